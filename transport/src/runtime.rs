@@ -366,8 +366,8 @@ mod tests {
         assert!(late[0] < Duration::from_micros(900), "{late:?}");
     }
 
-    /// In simulated time, a sleep ends exactly when the simulated clock reaches its deadline, and the
-    /// clock never goes back.
+    /// In simulated time, a sleep ends exactly when the simulated clock reaches its deadline, and
+    /// the clock never goes back.
     #[test]
     fn a_simulated_clock_decides_when_a_sleep_ends() {
         let clock = Clock::simulated();

@@ -294,8 +294,8 @@ impl Verbs {
         self.finish(qp);
     }
 
-    /// Ends connections whose deadline has passed (set-up, a queue pair in error, or the flush of posted
-    /// requests), and drops the rdma_cm ids whose retention time is over.
+    /// Ends connections whose deadline has passed (set-up, a queue pair in error, or the flush of
+    /// posted requests), and drops the rdma_cm ids whose retention time is over.
     fn give_up(&mut self) {
         while let Some(&(at, qp)) = self.timers.first().filter(|(at, _)| *at <= self.now) {
             self.timers.pop_first();
