@@ -108,7 +108,7 @@ impl Parameter {
             Self::ReadTurnaround => "from an RDMA Read's arrival to its response",
             Self::CopyRate => "of copies at the receiver of what was sent inline",
             Self::Group => "that a message in several Sends takes in addition",
-            Self::Placement => "that a message with data placed by Sends takes in addition",
+            Self::Placement => "that a message takes in addition whose data Sends place",
             Self::Call => "that every call takes, whatever its transfer mode",
         }
     }
