@@ -6,12 +6,12 @@
 use std::hint::black_box;
 
 use bytes::Bytes;
-use conveyance::{CostModel, Item, Limits, ReplyNeed, Shape, plan_call};
 use criterion::{Criterion, criterion_group, criterion_main};
 use rpcrdma_benches::against;
 use rpcrdma_connection::dialect::{Dialect, VersionTwo};
 use rpcrdma_ext_send_ddp::{BufferStructure, Frame, Headers, lay_out};
 use rpcrdma_v2::{Body, Chunks, Direction, Header, Optional, ReadSegment, Segment};
+use transfer_plan::{CostModel, Item, Limits, ReplyNeed, Shape, plan_call};
 
 /// The number of bytes whose copy is the yardstick of all benchmarks here: a transport header.
 const YARD: usize = 64;
@@ -42,7 +42,7 @@ fn plans(c: &mut Criterion) {
         ("copying 64 bytes into new memory", || yard(&data)),
         ("planning a WRITE of 8 KiB and pricing it", || {
             let plan = plan_call(black_box(&shape), &need, &limits).ok();
-            plan.map(|plan| model.price(&plan.effort(&need, &limits, true)))
+            plan.map(|plan| model.estimate(&plan.effort(&need, &limits, true)))
         }),
     );
 }

@@ -16,12 +16,13 @@ use iwarp::{Iwarp, Options};
 use onc_rpc::{AuthSys, Credential, Encoder, Message};
 use rdma::{Device, Pool};
 use rpc_transport::rdma::{
-    Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, RoundTripFeatures,
-    Version, Versions, Ways,
+    Choice, Directions, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions,
+    RoundTripFeatures, Version, Versions,
 };
 use rpc_transport::{
-    Call, Client, ClientOptions, ClientPort, Outcome, Programs, ReplyRoom, Request, Runtime,
-    Server, ServerOptions, ServerPort, Service, Stepped, TcpClient, TcpOptions, TcpServer,
+    Call, Client, ClientOptions, ClientTransport, ProgramVersions, ReplyRoom, Request, Runtime,
+    Server, ServerOptions, ServerTransport, Service, ServiceOutcome, Stepped, TcpClient,
+    TcpOptions, TcpServer,
 };
 
 /// The program of the calls; its number does not matter.
@@ -62,8 +63,8 @@ impl Carrier {
         match self {
             Self::Tcp | Self::Rdma(_) => RoundTripFeatures::default(),
             Self::RoundTrips => RoundTripFeatures {
-                ddp: Ways::BOTH,
-                cont: Ways::BOTH,
+                ddp: Directions::BOTH,
+                cont: Directions::BOTH,
             },
         }
     }
@@ -84,15 +85,15 @@ impl FromStr for Carrier {
 }
 
 /// A service that answers every procedure like NULL.
-struct Null([Programs; 1]);
+struct Null([ProgramVersions; 1]);
 
 impl Service for Null {
-    fn programs(&self) -> &[Programs] {
+    fn programs(&self) -> &[ProgramVersions] {
         &self.0
     }
 
-    fn call(&mut self, _: Request) -> Outcome {
-        Outcome::Done(Ok(Message::default()))
+    fn call(&mut self, _: Request) -> ServiceOutcome {
+        ServiceOutcome::Done(Ok(Message::default()))
     }
 
     fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
@@ -118,7 +119,7 @@ impl Ends {
     /// The error of the operating system.
     pub fn new(carrier: Carrier) -> Outcomes<Self> {
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let programs = Programs {
+        let programs = ProgramVersions {
             prog: PROGRAM,
             low: VERSION,
             high: VERSION,
@@ -129,25 +130,26 @@ impl Ends {
             ..ServerOptions::default()
         };
         let mut server = Server::new(Box::new(Null([programs])), options)?;
-        let (address, port): (SocketAddr, Rc<RefCell<dyn ServerPort>>) = match carrier.version() {
-            None => {
-                let port = TcpServer::bind(any_port, TcpOptions::default())?;
-                (port.local_addr(), Rc::new(RefCell::new(port)))
-            }
-            Some(version) => {
-                let mut options = RdmaServerOptions {
-                    versions: Versions::only(version),
-                    ..RdmaServerOptions::default()
-                };
-                options.common.features = carrier.features();
-                let mut port = RdmaServer::new(device()?, options);
-                (port.listen(any_port)?, Rc::new(RefCell::new(port)))
-            }
-        };
-        server.add_port(port)?;
+        let (address, port): (SocketAddr, Rc<RefCell<dyn ServerTransport>>) =
+            match carrier.version() {
+                None => {
+                    let port = TcpServer::bind(any_port, TcpOptions::default())?;
+                    (port.local_addr(), Rc::new(RefCell::new(port)))
+                }
+                Some(version) => {
+                    let mut options = RdmaServerOptions {
+                        versions: Versions::only(version),
+                        ..RdmaServerOptions::default()
+                    };
+                    options.common.features = carrier.features();
+                    let mut port = RdmaServer::new(device()?, options);
+                    (port.listen(any_port)?, Rc::new(RefCell::new(port)))
+                }
+            };
+        server.add_transport(port)?;
         let runtime = Runtime::new()?;
         runtime.set_busy_poll(true);
-        let port: Rc<RefCell<dyn ClientPort>> = match carrier.version() {
+        let port: Rc<RefCell<dyn ClientTransport>> = match carrier.version() {
             None => Rc::new(RefCell::new(TcpClient::new(TcpOptions::default()))),
             Some(version) => {
                 let mut options = RdmaClientOptions {

@@ -1,7 +1,7 @@
 //! The `explain` command: shows how operations would be transferred, and why.
 
 use nfs_binding::client::AttachOptions;
-use rpc_transport::rdma::{Choice, Considered, RdmaOptions, RoundTripFeatures, Version};
+use rpc_transport::rdma::{Choice, ConsideredMode, RdmaOptions, RoundTripFeatures, Version};
 use rpcrdma_compare::{inline_size, operation};
 use rpcrdma_setup::access::Access;
 use rpcrdma_setup::costs::{Costs, CostsArg};
@@ -156,7 +156,7 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
 }
 
 /// Formats the transfer modes and marks the chosen one.
-fn lines(ways: &[Considered]) -> Vec<String> {
+fn lines(ways: &[ConsideredMode]) -> Vec<String> {
     let mut lines = Vec::new();
     for way in ways {
         let mark = if way.chosen { "->" } else { "  " };

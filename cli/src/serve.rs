@@ -16,7 +16,7 @@ use nfs_binding::server::{
 use rdma::{DeviceError, Pool};
 use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Version};
-use rpc_transport::{Server, ServerOptions, ServerPort, Service, Stop, TcpOptions, TcpServer};
+use rpc_transport::{Server, ServerOptions, ServerTransport, Service, Stop, TcpOptions, TcpServer};
 use rpcrdma_setup::access::{CALLBACKS, DEFAULT_FEATURES, LinkOptions};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceChoice, Resources};
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         listening.push(format!("listening rdma {heard} {device_name}"));
     }
     let records = Pool::keeping(limits.budget.limit(), limits.kept / 2);
-    let mut ports: Vec<Rc<RefCell<dyn ServerPort>>> = vec![Rc::new(RefCell::new(rdma))];
+    let mut ports: Vec<Rc<RefCell<dyn ServerTransport>>> = vec![Rc::new(RefCell::new(rdma))];
     for &ip in &addresses {
         let address = SocketAddr::new(ip, args.tcp_port);
         let tcp = TcpOptions {
@@ -131,7 +131,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         ports.push(Rc::new(RefCell::new(tcp)));
     }
     for port in ports {
-        server.add_port(port).context("cannot set up polling")?;
+        server
+            .add_transport(port)
+            .context("cannot set up polling")?;
     }
 
     let stop = stop_on_signal()?;

@@ -31,7 +31,7 @@ use nfs_binding::proto::{
 use onc_rpc::{AuthSys, CallHeader, Credential, Encoder, Verifier};
 use rdma::Pool;
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
-use rpc_transport::{Client, ClientOptions, ClientPort, Runtime, TcpClient, TcpOptions};
+use rpc_transport::{Client, ClientOptions, ClientTransport, Runtime, TcpClient, TcpOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
@@ -98,7 +98,7 @@ impl Claimant {
     fn connect(server: &Server, proto: Proto, uid: u32) -> Self {
         let runtime = Runtime::new().unwrap();
         let pool = Pool::new(16 << 20);
-        let (address, port): (_, Rc<RefCell<dyn ClientPort>>) = match proto {
+        let (address, port): (_, Rc<RefCell<dyn ClientTransport>>) = match proto {
             Proto::Tcp => {
                 let options = TcpOptions {
                     pool,

@@ -5,20 +5,20 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use conveyance::Parameter;
 use rpc_transport::rdma::CostModel;
 use rpcrdma_setup::costs::{Costs, CostsArg};
 use rpcrdma_setup::{Context, Failure};
+use transfer_plan::CostParameter;
 
-use crate::conveyance::Conveyance;
+use crate::benchmark_target::{BenchTarget, Budget};
 use crate::differences::{Differences, LARGE, Moved, PLAIN, Round, SHORT};
-use crate::floor::TcpBaseline;
 use crate::latency::Latency;
 use crate::op::{LONG, Op};
 use crate::options::{Options, inline_size};
-use crate::rig::{BenchTarget, Budget};
 use crate::rows::Mode;
-use crate::set::{self, Setting};
+use crate::targets::{self, Setting};
+use crate::tcp_baseline::TcpBaseline;
+use crate::variant::Variant;
 
 /// The maximum number of rounds (the median over rounds counts), and the minimum, which applies
 /// when the rounds take long.
@@ -61,7 +61,7 @@ pub(crate) fn costs(
         return Ok(None);
     }
     let delay = setting.delay;
-    if Parameter::ALL
+    if CostParameter::ALL
         .into_iter()
         .all(|parameter| given.is_given(parameter))
     {
@@ -74,7 +74,7 @@ pub(crate) fn costs(
 
 /// Measures with a client and servers that use Sends wherever possible.
 fn measure(setting: &Setting<'_>, baseline: &mut TcpBaseline) -> Result<CostModel, Failure> {
-    use Conveyance::{V1, V1Inv, V2Cont, V2DdpCont};
+    use Variant::{V1, V1Inv, V2Cont, V2DdpCont};
     let dear = CostModel {
         registration: Duration::from_secs(1),
         read_turnaround: Duration::from_secs(1),
@@ -96,7 +96,7 @@ fn measure(setting: &Setting<'_>, baseline: &mut TcpBaseline) -> Result<CostMode
         ops: &ops,
         ..*setting
     };
-    let mut benches = set::start_targets(&setting)?;
+    let mut benches = targets::start_targets(&setting)?;
     let [v1, v1_inv, cont, both] = &mut benches[..] else {
         return Err(Failure::work("not all of the servers are there"));
     };

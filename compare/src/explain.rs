@@ -9,7 +9,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use crate::op::Op;
-use crate::set::{self, Setting};
+use crate::targets::{self, Setting};
 
 /// The field of a log event that contains a plan.
 const PLAN: &str = "plan";
@@ -22,7 +22,7 @@ const CALL: &str = "call";
 /// An operation failed.
 pub(crate) fn plans(setting: &Setting<'_>, ops: &[Op]) -> Result<Vec<String>, Failure> {
     let mut lines = Vec::new();
-    for bench in &mut set::start_targets(setting)? {
+    for bench in &mut targets::start_targets(setting)? {
         for &op in ops {
             let (performed, plan) = listen(|| bench.message_sizes(op));
             let (call, reply) = performed?;
@@ -30,7 +30,7 @@ pub(crate) fn plans(setting: &Setting<'_>, ops: &[Op]) -> Result<Vec<String>, Fa
                 Some(plan) => plan,
                 None => format!("call: {call} B, reply: {reply} B, in records"),
             };
-            lines.push(format!("{op}, {}: {plan}", bench.conveyance.name()));
+            lines.push(format!("{op}, {}: {plan}", bench.variant.name()));
         }
     }
     Ok(lines)

@@ -1,7 +1,7 @@
 //! Measures what each transport and protocol variant for NFS costs on this machine: `rpcrdma
 //! compare` as a library.
 //!
-//! A [`Comparison`] starts a server process for each [`Conveyance`] (NFS over TCP, and over
+//! A [`Comparison`] starts a server process for each [`Variant`] (NFS over TCP, and over
 //! versions 1 and 2 of RPC-over-RDMA with their features), connects to each, and measures the same
 //! operations on all of them in rounds in which they take turns. A process that echoes over bare
 //! TCP takes its turn as well: the TCP baseline (*floor* in options and rows), with which the
@@ -38,14 +38,13 @@
 
 #![forbid(unsafe_code)]
 
+mod benchmark_target;
 mod calibration;
-mod cell;
 mod child;
-mod conveyance;
 mod differences;
 mod explain;
-mod floor;
 mod latency;
+mod measurement;
 mod network;
 mod op;
 mod options;
@@ -53,17 +52,18 @@ mod prediction;
 mod processor;
 mod reference;
 mod report;
-mod rig;
 mod rows;
 mod sample_tree;
 mod served;
 mod server_process;
-mod set;
 mod simulated;
 mod table;
+mod targets;
+mod tcp_baseline;
 mod tree;
 mod trips;
 mod usage;
+mod variant;
 
 use std::fmt;
 use std::thread;
@@ -75,21 +75,21 @@ use rpcrdma_setup::costs::Costs;
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::{Context, Failure};
 
-use cell::Measurement;
-pub use conveyance::Conveyance;
-use floor::TcpBaseline;
+use benchmark_target::Budget;
 pub use latency::Latency;
+use measurement::Measurement;
 use network::Network;
 pub use network::end_delay;
 pub use op::{LONG, Op, Target};
 pub use options::{OpName, Options, inline_size};
 pub use reference::{Changes, Reference};
 pub use report::Report;
-use rig::Budget;
 pub use rows::{Conditions, Mode, OverDelay, Row, Split};
 pub use server_process::serve_child;
-use set::Setting;
 pub use simulated::operation;
+use targets::Setting;
+use tcp_baseline::TcpBaseline;
+pub use variant::Variant;
 
 /// A validated description of what to measure.
 #[derive(Clone, Debug)]
@@ -296,7 +296,7 @@ fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, F
         time: options.time,
         count: options.count,
     };
-    let (_floor_process, address) = set::start_baseline(setting)?;
+    let (_floor_process, address) = targets::start_baseline(setting)?;
     let mut floor = TcpBaseline::connect(address).context("cannot connect to the floor process")?;
 
     let cell = |op, mode| Measurement {
@@ -309,14 +309,14 @@ fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, F
     show(&"measuring what everything costs");
     let costs = calibration::costs(setting, &mut floor, ops)?;
     let mut rows = Vec::new();
-    let mut start_targets = set::start_targets(setting)?;
+    let mut start_targets = targets::start_targets(setting)?;
     let device = start_targets
         .iter()
         .find_map(|rig| rig.mounted().reached.device_name());
     for (index, &op) in ops.iter().enumerate() {
         let of = ops.len();
         show(&format_args!("measuring {op} ({} of {of})", index + 1));
-        rows.extend(cell::measure(
+        rows.extend(measurement::measure(
             cell(op, mode),
             &mut floor,
             &mut start_targets,
@@ -336,8 +336,8 @@ fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, F
     if mode == Mode::Blocking && ops.contains(&Op::Null) && two {
         let (op, mode) = (Op::Null, Mode::Busy);
         show(&format_args!("measuring {op}, spinning"));
-        let mut start_targets = set::start_targets(&Setting { mode, ..*setting })?;
-        let busy = cell::measure(cell(op, mode), &mut floor, &mut start_targets, budget)?;
+        let mut start_targets = targets::start_targets(&Setting { mode, ..*setting })?;
+        let busy = measurement::measure(cell(op, mode), &mut floor, &mut start_targets, budget)?;
         let after = rows
             .iter()
             .take_while(|row: &&Row| row.op == op.name())

@@ -8,7 +8,7 @@ use rpcrdma_setup::Failure;
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
 
-use crate::conveyance::Conveyance;
+use crate::variant::Variant;
 
 /// The permitted receive sizes in version 2, in bytes: from its minimum to the maximum that private
 /// data can express in version 1.
@@ -60,7 +60,7 @@ pub struct Options {
     /// The address of this machine that all servers listen on, including the TCP baseline.
     pub address: IpAddr,
     /// The transports and variants to compare.
-    pub via: Vec<Conveyance>,
+    pub via: Vec<Variant>,
     /// The operations to measure.
     pub ops: Vec<OpName>,
     /// The sizes of READ and WRITE, in bytes.
@@ -105,7 +105,7 @@ impl Default for Options {
             device: DeviceName::Iwarp,
             registration: Policy(None),
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            via: Conveyance::ALL.to_vec(),
+            via: Variant::ALL.to_vec(),
             ops: OpName::ALL.to_vec(),
             sizes: vec![1 << 10, 4 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20],
             count: None,

@@ -46,7 +46,7 @@ pub(crate) fn report(rows: &[Row]) -> Vec<String> {
             false => format!(" (not {})", wrong.join("; ")),
         };
         lines.push(format!(
-            "explain predicts the best conveyance of {right} of {all} operations{but}."
+            "explain predicts the best transfer mode of {right} of {all} operations{but}."
         ));
     }
     if !unjudged.is_empty() {
@@ -65,7 +65,7 @@ pub(crate) fn check(rows: &[Row]) -> Result<(), Failure> {
     let score = score(rows);
     let (right, all, unjudged) = (score.right, score.all, score.unjudged.len());
     if all == 0 {
-        let text = "--check-explain: there is no operation that more than one conveyance was \
+        let text = "--check-explain: there is no operation that more than one transfer mode was \
                     predicted and measured for";
         return Err(Failure::work(text));
     }
@@ -85,7 +85,7 @@ pub(crate) fn check(rows: &[Row]) -> Result<(), Failure> {
 /// A transfer mode of an operation: one or several variants that send the same messages.
 #[derive(Debug)]
 struct Way<'a> {
-    conveyances: Vec<&'a str>,
+    variants: Vec<&'a str>,
     plan: &'a Option<String>,
     cost: f64,
     /// The time relative to version 1 from interleaved turns, or the median itself, with its
@@ -114,12 +114,12 @@ fn ways<'a>(rows: &[&'a Row]) -> Vec<Way<'a>> {
         let same = |way: &(Way<'_>, _)| row.plan.is_some() && *way.0.plan == row.plan;
         match ways.iter_mut().find(|way| same(way)) {
             Some((way, all)) => {
-                way.conveyances.push(row.conveyance);
+                way.variants.push(row.conveyance);
                 all.push(measured);
             }
             None => {
                 let way = Way {
-                    conveyances: vec![row.conveyance],
+                    variants: vec![row.conveyance],
                     plan: &row.plan,
                     cost,
                     time,
@@ -175,13 +175,13 @@ fn judge(ways: &[Way<'_>], simulated: bool) -> Option<Judged> {
         let more = (predicted.time / best.time - 1.0) * 100.0;
         Judged::Wrong(format!(
             "{} {} {more:.0} % more than {}",
-            predicted.conveyances.join(" and "),
-            if predicted.conveyances.len() == 1 {
+            predicted.variants.join(" and "),
+            if predicted.variants.len() == 1 {
                 "takes"
             } else {
                 "take"
             },
-            best.conveyances.join(" and ")
+            best.variants.join(" and ")
         ))
     })
 }
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn conveyances_whose_difference_could_be_noise_are_as_good() {
+    fn modes_whose_difference_could_be_noise_are_as_good() {
         let differ = |error| {
             let rows = [
                 in_turns("v1", 30.0, 1.0, error),
@@ -305,6 +305,6 @@ mod tests {
         let ways = ways(&all);
         assert_eq!(ways.len(), 2);
         assert_eq!(ways[0].time, 1.0);
-        assert_eq!(ways[0].conveyances, ["v2-ddp", "v2-ddp-cont"]);
+        assert_eq!(ways[0].variants, ["v2-ddp", "v2-ddp-cont"]);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conveyance::Serves;
+use crate::variant::Serves;
 
 /// The request for a [`Usage`](crate::usage::Usage) over the control channel.
 pub(crate) const USAGE: &str = "usage";

@@ -21,11 +21,11 @@ use rpcrdma_setup::{Context, Failure};
 use rpcrdma_sim::Probe;
 use serde::Serialize;
 
-use crate::conveyance::Serves;
-use crate::floor;
 use crate::processor;
 use crate::served::{Listening, Served, USAGE};
+use crate::tcp_baseline;
 use crate::usage::Usage;
+use crate::variant::Serves;
 
 /// The path of the in-memory export.
 const MEMORY_PATH: &str = "/memory";
@@ -77,7 +77,7 @@ pub fn serve_child(served: &str) -> Result<(), Failure> {
     }
     let any_port = SocketAddr::new(args.listen, 0);
     let what = format_args!("cannot listen on {}", args.listen);
-    let Serves::Nfs(conveyance) = serves else {
+    let Serves::Nfs(variant) = serves else {
         let listener = TcpListener::bind(any_port).context(what)?;
         let address = listener.local_addr().context("cannot listen")?;
         thread::spawn(|| {
@@ -88,7 +88,7 @@ pub fn serve_child(served: &str) -> Result<(), Failure> {
             });
         });
         answer(&Listening { address })?;
-        return floor::serve(&listener).context("the raw TCP server");
+        return tcp_baseline::serve(&listener).context("the raw TCP server");
     };
 
     let link = LinkOptions {
@@ -103,7 +103,7 @@ pub fn serve_child(served: &str) -> Result<(), Failure> {
     };
     let service = memory_service(MEMORY)?;
     let mut server = Server::new(service, options).context("cannot start the server")?;
-    let (address, counters): (SocketAddr, Box<dyn Fn() -> Counters>) = match conveyance.version() {
+    let (address, counters): (SocketAddr, Box<dyn Fn() -> Counters>) = match variant.version() {
         Some(version) => {
             let device = link
                 .device(&DeviceChoice {
@@ -123,13 +123,13 @@ pub fn serve_child(served: &str) -> Result<(), Failure> {
             let costs = args.costs.as_deref().map(CostsArg::parse).transpose();
             let costs = costs.map_err(|error| odd(&error))?;
             let costs = CostsArg::load(costs.as_ref())?;
-            conveyance.configure(&mut options.common, args.inline);
+            variant.configure(&mut options.common, args.inline);
             options.common.costs = costs.model();
             let mut port = RdmaServer::new(device, options);
             let address = port.listen(any_port).context(what)?;
             let port = Rc::new(RefCell::new(port));
             server
-                .add_port(Rc::clone(&port) as Rc<RefCell<_>>)
+                .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
                 .context("cannot listen")?;
             (address, Box::new(move || port.borrow().counters()))
         }
@@ -138,7 +138,7 @@ pub fn serve_child(served: &str) -> Result<(), Failure> {
             let address = port.local_addr();
             let port = Rc::new(RefCell::new(port));
             server
-                .add_port(Rc::clone(&port) as Rc<RefCell<_>>)
+                .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
                 .context("cannot listen")?;
             (
                 address,

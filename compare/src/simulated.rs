@@ -13,12 +13,12 @@ use rpcrdma_setup::units::show_size;
 use rpcrdma_setup::{Context, Failure};
 use rpcrdma_sim::{Measured, Operation, Setting, consider, measure};
 
-use crate::conveyance::Conveyance;
 use crate::explain::listen;
 use crate::op::Op;
 use crate::options::Options;
 use crate::options::inline_size;
 use crate::rows::{Conditions, Mode, OverDelay, Row, Split};
+use crate::variant::Variant;
 
 /// The delays for latency over delay, as multiples of the delay of the setting.
 const DELAYS: [u32; 6] = [1, 2, 4, 8, 16, 32];
@@ -95,7 +95,7 @@ fn predicted(
     // A reply can be shorter than its maximum length, equally in all variants.
     Ok(taken.map(|way| {
         let plan = format!("{}: {}", way.effort, way.plan);
-        (micros(model.price(&way.effort)), plan)
+        (micros(model.estimate(&way.effort)), plan)
     }))
 }
 
@@ -203,7 +203,7 @@ pub(crate) fn plans(options: &Options, ops: &[Op]) -> Result<Vec<String>, Failur
 }
 
 /// Returns the simulated configuration of a variant, or `None` for TCP, which is not simulated.
-fn configured(options: &Options, via: Conveyance) -> Result<Option<Setting>, Failure> {
+fn configured(options: &Options, via: Variant) -> Result<Option<Setting>, Failure> {
     let Some(version) = via.version() else {
         return Ok(None);
     };
@@ -240,7 +240,7 @@ pub(crate) fn rows(options: &Options, ops: &[Op], more: bool) -> Result<Vec<Row>
         let of_op = &mut rows[of_op..];
         let v1 = of_op
             .iter()
-            .find(|row| row.conveyance == Conveyance::V1.name());
+            .find(|row| row.conveyance == Variant::V1.name());
         if let Some(v1) = v1.and_then(|row| row.p50_us) {
             for row in of_op {
                 row.v1_ratio = row.p50_us.map(|p50| p50 / v1);
@@ -250,7 +250,7 @@ pub(crate) fn rows(options: &Options, ops: &[Op], more: bool) -> Result<Vec<Row>
     Ok(rows)
 }
 
-fn row(op: Op, via: Conveyance, setting: &Setting, what: &Measured) -> Row {
+fn row(op: Op, via: Variant, setting: &Setting, what: &Measured) -> Row {
     let Measured {
         requester,
         responder,

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use nfs_copy::{CopyOptions, Report};
 use rpcrdma_setup::{Context, Failure};
 
+use crate::benchmark_target::BenchTarget;
 use crate::latency::Latency;
-use crate::rig::BenchTarget;
 use crate::rows::{Mode, Row, Split};
 use crate::sample_tree::{self, Extent};
 use crate::usage::Both;
@@ -131,7 +131,7 @@ fn row(
     Row {
         op,
         size: Some(extent.bytes),
-        conveyance: bench.conveyance.name(),
+        conveyance: bench.variant.name(),
         device: bench.device.clone(),
         mode,
         delay_us: delay.as_secs_f64() * 1e6,

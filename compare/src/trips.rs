@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use rpcrdma_setup::Failure;
 
+use crate::benchmark_target::BenchTarget;
 use crate::latency::Latency;
 use crate::network::Network;
 use crate::op::Op;
-use crate::rig::BenchTarget;
 use crate::rows::{Mode, OverDelay, Row};
-use crate::set::{self, Setting};
+use crate::targets::{self, Setting};
 
 /// The delay of the shorter link in each direction, if none was given.
 pub(crate) const DELAY: Duration = Duration::from_millis(1);
@@ -59,9 +59,9 @@ impl<'a> Links<'a> {
     fn new(setting: &Setting<'a>, delay: Duration) -> Result<Self, Failure> {
         let delays = delays(setting.network, delay);
         let benches = match setting.network {
-            Some(_) => vec![set::start_targets(setting)?],
+            Some(_) => vec![targets::start_targets(setting)?],
             None => delays
-                .map(|delay| set::start_targets(&Setting { delay, ..*setting }))
+                .map(|delay| targets::start_targets(&Setting { delay, ..*setting }))
                 .into_iter()
                 .collect::<Result<_, _>>()?,
         };
@@ -110,9 +110,9 @@ pub(crate) fn measure(
     rows: &mut [Row],
 ) -> Result<(), Failure> {
     let mut links = Links::new(setting, delay)?;
-    let conveyances: Vec<&str> = links.benches[0]
+    let variants: Vec<&str> = links.benches[0]
         .iter()
-        .map(|bench| bench.conveyance.name())
+        .map(|bench| bench.variant.name())
         .collect();
     let asked = setting.options.count;
     let calls = links.calls;
@@ -121,7 +121,7 @@ pub(crate) fn measure(
     let longer = delays[1].saturating_sub(delays[0]);
     for &op in ops {
         let none = || [Latency::new(), Latency::new()];
-        let mut latencies: Vec<[Latency; 2]> = conveyances.iter().map(|_| none()).collect();
+        let mut latencies: Vec<[Latency; 2]> = variants.iter().map(|_| none()).collect();
         // The links take turns, so that a disturbance affects both.
         let exact = |latencies: &[[Latency; 2]]| {
             let errors = latencies.iter().map(|both| error(both, longer));
@@ -137,7 +137,7 @@ pub(crate) fn measure(
                 }
             }
         }
-        for (&conveyance, [short, long]) in conveyances.iter().zip(latencies) {
+        for (&variant, [short, long]) in variants.iter().zip(latencies) {
             let fast = |latency: &Latency| latency.percentile_us(UNDISTURBED);
             let slope = fast(&short)
                 .zip(fast(&long))
@@ -148,7 +148,7 @@ pub(crate) fn measure(
                 .filter_map(|(delay_us, p50)| p50.map(|p50_us| OverDelay { delay_us, p50_us }))
                 .collect();
             let size = op.size().map(u64::from);
-            let measured = (op.name(), size, conveyance, setting.mode);
+            let measured = (op.name(), size, variant, setting.mode);
             let of_op = rows
                 .iter_mut()
                 .filter(|row| (row.op, row.size, row.conveyance, row.mode) == measured);

@@ -5,7 +5,7 @@
 
 use onc_rpc::{Message, Segments};
 use rdma::{Buf, Region, RemoteSegment, Stag};
-use rpcrdma_negotiation::Decision;
+use rpcrdma_negotiation::VersionDecision;
 use rpcrdma_v1::PrivateData;
 
 use crate::{CallError, ReceiveStructure};
@@ -189,7 +189,7 @@ pub enum Action {
     },
     /// The outcome of version negotiation: the version to speak, or that the connection must be
     /// closed or made again.
-    Decided(Decision),
+    Decided(VersionDecision),
     /// Version 1 was chosen because the server did not answer, or dropped the connection, in
     /// version 2. It now reports that it supports version 2 and not 1. Make the connection again,
     /// forget what was learnt about the server, and make the calls that have not ended again.

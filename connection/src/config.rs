@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use conveyance::{CostModel, Limits};
 use rdma::Pool;
 use rpcrdma_ext_continuation::Features as RoundTripFeatures;
 use rpcrdma_negotiation::{Choice, Evidence, Version, Versions};
@@ -10,6 +9,7 @@ use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::Extension;
 use rpcrdma_v2::limits::{DEFAULT_INLINE as V2_INLINE, FIRST_MESSAGE_MAX};
+use transfer_plan::{CostModel, Limits};
 
 use crate::dialect::{DIALECTS, Dialect};
 use crate::{ReceiveStructure, round_trips};
@@ -176,7 +176,7 @@ pub enum Role {
         versions: Choice,
         /// The evidence from an earlier connection that the server speaks version 1 only, if there
         /// is any.
-        lesson: Option<Evidence>,
+        evidence: Option<Evidence>,
         /// How long to wait for the answer to the first version 2 message, before this end assumes
         /// that the server speaks version 1 only.
         patience: Duration,
@@ -244,7 +244,7 @@ impl Config {
     pub fn client(pool: Pool) -> Self {
         let role = Role::Client {
             versions: Choice::default(),
-            lesson: None,
+            evidence: None,
             patience: Self::DEFAULT_PATIENCE,
             last_xid: 0,
         };

@@ -21,8 +21,8 @@ use bytes::Bytes;
 use onc_rpc::{Message, Segments};
 use rdma::{Stag, Time};
 use rpcrdma_negotiation::{
-    Asked, ClientNegotiation, Decision, FirstHeard, Heard, Reason, ServerNegotiation, Verdict,
-    Version,
+    Asked, ClientNegotiation, FirstHeard, Heard, ServerNegotiation, Version, VersionAction,
+    VersionDecision, VersionReason,
 };
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
@@ -48,7 +48,7 @@ pub struct Connection {
     /// Actions that the connection emits itself: its first receives, decisions and closing.
     actions: VecDeque<Action>,
     /// The version that the connection speaks, and why, once that is decided.
-    decision: Option<Decision>,
+    decision: Option<VersionDecision>,
 }
 
 /// The phase of a connection, with the data that exists only in it.
@@ -332,20 +332,20 @@ impl Connection {
             }
             Role::Client {
                 versions,
-                lesson,
+                evidence,
                 patience,
                 last_xid,
             } => {
-                let mut negotiation = ClientNegotiation::new(versions, lesson, patience);
+                let mut negotiation = ClientNegotiation::new(versions, evidence, patience);
                 let first_xid = last_xid.wrapping_add(XID_DISTANCE);
                 let asked = negotiation.connected(first_xid, since_start(now));
                 let version = match asked {
                     Asked::Speak(decision) => {
                         self.decision = Some(decision);
                         self.actions.push_back(Action::Decided(decision));
-                        match decision.verdict {
-                            Verdict::Speak(version) => version,
-                            Verdict::Reconnect(_) | Verdict::GiveUp => {
+                        match decision.action {
+                            VersionAction::Use(version) => version,
+                            VersionAction::Reconnect(_) | VersionAction::GiveUp => {
                                 self.phase = Phase::ended(pending);
                                 return;
                             }
@@ -394,7 +394,7 @@ impl Connection {
             }
             Phase::Asking(asking) => match asking.negotiation.received(first_piece(&message)) {
                 Heard::Decides(decision) => {
-                    let speaks_two = decision.verdict == Verdict::Speak(Version::Two);
+                    let speaks_two = decision.action == VersionAction::Use(Version::Two);
                     self.decided(decision);
                     // What it says of limits counts for the first call already.
                     if let Phase::Open(open) = &mut self.phase
@@ -473,7 +473,7 @@ impl Connection {
     }
 
     /// Handles the outcome of a client's version negotiation.
-    fn decided(&mut self, decision: Decision) {
+    fn decided(&mut self, decision: VersionDecision) {
         let Phase::Asking(asking) = self.phase.take() else {
             return;
         };
@@ -484,7 +484,7 @@ impl Connection {
             pending,
             ..
         } = *asking;
-        let Verdict::Speak(version) = decision.verdict else {
+        let VersionAction::Use(version) = decision.action else {
             self.phase = Phase::ended(pending);
             return;
         };
@@ -515,7 +515,9 @@ impl Connection {
         };
         let speaks = |version: Version| (low..=high).contains(&version.number());
         let guessed = self.decision.is_some_and(|decision| match decision.reason {
-            Reason::Learnt(lesson) | Reason::Remembered(lesson) => lesson.is_loss(),
+            VersionReason::ShownNow(evidence) | VersionReason::Remembered(evidence) => {
+                evidence.is_loss()
+            }
             _ => false,
         });
         guessed && speaks(Version::Two) && !speaks(Version::One)

@@ -3,7 +3,7 @@
 
 use rpcrdma_ext_continuation::Transmit;
 use rpcrdma_ext_xchar::{BackwardSupport, Config as ExchangeConfig, Exchange, Registry};
-use rpcrdma_v2::extension::{Extension, Extensions, OpttypeTaken, Routed};
+use rpcrdma_v2::extension::{DuplicateOpttype, Extension, Extensions, Routed};
 use rpcrdma_v2::{Body, Header, Side};
 
 use crate::{CallbackOptions, Config, round_trips};
@@ -25,8 +25,8 @@ impl Extended {
     /// `first_xid` downwards.
     ///
     /// # Errors
-    /// [`OpttypeTaken`]: two extensions own the same operation.
-    pub(crate) fn new(config: &Config, first_xid: u32) -> Result<Self, OpttypeTaken> {
+    /// [`DuplicateOpttype`]: two extensions own the same operation.
+    pub(crate) fn new(config: &Config, first_xid: u32) -> Result<Self, DuplicateOpttype> {
         let side = config.role.side();
         let mut list: Vec<Box<dyn Extension>> = vec![Box::new(Exchange::new(exchange(config)))];
         if let Some(config) = round_trips::config(config) {
@@ -34,7 +34,7 @@ impl Extended {
         }
         list.extend(config.options.extensions.iter().map(|make| make(side)));
         let mut extensions = Extensions::new(side, first_xid, list)?;
-        let carries_messages = extensions.conveyors().next().is_some();
+        let carries_messages = extensions.transfer_modes().next().is_some();
         Ok(Self {
             extensions,
             begun: false,

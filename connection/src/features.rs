@@ -1,7 +1,9 @@
 //! The optional features that may be used on a connection, and why.
 
 use rpcrdma_ext_xchar::Exchange;
-use rpcrdma_negotiation::{Features, Have, PeerHas, decide_features, decide_round_trips};
+use rpcrdma_negotiation::{
+    Features, OwnProperties, PeerProperties, decide_features, decide_round_trips,
+};
 use rpcrdma_v1::PrivateData;
 
 use crate::extended::{self, Extended};
@@ -15,7 +17,7 @@ pub(crate) fn features(
 ) -> Features {
     let own = extended::exchange(config);
     let side = config.role.side();
-    let have = Have {
+    let have = OwnProperties {
         side,
         max_send: own.max_send,
         // The receives may have been replaced since the beginning.
@@ -30,12 +32,12 @@ pub(crate) fn features(
     };
     let exchange = extended.and_then(|extended| extended.extensions.find::<Exchange>());
     let peer = match (extended, exchange) {
-        (None, _) => PeerHas::PrivateData(peer),
-        (Some(_), None) => PeerHas::NotSaidYet,
+        (None, _) => PeerProperties::PrivateData(peer),
+        (Some(_), None) => PeerProperties::NotSaidYet,
         (Some(_), Some(exchange)) => match exchange.supported() {
-            None => PeerHas::NotSaidYet,
-            Some(false) => PeerHas::NoCharacteristics,
-            Some(true) => PeerHas::Characteristics(exchange.peer()),
+            None => PeerProperties::NotSaidYet,
+            Some(false) => PeerProperties::NoCharacteristics,
+            Some(true) => PeerProperties::Characteristics(exchange.peer()),
         },
     };
     let round_trips = round_trips::config(config);

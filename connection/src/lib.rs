@@ -110,7 +110,7 @@
 
 // The phases of a connection are in connection.rs; state that is valid in one phase only is in that phase.
 // An open connection (open.rs) has a requester, a responder, or both. The versions are in dialect/. Plans
-// are made by functions (plan.rs, and the crate `conveyance` for the base protocol).
+// are made by functions (plan.rs, and the crate `transfer_plan` for the base protocol).
 
 #![forbid(unsafe_code)]
 
@@ -134,12 +134,12 @@ pub mod dialect;
 pub mod round_trips;
 
 // What configurations and inspection are made of.
-pub use conveyance::{CostModel, ReplyNeed, Shape};
 pub use rpcrdma_ext_continuation::Features as RoundTripFeatures;
 pub use rpcrdma_ext_xchar::NotChanged;
-pub use rpcrdma_negotiation::{Choice, Decision, Evidence, Features, Version, Versions};
+pub use rpcrdma_negotiation::{Choice, Evidence, Features, Version, VersionDecision, Versions};
 pub use rpcrdma_v1::PrivateData;
 pub use rpcrdma_v2::{Direction, Side};
+pub use transfer_plan::{CostModel, ReplyNeed, Shape};
 
 pub use action::{Action, CallId, Event, ReadId, ReceivesId, RegistrationId};
 pub use config::{CallbackOptions, Config, MakeExtension, Options, Role};
@@ -147,7 +147,7 @@ pub use connection::Connection;
 pub use error::CallError;
 pub use extended::Extended;
 pub use id_map::IdMap;
-pub use plan::Considered;
+pub use plan::ConsideredMode;
 pub use receives::{
     BEYOND_CREDITS, BadStructure, EXTRA_RECEIVES, REPOST_LATER, ReceiveSegment, ReceiveStructure,
 };

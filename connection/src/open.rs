@@ -10,14 +10,15 @@
 //! planned again before it is sent. A reply that exceeds the inline limit and fits no chunk waits
 //! while that limit is being changed.
 
-use conveyance::Limits;
 use onc_rpc::{Message, Segments};
 use rdma::{Stag, Time};
 use rpcrdma_v1::{Agreed, PrivateData};
 use rpcrdma_v2::extension::{
-    Action as ExtensionAction, Backward, Calls, Conveyed, IncomingCall, IncomingReply, OpttypeTaken,
+    Action as ExtensionAction, Calls, DuplicateOpttype, IncomingCall, IncomingReply,
+    ReverseDirection, Transferred,
 };
 use rpcrdma_v2::{Direction, Side};
+use transfer_plan::Limits;
 
 use crate::dialect::{BadMessage, Dialect, ErrorMessage, Incoming, Receiver};
 use crate::extended::Extended;
@@ -104,13 +105,13 @@ impl Open {
     /// from `first_xid` downwards.
     ///
     /// # Errors
-    /// [`OpttypeTaken`]: two extensions own the same operation.
+    /// [`DuplicateOpttype`]: two extensions own the same operation.
     pub(crate) fn new(
         config: Config,
         dialect: &'static dyn Dialect,
         peer: Option<PrivateData>,
         first_xid: u32,
-    ) -> Result<Self, OpttypeTaken> {
+    ) -> Result<Self, DuplicateOpttype> {
         let extended = match dialect.has_operations() {
             true => Some(Box::new(Extended::new(&config, first_xid)?)),
             false => None,
@@ -320,7 +321,7 @@ impl Open {
                 }
             }
             ExtensionAction::LimitsChanged => self.limits_changed(),
-            ExtensionAction::Conveyed { by, conveyed } => self.carried(by, *conveyed),
+            ExtensionAction::Transferred { by, conveyed } => self.carried(by, *conveyed),
         }
     }
 
@@ -340,7 +341,7 @@ impl Open {
 
     /// Handles an RPC message, or a report about one, that arrived in operations of the extension
     /// with number `by`. Extensions carry messages of calls from client to server only.
-    fn carried(&mut self, by: usize, carried: Conveyed) {
+    fn carried(&mut self, by: usize, carried: Transferred) {
         let credits = self.credits(Direction::Reply);
         let shared = &mut self.shared;
         let (requester, responder) = match shared.config.role.side() {
@@ -348,11 +349,11 @@ impl Open {
             Side::Server => (None, self.responder.as_mut()),
         };
         match (carried, requester, responder) {
-            (Conveyed::Reply(reply), Some(requester), _) => {
+            (Transferred::Reply(reply), Some(requester), _) => {
                 requester.take_carried(shared, by, reply);
             }
             (
-                Conveyed::Rejected {
+                Transferred::Rejected {
                     xid,
                     direction: Direction::Call,
                     reason,
@@ -360,11 +361,11 @@ impl Open {
                 Some(requester),
                 _,
             ) => requester.rejected(shared, xid, &reason),
-            (Conveyed::Call(call), _, Some(responder)) => {
+            (Transferred::Call(call), _, Some(responder)) => {
                 responder.take_carried(shared, by, call);
             }
             (
-                Conveyed::Rejected {
+                Transferred::Rejected {
                     xid,
                     direction: Direction::Reply,
                     reason,
@@ -373,7 +374,7 @@ impl Open {
                 Some(responder),
             ) => responder.rejected(shared, xid, &reason),
             // The server that made it has to learn that it has ended.
-            (Conveyed::Call(IncomingCall { xid, .. }), ..) => {
+            (Transferred::Call(IncomingCall { xid, .. }), ..) => {
                 rdma::limited!(
                     warn,
                     xid,
@@ -382,7 +383,10 @@ impl Open {
                 shared.send_error(&ErrorMessage::chunk(shared.dialect, xid), credits);
             }
             // The message itself is not logged, as it can have any length.
-            (Conveyed::Reply(IncomingReply { xid, .. }) | Conveyed::Rejected { xid, .. }, ..) => {
+            (
+                Transferred::Reply(IncomingReply { xid, .. }) | Transferred::Rejected { xid, .. },
+                ..,
+            ) => {
                 rdma::limited!(
                     warn,
                     xid,
@@ -406,8 +410,8 @@ impl Open {
     pub(crate) fn call(&mut self, call: PendingCall) -> Result<(), CallError> {
         let takes = self.peer_takes_calls();
         let why = match &mut self.requester {
-            Some(requester) if takes != Backward::None => {
-                requester.chunks = takes == Backward::General;
+            Some(requester) if takes != ReverseDirection::None => {
+                requester.chunks = takes == ReverseDirection::General;
                 requester.call(&mut self.shared, call);
                 return Ok(());
             }
@@ -427,13 +431,13 @@ impl Open {
     /// Returns which calls the peer accepts: none, only without chunks, or all. Servers accept all.
     /// A client announces it in version 2; in version 1 the upper layer has to find out (RFC 8167,
     /// section 6).
-    fn peer_takes_calls(&self) -> Backward {
+    fn peer_takes_calls(&self) -> ReverseDirection {
         let config = &self.shared.config;
         match (config.role.side(), &self.shared.extended) {
-            (Side::Client, _) => Backward::General,
-            (Side::Server, Some(extended)) => extended.extensions.limits().backward,
-            (Side::Server, None) if config.options.callbacks.chunks => Backward::General,
-            (Side::Server, None) => Backward::Inline,
+            (Side::Client, _) => ReverseDirection::General,
+            (Side::Server, Some(extended)) => extended.extensions.limits().reverse_direction,
+            (Side::Server, None) if config.options.callbacks.chunks => ReverseDirection::General,
+            (Side::Server, None) => ReverseDirection::Inline,
         }
     }
 

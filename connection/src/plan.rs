@@ -8,15 +8,15 @@
 
 use std::time::Duration;
 
-use conveyance::{CallError, CallPlan, CostModel, Effort, Limits, ReplyPlan, Shape, plan_call};
 use rpcrdma_v2::extension::{
-    CallCandidate, CallToPlan, Conveyor, Extensions, ReplyCandidate, ReplyToPlan,
+    CallCandidate, CallToPlan, Extensions, ReplyCandidate, ReplyToPlan, TransferMode,
 };
 use smallvec::SmallVec;
+use transfer_plan::{CallError, CallPlan, CostModel, Effort, Limits, ReplyPlan, Shape, plan_call};
 
 /// A possible transfer mode of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Considered {
+pub struct ConsideredMode {
     /// The plan in words.
     pub plan: String,
     /// The work that it takes, with the longest reply that the call may have.
@@ -37,21 +37,21 @@ pub(crate) enum CallChoice {
 }
 
 /// A transfer mode with its cost.
-struct Priced<T> {
+struct Candidate<T> {
     plan: T,
     effort: Effort,
     cost: Duration,
 }
 
 /// All transfer modes of a call.
-struct CallWays {
-    base: Result<Priced<CallPlan>, CallError>,
-    candidates: Vec<(usize, Priced<CallCandidate>)>,
+struct CallModes {
+    base: Result<Candidate<CallPlan>, CallError>,
+    candidates: Vec<(usize, Candidate<CallCandidate>)>,
     /// The index of the cheapest candidate; `None` is the base protocol.
     best: Option<usize>,
 }
 
-impl CallWays {
+impl CallModes {
     fn find(
         base: Result<CallPlan, CallError>,
         call: &CallToPlan<'_>,
@@ -61,26 +61,26 @@ impl CallWays {
     ) -> Self {
         let base = base.map(|plan| {
             let effort = plan.effort(call.need, call.limits, may_invalidate);
-            let cost = costs.price(&effort);
-            Priced { plan, effort, cost }
+            let cost = costs.estimate(&effort);
+            Candidate { plan, effort, cost }
         });
         // The ways that can be taken at present: the base protocol if it has a plan, and candidates.
         let mut possible: SmallVec<[Option<usize>; 8]> = base.iter().map(|_| None).collect();
         let mut prices: SmallVec<[(Effort, Duration); 8]> =
             base.iter().map(|base| (base.effort, base.cost)).collect();
         let mut candidates = Vec::new();
-        let conveyors = extensions.map(Extensions::conveyors);
-        for (by, conveyor) in conveyors.into_iter().flatten() {
-            for candidate in conveyor.plan_call(call) {
+        let modes = extensions.map(Extensions::transfer_modes);
+        for (by, mode) in modes.into_iter().flatten() {
+            for candidate in mode.plan_call(call) {
                 let effort = call_effort(&candidate, call, may_invalidate);
-                let cost = costs.price(&effort);
+                let cost = costs.estimate(&effort);
                 let needs = &candidate.cost;
                 if needs.transmissions <= call.credits && needs.receives <= call.reservable {
                     possible.push(Some(candidates.len()));
                     prices.push((effort, cost));
                 }
                 let plan = candidate;
-                candidates.push((by, Priced { plan, effort, cost }));
+                candidates.push((by, Candidate { plan, effort, cost }));
             }
         }
         let best = CostModel::cheapest(&prices).and_then(|best| possible[best]);
@@ -104,7 +104,7 @@ pub(crate) fn choose_call(
     extensions: Option<&mut Extensions>,
     costs: &CostModel,
 ) -> Result<CallChoice, CallError> {
-    let mut ways = CallWays::find(base, call, may_invalidate, extensions, costs);
+    let mut ways = CallModes::find(base, call, may_invalidate, extensions, costs);
     match ways.best {
         Some(best) => {
             let (by, candidate) = ways.candidates.swap_remove(best);
@@ -120,18 +120,18 @@ pub(crate) fn consider_call(
     may_invalidate: bool,
     extensions: Option<&mut Extensions>,
     costs: &CostModel,
-) -> Vec<Considered> {
+) -> Vec<ConsideredMode> {
     let base = plan_call(call.shape, call.need, call.limits);
-    let ways = CallWays::find(base, call, may_invalidate, extensions, costs);
+    let ways = CallModes::find(base, call, may_invalidate, extensions, costs);
     let best = ways.best;
-    let base = ways.base.into_iter().map(|base| Considered {
+    let base = ways.base.into_iter().map(|base| ConsideredMode {
         plan: base.plan.to_string(),
         effort: base.effort,
         cost: base.cost,
         chosen: best.is_none(),
     });
     let candidates = ways.candidates.into_iter().enumerate();
-    let candidates = candidates.map(|(index, (_, candidate))| Considered {
+    let candidates = candidates.map(|(index, (_, candidate))| ConsideredMode {
         plan: candidate.plan.plan.to_string(),
         effort: candidate.effort,
         cost: candidate.cost,
@@ -170,21 +170,21 @@ fn call_effort(candidate: &CallCandidate, call: &CallToPlan<'_>, may_invalidate:
 pub(crate) fn choose_reply(
     reply: &ReplyToPlan<'_>,
     base: Option<&ReplyPlan>,
-    conveyor: &dyn Conveyor,
+    mode: &dyn TransferMode,
     costs: &CostModel,
 ) -> Option<ReplyCandidate> {
     let mut prices: SmallVec<[(Effort, Duration); 4]> = SmallVec::new();
     if let Some(plan) = base {
         let mut effort = Effort::of((1, plan.send_len()), (0, 0));
         effort.unplaced = reply.shape.items().iter().map(|item| item.len).sum();
-        prices.push((effort, costs.price(&effort)));
+        prices.push((effort, costs.estimate(&effort)));
     }
     // The base protocol's plan, if there is one, is the first.
     let before = prices.len();
-    let mut candidates = conveyor.plan_reply(reply);
+    let mut candidates = mode.plan_reply(reply);
     for candidate in &candidates {
         let effort = reply_effort(candidate, reply.shape, reply.limits);
-        prices.push((effort, costs.price(&effort)));
+        prices.push((effort, costs.estimate(&effort)));
     }
     let best = CostModel::cheapest(&prices)?.checked_sub(before)?;
     Some(candidates.swap_remove(best))

@@ -1,7 +1,7 @@
 //! The maximum lengths of the reply to a call.
 
-use conveyance::ReplyNeed;
 use smallvec::SmallVec;
+use transfer_plan::ReplyNeed;
 
 /// Bytes of the RPC reply header with an empty verifier: XID, message type, reply status, verifier,
 /// accept status (RFC 5531, section 9).

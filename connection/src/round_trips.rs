@@ -93,7 +93,7 @@ pub(crate) fn config(config: &ConnectionConfig) -> Option<Config> {
         // A continued call takes a credit, and a posted receive, for each transmission.
         request_limit: config.credits.clamp(1, MAX_TRANSMISSIONS),
         response_limit: MAX_TRANSMISSIONS,
-        min_placed: options.costs.worth_placing(HEAD),
+        min_placed: options.costs.min_placed_len(HEAD),
         max_message: u64::from(options.max_message),
         max_send: config.max_send(),
     })

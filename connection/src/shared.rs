@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use conveyance::Limits;
 use onc_rpc::Segments;
 use rdma::Stag;
 use rpcrdma_chunks::Chunks;
 use rpcrdma_v2::Direction;
+use transfer_plan::Limits;
 
 use crate::dialect::{Dialect, ErrorMessage, Outgoing, Plain};
 use crate::extended::Extended;

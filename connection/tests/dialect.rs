@@ -6,7 +6,6 @@
 mod support;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use conveyance::ChunkCounts;
 use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::Chunks;
 use rpcrdma_connection::dialect::{
@@ -16,6 +15,7 @@ use rpcrdma_connection::{Config, Extended};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::Direction;
 use support::{Pair, data, message, open, room};
+use transfer_plan::ChunkCounts;
 
 /// The number of the version, and the word that each of its headers has after the fixed ones.
 const NUMBER: u32 = 9;

@@ -5,10 +5,6 @@
 mod support;
 
 use bytes::Bytes;
-use conveyance::{
-    ChunkCounts, Limits, Offer, Offers, ReplyNeed, ReplyPayload, ReplyPlan, Shape, plan_call,
-    plan_reply,
-};
 use onc_rpc::{BulkItem, Message, Position, Segments};
 use quickcheck::{Arbitrary, Gen, quickcheck};
 use rpcrdma_chunks::{Chunks, Segment, WriteChunk, chunk_len, fill, unused};
@@ -19,6 +15,10 @@ use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::limits::DEFAULT_INLINE;
 use rpcrdma_v2::{Answer, Direction, ErrorBody};
 use support::{Endpoint, Seen, configs_with, data};
+use transfer_plan::{
+    ChunkCounts, Limits, Offer, Offers, ReplyNeed, ReplyPayload, ReplyPlan, Shape, plan_call,
+    plan_reply,
+};
 
 const XID: u32 = 0x1234_5678;
 /// The credits that calls request and replies grant.
@@ -180,7 +180,7 @@ impl Case {
             reply: self.reply.as_ref().map(long),
         };
         let header = self.encode(Direction::Reply, credits, inline, chunks);
-        let stays = |index: usize| plan.items[index].1 == conveyance::ReplyItem::InPayload;
+        let stays = |index: usize| plan.items[index].1 == transfer_plan::ReplyItem::InPayload;
         let rest = if inline {
             message.gather(stays)
         } else {

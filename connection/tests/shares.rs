@@ -121,7 +121,7 @@ fn calls_wait_while_replies_that_nobody_takes_fill_the_share() {
     assert!(server.waits_for_memory());
     assert!(!server.calls_wait_for_memory(), "no call of this end does");
     assert!(
-        account.over() > 0 && account.held() < 3 * MIB,
+        account.beyond_guaranteed() > 0 && account.held() < 3 * MIB,
         "{}",
         account.held()
     );

@@ -9,7 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use rdma::Time;
 use rpcrdma_connection::{Action, Connection, Event, Options};
-use rpcrdma_negotiation::{Choice, Decision, Evidence, Reason, Verdict, Version, Versions};
+use rpcrdma_negotiation::{
+    Choice, Evidence, Version, VersionAction, VersionDecision, VersionReason, Versions,
+};
 use rpcrdma_v1::{Body, ErrorBody, Header, PrivateData};
 use rpcrdma_v2::Answer;
 use support::{
@@ -35,26 +37,32 @@ fn asking(versions: Choice) -> Endpoint {
     client
 }
 
-fn decision(verdict: Verdict, reason: Reason) -> Decision {
-    Decision { verdict, reason }
+fn decision(verdict: VersionAction, reason: VersionReason) -> VersionDecision {
+    VersionDecision {
+        action: verdict,
+        reason,
+    }
 }
 
 /// Returns the decision of a client that may speak both versions, over a new connection to a server
-/// that did not answer the earlier one (`lesson`).
-fn over_a_new_connection(lesson: Evidence) -> Decision {
-    let verdict = Verdict::Reconnect(Version::One);
-    decision(verdict, Reason::Learnt(lesson))
+/// that did not answer the earlier one (`evidence`).
+fn over_a_new_connection(evidence: Evidence) -> VersionDecision {
+    let verdict = VersionAction::Reconnect(Version::One);
+    decision(verdict, VersionReason::ShownNow(evidence))
 }
 
-/// Moves the calls of `first` to a new connection with `lesson`, and checks that they are made
+/// Moves the calls of `first` to a new connection with `evidence`, and checks that they are made
 /// there in version 1 and in the same order.
-fn calls_go_on(first: Endpoint, lesson: Evidence) {
+fn calls_go_on(first: Endpoint, evidence: Evidence) {
     let calls = first.connection.into_pending_calls();
     assert_eq!((calls.len(), calls.is_empty()), (2, false));
-    let config = client_with(Choice::Auto, Some(lesson), Options::client());
+    let config = client_with(Choice::Auto, Some(evidence), Options::client());
     let (_, server) = configs_with(Version::One, |_, _| {});
     let mut pair = Pair::echoing((config, server));
-    let remembered = decision(Verdict::Speak(Version::One), Reason::Remembered(lesson));
+    let remembered = decision(
+        VersionAction::Use(Version::One),
+        VersionReason::Remembered(evidence),
+    );
     assert_eq!(pair.client.decisions, [remembered]);
     pair.client.connection.resume(calls);
     pair.settle();
@@ -104,8 +112,8 @@ fn a_client_that_wants_version_2_only_gives_up_and_keeps_its_calls() {
     let mut client = asking(Choice::Only(Version::Two));
     client.connection.handle_timeout(START + PATIENCE);
     client.run();
-    let reason = Reason::OnlyOne(Evidence::NoAnswer);
-    assert_eq!(client.decisions, [decision(Verdict::GiveUp, reason)]);
+    let reason = VersionReason::VersionOneOnly(Evidence::NoAnswer);
+    assert_eq!(client.decisions, [decision(VersionAction::GiveUp, reason)]);
     assert_eq!(client.connection.unfinished_calls(), 2);
     assert_eq!(client.connection.into_pending_calls().len(), 2);
 }
@@ -130,8 +138,8 @@ fn a_server_that_refuses_version_2_gets_the_calls_in_version_1() {
     client.receive(&refusal(xid, 1, 1), None).unwrap();
     client.run();
     let expected = decision(
-        Verdict::Speak(Version::One),
-        Reason::Learnt(Evidence::Refused),
+        VersionAction::Use(Version::One),
+        VersionReason::ShownNow(Evidence::Refused),
     );
     assert_eq!(client.decisions, [expected]);
     assert_eq!(client.connection.poll_timeout(), None);
@@ -152,8 +160,8 @@ fn a_server_that_speaks_neither_version_ends_the_matter() {
     let xid = Seen::new(&client.sent[0].0).unwrap().xid;
     client.receive(&refusal(xid, 3, 4), None).unwrap();
     client.run();
-    let reason = Reason::NoneInCommon { low: 3, high: 4 };
-    assert_eq!(client.decisions, [decision(Verdict::GiveUp, reason)]);
+    let reason = VersionReason::NoneInCommon { low: 3, high: 4 };
+    assert_eq!(client.decisions, [decision(VersionAction::GiveUp, reason)]);
     assert_eq!(client.sent.len(), 1);
     assert_eq!(client.connection.into_pending_calls().len(), 2);
 }
@@ -170,7 +178,7 @@ fn an_answer_in_version_2_ends_the_wait() {
     };
     client.receive(&answer.encode(1), None).unwrap();
     client.run();
-    let expected = decision(Verdict::Speak(Version::Two), Reason::Answered);
+    let expected = decision(VersionAction::Use(Version::Two), VersionReason::Answered);
     assert_eq!(client.decisions, [expected]);
     assert_eq!(client.connection.poll_timeout(), None);
     assert_eq!(client.sent.len(), 2);
@@ -181,7 +189,7 @@ fn an_answer_in_version_2_ends_the_wait() {
 /// that it speaks version 2 and not 1.
 #[test]
 fn a_client_that_misjudged_its_server_has_the_connection_made_again() {
-    for (lesson, low, high, misjudged) in [
+    for (evidence, low, high, misjudged) in [
         (Evidence::NoAnswer, 2, 2, true),
         (Evidence::Dropped, 2, 3, true),
         // The server speaks version 1 as well, or not version 2.
@@ -191,14 +199,14 @@ fn a_client_that_misjudged_its_server_has_the_connection_made_again() {
         (Evidence::Refused, 2, 2, false),
         (Evidence::AnsweredVersion1, 2, 2, false),
     ] {
-        let config = client_with(Choice::Auto, Some(lesson), Options::client());
+        let config = client_with(Choice::Auto, Some(evidence), Options::client());
         let mut client = Endpoint::new(config);
         client.establish(Some(PrivateData::new(4096, 4096, true)));
         client.call(message(1, 0, &[]), &room(0, &[]));
         client.run();
         client.receive(&refusal(1, low, high), None).unwrap();
         client.run();
-        assert_eq!(client.misjudged, misjudged, "{lesson:?} {low} {high}");
+        assert_eq!(client.misjudged, misjudged, "{evidence:?} {low} {high}");
         // The call is to be made again, so that it has not ended.
         assert_eq!(client.finished.is_empty(), misjudged);
         assert_eq!(client.connection.unfinished_calls(), 0);
@@ -356,7 +364,7 @@ fn the_first_message_settles_the_version_of_a_server() {
     let (first, _) = client.sent[0].clone();
     server.receive(&first, None).unwrap();
     server.run();
-    let expected = decision(Verdict::Speak(Version::Two), Reason::ClientBegan);
+    let expected = decision(VersionAction::Use(Version::Two), VersionReason::ClientBegan);
     assert_eq!(server.decisions, [expected]);
     let counters = server.connection.responder_counters().unwrap();
     assert_eq!((counters.errors_sent, counters.discarded), (1, 1));

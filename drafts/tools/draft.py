@@ -107,7 +107,7 @@ class Draft:
         lines = [by(size) for size in sizes]
         for size, line in zip(sizes, lines):
             if [row["conveyance"] for row in line] != CONVEYANCES:
-                raise Missing(f"a row for each conveyance of {op} {size}")
+                raise Missing(f"a row for each transfer mode of {op} {size}")
         if not rows:
             raise Missing(f"rows of {op}")
         return list(zip(sizes, lines))

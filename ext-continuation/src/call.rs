@@ -7,7 +7,7 @@ use rpcrdma_ext_send_ddp::limits::MAX_ITEMS;
 use rpcrdma_ext_send_ddp::{
     DirectedItem, DirectedSet, Direction, Frame, Headers, Location, PlacedItem,
 };
-use rpcrdma_v2::extension::{CallCandidate, CallToPlan, Cost, NotConveyed, Transmissions};
+use rpcrdma_v2::extension::{CallCandidate, CallToPlan, Cost, NotTransferred, Transmissions};
 use rpcrdma_v2::{Chunks, Segment};
 use smallvec::SmallVec;
 
@@ -152,10 +152,10 @@ impl Transmit {
         mut plan: CallPlan,
         message: &onc_rpc::Message,
         chunks: &Chunks,
-    ) -> Result<Transmissions, NotConveyed> {
-        let missing = || NotConveyed("memory that was planned is not registered".to_owned());
+    ) -> Result<Transmissions, NotTransferred> {
+        let missing = || NotTransferred("memory that was planned is not registered".to_owned());
         if !self.usable().requests {
-            return Err(NotConveyed("the peer refused such calls".to_owned()));
+            return Err(NotTransferred("the peer refused such calls".to_owned()));
         }
         let directions = plan.reply.directions(&chunks.writes).ok_or_else(missing)?;
         let mut items = Vec::new();

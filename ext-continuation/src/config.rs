@@ -12,14 +12,14 @@ use crate::{RequestReceiveLimit, ResponseSendLimit};
 
 /// The directions in which an end supports a feature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Ways {
+pub struct Directions {
     /// Whether the end supports the feature in messages that it sends.
     pub send: bool,
     /// Whether the end supports the feature in messages that it receives.
     pub receive: bool,
 }
 
-impl Ways {
+impl Directions {
     /// Support in both directions.
     pub const BOTH: Self = Self {
         send: true,
@@ -37,16 +37,16 @@ impl Ways {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Features {
     /// Send-based direct data placement (section 3).
-    pub ddp: Ways,
+    pub ddp: Directions,
     /// Message continuation (section 4).
-    pub cont: Ways,
+    pub cont: Directions,
 }
 
 impl Features {
     /// All features in both directions.
     pub const ALL: Self = Self {
-        ddp: Ways::BOTH,
-        cont: Ways::BOTH,
+        ddp: Directions::BOTH,
+        cont: Directions::BOTH,
     };
 
     /// Returns whether there are no features. The extension is of no use then.
@@ -103,7 +103,7 @@ impl FromStr for Features {
                 _ => return Err(UnknownFeature(word.to_owned())),
             };
             match way {
-                "" if word == name => *ways = Ways::BOTH,
+                "" if word == name => *ways = Directions::BOTH,
                 "send" => ways.send = true,
                 "receive" => ways.receive = true,
                 _ => return Err(UnknownFeature(word.to_owned())),
@@ -140,7 +140,7 @@ pub struct Config {
 impl Config {
     /// Returns the maximum number of transmissions of a call that this end accepts.
     #[must_use]
-    pub fn takes(&self) -> u32 {
+    pub fn max_call_transmissions(&self) -> u32 {
         match self.features.cont.receive {
             true => self.request_limit.max(1),
             false => 1,
@@ -149,7 +149,7 @@ impl Config {
 
     /// Returns the maximum number of transmissions of a reply that this end sends.
     #[must_use]
-    pub fn sends(&self) -> u32 {
+    pub fn max_reply_transmissions(&self) -> u32 {
         match self.features.cont.send {
             true => self.response_limit.max(1),
             false => 1,

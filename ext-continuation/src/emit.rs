@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
 use rpcrdma_ext_send_ddp::{Frame, Headers, Layout, lay_out};
-use rpcrdma_v2::extension::{NotConveyed, Transmission, Transmissions};
+use rpcrdma_v2::extension::{NotTransferred, Transmission, Transmissions};
 
 use crate::cut::{Rest, cut, pad};
 use crate::{Continuation, XMTCONT};
@@ -59,7 +59,7 @@ impl Arranged {
     /// Makes the layout again if the first header, without segment numbers, is not as long as
     /// assumed. The new layout may not take more transmissions, because there are no credits or
     /// receives for more.
-    pub(crate) fn adjust(&mut self, first: u64) -> Result<(), NotConveyed> {
+    pub(crate) fn adjust(&mut self, first: u64) -> Result<(), NotTransferred> {
         if first == self.headers.first {
             return Ok(());
         }
@@ -67,7 +67,7 @@ impl Arranged {
         let lens: Vec<u64> = self.placed.iter().map(|&(_, len)| len).collect();
         let max = self.count();
         let layout = lay_out(&self.frame, &self.headers, self.payload, &lens, max);
-        self.layout = layout.map_err(|error| NotConveyed(error.to_string()))?;
+        self.layout = layout.map_err(|error| NotTransferred(error.to_string()))?;
         Ok(())
     }
 
@@ -79,8 +79,8 @@ impl Arranged {
         info: Bytes,
         message: &Message,
         in_stream: impl FnMut(usize) -> bool,
-    ) -> Result<Transmissions, NotConveyed> {
-        let other = || NotConveyed("the message is not that which was planned".to_owned());
+    ) -> Result<Transmissions, NotTransferred> {
+        let other = || NotTransferred("the message is not that which was planned".to_owned());
         let stream = message.gather(in_stream);
         let stream_len: u64 = stream.iter().map(|piece| piece.len() as u64).sum();
         let data = |item: usize| {

@@ -59,7 +59,7 @@ mod report;
 mod transmit;
 
 pub use characteristic::{RequestReceiveLimit, ResponseSendLimit, register};
-pub use config::{Config, Features, PeerAnnouncements, UnknownFeature, Usable, Ways, decide};
+pub use config::{Config, Directions, Features, PeerAnnouncements, UnknownFeature, Usable, decide};
 pub use operation::{Continuation, Request, Response, XMTCONT, XMTERR, XMTREQ, XMTRESP};
 pub use report::{Fault, OutOfRange, Report, TransmissionId};
 pub use transmit::Transmit;

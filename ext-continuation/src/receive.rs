@@ -3,7 +3,7 @@
 
 use rpcrdma_ext_send_ddp::{DirectedItem, DirectedSet, Location, PlacedItem, check_ranges};
 use rpcrdma_v2::extension::{
-    Conveyed, IncomingCall, IncomingReply, Operation, Outbox, Refusal, Written,
+    IncomingCall, IncomingReply, Operation, Outbox, Refusal, Transferred, Written,
 };
 use rpcrdma_v2::limits::MAX_CHUNK_SEGMENTS;
 use rpcrdma_v2::{
@@ -109,7 +109,7 @@ impl Transmit {
             return Err(Malformed::Rule("ROPT_XMTREQ that is not a CALL").into());
         }
         check_request(&request)?;
-        let count = check_count(op, request.count, self.config.takes())?;
+        let count = check_count(op, request.count, self.config.max_call_transmissions())?;
         let payload = request.payload;
         self.begin(op, Lead::Request(request), count, payload, out)
     }
@@ -194,7 +194,7 @@ impl Transmit {
                     return Err(Malformed::Rule("header and RPC message do not agree").into());
                 }
                 let (chunks, context) = incoming(request);
-                out.conveyed(Conveyed::Call(IncomingCall {
+                out.transferred(Transferred::Call(IncomingCall {
                     xid,
                     requested: credits,
                     transmissions,
@@ -211,7 +211,7 @@ impl Transmit {
                 let sent = self.outstanding.get(&xid);
                 let sent = sent.ok_or_else(|| discard("reply without an outstanding call"))?;
                 let writes = returned(sent, &response.items).map_err(discard)?;
-                out.conveyed(Conveyed::Reply(IncomingReply {
+                out.transferred(Transferred::Reply(IncomingReply {
                     xid,
                     granted: credits,
                     transmissions,
@@ -245,7 +245,7 @@ impl Transmit {
             if self.forget(&id) {
                 let TransmissionId { xid, direction, .. } = id;
                 let reason = reason.clone();
-                out.conveyed(Conveyed::Rejected {
+                out.transferred(Transferred::Rejected {
                     xid,
                     direction,
                     reason,

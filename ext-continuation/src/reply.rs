@@ -6,7 +6,7 @@ use onc_rpc::padded;
 use rpcrdma_ext_send_ddp::{
     Ability, DirectedItem, Frame, Handling, Headers, Location, PlacedItem, choose,
 };
-use rpcrdma_v2::extension::{Cost, NotConveyed, ReplyCandidate, ReplyToPlan, Transmissions};
+use rpcrdma_v2::extension::{Cost, NotTransferred, ReplyCandidate, ReplyToPlan, Transmissions};
 use rpcrdma_v2::{WriteChunk, fill};
 use smallvec::SmallVec;
 
@@ -129,7 +129,10 @@ impl Transmit {
             first: response_header(items_len as usize),
             next: Continuation::HEADER_LEN,
         };
-        let max = context.reserved.saturating_add(1).min(self.config.sends());
+        let max = context
+            .reserved
+            .saturating_add(1)
+            .min(self.config.max_reply_transmissions());
         let arranged = Arranged::new(frame.clone(), headers, payload, placed, max)?;
         Some(ReplyCandidate {
             cost: Cost {
@@ -154,7 +157,7 @@ impl Transmit {
         xid: u32,
         mut plan: ReplyPlan,
         message: &onc_rpc::Message,
-    ) -> Result<Transmissions, NotConveyed> {
+    ) -> Result<Transmissions, NotTransferred> {
         let item = |(outcome, position, length): &(Outcome, u32, u32)| PlacedItem {
             position: *position,
             length: *length,

@@ -6,8 +6,8 @@ use onc_rpc::Message;
 use rpcrdma_ext_send_ddp::{Frame, ReceiveBufferStructure, RoundTripSupport};
 use rpcrdma_ext_xchar::{Characteristic, ReceiveBufferSize};
 use rpcrdma_v2::extension::{
-    CallCandidate, CallToPlan, ConnectionLimits, Conveyor, Extension, NotConveyed, Operation,
-    Outbox, Planned, Property, Refusal, ReplyCandidate, ReplyToPlan, Transmissions,
+    CallCandidate, CallToPlan, ConnectionLimits, Extension, NotTransferred, Operation, Outbox,
+    Planned, Property, Refusal, ReplyCandidate, ReplyToPlan, TransferMode, Transmissions,
 };
 use rpcrdma_v2::{Body, Chunks, Direction, ErrorBody, Header, OPTIONAL};
 
@@ -153,8 +153,8 @@ impl Extension for Transmit {
         let config = &self.config;
         let mut properties = vec![
             RoundTripSupport::property(&config.support()),
-            RequestReceiveLimit::property(&config.takes()),
-            ResponseSendLimit::property(&config.sends()),
+            RequestReceiveLimit::property(&config.max_call_transmissions()),
+            ResponseSendLimit::property(&config.max_reply_transmissions()),
         ];
         if config.features.ddp.receive {
             properties.push(ReceiveBufferStructure::property(&config.structure));
@@ -183,7 +183,7 @@ impl Extension for Transmit {
         });
     }
 
-    fn learnt(&mut self, property: &Property, out: &mut Outbox<'_>) {
+    fn property_received(&mut self, property: &Property, out: &mut Outbox<'_>) {
         let value = &property.value;
         match property.id {
             ReceiveBufferSize::ID => self.size_said = true,
@@ -220,7 +220,7 @@ impl Extension for Transmit {
         self.incoming.is_some()
     }
 
-    fn conveyor(&mut self) -> Option<&mut dyn Conveyor> {
+    fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {
         Some(self)
     }
 
@@ -231,7 +231,7 @@ impl Extension for Transmit {
     }
 }
 
-impl Conveyor for Transmit {
+impl TransferMode for Transmit {
     fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
         self.call_candidates(call)
     }
@@ -242,7 +242,7 @@ impl Conveyor for Transmit {
         plan: Box<dyn Planned>,
         message: &Message,
         chunks: &Chunks,
-    ) -> Result<Transmissions, NotConveyed> {
+    ) -> Result<Transmissions, NotTransferred> {
         let plan = downcast_plan::<CallPlan>(plan)?;
         self.transmit_call(xid, plan, message, chunks)
     }
@@ -256,7 +256,7 @@ impl Conveyor for Transmit {
         xid: u32,
         plan: Box<dyn Planned>,
         message: &Message,
-    ) -> Result<Transmissions, NotConveyed> {
+    ) -> Result<Transmissions, NotTransferred> {
         let plan = downcast_plan::<ReplyPlan>(plan)?;
         self.transmit_reply(xid, plan, message)
     }
@@ -277,9 +277,9 @@ impl Conveyor for Transmit {
     }
 }
 
-fn downcast_plan<P: Planned>(plan: Box<dyn Planned>) -> Result<P, NotConveyed> {
+fn downcast_plan<P: Planned>(plan: Box<dyn Planned>) -> Result<P, NotTransferred> {
     let any: Box<dyn std::any::Any> = plan;
     let plan = any.downcast::<P>();
     plan.map(|plan| *plan)
-        .map_err(|_| NotConveyed("a plan that is not this extension's".to_owned()))
+        .map_err(|_| NotTransferred("a plan that is not this extension's".to_owned()))
 }

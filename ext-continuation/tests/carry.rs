@@ -7,11 +7,11 @@ use common::{
     End, Planning, carry_call, carry_reply, config, message, pair, pair_of, reply_candidates,
     stream,
 };
-use conveyance::ReplyNeed;
-use rpcrdma_ext_continuation::{Continuation, Features, Request, Response, Ways};
+use rpcrdma_ext_continuation::{Continuation, Directions, Features, Request, Response};
 use rpcrdma_ext_send_ddp::{BufferStructure, Location};
 use rpcrdma_v2::Direction;
 use rpcrdma_v2::extension::{CallCandidate, Transmissions};
+use transfer_plan::ReplyNeed;
 
 const XID: u32 = 0x0102_0304;
 
@@ -83,8 +83,11 @@ fn all_ways(client: &mut End, server: &mut End, call: Size, reply: (Size, Size))
             let plan = candidate.plan.to_string();
             let (_, whole, _) = carry_reply(server, client, &incoming, &answer, candidate);
             assert_eq!(stream(&whole), stream(&answer), "{plan}");
-            let conveyor = client.extensions.conveyor(1).expect("it carries calls");
-            conveyor.call_ended(XID);
+            let mode = client
+                .extensions
+                .transfer_mode(1)
+                .expect("it carries calls");
+            mode.call_ended(XID);
             replies += 1;
         }
         // The responder must be able to use what the requester offered.
@@ -444,15 +447,15 @@ fn features_are_read_as_they_are_printed() {
     for send in [false, true] {
         for receive in [false, true] {
             for other in [
-                Ways::NONE,
-                Ways::BOTH,
-                Ways {
+                Directions::NONE,
+                Directions::BOTH,
+                Directions {
                     send,
                     receive: !send,
                 },
             ] {
                 let features = Features {
-                    ddp: Ways { send, receive },
+                    ddp: Directions { send, receive },
                     cont: other,
                 };
                 assert_eq!(features.to_string().parse(), Ok(features));

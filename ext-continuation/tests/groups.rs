@@ -7,13 +7,13 @@ use common::{
     CREDITS, End, Planning, carry_call, encode, message, operation, pair_of, reply_candidates,
     stream,
 };
-use conveyance::ReplyNeed;
 use onc_rpc::Message;
 use rpcrdma_ext_continuation::{
     Fault, OutOfRange, Report, TransmissionId, XMTCONT, XMTERR, XMTREQ,
 };
-use rpcrdma_v2::extension::{Conveyed, IncomingCall, Routed};
+use rpcrdma_v2::extension::{IncomingCall, Routed, Transferred};
 use rpcrdma_v2::{Body, Chunks, Direction, ErrorBody, Header};
+use transfer_plan::ReplyNeed;
 
 const XID: u32 = 0x5566_7788;
 
@@ -21,8 +21,11 @@ fn send(client: &mut End, xid: u32, payload: usize) -> Vec<Bytes> {
     let call = message(xid, Direction::Call, payload, &[]);
     let planning = Planning::new(client, &call, ReplyNeed::new(200_000, []));
     let plan = planning.candidates(client).remove(0).plan;
-    let conveyor = client.extensions.conveyor(1).expect("it carries calls");
-    let sent = conveyor.send_call(xid, plan, &call, &Chunks::default());
+    let mode = client
+        .extensions
+        .transfer_mode(1)
+        .expect("it carries calls");
+    let sent = mode.send_call(xid, plan, &call, &Chunks::default());
     let sent = sent.expect("as planned");
     sent.iter()
         .map(|sent| encode(xid, Direction::Call, sent))
@@ -165,7 +168,7 @@ fn rtr_s5_4_a_call_that_was_reported_is_sent_in_another_way() {
         };
         let bytes = operation(XID, Direction::Reply, XMTERR, report.encode()).encode();
         assert_eq!(client.receive(&bytes), Routed::Taken);
-        let Some(Conveyed::Rejected { reason, .. }) = client.arrived.front() else {
+        let Some(Transferred::Rejected { reason, .. }) = client.arrived.front() else {
             panic!("it is not said");
         };
         assert!(reason.starts_with("OPTXERR_BAD"), "{reason}");
@@ -190,8 +193,11 @@ fn called(client: &mut End, server: &mut End) -> IncomingCall {
 /// Returns the transmissions of the reply to the call.
 fn answered(server: &mut End, call: &IncomingCall, answer: &Message) -> Vec<Bytes> {
     let plan = reply_candidates(server, call, answer).remove(0).plan;
-    let conveyor = server.extensions.conveyor(1).expect("it carries replies");
-    let sent = conveyor.send_reply(XID, plan, answer).expect("as planned");
+    let mode = server
+        .extensions
+        .transfer_mode(1)
+        .expect("it carries replies");
+    let sent = mode.send_reply(XID, plan, answer).expect("as planned");
     let sent = sent.iter();
     sent.map(|one| encode(XID, Direction::Reply, one)).collect()
 }
@@ -270,7 +276,7 @@ fn rtr_s5_4_a_call_whose_group_was_broken_into_is_sent_in_another_way() {
         let routed = client.receive(&bytes);
         assert_eq!(routed == Routed::Taken, is_taken, "{report:?}: {routed:?}");
         if is_taken {
-            let Some(Conveyed::Rejected { reason, .. }) = client.arrived.front() else {
+            let Some(Transferred::Rejected { reason, .. }) = client.arrived.front() else {
                 panic!("it is not said");
             };
             let end = "in transmission 1 of CALL 0x55667789, in the middle of CALL 0x55667788";
@@ -418,8 +424,11 @@ fn only_so_many_replies_and_bad_messages_are_remembered() {
         let call = server.take_call();
         let answer = message(xid, Direction::Reply, 150_000, &[]);
         let plan = reply_candidates(&mut server, &call, &answer).remove(0).plan;
-        let conveyor = server.extensions.conveyor(1).expect("it carries replies");
-        let _ = conveyor.send_reply(xid, plan, &answer).expect("as planned");
+        let mode = server
+            .extensions
+            .transfer_mode(1)
+            .expect("it carries replies");
+        let _ = mode.send_reply(xid, plan, &answer).expect("as planned");
     }
     let reported = |server: &mut End, xid| {
         let report = Report {
@@ -461,10 +470,13 @@ fn rtr_s5_1_a_peer_that_does_not_know_the_operations_is_not_sent_them_again() {
     let planning = Planning::new(&client, &call, ReplyNeed::new(136, []));
     let plan = planning.candidates(&mut client).remove(0).plan;
     let _ = send(&mut client, XID, 150_000);
-    let conveyor = client.extensions.conveyor(1).expect("it carries calls");
-    conveyor.call_refused(XID, ErrorBody::InvalidOption);
+    let mode = client
+        .extensions
+        .transfer_mode(1)
+        .expect("it carries calls");
+    mode.call_refused(XID, ErrorBody::InvalidOption);
     // This includes calls that were already planned.
-    let late = conveyor.send_call(XID, plan, &call, &Chunks::default());
+    let late = mode.send_call(XID, plan, &call, &Chunks::default());
     assert!(late.is_err());
     assert!(planning.candidates(&mut client).is_empty());
 }
@@ -477,8 +489,11 @@ fn after_some_rejected_messages_the_extension_is_not_used() {
     for _ in 0..3 {
         assert!(!planning.candidates(&mut client).is_empty());
         let _ = send(&mut client, XID, 150_000);
-        let conveyor = client.extensions.conveyor(1).expect("it carries calls");
-        conveyor.call_refused(XID, ErrorBody::BadHeader);
+        let mode = client
+            .extensions
+            .transfer_mode(1)
+            .expect("it carries calls");
+        mode.call_refused(XID, ErrorBody::BadHeader);
     }
     assert!(planning.candidates(&mut client).is_empty());
 }
@@ -493,12 +508,18 @@ fn a_plan_is_valid_only_for_its_message_and_its_registered_memory() {
     for number in 0..count {
         let candidate = planning.candidates(&mut client).remove(number);
         let needs_memory = !candidate.reads.is_empty() || !candidate.write_chunks.is_empty();
-        let conveyor = client.extensions.conveyor(1).expect("it carries calls");
-        let sent = conveyor.send_call(XID, candidate.plan, &call, &Chunks::default());
+        let mode = client
+            .extensions
+            .transfer_mode(1)
+            .expect("it carries calls");
+        let sent = mode.send_call(XID, candidate.plan, &call, &Chunks::default());
         assert_eq!(sent.is_err(), needs_memory);
         let candidate = planning.candidates(&mut client).remove(number);
-        let conveyor = client.extensions.conveyor(1).expect("it carries calls");
-        let sent = conveyor.send_call(XID, candidate.plan, &other, &Chunks::default());
+        let mode = client
+            .extensions
+            .transfer_mode(1)
+            .expect("it carries calls");
+        let sent = mode.send_call(XID, candidate.plan, &other, &Chunks::default());
         assert!(sent.is_err() || candidate.reads[..] == [0]);
     }
     let candidate = planning.candidates(&mut client).remove(0);
@@ -507,11 +528,13 @@ fn a_plan_is_valid_only_for_its_message_and_its_registered_memory() {
     let plan = reply_candidates(&mut server, &incoming, &answer)
         .remove(0)
         .plan;
-    // A call's conveyor does not accept a reply's plan.
-    let conveyor = client.extensions.conveyor(1).expect("it carries calls");
+    // A call's mode does not accept a reply's plan.
+    let mode = client
+        .extensions
+        .transfer_mode(1)
+        .expect("it carries calls");
     assert!(
-        conveyor
-            .send_call(XID, plan, &call, &Chunks::default())
+        mode.send_call(XID, plan, &call, &Chunks::default())
             .is_err()
     );
 }

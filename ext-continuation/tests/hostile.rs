@@ -5,7 +5,6 @@ mod common;
 
 use bytes::Bytes;
 use common::{End, Planning, carry_call, message, operation, pair_of, reply_candidates, words};
-use conveyance::ReplyNeed;
 use rpcrdma_ext_continuation::{
     Continuation, Fault, OutOfRange, Request, Response, TransmissionId, XMTCONT, XMTREQ, XMTRESP,
 };
@@ -14,6 +13,7 @@ use rpcrdma_ext_send_ddp::{
 };
 use rpcrdma_v2::extension::{CallCandidate, IncomingCall, Routed, Transmissions};
 use rpcrdma_v2::{Answer, Chunks, Direction, Segment, WriteChunk};
+use transfer_plan::ReplyNeed;
 
 const XID: u32 = 0x1122_3344;
 const MOST: u32 = u32::MAX;
@@ -116,8 +116,11 @@ fn placed_both_ways(client: &mut End, item: usize, reply: u64) -> Transmissions 
     let mut candidates = planning.candidates(client);
     let at = candidates.iter().position(both).expect("there is one");
     let plan = candidates.remove(at).plan;
-    let conveyor = client.extensions.conveyor(1).expect("it carries calls");
-    let sent = conveyor.send_call(XID, plan, &call, &Chunks::default());
+    let mode = client
+        .extensions
+        .transfer_mode(1)
+        .expect("it carries calls");
+    let sent = mode.send_call(XID, plan, &call, &Chunks::default());
     sent.expect("as planned")
 }
 
@@ -524,8 +527,11 @@ fn group(client: &mut End) -> Vec<Bytes> {
     let call = message(XID, Direction::Call, 150_000, &[]);
     let planning = Planning::new(client, &call, ReplyNeed::new(64, []));
     let plan = planning.candidates(client).remove(0).plan;
-    let conveyor = client.extensions.conveyor(1).expect("it carries calls");
-    let sent = conveyor.send_call(XID, plan, &call, &Chunks::default());
+    let mode = client
+        .extensions
+        .transfer_mode(1)
+        .expect("it carries calls");
+    let sent = mode.send_call(XID, plan, &call, &Chunks::default());
     let sent = sent.expect("as planned");
     let wire = sent
         .iter()
@@ -642,8 +648,11 @@ fn answered(client: &mut End, server: &mut End) -> (IncomingCall, Transmissions)
     let call = server.take_call();
     let answer = message(XID, Direction::Reply, 64, &[8192]);
     let plan = reply_candidates(server, &call, &answer).remove(0).plan;
-    let conveyor = server.extensions.conveyor(1).expect("it carries replies");
-    let sent = conveyor.send_reply(XID, plan, &answer).expect("as planned");
+    let mode = server
+        .extensions
+        .transfer_mode(1)
+        .expect("it carries replies");
+    let sent = mode.send_reply(XID, plan, &answer).expect("as planned");
     (call, sent)
 }
 
@@ -735,7 +744,7 @@ fn rtr_s9_3_every_field_of_a_response() {
     assert_eq!(client.take_reply().xid, XID);
     client
         .extensions
-        .conveyor(1)
+        .transfer_mode(1)
         .expect("it carries calls")
         .call_ended(XID);
     check(&mut client, Direction::Reply, &bytes, Nothing, "no call");

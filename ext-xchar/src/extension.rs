@@ -100,10 +100,10 @@ impl Extension for Exchange {
         }
         limits.may_invalidate =
             self.config.can_invalidate && self.peer.get::<RequesterRemoteInvalidation>();
-        limits.backward = self.peer.get::<BackwardRequestSupport>().limit();
+        limits.reverse_direction = self.peer.get::<BackwardRequestSupport>().limit();
     }
 
-    fn settled(&self) -> bool {
+    fn knows_peer(&self) -> bool {
         self.support != Support::Unknown
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::{BufMut, BytesMut};
-use rpcrdma_v2::extension::Backward;
+use rpcrdma_v2::extension::ReverseDirection;
 use rpcrdma_v2::limits::DEFAULT_INLINE;
 use rpcrdma_v2::{Malformed, Reader};
 
@@ -72,11 +72,11 @@ pub enum BackwardSupport {
 impl BackwardSupport {
     /// Converts the value to the type that the base protocol uses.
     #[must_use]
-    pub fn limit(self) -> Backward {
+    pub fn limit(self) -> ReverseDirection {
         match self {
-            Self::None => Backward::None,
-            Self::Inline => Backward::Inline,
-            Self::General => Backward::General,
+            Self::None => ReverseDirection::None,
+            Self::Inline => ReverseDirection::Inline,
+            Self::General => ReverseDirection::General,
         }
     }
 }

@@ -42,7 +42,7 @@ impl Exchange {
         }
         self.peer.begin(&init);
         for property in init.start {
-            out.learnt(property);
+            out.share_property(property);
         }
         out.limits_changed();
         Ok(())
@@ -103,7 +103,7 @@ impl Exchange {
         out.answered(op.xid);
         for property in changed {
             self.peer.update(&property);
-            out.learnt(property);
+            out.share_property(property);
         }
         out.limits_changed();
         match response {
@@ -117,7 +117,7 @@ impl Exchange {
         self.config.registry.check(&update.now)?;
         self.peer.update(&update.now);
         self.requests.updated(&update);
-        out.learnt(update.now);
+        out.share_property(update.now);
         out.limits_changed();
         Ok(())
     }

@@ -13,7 +13,8 @@ use rpcrdma_ext_xchar::{
     Response, Subset, UPDXCH, Update,
 };
 use rpcrdma_v2::extension::{
-    Action, Backward, Calls, Extension, Extensions, Operation, Outbox, Property, Refusal, Routed,
+    Action, Calls, Extension, Extensions, Operation, Outbox, Property, Refusal, ReverseDirection,
+    Routed,
 };
 use rpcrdma_v2::limits::FIRST_MESSAGE_MAX;
 use rpcrdma_v2::{
@@ -188,8 +189,8 @@ fn xchar_s3_what_is_not_said_has_its_default() {
     assert_eq!((limits.inline_send, limits.may_invalidate), (4096, false));
     // A peer that does not announce its own receive size may not have understood this side's.
     assert_eq!(
-        (limits.inline_receive, limits.backward),
-        (4096, Backward::Inline)
+        (limits.inline_receive, limits.reverse_direction),
+        (4096, ReverseDirection::Inline)
     );
 }
 
@@ -418,14 +419,14 @@ fn xchar_s3_2_send_with_invalidate_only_where_the_requester_takes_it() {
 #[test]
 fn xchar_s3_3_backward_calls_are_what_the_client_takes() {
     for (number, backward) in [
-        (0, Backward::None),
-        (1, Backward::Inline),
-        (2, Backward::General),
+        (0, ReverseDirection::None),
+        (1, ReverseDirection::Inline),
+        (2, ReverseDirection::General),
     ] {
         let mut end = end(Side::Server, config());
         let said = init(&[property(3, &[number])]);
         deliver(&mut end, &call(INITXCH, said.encode()));
-        assert_eq!(end.limits().backward, backward);
+        assert_eq!(end.limits().reverse_direction, backward);
     }
     // Only a client's announcement has a meaning.
     for side in SIDES {
@@ -484,7 +485,7 @@ fn xchar_s4_1_initxch_is_the_first_message_of_each_side_and_sent_once() {
     };
     assert_eq!(deliver(&mut client, &answer), Routed::Taken);
     assert!(sent(&mut client).is_empty() && sent(&mut server).is_empty());
-    assert!(client.settled() && server.settled());
+    assert!(client.know_peer() && server.know_peer());
     // Each end knows the other's size.
     assert_eq!(client.limits().inline_send, 16 << 10);
     assert_eq!(server.limits().inline_send, 16 << 10);
@@ -504,11 +505,11 @@ fn xchar_s4_1_a_server_that_was_called_first_sends_its_own_unasked() {
     let [(2000, Direction::Call, INITXCH, _)] = optional(&mut server)[..] else {
         panic!("ROPT_INITXCH alone");
     };
-    assert!(!server.settled());
+    assert!(!server.know_peer());
     // The peer does not support the extension.
     let refused = error(2000, ErrorBody::InvalidOption);
     assert_eq!(deliver(&mut server, &refused), Routed::Taken);
-    assert!(server.settled());
+    assert!(server.know_peer());
     assert_eq!(exchange(&server).supported(), Some(false));
     assert_eq!(
         server.limits(),
@@ -816,7 +817,7 @@ impl Extension for Listener {
         Err(Refusal::Unsupported)
     }
 
-    fn learnt(&mut self, property: &Property, _: &mut Outbox<'_>) {
+    fn property_received(&mut self, property: &Property, _: &mut Outbox<'_>) {
         self.heard.push(property.clone());
     }
 }

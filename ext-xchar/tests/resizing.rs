@@ -91,7 +91,7 @@ impl End {
                     self.awaited.push((Calls::Next, vec![self.next_xid]));
                 }
                 Action::LimitsChanged => {}
-                Action::Conveyed { .. } => panic!("nothing is conveyed"),
+                Action::Transferred { .. } => panic!("nothing is conveyed"),
             }
         }
     }
@@ -146,7 +146,7 @@ impl End {
         self.longest = self.longest.max(len);
         self.receives.push_back(self.receive_size);
         let header = &message.header;
-        if side == Side::Server && self.longest == len && !self.extensions.settled() {
+        if side == Side::Server && self.longest == len && !self.extensions.know_peer() {
             self.extensions.connected(Some(header));
         }
         let routed = common::deliver(&mut self.extensions, header);

@@ -5,7 +5,9 @@ use std::time::Duration;
 use rpcrdma_chunks::{FIXED_LEN, Fixed, Reader, proc};
 
 use crate::decide::known;
-use crate::{Choice, Decision, Evidence, ServerReaction, Verdict, Version, decide_version};
+use crate::{
+    Choice, Evidence, ServerReaction, Version, VersionAction, VersionDecision, decide_version,
+};
 
 /// `rdma_err` of a version error, the same in both versions.
 const ERR_VERS: u32 = 1;
@@ -14,7 +16,7 @@ const ERR_VERS: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Use this version; it is already known.
-    Speak(Decision),
+    Speak(VersionDecision),
     /// Send one version 2 message of at most [`rpcrdma_v2::limits::FIRST_MESSAGE_MAX`] bytes, and
     /// nothing else until the version is decided. Only one message may be sent before the server
     /// has granted credits (RFC 8166, section 3.3.3).
@@ -27,10 +29,10 @@ pub enum Heard {
     /// The version was already known, and the message must be handled in that version.
     Known(Version),
     /// The message decides the version. It must be handled in that version if the verdict is
-    /// [`Verdict::Speak`].
-    Decides(Decision),
+    /// [`VersionAction::Use`].
+    Decides(VersionDecision),
     /// The message decides the version and has no other content.
-    DecidesOnly(Decision),
+    DecidesOnly(VersionDecision),
     /// The message decides nothing and must be discarded. The server's answer is still to come.
     Nothing,
 }
@@ -39,7 +41,7 @@ pub enum Heard {
 enum State {
     NotConnected,
     Asking { xid: u32, until: Duration },
-    Decided(Decision),
+    Decided(VersionDecision),
 }
 
 /// The client side of version negotiation on one connection.
@@ -53,7 +55,7 @@ pub struct ClientNegotiation {
 
 impl ClientNegotiation {
     /// Creates the state for a connection that is not established yet. `remembered` is what an
-    /// earlier connection showed about the server, from [`Memory::lesson`](crate::Memory::lesson);
+    /// earlier connection showed about the server, from [`KnownServers::evidence`](crate::KnownServers::evidence);
     /// `patience` is the time to wait for the server's answer.
     #[must_use]
     pub fn new(choice: Choice, remembered: Option<Evidence>, patience: Duration) -> Self {
@@ -79,7 +81,7 @@ impl ClientNegotiation {
 
     /// Returns the decision, if there is one.
     #[must_use]
-    pub fn decision(&self) -> Option<Decision> {
+    pub fn decision(&self) -> Option<VersionDecision> {
         match self.state {
             State::Decided(decision) => Some(decision),
             State::NotConnected | State::Asking { .. } => None,
@@ -89,9 +91,9 @@ impl ClientNegotiation {
     /// Returns the version of this connection. Requests are held back while there is none.
     #[must_use]
     pub fn version(&self) -> Option<Version> {
-        match self.decision()?.verdict {
-            Verdict::Speak(version) => Some(version),
-            Verdict::Reconnect(_) | Verdict::GiveUp => None,
+        match self.decision()?.action {
+            VersionAction::Use(version) => Some(version),
+            VersionAction::Reconnect(_) | VersionAction::GiveUp => None,
         }
     }
 
@@ -131,19 +133,19 @@ impl ClientNegotiation {
 
     /// Reports that the time is `now`. Returns the decision if the wait for the server's answer has
     /// ended.
-    pub fn expired(&mut self, now: Duration) -> Option<Decision> {
+    pub fn expired(&mut self, now: Duration) -> Option<VersionDecision> {
         let until = self.deadline()?;
         (now >= until).then(|| self.decide(&ServerReaction::NoAnswer))
     }
 
     /// Reports that the connection was lost. Returns the decision if the server had not answered
     /// before.
-    pub fn lost(&mut self) -> Option<Decision> {
+    pub fn lost(&mut self) -> Option<VersionDecision> {
         self.deadline()?;
         Some(self.decide(&ServerReaction::Dropped))
     }
 
-    fn decide(&mut self, did: &ServerReaction) -> Decision {
+    fn decide(&mut self, did: &ServerReaction) -> VersionDecision {
         let decision = decide_version(self.choice, did);
         self.state = State::Decided(decision);
         decision

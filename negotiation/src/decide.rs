@@ -39,13 +39,13 @@ pub enum Evidence {
 
 /// The reason why a version was chosen, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum VersionReason {
     /// The user configured this version only.
     Configured,
     /// The server answered in this version.
     Answered,
     /// The server does not support version 2.
-    Learnt(Evidence),
+    ShownNow(Evidence),
     /// The server did not support version 2 on an earlier connection.
     Remembered(Evidence),
     /// The client began with this version. Only a server has this reason.
@@ -59,14 +59,14 @@ pub enum Reason {
     },
     /// No common version: the server showed that it supports version 1 only, which this side may
     /// not use.
-    OnlyOne(Evidence),
+    VersionOneOnly(Evidence),
 }
 
 /// The action that follows from a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum VersionAction {
     /// Use this version on this connection.
-    Speak(Version),
+    Use(Version),
     /// Use this version on a new connection.
     Reconnect(Version),
     /// Give up, because the two ends have no version in common.
@@ -75,17 +75,17 @@ pub enum Verdict {
 
 /// An action and the reason for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub struct VersionDecision {
     /// The action.
-    pub verdict: Verdict,
+    pub action: VersionAction,
     /// The reason.
-    pub reason: Reason,
+    pub reason: VersionReason,
 }
 
 impl ServerReaction {
     /// Returns the evidence that the server supports version 1 only. `None` for a server that
     /// supports version 2, or neither version.
-    fn lesson(&self) -> Option<Evidence> {
+    fn evidence(&self) -> Option<Evidence> {
         let has_one = |low: u32, high: u32| (low..=high).contains(&Version::One.number());
         match *self {
             Self::Answered(Version::Two | Version::Other(_)) => None,
@@ -103,42 +103,51 @@ impl ServerReaction {
 /// If the connection survived, it is kept. A server that did not answer is contacted in version 1
 /// over a new connection, because its answer might still arrive on the old one.
 #[must_use]
-pub fn decide_version(choice: Choice, did: &ServerReaction) -> Decision {
+pub fn decide_version(choice: Choice, did: &ServerReaction) -> VersionDecision {
     if let ServerReaction::Answered(Version::Two) = did {
-        return Decision {
-            verdict: Verdict::Speak(Version::Two),
-            reason: Reason::Answered,
+        return VersionDecision {
+            action: VersionAction::Use(Version::Two),
+            reason: VersionReason::Answered,
         };
     }
-    let (verdict, reason) = match (did.lesson(), did) {
-        (Some(lesson), _) if !choice.allows(Version::One) => {
-            (Verdict::GiveUp, Reason::OnlyOne(lesson))
-        }
-        (Some(lesson @ (Evidence::Dropped | Evidence::NoAnswer)), _) => {
-            (Verdict::Reconnect(Version::One), Reason::Learnt(lesson))
-        }
-        (Some(lesson), _) => (Verdict::Speak(Version::One), Reason::Learnt(lesson)),
-        (None, &ServerReaction::RefusedVersion { low, high }) => {
-            (Verdict::GiveUp, Reason::NoneInCommon { low, high })
-        }
+    let (verdict, reason) = match (did.evidence(), did) {
+        (Some(evidence), _) if !choice.allows(Version::One) => (
+            VersionAction::GiveUp,
+            VersionReason::VersionOneOnly(evidence),
+        ),
+        (Some(evidence @ (Evidence::Dropped | Evidence::NoAnswer)), _) => (
+            VersionAction::Reconnect(Version::One),
+            VersionReason::ShownNow(evidence),
+        ),
+        (Some(evidence), _) => (
+            VersionAction::Use(Version::One),
+            VersionReason::ShownNow(evidence),
+        ),
+        (None, &ServerReaction::RefusedVersion { low, high }) => (
+            VersionAction::GiveUp,
+            VersionReason::NoneInCommon { low, high },
+        ),
         // Every other reaction is evidence for version 1.
-        (None, _) => (Verdict::Speak(Version::Two), Reason::Answered),
+        (None, _) => (VersionAction::Use(Version::Two), VersionReason::Answered),
     };
-    Decision { verdict, reason }
+    VersionDecision {
+        action: verdict,
+        reason,
+    }
 }
 
 /// Returns the decision that can be made before a server is asked, or `None` if it must be asked.
 #[must_use]
-pub(crate) fn known(choice: Choice, remembered: Option<Evidence>) -> Option<Decision> {
+pub(crate) fn known(choice: Choice, remembered: Option<Evidence>) -> Option<VersionDecision> {
     let (version, reason) = match (choice, remembered) {
         (Choice::Only(version @ (Version::One | Version::Other(_))), _) => {
-            (version, Reason::Configured)
+            (version, VersionReason::Configured)
         }
-        (Choice::Auto, Some(lesson)) => (Version::One, Reason::Remembered(lesson)),
+        (Choice::Auto, Some(evidence)) => (Version::One, VersionReason::Remembered(evidence)),
         (Choice::Only(Version::Two), _) | (Choice::Auto, None) => return None,
     };
-    Some(Decision {
-        verdict: Verdict::Speak(version),
+    Some(VersionDecision {
+        action: VersionAction::Use(version),
         reason,
     })
 }
@@ -170,16 +179,20 @@ pub fn show_versions(low: u32, high: u32) -> String {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for VersionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Configured => f.write_str("as asked for"),
             Self::Answered => f.write_str("the server answered in it"),
-            Self::Learnt(lesson) | Self::OnlyOne(lesson) => {
-                write!(f, "the server {}", lesson.words())
+            Self::ShownNow(evidence) | Self::VersionOneOnly(evidence) => {
+                write!(f, "the server {}", evidence.words())
             }
-            Self::Remembered(lesson) => {
-                write!(f, "on an earlier connection, the server {}", lesson.words())
+            Self::Remembered(evidence) => {
+                write!(
+                    f,
+                    "on an earlier connection, the server {}",
+                    evidence.words()
+                )
             }
             Self::ClientBegan => f.write_str("the client began with it"),
             Self::NoneInCommon { low, high } => {
@@ -190,18 +203,18 @@ impl fmt::Display for Reason {
     }
 }
 
-impl fmt::Display for Decision {
+impl fmt::Display for VersionDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.verdict {
-            Verdict::Speak(version) => write!(f, "version {version}: {}", self.reason),
-            Verdict::Reconnect(version) => {
+        match self.action {
+            VersionAction::Use(version) => write!(f, "version {version}: {}", self.reason),
+            VersionAction::Reconnect(version) => {
                 write!(
                     f,
                     "version {version} over a new connection: {}",
                     self.reason
                 )
             }
-            Verdict::GiveUp => write!(f, "no version in common: {}", self.reason),
+            VersionAction::GiveUp => write!(f, "no version in common: {}", self.reason),
         }
     }
 }

@@ -7,14 +7,14 @@ use rpcrdma_ext_xchar::{
 };
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
-use rpcrdma_v2::extension::Backward;
+use rpcrdma_v2::extension::ReverseDirection;
 use rpcrdma_v2::limits::{DEFAULT_INLINE, FIRST_MESSAGE_MAX};
 
 use crate::{RoundTrips, Version};
 
 /// The properties and wishes of this end.
 #[derive(Clone, Copy, Debug)]
-pub struct Have {
+pub struct OwnProperties {
     /// Which end this is.
     pub side: Side,
     /// Maximum length in bytes of a message that it sends.
@@ -33,7 +33,7 @@ pub struct Have {
 
 /// The peer's announcements.
 #[derive(Clone, Copy, Debug)]
-pub enum PeerHas<'a> {
+pub enum PeerProperties<'a> {
     /// Version 1: the private data that the peer sent, if any.
     PrivateData(Option<PrivateData>),
     /// Version 2: the peer has not sent its characteristics yet.
@@ -46,7 +46,7 @@ pub enum PeerHas<'a> {
 
 /// The reason for a value in [`Features`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum FeatureReason {
     /// Both ends support it.
     Both,
     /// This end limits the feature or does not support it.
@@ -67,11 +67,11 @@ pub enum Why {
 
 /// A value with the reason for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decided<T> {
+pub struct WithReason<T> {
     /// The value.
     pub value: T,
     /// The reason.
-    pub why: Why,
+    pub reason: FeatureReason,
 }
 
 /// The features in use on a connection. Formatted with one line for each.
@@ -80,17 +80,17 @@ pub struct Features {
     /// Protocol version.
     pub version: Version,
     /// Whether both ends exchange transport characteristics.
-    pub characteristics: Decided<bool>,
+    pub characteristics: WithReason<bool>,
     /// Maximum length in bytes of a message to the peer.
-    pub inline_send: Decided<u32>,
+    pub inline_send: WithReason<u32>,
     /// Maximum length in bytes of a message from the peer.
-    pub inline_receive: Decided<u32>,
+    pub inline_receive: WithReason<u32>,
     /// Whether the peer's replies may invalidate the handles of this end's calls.
-    pub invalidated_here: Decided<bool>,
+    pub invalidated_here: WithReason<bool>,
     /// Whether this end's replies may invalidate the handles of the peer's calls.
-    pub invalidated_there: Decided<bool>,
+    pub invalidated_there: WithReason<bool>,
     /// Support for reverse-direction calls, if this end is the server.
-    pub backward: Decided<Backward>,
+    pub backward: WithReason<ReverseDirection>,
     /// Extensions in use that save round trips, if this end supports any.
     pub round_trips: Option<RoundTrips>,
 }
@@ -108,60 +108,60 @@ impl Features {
 
 /// Chooses the features from the properties of this end and the announcements of the peer.
 #[must_use]
-pub fn decide_features(have: &Have, peer: PeerHas<'_>) -> Features {
+pub fn decide_features(have: &OwnProperties, peer: PeerProperties<'_>) -> Features {
     match peer {
-        PeerHas::PrivateData(said) => version_1(have, said),
-        PeerHas::NotSaidYet => version_2(have, None, Why::NotSaidYet),
-        PeerHas::NoCharacteristics => version_2(have, None, Why::NotExchanged),
-        PeerHas::Characteristics(peer) => version_2(have, Some(peer), Why::Both),
+        PeerProperties::PrivateData(said) => version_1(have, said),
+        PeerProperties::NotSaidYet => version_2(have, None, FeatureReason::NotSaidYet),
+        PeerProperties::NoCharacteristics => version_2(have, None, FeatureReason::NotExchanged),
+        PeerProperties::Characteristics(peer) => version_2(have, Some(peer), FeatureReason::Both),
     }
 }
 
-pub(crate) fn decided<T>(value: T, why: Why) -> Decided<T> {
-    Decided { value, why }
+pub(crate) fn decided<T>(value: T, why: FeatureReason) -> WithReason<T> {
+    WithReason { value, reason: why }
 }
 
 /// Returns the smaller of two limits, with the reason.
-fn smaller(here: u32, peer: u32, peer_why: Why) -> Decided<u32> {
+fn smaller(here: u32, peer: u32, peer_why: FeatureReason) -> WithReason<u32> {
     match here < peer {
-        true => decided(here, Why::Here),
+        true => decided(here, FeatureReason::Here),
         false => decided(peer, peer_why),
     }
 }
 
 /// Returns whether both ends support something, and if not, which end does not.
-pub(crate) fn both(here: bool, peer: bool, peer_why: Why) -> Decided<bool> {
+pub(crate) fn both(here: bool, peer: bool, peer_why: FeatureReason) -> WithReason<bool> {
     match (here, peer) {
-        (true, true) => decided(true, Why::Both),
-        (false, _) => decided(false, Why::Here),
+        (true, true) => decided(true, FeatureReason::Both),
+        (false, _) => decided(false, FeatureReason::Here),
         (true, false) => decided(false, peer_why),
     }
 }
 
 /// Returns the features in version 1 (RFC 8797, sections 4.1 and 4.2).
-fn version_1(have: &Have, said: Option<PrivateData>) -> Features {
+fn version_1(have: &OwnProperties, said: Option<PrivateData>) -> Features {
     let why = match said {
-        Some(_) => Why::Peer,
-        None => Why::NotAnnounced,
+        Some(_) => FeatureReason::Peer,
+        None => FeatureReason::NotAnnounced,
     };
     let here = have.private_data.unwrap_or_default();
     let peer = said.unwrap_or_default();
     let invalidation = both(here.remote_invalidation(), peer.remote_invalidation(), why);
     // Only the client makes calls and so registers memory.
     let (invalidated_here, invalidated_there) = match have.side {
-        Side::Client => (invalidation, decided(false, Why::NotApplicable)),
-        Side::Server => (decided(false, Why::NotApplicable), invalidation),
+        Side::Client => (invalidation, decided(false, FeatureReason::NotApplicable)),
+        Side::Server => (decided(false, FeatureReason::NotApplicable), invalidation),
     };
     Features {
         version: Version::One,
-        characteristics: decided(false, Why::NotExchanged),
+        characteristics: decided(false, FeatureReason::NotExchanged),
         inline_send: smaller(here.send_size(), peer.receive_size(), why),
         inline_receive: smaller(here.receive_size(), peer.send_size(), why),
         invalidated_here,
         invalidated_there,
         backward: match have.side {
-            Side::Client => decided(Backward::None, Why::NotApplicable),
-            Side::Server => decided(Backward::Inline, Why::UpperLayer),
+            Side::Client => decided(ReverseDirection::None, FeatureReason::NotApplicable),
+            Side::Server => decided(ReverseDirection::Inline, FeatureReason::UpperLayer),
         },
         round_trips: None,
     }
@@ -169,11 +169,11 @@ fn version_1(have: &Have, said: Option<PrivateData>) -> Features {
 
 /// Returns the features in version 2 (xcharext-02, section 3). `why` is the reason to give if the
 /// peer's characteristics are unknown.
-fn version_2(have: &Have, peer: Option<&Peer>, why: Why) -> Features {
+fn version_2(have: &OwnProperties, peer: Option<&Peer>, why: FeatureReason) -> Features {
     let peer = peer.filter(|_| have.characteristics);
     let why = match have.characteristics {
         true => why,
-        false => Why::Here,
+        false => FeatureReason::Here,
     };
     let Some(peer) = peer else {
         let unknown = decided(false, why);
@@ -185,15 +185,15 @@ fn version_2(have: &Have, peer: Option<&Peer>, why: Why) -> Features {
             invalidated_here: unknown,
             invalidated_there: unknown,
             backward: match have.side {
-                Side::Client => decided(Backward::None, Why::NotApplicable),
-                Side::Server => decided(Backward::Inline, why),
+                Side::Client => decided(ReverseDirection::None, FeatureReason::NotApplicable),
+                Side::Server => decided(ReverseDirection::Inline, why),
             },
             round_trips: None,
         };
     };
     let said = |said: bool| match said {
-        true => Why::Peer,
-        false => Why::NotAnnounced,
+        true => FeatureReason::Peer,
+        false => FeatureReason::NotAnnounced,
     };
     let size = peer.said::<ReceiveBufferSize>();
     let invalidation = peer.said::<RequesterRemoteInvalidation>();
@@ -201,22 +201,22 @@ fn version_2(have: &Have, peer: Option<&Peer>, why: Why) -> Features {
     let receives = peer.get::<ReceiveBufferSize>().max(FIRST_MESSAGE_MAX);
     Features {
         version: Version::Two,
-        characteristics: decided(true, Why::Both),
+        characteristics: decided(true, FeatureReason::Both),
         inline_send: smaller(have.max_send, receives, said(size.is_some())),
         // A peer that does not announce its own receive size may not have understood this end's.
         inline_receive: match size {
-            Some(_) => decided(have.receive_size, Why::Here),
-            None => decided(DEFAULT_INLINE, Why::NotAnnounced),
+            Some(_) => decided(have.receive_size, FeatureReason::Here),
+            None => decided(DEFAULT_INLINE, FeatureReason::NotAnnounced),
         },
         // The peer does not announce whether it will invalidate.
-        invalidated_here: decided(have.accept_invalidation, Why::Here),
+        invalidated_here: decided(have.accept_invalidation, FeatureReason::Here),
         invalidated_there: both(
             have.can_invalidate,
             peer.get::<RequesterRemoteInvalidation>(),
             said(invalidation.is_some()),
         ),
         backward: match have.side {
-            Side::Client => decided(Backward::None, Why::NotApplicable),
+            Side::Client => decided(ReverseDirection::None, FeatureReason::NotApplicable),
             Side::Server => decided(
                 peer.get::<BackwardRequestSupport>().limit(),
                 said(backward.is_some()),
@@ -226,7 +226,7 @@ fn version_2(have: &Have, peer: Option<&Peer>, why: Why) -> Features {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for FeatureReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Both => "both ends have it",
@@ -250,27 +250,27 @@ pub(crate) fn yes(value: bool) -> &'static str {
 
 impl fmt::Display for Features {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Decided { value, why } = self.inline_send;
+        let WithReason { value, reason: why } = self.inline_send;
         write!(f, "inline, to the peer: {value} B ({why})")?;
-        let Decided { value, why } = self.inline_receive;
+        let WithReason { value, reason: why } = self.inline_receive;
         write!(f, "\ninline, from the peer: {value} B ({why})")?;
         let bools = [
             ("transport characteristics", self.characteristics),
             ("remote invalidation, by the peer", self.invalidated_here),
             ("remote invalidation, by this end", self.invalidated_there),
         ];
-        for (name, Decided { value, why }) in bools {
-            if why != Why::NotApplicable {
+        for (name, WithReason { value, reason: why }) in bools {
+            if why != FeatureReason::NotApplicable {
                 write!(f, "\n{name}: {} ({why})", yes(value))?;
             }
         }
-        let Decided { value, why } = self.backward;
+        let WithReason { value, reason: why } = self.backward;
         let value = match value {
-            Backward::None => "no",
-            Backward::Inline => "without chunks",
-            Backward::General => "yes",
+            ReverseDirection::None => "no",
+            ReverseDirection::Inline => "without chunks",
+            ReverseDirection::General => "yes",
         };
-        if why != Why::NotApplicable {
+        if why != FeatureReason::NotApplicable {
             write!(f, "\nbackward calls: {value} ({why})")?;
         }
         match self.round_trips {

@@ -6,16 +6,16 @@
 //! [`ClientNegotiation`] (version-two-01, section 5) sends one version 2 message and holds
 //! everything else back until it knows the version; [`ServerNegotiation`] uses the version of the
 //! first message that arrives. A client keeps the evidence about servers without version 2 in a
-//! [`Memory`].
+//! [`KnownServers`].
 //!
 //! ```
 //! use rpcrdma_negotiation::{
-//!     Choice, Decision, Reason, ServerReaction, Verdict, Version, decide_version,
+//!     Choice, ServerReaction, Version, VersionAction, VersionDecision, VersionReason, decide_version,
 //! };
 //!
 //! let linux = ServerReaction::RefusedVersion { low: 1, high: 1 };
 //! let decision = decide_version(Choice::Auto, &linux);
-//! assert_eq!(decision.verdict, Verdict::Speak(Version::One));
+//! assert_eq!(decision.action, VersionAction::Use(Version::One));
 //! assert_eq!(
 //!     decision.to_string(),
 //!     "version 1: the server refused version 2 and speaks 1"
@@ -27,17 +27,20 @@
 mod client;
 mod decide;
 mod features;
-mod memory;
+mod known_servers;
 mod round_trips;
 mod server;
 mod version;
 
 pub use client::{Asked, ClientNegotiation, Heard};
 pub use decide::{
-    Decision, Evidence, Reason, ServerReaction, Verdict, decide_version, show_versions,
+    Evidence, ServerReaction, VersionAction, VersionDecision, VersionReason, decide_version,
+    show_versions,
 };
-pub use features::{Decided, Features, Have, PeerHas, Why, decide_features};
-pub use memory::Memory;
+pub use features::{
+    FeatureReason, Features, OwnProperties, PeerProperties, WithReason, decide_features,
+};
+pub use known_servers::KnownServers;
 pub use round_trips::{RoundTrips, decide_round_trips};
 pub use server::{FirstHeard, ServerNegotiation};
 pub use version::{Choice, ParseVersionError, Version, Versions};

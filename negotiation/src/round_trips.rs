@@ -11,25 +11,29 @@ use rpcrdma_ext_xchar::{Characteristic, Peer};
 use rpcrdma_v2::Side;
 
 use crate::features::{both, decided, yes};
-use crate::{Decided, PeerHas, Why};
+use crate::{FeatureReason, PeerProperties, WithReason};
 
 /// The features of rtrext-00 in use for calls from client to server and for their replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundTrips {
     /// Whether this end's Sends place bulk data at the peer.
-    pub placed_there: Decided<bool>,
+    pub placed_there: WithReason<bool>,
     /// Whether the peer's Sends place bulk data at this end.
-    pub placed_here: Decided<bool>,
+    pub placed_here: WithReason<bool>,
     /// Maximum number of transmissions of a call.
-    pub call_transmissions: Decided<u32>,
+    pub call_transmissions: WithReason<u32>,
     /// Maximum number of transmissions of a reply.
-    pub reply_transmissions: Decided<u32>,
+    pub reply_transmissions: WithReason<u32>,
 }
 
 /// Chooses the features from this end's configuration and the peer's announcements. Returns `None`
 /// in version 1.
 #[must_use]
-pub fn decide_round_trips(side: Side, own: &Config, peer: PeerHas<'_>) -> Option<RoundTrips> {
+pub fn decide_round_trips(
+    side: Side,
+    own: &Config,
+    peer: PeerProperties<'_>,
+) -> Option<RoundTrips> {
     let nothing = |why| RoundTrips {
         placed_there: decided(false, why),
         placed_here: decided(false, why),
@@ -37,10 +41,10 @@ pub fn decide_round_trips(side: Side, own: &Config, peer: PeerHas<'_>) -> Option
         reply_transmissions: decided(1, why),
     };
     match peer {
-        PeerHas::PrivateData(_) => None,
-        PeerHas::NotSaidYet => Some(nothing(Why::NotSaidYet)),
-        PeerHas::NoCharacteristics => Some(nothing(Why::NotExchanged)),
-        PeerHas::Characteristics(peer) => Some(from_both(side, own, peer)),
+        PeerProperties::PrivateData(_) => None,
+        PeerProperties::NotSaidYet => Some(nothing(FeatureReason::NotSaidYet)),
+        PeerProperties::NoCharacteristics => Some(nothing(FeatureReason::NotExchanged)),
+        PeerProperties::Characteristics(peer) => Some(from_both(side, own, peer)),
     }
 }
 
@@ -49,7 +53,7 @@ fn from_both(side: Side, own: &Config, peer: &Peer) -> RoundTrips {
     let (ddp, cont) = (own.features.ddp, own.features.cont);
     let up_to = |here: bool, limit: u32, why| match here {
         true => decided(limit, why),
-        false => decided(1, Why::Here),
+        false => decided(1, FeatureReason::Here),
     };
     let structure = said::<ReceiveBufferStructure>(peer);
     let placed_there = both(ddp.send, usable.place, structure);
@@ -75,38 +79,38 @@ fn from_both(side: Side, own: &Config, peer: &Peer) -> RoundTrips {
         // The client chooses the transfer mode of its calls and the limits of their replies.
         Side::Server => RoundTrips {
             placed_there,
-            placed_here: decided(ddp.receive, Why::Here),
-            call_transmissions: decided(own.takes(), Why::Here),
-            reply_transmissions: decided(own.sends(), Why::Here),
+            placed_here: decided(ddp.receive, FeatureReason::Here),
+            call_transmissions: decided(own.max_call_transmissions(), FeatureReason::Here),
+            reply_transmissions: decided(own.max_reply_transmissions(), FeatureReason::Here),
         },
     }
 }
 
 /// Returns the reason for a value that the peer announces with the characteristic `C`.
-fn said<C: Characteristic>(peer: &Peer) -> Why {
+fn said<C: Characteristic>(peer: &Peer) -> FeatureReason {
     match peer.said::<C>() {
-        Some(_) => Why::Peer,
-        None => Why::NotAnnounced,
+        Some(_) => FeatureReason::Peer,
+        None => FeatureReason::NotAnnounced,
     }
 }
 
 impl fmt::Display for RoundTrips {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Decided { value, why } = self.placed_there;
+        let WithReason { value, reason: why } = self.placed_there;
         write!(
             f,
             "bulk data placed by Sends, to the peer: {} ({why})",
             yes(value)
         )?;
-        let Decided { value, why } = self.placed_here;
+        let WithReason { value, reason: why } = self.placed_here;
         write!(
             f,
             "\nbulk data placed by Sends, from the peer: {} ({why})",
             yes(value)
         )?;
-        let Decided { value, why } = self.call_transmissions;
+        let WithReason { value, reason: why } = self.call_transmissions;
         write!(f, "\ntransmissions of a call: up to {value} ({why})")?;
-        let Decided { value, why } = self.reply_transmissions;
+        let WithReason { value, reason: why } = self.reply_transmissions;
         write!(f, "\ntransmissions of a reply: up to {value} ({why})")
     }
 }

@@ -5,7 +5,7 @@ use rpcrdma_chunks::limits::{MIN_ERROR_LEN, MIN_HEADER_LEN};
 use rpcrdma_chunks::{Fixed, proc};
 use rpcrdma_v2::{Answer, ErrorBody};
 
-use crate::{Decision, Reason, Verdict, Version, Versions};
+use crate::{Version, VersionAction, VersionDecision, VersionReason, Versions};
 
 /// The meaning of a received message for the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,10 +46,10 @@ impl ServerNegotiation {
 
     /// Returns the version of this connection with the reason, if it is settled.
     #[must_use]
-    pub fn decision(&self) -> Option<Decision> {
-        self.spoken.map(|version| Decision {
-            verdict: Verdict::Speak(version),
-            reason: Reason::ClientBegan,
+    pub fn decision(&self) -> Option<VersionDecision> {
+        self.spoken.map(|version| VersionDecision {
+            action: VersionAction::Use(version),
+            reason: VersionReason::ClientBegan,
         })
     }
 

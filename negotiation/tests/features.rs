@@ -3,13 +3,15 @@
 use bytes::Bytes;
 use quickcheck::{Arbitrary, Gen, quickcheck};
 use rpcrdma_ext_xchar::{BackwardSupport, Config, Exchange, INITXCH, Init, Registry, Subset};
-use rpcrdma_negotiation::{Decided, Have, PeerHas, Version, Why, decide_features};
+use rpcrdma_negotiation::{
+    FeatureReason, OwnProperties, PeerProperties, Version, WithReason, decide_features,
+};
 use rpcrdma_v1::{Agreed, PrivateData};
-use rpcrdma_v2::extension::{Backward, Extensions, Property, Routed};
+use rpcrdma_v2::extension::{Extensions, Property, ReverseDirection, Routed};
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header, Optional, Side};
 
-fn have(side: Side) -> Have {
-    Have {
+fn have(side: Side) -> OwnProperties {
+    OwnProperties {
         side,
         max_send: 65536,
         receive_size: 32768,
@@ -20,7 +22,7 @@ fn have(side: Side) -> Have {
     }
 }
 
-fn exchange(have: &Have) -> Extensions {
+fn exchange(have: &OwnProperties) -> Extensions {
     let config = Config {
         registry: Registry::default(),
         receive_size: have.receive_size,
@@ -51,18 +53,18 @@ fn receive(end: &mut Extensions, header: &Header) -> Routed {
 }
 
 /// Checks that the extension uses what the pure function decides.
-fn agrees(have: &Have, end: &Extensions) -> bool {
+fn agrees(have: &OwnProperties, end: &Extensions) -> bool {
     let exchange: &Exchange = end.find().expect("it is there");
     let peer = match exchange.supported() {
-        None => PeerHas::NotSaidYet,
-        Some(false) => PeerHas::NoCharacteristics,
-        Some(true) => PeerHas::Characteristics(exchange.peer()),
+        None => PeerProperties::NotSaidYet,
+        Some(false) => PeerProperties::NoCharacteristics,
+        Some(true) => PeerProperties::Characteristics(exchange.peer()),
     };
     let features = decide_features(have, peer);
     let limits = end.limits();
     let backward = match have.side {
-        Side::Client => features.backward.why == Why::NotApplicable,
-        Side::Server => features.backward.value == limits.backward,
+        Side::Client => features.backward.reason == FeatureReason::NotApplicable,
+        Side::Server => features.backward.value == limits.reverse_direction,
     };
     features.version == Version::Two
         && features.inline_send.value == limits.inline_send
@@ -72,12 +74,12 @@ fn agrees(have: &Have, end: &Extensions) -> bool {
 }
 
 #[derive(Clone, Debug)]
-struct AnyHave(Have);
+struct AnyHave(OwnProperties);
 
 impl Arbitrary for AnyHave {
     fn arbitrary(g: &mut Gen) -> Self {
         let size = |g: &mut Gen| 4096 + (u32::arbitrary(g) >> (12 + u32::arbitrary(g) % 16));
-        Self(Have {
+        Self(OwnProperties {
             side: *g.choose(&[Side::Client, Side::Server]).expect("two"),
             max_send: size(g),
             receive_size: size(g),
@@ -117,10 +119,10 @@ fn a_peer_without_characteristics_has_the_defaults() {
     };
     assert_eq!(receive(&mut end, &refused), Routed::Taken);
     assert!(agrees(&have, &end));
-    let features = decide_features(&have, PeerHas::NoCharacteristics);
-    let four = Decided {
+    let features = decide_features(&have, PeerProperties::NoCharacteristics);
+    let four = WithReason {
         value: 4096,
-        why: Why::NotExchanged,
+        reason: FeatureReason::NotExchanged,
     };
     assert_eq!(
         (features.inline_send, features.inline_receive),
@@ -131,15 +133,15 @@ fn a_peer_without_characteristics_has_the_defaults() {
 
 #[test]
 fn an_end_without_characteristics_also_has_the_defaults() {
-    let without = Have {
+    let without = OwnProperties {
         characteristics: false,
         ..have(Side::Client)
     };
     let peer = rpcrdma_ext_xchar::Peer::default();
-    let features = decide_features(&without, PeerHas::Characteristics(&peer));
-    let no = Decided {
+    let features = decide_features(&without, PeerProperties::Characteristics(&peer));
+    let no = WithReason {
         value: false,
-        why: Why::Here,
+        reason: FeatureReason::Here,
     };
     assert_eq!(features.characteristics, no);
     assert_eq!(features.inline_send.value, 4096);
@@ -148,41 +150,41 @@ fn an_end_without_characteristics_also_has_the_defaults() {
 #[test]
 fn rfc8797_private_data_decides_for_version_1() {
     let peers = Some(PrivateData::new(16384, 8192, true));
-    let client = decide_features(&have(Side::Client), PeerHas::PrivateData(peers));
+    let client = decide_features(&have(Side::Client), PeerProperties::PrivateData(peers));
     assert_eq!(client.version, Version::One);
-    let limit = |value, why| Decided { value, why };
-    assert_eq!(client.inline_send, limit(8192, Why::Peer));
-    assert_eq!(client.inline_receive, limit(16384, Why::Peer));
+    let limit = |value, why| WithReason { value, reason: why };
+    assert_eq!(client.inline_send, limit(8192, FeatureReason::Peer));
+    assert_eq!(client.inline_receive, limit(16384, FeatureReason::Peer));
     assert!(client.invalidated_here.value && !client.invalidated_there.value);
-    let server = decide_features(&have(Side::Server), PeerHas::PrivateData(peers));
+    let server = decide_features(&have(Side::Server), PeerProperties::PrivateData(peers));
     assert!(server.invalidated_there.value && !server.invalidated_here.value);
-    assert_eq!(server.backward.value, Backward::Inline);
+    assert_eq!(server.backward.value, ReverseDirection::Inline);
     // If both ends have the same limit, the peer is given as the reason.
-    let same = Have {
+    let same = OwnProperties {
         private_data: Some(PrivateData::new(8192, 16384, true)),
         ..have(Side::Client)
     };
-    let same = decide_features(&same, PeerHas::PrivateData(peers));
-    assert_eq!(same.inline_send, limit(8192, Why::Peer));
-    assert_eq!(same.inline_receive, limit(16384, Why::Peer));
+    let same = decide_features(&same, PeerProperties::PrivateData(peers));
+    assert_eq!(same.inline_send, limit(8192, FeatureReason::Peer));
+    assert_eq!(same.inline_receive, limit(16384, FeatureReason::Peer));
     // The decision matches what RFC 8797 has both ends compute.
     let agreed = Agreed::new(have(Side::Client).private_data, peers);
     assert_eq!(agreed.call_inline, client.inline_send.value);
     assert_eq!(agreed.reply_inline, client.inline_receive.value);
-    let silent = decide_features(&have(Side::Client), PeerHas::PrivateData(None));
-    assert_eq!(silent.inline_send, limit(1024, Why::NotAnnounced));
-    let no = Decided {
+    let silent = decide_features(&have(Side::Client), PeerProperties::PrivateData(None));
+    assert_eq!(silent.inline_send, limit(1024, FeatureReason::NotAnnounced));
+    let no = WithReason {
         value: false,
-        why: Why::NotAnnounced,
+        reason: FeatureReason::NotAnnounced,
     };
     assert_eq!(silent.invalidated_here, no);
-    let small = Have {
+    let small = OwnProperties {
         private_data: Some(PrivateData::new(4096, 4096, false)),
         ..have(Side::Client)
     };
-    let small = decide_features(&small, PeerHas::PrivateData(peers));
-    assert_eq!(small.inline_send, limit(4096, Why::Here));
-    assert_eq!(small.invalidated_here.why, Why::Here);
+    let small = decide_features(&small, PeerProperties::PrivateData(peers));
+    assert_eq!(small.inline_send, limit(4096, FeatureReason::Here));
+    assert_eq!(small.invalidated_here.reason, FeatureReason::Here);
 }
 
 #[test]
@@ -194,7 +196,7 @@ fn what_is_decided_is_printed_with_its_reasons() {
     };
     receive(&mut end, &init(vec![size]));
     let exchange: &Exchange = end.find().expect("it is there");
-    let peer = PeerHas::Characteristics(exchange.peer());
+    let peer = PeerProperties::Characteristics(exchange.peer());
     let features = decide_features(&have(Side::Server), peer);
     let expected = "inline, to the peer: 16384 B (the peer's choice)\n\
         inline, from the peer: 32768 B (this end's choice)\n\

@@ -4,7 +4,7 @@ use rpcrdma_ext_continuation::{Config, RequestReceiveLimit, ResponseSendLimit};
 use rpcrdma_ext_send_ddp::{BufferStructure, ReceiveBufferStructure, RoundTripSupport};
 use rpcrdma_ext_xchar::{BackwardSupport, INITXCH};
 use rpcrdma_ext_xchar::{Characteristic, Config as Exchanged, Exchange, Init, Registry, Subset};
-use rpcrdma_negotiation::{PeerHas, Why, decide_round_trips};
+use rpcrdma_negotiation::{FeatureReason, PeerProperties, decide_round_trips};
 use rpcrdma_v2::extension::{Extensions, Property, Routed};
 use rpcrdma_v2::{Body, Direction, Header, Optional, Side};
 
@@ -55,8 +55,8 @@ fn told(start: Vec<Property>) -> Extensions {
 fn all(peer: &Config) -> Vec<Property> {
     let mut said = vec![
         RoundTripSupport::property(&peer.support()),
-        RequestReceiveLimit::property(&peer.takes()),
-        ResponseSendLimit::property(&peer.sends()),
+        RequestReceiveLimit::property(&peer.max_call_transmissions()),
+        ResponseSendLimit::property(&peer.max_reply_transmissions()),
     ];
     if peer.features.ddp.receive {
         said.push(ReceiveBufferStructure::property(&peer.structure));
@@ -67,7 +67,7 @@ fn all(peer: &Config) -> Vec<Property> {
 fn printed(side: Side, own: &str, said: Vec<Property>) -> String {
     let end = told(said);
     let exchange: &Exchange = end.find().expect("it is there");
-    let peer = PeerHas::Characteristics(exchange.peer());
+    let peer = PeerProperties::Characteristics(exchange.peer());
     let decided = decide_round_trips(side, &config(own, 16), peer);
     decided.expect("version 2").to_string()
 }
@@ -116,17 +116,20 @@ fn a_feature_missing_at_one_end_is_not_used_and_the_reason_names_the_end() {
 fn unannounced_features_are_not_used() {
     let own = config("ddp+cont", 16);
     for (peer, why) in [
-        (PeerHas::NotSaidYet, Why::NotSaidYet),
-        (PeerHas::NoCharacteristics, Why::NotExchanged),
+        (PeerProperties::NotSaidYet, FeatureReason::NotSaidYet),
+        (
+            PeerProperties::NoCharacteristics,
+            FeatureReason::NotExchanged,
+        ),
     ] {
         let decided = decide_round_trips(Side::Client, &own, peer).expect("version 2");
         assert_eq!(
-            (decided.placed_there.value, decided.placed_there.why),
+            (decided.placed_there.value, decided.placed_there.reason),
             (false, why)
         );
         assert_eq!(decided.call_transmissions.value, 1);
         assert_eq!(decided.reply_transmissions.value, 1);
     }
-    let none = decide_round_trips(Side::Client, &own, PeerHas::PrivateData(None));
+    let none = decide_round_trips(Side::Client, &own, PeerProperties::PrivateData(None));
     assert_eq!(none, None);
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use quickcheck::quickcheck;
 use rpcrdma_negotiation::{
-    Asked, Choice, ClientNegotiation, Decision, Evidence, FirstHeard, Heard, Memory, Reason,
-    ServerNegotiation, ServerReaction, Verdict, Version, Versions, decide_version,
+    Asked, Choice, ClientNegotiation, Evidence, FirstHeard, Heard, KnownServers, ServerNegotiation,
+    ServerReaction, Version, VersionAction, VersionDecision, VersionReason, Versions,
+    decide_version,
 };
 
 const XID: u32 = 0x1234_5678;
@@ -25,9 +26,9 @@ fn asking(choice: Choice) -> ClientNegotiation {
     client
 }
 
-fn speak(version: Version, reason: Reason) -> Decision {
-    Decision {
-        verdict: Verdict::Speak(version),
+fn speak(version: Version, reason: VersionReason) -> VersionDecision {
+    VersionDecision {
+        action: VersionAction::Use(version),
         reason,
     }
 }
@@ -45,7 +46,7 @@ fn v2_s5_1_a_server_that_answers_in_version_2_speaks_it() {
     ] {
         for choice in [Choice::Auto, ONLY_TWO] {
             let mut client = asking(choice);
-            let expected = Heard::Decides(speak(Version::Two, Reason::Answered));
+            let expected = Heard::Decides(speak(Version::Two, VersionReason::Answered));
             assert_eq!(client.received(&words(answer)), expected, "{answer:?}");
             assert_eq!(client.version(), Some(Version::Two));
             assert_eq!(client.deadline(), None);
@@ -65,14 +66,14 @@ fn v2_s5_2_a_version_error_means_version_1_on_the_same_connection() {
     ] {
         let error = words(&[XID, version, 64, 4, 1, 1, 1]);
         let mut client = asking(Choice::Auto);
-        let decision = speak(Version::One, Reason::Learnt(Evidence::Refused));
+        let decision = speak(Version::One, VersionReason::ShownNow(Evidence::Refused));
         assert_eq!(client.received(&error), Heard::DecidesOnly(decision));
         assert_eq!(client.version(), Some(Version::One));
         assert_eq!(client.received(&error), Heard::Known(Version::One));
         let mut client = asking(ONLY_TWO);
-        let decision = Decision {
-            verdict: Verdict::GiveUp,
-            reason: Reason::OnlyOne(Evidence::Refused),
+        let decision = VersionDecision {
+            action: VersionAction::GiveUp,
+            reason: VersionReason::VersionOneOnly(Evidence::Refused),
         };
         assert_eq!(client.received(&error), Heard::DecidesOnly(decision));
         assert_eq!(client.version(), None);
@@ -97,7 +98,7 @@ fn v2_s5_2_a_version_is_selected_from_the_range_of_the_error() {
         };
         assert_eq!(client.version(), version, "{decision}");
         if version.is_none() {
-            assert_eq!(decision.reason, Reason::NoneInCommon { low, high });
+            assert_eq!(decision.reason, VersionReason::NoneInCommon { low, high });
         }
     }
 }
@@ -110,7 +111,10 @@ fn an_answer_in_version_1_means_version_1() {
         &[XID, 1, 32, 4, 2],
     ] {
         let mut client = asking(Choice::Auto);
-        let decision = speak(Version::One, Reason::Learnt(Evidence::AnsweredVersion1));
+        let decision = speak(
+            Version::One,
+            VersionReason::ShownNow(Evidence::AnsweredVersion1),
+        );
         let heard = client.received(&words(answer));
         assert_eq!(heard, Heard::Decides(decision));
     }
@@ -136,9 +140,9 @@ fn unrelated_messages_do_not_end_the_wait() {
 
 #[test]
 fn v2_s5_2_a_lost_connection_or_silence_means_version_1_on_a_new_one() {
-    let reconnect = |lesson| Decision {
-        verdict: Verdict::Reconnect(Version::One),
-        reason: Reason::Learnt(lesson),
+    let reconnect = |evidence| VersionDecision {
+        action: VersionAction::Reconnect(Version::One),
+        reason: VersionReason::ShownNow(evidence),
     };
     let mut client = asking(Choice::Auto);
     assert_eq!(client.lost(), Some(reconnect(Evidence::Dropped)));
@@ -154,13 +158,13 @@ fn v2_s5_2_a_lost_connection_or_silence_means_version_1_on_a_new_one() {
     let late = words(&[XID, 2, 32, 4, 3]);
     assert_eq!(client.received(&late), Heard::Nothing);
     let gives_up = asking(ONLY_TWO).lost().expect("a decision");
-    assert_eq!(gives_up.verdict, Verdict::GiveUp);
+    assert_eq!(gives_up.action, VersionAction::GiveUp);
 }
 
 #[test]
 fn a_client_of_version_1_does_not_ask() {
     let mut client = ClientNegotiation::new(Choice::Only(Version::One), None, PATIENCE);
-    let decision = speak(Version::One, Reason::Configured);
+    let decision = speak(Version::One, VersionReason::Configured);
     assert_eq!(client.connected(XID, START), Asked::Speak(decision));
     assert_eq!(client.version(), Some(Version::One));
     assert_eq!(client.deadline(), None);
@@ -168,8 +172,8 @@ fn a_client_of_version_1_does_not_ask() {
 
 #[test]
 fn v2_s5_2_what_was_learnt_is_remembered_until_a_connection_that_used_it_has_ended() {
-    let mut memory = Memory::default();
-    let learnt = |memory: &mut Memory<&str>, did: &ServerReaction| {
+    let mut memory = KnownServers::default();
+    let learnt = |memory: &mut KnownServers<&str>, did: &ServerReaction| {
         let decision = decide_version(Choice::Auto, did);
         memory.decided("server", &decision);
         decision
@@ -183,35 +187,38 @@ fn v2_s5_2_what_was_learnt_is_remembered_until_a_connection_that_used_it_has_end
         let decision = learnt(&mut memory, &did);
         // The connection was lost at once, and the evidence stays: there is no reconnect loop.
         memory.ended(&"server", &decision, false);
-        let lesson = memory.lesson(&"server").expect("it is known");
-        assert_eq!(memory.lesson(&"another"), None);
-        let mut client = ClientNegotiation::new(Choice::Auto, Some(lesson), PATIENCE);
+        let evidence = memory.evidence(&"server").expect("it is known");
+        assert_eq!(memory.evidence(&"another"), None);
+        let mut client = ClientNegotiation::new(Choice::Auto, Some(evidence), PATIENCE);
         let Asked::Speak(decision) = client.connected(XID, START) else {
             panic!("it is not asked again");
         };
-        assert_eq!(decision, speak(Version::One, Reason::Remembered(lesson)));
+        assert_eq!(
+            decision,
+            speak(Version::One, VersionReason::Remembered(evidence))
+        );
         memory.decided("server", &decision);
         memory.ended(&"server", &decision, false);
-        assert_eq!(memory.lesson(&"server"), Some(lesson));
+        assert_eq!(memory.evidence(&"server"), Some(evidence));
         // A reply came over the connection, so the next connection asks again.
         memory.ended(&"server", &decision, true);
-        assert_eq!(memory.lesson(&"server"), None);
+        assert_eq!(memory.evidence(&"server"), None);
     }
     // A server that was replaced by a newer one.
     learnt(&mut memory, &ServerReaction::Dropped);
     learnt(&mut memory, &ServerReaction::Answered(Version::Two));
-    assert_eq!(memory.lesson(&"server"), None);
+    assert_eq!(memory.evidence(&"server"), None);
 }
 
 #[test]
 fn only_so_many_servers_are_remembered() {
-    let mut memory = Memory::default();
+    let mut memory = KnownServers::default();
     let decision = decide_version(Choice::Auto, &ServerReaction::Dropped);
     for server in 0..300 {
         memory.decided(server, &decision);
     }
-    assert_eq!(memory.lesson(&43), None);
-    assert_eq!(memory.lesson(&44), Some(Evidence::Dropped));
+    assert_eq!(memory.evidence(&43), None);
+    assert_eq!(memory.evidence(&44), Some(Evidence::Dropped));
 }
 
 #[test]
@@ -228,7 +235,10 @@ fn v2_s5_3_a_server_answers_in_the_version_of_the_first_message() {
         let heard = server.received(&words(&[XID, number, 32, 0, 0, 0, 0]));
         assert_eq!(heard, FirstHeard::Speak(version));
         assert_eq!(server.version(), Some(version));
-        assert_eq!(server.decision(), Some(speak(version, Reason::ClientBegan)));
+        assert_eq!(
+            server.decision(),
+            Some(speak(version, VersionReason::ClientBegan))
+        );
     }
 }
 

@@ -126,7 +126,7 @@ impl Default for Budget {
 }
 
 impl Shared {
-    fn over(&self, held: usize) -> usize {
+    fn beyond_guaranteed(&self, held: usize) -> usize {
         held.saturating_sub(self.guaranteed)
     }
 
@@ -158,7 +158,7 @@ impl Account {
     pub fn charge(&self, bytes: usize) {
         let Held { budget, .. } = &*self.shared;
         let before = self.shared.bytes.fetch_add(bytes, Relaxed);
-        let more = budget.over(before + bytes) - budget.over(before);
+        let more = budget.beyond_guaranteed(before + bytes) - budget.beyond_guaranteed(before);
         if more > 0 {
             budget.common.fetch_add(more, Relaxed);
         }
@@ -168,7 +168,8 @@ impl Account {
     pub fn release(&self, bytes: usize) {
         let Held { budget, .. } = &*self.shared;
         let before = self.shared.bytes.fetch_sub(bytes, Relaxed);
-        let less = budget.over(before) - budget.over(before.saturating_sub(bytes));
+        let less = budget.beyond_guaranteed(before)
+            - budget.beyond_guaranteed(before.saturating_sub(bytes));
         if less > 0 {
             budget.common.fetch_sub(less, Relaxed);
         }
@@ -182,8 +183,8 @@ impl Account {
 
     /// Returns the number of bytes that the connection holds beyond the guaranteed ones.
     #[must_use]
-    pub fn over(&self) -> usize {
-        self.shared.budget.over(self.held())
+    pub fn beyond_guaranteed(&self) -> usize {
+        self.shared.budget.beyond_guaranteed(self.held())
     }
 
     /// Returns how many more bytes the connection may take now.
@@ -199,9 +200,9 @@ impl Account {
         let budget = &*self.shared.budget;
         let all = self.held();
         let held = all.saturating_sub(own);
-        let over = budget.over(held);
+        let over = budget.beyond_guaranteed(held);
         let common = budget.common.load(Relaxed) + over;
-        let taken = common.saturating_sub(budget.over(all));
+        let taken = common.saturating_sub(budget.beyond_guaranteed(all));
         let limit = match self.shared.proven.load(Relaxed) {
             true => budget.common_limit,
             false => budget.common_limit - budget.common_limit / PROVEN_PART,
@@ -237,8 +238,8 @@ impl Account {
     /// Returns whether the connection obstructs others unless it makes progress: memory is short,
     /// and it holds some of the common part.
     #[must_use]
-    pub fn is_in_the_way(&self) -> bool {
-        self.over() > 0 && self.shared.budget.is_short()
+    pub fn blocks_others(&self) -> bool {
+        self.beyond_guaranteed() > 0 && self.shared.budget.is_short()
     }
 
     /// Returns `bytes` as a value that is charged to the account until its last slice is dropped.
@@ -334,7 +335,7 @@ mod tests {
         assert!((23 * MIB..25 * MIB).contains(&taken[0]), "{taken:?}");
         assert!(taken.is_sorted_by(|a, b| a >= b), "{taken:?}");
         assert!(taken[19] >= GUARANTEED, "{taken:?}");
-        assert!(budget.is_short() && accounts[0].is_in_the_way());
+        assert!(budget.is_short() && accounts[0].blocks_others());
         // A connection that holds nothing may have all that is left, and a proven one more than
         // that.
         let late = budget.account();
@@ -402,7 +403,7 @@ mod tests {
                     false => charge.sub(bytes as usize % MIB),
                 }
             }
-            let over: usize = charges.iter().map(|(account, _)| account.over()).sum();
+            let over: usize = charges.iter().map(|(account, _)| account.beyond_guaranteed()).sum();
             let right = budget.common_in_use() == over;
             drop(charges);
             right && budget.common_in_use() == 0

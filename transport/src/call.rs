@@ -5,7 +5,7 @@ use std::time::Duration;
 use onc_rpc::{CallHeader, Credential, Cursor, Decoder, Message, Verifier};
 use rpcrdma_connection::{CallError as ConnectionError, ReplyRoom};
 
-use crate::service::Denial;
+use crate::service::ErrorReply;
 
 /// One remote procedure call.
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ pub enum CallError {
     },
     /// The server's RPC layer answered with an error instead of results (RFC 5531, section 9).
     #[error("the server refused the call: {0}")]
-    Refused(Denial),
+    Refused(ErrorReply),
     /// The reply fitted neither inline nor in the chunks that the call offered, or the peer could
     /// not use the chunks (RDMA_ERROR with ERR_CHUNK).
     #[error("the server could not convey the reply (ERR_CHUNK): {0}")]

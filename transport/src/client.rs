@@ -13,11 +13,11 @@ use onc_rpc::{Credential, MAX_AUTH_BYTES};
 use rdma::{Poller, Time};
 use slab::Slab;
 
+use crate::client_state::ClientState;
 use crate::poll_loop::{SourceId, earlier};
-use crate::session::ClientState;
 use crate::{
-    Call, CallError, ClientEvent, ClientOptions, ClientPort, ClientStats, Reply, Runtime, Service,
-    Source,
+    Call, CallError, ClientOptions, ClientStats, ClientTransport, ClientTransportEvent, PollSource,
+    Reply, Runtime, Service,
 };
 
 mod callbacks;
@@ -43,7 +43,7 @@ struct Shared {
 }
 
 struct Core {
-    port: Rc<RefCell<dyn ClientPort>>,
+    transport: Rc<RefCell<dyn ClientTransport>>,
     state: Option<ClientState>,
     calls: Slab<Slot>,
     /// Wakes the future that waits for the first connection.
@@ -67,26 +67,26 @@ struct Slot {
 }
 
 impl Client {
-    /// Connects to `remote` over `port`, which must not belong to another client. The caller may
-    /// keep a handle to the port to read its counters.
+    /// Connects to `remote` over `transport`, which must not belong to another client. The caller may
+    /// keep a handle to the transport to read its counters.
     ///
     /// # Errors
     /// [`CallError::Connect`] when the first attempt fails: it is not repeated.
     pub async fn connect(
         runtime: &Runtime,
         remote: SocketAddr,
-        port: Rc<RefCell<dyn ClientPort>>,
+        transport: Rc<RefCell<dyn ClientTransport>>,
         options: ClientOptions,
     ) -> Result<Self, CallError> {
-        Self::connect_with(runtime, remote, port, options, None).await
+        Self::connect_with(runtime, remote, transport, options, None).await
     }
 
     /// Connects a client that also accepts calls from its server over its connections (RFC 8167),
-    /// which `service` answers. The port must accept such calls ([`crate::rdma::CallbackOptions`],
+    /// which `service` answers. The transport must accept such calls ([`crate::rdma::CallbackOptions`],
     /// [`crate::TcpOptions::callbacks`]), and the client's upper layer must announce to the
     /// server's that it does (section 6).
     ///
-    /// The runtime runs the service on its own thread, including its [`crate::Outcome::Later`]
+    /// The runtime runs the service on its own thread, including its [`crate::ServiceOutcome::Later`]
     /// jobs. The service may start calls with the client, but must not wait for them. Lost
     /// connections are re-established at once, even if no call needs them (section 5.4).
     ///
@@ -95,17 +95,17 @@ impl Client {
     pub async fn connect_with_callbacks(
         runtime: &Runtime,
         remote: SocketAddr,
-        port: Rc<RefCell<dyn ClientPort>>,
+        transport: Rc<RefCell<dyn ClientTransport>>,
         options: ClientOptions,
         service: Box<dyn Service>,
     ) -> Result<Self, CallError> {
-        Self::connect_with(runtime, remote, port, options, Some(service)).await
+        Self::connect_with(runtime, remote, transport, options, Some(service)).await
     }
 
     async fn connect_with(
         runtime: &Runtime,
         remote: SocketAddr,
-        port: Rc<RefCell<dyn ClientPort>>,
+        transport: Rc<RefCell<dyn ClientTransport>>,
         options: ClientOptions,
         service: Option<Box<dyn Service>>,
     ) -> Result<Self, CallError> {
@@ -126,7 +126,7 @@ impl Client {
             source: RefCell::new(None),
             remote,
             core: RefCell::new(Core {
-                port: Rc::clone(&port),
+                transport: Rc::clone(&transport),
                 state: None,
                 calls: Slab::new(),
                 connecting: None,
@@ -146,7 +146,7 @@ impl Client {
             remote,
             options,
             first_xid,
-            &mut *port.borrow_mut(),
+            &mut *transport.borrow_mut(),
             runtime.now(),
         );
         if let Some(service) = service {
@@ -179,12 +179,15 @@ impl Client {
         let now = self.shared.runtime.now();
         let mut core = self.shared.core.borrow_mut();
         let Core {
-            port, state, calls, ..
+            transport,
+            state,
+            calls,
+            ..
         } = &mut *core;
         let key = calls.insert(Slot::default());
         match state {
             Some(state) => {
-                let xid = state.start(call, key, &mut *port.borrow_mut(), now);
+                let xid = state.start(call, key, &mut *transport.borrow_mut(), now);
                 calls[key].xid = xid;
             }
             None => calls[key].result = Some(Err(CallError::Closed)),
@@ -233,7 +236,7 @@ impl Drop for Shared {
         let now = self.runtime.now();
         let core = self.core.get_mut();
         if let Some(state) = &mut core.state {
-            state.close(&mut *core.port.borrow_mut(), now);
+            state.close(&mut *core.transport.borrow_mut(), now);
         }
         if let Some(source) = self.source.get_mut().take() {
             self.runtime.detach(source);
@@ -246,12 +249,12 @@ impl Core {
         let Some(state) = &mut self.state else {
             return false;
         };
-        let mut port = self.port.borrow_mut();
-        let mut progress = port.poll(now);
-        while let Some(event) = port.next_event() {
+        let mut transport = self.transport.borrow_mut();
+        let mut progress = transport.poll(now);
+        while let Some(event) = transport.next_event() {
             progress = true;
             match event {
-                ClientEvent::Call {
+                ClientTransportEvent::Call {
                     conn,
                     token,
                     message,
@@ -264,11 +267,11 @@ impl Core {
                     });
                 }
                 // Without a service, the client state drops calls from the server at once.
-                event => state.handle(event, &mut *port, now),
+                event => state.handle(event, &mut *transport, now),
             }
         }
-        state.poll(&mut *port, now);
-        drop(port);
+        state.poll(&mut *transport, now);
+        drop(transport);
         while let Some((key, result)) = state.next_ended() {
             progress = true;
             if let Some(slot) = self.calls.get_mut(key) {
@@ -283,24 +286,29 @@ impl Core {
     }
 }
 
-/// The client's [`Source`] in the runtime's loop. It does not keep the client alive.
+/// The client's [`PollSource`] in the runtime's loop. It does not keep the client alive.
 struct Driver {
     shared: Weak<Shared>,
     /// Reused to save allocations; empty between steps.
     to_wake: Vec<Waker>,
 }
 
-impl Source for Driver {
+impl PollSource for Driver {
     fn attach(&mut self, poller: Poller) -> io::Result<()> {
         match self.shared.upgrade() {
-            Some(shared) => shared.core.borrow().port.borrow_mut().attach(poller),
+            Some(shared) => shared.core.borrow().transport.borrow_mut().attach(poller),
             None => Ok(()),
         }
     }
 
     fn ready(&mut self, local: usize, closed: bool) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.core.borrow().port.borrow_mut().ready(local, closed);
+            shared
+                .core
+                .borrow()
+                .transport
+                .borrow_mut()
+                .ready(local, closed);
         }
     }
 
@@ -320,19 +328,24 @@ impl Source for Driver {
 
     fn arm(&mut self) -> bool {
         let shared = self.shared.upgrade();
-        shared.is_none_or(|shared| shared.core.borrow().port.borrow_mut().arm())
+        shared.is_none_or(|shared| shared.core.borrow().transport.borrow_mut().arm())
     }
 
     fn next_deadline(&self) -> Option<Time> {
         let shared = self.shared.upgrade()?;
         let core = shared.core.borrow();
-        let port = core.port.borrow().next_deadline();
-        earlier(port, core.state.as_ref()?.next_deadline())
+        let transport = core.transport.borrow().next_deadline();
+        earlier(transport, core.state.as_ref()?.next_deadline())
     }
 
     fn set_busy_poll(&mut self, on: bool) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.core.borrow().port.borrow_mut().set_busy_poll(on);
+            shared
+                .core
+                .borrow()
+                .transport
+                .borrow_mut()
+                .set_busy_poll(on);
         }
     }
 }
@@ -376,9 +389,11 @@ impl Drop for CallFuture {
         let mut core = self.shared.core.borrow_mut();
         let slot = core.calls.remove(key);
         if slot.result.is_none() {
-            let Core { port, state, .. } = &mut *core;
+            let Core {
+                transport, state, ..
+            } = &mut *core;
             if let Some(state) = state {
-                state.cancel(slot.xid, &mut *port.borrow_mut());
+                state.cancel(slot.xid, &mut *transport.borrow_mut());
             }
         }
         drop(core);

@@ -6,7 +6,7 @@ use onc_rpc::{
     Message, ReplyBody, ReplyHeader,
 };
 
-use crate::{Denial, Programs, ServiceReply};
+use crate::{ErrorReply, ProgramVersions, ServiceReply};
 
 /// The handling of a message by a server.
 pub(crate) enum Disposition {
@@ -26,7 +26,7 @@ pub(crate) enum Disposition {
 }
 
 /// Decodes the header of a message and decides what to do with it.
-pub(crate) fn dispatch(message: &Message, programs: &[Programs]) -> Disposition {
+pub(crate) fn dispatch(message: &Message, programs: &[ProgramVersions]) -> Disposition {
     let mut decoder = Decoder::new(message);
     let header = match CallHeader::decode(&mut decoder) {
         Ok(header) => header,
@@ -50,15 +50,15 @@ fn not_decoded(error: &CallDecodeError) -> Disposition {
     }
 }
 
-fn refusal(header: &CallHeader, programs: &[Programs]) -> Option<Denial> {
+fn refusal(header: &CallHeader, programs: &[ProgramVersions]) -> Option<ErrorReply> {
     match header.cred {
         Credential::None | Credential::Sys(_) => {}
         // This server issues no shorthand credentials (AUTH_SHORT), so it must stem from before a
         // restart. The client has to start over with a full credential.
         Credential::Other { flavor, .. } if flavor == AUTH_SHORT => {
-            return Some(Denial::Auth(AuthStat::REJECTED_CRED));
+            return Some(ErrorReply::Auth(AuthStat::REJECTED_CRED));
         }
-        Credential::Other { .. } => return Some(Denial::Auth(AuthStat::BAD_CRED)),
+        Credential::Other { .. } => return Some(ErrorReply::Auth(AuthStat::BAD_CRED)),
     }
     let mut range: Option<(u32, u32)> = None;
     for known in programs.iter().filter(|known| known.prog == header.prog) {
@@ -68,17 +68,17 @@ fn refusal(header: &CallHeader, programs: &[Programs]) -> Option<Denial> {
         let (low, high) = range.unwrap_or((known.low, known.high));
         range = Some((low.min(known.low), high.max(known.high)));
     }
-    Some(Denial::Accepted(match range {
+    Some(ErrorReply::Accepted(match range {
         Some((low, high)) => AcceptStatus::ProgMismatch { low, high },
         None => AcceptStatus::ProgUnavail,
     }))
 }
 
-fn denial_header(xid: u32, denial: Denial) -> ReplyHeader {
+fn denial_header(xid: u32, denial: ErrorReply) -> ReplyHeader {
     let body = match denial {
-        Denial::Accepted(status) => return ReplyHeader::accepted(xid, status),
-        Denial::Auth(stat) => ReplyBody::AuthError(stat),
-        Denial::RpcMismatch { low, high } => ReplyBody::RpcMismatch { low, high },
+        ErrorReply::Accepted(status) => return ReplyHeader::accepted(xid, status),
+        ErrorReply::Auth(stat) => ReplyBody::AuthError(stat),
+        ErrorReply::RpcMismatch { low, high } => ReplyBody::RpcMismatch { low, high },
     };
     ReplyHeader { xid, body }
 }
@@ -102,18 +102,18 @@ mod tests {
 
     use super::*;
 
-    const PROGRAMS: [Programs; 3] = [
-        Programs {
+    const PROGRAMS: [ProgramVersions; 3] = [
+        ProgramVersions {
             prog: 100,
             low: 3,
             high: 4,
         },
-        Programs {
+        ProgramVersions {
             prog: 100,
             low: 7,
             high: 7,
         },
-        Programs {
+        ProgramVersions {
             prog: 200,
             low: 1,
             high: 1,

@@ -5,40 +5,43 @@
 
 #![forbid(unsafe_code)]
 
+mod backchannel;
 mod call;
-mod callee;
 mod client;
+mod client_state;
 mod dispatch;
 mod options;
 mod origin;
 mod poll_loop;
-mod port;
 mod readiness;
 mod reply_cache;
 mod runtime;
 mod server;
 mod service;
-mod session;
 mod stop;
 mod tcp;
 mod timer;
+mod transports;
 mod workers;
 
 pub mod limits;
 pub mod rdma;
 
+pub use backchannel::Backchannel;
 pub use call::{Call, CallError, Reply};
-pub use callee::Callee;
 pub use client::{CallFuture, Client};
 pub use options::{ClientOptions, ClientStats, MAX_NCONNECT, Retry};
 pub use origin::PeerOrigin;
 pub use poll_loop::{Armed, PollLoop, SourceId, Wake};
-pub use port::{ClientEvent, ClientPort, ConnId, Down, ServerEvent, ServerPort, Source};
 pub use readiness::MioReadiness;
 pub use rpcrdma_connection::ReplyRoom;
 pub use runtime::{Elapsed, Runtime, Sleep, Stepped};
-pub use server::{PortLost, Server, ServerOptions, ServerStats};
-pub use service::{Denial, Outcome, Programs, Request, Service, ServiceReply};
+pub use server::{Server, ServerOptions, ServerStats, TransportFailed};
+pub use service::{ErrorReply, ProgramVersions, Request, Service, ServiceOutcome, ServiceReply};
 pub use stop::Stop;
 pub use tcp::{DEFAULT_MAX_RECORD, TcpClient, TcpCounters, TcpOptions, TcpServer};
+pub use transports::{
+    ClientTransport, ClientTransportEvent, ConnectionId, ConnectionLost, PollSource,
+    ServerTransport, ServerTransportEvent,
+};
 pub use workers::is_worker;

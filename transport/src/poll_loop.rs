@@ -10,7 +10,7 @@ use std::time::Duration;
 use mio::{Events, Poll, Token};
 use rdma::{Clock, Time};
 
-use crate::Source;
+use crate::PollSource;
 use crate::readiness::MioReadiness;
 use crate::timer::Timer;
 
@@ -77,7 +77,7 @@ pub struct SourceId(usize);
 
 struct Entry {
     id: SourceId,
-    source: Rc<RefCell<dyn Source>>,
+    source: Rc<RefCell<dyn PollSource>>,
 }
 
 /// The operating system's part of a loop.
@@ -168,8 +168,8 @@ impl PollLoop {
     /// Adds a source.
     ///
     /// # Errors
-    /// The error of [`Source::attach`].
-    pub fn add(&mut self, source: Rc<RefCell<dyn Source>>) -> io::Result<SourceId> {
+    /// The error of [`PollSource::attach`].
+    pub fn add(&mut self, source: Rc<RefCell<dyn PollSource>>) -> io::Result<SourceId> {
         let id = SourceId(self.next_id);
         if let Some(system) = &self.system {
             let poller = MioReadiness::poller(system.poll.registry(), id.0 << 32)?;

@@ -1,4 +1,4 @@
-//! Adapts the poll loop of `mio` to the interface that devices and ports use.
+//! Adapts the poll loop of `mio` to the interface that devices and transports use.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,7 +13,7 @@ use rdma::{Interest, Poller, Readiness};
 pub struct MioReadiness(Registry);
 
 impl MioReadiness {
-    /// Creates the poller of one device or port, whose tokens start at `first_token`.
+    /// Creates the poller of one device or transport, whose tokens start at `first_token`.
     ///
     /// # Errors
     /// The error of cloning the registry.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use rdma::{Clock, Time};
 
-use crate::Source;
+use crate::PollSource;
 use crate::poll_loop::{Armed, PollLoop, SourceId, Wake};
 
 /// A single-threaded runtime. [`Runtime::block_on`] drives one future and every attached source on
@@ -109,8 +109,8 @@ impl Runtime {
     /// Adds a source. [`crate::Client`] does this by itself.
     ///
     /// # Errors
-    /// The error of [`Source::attach`].
-    pub fn attach(&self, source: Rc<RefCell<dyn Source>>) -> io::Result<SourceId> {
+    /// The error of [`PollSource::attach`].
+    pub fn attach(&self, source: Rc<RefCell<dyn PollSource>>) -> io::Result<SourceId> {
         self.inner.poll_loop.borrow_mut().add(source)
     }
 

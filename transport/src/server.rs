@@ -1,4 +1,4 @@
-//! The RPC server: one poll loop with its ports, its service, and worker threads.
+//! The RPC server: one poll loop with its transports, its service, and worker threads.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -15,14 +15,15 @@ use rdma::{Clock, Time};
 use rpcrdma_connection::IdMap;
 use slab::Slab;
 
-use crate::callee::ConnKey;
+use crate::backchannel::ConnKey;
 use crate::dispatch::{Disposition, answer, dispatch};
 use crate::options::HEADER_ROOM;
 use crate::poll_loop::{Armed, PollLoop, Wake, earlier};
 use crate::reply_cache::{CallKey, DEFAULT_BYTES, DEFAULT_ENTRIES, Known, ReplyCache};
 use crate::workers::{Workers, catch};
 use crate::{
-    ConnId, Outcome, PeerOrigin, Request, ServerEvent, ServerPort, Service, ServiceReply, Stop,
+    ConnectionId, PeerOrigin, Request, ServerTransport, ServerTransportEvent, Service,
+    ServiceOutcome, ServiceReply, Stop,
 };
 
 mod callbacks;
@@ -34,10 +35,10 @@ use idle::{DEFAULT_IDLE, Peer};
 /// The options of a [`Server`].
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// The number of worker threads, which execute [`Outcome::Later`] jobs.
+    /// The number of worker threads, which execute [`ServiceOutcome::Later`] jobs.
     pub workers: usize,
     /// The maximum number of jobs, waiting or running. When it is reached, the server takes no
-    /// further calls from its ports, which then hold their clients back.
+    /// further calls from its transports, which then hold their clients back.
     pub max_jobs: usize,
     /// The maximum number of cached replies. The default is twice the number of calls that can be
     /// outstanding with the default connections and credits. With fewer, a retransmission after a
@@ -45,14 +46,14 @@ pub struct ServerOptions {
     pub reply_cache_entries: usize,
     /// The memory limit of the reply cache, bytes.
     pub reply_cache_bytes: usize,
-    /// The maximum number of connections of all ports together. Further ones are closed at once.
+    /// The maximum number of connections of all transports together. Further ones are closed at once.
     pub max_connections: usize,
     /// How long a connection without calls in progress may go without a new call before it is
     /// closed. Its client reconnects with its next call.
     pub idle_timeout: Duration,
     /// Whether the loop polls all the time instead of sleeping.
     pub busy_poll: bool,
-    /// Whether services may call clients ([`Request::client`]). The ports must allow that too
+    /// Whether services may call clients ([`Request::backchannel`]). The transports must allow that too
     /// ([`crate::rdma::CallbackOptions`], [`crate::TcpOptions::callbacks`]).
     pub callbacks: bool,
 }
@@ -95,10 +96,10 @@ pub struct ServerStats {
     pub callback_replies: u64,
 }
 
-/// A port of a server failed for good, for example because its device was removed.
+/// A transport of a server failed for good, for example because its device was removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a port failed: {reason}")]
-pub struct PortLost {
+#[error("a transport failed: {reason}")]
+pub struct TransportFailed {
     /// The reason.
     pub reason: String,
 }
@@ -106,8 +107,8 @@ pub struct PortLost {
 /// The transmission that a reply answers: connection and call id.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
-    port: usize,
-    conn: ConnId,
+    transport: usize,
+    conn: ConnectionId,
     token: u64,
 }
 
@@ -118,31 +119,31 @@ struct Running {
     key: Option<CallKey>,
 }
 
-struct Port {
-    port: Rc<RefCell<dyn ServerPort>>,
-    peers: IdMap<ConnId, Peer>,
+struct ServedTransport {
+    transport: Rc<RefCell<dyn ServerTransport>>,
+    peers: IdMap<ConnectionId, Peer>,
 }
 
-/// An RPC server: executes the calls that arrive on its ports with its service.
+/// An RPC server: executes the calls that arrive on its transports with its service.
 pub struct Server {
     service: Box<dyn Service>,
     options: ServerOptions,
     poll_loop: PollLoop,
     wake: Arc<Wake>,
-    ports: Vec<Port>,
+    transports: Vec<ServedTransport>,
     workers: Workers,
     running: Slab<Running>,
     cache: ReplyCache,
     stats: ServerStats,
-    /// A failed port that [`Server::run`] has not reported yet.
-    lost: Option<PortLost>,
+    /// A failed transport that [`Server::run`] has not reported yet.
+    lost: Option<TransportFailed>,
     /// Memory for the headers of further replies: one allocation serves many.
     headers: BytesMut,
     /// The time of the next search for idle connections.
     idle_at: Option<Time>,
     /// Outstanding calls to clients, if callbacks are enabled.
     callbacks: Option<Callbacks>,
-    /// Calls that were taken from their ports although the job limit was reached. Jobs may wait for
+    /// Calls that were taken from their transports although the job limit was reached. Jobs may wait for
     /// replies to callbacks, which arrive behind these calls.
     held: VecDeque<(Origin, Message)>,
     /// Reused to save allocations; empty between steps.
@@ -150,7 +151,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates a server without ports and starts its worker threads.
+    /// Creates a server without transports and starts its worker threads.
     ///
     /// # Errors
     /// The error of the operating system.
@@ -187,7 +188,7 @@ impl Server {
             options,
             poll_loop,
             wake,
-            ports: Vec::new(),
+            transports: Vec::new(),
             running: Slab::new(),
             stats: ServerStats::default(),
             lost: None,
@@ -197,14 +198,15 @@ impl Server {
         }
     }
 
-    /// Adds a port. The caller may keep a handle to the port to read its counters.
+    /// Adds a transport. The caller may keep a handle to the transport to read its counters.
     ///
     /// # Errors
     /// The error of the operating system.
-    pub fn add_port(&mut self, port: Rc<RefCell<dyn ServerPort>>) -> io::Result<()> {
-        self.poll_loop.add(Rc::clone(&port) as Rc<RefCell<_>>)?;
+    pub fn add_transport(&mut self, transport: Rc<RefCell<dyn ServerTransport>>) -> io::Result<()> {
+        self.poll_loop
+            .add(Rc::clone(&transport) as Rc<RefCell<_>>)?;
         let peers = IdMap::default();
-        self.ports.push(Port { port, peers });
+        self.transports.push(ServedTransport { transport, peers });
         Ok(())
     }
 
@@ -218,8 +220,8 @@ impl Server {
     /// retransmit them to the next server.
     ///
     /// # Errors
-    /// [`PortLost`] if a port fails for good. The server does not continue without it.
-    pub fn run(&mut self, stop: &Stop) -> Result<(), PortLost> {
+    /// [`TransportFailed`] if a transport fails for good. The server does not continue without it.
+    pub fn run(&mut self, stop: &Stop) -> Result<(), TransportFailed> {
         stop.register(&self.wake);
         while !stop.is_stopped() {
             let progress = self.step();
@@ -262,21 +264,21 @@ impl Server {
             progress = true;
             self.call(origin, message, now);
         }
-        for port in 0..self.ports.len() {
+        for transport in 0..self.transports.len() {
             while !self.takes_nothing()
-                && let Some(event) = self.next_event(port)
+                && let Some(event) = self.next_event(transport)
             {
                 progress = true;
-                self.handle(port, event, now);
+                self.handle(transport, event, now);
             }
         }
         progress
     }
 
-    /// Arms the ports after [`Server::step`] had no work to do. Returns how long to wait.
+    /// Arms the transports after [`Server::step`] had no work to do. Returns how long to wait.
     pub fn arm(&mut self) -> Armed {
         match self.takes_nothing() && !self.wake.is_woken() {
-            // Events of the ports wait until a job has ended.
+            // Events of the transports wait until a job has ended.
             true => Armed::Until(self.poll_loop.next_deadline()),
             false => self.poll_loop.arm(self.next_deadline()),
         }
@@ -292,7 +294,7 @@ impl Server {
         self.running.len() >= self.options.max_jobs.max(1)
     }
 
-    /// Returns whether the server must not poll events of its ports, because it has too many jobs.
+    /// Returns whether the server must not poll events of its transports, because it has too many jobs.
     /// While callbacks are outstanding, jobs may wait for their replies, so events are still taken
     /// and new calls are held.
     fn takes_nothing(&self) -> bool {
@@ -308,48 +310,62 @@ impl Server {
         earlier(self.idle_at, callbacks.and_then(Callbacks::next_deadline))
     }
 
-    fn next_event(&self, port: usize) -> Option<ServerEvent> {
-        self.ports[port].port.borrow_mut().next_event()
+    fn next_event(&self, transport: usize) -> Option<ServerTransportEvent> {
+        self.transports[transport]
+            .transport
+            .borrow_mut()
+            .next_event()
     }
 
-    fn handle(&mut self, port: usize, event: ServerEvent, now: Time) {
+    fn handle(&mut self, transport: usize, event: ServerTransportEvent, now: Time) {
         match event {
-            ServerEvent::Up { conn, peer } => self.up(port, conn, peer, now),
-            ServerEvent::Down { conn, reason } => {
-                if let Some(peer) = self.forget((port, conn), &reason) {
+            ServerTransportEvent::Connected { conn, peer } => self.up(transport, conn, peer, now),
+            ServerTransportEvent::Disconnected { conn, reason } => {
+                if let Some(peer) = self.forget((transport, conn), &reason) {
                     tracing::debug!(peer = %peer.address, reason, "client gone");
                 }
             }
-            ServerEvent::Reply { conn, xid, message } => {
-                self.callback_ended((port, conn), xid, Ok(message), now);
+            ServerTransportEvent::Reply { conn, xid, message } => {
+                self.callback_ended((transport, conn), xid, Ok(message), now);
             }
-            ServerEvent::Failed { conn, xid, error } => {
-                self.callback_ended((port, conn), xid, Err(error), now);
+            ServerTransportEvent::Failed { conn, xid, error } => {
+                self.callback_ended((transport, conn), xid, Err(error), now);
             }
-            ServerEvent::Call {
+            ServerTransportEvent::Call {
                 conn,
                 token,
                 message,
             } => {
-                let origin = Origin { port, conn, token };
+                let origin = Origin {
+                    transport,
+                    conn,
+                    token,
+                };
                 match self.is_full() {
                     true => self.held.push_back((origin, message)),
                     false => self.call(origin, message, now),
                 }
             }
-            ServerEvent::Lost { reason } => self.lost = Some(PortLost { reason }),
+            ServerTransportEvent::Lost { reason } => self.lost = Some(TransportFailed { reason }),
         }
     }
 
     #[cold]
-    fn up(&mut self, port: usize, conn: ConnId, peer: SocketAddr, now: Time) {
-        let count: usize = self.ports.iter().map(|port| port.peers.len()).sum();
+    fn up(&mut self, transport: usize, conn: ConnectionId, peer: SocketAddr, now: Time) {
+        let count: usize = self
+            .transports
+            .iter()
+            .map(|transport| transport.peers.len())
+            .sum();
         if count >= self.options.max_connections {
             rdma::limited!(warn, %peer, "too many connections: one more was closed");
-            self.ports[port].port.borrow_mut().close(conn);
+            self.transports[transport]
+                .transport
+                .borrow_mut()
+                .close(conn);
             return;
         }
-        let listener = self.ports[port].port.borrow();
+        let listener = self.transports[transport].transport.borrow();
         let carrier = || listener.carrier(conn);
         let origin = PeerOrigin::find(listener.is_rdma(), carrier);
         drop(listener);
@@ -358,17 +374,17 @@ impl Server {
             address: peer,
             origin,
             last_call: now,
-            callee: self.callee((port, conn), peer),
+            callee: self.callee((transport, conn), peer),
         };
-        self.ports[port].peers.insert(conn, known);
+        self.transports[transport].peers.insert(conn, known);
         self.expect_idle(now);
     }
 
     /// Removes a connection that has ended or is about to.
     #[cold]
     fn forget(&mut self, place: ConnKey, reason: &str) -> Option<Peer> {
-        let (port, conn) = place;
-        let peer = self.ports[port].peers.remove(&conn)?;
+        let (transport, conn) = place;
+        let peer = self.transports[transport].peers.remove(&conn)?;
         if let Some(callee) = &peer.callee {
             callee.disconnected();
             self.end_callbacks(place, reason);
@@ -378,13 +394,19 @@ impl Server {
 
     /// Closes a connection.
     fn close(&mut self, place: ConnKey, reason: &str) {
-        let (port, conn) = place;
+        let (transport, conn) = place;
         self.forget(place, reason);
-        self.ports[port].port.borrow_mut().close(conn);
+        self.transports[transport]
+            .transport
+            .borrow_mut()
+            .close(conn);
     }
 
     fn call(&mut self, origin: Origin, message: Message, now: Time) {
-        let Some(peer) = self.ports[origin.port].peers.get_mut(&origin.conn) else {
+        let Some(peer) = self.transports[origin.transport]
+            .peers
+            .get_mut(&origin.conn)
+        else {
             return;
         };
         peer.last_call = now;
@@ -405,10 +427,13 @@ impl Server {
                     .then(|| CallKey::new(peer.ip(), &header, &message, args_at).with_origin(from));
                 if key.is_none_or(|key| self.is_new(key, origin, now)) {
                     let xid = header.xid;
-                    let pool = self.ports[origin.port].port.borrow().pool(origin.conn);
+                    let pool = self.transports[origin.transport]
+                        .transport
+                        .borrow()
+                        .pool(origin.conn);
                     let request = Request::new(peer, header, pool, message, args)
                         .from_origin(from)
-                        .from_client(callee);
+                        .with_backchannel(callee);
                     self.execute(origin, xid, request, key, now);
                 }
             }
@@ -429,7 +454,10 @@ impl Server {
             Disposition::Disconnect(reason) => {
                 rdma::limited!(warn, %peer, reason, "not an RPC call: closing the connection");
                 self.stats.garbage += 1;
-                self.close((origin.port, origin.conn), "a message on it was not a call");
+                self.close(
+                    (origin.transport, origin.conn),
+                    "a message on it was not a call",
+                );
             }
         }
     }
@@ -469,10 +497,10 @@ impl Server {
     ) {
         let service = &mut self.service;
         match catch(|| Ok(service.call(request)))
-            .unwrap_or_else(|denial| Outcome::Done(Err(denial)))
+            .unwrap_or_else(|denial| ServiceOutcome::Done(Err(denial)))
         {
-            Outcome::Done(reply) => self.finish(origin, xid, key, reply, now),
-            Outcome::Later(job) => {
+            ServiceOutcome::Done(reply) => self.finish(origin, xid, key, reply, now),
+            ServiceOutcome::Later(job) => {
                 self.stats.jobs += 1;
                 let id = self.running.insert(Running { origin, xid, key });
                 self.workers.submit(id, job);
@@ -516,15 +544,15 @@ impl Server {
     }
 
     fn reply(&self, origin: Origin, message: Option<Message>, now: Time) {
-        let mut port = self.ports[origin.port].port.borrow_mut();
-        port.reply(origin.conn, origin.token, message, now);
+        let mut transport = self.transports[origin.transport].transport.borrow_mut();
+        transport.reply(origin.conn, origin.token, message, now);
     }
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server")
-            .field("ports", &self.ports.len())
+            .field("transports", &self.transports.len())
             .field("stats", &self.stats)
             .finish_non_exhaustive()
     }
@@ -533,17 +561,17 @@ impl fmt::Debug for Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Outcome, Programs, Request};
+    use crate::{ProgramVersions, Request, ServiceOutcome};
 
     struct Nothing;
 
     impl Service for Nothing {
-        fn programs(&self) -> &[Programs] {
+        fn programs(&self) -> &[ProgramVersions] {
             &[]
         }
 
-        fn call(&mut self, _: Request) -> Outcome {
-            Outcome::Done(Ok(Message::default()))
+        fn call(&mut self, _: Request) -> ServiceOutcome {
+            ServiceOutcome::Done(Ok(Message::default()))
         }
 
         fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {

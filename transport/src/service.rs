@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use onc_rpc::{AcceptStatus, AuthStat, CallHeader, Credential, Cursor, Decoder, Message};
 use rdma::Pool;
 
-use crate::{Callee, PeerOrigin};
+use crate::{Backchannel, PeerOrigin};
 
 /// A program and the range of its versions that a service implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Programs {
+pub struct ProgramVersions {
     /// Program number.
     pub prog: u32,
     /// The lowest version.
@@ -21,7 +21,7 @@ pub struct Programs {
 /// An RPC-level error reply (RFC 5531, section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Denial {
+pub enum ErrorReply {
     /// MSG_ACCEPTED with a status other than SUCCESS.
     #[error("{0}")]
     Accepted(AcceptStatus),
@@ -39,10 +39,10 @@ pub enum Denial {
 }
 
 /// A service's reply: the results with DDP-eligible items held apart, or an RPC-level error.
-pub type ServiceReply = Result<Message, Denial>;
+pub type ServiceReply = Result<Message, ErrorReply>;
 
 /// The result of passing a request to a service.
-pub enum Outcome {
+pub enum ServiceOutcome {
     /// The reply is ready.
     Done(ServiceReply),
     /// The reply takes time (for example a disk access): run this job on a worker thread.
@@ -69,7 +69,7 @@ pub struct Request {
     pub pool: Pool,
     message: Message,
     args: Cursor,
-    client: Option<Callee>,
+    client: Option<Backchannel>,
 }
 
 impl Request {
@@ -105,7 +105,7 @@ impl Request {
 
     /// Sets the handle to the client.
     #[must_use]
-    pub fn from_client(mut self, client: Option<Callee>) -> Self {
+    pub fn with_backchannel(mut self, client: Option<Backchannel>) -> Self {
         self.client = client;
         self
     }
@@ -113,7 +113,7 @@ impl Request {
     /// Returns the handle for calling the client over the connection that the call came over, if
     /// the server makes callbacks ([`crate::ServerOptions::callbacks`]).
     #[must_use]
-    pub fn client(&self) -> Option<&Callee> {
+    pub fn backchannel(&self) -> Option<&Backchannel> {
         self.client.as_ref()
     }
 
@@ -127,11 +127,11 @@ impl Request {
 /// One or more RPC programs.
 pub trait Service {
     /// Returns the programs that the service implements.
-    fn programs(&self) -> &[Programs];
+    fn programs(&self) -> &[ProgramVersions];
 
     /// Handles one call on the server's own thread. Work that may block belongs in
-    /// [`Outcome::Later`].
-    fn call(&mut self, request: Request) -> Outcome;
+    /// [`ServiceOutcome::Later`].
+    fn call(&mut self, request: Request) -> ServiceOutcome;
 
     /// Returns whether executing the procedure twice can differ from executing it once (whether it
     /// is not idempotent). The server then caches the reply and answers a retransmission from the

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use onc_rpc::AcceptStatus;
 
 use crate::poll_loop::Wake;
-use crate::{Denial, ServiceReply};
+use crate::{ErrorReply, ServiceReply};
 
 /// A job that a service left to a worker.
 pub(crate) type Job = Box<dyn FnOnce() -> ServiceReply + Send>;
@@ -157,13 +157,13 @@ impl Shared {
 
 /// Runs a part of a service. A panic in it fails one call, not the server, in programs that unwind;
 /// this workspace's release profile aborts.
-pub(crate) fn catch<T>(work: impl FnOnce() -> Result<T, Denial>) -> Result<T, Denial> {
+pub(crate) fn catch<T>(work: impl FnOnce() -> Result<T, ErrorReply>) -> Result<T, ErrorReply> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         rdma::limited!(
             error,
             "a service panicked: the call is answered with SYSTEM_ERR"
         );
-        Err(Denial::Accepted(AcceptStatus::SystemErr))
+        Err(ErrorReply::Accepted(AcceptStatus::SystemErr))
     })
 }
 

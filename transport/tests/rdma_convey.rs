@@ -12,7 +12,7 @@ use cutter::{Cutter, PIECE};
 use rdma::Pool;
 use rdma_support::fabric::{FakeDevice, Traffic, World, address, attributes};
 use rdma_support::{End, Pair, data, explicit, message, open, reply, room, short, speaking};
-use rpc_transport::ClientPort;
+use rpc_transport::ClientTransport;
 use rpc_transport::rdma::{Choice, RdmaClientOptions, RdmaServerOptions, Version, Versions};
 use rpcrdma_v2::{Body, Header, Reader};
 
@@ -254,7 +254,7 @@ fn a_cancelled_call_holds_its_credits_until_its_reply() {
         let (xid, words, items) = open(&call);
         let items = if xid == 2 { items } else { vec![Bytes::new()] };
         let now = pair.now();
-        rpc_transport::ServerPort::reply(
+        rpc_transport::ServerTransport::reply(
             &mut pair.server,
             conn,
             token,

@@ -9,7 +9,7 @@ use rdma::{Attributes, Pool};
 use rdma_support::fabric::{FakeDevice, World, address, attributes};
 use rdma_support::{POOL, Pair, message, open, reply, room, speaking};
 use rpc_transport::rdma::{Choice, Versions};
-use rpc_transport::{ConnId, ServerPort};
+use rpc_transport::{ConnectionId, ServerTransport};
 use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal};
 use rpcrdma_v2::{Body, Direction, Header, Optional};
 
@@ -111,7 +111,7 @@ fn s3_3_1_a_call_behind_a_message_of_an_extension_heeds_a_grant_that_is_lowered(
 }
 
 /// Completes one call, whose reply grants the client all the credits it requests.
-fn answer_one(pair: &mut Pair, conn: ConnId) {
+fn answer_one(pair: &mut Pair, conn: ConnectionId) {
     pair.submit(conn, message(1, 0, &[]), &room(0, &[]));
     pair.until(|pair| !pair.held.is_empty());
     let (at, token, _) = pair.held.remove(0);

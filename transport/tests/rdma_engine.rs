@@ -11,7 +11,7 @@ use rdma::{Attributes, ConnectError, ConnectOptions, Device, Pool, SendWr, Time,
 use rdma_support::fabric::{FakeDevice, Traffic, World, address, attributes};
 use rdma_support::{End, POOL, Pair, data, message, open, options, reply, room};
 use rpc_transport::rdma::{RdmaClientOptions, RdmaServerOptions};
-use rpc_transport::{CallError, ClientPort, ServerPort, Source};
+use rpc_transport::{CallError, ClientTransport, PollSource, ServerTransport};
 
 /// The indices of the fake devices of client and server.
 const CLIENT: usize = 0;
@@ -247,7 +247,7 @@ fn losing_the_connection_anywhere_leaves_nothing_behind() {
         if !pair.down.is_empty() {
             losses += 1;
             assert_eq!(pair.down.len(), 1, "one end");
-            assert!(pair.down[0].1.was_up && pair.down[0].1.retry);
+            assert!(pair.down[0].1.was_established && pair.down[0].1.retry);
             assert!(
                 pair.down[0].1.reason.contains("cable pulled"),
                 "{}",
@@ -702,10 +702,10 @@ fn connections_that_cannot_be_made_say_why() {
     let nowhere = (std::net::Ipv4Addr::LOCALHOST, 1).into();
     let conn = pair.client.open(nowhere, Time::ZERO);
     pair.until(|pair| !pair.down.is_empty());
-    let (at, down) = pair.down.remove(0);
+    let (at, lost) = pair.down.remove(0);
     assert_eq!(at, conn);
-    assert!(!down.was_up && down.retry);
-    assert!(down.reason.contains("refused"), "{}", down.reason);
+    assert!(!lost.was_established && lost.retry);
+    assert!(lost.reason.contains("refused"), "{}", lost.reason);
 
     let (client, mut server) = options();
     server.max_connections = 1;
@@ -715,10 +715,10 @@ fn connections_that_cannot_be_made_say_why() {
     pair.until(|pair| !pair.down.is_empty());
     let down = pair.down.remove(0).1;
     assert!(
-        !down.was_up && !down.retry,
+        !lost.was_established && !lost.retry,
         "a rejection is an answer: {down:?}"
     );
-    assert!(down.reason.contains("rejected"), "{}", down.reason);
+    assert!(lost.reason.contains("rejected"), "{}", lost.reason);
 }
 
 #[test]
@@ -835,7 +835,7 @@ fn arming_is_refused_while_there_is_something_to_take() {
         let now = pair.now();
         pair.client.poll(now);
         pair.server.poll(now);
-        if let Some(rpc_transport::ServerEvent::Call {
+        if let Some(rpc_transport::ServerTransportEvent::Call {
             conn,
             token,
             message,
@@ -942,9 +942,9 @@ fn a_failed_set_up_is_tried_again_only_with_a_server_that_was_met() {
         world.borrow_mut().refuse_with = protocol();
         pair.client.open(pair.address, Time::ZERO);
         pair.until(|pair| !pair.down.is_empty());
-        let (_, down) = pair.down.remove(0);
-        assert_eq!((down.was_up, down.retry), (false, met));
-        assert!(down.reason.contains("not MPA"), "{}", down.reason);
+        let (_, lost) = pair.down.remove(0);
+        assert_eq!((lost.was_established, lost.retry), (false, met));
+        assert!(lost.reason.contains("not MPA"), "{}", lost.reason);
         world.borrow_mut().refuse_with = None;
         pair.connect();
     }

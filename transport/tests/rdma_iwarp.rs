@@ -17,7 +17,8 @@ use rdma::{Counters, Pool, Time};
 use rdma_support::{End, POOL, Pair, data, message, open, options, reply, room};
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
 use rpc_transport::{
-    CallError, ClientEvent, ClientPort, ConnId, PollLoop, ServerEvent, ServerPort, Source,
+    CallError, ClientTransport, ClientTransportEvent, ConnectionId, PollLoop, PollSource,
+    ServerTransport, ServerTransportEvent,
 };
 
 fn anywhere() -> SocketAddr {
@@ -143,8 +144,8 @@ fn a_server_that_goes_away_in_the_middle_ends_every_call() {
     pair.held.clear();
     pair.server = RdmaServer::new(device(), server);
     pair.until(|pair| !pair.down.is_empty());
-    let down = &pair.down[0].1;
-    assert!(down.was_up && down.retry, "{down:?}");
+    let lost = &pair.down[0].1;
+    assert!(lost.was_established && lost.retry, "{lost:?}");
     assert!(pair.ended.is_empty());
     assert_eq!(pair.client_pool.in_use(), 0);
 }
@@ -176,9 +177,9 @@ fn nobody_listening_is_said_at_once() {
     nowhere.set_port(1);
     let conn = pair.client.open(nowhere, Time::ZERO);
     pair.until(|pair| !pair.down.is_empty());
-    let (at, down) = &pair.down[0];
-    assert_eq!((*at, down.was_up, down.retry), (conn, false, true));
-    assert!(down.reason.contains("refused"), "{}", down.reason);
+    let (at, lost) = &pair.down[0];
+    assert_eq!((*at, lost.was_established, lost.retry), (conn, false, true));
+    assert!(lost.reason.contains("refused"), "{}", lost.reason);
 }
 
 #[test]
@@ -204,7 +205,7 @@ fn serve(stop: &Arc<AtomicBool>) -> (SocketAddr, thread::JoinHandle<Counters>) {
         address.send(server.listen(anywhere()).unwrap()).unwrap();
         let server = Rc::new(RefCell::new(server));
         let mut poll = PollLoop::new().unwrap();
-        poll.add(Rc::clone(&server) as Rc<RefCell<dyn Source>>)
+        poll.add(Rc::clone(&server) as Rc<RefCell<dyn PollSource>>)
             .unwrap();
         while !stop.load(Ordering::Acquire) {
             let mut busy = poll.turn(Time::now());
@@ -213,7 +214,7 @@ fn serve(stop: &Arc<AtomicBool>) -> (SocketAddr, thread::JoinHandle<Counters>) {
                     break;
                 };
                 busy = true;
-                if let ServerEvent::Call {
+                if let ServerTransportEvent::Call {
                     conn,
                     token,
                     message: call,
@@ -237,7 +238,7 @@ fn serve(stop: &Arc<AtomicBool>) -> (SocketAddr, thread::JoinHandle<Counters>) {
 struct Sleeper {
     client: Rc<RefCell<RdmaClient>>,
     poll: PollLoop,
-    conn: ConnId,
+    conn: ConnectionId,
 }
 
 impl Sleeper {
@@ -245,15 +246,15 @@ impl Sleeper {
         let client = RdmaClient::new(device(), options().0);
         let client = Rc::new(RefCell::new(client));
         let mut poll = PollLoop::new().unwrap();
-        poll.add(Rc::clone(&client) as Rc<RefCell<dyn Source>>)
+        poll.add(Rc::clone(&client) as Rc<RefCell<dyn PollSource>>)
             .unwrap();
         let conn = client.borrow_mut().open(address, Time::now());
         let mut sleeper = Self { client, poll, conn };
-        assert!(matches!(sleeper.next(), ClientEvent::Up(_)));
+        assert!(matches!(sleeper.next(), ClientTransportEvent::Connected(_)));
         sleeper
     }
 
-    fn next(&mut self) -> ClientEvent {
+    fn next(&mut self) -> ClientTransportEvent {
         loop {
             if let Some(event) = self.client.borrow_mut().next_event() {
                 return event;
@@ -270,8 +271,8 @@ impl Sleeper {
         client.submit(self.conn, xid, call, &room(0, lens), Time::now());
         drop(client);
         match self.next() {
-            ClientEvent::Reply { message, .. } => End::Reply(message),
-            ClientEvent::Failed { error, .. } => End::Failed(error),
+            ClientTransportEvent::Reply { message, .. } => End::Reply(message),
+            ClientTransportEvent::Failed { error, .. } => End::Failed(error),
             other => panic!("{other:?}"),
         }
     }

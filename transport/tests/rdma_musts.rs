@@ -8,7 +8,7 @@ use onc_rpc::{Message, Segments};
 use rdma::{Pool, Time};
 use rdma_support::fabric::{FakeDevice, World, address, attributes};
 use rdma_support::{POOL, Pair, data, message, options, room};
-use rpc_transport::ServerPort;
+use rpc_transport::ServerTransport;
 
 fn plain(xid: u32) -> Message {
     message(xid, 0, &[])

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use rdma::{ConnectOptions, Device, Pool, QpId, SendWr, Time, WrId};
 use rdma_support::fabric::{FakeDevice, Traffic, World, attributes};
 use rdma_support::{POOL, Pair, data, message, open, room, speaking};
-use rpc_transport::ConnId;
+use rpc_transport::ConnectionId;
 use rpc_transport::rdma::{Choice, RdmaServerOptions, RoundTripFeatures, Version, Versions};
 
 const SERVER: usize = 1;
@@ -129,7 +129,7 @@ fn understood(message: &Bytes) -> Answer {
 struct Liar {
     world: Rc<RefCell<World>>,
     pair: Pair,
-    honest: ConnId,
+    honest: ConnectionId,
     device: FakeDevice,
     qp: QpId,
     sent: u64,

@@ -14,7 +14,7 @@ use rdma_support::{POOL, Pair, data, explicit, message, open, room, short, speak
 use rpc_transport::rdma::{
     Choice, RdmaClientOptions, RdmaServerOptions, RoundTripFeatures, Version, Versions,
 };
-use rpc_transport::{ConnId, Source};
+use rpc_transport::{ConnectionId, PollSource};
 
 const EACH: [&str; 4] = ["none", "ddp", "cont", "ddp+cont"];
 
@@ -28,7 +28,7 @@ fn options(client: &str, server: &str) -> (RdmaClientOptions, RdmaServerOptions)
 
 /// Makes calls with and without items, short and long in both directions.
 #[track_caller]
-fn every_shape(pair: &mut Pair, conn: ConnId) {
+fn every_shape(pair: &mut Pair, conn: ConnectionId) {
     let mut xid = 0;
     for words in [0, 1, 900, 1015, 5000] {
         for lens in [

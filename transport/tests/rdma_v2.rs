@@ -13,9 +13,9 @@ use rdma::Pool;
 use rdma_support::fabric::{Traffic, World, attributes};
 use rdma_support::{POOL, Pair, data, message, open, reply, room, speaking};
 use rpc_transport::rdma::{
-    Choice, RdmaClientOptions, RdmaServerOptions, Verdict, Version, Versions,
+    Choice, RdmaClientOptions, RdmaServerOptions, Version, VersionAction, Versions,
 };
-use rpc_transport::{ClientPort, ConnId, Source};
+use rpc_transport::{ClientTransport, ConnectionId, PollSource};
 use rpcrdma_chunks::Fixed;
 use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal, Start};
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header};
@@ -56,7 +56,7 @@ fn versions(messages: &[Bytes]) -> Vec<u32> {
 
 /// Makes calls with and without items, short and long in both directions.
 #[track_caller]
-fn every_shape(pair: &mut Pair, conn: ConnId) {
+fn every_shape(pair: &mut Pair, conn: ConnectionId) {
     let mut xid = 0;
     for words in [0, 1, 900, 1011, 1015, 1020, 5000] {
         for lens in [
@@ -102,11 +102,11 @@ fn paired(mut pair: Pair, version: Version, why: &str) -> Pair {
     pair.echo();
     let conn = pair.connect();
     let decision = pair.client.decision(conn).unwrap();
-    assert_eq!(decision.verdict, Verdict::Speak(version));
+    assert_eq!(decision.action, VersionAction::Use(version));
     assert!(decision.to_string().contains(why), "{decision}");
     every_shape(&mut pair, conn);
     let served = pair.server.decision(pair.server_up[0]).unwrap();
-    assert_eq!(served.verdict, Verdict::Speak(version));
+    assert_eq!(served.action, VersionAction::Use(version));
     assert_eq!(pair.client.features(conn).unwrap().version, version);
     assert!(
         pair.down.is_empty() && pair.server_down.is_empty(),
@@ -144,12 +144,15 @@ fn version_2_alone_is_spoken_and_refuses_who_does_not() {
     let (_, mut pair) = Pair::fake_with(client, server, attributes());
     let conn = pair.client.open(pair.address, pair.now());
     pair.until(|pair| !pair.down.is_empty());
-    let (at, down) = &pair.down[0];
-    assert_eq!((*at, down.was_up, down.retry), (conn, false, false));
+    let (at, lost) = &pair.down[0];
+    assert_eq!(
+        (*at, lost.was_established, lost.retry),
+        (conn, false, false)
+    );
     assert!(
-        down.reason.contains("no version in common"),
+        lost.reason.contains("no version in common"),
         "{}",
-        down.reason
+        lost.reason
     );
     assert!(pair.up.is_empty());
     // A client of version 1 learns from its first call that there is no version in common.
@@ -518,7 +521,7 @@ fn a_server_that_drops_version_2_gets_version_1_on_a_new_connection() {
     pair.until(|pair| !pair.ended.is_empty());
     pair.ended.remove(&(conn, 9)).unwrap().reply();
     let decision = pair.client.decision(conn).unwrap();
-    assert_eq!(decision.verdict, Verdict::Speak(Version::One));
+    assert_eq!(decision.action, VersionAction::Use(Version::One));
     assert!(
         decision.to_string().contains("dropped the connection"),
         "{decision}"
@@ -528,8 +531,8 @@ fn a_server_that_drops_version_2_gets_version_1_on_a_new_connection() {
     world.borrow_mut().lose_all();
     pair.until(|pair| !pair.down.is_empty());
     let conn = pair.connect();
-    let verdict = pair.client.decision(conn).unwrap().verdict;
-    assert_eq!(verdict, Verdict::Speak(Version::Two));
+    let verdict = pair.client.decision(conn).unwrap().action;
+    assert_eq!(verdict, VersionAction::Use(Version::Two));
 }
 
 /// The number of an operation that no document assigns.
@@ -618,12 +621,12 @@ fn extensions_that_do_not_go_together_are_told_of() {
     let (_, mut pair) = Pair::fake_with(client, server, attributes());
     let conn = pair.client.open(pair.address, pair.now());
     pair.until(|pair| !pair.down.is_empty());
-    let (at, down) = &pair.down[0];
-    assert_eq!((*at, down.retry), (conn, false));
+    let (at, lost) = &pair.down[0];
+    assert_eq!((*at, lost.retry), (conn, false));
     assert!(
-        down.reason.contains("both own operation"),
+        lost.reason.contains("both own operation"),
         "{}",
-        down.reason
+        lost.reason
     );
 }
 

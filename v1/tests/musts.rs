@@ -18,7 +18,7 @@ fn the_list_of_requirements_and_the_tests_agree() {
         crates: &[
             "rpc",
             "v1",
-            "conveyance",
+            "transfer-plan",
             "connection",
             "transport",
             "nfs-binding",

@@ -5,14 +5,14 @@
 mod common;
 
 use common::{XID, check_reply, chunk, segment};
-use conveyance::{
-    CallItem, CallPayload, ChunkCounts, Item, Limits, Offer, Offers, ReplyError, ReplyItem,
-    ReplyNeed, ReplyPayload, ReplyPlan, Shape, plan_call, plan_reply,
-};
 use quickcheck::quickcheck;
 use rpcrdma_v1::{
     Body, Chunks, Header, ReadSegment, ReplyViolation, ReturnedChunks, WriteChunk, check_call,
     chunk_len, fill, unused,
+};
+use transfer_plan::{
+    CallItem, CallPayload, ChunkCounts, Item, Limits, Offer, Offers, ReplyError, ReplyItem,
+    ReplyNeed, ReplyPayload, ReplyPlan, Shape, plan_call, plan_reply,
 };
 
 const INLINE: u64 = 1024;

@@ -5,7 +5,7 @@ mod common;
 use bytes::{BufMut, Bytes};
 use common::{AnyHeader, XID, check_reply, chunk, flip, header, optional, read, reads, rpc, words};
 use quickcheck::quickcheck;
-use rpcrdma_v2::extension::{Backward, ConnectionLimits, Extensions, Routed};
+use rpcrdma_v2::extension::{ConnectionLimits, Extensions, ReverseDirection, Routed};
 use rpcrdma_v2::limits::DEFAULT_INLINE;
 use rpcrdma_v2::{
     Answer, Body, Chunks, Direction, ErrorBody, Header, HeaderError, ReplyViolation,
@@ -350,7 +350,10 @@ fn rfc8167_s5_1_and_s5_2_the_payload_starts_with_the_xid_of_the_header() {
 
 #[test]
 fn rfc8167_s5_3_backward_calls_have_no_chunks_unless_more_is_known() {
-    assert_eq!(ConnectionLimits::default().backward, Backward::Inline);
+    assert_eq!(
+        ConnectionLimits::default().reverse_direction,
+        ReverseDirection::Inline
+    );
     // A responder without chunk support answers with version 1's ERR_CHUNK, which has another name
     // here.
     assert_eq!(Answer::bad_header(XID), BAD_HEADER);

@@ -5,14 +5,14 @@ mod cutter;
 
 use bytes::Bytes;
 use common::{XID, header, optional, rpc};
-use conveyance::{ChunkCounts, Limits, ReplyNeed, Shape};
 use cutter::{Cutter, LEN};
 use onc_rpc::Message;
 use rpcrdma_v2::extension::{
-    Action, CallToPlan, ConnectionLimits, Conveyed, Extension, Extensions, Operation, Outbox,
-    Property, Refusal, Routed, Start,
+    Action, CallToPlan, ConnectionLimits, Extension, Extensions, Operation, Outbox, Property,
+    Refusal, Routed, Start, Transferred,
 };
 use rpcrdma_v2::{Answer, Body, Chunks, Direction, ErrorBody, Header, Malformed, Optional, Side};
+use transfer_plan::{ChunkCounts, Limits, ReplyNeed, Shape};
 
 const A: u32 = 100;
 const B: u32 = 200;
@@ -71,7 +71,7 @@ impl Extension for Recorder {
         if let Some(refusal) = self.refusal {
             return Err(refusal);
         }
-        out.learnt(Property {
+        out.share_property(Property {
             id: 7,
             value: op.info.clone(),
         });
@@ -86,7 +86,7 @@ impl Extension for Recorder {
         self.said.push(format!("refused {xid} {error}"));
     }
 
-    fn learnt(&mut self, property: &Property, _: &mut Outbox<'_>) {
+    fn property_received(&mut self, property: &Property, _: &mut Outbox<'_>) {
         let Property { id, value } = property;
         self.said.push(format!("learnt {id} {value:?}"));
     }
@@ -251,13 +251,13 @@ fn a_call_is_planned_sent_and_received_in_an_operation() {
         credits: 2,
         reservable: 2,
     };
-    let mut found = client.conveyors();
-    let (number, conveyor) = found.next().expect("one carries calls");
-    let candidate = conveyor.plan_call(&call).remove(0);
+    let mut found = client.transfer_modes();
+    let (number, mode) = found.next().expect("one carries calls");
+    let candidate = mode.plan_call(&call).remove(0);
     assert_eq!(candidate.plan.to_string(), "2 pieces, 3 back");
     drop(found);
-    let conveyor = client.conveyor(number).unwrap();
-    let sent = conveyor.send_call(XID, candidate.plan, &message, &Chunks::default());
+    let mode = client.transfer_mode(number).unwrap();
+    let sent = mode.send_call(XID, candidate.plan, &message, &Chunks::default());
     let sent = sent.unwrap();
     assert_eq!(sent.len(), 2);
     for sent in sent {
@@ -275,10 +275,10 @@ fn a_call_is_planned_sent_and_received_in_an_operation() {
         let (header, at) = Header::decode(&bytes).unwrap();
         assert_eq!(server.received(&header, &[bytes], at), Routed::Taken);
     }
-    let Some(Action::Conveyed { by: 1, conveyed }) = server.next_action() else {
+    let Some(Action::Transferred { by: 1, conveyed }) = server.next_action() else {
         panic!("a message");
     };
-    let Conveyed::Call(call) = *conveyed else {
+    let Transferred::Call(call) = *conveyed else {
         panic!("a call");
     };
     assert_eq!((call.xid, call.requested, call.transmissions), (XID, 32, 2));

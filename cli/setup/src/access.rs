@@ -12,11 +12,11 @@ use rdma::middleware::Shaper;
 use rdma::{Counters, Pool};
 use rdma_core::Registration;
 use rpc_transport::rdma::{
-    CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RoundTripFeatures,
-    Version, Ways,
+    CallbackOptions, Choice, Directions, RdmaClient, RdmaClientOptions, RdmaOptions,
+    RoundTripFeatures, Version,
 };
 use rpc_transport::{
-    CallError, Client, ClientOptions, ClientPort, Retry, Runtime, TcpClient, TcpCounters,
+    CallError, Client, ClientOptions, ClientTransport, Retry, Runtime, TcpClient, TcpCounters,
     TcpOptions,
 };
 use rpcrdma_callbacks::Answers;
@@ -136,11 +136,11 @@ impl Reached {
 
 /// The default features for fewer round trips: all that do not need longer receives.
 pub const DEFAULT_FEATURES: RoundTripFeatures = RoundTripFeatures {
-    ddp: Ways {
+    ddp: Directions {
         send: true,
         receive: false,
     },
-    cont: Ways::BOTH,
+    cont: Directions::BOTH,
 };
 
 /// The options for callbacks, if they are enabled.
@@ -269,7 +269,7 @@ impl Access {
         address: SocketAddr,
     ) -> Result<Result<Reached, CallError>, Failure> {
         let mut registration = None;
-        let (port, any, pool): (Port, Rc<RefCell<dyn ClientPort>>, Pool) = match proto {
+        let (port, any, pool): (Port, Rc<RefCell<dyn ClientTransport>>, Pool) = match proto {
             Proto::Tcp => {
                 let options = TcpOptions {
                     callbacks: self.answers.is_some(),

@@ -7,10 +7,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conveyance::{Figure, Parameter};
 use rdma::middleware::{Delay, Rate};
 use rpc_transport::rdma::CostModel;
 use serde_json::{Map, Value};
+use transfer_plan::{CostParameter, Figure};
 
 use crate::Failure;
 use crate::columns::Table;
@@ -29,8 +29,8 @@ const UNLIMITED: &str = "unlimited";
 #[derive(Clone, Debug)]
 pub struct Costs {
     model: CostModel,
-    /// The sources, in the order of [`Parameter::ALL`].
-    sources: [Arc<str>; Parameter::ALL.len()],
+    /// The sources, in the order of [`CostParameter::ALL`].
+    sources: [Arc<str>; CostParameter::ALL.len()],
     /// The file that costs came from, and its own description of the source.
     file: Option<String>,
 }
@@ -102,7 +102,7 @@ impl Costs {
     /// Marks each measured cost of zero: it is too small to be measured here.
     pub fn with_unfound(mut self) -> Self {
         let unfound: Arc<str> = UNFOUND.into();
-        for parameter in Parameter::ALL {
+        for parameter in CostParameter::ALL {
             if matches!(self.amount(parameter), Amount::Time(Duration::ZERO)) {
                 self.sources[place(parameter)] = Arc::clone(&unfound);
             }
@@ -162,7 +162,7 @@ impl Costs {
         Ok(costs)
     }
 
-    fn set(&mut self, parameter: Parameter, text: &str, source: &str) -> Result<(), String> {
+    fn set(&mut self, parameter: CostParameter, text: &str, source: &str) -> Result<(), String> {
         let name = parameter.name();
         let wrong = |error: &dyn fmt::Display| format!("{name}: {error}");
         let amount = match parameter.of(&mut self.model) {
@@ -180,7 +180,7 @@ impl Costs {
         Ok(())
     }
 
-    fn put(&mut self, parameter: Parameter, amount: Amount, source: &Arc<str>) {
+    fn put(&mut self, parameter: CostParameter, amount: Amount, source: &Arc<str>) {
         match (parameter.of(&mut self.model), amount) {
             (Figure::Time(to), Amount::Time(time)) => *to = time,
             (Figure::Rate(to), Amount::Rate(rate)) => *to = rate,
@@ -190,7 +190,7 @@ impl Costs {
         self.sources[place(parameter)] = Arc::clone(source);
     }
 
-    fn amount(&self, parameter: Parameter) -> Amount {
+    fn amount(&self, parameter: CostParameter) -> Amount {
         let mut model = self.model;
         match parameter.of(&mut model) {
             Figure::Time(time) => Amount::Time(*time),
@@ -199,7 +199,7 @@ impl Costs {
     }
 
     /// Returns whether this cost was given or measured, rather than taken from the defaults.
-    pub fn is_given(&self, parameter: Parameter) -> bool {
+    pub fn is_given(&self, parameter: CostParameter) -> bool {
         &*self.sources[place(parameter)] != DEFAULT
     }
 
@@ -210,7 +210,7 @@ impl Costs {
 
     /// Replaces default costs by those of `other`.
     pub fn or(mut self, other: &Self) -> Self {
-        for parameter in Parameter::ALL {
+        for parameter in CostParameter::ALL {
             if !self.is_given(parameter) {
                 let source = &other.sources[place(parameter)];
                 self.put(parameter, other.amount(parameter), source);
@@ -221,8 +221,12 @@ impl Costs {
 
     /// Sets the delay of the link, unless one is given, and limits all rates to `rate`.
     pub fn on_link(mut self, delay: Duration, rate: Option<u64>) -> Self {
-        if !delay.is_zero() && !self.is_given(Parameter::LinkDelay) {
-            self.put(Parameter::LinkDelay, Amount::Time(delay), &"--delay".into());
+        if !delay.is_zero() && !self.is_given(CostParameter::LinkDelay) {
+            self.put(
+                CostParameter::LinkDelay,
+                Amount::Time(delay),
+                &"--delay".into(),
+            );
         }
         self.limited(rate)
     }
@@ -237,7 +241,11 @@ impl Costs {
         let Some(rate) = rate.map(|bits| (bits / 8).max(1)) else {
             return self;
         };
-        for parameter in [Parameter::Rate, Parameter::ReadRate, Parameter::WriteRate] {
+        for parameter in [
+            CostParameter::Rate,
+            CostParameter::ReadRate,
+            CostParameter::WriteRate,
+        ] {
             if matches!(self.amount(parameter), Amount::Rate(own) if own > rate) {
                 self.put(parameter, Amount::Rate(rate), &"--rate".into());
             }
@@ -245,7 +253,7 @@ impl Costs {
         self
     }
 
-    fn text(&self, parameter: Parameter) -> String {
+    fn text(&self, parameter: CostParameter) -> String {
         match self.amount(parameter) {
             Amount::Time(time) => Delay(time).to_string(),
             Amount::Rate(CostModel::UNLIMITED) => UNLIMITED.to_owned(),
@@ -255,14 +263,14 @@ impl Costs {
 
     /// Formats the costs as on the command line.
     pub fn to_list(&self) -> String {
-        let all = Parameter::ALL.iter();
+        let all = CostParameter::ALL.iter();
         let all = all.map(|&parameter| format!("{}={}", parameter.name(), self.text(parameter)));
         all.collect::<Vec<_>>().join(",")
     }
 
     /// Converts the costs to the JSON of a file, with `source` as their source.
     pub fn to_json(&self, source: &str) -> Value {
-        let all = Parameter::ALL.iter();
+        let all = CostParameter::ALL.iter();
         let all = all.map(|&parameter| (parameter.name().to_owned(), self.text(parameter).into()));
         let source = (SOURCE.to_owned(), source.into());
         Value::Object(std::iter::once(source).chain(all).collect())
@@ -272,7 +280,7 @@ impl Costs {
     /// description of its source.
     pub fn table(&self) -> String {
         let mut table = Table::new(3, ["cost", "what", "from", "value"]);
-        for parameter in Parameter::ALL {
+        for parameter in CostParameter::ALL {
             let value = match self.amount(parameter) {
                 Amount::Time(time) => format!("{:.3} µs", time.as_secs_f64() * 1e6),
                 Amount::Rate(CostModel::UNLIMITED) => UNLIMITED.to_owned(),
@@ -293,14 +301,16 @@ impl Costs {
     }
 }
 
-fn place(parameter: Parameter) -> usize {
-    let found = Parameter::ALL.iter().position(|&other| other == parameter);
+fn place(parameter: CostParameter) -> usize {
+    let found = CostParameter::ALL
+        .iter()
+        .position(|&other| other == parameter);
     found.unwrap_or_default()
 }
 
-fn named(name: &str) -> Result<Parameter, String> {
-    Parameter::named(name.trim()).ok_or_else(|| {
-        let names: Vec<&str> = Parameter::ALL.iter().map(|all| all.name()).collect();
+fn named(name: &str) -> Result<CostParameter, String> {
+    CostParameter::named(name.trim()).ok_or_else(|| {
+        let names: Vec<&str> = CostParameter::ALL.iter().map(|all| all.name()).collect();
         format!("`{name}` is no cost: there are {}", names.join(", "))
     })
 }
@@ -309,7 +319,7 @@ fn named(name: &str) -> Result<Parameter, String> {
 mod tests {
     use super::*;
 
-    fn us(costs: &Costs, parameter: Parameter) -> f64 {
+    fn us(costs: &Costs, parameter: CostParameter) -> f64 {
         match costs.amount(parameter) {
             Amount::Time(time) => time.as_secs_f64() * 1e6,
             Amount::Rate(rate) => rate as f64,
@@ -320,20 +330,23 @@ mod tests {
     fn costs_are_read_as_they_are_written() {
         let costs =
             Costs::parse("link-delay=7us,rate=80g,call=1500ns,copy-rate=unlimited").unwrap();
-        assert_eq!(us(&costs, Parameter::LinkDelay), 7.0);
-        assert_eq!(us(&costs, Parameter::Rate), 1e10);
-        assert_eq!(us(&costs, Parameter::Call), 1.5);
-        assert_eq!(us(&costs, Parameter::CopyRate), CostModel::UNLIMITED as f64);
-        assert!(costs.is_given(Parameter::Call) && !costs.is_given(Parameter::Interrupt));
+        assert_eq!(us(&costs, CostParameter::LinkDelay), 7.0);
+        assert_eq!(us(&costs, CostParameter::Rate), 1e10);
+        assert_eq!(us(&costs, CostParameter::Call), 1.5);
+        assert_eq!(
+            us(&costs, CostParameter::CopyRate),
+            CostModel::UNLIMITED as f64
+        );
+        assert!(costs.is_given(CostParameter::Call) && !costs.is_given(CostParameter::Interrupt));
         let again = Costs::parse(&costs.to_list()).unwrap();
         assert_eq!(again.model(), costs.model());
-        assert!(again.is_given(Parameter::Interrupt));
+        assert!(again.is_given(CostParameter::Interrupt));
         let json = costs.to_json("measured").to_string();
         let again = Costs::from_json(&json, "costs.json").unwrap();
         assert_eq!(again.model(), costs.model());
         let table = again.table();
         assert!(table.ends_with("\nfile: costs.json: measured\n"), "{table}");
-        assert_eq!(table.matches(" file ").count(), Parameter::ALL.len());
+        assert_eq!(table.matches(" file ").count(), CostParameter::ALL.len());
     }
 
     #[test]
@@ -388,16 +401,16 @@ mod tests {
             "measured",
         );
         let both = given.or(&measured);
-        assert_eq!(us(&both, Parameter::Call), 9.0);
-        assert_eq!(us(&both, Parameter::Interrupt), 40.0);
+        assert_eq!(us(&both, CostParameter::Call), 9.0);
+        assert_eq!(us(&both, CostParameter::Interrupt), 40.0);
         let ms = Duration::from_millis(1);
         let far = Costs::default().on_link(ms, Some(8_000_000));
-        assert_eq!(us(&far, Parameter::LinkDelay), 1000.0);
-        assert_eq!(us(&far, Parameter::ReadRate), 1e6);
+        assert_eq!(us(&far, CostParameter::LinkDelay), 1000.0);
+        assert_eq!(us(&far, CostParameter::ReadRate), 1e6);
         let given = Costs::parse("link-delay=3us").unwrap().on_link(ms, None);
-        assert_eq!(us(&given, Parameter::LinkDelay), 3.0);
+        assert_eq!(us(&given, CostParameter::LinkDelay), 3.0);
         assert_eq!(
-            us(&given.with_added(ms, None), Parameter::LinkDelay),
+            us(&given.with_added(ms, None), CostParameter::LinkDelay),
             1003.0
         );
     }

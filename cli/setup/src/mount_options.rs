@@ -475,7 +475,7 @@ impl<'a> Given<'a> {
 
 #[cfg(test)]
 mod tests {
-    use rpc_transport::rdma::Ways;
+    use rpc_transport::rdma::Directions;
 
     use super::*;
 
@@ -494,11 +494,11 @@ mod tests {
             mount_port: Some(2051),
             rpcrdma: Some(1),
             features: Some(RoundTripFeatures {
-                ddp: Ways {
+                ddp: Directions {
                     send: true,
                     receive: false,
                 },
-                cont: Ways::BOTH,
+                cont: Directions::BOTH,
             }),
             device: Some("iwarp".into()),
             registration: Some("windows".into()),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use rdma::middleware::{Delay, ParseLinkError, Rate};
-use rpcrdma_compare::{Conveyance, OpName, Options};
+use rpcrdma_compare::{OpName, Options, Variant};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::units;
@@ -107,9 +107,9 @@ pub(crate) struct CompareArgs {
     pub(crate) address: IpAddr,
 
     /// Transports and protocol variants to compare, separated by commas
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "CONVEYANCE,…",
-          default_values_t = Conveyance::value_variants().iter().copied())]
-    pub(crate) via: Vec<Conveyance>,
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "VARIANT,…",
+          default_values_t = Variant::value_variants().iter().copied())]
+    pub(crate) via: Vec<Variant>,
 
     /// Operations to measure, separated by commas
     #[arg(
@@ -285,11 +285,11 @@ mod tests {
     }
 
     #[test]
-    fn conveyances_are_called_in_options_as_in_rows() {
-        assert_eq!(Conveyance::value_variants(), Conveyance::ALL);
-        for conveyance in Conveyance::ALL {
-            let value = conveyance.to_possible_value().unwrap();
-            assert_eq!(value.get_name(), conveyance.name());
+    fn transfer_modes_are_called_in_options_as_in_rows() {
+        assert_eq!(Variant::value_variants(), Variant::ALL);
+        for variant in Variant::ALL {
+            let value = variant.to_possible_value().unwrap();
+            assert_eq!(value.get_name(), variant.name());
         }
     }
 

@@ -120,23 +120,23 @@ fn section(out: &mut String, heading: &str, note: &str, figures: Vec<String>) {
 /// Formats a table of the median latencies of all operations and variants, with ratios to version
 /// 1.
 fn latencies(groups: &[Group<'_>]) -> String {
-    let mut conveyances: Vec<&str> = Vec::new();
+    let mut variants: Vec<&str> = Vec::new();
     for row in groups.iter().flat_map(|group| &group.rows) {
-        if !conveyances.contains(&row.conveyance) {
-            conveyances.push(row.conveyance);
+        if !variants.contains(&row.conveyance) {
+            variants.push(row.conveyance);
         }
     }
     let mut out = String::from(
         "<h2>Median latency, µs</h2>\n<p class=\"note\">In brackets: over that of v1, taken in each \
          round by itself.</p>\n<div class=\"scroll\"><table>\n<tr><th class=\"name\">operation</th>",
     );
-    for name in &conveyances {
+    for name in &variants {
         let _ = write!(out, "<th>{}</th>", escape(name));
     }
     out.push_str("</tr>\n");
     for group in groups {
         let _ = write!(out, "<tr><td class=\"name\">{}</td>", escape(&group.name()));
-        for &name in &conveyances {
+        for &name in &variants {
             let row = group.rows.iter().find(|row| row.conveyance == name);
             let Some((row, p50)) = row.and_then(|row| Some((row, row.p50_us?))) else {
                 out.push_str("<td>–</td>");

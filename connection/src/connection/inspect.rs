@@ -1,9 +1,9 @@
 //! Queries of a connection's state, for its driver and its user.
 
-use conveyance::{ReplyNeed, Shape};
 use rpcrdma_ext_xchar::{Characteristic, Exchange, NotChanged, ReceiveBufferSize};
-use rpcrdma_negotiation::{Decision, Features};
+use rpcrdma_negotiation::{Features, VersionDecision};
 use rpcrdma_v2::Side;
+use transfer_plan::{ReplyNeed, Shape};
 
 use super::{Connection, Phase};
 use crate::features::features;
@@ -11,12 +11,12 @@ use crate::open::Open;
 use crate::receives::EXTRA_RECEIVES;
 use crate::requester::{Requester, RequesterCounters};
 use crate::responder::{Responder, ResponderCounters};
-use crate::{Config, Considered};
+use crate::{Config, ConsideredMode};
 
 impl Connection {
     /// Returns the outcome of version negotiation and its reason.
     #[must_use]
-    pub fn decision(&self) -> Option<Decision> {
+    pub fn decision(&self) -> Option<VersionDecision> {
         self.decision
     }
 
@@ -34,7 +34,7 @@ impl Connection {
     /// Returns every transfer mode that is possible at present for a call of these lengths, that of
     /// the base protocol first. The list is empty before the version is known.
     #[must_use]
-    pub fn considered(&mut self, shape: &Shape, need: &ReplyNeed) -> Vec<Considered> {
+    pub fn considered(&mut self, shape: &Shape, need: &ReplyNeed) -> Vec<ConsideredMode> {
         match &mut self.phase {
             Phase::Open(open) => match &mut open.requester {
                 Some(requester) => requester.consider(&mut open.shared, shape, need),

@@ -21,11 +21,11 @@ mod v2;
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
-use conveyance::ChunkCounts;
 use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::Chunks;
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::{Direction, Side};
+use transfer_plan::ChunkCounts;
 
 pub(crate) use incoming::Returned;
 pub use incoming::{
@@ -77,7 +77,7 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     fn version(&self) -> Version;
 
     /// Returns the function that computes the length of a header from the numbers of its chunks, in
-    /// bytes, for [`conveyance::Limits::header_len`].
+    /// bytes, for [`transfer_plan::Limits::header_len`].
     fn header_len(&self) -> fn(&ChunkCounts) -> u64;
 
     /// Appends the header of a message without chunks.

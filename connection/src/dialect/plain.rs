@@ -2,7 +2,7 @@
 //! They need no plan, no memory and no registration, so both ends have a shortcut for them; a
 //! message that is not recognized here is handled in the general way.
 //!
-//! `conveyance::goes_plain` tells beforehand that a message is plain (a property test compares it
+//! `transfer_plan::needs_no_chunks` tells beforehand that a message is plain (a property test compares it
 //! with `plan_call`), and a received header without chunks is recognized by its words. The long way
 //! finds all errors, so the short one needs none. The log contains the plan in both cases.
 

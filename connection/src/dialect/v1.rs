@@ -1,7 +1,6 @@
 //! Version 1 (RFC 8166).
 
 use bytes::{Bytes, BytesMut};
-use conveyance::ChunkCounts;
 use onc_rpc::{Message, Segments, put_words};
 use rpcrdma_chunks::proc;
 use rpcrdma_negotiation::Version;
@@ -10,6 +9,7 @@ use rpcrdma_v1::{
     limits,
 };
 use rpcrdma_v2::{Direction, Side};
+use transfer_plan::ChunkCounts;
 
 use super::v1_direction::direction;
 use super::{

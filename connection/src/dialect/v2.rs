@@ -4,7 +4,6 @@
 //! operations.
 
 use bytes::{Bytes, BytesMut};
-use conveyance::ChunkCounts;
 use onc_rpc::{Message, Segments, put_words};
 use rpcrdma_chunks::proc;
 use rpcrdma_negotiation::Version;
@@ -13,6 +12,7 @@ use rpcrdma_v2::{
     Answer, Body, Chunks, Direction, ErrorBody, Header, Role, VERSION, Violation, check_call,
     check_payload, limits,
 };
+use transfer_plan::ChunkCounts;
 
 use super::{
     BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, Incoming, Outgoing, PeerError, Plain,

@@ -22,10 +22,10 @@ mod watch;
 
 use std::collections::VecDeque;
 
-use conveyance::ReplyNeed;
 use rdma::PoolExhausted;
 use rpcrdma_v2::extension::{CallToPlan, Calls};
 use slab::Slab;
+use transfer_plan::ReplyNeed;
 
 use self::credits::CallCredits;
 pub(crate) use self::outstanding::PendingCall;
@@ -33,7 +33,7 @@ use self::outstanding::{Outcome, Outstanding, Stage};
 use self::watch::AnswerWatch;
 use crate::action::{ReceivesFor, ReceivesId};
 use crate::id_map::IdMap;
-use crate::plan::{Considered, consider_call};
+use crate::plan::{ConsideredMode, consider_call};
 use crate::shared::Shared;
 use crate::{Action, CallError};
 
@@ -327,9 +327,9 @@ impl Requester {
     pub(crate) fn consider(
         &self,
         shared: &mut Shared,
-        shape: &conveyance::Shape,
+        shape: &transfer_plan::Shape,
         need: &ReplyNeed,
-    ) -> Vec<Considered> {
+    ) -> Vec<ConsideredMode> {
         let call = CallToPlan {
             shape,
             need,

@@ -83,9 +83,9 @@ impl Requester {
             (Some(by), Some(error)) => {
                 rdma::limited!(warn, xid, %error, "call in operations refused, it is sent without");
                 if let Some(extended) = &mut shared.extended
-                    && let Some(conveyor) = extended.extensions.conveyor(by)
+                    && let Some(mode) = extended.extensions.transfer_mode(by)
                 {
-                    conveyor.call_refused(xid, error);
+                    mode.call_refused(xid, error);
                 }
                 self.without_extensions(key)
             }
@@ -202,9 +202,9 @@ impl Requester {
             // Its plan was taken when it was laid out.
             if carrier.plan.is_none()
                 && let Some(extended) = &mut shared.extended
-                && let Some(conveyor) = extended.extensions.conveyor(carrier.by)
+                && let Some(mode) = extended.extensions.transfer_mode(carrier.by)
             {
-                conveyor.call_ended(xid);
+                mode.call_ended(xid);
             }
             if carrier.receives > 0 {
                 let count = carrier.receives;

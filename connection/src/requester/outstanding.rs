@@ -1,12 +1,12 @@
 //! One outstanding call: its memory and its progress.
 
-use conveyance::{CallPayload, ReplyNeed};
 use onc_rpc::{Bulk, BulkItem, Message, Position, Segments};
 use rdma::{Region, Stag};
 use rpcrdma_chunks::{Chunks, ReadSegment, WriteChunk};
 use rpcrdma_v2::Direction;
 use rpcrdma_v2::extension::Written;
 use smallvec::SmallVec;
+use transfer_plan::{CallPayload, ReplyNeed};
 
 use super::prepared::{Carrier, Prepared};
 use super::registration::{Purpose, Registration};

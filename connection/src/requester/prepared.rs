@@ -1,10 +1,10 @@
 //! Planned calls whose memory has been allocated and not registered yet.
 
 use bytes::Bytes;
-use conveyance::{CallItem, CallPayload, CallPlan};
 use onc_rpc::{Message, Position, Segments};
 use rdma::{Pool, PoolExhausted, Region};
 use rpcrdma_v2::extension::{CallCandidate, Planned};
+use transfer_plan::{CallItem, CallPayload, CallPlan};
 
 use super::outstanding::PendingCall;
 use super::registration::Purpose;

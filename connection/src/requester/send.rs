@@ -1,7 +1,7 @@
 //! Sending calls.
 
 use onc_rpc::Message;
-use rpcrdma_v2::extension::{NotConveyed, Transmissions};
+use rpcrdma_v2::extension::{NotTransferred, Transmissions};
 use rpcrdma_v2::{Body, Direction, Header, Optional};
 
 use super::credits::MaySend;
@@ -99,17 +99,24 @@ impl Requester {
     }
 
     /// Lets the extension divide a call into the messages that carry it.
-    fn lay_out(&mut self, shared: &mut Shared, key: usize) -> Result<Transmissions, NotConveyed> {
+    fn lay_out(
+        &mut self,
+        shared: &mut Shared,
+        key: usize,
+    ) -> Result<Transmissions, NotTransferred> {
         let call = &mut self.calls[key];
         let chunks = call.offered();
         let xid = call.xid;
-        let gone = || NotConveyed("its extension is gone".to_owned());
+        let gone = || NotTransferred("its extension is gone".to_owned());
         let carrier = call.carrier.as_mut().ok_or_else(gone)?;
         let plan = carrier.plan.take().ok_or_else(gone)?;
         let extended = shared.extended.as_mut().ok_or_else(gone)?;
-        let conveyor = extended.extensions.conveyor(carrier.by).ok_or_else(gone)?;
+        let mode = extended
+            .extensions
+            .transfer_mode(carrier.by)
+            .ok_or_else(gone)?;
         let message: &Message = &carrier.source.message;
-        conveyor.send_call(xid, plan, message, &chunks)
+        mode.send_call(xid, plan, message, &chunks)
     }
 
     /// Sends the messages that carry a call, one after the other. Returns false if their number

@@ -1,8 +1,8 @@
 //! Planning of calls, and allocation of their memory.
 
-use conveyance::{CallPlan, Shape, goes_plain, plan_call};
 use rpcrdma_v2::Direction;
 use rpcrdma_v2::extension::{CallCandidate, CallToPlan};
+use transfer_plan::{CallPlan, Shape, needs_no_chunks, plan_call};
 
 use super::outstanding::{Outstanding, PendingCall};
 use super::prepared::{Prepared, prepare, prepare_candidate};
@@ -29,7 +29,7 @@ impl Requester {
     pub(super) fn start(&mut self, shared: &mut Shared, call: PendingCall, room: usize) -> Started {
         if self.sends_at_once(shared, room)
             && call.message.items().is_empty()
-            && goes_plain(call.message.payload_len(), &call.need, &shared.limits)
+            && needs_no_chunks(call.message.payload_len(), &call.need, &shared.limits)
         {
             self.send_plain(shared, call);
             return Started::GoOn;

@@ -1,12 +1,12 @@
 //! Sending of replies by the base protocol.
 
-use conveyance::{
-    ChunkCounts, Limits, Offer, Offers, ReplyError, ReplyPayload, ReplyPlan, Shape, Unplaced,
-    plan_reply,
-};
 use onc_rpc::Message;
 use rpcrdma_chunks::{Chunks, WriteChunk, chunk_len};
 use rpcrdma_v2::Direction;
+use transfer_plan::{
+    ChunkCounts, Limits, Offer, Offers, ReplyError, ReplyPayload, ReplyPlan, Shape,
+    UnpositionedItem, plan_reply,
+};
 
 use super::place::{self, Placed};
 use super::{InCall, Responder};
@@ -139,7 +139,7 @@ fn is_short(len: u64, limits: &Limits) -> bool {
 #[derive(Debug, thiserror::Error)]
 enum NoPlan {
     #[error(transparent)]
-    Shape(#[from] Unplaced),
+    Shape(#[from] UnpositionedItem),
     #[error(transparent)]
     Plan(#[from] ReplyError),
 }

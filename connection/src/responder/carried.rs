@@ -5,13 +5,13 @@
 
 use std::any::Any;
 
-use conveyance::{Offers, ReplyPlan, Shape, Unplaced, plan_reply};
 use onc_rpc::Message;
 use rdma::Stag;
 use rpcrdma_chunks::fill;
 use rpcrdma_v2::extension::{IncomingCall, ReplyToPlan, Transmissions};
 use rpcrdma_v2::{Body, Direction, Header, Optional};
 use smallvec::SmallVec;
+use transfer_plan::{Offers, ReplyPlan, Shape, UnpositionedItem, plan_reply};
 
 use super::fetch::Fetch;
 use super::{InCall, Responder, place};
@@ -109,7 +109,7 @@ impl Responder {
         &self,
         shared: &Shared,
         message: &Message,
-    ) -> Result<(Shape, Option<ReplyPlan>), Unplaced> {
+    ) -> Result<(Shape, Option<ReplyPlan>), UnpositionedItem> {
         let shape = Shape::of(message)?;
         let limits = self.last_resort_limits(shared);
         let plan = plan_reply(&shape, &Offers::default(), &limits).ok();
@@ -128,15 +128,15 @@ impl Responder {
         message: &Message,
         shape: &Shape,
         base: Option<&ReplyPlan>,
-    ) -> Result<Option<(Writes, Transmissions)>, rpcrdma_v2::extension::NotConveyed> {
+    ) -> Result<Option<(Writes, Transmissions)>, rpcrdma_v2::extension::NotTransferred> {
         let limits = self.last_resort_limits(shared);
         let costs = &shared.config.options.costs;
         let Some(carried) = &call.carried else {
             return Ok(None);
         };
         let extended = shared.extended.as_mut();
-        let conveyor = extended.and_then(|extended| extended.extensions.conveyor(carried.by));
-        let Some(conveyor) = conveyor else {
+        let mode = extended.and_then(|extended| extended.extensions.transfer_mode(carried.by));
+        let Some(mode) = mode else {
             return Ok(None);
         };
         let reply = ReplyToPlan {
@@ -144,11 +144,11 @@ impl Responder {
             limits: &limits,
             context: &*carried.context,
         };
-        let Some(best) = choose_reply(&reply, base, conveyor, costs) else {
+        let Some(best) = choose_reply(&reply, base, mode, costs) else {
             return Ok(None);
         };
         tracing::debug!(xid = call.xid, plan = %best.plan, "reply");
-        let transmissions = conveyor.send_reply(call.xid, best.plan, message)?;
+        let transmissions = mode.send_reply(call.xid, best.plan, message)?;
         Ok(Some((best.writes, transmissions)))
     }
 

@@ -13,11 +13,11 @@ mod work;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use conveyance::Limits;
 use onc_rpc::{Message, Segments};
 use rdma::{Account, Buf, Charge, PER_CALL, Stag};
 use rpcrdma_chunks::{ResponderCredits, WriteChunk};
 use slab::Slab;
+use transfer_plan::Limits;
 
 use self::carried::CarriedCall;
 use self::fetch::Fetch;

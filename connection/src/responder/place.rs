@@ -1,10 +1,10 @@
 //! Places a reply into the requester's chunks.
 
-use conveyance::{ReplyItem, ReplyPayload, ReplyPlan};
 use onc_rpc::{Message, Segments};
 use rdma::Stag;
 use rpcrdma_chunks::{ChunkTooSmall, Segment, WriteChunk, fill, unused};
 use smallvec::SmallVec;
+use transfer_plan::{ReplyItem, ReplyPayload, ReplyPlan};
 
 use crate::{Action, memory};
 

@@ -10,7 +10,6 @@ mod sim;
 use std::collections::HashSet;
 
 use bytes::{Bytes, BytesMut};
-use conveyance::ChunkCounts;
 use quickcheck::{TestResult, quickcheck};
 use rpcrdma_chunks::{Chunks, ReadSegment, Segment, WriteChunk};
 use rpcrdma_connection::dialect::{Dialect, Outgoing, VersionOne, VersionTwo};
@@ -19,6 +18,7 @@ use rpcrdma_ext_continuation::Features;
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::{Direction, Side};
 use support::{configs_with, data, message, room};
+use transfer_plan::ChunkCounts;
 
 use crate::sim::Sim;
 

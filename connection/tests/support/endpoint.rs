@@ -9,7 +9,7 @@ use rpcrdma_connection::{
     Action, CallError, CallId, Config, Connection, Event, ReadId, ReceiveStructure, ReceivesId,
     RegistrationId, ReplyRoom, Role,
 };
-use rpcrdma_negotiation::Decision;
+use rpcrdma_negotiation::VersionDecision;
 use rpcrdma_v1::PrivateData;
 
 use super::Seen;
@@ -81,7 +81,7 @@ pub struct Endpoint {
     pub registrations: usize,
     pub delivered: VecDeque<(CallId, Message)>,
     pub finished: Vec<(u32, Result<Message, CallError>)>,
-    pub decisions: Vec<Decision>,
+    pub decisions: Vec<VersionDecision>,
     pub misjudged: bool,
     /// The reason of [`Action::Close`], if there was one.
     pub closed: Option<String>,

@@ -34,10 +34,10 @@ pub fn client(versions: Choice, options: Options) -> Config {
 }
 
 /// Returns the configuration of a client with evidence from an earlier connection.
-pub fn client_with(versions: Choice, lesson: Option<Evidence>, options: Options) -> Config {
+pub fn client_with(versions: Choice, evidence: Option<Evidence>, options: Options) -> Config {
     let role = Role::Client {
         versions,
-        lesson,
+        evidence,
         patience: PATIENCE,
         last_xid: 0,
     };

@@ -17,7 +17,7 @@ fn make(path: PathBuf, mode: u32) {
 
 #[test]
 fn set_id_bits_stay_with_their_owner() {
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     make(rig.local("file"), 0o6755);
     complete(&rig.put("file", "copy"));
     complete(&rig.get("copy", "back"));
@@ -31,7 +31,7 @@ fn set_id_bits_go_where_the_owner_is_not_kept() {
     if !is_root("files of somebody else's with set-id bits") {
         return;
     }
-    let mut rig = Rig::directory(AttachOptions::default());
+    let mut rig = Fixture::directory(AttachOptions::default());
     rig.options.owner = Owner::No;
     fs::create_dir(rig.local("tree")).unwrap();
     let others = [
@@ -71,7 +71,7 @@ fn set_id_bits_go_where_the_owner_is_not_kept() {
 
 #[test]
 fn a_copy_that_is_to_have_no_set_id_bits_has_none() {
-    let mut rig = Rig::directory(AttachOptions::default());
+    let mut rig = Fixture::directory(AttachOptions::default());
     rig.options.set_id = false;
     make(rig.local("file"), 0o6755);
     complete(&rig.put("file", "copy"));
@@ -86,7 +86,7 @@ fn devices_are_left_out_where_they_are_not_wanted() {
     if !is_root("devices") {
         return;
     }
-    let mut rig = Rig::directory(AttachOptions::default());
+    let mut rig = Fixture::directory(AttachOptions::default());
     for tree in [rig.local("tree"), rig.exported("theirs")] {
         fs::create_dir(&tree).unwrap();
         fs::write(tree.join("file"), "file").unwrap();

@@ -45,7 +45,7 @@ fn check_merged(new: &Path, merged: &Path) {
 
 #[test]
 fn directories_are_merged_and_files_replaced_on_the_server() {
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     make_trees(&rig.local("new"), &rig.exported("there"));
     complete(&rig.put("new", "there"));
     check_merged(&rig.local("new"), &rig.exported("there"));
@@ -53,7 +53,7 @@ fn directories_are_merged_and_files_replaced_on_the_server() {
 
 #[test]
 fn directories_are_merged_and_files_replaced_on_the_server_in_memory() {
-    let rig = Rig::memory(AttachOptions::default());
+    let rig = Fixture::memory(AttachOptions::default());
     make_trees(&rig.local("new"), &rig.local("old"));
     complete(&rig.put("old", "there"));
     complete(&rig.put("new", "there"));
@@ -63,7 +63,7 @@ fn directories_are_merged_and_files_replaced_on_the_server_in_memory() {
 
 #[test]
 fn directories_are_merged_and_files_replaced_here() {
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     make_trees(&rig.exported("new"), &rig.local("here"));
     complete(&rig.get("new", "here"));
     check_merged(&rig.exported("new"), &rig.local("here"));
@@ -72,7 +72,7 @@ fn directories_are_merged_and_files_replaced_here() {
 #[test]
 fn a_file_on_the_server_is_written_in_place() {
     use std::os::unix::fs::MetadataExt;
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     fs::write(rig.local("file"), "new").unwrap();
     fs::write(rig.exported("file"), "old and longer").unwrap();
     let before = fs::metadata(rig.exported("file")).unwrap().ino();
@@ -83,7 +83,7 @@ fn a_file_on_the_server_is_written_in_place() {
 
 #[test]
 fn directories_and_others_do_not_replace_each_other() {
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     for (directory, file) in [
         (rig.local("a"), rig.exported("a")),
         (rig.exported("b"), rig.local("b")),
@@ -121,7 +121,7 @@ fn directories_and_others_do_not_replace_each_other() {
 #[test]
 fn a_file_takes_the_place_of_another_here_at_once() {
     use std::os::unix::fs::MetadataExt;
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     fs::write(rig.exported("file"), "new").unwrap();
     fs::write(rig.local("file"), "old and longer").unwrap();
     fs::hard_link(rig.local("file"), rig.local("other name")).unwrap();
@@ -137,7 +137,7 @@ fn a_file_takes_the_place_of_another_here_at_once() {
 
 #[test]
 fn a_device_that_is_named_as_the_target_stays() {
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     fs::write(rig.exported("file"), "new").unwrap();
     let target = Path::new("/dev/null");
     let progress = &mut |_: &_| {};

@@ -24,7 +24,7 @@ const CHANGES: [u32; 9] = [
 
 #[test]
 fn every_lost_reply_is_made_good() {
-    let rig = Rig::directory(wsize(16_384));
+    let rig = Fixture::directory(wsize(16_384));
     make_odd_tree(&rig.local("tree"));
     rig.server.plan(|proc, _| match CHANGES.contains(&proc) {
         true => Fault::ReplyLost,
@@ -52,7 +52,7 @@ fn what_a_restart_loses_is_written_again() {
         vec![(false, 0)],
         vec![(true, 30), (false, 0), (false, 1)],
     ] {
-        let rig = Rig::directory(wsize(16_384));
+        let rig = Fixture::directory(wsize(16_384));
         fs::write(rig.local("file"), pattern(1_000_003)).unwrap();
         rig.server.plan(move |proc, count| {
             let hit = |&(write, at): &(bool, u64)| {
@@ -82,7 +82,7 @@ fn what_a_restart_loses_is_written_again() {
 fn a_restart_does_lose_what_was_not_committed() {
     use nfs_binding::client::Place;
     use nfs_binding::proto::{SetAttributes, Stable};
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     rig.server.plan(|proc, _| match proc {
         nfs::Commit::NUMBER => Fault::Restart,
         _ => Fault::None,
@@ -107,7 +107,7 @@ fn a_restart_does_lose_what_was_not_committed() {
 
 #[test]
 fn a_server_that_always_restarts_is_given_up() {
-    let rig = Rig::directory(wsize(16_384));
+    let rig = Fixture::directory(wsize(16_384));
     fs::write(rig.local("file"), pattern(50_000)).unwrap();
     rig.server.plan(|proc, _| match proc {
         nfs::Commit::NUMBER => Fault::Restart,
@@ -121,7 +121,7 @@ fn a_server_that_always_restarts_is_given_up() {
 
 #[test]
 fn a_full_disk_is_said_for_each_file_and_the_others_go_on() {
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     fs::create_dir_all(rig.local("tree/a/b")).unwrap();
     fs::write(rig.local("tree/a/b/big"), pattern(100)).unwrap();
     fs::write(rig.local("tree/empty"), "").unwrap();
@@ -140,7 +140,7 @@ fn a_full_disk_is_said_for_each_file_and_the_others_go_on() {
 
 #[test]
 fn a_server_that_is_gone_ends_the_copy_with_one_message() {
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     make_odd_tree(&rig.local("tree"));
     let rounds = [("put", 20), ("get", 10), ("remove", 5)];
     for (what, after) in rounds {
@@ -181,7 +181,7 @@ fn gone_after(made: &Cell<u32>, after: u32) -> Fault {
 
 #[test]
 fn what_cannot_be_read_is_said_and_the_others_go_on() {
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     fs::create_dir(rig.exported("tree")).unwrap();
     fs::write(rig.exported("tree/good"), "good").unwrap();
     fs::write(rig.exported("tree/bad"), "bad bad").unwrap();
@@ -215,7 +215,7 @@ fn what_cannot_be_read_is_said_and_the_others_go_on() {
 
 #[test]
 fn a_file_that_changes_while_it_is_sent_is_reported() {
-    let rig = Rig::directory(wsize(4096));
+    let rig = Fixture::directory(wsize(4096));
     let file = rig.local("file");
     fs::write(&file, pattern(200_000)).unwrap();
     let (path, touched) = (file.clone(), Cell::new(false));
@@ -238,7 +238,7 @@ fn a_file_that_changes_while_it_is_sent_is_reported() {
 #[test]
 fn a_file_that_changes_while_it_is_fetched_is_reported() {
     for (len, kept) in [(100, 200_000), (300_000, 200_000)] {
-        let rig = Rig::directory(rsize(4096));
+        let rig = Fixture::directory(rsize(4096));
         let file = rig.exported("file");
         fs::write(&file, pattern(200_000)).unwrap();
         rig.server.plan(move |proc, count| {
@@ -256,7 +256,7 @@ fn a_file_that_changes_while_it_is_fetched_is_reported() {
 
 #[test]
 fn a_pool_that_is_too_small_is_an_error() {
-    let mut rig = Rig::directory(wsize(65_536));
+    let mut rig = Fixture::directory(wsize(65_536));
     fs::write(rig.local("file"), pattern(100_000)).unwrap();
     let pool = rdma::Pool::new(4096);
     rig.options.bytes_in_flight = 1;
@@ -281,7 +281,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 /// Interrupts the copy at the `count`th call of `procedure`.
-fn interrupt_at(rig: &Rig, procedure: u32, count: u64) {
+fn interrupt_at(rig: &Fixture, procedure: u32, count: u64) {
     let interrupt = rig.options.interrupt.clone();
     rig.server.plan(move |proc, made| {
         if proc == procedure && made == count {
@@ -293,7 +293,7 @@ fn interrupt_at(rig: &Rig, procedure: u32, count: u64) {
 
 #[test]
 fn what_ends_a_get_leaves_no_half_file_and_the_old_one() {
-    let mut rig = Rig::directory(rsize(4096));
+    let mut rig = Fixture::directory(rsize(4096));
     fs::create_dir(rig.exported("tree")).unwrap();
     fs::write(rig.exported("tree/file"), pattern(500_000)).unwrap();
     fs::create_dir(rig.local("tree")).unwrap();
@@ -324,7 +324,7 @@ fn what_ends_a_get_leaves_no_half_file_and_the_old_one() {
 
 #[test]
 fn what_ends_a_put_tells_which_files_are_unfinished() {
-    let mut rig = Rig::directory(wsize(4096));
+    let mut rig = Fixture::directory(wsize(4096));
     fs::create_dir(rig.local("tree")).unwrap();
     fs::write(rig.local("tree/big"), pattern(500_000)).unwrap();
     fs::write(rig.local("tree/empty"), "").unwrap();
@@ -354,7 +354,7 @@ fn what_ends_a_put_tells_which_files_are_unfinished() {
 
 #[test]
 fn a_removal_can_be_interrupted() {
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     fs::create_dir(rig.exported("tree")).unwrap();
     for n in 0..200 {
         fs::write(rig.exported("tree").join(n.to_string()), "").unwrap();

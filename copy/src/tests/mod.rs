@@ -24,7 +24,7 @@ use tree::{
 };
 
 /// A server in this process, a mounted export of it, and a local working directory.
-struct Rig {
+struct Fixture {
     runtime: Runtime,
     server: InProcess,
     mount: Mount<InProcess>,
@@ -59,7 +59,7 @@ fn longest(bytes: u32) -> AttachOptions {
     }
 }
 
-impl Rig {
+impl Fixture {
     fn new(backend: Arc<dyn FileSystem>, attach: AttachOptions) -> Self {
         let export = Export {
             path: "/data".into(),

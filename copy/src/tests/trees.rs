@@ -17,7 +17,7 @@ fn an_odd_tree_goes_to_memory_and_comes_back() {
         ..wsize(16_384)
     };
     for options in [AttachOptions::default(), longest(4096), plain_lists] {
-        let rig = Rig::memory(options);
+        let rig = Fixture::memory(options);
         make_odd_tree(&rig.local("tree"));
         if !is_root("keeping set-id bits of files that root owns on the server") {
             let suid = rig.local("tree/suid");
@@ -33,7 +33,7 @@ fn an_odd_tree_goes_to_memory_and_comes_back() {
 
 #[test]
 fn an_odd_tree_goes_to_a_directory_and_comes_back() {
-    let rig = Rig::directory(longest(65_536));
+    let rig = Fixture::directory(longest(65_536));
     make_odd_tree(&rig.local("tree"));
     let there = rig.put("tree", "copy");
     complete(&there);
@@ -60,7 +60,7 @@ fn an_odd_tree_goes_to_a_directory_and_comes_back() {
 
 #[test]
 fn copying_again_changes_nothing() {
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     make_odd_tree(&rig.local("tree"));
     if !is_root("copying over what nobody may write to") {
         make_writable(&rig.local("tree"));
@@ -75,7 +75,7 @@ fn copying_again_changes_nothing() {
 
 #[test]
 fn a_tree_goes_onto_the_exports_root() {
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     fs::create_dir(rig.local("tree")).unwrap();
     fs::write(rig.local("tree/file"), "content").unwrap();
     complete(&rig.put("tree", "/"));
@@ -86,7 +86,7 @@ fn a_tree_goes_onto_the_exports_root() {
 
 #[test]
 fn holes_stay_holes() {
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     make_odd_tree(&rig.local("tree"));
     let sent = rig.put("tree/sparse", "sparse");
     complete(&sent);
@@ -107,7 +107,7 @@ fn holes_stay_holes() {
 
 #[test]
 fn zeroes_become_holes_or_not_as_asked() {
-    let mut rig = Rig::directory(AttachOptions::default());
+    let mut rig = Fixture::directory(AttachOptions::default());
     fs::write(rig.local("zeroes"), vec![0; 1 << 20]).unwrap();
     complete(&rig.put("zeroes", "zeroes"));
     for (sparse, at_least) in [(Sparse::Never, 1 << 20), (Sparse::Always, 0)] {
@@ -123,7 +123,7 @@ fn zeroes_become_holes_or_not_as_asked() {
 
 #[test]
 fn a_directory_of_five_thousand_files_goes_and_comes_back() {
-    let rig = Rig::memory(AttachOptions::default());
+    let rig = Fixture::memory(AttachOptions::default());
     let many = rig.local("many");
     fs::create_dir(&many).unwrap();
     for n in 0..5000 {
@@ -155,7 +155,7 @@ fn a_directory_of_five_thousand_files_goes_and_comes_back() {
 
 #[test]
 fn single_files_and_links_are_copied_too() {
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     fs::write(rig.local("file"), pattern(5000)).unwrap();
     set_mtime(&rig.local("file"), 1_500_000_000, 5);
     symlink("file", rig.local("link")).unwrap();
@@ -173,7 +173,7 @@ fn single_files_and_links_are_copied_too() {
 
 #[test]
 fn a_tree_is_removed_and_what_links_lead_to_is_not() {
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     make_odd_tree(&rig.exported("tree"));
     fs::write(rig.exported("kept"), "kept").unwrap();
     symlink(rig.exported("kept"), rig.exported("tree/to file")).unwrap();
@@ -192,7 +192,7 @@ fn what_an_ordinary_user_may_not_write_to_is_told() {
         std::io::stderr().write_all(line).unwrap();
         return;
     }
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     make_odd_tree(&rig.exported("tree"));
     let report = rig.remove("tree");
     let refused = "permission denied (NFS3ERR_ACCES): removing tree/locked/file";
@@ -207,7 +207,7 @@ fn what_an_ordinary_user_may_not_write_to_is_told() {
 
 #[test]
 fn directories_need_recursion() {
-    let mut rig = Rig::directory(AttachOptions::default());
+    let mut rig = Fixture::directory(AttachOptions::default());
     rig.options.recursive = false;
     fs::create_dir(rig.local("directory")).unwrap();
     fs::create_dir(rig.exported("there")).unwrap();
@@ -236,7 +236,7 @@ fn owners_are_kept_where_that_is_permitted() {
     if !is_root("giving files away") {
         return;
     }
-    let mut rig = Rig::directory(AttachOptions::default());
+    let mut rig = Fixture::directory(AttachOptions::default());
     fs::write(rig.local("file"), "content").unwrap();
     std::os::unix::fs::chown(rig.local("file"), Some(1234), Some(5678)).unwrap();
     complete(&rig.put("file", "kept"));
@@ -266,7 +266,7 @@ fn owners_are_kept_where_that_is_permitted() {
 
 #[test]
 fn times_that_the_protocol_cannot_say_are_reported() {
-    let rig = Rig::directory(AttachOptions::default());
+    let rig = Fixture::directory(AttachOptions::default());
     fs::write(rig.local("old"), "content").unwrap();
     set_mtime(&rig.local("old"), -1, 0);
     let report = rig.put("old", "old");

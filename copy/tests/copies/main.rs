@@ -2,8 +2,8 @@
 //! that is replaced during the copy.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod fixture;
 mod retransmissions;
-mod rig;
 #[path = "../../src/tests/tree.rs"]
 mod tree;
 
@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 
+use fixture::{Mounted, Served};
 use nfs_copy::{Report, Totals};
-use rig::{Mounted, Served};
 use tree::{Scratch, is_root, make_odd_tree, make_writable, pattern, same_trees, snapshot};
 
 #[track_caller]

@@ -12,7 +12,7 @@ use nfs_binding::proto::{
 };
 use onc_rpc::{AuthSys, CallHeader, Credential, Decoder, Encoder, Message, ReplyHeader, Verifier};
 
-use crate::rig::Served;
+use crate::fixture::Served;
 
 /// A client that chooses its XIDs, on a connection of its own.
 struct Script(TcpStream);

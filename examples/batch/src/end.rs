@@ -11,7 +11,7 @@ use onc_rpc::{CALL, Message, REPLY};
 use rdma::{AcceptOptions, ConnectOptions, Device, Event, Pool, QpId, SendWr, Success, Time, WrId};
 use rdma_sim::{Fabric, Host, NodeId, SimDevice, attributes};
 use rpcrdma_ext_xchar::{BackwardSupport, Config, Exchange, Registry};
-use rpcrdma_v2::extension::{Action, Conveyed, Extensions, Routed};
+use rpcrdma_v2::extension::{Action, Extensions, Routed, Transferred};
 use rpcrdma_v2::{Body, Chunks, Direction, Header, Side};
 
 /// The size of receive buffers, and so of transmissions, bytes.
@@ -193,12 +193,14 @@ impl End {
                 Action::Send(operation) => {
                     self.send(vec![operation.header(CREDITS).encode()]);
                 }
-                Action::Conveyed { conveyed, .. } => match *conveyed {
-                    Conveyed::Call(call) => self.conveyed(call.xid, Direction::Call, &call.message),
-                    Conveyed::Reply(reply) => {
+                Action::Transferred { conveyed, .. } => match *conveyed {
+                    Transferred::Call(call) => {
+                        self.conveyed(call.xid, Direction::Call, &call.message)
+                    }
+                    Transferred::Reply(reply) => {
                         self.conveyed(reply.xid, Direction::Reply, &reply.message);
                     }
-                    Conveyed::Rejected { .. } => {}
+                    Transferred::Rejected { .. } => {}
                 },
                 _ => {}
             }

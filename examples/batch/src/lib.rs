@@ -42,8 +42,8 @@ use std::iter;
 use bytes::{Bytes, BytesMut};
 use onc_rpc::Message;
 use rpcrdma_v2::extension::{
-    Conveyed, Extension, IncomingCall, IncomingReply, Operation, Outbox, OutgoingOperation,
-    Property, Refusal,
+    Extension, IncomingCall, IncomingReply, Operation, Outbox, OutgoingOperation, Property,
+    Refusal, Transferred,
 };
 use rpcrdma_v2::{Body, CallChunks, Direction, Header, Malformed, Optional, Reader};
 
@@ -200,7 +200,7 @@ impl Extension for Batch {
         vec![Property { id, value }]
     }
 
-    fn learnt(&mut self, property: &Property, _: &mut Outbox<'_>) {
+    fn property_received(&mut self, property: &Property, _: &mut Outbox<'_>) {
         if let (XCHAR_BATCHMAX, Some(takes)) = (property.id, word(&property.value, 0)) {
             self.peer_takes = takes.clamp(DEFAULT_MAX, MOST);
         }
@@ -209,8 +209,8 @@ impl Extension for Batch {
     fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
         for (xid, message) in self.parts(op)? {
             let (credits, message) = (op.credits, Message::from_payload(message));
-            out.conveyed(match op.direction {
-                Direction::Call => Conveyed::Call(IncomingCall {
+            out.transferred(match op.direction {
+                Direction::Call => Transferred::Call(IncomingCall {
                     xid,
                     requested: credits,
                     transmissions: 1,
@@ -218,7 +218,7 @@ impl Extension for Batch {
                     chunks: CallChunks::default(),
                     context: Box::new(()),
                 }),
-                Direction::Reply => Conveyed::Reply(IncomingReply {
+                Direction::Reply => Transferred::Reply(IncomingReply {
                     xid,
                     granted: credits,
                     transmissions: 1,

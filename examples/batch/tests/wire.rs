@@ -6,7 +6,7 @@ use batch::{Batch, ROPT_BATCH, XCHAR_BATCHMAX, decode, encode};
 use bytes::Bytes;
 use quickcheck::quickcheck;
 use rpcrdma_v2::extension::{
-    Action, Conveyed, Extension, Extensions, Operation, Outbox, Property, Refusal, Routed, Start,
+    Action, Extension, Extensions, Operation, Outbox, Property, Refusal, Routed, Start, Transferred,
 };
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header, Optional, Side};
 
@@ -48,7 +48,7 @@ impl Extension for Teller {
         self.0
             .take()
             .into_iter()
-            .for_each(|property| out.learnt(property));
+            .for_each(|property| out.share_property(property));
     }
 
     fn received(&mut self, _: &Operation<'_>, _: &mut Outbox<'_>) -> Result<(), Refusal> {
@@ -84,18 +84,18 @@ fn arrive(
     let routed = set.received(&header, &pieces, at);
     let mut got = Vec::new();
     while let Some(action) = set.next_action() {
-        let Action::Conveyed { conveyed, .. } = action else {
+        let Action::Transferred { conveyed, .. } = action else {
             panic!("{action:?}");
         };
         match *conveyed {
-            Conveyed::Call(call) => {
+            Transferred::Call(call) => {
                 assert_eq!((call.requested, call.transmissions), (5, 1));
                 got.push((call.xid, call.message.gather(|_| true).concat().into()));
             }
-            Conveyed::Reply(reply) => {
+            Transferred::Reply(reply) => {
                 got.push((reply.xid, reply.message.gather(|_| true).concat().into()));
             }
-            Conveyed::Rejected { .. } => panic!("{conveyed:?}"),
+            Transferred::Rejected { .. } => panic!("{conveyed:?}"),
         }
     }
     (routed, got)

@@ -4,16 +4,16 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use conveyance::{ChunkCounts, Limits, ReplyNeed, Shape};
 use onc_rpc::{BulkItem, Message, Position, padded};
 use rpcrdma_ext_continuation::{Config, Features, Report, Transmit, XMTERR, register};
 use rpcrdma_ext_send_ddp::BufferStructure;
 use rpcrdma_ext_xchar::{BackwardSupport, Config as Exchanged, Exchange, Registry};
 use rpcrdma_v2::extension::{
-    Action, CallCandidate, CallToPlan, Conveyed, Extensions, IncomingCall, IncomingReply,
-    OutgoingOperation, ReplyCandidate, ReplyToPlan, Routed, Transmission, Transmissions,
+    Action, CallCandidate, CallToPlan, Extensions, IncomingCall, IncomingReply, OutgoingOperation,
+    ReplyCandidate, ReplyToPlan, Routed, Transferred, Transmission, Transmissions,
 };
 use rpcrdma_v2::{Body, Chunks, Direction, Header, Optional, ReadSegment, Segment, Side, fill};
+use transfer_plan::{ChunkCounts, Limits, ReplyNeed, Shape};
 
 pub(crate) const MAX_MESSAGE: u64 = 4 << 20;
 pub(crate) const CREDITS: u32 = 32;
@@ -50,7 +50,7 @@ pub(crate) struct End {
     pub(crate) extensions: Extensions,
     pub(crate) structure: BufferStructure,
     /// Messages and reports delivered by the extension and not examined yet.
-    pub(crate) arrived: VecDeque<Conveyed>,
+    pub(crate) arrived: VecDeque<Transferred>,
     /// Operations that the extension has queued for sending.
     pub(crate) operations: VecDeque<OutgoingOperation>,
 }
@@ -105,15 +105,15 @@ impl End {
     }
 
     pub(crate) fn plan_call(&mut self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
-        let mut conveyors = self.extensions.conveyors();
-        conveyors
+        let mut modes = self.extensions.transfer_modes();
+        modes
             .next()
             .map_or_else(Vec::new, |(_, c)| c.plan_call(call))
     }
 
     pub(crate) fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
-        let mut conveyors = self.extensions.conveyors();
-        conveyors
+        let mut modes = self.extensions.transfer_modes();
+        modes
             .next()
             .map_or_else(Vec::new, |(_, c)| c.plan_reply(reply))
     }
@@ -144,7 +144,7 @@ impl End {
     pub(crate) fn look(&mut self) {
         while let Some(action) = self.extensions.next_action() {
             match action {
-                Action::Conveyed { conveyed, .. } => self.arrived.push_back(*conveyed),
+                Action::Transferred { conveyed, .. } => self.arrived.push_back(*conveyed),
                 Action::Send(operation) => self.operations.push_back(operation),
                 _ => {}
             }
@@ -154,14 +154,14 @@ impl End {
     /// Returns the next delivery, which must be a call.
     pub(crate) fn take_call(&mut self) -> IncomingCall {
         match self.arrived.pop_front() {
-            Some(Conveyed::Call(call)) => call,
+            Some(Transferred::Call(call)) => call,
             other => panic!("no call: {other:?}"),
         }
     }
 
     pub(crate) fn take_reply(&mut self) -> IncomingReply {
         match self.arrived.pop_front() {
-            Some(Conveyed::Reply(reply)) => reply,
+            Some(Transferred::Reply(reply)) => reply,
             other => panic!("no reply: {other:?}"),
         }
     }
@@ -169,7 +169,7 @@ impl End {
     /// Returns XID and direction of the message that the peer could not use.
     pub(crate) fn take_rejected(&mut self) -> (u32, Direction) {
         match self.arrived.pop_front() {
-            Some(Conveyed::Rejected { xid, direction, .. }) => (xid, direction),
+            Some(Transferred::Rejected { xid, direction, .. }) => (xid, direction),
             other => panic!("not rejected: {other:?}"),
         }
     }
@@ -333,8 +333,8 @@ pub(crate) fn carry_call(
     let shape = Shape::of(message).expect("items have positions");
     let chunks = register_chunks(&candidate, &shape);
     let cost = candidate.cost;
-    let conveyor = from.extensions.conveyor(1).expect("it carries calls");
-    let sent = conveyor
+    let mode = from.extensions.transfer_mode(1).expect("it carries calls");
+    let sent = mode
         .send_call(xid, candidate.plan, message, &chunks)
         .expect("as planned");
     let wire: Vec<Bytes> = sent
@@ -372,8 +372,11 @@ pub(crate) fn carry_reply(
     candidate: ReplyCandidate,
 ) -> (IncomingReply, Message, Transmissions) {
     let (cost, writes) = (candidate.cost, candidate.writes);
-    let conveyor = from.extensions.conveyor(1).expect("it carries replies");
-    let sent = conveyor
+    let mode = from
+        .extensions
+        .transfer_mode(1)
+        .expect("it carries replies");
+    let sent = mode
         .send_reply(call.xid, candidate.plan, message)
         .expect("as planned");
     let wire: Vec<Bytes> = sent

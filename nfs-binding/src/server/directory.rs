@@ -1,7 +1,7 @@
 //! LOOKUP, READDIR and READDIRPLUS.
 
 use super::MAX_LISTING;
-use super::session::CallContext;
+use super::call_context::CallContext;
 use crate::proto::{
     Attributes, DirOpArgs, Entry, EntryPlus, LookupOk, LookupResult, Name, ReaddirArgs, ReaddirOk,
     ReaddirResult, ReaddirplusArgs, ReaddirplusOk, ReaddirplusResult, Status, Xdr,

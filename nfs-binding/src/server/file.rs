@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use onc_rpc::Bulk;
 
-use super::session::CallContext;
+use super::call_context::CallContext;
 use super::{MAX_TRANSFER, PREFERRED_LISTING};
 use crate::fs::{FsError, Read};
 use crate::proto::{

@@ -1,6 +1,6 @@
 //! Procedures that create and remove names.
 
-use super::session::{CallContext, Target};
+use super::call_context::{CallContext, Target};
 use crate::fs::{Change, HowToCreate, Object, Special};
 use crate::proto::{
     CreateArgs, CreateHow, CreateOk, CreateResult, DirOp, DirOpArgs, Failed, FileHandle, LinkArgs,

@@ -2,7 +2,7 @@
 //! transport.
 //!
 //! Calls to a file system that does not block run on the server's own thread. All calls to one that
-//! does run on a worker ([`Outcome::Later`]). NULL and MOUNT's lists are always answered at once.
+//! does run on a worker ([`ServiceOutcome::Later`]). NULL and MOUNT's lists are always answered at once.
 //!
 //! READ sends directly from the memory of a file if the file system holds it in memory and the
 //! device can send from any memory. Otherwise the file system reads into memory from the
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use onc_rpc::{AcceptStatus, AuthStat, Credential, Encoder, Message};
-use rpc_transport::{Denial, Outcome, Programs, Request, Service, ServiceReply};
+use rpc_transport::{ErrorReply, ProgramVersions, Request, Service, ServiceOutcome, ServiceReply};
 use siphasher::sip::SipHasher13;
 
 use crate::fs;
@@ -25,30 +25,30 @@ use crate::proto::{
     Attributes, FileHandle, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION, Procedure, Xdr,
     mnt, nfs,
 };
+use call_context::CallContext;
 use handle::HandleCodec;
+use identity_policy::Peer;
 use mount::Mounts;
-use session::CallContext;
-use trust::Peer;
 
+mod call_context;
 mod directory;
 mod export;
 mod file;
 mod handle;
+mod identity_policy;
 mod make;
 mod mount;
 mod network;
-mod session;
 mod spec;
 #[cfg(test)]
 mod tests;
-mod trust;
 mod users;
 
 pub use export::{Export, ExportOptions, Squash};
 pub use handle::{HandleKey, HandleKeyError};
+pub use identity_policy::IdentityPolicy;
 pub use network::{BadNetwork, Network};
 pub use spec::{ExportSpec, SpecError};
-pub use trust::IdentityPolicy;
 
 /// The maximum READ and WRITE, bytes. A longer READ returns less; a longer WRITE writes only this
 /// much.
@@ -182,7 +182,7 @@ impl NfsServer {
 /// error.
 fn answer<P: Procedure>(
     request: &Request,
-    run: impl FnOnce(P::Args) -> Result<P::Results, Denial>,
+    run: impl FnOnce(P::Args) -> Result<P::Results, ErrorReply>,
 ) -> ServiceReply {
     let mut input = request.args();
     let decoded = P::Args::decode(&mut input).and_then(|args| {
@@ -197,7 +197,7 @@ fn answer<P: Procedure>(
         }
         Err(error) => {
             tracing::debug!(peer = %request.peer, procedure = P::NAME, %error, "garbage");
-            Err(Denial::Accepted(AcceptStatus::GarbageArgs))
+            Err(ErrorReply::Accepted(AcceptStatus::GarbageArgs))
         }
     }
 }
@@ -242,14 +242,14 @@ impl Shared {
                     // Other servers also treat this as undecodable.
                     nfs::Write::NUMBER => answer::<nfs::Write>(request, |args| {
                         if args.data.0.len() != args.count as usize {
-                            return Err(Denial::Accepted(AcceptStatus::GarbageArgs));
+                            return Err(ErrorReply::Accepted(AcceptStatus::GarbageArgs));
                         }
                         Ok(context.traced(nfs::Write::NAME, || context.write(args)))
                     }),
                     $(nfs::$procedure::NUMBER => answer::<nfs::$procedure>(request, |args| {
                         Ok(context.traced(nfs::$procedure::NAME, || context.$run(args)))
                     }),)*
-                    _ => Err(Denial::Accepted(AcceptStatus::ProcUnavail)),
+                    _ => Err(ErrorReply::Accepted(AcceptStatus::ProcUnavail)),
                 }
             };
         }
@@ -293,20 +293,20 @@ impl Shared {
                 Ok(())
             }),
             mnt::Export::NUMBER => answer::<mnt::Export>(request, |()| Ok(self.export_list())),
-            _ => Err(Denial::Accepted(AcceptStatus::ProcUnavail)),
+            _ => Err(ErrorReply::Accepted(AcceptStatus::ProcUnavail)),
         }
     }
 }
 
 impl Service for NfsServer {
-    fn programs(&self) -> &[Programs] {
+    fn programs(&self) -> &[ProgramVersions] {
         &[
-            Programs {
+            ProgramVersions {
                 prog: NFS_PROGRAM,
                 low: NFS_VERSION,
                 high: NFS_VERSION,
             },
-            Programs {
+            ProgramVersions {
                 prog: MOUNT_PROGRAM,
                 low: MOUNT_VERSION,
                 high: MOUNT_VERSION,
@@ -314,11 +314,11 @@ impl Service for NfsServer {
         ]
     }
 
-    fn call(&mut self, request: Request) -> Outcome {
+    fn call(&mut self, request: Request) -> ServiceOutcome {
         // RFC 5531, section 8.2: an unsupported flavor is an authentication error.
         if let Credential::Other { flavor, .. } = request.cred {
             tracing::debug!(peer = %request.peer, flavor, "unknown authentication flavor");
-            return Outcome::Done(Err(Denial::Auth(AuthStat::BAD_CRED)));
+            return ServiceOutcome::Done(Err(ErrorReply::Auth(AuthStat::BAD_CRED)));
         }
         let mount = request.prog == MOUNT_PROGRAM;
         let later = match (mount, request.proc) {
@@ -331,14 +331,14 @@ impl Service for NfsServer {
         };
         if later {
             let shared = Arc::clone(&self.shared);
-            Outcome::Later(Box::new(move || {
+            ServiceOutcome::Later(Box::new(move || {
                 if rpc_transport::is_worker() {
                     fs::directory::keep_identity();
                 }
                 shared.run(mount, &request)
             }))
         } else {
-            Outcome::Done(self.shared.run(mount, &request))
+            ServiceOutcome::Done(self.shared.run(mount, &request))
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::PoisonError;
 
-use super::trust::Peer;
+use super::identity_policy::Peer;
 use super::{Exported, Shared};
 use crate::fs::{Caller, FileId};
 use crate::proto::{

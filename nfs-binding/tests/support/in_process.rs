@@ -26,7 +26,7 @@ use onc_rpc::{
     Verifier,
 };
 use rdma::Pool;
-use rpc_transport::{Call, CallError, Outcome, Reply, Request, Service, ServiceReply};
+use rpc_transport::{Call, CallError, Reply, Request, Service, ServiceOutcome, ServiceReply};
 
 /// The fault to inject into a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,8 +143,8 @@ impl InProcess {
         );
         let outcome = self.service.borrow_mut().call(request);
         let reply = match outcome {
-            Outcome::Done(reply) => reply,
-            Outcome::Later(job) => job(),
+            ServiceOutcome::Done(reply) => reply,
+            ServiceOutcome::Later(job) => job(),
         };
         match prog {
             NFS_PROGRAM => self.note_writes(proc, args, reply?),

@@ -27,7 +27,7 @@ use rpc_transport::rdma::{
     Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, RoundTripFeatures,
     Version,
 };
-use rpc_transport::{Client, ClientOptions, ClientPort, Runtime, Server, ServerOptions, Stop};
+use rpc_transport::{Client, ClientOptions, ClientTransport, Runtime, Server, ServerOptions, Stop};
 use tempfile::TempDir;
 use watched::{Files, Places, WatchedDevice, WatchedFs, Wire};
 
@@ -81,7 +81,9 @@ fn serve(features: RoundTripFeatures) -> Served {
             .send(port.listen(([127, 0, 0, 1], 0).into()).unwrap())
             .unwrap();
         let port = Rc::new(RefCell::new(port));
-        server.add_port(Rc::clone(&port) as Rc<RefCell<_>>).unwrap();
+        server
+            .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
+            .unwrap();
         server.run(&stopped).unwrap();
         port.borrow().counters()
     });
@@ -111,7 +113,7 @@ fn connect(served: &Served, features: RoundTripFeatures) -> NfsClient {
     };
     options.common.features = features;
     let port = Rc::new(RefCell::new(RdmaClient::new(device(&wire), options)));
-    let any = Rc::clone(&port) as Rc<RefCell<dyn ClientPort>>;
+    let any = Rc::clone(&port) as Rc<RefCell<dyn ClientTransport>>;
     let client_options = ClientOptions {
         credential: Credential::Sys(AuthSys {
             uid: rustix::process::geteuid().as_raw(),

@@ -52,7 +52,7 @@ pub(super) struct Ready {
 /// A hardware device or a kernel soft device. See the [module](super).
 ///
 /// Dropping it ends its connections, whatever is posted on them.
-pub struct Verbs {
+pub struct RdmaCore {
     // Fields are dropped in this order: users come before the objects that they use.
     pub(super) conns: HashMap<u64, Conn>,
     pub(super) requests: HashMap<u64, Waiting>,
@@ -110,7 +110,7 @@ pub(super) struct Parts {
     pub(super) send_queue: u32,
 }
 
-impl Verbs {
+impl RdmaCore {
     pub(super) fn new(parts: Parts) -> Self {
         Self {
             conns: HashMap::new(),
@@ -211,16 +211,16 @@ impl Verbs {
     }
 }
 
-impl fmt::Debug for Verbs {
+impl fmt::Debug for RdmaCore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Verbs")
+        f.debug_struct("RdmaCore")
             .field("name", &self.attributes.name)
             .field("connections", &self.conns.len())
             .finish_non_exhaustive()
     }
 }
 
-impl Device for Verbs {
+impl Device for RdmaCore {
     fn attributes(&self) -> &Attributes {
         &self.attributes
     }

@@ -54,7 +54,7 @@ pub mod report;
 mod sysfs;
 
 pub use caps::{Capabilities, Kind};
-pub use device::Verbs;
+pub use device::RdmaCore;
 pub use open::open;
 pub use options::{OpenError, Options, Registration, UnknownRegistration};
 pub use rdma_core_sys::LoadError;

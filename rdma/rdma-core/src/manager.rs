@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::cm::{CmEvent, CmEventKind, Depths, Id, Sizes};
 use super::conn::{Conn, End, EventSink, Phase};
-use super::device::{CmIdOwner, Verbs, Waiting};
+use super::device::{CmIdOwner, RdmaCore, Waiting};
 use super::memory::{Domain, memory_hint};
 use super::objects::Pd;
 use rdma::{
@@ -51,7 +51,7 @@ fn not_connected(error: &io::Error) -> ConnectError {
     }
 }
 
-impl Verbs {
+impl RdmaCore {
     fn check(&self) -> Result<(), DeviceError> {
         match self.gone {
             true => Err(DeviceError::Unknown("device: it was removed")),

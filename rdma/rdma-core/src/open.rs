@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::caps::{self, Capabilities, Kind};
 use super::cm::{EventChannel, Id};
 use super::context::{Context, set_nonblocking};
-use super::device::{Parts, Verbs};
+use super::device::{Parts, RdmaCore};
 use super::memory::{Arenas, Domain, memory_hint};
 use super::objects::{Channel, Pd};
 use super::random::Keys;
@@ -38,7 +38,7 @@ const TRIAL: usize = 4096;
 /// # Errors
 /// [`OpenError`], which says what is missing: the libraries, the device, a requested capability, or
 /// locked memory.
-pub fn open(options: &Options) -> Result<Verbs, OpenError> {
+pub fn open(options: &Options) -> Result<RdmaCore, OpenError> {
     let libraries = sys::library()?;
     let cm = Arc::new(EventChannel::new(libraries).map_err(OpenError::Cm)?);
     let context = Arc::new(find(libraries, &cm, options)?);
@@ -100,7 +100,7 @@ pub fn open(options: &Options) -> Result<Verbs, OpenError> {
     }
     drop(trial);
     let attributes = attributes(&device, &capabilities, registration);
-    Ok(Verbs::new(Parts {
+    Ok(RdmaCore::new(Parts {
         policy: Policy {
             registration,
             invalidate_by_request: capabilities.kind != Kind::Rxe,

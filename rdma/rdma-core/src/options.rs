@@ -62,7 +62,7 @@ impl FromStr for Registration {
     }
 }
 
-/// The options of a [`Verbs`](super::Verbs) device.
+/// The options of a [`RdmaCore`](super::RdmaCore) device.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Name of the device, as `rdma link` shows it: `rxe0`, `mlx5_0`. Without a name, the device

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::caps::Kind;
 use super::conn::{Conn, End, EventSink, Phase};
-use super::device::Verbs;
+use super::device::RdmaCore;
 use super::memory::memory_hint;
 use super::objects::Mr;
 use super::queue::{Batch, LocalBuffer, NotBuilt, Posted, Receive, Request, Work};
@@ -84,7 +84,7 @@ fn gather(
     Ok(copy)
 }
 
-impl Verbs {
+impl RdmaCore {
     /// Implements [`rdma::Device::post_receive`].
     pub(super) fn receive(
         &mut self,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::conn::{Conn, CqContext, End, EventSink, Phase};
 use super::context::AsyncEvent;
-use super::device::{CmIdOwner, Verbs};
+use super::device::{CmIdOwner, RdmaCore};
 use super::post::REAP_AFTER;
 use super::queue::{Posted, Request};
 use super::sys;
@@ -23,7 +23,7 @@ const IN_ERROR: Duration = Duration::from_secs(1);
 /// Time after which a silent peer is probed; at most twice this time passes.
 const PROBE_AFTER: Duration = Duration::from_secs(20);
 
-impl Verbs {
+impl RdmaCore {
     /// Does everything that can be done now.
     pub(super) fn progress(&mut self) {
         if self.busy && self.now >= self.look_at_all {

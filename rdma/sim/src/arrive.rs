@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::queue_pair::{Packet, Progress};
 use super::state::{State, Stream, What};
-use super::{Access, End, Happening, Path};
+use super::{Access, End, FabricEvent, Path};
 use rdma::{Completion, Disconnect, Event, Failed, Region, Stag, Success, Tap, WorkError};
 
 impl State {
@@ -80,11 +80,11 @@ impl State {
                     return self.refuse(to, from, number, operation, why);
                 }
             }
-            self.note(&Happening::Invalidated(to, stag, true));
+            self.note(&FabricEvent::Invalidated(to, stag, true));
             self.node(to.node).counters.remote_invalidations += 1;
         }
         let Some((id, mut buf)) = self.qp(to).and_then(|qp| qp.receives.pop_front()) else {
-            self.note(&Happening::Overrun(to));
+            self.note(&FabricEvent::Overrun(to));
             return self.refuse(to, from, number, operation, "no receive");
         };
         let left = self.qp(to).map_or(0, |qp| qp.receives.len());
@@ -93,13 +93,13 @@ impl State {
             let invalidated = invalidate;
             Ok(Success::Receive { buf, invalidated })
         } else {
-            self.note(&Happening::TooLong(to, bytes.len()));
+            self.note(&FabricEvent::TooLong(to, bytes.len()));
             Err(Failed {
                 error: WorkError::LocalLength,
                 buf: Some(buf),
             })
         };
-        self.note(&Happening::Arrived(to, bytes.len(), left));
+        self.note(&FabricEvent::Arrived(to, bytes.len(), left));
         let short = result.is_err();
         let completion = Completion {
             qp: to.qp,
@@ -121,7 +121,7 @@ impl State {
             return self.refuse_access(to, from, number, access);
         };
         buf[start..start + bytes.len()].copy_from_slice(bytes);
-        self.note(&Happening::Accessed(to, access));
+        self.note(&FabricEvent::Accessed(to, access));
     }
 
     fn read(&mut self, to: End, from: End, number: u64, access: Access, path: Path) {
@@ -133,7 +133,7 @@ impl State {
             return self.refuse_access(to, from, number, access);
         };
         let bytes = source.slice(start..start + access.len);
-        self.note(&Happening::Accessed(to, access));
+        self.note(&FabricEvent::Accessed(to, access));
         let late = self.random.duration(self.faults.late_read);
         let (response, delay) = (self.costs.read_response, self.costs.delay);
         let framed = self.costs.framed(bytes.len());
@@ -157,7 +157,7 @@ impl State {
     }
 
     fn refuse_access(&mut self, to: End, from: End, number: u64, access: Access) {
-        self.note(&Happening::Refused(to, access));
+        self.note(&FabricEvent::Refused(to, access));
         let error = WorkError::RemoteAccess;
         self.refuse(to, from, number, error, "access refused");
     }
@@ -176,7 +176,7 @@ impl State {
             }
             other => other,
         };
-        self.note(&Happening::Fetched(to, bytes.len()));
+        self.note(&FabricEvent::Fetched(to, bytes.len()));
         self.done(to, number);
     }
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::queue_pair::{Entry, Progress, QueuePair, Registered, Request, Stage};
 use super::state::{State, What};
-use super::{End, Happening, NodeId, Path};
+use super::{End, FabricEvent, NodeId, Path};
 use rdma::{
     AcceptOptions, Attributes, Carrier, ConnectError, ConnectOptions, Counters, Device,
     DeviceError, Event, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment,
@@ -115,7 +115,7 @@ impl Device for SimDevice {
         let cost = state.costs.completion;
         state.work(self.node, cost);
         if let Some(qp) = super::state::qp_of(&event) {
-            state.note(&Happening::Taken(self.end(qp), &event));
+            state.note(&FabricEvent::Taken(self.end(qp), &event));
         }
         events.push_back(event);
     }
@@ -176,7 +176,7 @@ impl Device for SimDevice {
         let mut state = self.state.borrow_mut();
         let qp = QpId(state.id());
         let end = self.end(qp);
-        state.note(&Happening::Connecting(end, &options.private_data));
+        state.note(&FabricEvent::Connecting(end, &options.private_data));
         state
             .node(self.node)
             .qps
@@ -303,7 +303,7 @@ impl Device for SimDevice {
         let cost = state.costs.registering(region.len());
         state.work(self.node, cost);
         if state.random.chance(fail) {
-            state.note(&Happening::NotRegistered(end));
+            state.note(&FabricEvent::NotRegistered(end));
             return Err((DeviceError::Limit("registrations"), region));
         }
         let node = state.node(self.node);
@@ -315,7 +315,7 @@ impl Device for SimDevice {
         while stag == Stag(0) || state.nodes.iter().any(|node| names(node, stag)) {
             stag = Stag(state.node(self.node).handles.next() as u32);
         }
-        state.note(&Happening::Registered(end, stag, region.len()));
+        state.note(&FabricEvent::Registered(end, stag, region.len()));
         if let Some(pair) = state.qp(end) {
             let valid = true;
             let registered = Registered {
@@ -394,7 +394,7 @@ impl Device for SimDevice {
         if pair.slots >= self.attributes.max_send_wr {
             return Err((PostError::QueueFull, wr));
         }
-        state.note(&Happening::Posted(end, &wr));
+        state.note(&FabricEvent::Posted(end, &wr));
         let always = matches!(wr, SendWr::Read { .. } | SendWr::Invalidate { .. });
         count(&mut state.node(self.node).counters, &wr);
         let cost = state.costs.post;

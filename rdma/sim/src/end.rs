@@ -2,7 +2,7 @@
 
 use super::queue_pair::{Packet, Progress, Stage};
 use super::state::{State, Stream, What};
-use super::{End, Happening, Path};
+use super::{End, FabricEvent, Path};
 use rdma::{Completion, Disconnect, Event, Failed, WorkError};
 
 impl State {
@@ -29,7 +29,7 @@ impl State {
 
     /// Loses a connection in the network.
     pub(super) fn lose(&mut self, end: End) {
-        self.note(&Happening::Lost(end));
+        self.note(&FabricEvent::Lost(end));
         let peer = self.qp(end).and_then(|qp| qp.peer);
         for end in [Some(end), peer].into_iter().flatten() {
             self.cut(end, Disconnect::Lost("connection lost".to_owned()));
@@ -57,7 +57,7 @@ impl State {
 
     /// Fails all outstanding requests, and invalidates all registrations.
     pub(super) fn flush(&mut self, end: End, path: Path) {
-        self.note(&Happening::Over(end));
+        self.note(&FabricEvent::Over(end));
         let Some(qp) = self.qp(end) else { return };
         let receives = std::mem::take(&mut qp.receives);
         let queue = std::mem::take(&mut qp.queue);
@@ -98,7 +98,7 @@ impl State {
     /// Closes a connection gracefully at the owner's request: the peer is notified as soon as all
     /// posted requests are done.
     pub(super) fn close(&mut self, end: End) {
-        self.note(&Happening::Closed(end));
+        self.note(&FabricEvent::Closed(end));
         if let Some(qp) = self.qp(end).filter(|qp| qp.is_up()) {
             qp.closing = true;
             self.close_when_drained(end);
@@ -119,7 +119,7 @@ impl State {
         let Some(qp) = self.qp(end) else { return };
         match qp.stage {
             Stage::Up => {
-                self.note(&Happening::Aborted(end));
+                self.note(&FabricEvent::Aborted(end));
                 self.transmit(end, 0, 0, Packet::Reset, path);
                 self.end(end, Disconnect::Local);
             }
@@ -132,10 +132,10 @@ impl State {
     pub(super) fn destroy(&mut self, end: End) {
         let path = self.nodes[end.node.0].path;
         if self.qp(end).is_some_and(|qp| qp.is_up()) {
-            self.note(&Happening::Aborted(end));
+            self.note(&FabricEvent::Aborted(end));
             self.transmit(end, 0, 0, Packet::Reset, path);
         }
-        self.note(&Happening::Over(end));
+        self.note(&FabricEvent::Over(end));
         let node = self.node(end.node);
         let gone = node.qps.remove(&end.qp);
         let qp = Some(end.qp);

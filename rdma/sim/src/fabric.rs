@@ -6,7 +6,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::state::{Node, State, What};
-use super::{Costs, End, Faults, Happening, MAX_NODES, NodeId, Observer, Path, Random, SimDevice};
+use super::{
+    Costs, End, FabricEvent, Faults, MAX_NODES, NodeId, Observer, Path, Random, SimDevice,
+};
 use rdma::{Attributes, Clock, Counters, DeviceError, Disconnect, Pool, Stag, Time};
 
 /// Purpose number of the first host's generator of handles ([`Random::split`]); further hosts have
@@ -221,7 +223,7 @@ impl Fabric {
     /// its [`SimDevice`] has no effect from then on.
     pub fn crash(&self, node: NodeId) {
         let mut state = self.state.borrow_mut();
-        state.note(&Happening::Crashed(node));
+        state.note(&FabricEvent::Crashed(node));
         let ends = state.nodes[node.0].qps.values();
         let peers: Vec<End> = ends.filter_map(|qp| qp.peer).collect();
         for peer in peers {

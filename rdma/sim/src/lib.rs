@@ -62,7 +62,7 @@ mod costs;
 mod device;
 mod end;
 mod fabric;
-mod happening;
+mod fabric_event;
 mod path;
 mod queue_pair;
 mod random;
@@ -75,7 +75,7 @@ mod tests;
 pub use costs::{Costs, Faults, PAGE};
 pub use device::SimDevice;
 pub use fabric::{Fabric, Host, Turn};
-pub use happening::{Access, Happening, Observer};
+pub use fabric_event::{Access, FabricEvent, Observer};
 pub use path::{MAX_NODES, Path};
 pub use random::Random;
 

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::queue_pair::{Packet, Progress};
 use super::state::{State, Stream, What};
-use super::{Access, End, Happening, Path};
+use super::{Access, End, FabricEvent, Path};
 use rdma::{Completion, Disconnect, Event, Failed, SendWr, Stag, Success, Tap, Time, WorkError};
 
 impl State {
@@ -125,7 +125,7 @@ impl State {
             entry.progress = Progress::Invalidated;
             entry.path = path.invalidated(end.node);
         }
-        self.note(&Happening::Invalidated(end, stag, false));
+        self.note(&FabricEvent::Invalidated(end, stag, false));
         self.costs.invalidating(len)
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::queue_pair::{Packet, QueuePair, Request};
-use super::{Costs, End, Faults, Happening, NodeId, Observer, Path, Random};
+use super::{Costs, End, FabricEvent, Faults, NodeId, Observer, Path, Random};
 use rdma::{
     Attributes, Clock, ConnectError, Counters, Disconnect, Event, Frame, ListenerId, QpId,
     RequestId, Tap, Time, WorkError,
@@ -180,9 +180,9 @@ impl State {
         self.next_id
     }
 
-    pub(super) fn note(&self, what: &Happening<'_>) {
+    pub(super) fn note(&self, what: &FabricEvent<'_>) {
         if let Some(observer) = &self.observer {
-            observer.borrow_mut().happened(self.now, what);
+            observer.borrow_mut().event(self.now, what);
         }
     }
 
@@ -303,7 +303,7 @@ impl State {
         if wakes {
             let latency = self.nodes[id.0].interrupt;
             let late = self.random.duration(self.faults.late_wake);
-            self.note(&Happening::Interrupt(id));
+            self.note(&FabricEvent::Interrupt(id));
             self.turn_at(id, self.now + latency + late);
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use onc_rpc::{AcceptStatus, Encoder, Message};
-use rpc_transport::{Denial, Outcome, Programs, Request, Service, ServiceReply};
+use rpc_transport::{ErrorReply, ProgramVersions, Request, Service, ServiceOutcome, ServiceReply};
 
 use crate::wire::{Ask, BACK, MAX_LEN, THERE, pattern};
 use crate::{BACKWARD, ECHO, NULL};
@@ -53,7 +53,7 @@ impl Answers {
     }
 
     fn echo(&self, request: &Request) -> ServiceReply {
-        let garbage = Denial::Accepted(AcceptStatus::GarbageArgs);
+        let garbage = ErrorReply::Accepted(AcceptStatus::GarbageArgs);
         let ask = Ask::decode(&mut request.args()).map_err(|_| garbage)?;
         if ask.reply_len > MAX_LEN {
             return Err(garbage);
@@ -65,7 +65,7 @@ impl Answers {
         let right = pattern(ticket, number, THERE, len);
         seen.wrong += u32::from(!right.eq(ask.data.iter().copied()));
         let memory = request.pool.alloc(ask.reply_len as usize);
-        let mut data = memory.map_err(|_| Denial::Accepted(AcceptStatus::SystemErr))?;
+        let mut data = memory.map_err(|_| ErrorReply::Accepted(AcceptStatus::SystemErr))?;
         for (to, byte) in data
             .iter_mut()
             .zip(pattern(ticket, number, BACK, ask.reply_len))
@@ -79,15 +79,15 @@ impl Answers {
 }
 
 impl Service for Answers {
-    fn programs(&self) -> &[Programs] {
+    fn programs(&self) -> &[ProgramVersions] {
         &[BACKWARD]
     }
 
-    fn call(&mut self, request: Request) -> Outcome {
-        Outcome::Done(match request.proc {
+    fn call(&mut self, request: Request) -> ServiceOutcome {
+        ServiceOutcome::Done(match request.proc {
             NULL => Ok(Message::default()),
             ECHO => self.echo(&request),
-            _ => Err(Denial::Accepted(AcceptStatus::ProcUnavail)),
+            _ => Err(ErrorReply::Accepted(AcceptStatus::ProcUnavail)),
         })
     }
 

@@ -42,7 +42,7 @@ mod client;
 mod orders;
 mod wire;
 
-use rpc_transport::Programs;
+use rpc_transport::ProgramVersions;
 
 pub use answers::{Answers, Seen};
 pub use client::{echo, null, run};
@@ -50,14 +50,14 @@ pub use orders::{Orders, Totals};
 pub use wire::{MAX_AT_A_TIME, MAX_BYTES_AT_A_TIME, MAX_LEN, MAX_ORDERED, Order, Tally};
 
 /// The forward program, with which a client orders callbacks and queries their results.
-pub const FORWARD: Programs = Programs {
+pub const FORWARD: ProgramVersions = ProgramVersions {
     prog: 0x4000_8167,
     low: 1,
     high: 1,
 };
 
 /// The backward program, which a server calls at a client.
-pub const BACKWARD: Programs = Programs {
+pub const BACKWARD: ProgramVersions = ProgramVersions {
     prog: 0x4000_8168,
     low: 1,
     high: 1,

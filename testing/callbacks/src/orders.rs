@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use onc_rpc::{AcceptStatus, Encoder, Message};
 use rpc_transport::{
-    Call, CallError, Callee, Denial, Outcome, Programs, Reply, ReplyRoom, Request, Service,
-    ServiceReply,
+    Backchannel, Call, CallError, ErrorReply, ProgramVersions, Reply, ReplyRoom, Request, Service,
+    ServiceOutcome, ServiceReply,
 };
 
 use crate::wire::{Ask, BACK, MAX_LEN, Order, THERE, Tally, pattern};
@@ -49,7 +49,7 @@ pub struct Orders {
 struct Job {
     ticket: u32,
     order: Order,
-    client: Callee,
+    client: Backchannel,
     state: Mutex<State>,
     totals: Totals,
 }
@@ -78,7 +78,7 @@ impl Orders {
     }
 
     fn order(&mut self, request: &Request) -> ServiceReply {
-        let garbage = Denial::Accepted(AcceptStatus::GarbageArgs);
+        let garbage = ErrorReply::Accepted(AcceptStatus::GarbageArgs);
         let (ticket, order) = Order::decode(&mut request.args()).map_err(|_| garbage)?;
         if !order.is_possible() {
             return Err(garbage);
@@ -88,8 +88,8 @@ impl Orders {
             return Ok(Message::default());
         }
         // The server makes no callbacks.
-        let unavailable = Denial::Accepted(AcceptStatus::ProcUnavail);
-        let client = request.client().ok_or(unavailable)?.clone();
+        let unavailable = ErrorReply::Accepted(AcceptStatus::ProcUnavail);
+        let client = request.backchannel().ok_or(unavailable)?.clone();
         let job = Arc::new(Job {
             ticket,
             order,
@@ -111,7 +111,7 @@ impl Orders {
     }
 
     fn state(&mut self, request: &Request) -> ServiceReply {
-        let garbage = Denial::Accepted(AcceptStatus::GarbageArgs);
+        let garbage = ErrorReply::Accepted(AcceptStatus::GarbageArgs);
         let ticket = request.args().u32().map_err(|_| garbage)?;
         let serial = self.tickets.get(&ticket);
         let job = serial.and_then(|serial| self.orders.get(serial));
@@ -120,17 +120,17 @@ impl Orders {
 }
 
 impl Service for Orders {
-    fn programs(&self) -> &[Programs] {
+    fn programs(&self) -> &[ProgramVersions] {
         &[FORWARD]
     }
 
-    fn call(&mut self, request: Request) -> Outcome {
-        Outcome::Done(match request.proc {
+    fn call(&mut self, request: Request) -> ServiceOutcome {
+        ServiceOutcome::Done(match request.proc {
             NULL => Ok(Message::default()),
             ECHO => echo(&request),
             ORDER => self.order(&request),
             STATE => self.state(&request),
-            _ => Err(Denial::Accepted(AcceptStatus::ProcUnavail)),
+            _ => Err(ErrorReply::Accepted(AcceptStatus::ProcUnavail)),
         })
     }
 
@@ -140,7 +140,7 @@ impl Service for Orders {
 }
 
 fn echo(request: &Request) -> ServiceReply {
-    let garbage = Denial::Accepted(AcceptStatus::GarbageArgs);
+    let garbage = ErrorReply::Accepted(AcceptStatus::GarbageArgs);
     let data = request.args().bulk(MAX_LEN).map_err(|_| garbage)?;
     let mut results = Encoder::new();
     results.bulk(data);

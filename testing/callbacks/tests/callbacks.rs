@@ -16,7 +16,7 @@ use rpc_transport::rdma::{
     Versions,
 };
 use rpc_transport::{
-    CallError, Client, ClientOptions, ClientPort, Runtime, Server, ServerOptions, ServerStats,
+    CallError, Client, ClientOptions, ClientTransport, Runtime, Server, ServerOptions, ServerStats,
     Stop, TcpClient, TcpOptions, TcpServer,
 };
 use rpcrdma_callbacks::{Answers, Order, Orders, echo, null, run};
@@ -69,7 +69,7 @@ impl Running {
                     };
                     let port = TcpServer::bind(local, options).unwrap();
                     let address = port.local_addr();
-                    server.add_port(Rc::new(RefCell::new(port))).unwrap();
+                    server.add_transport(Rc::new(RefCell::new(port))).unwrap();
                     address
                 }
                 Over::Rdma(version) => {
@@ -80,7 +80,7 @@ impl Running {
                     options.common.callbacks = CALLBACKS;
                     let mut port = RdmaServer::new(iwarp(), options);
                     let address = port.listen(local).unwrap();
-                    server.add_port(Rc::new(RefCell::new(port))).unwrap();
+                    server.add_transport(Rc::new(RefCell::new(port))).unwrap();
                     address
                 }
             };
@@ -120,7 +120,7 @@ impl Drop for Running {
     }
 }
 
-fn port(over: Over, callbacks: CallbackOptions) -> Rc<RefCell<dyn ClientPort>> {
+fn port(over: Over, callbacks: CallbackOptions) -> Rc<RefCell<dyn ClientTransport>> {
     match over {
         Over::Tcp => Rc::new(RefCell::new(TcpClient::new(TcpOptions {
             callbacks: callbacks.credits > 0,

@@ -3,7 +3,6 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use bytes::{Bytes, BytesMut};
-use conveyance::{ChunkCounts, Limits, ReplyNeed, Shape};
 use onc_rpc::{Message, padded};
 use rpcrdma_ext_continuation::{
     Config, Continuation, Features, Report, Request, RequestReceiveLimit, Response,
@@ -15,10 +14,11 @@ use rpcrdma_ext_send_ddp::{
 };
 use rpcrdma_ext_xchar::Characteristic;
 use rpcrdma_v2::extension::{
-    Action, CallToPlan, Conveyed, Extension, Extensions, Operation, Outbox, Property, Refusal,
-    Routed,
+    Action, CallToPlan, Extension, Extensions, Operation, Outbox, Property, Refusal, Routed,
+    Transferred,
 };
 use rpcrdma_v2::{Chunks, Direction, Header, Malformed, Optional, Reader, Side, chunk_len};
+use transfer_plan::{ChunkCounts, Limits, ReplyNeed, Shape};
 
 use crate::chunks::most;
 
@@ -81,7 +81,9 @@ impl Extension for Peer {
     }
 
     fn received(&mut self, _: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        self.0.drain(..).for_each(|property| out.learnt(property));
+        self.0
+            .drain(..)
+            .for_each(|property| out.share_property(property));
         Ok(())
     }
 }
@@ -163,11 +165,11 @@ fn outstanding(end: &mut Extensions) {
         credits: 4,
         reservable: 4,
     };
-    let conveyor = end.conveyor(1).expect("it carries calls");
-    let candidates = conveyor.plan_call(&call);
+    let transfer_mode = end.transfer_mode(1).expect("it carries calls");
+    let candidates = transfer_mode.plan_call(&call);
     let placed = candidates.into_iter().find(|c| c.write_chunks.is_empty());
     let plan = placed.expect("the peer has everything").plan;
-    let sent = conveyor.send_call(XID, plan, &message, &Chunks::default());
+    let sent = transfer_mode.send_call(XID, plan, &message, &Chunks::default());
     assert_eq!(sent.map(|sent| sent.len()), Ok(1));
 }
 
@@ -202,16 +204,16 @@ fn receive(
                 answers += 1;
                 Report::decode(&operation.optional.info).expect("a report of ours");
             }
-            Action::Conveyed { conveyed, .. } => delivered(*conveyed),
+            Action::Transferred { conveyed, .. } => delivered(*conveyed),
             _ => {}
         }
     }
     assert!(answers <= 1 + u32::from(opttype != 7), "{answers} answers");
 }
 
-fn delivered(conveyed: Conveyed) {
+fn delivered(conveyed: Transferred) {
     match conveyed {
-        Conveyed::Call(call) => {
+        Transferred::Call(call) => {
             assert!((1..=4).contains(&call.transmissions));
             let mut len = call.message.stream_len();
             for chunk in &call.chunks.items {
@@ -222,12 +224,12 @@ fn delivered(conveyed: Conveyed) {
             // Up to the round-up of an item.
             assert!(len <= MAX_MESSAGE + 64);
         }
-        Conveyed::Reply(reply) => {
+        Transferred::Reply(reply) => {
             assert!((1..=4).contains(&reply.transmissions));
             assert!(reply.message.stream_len() <= MAX_MESSAGE);
             assert!(reply.writes.is_empty());
         }
-        Conveyed::Rejected { xid, .. } => assert_eq!(xid, XID),
+        Transferred::Rejected { xid, .. } => assert_eq!(xid, XID),
     }
 }
 

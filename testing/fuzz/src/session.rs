@@ -21,8 +21,9 @@ use bytes::Bytes;
 use onc_rpc::{Decoder, Encoder, Message, REPLY};
 use rdma::{Clock, Poller, Pool, Time};
 use rpc_transport::{
-    Call, CallError, CallFuture, Client, ClientEvent, ClientOptions, ClientPort, ConnId, Down,
-    Outcome, Programs, Reply, ReplyRoom, Request, Retry, Runtime, Service, Source, Stepped,
+    Call, CallError, CallFuture, Client, ClientOptions, ClientTransport, ClientTransportEvent,
+    ConnectionId, ConnectionLost, PollSource, ProgramVersions, Reply, ReplyRoom, Request, Retry,
+    Runtime, Service, ServiceOutcome, Stepped,
 };
 
 /// The maximum number of calls in a script.
@@ -95,23 +96,23 @@ struct Connection {
 }
 
 struct Port {
-    connections: BTreeMap<ConnId, Connection>,
-    events: VecDeque<ClientEvent>,
+    connections: BTreeMap<ConnectionId, Connection>,
+    events: VecDeque<ClientTransportEvent>,
     next: u64,
     pool: Pool,
 }
 
-fn conn_of(event: &ClientEvent) -> ConnId {
+fn conn_of(event: &ClientTransportEvent) -> ConnectionId {
     match event {
-        ClientEvent::Up(conn)
-        | ClientEvent::Reply { conn, .. }
-        | ClientEvent::Failed { conn, .. }
-        | ClientEvent::Call { conn, .. }
-        | ClientEvent::Down { conn, .. } => *conn,
+        ClientTransportEvent::Connected(conn)
+        | ClientTransportEvent::Reply { conn, .. }
+        | ClientTransportEvent::Failed { conn, .. }
+        | ClientTransportEvent::Call { conn, .. }
+        | ClientTransportEvent::Disconnected { conn, .. } => *conn,
     }
 }
 
-impl Source for Port {
+impl PollSource for Port {
     fn attach(&mut self, _: Poller) -> io::Result<()> {
         Ok(())
     }
@@ -133,15 +134,15 @@ impl Source for Port {
     fn set_busy_poll(&mut self, _: bool) {}
 }
 
-impl ClientPort for Port {
-    fn open(&mut self, _: SocketAddr, _: Time) -> ConnId {
-        let conn = ConnId(self.next);
+impl ClientTransport for Port {
+    fn open(&mut self, _: SocketAddr, _: Time) -> ConnectionId {
+        let conn = ConnectionId(self.next);
         self.next += 1;
         self.connections.insert(conn, Connection::default());
         conn
     }
 
-    fn submit(&mut self, conn: ConnId, xid: u32, message: Message, _: &ReplyRoom, _: Time) {
+    fn submit(&mut self, conn: ConnectionId, xid: u32, message: Message, _: &ReplyRoom, _: Time) {
         let connection = self.connections.get_mut(&conn).expect("one that there is");
         assert!(connection.up, "sent before it was up");
         assert_eq!(onc_rpc::peek_xid(&message), Some(xid));
@@ -154,13 +155,13 @@ impl ClientPort for Port {
         connection.calls.insert(xid, word.unwrap_or_default());
     }
 
-    fn cancel(&mut self, conn: ConnId, xid: u32) {
+    fn cancel(&mut self, conn: ConnectionId, xid: u32) {
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.calls.remove(&xid);
         }
     }
 
-    fn reply(&mut self, conn: ConnId, token: u64, _: Option<Message>, _: Time) {
+    fn reply(&mut self, conn: ConnectionId, token: u64, _: Option<Message>, _: Time) {
         if let Some(connection) = self.connections.get_mut(&conn) {
             assert!(connection.callbacks.remove(&token), "answered twice");
         }
@@ -170,20 +171,20 @@ impl ClientPort for Port {
         &self.pool
     }
 
-    fn close(&mut self, conn: ConnId) {
+    fn close(&mut self, conn: ConnectionId) {
         self.events.retain(|event| conn_of(event) != conn);
         assert!(self.connections.remove(&conn).is_some(), "closed twice");
     }
 
-    fn next_event(&mut self) -> Option<ClientEvent> {
+    fn next_event(&mut self) -> Option<ClientTransportEvent> {
         let event = self.events.pop_front()?;
         match &event {
-            ClientEvent::Up(conn) => {
+            ClientTransportEvent::Connected(conn) => {
                 if let Some(connection) = self.connections.get_mut(conn) {
                     connection.up = true;
                 }
             }
-            ClientEvent::Down { conn, .. } => drop(self.connections.remove(conn)),
+            ClientTransportEvent::Disconnected { conn, .. } => drop(self.connections.remove(conn)),
             _ => {}
         }
         Some(event)
@@ -194,16 +195,16 @@ impl ClientPort for Port {
 struct Nothing;
 
 impl Service for Nothing {
-    fn programs(&self) -> &[Programs] {
-        &[Programs {
+    fn programs(&self) -> &[ProgramVersions] {
+        &[ProgramVersions {
             prog: PROGRAM,
             low: 1,
             high: 1,
         }]
     }
 
-    fn call(&mut self, _: Request) -> Outcome {
-        Outcome::Done(Ok(Message::default()))
+    fn call(&mut self, _: Request) -> ServiceOutcome {
+        ServiceOutcome::Done(Ok(Message::default()))
     }
 
     fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
@@ -346,7 +347,7 @@ impl Run {
         }
     }
 
-    fn conn(&self, which: u8) -> Option<ConnId> {
+    fn conn(&self, which: u8) -> Option<ConnectionId> {
         let port = self.port.borrow();
         let at = usize::from(which).checked_rem(port.connections.len())?;
         port.connections.keys().nth(at).copied()
@@ -354,7 +355,7 @@ impl Run {
 
     /// Chooses a sent call and, unless `keep`, removes it from its connection. Returns the
     /// connection, its XID and its number.
-    fn sent(&self, which: u8, keep: bool) -> Option<(ConnId, u32, u32)> {
+    fn sent(&self, which: u8, keep: bool) -> Option<(ConnectionId, u32, u32)> {
         let mut port = self.port.borrow_mut();
         let all = port.connections.iter().flat_map(|(conn, connection)| {
             let calls = connection.calls.iter();
@@ -368,7 +369,7 @@ impl Run {
         Some(found)
     }
 
-    fn tell(&mut self, event: ClientEvent) {
+    fn tell(&mut self, event: ClientTransportEvent) {
         self.port.borrow_mut().events.push_back(event);
         // As a device would.
         self.runtime.wake();
@@ -385,24 +386,24 @@ impl Run {
             }
             Event::Up(which) => {
                 let conn = self.conn(which);
-                let is_new = |conn: &ConnId| {
+                let is_new = |conn: &ConnectionId| {
                     let port = self.port.borrow();
                     let told = port.events.iter().any(|event| conn_of(event) == *conn);
                     !told && port.connections.get(conn).is_some_and(|known| !known.up)
                 };
                 if let Some(conn) = conn.filter(is_new) {
-                    self.tell(ClientEvent::Up(conn));
+                    self.tell(ClientTransportEvent::Connected(conn));
                 }
             }
             Event::Down { which, retry } => {
                 if let Some(conn) = self.conn(which) {
-                    let was_up = self.port.borrow().connections[&conn].up;
-                    let down = Down {
+                    let was_established = self.port.borrow().connections[&conn].up;
+                    let lost = ConnectionLost {
                         reason: "the script says so".to_owned(),
                         retry,
-                        was_up,
+                        was_established,
                     };
-                    self.tell(ClientEvent::Down { conn, down });
+                    self.tell(ClientTransportEvent::Disconnected { conn, lost });
                     self.step();
                 }
             }
@@ -410,7 +411,7 @@ impl Run {
             Event::Failed(which) => {
                 if let Some((conn, xid, _)) = self.sent(which, false) {
                     let error = CallError::Chunk("the script says so".to_owned());
-                    self.tell(ClientEvent::Failed { conn, xid, error });
+                    self.tell(ClientTransportEvent::Failed { conn, xid, error });
                 }
             }
             Event::Called { which, words, len } => {
@@ -425,7 +426,7 @@ impl Run {
                     }
                     drop(port);
                     let message = called(&words, usize::from(len));
-                    self.tell(ClientEvent::Call {
+                    self.tell(ClientTransportEvent::Call {
                         conn,
                         token,
                         message,
@@ -487,7 +488,7 @@ impl Run {
         for _ in 0..times {
             let message = message(&words);
             let xid = words[0];
-            self.tell(ClientEvent::Reply { conn, xid, message });
+            self.tell(ClientTransportEvent::Reply { conn, xid, message });
         }
     }
 
@@ -500,7 +501,7 @@ impl Run {
             self.step();
             while let Some((conn, xid, number)) = self.sent(0, false) {
                 let message = message(&[xid, REPLY, 0, 0, 0, 0, number]);
-                self.tell(ClientEvent::Reply { conn, xid, message });
+                self.tell(ClientTransportEvent::Reply { conn, xid, message });
             }
             self.step();
             let user = &self.user;

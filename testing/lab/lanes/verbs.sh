@@ -494,7 +494,7 @@ costs_are_measured() {
 # times as long as the wire. FILE: as for costs_are_measured.
 round_trips() {
     _costs=$1
-    _ways=$(conveyances | grep -vx tcp | tr '\n' ,)
+    _ways=$(transfer_modes | grep -vx tcp | tr '\n' ,)
     set -- --ops null,read,write --sizes 8k --via "${_ways%,}"
     rpcrdma compare --device sim "$@" --json /tmp/exact.json
     mkdir -p "$OUT/results"
@@ -519,13 +519,13 @@ has_html() {
     rpcrdma compare --help | grep -q -e --html
 }
 
-# conveyances: what `compare --via` takes, as its help says it.
-conveyances() {
+# transfer_modes: what `compare --via` takes, as its help says it.
+transfer_modes() {
     rpcrdma compare --help | awk '/^ *--via/ { on = 1; next } /^ *--/ { on = 0 }
         on && $1 == "-" { sub(":", "", $2); print $2 }'
 }
 
-# trips FILE: operation, conveyance and round trips of each of compare's rows that have them, of which
+# trips FILE: operation, transfer mode and round trips of each of compare's rows that have them, of which
 # every key has a line of its own.
 trips() {
     sed -nE 's/^ *"(op|conveyance|mode|round_trips)": "?([^",]*)"?,?$/\1 \2/p' "$1" | awk '

@@ -151,7 +151,7 @@ impl ClientHost {
 
     /// Polls the transport of a client that has ended, so that its connections end.
     fn linger(&self, fabric: &Fabric) {
-        use rpc_transport::Source;
+        use rpc_transport::PollSource;
         let mut port = self.port.borrow_mut();
         for _ in 0..TURNS {
             let progress = port.poll(fabric.now());

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use bytes::Bytes;
 use rdma::{Event, SendWr, Success, Time};
-use rdma_sim::{End, Happening, NodeId, Observer};
+use rdma_sim::{End, FabricEvent, NodeId, Observer};
 use rpc_transport::Retry;
 
 use crate::credits::Credits;
@@ -72,19 +72,19 @@ impl Journal {
         self.text.take().unwrap_or_default()
     }
 
-    fn check(&mut self, what: &Happening<'_>) -> Option<String> {
+    fn check(&mut self, what: &FabricEvent<'_>) -> Option<String> {
         match what {
-            Happening::Overrun(end) => Some(format!("{end} was overrun: no receive was left")),
-            Happening::TooLong(end, len) => {
+            FabricEvent::Overrun(end) => Some(format!("{end} was overrun: no receive was left")),
+            FabricEvent::TooLong(end, len) => {
                 Some(format!("{end} got {len} bytes, longer than its receive"))
             }
-            Happening::Refused(end, access) if !self.impatient => {
+            FabricEvent::Refused(end, access) if !self.impatient => {
                 Some(format!("{end} had to refuse the peer's {access}"))
             }
-            Happening::Aborted(end) if self.calm => Some(format!(
+            FabricEvent::Aborted(end) if self.calm => Some(format!(
                 "{end} dropped a connection although nothing had failed"
             )),
-            Happening::Taken(end, Event::Disconnected { reason, .. })
+            FabricEvent::Taken(end, Event::Disconnected { reason, .. })
                 if self.calm
                     && !matches!(reason, rdma::Disconnect::Local | rdma::Disconnect::Remote) =>
             {
@@ -92,27 +92,27 @@ impl Journal {
                     "{end} lost its connection although nothing had failed: {reason}"
                 ))
             }
-            Happening::Registered(end, ..) if end.node == self.server && !self.offers => {
+            FabricEvent::Registered(end, ..) if end.node == self.server && !self.offers => {
                 Some(format!("{end} of the server offers memory to a client"))
             }
-            Happening::Registered(end, stag, len) => {
+            FabricEvent::Registered(end, stag, len) => {
                 self.exposure.registered(*end, *stag, *len);
                 None
             }
-            Happening::Accessed(end, access) => self.exposure.accessed(*end, access),
-            Happening::Invalidated(end, stag, by_the_peer) => {
+            FabricEvent::Accessed(end, access) => self.exposure.accessed(*end, access),
+            FabricEvent::Invalidated(end, stag, by_the_peer) => {
                 self.exposure.invalidated(*end, *stag, *by_the_peer);
                 None
             }
-            Happening::Crashed(node) => {
+            FabricEvent::Crashed(node) => {
                 self.exposure.crashed(*node);
                 None
             }
-            Happening::Posted(end, SendWr::Send { gather, .. }) => {
+            FabricEvent::Posted(end, SendWr::Send { gather, .. }) => {
                 self.sent(*end, &message::sent(gather)?)
             }
-            Happening::Taken(end, event) => self.taken(*end, event),
-            Happening::Over(end) => {
+            FabricEvent::Taken(end, event) => self.taken(*end, event),
+            FabricEvent::Over(end) => {
                 self.exposure.over(*end);
                 None
             }
@@ -163,11 +163,11 @@ impl Journal {
 }
 
 impl Observer for Journal {
-    fn happened(&mut self, at: Time, what: &Happening<'_>) {
+    fn event(&mut self, at: Time, what: &FabricEvent<'_>) {
         self.happenings += 1;
         self.faults += u64::from(matches!(
             what,
-            Happening::Lost(_) | Happening::Crashed(_) | Happening::NotRegistered(_)
+            FabricEvent::Lost(_) | FabricEvent::Crashed(_) | FabricEvent::NotRegistered(_)
         ));
         self.line(at, format_args!("{what}"));
         if let Some(violation) = self.check(what) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rpc_transport::rdma::{RoundTripFeatures, UnknownFeature, Ways};
+use rpc_transport::rdma::{Directions, RoundTripFeatures, UnknownFeature};
 
 /// The features for fewer round trips of both sides. Formatted and parsed as `SERVER/CLIENT`, each
 /// as in `-o features=`: `ddp+cont/none`.
@@ -39,8 +39,8 @@ impl Pairing {
 /// Converts the bits of a number to features.
 fn features(number: u64) -> RoundTripFeatures {
     let ways = |bit: u64| match number & bit {
-        0 => Ways::NONE,
-        _ => Ways::BOTH,
+        0 => Directions::NONE,
+        _ => Directions::BOTH,
     };
     RoundTripFeatures {
         ddp: ways(1),

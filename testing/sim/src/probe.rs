@@ -3,7 +3,9 @@
 
 use bytes::Bytes;
 use onc_rpc::{AcceptStatus, Encoder, Message};
-use rpc_transport::{Call, Denial, Outcome, Programs, ReplyRoom, Request, Service, ServiceReply};
+use rpc_transport::{
+    Call, ErrorReply, ProgramVersions, ReplyRoom, Request, Service, ServiceOutcome, ServiceReply,
+};
 use rpcrdma_callbacks::{FORWARD, Orders};
 
 use crate::pattern;
@@ -114,7 +116,7 @@ impl Long {
 pub struct Probe<S> {
     service: S,
     orders: Orders,
-    programs: Vec<Programs>,
+    programs: Vec<ProgramVersions>,
 }
 
 impl<S: Service> Probe<S> {
@@ -128,7 +130,7 @@ impl<S: Service> Probe<S> {
     pub(crate) fn with_orders(service: S, orders: Orders) -> Self {
         let mut programs = service.programs().to_vec();
         programs.push(FORWARD);
-        programs.push(Programs {
+        programs.push(ProgramVersions {
             prog: PROGRAM,
             low: VERSION,
             high: VERSION,
@@ -142,14 +144,14 @@ impl<S: Service> Probe<S> {
 }
 
 fn echo(request: &Request) -> ServiceReply {
-    let garbage = |_| Denial::Accepted(AcceptStatus::GarbageArgs);
+    let garbage = |_| ErrorReply::Accepted(AcceptStatus::GarbageArgs);
     let mut args = request.args();
     let payload = args.u32().map_err(garbage)?.min(MOST);
     let item = args.u32().map_err(garbage)?.min(MOST);
     let ballast = args.opaque(MOST).map_err(garbage)?;
     args.finish().map_err(garbage)?;
     if ballast[..] != pattern::content(1, ballast.len()) {
-        return Err(Denial::Accepted(AcceptStatus::GarbageArgs));
+        return Err(ErrorReply::Accepted(AcceptStatus::GarbageArgs));
     }
     let mut out = Encoder::new();
     out.opaque(&pattern::content(2, payload as usize));
@@ -158,7 +160,7 @@ fn echo(request: &Request) -> ServiceReply {
 }
 
 fn long(request: &Request) -> ServiceReply {
-    let garbage = |_| Denial::Accepted(AcceptStatus::GarbageArgs);
+    let garbage = |_| ErrorReply::Accepted(AcceptStatus::GarbageArgs);
     let mut args = request.args();
     let reply = args.u32().map_err(garbage)?.min(MOST);
     args.opaque(MOST).map_err(garbage)?;
@@ -169,16 +171,18 @@ fn long(request: &Request) -> ServiceReply {
 }
 
 impl<S: Service> Service for Probe<S> {
-    fn programs(&self) -> &[Programs] {
+    fn programs(&self) -> &[ProgramVersions] {
         &self.programs
     }
 
-    fn call(&mut self, request: Request) -> Outcome {
+    fn call(&mut self, request: Request) -> ServiceOutcome {
         match (request.prog, request.proc) {
-            (PROGRAM, 0) => Outcome::Done(Ok(Message::default())),
-            (PROGRAM, ECHO) => Outcome::Done(echo(&request)),
-            (PROGRAM, LONG) => Outcome::Done(long(&request)),
-            (PROGRAM, _) => Outcome::Done(Err(Denial::Accepted(AcceptStatus::ProcUnavail))),
+            (PROGRAM, 0) => ServiceOutcome::Done(Ok(Message::default())),
+            (PROGRAM, ECHO) => ServiceOutcome::Done(echo(&request)),
+            (PROGRAM, LONG) => ServiceOutcome::Done(long(&request)),
+            (PROGRAM, _) => {
+                ServiceOutcome::Done(Err(ErrorReply::Accepted(AcceptStatus::ProcUnavail)))
+            }
             (prog, _) if prog == FORWARD.prog => self.orders.call(request),
             _ => self.service.call(request),
         }

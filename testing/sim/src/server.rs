@@ -71,7 +71,7 @@ impl ServerHost {
         let mut server = Server::simulated(service, options, fabric.clock());
         let port = Rc::new(RefCell::new(port));
         server
-            .add_port(Rc::clone(&port) as Rc<RefCell<_>>)
+            .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
             .map_err(|error| failed(&error))?;
         fabric.turn_at(node, fabric.now());
         Ok(Self {

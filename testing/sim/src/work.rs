@@ -15,7 +15,7 @@ use nfs_binding::proto::{
 };
 use rdma_sim::Random;
 use rpc_transport::rdma::RdmaClient;
-use rpc_transport::{CallError, Client, ClientOptions, ClientPort, ConnId, Runtime};
+use rpc_transport::{CallError, Client, ClientOptions, ClientTransport, ConnectionId, Runtime};
 use rpcrdma_callbacks::{Answers, Order, run};
 
 use crate::client::{Counted, Desk, Tally, credential};
@@ -119,7 +119,7 @@ pub(crate) async fn life(shared: Rc<Shared>, desk: Desk, random: Random) {
 async fn resize(port: &RefCell<RdmaClient>, runtime: &Runtime, mut random: Random) {
     loop {
         runtime.sleep(random.duration(RESIZE_WITHIN)).await;
-        let connections: Vec<ConnId> = port.borrow().connections().collect();
+        let connections: Vec<ConnectionId> = port.borrow().connections().collect();
         for conn in connections {
             let size = random.pick(&SIZES);
             let mut port = port.borrow_mut();
@@ -143,7 +143,7 @@ async fn connect(shared: &Shared, desk: &Desk, answers: &Answers) -> Option<Clie
         ..ClientOptions::default()
     };
     for _ in 0..TRIES {
-        let port = Rc::clone(&desk.port) as Rc<RefCell<dyn ClientPort>>;
+        let port = Rc::clone(&desk.port) as Rc<RefCell<dyn ClientTransport>>;
         let (runtime, options) = (&desk.runtime, options.clone());
         let connected = match plan.callbacks {
             false => Client::connect(runtime, shared.server, port, options).await,

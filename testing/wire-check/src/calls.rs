@@ -8,7 +8,7 @@ use nfs_binding::proto::{
     Stable, Status, SymlinkArgs, WriteArgs,
 };
 use onc_rpc::{AcceptStatus, Message};
-use rpc_transport::{Call, CallError, Client, Denial, ReplyRoom};
+use rpc_transport::{Call, CallError, Client, ErrorReply, ReplyRoom};
 
 use crate::error::Error;
 
@@ -92,7 +92,7 @@ pub(crate) async fn make(client: &Client, export: &str) -> Result<FileHandle, Er
         reply: ReplyRoom::default(),
     };
     match client.call(unknown).await {
-        Err(CallError::Refused(Denial::Accepted(AcceptStatus::ProgUnavail))) => Ok(file),
+        Err(CallError::Refused(ErrorReply::Accepted(AcceptStatus::ProgUnavail))) => Ok(file),
         other => Err(Error::ours("a program that is not there")(format!(
             "{other:?}"
         ))),

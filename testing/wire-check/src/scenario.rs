@@ -132,7 +132,7 @@ fn serve(log: &Log, stop: &Stop, tell: &Sender<Result<SocketAddr, Error>>) {
         let address = address.map_err(Error::ours("listening"))?;
         let server = Server::new(service::nfs()?, ServerOptions::default());
         let mut server = server.map_err(Error::ours("a server"))?;
-        let added = server.add_port(Rc::new(RefCell::new(port)));
+        let added = server.add_transport(Rc::new(RefCell::new(port)));
         added.map_err(Error::ours("a server"))?;
         Ok((server, address))
     };

@@ -10,11 +10,11 @@ use rdma::{Pool, Time};
 use super::Shared;
 use crate::dispatch::{Disposition, answer, dispatch};
 use crate::workers::catch;
-use crate::{ConnId, Outcome, Request, Service};
+use crate::{ConnectionId, Request, Service, ServiceOutcome};
 
 /// A call from the server that waits to be executed.
 pub(super) struct Callback {
-    pub(super) conn: ConnId,
+    pub(super) conn: ConnectionId,
     pub(super) token: u64,
     pub(super) message: Message,
 }
@@ -44,10 +44,10 @@ impl Callbacks {
                 let request = Request::new(server, header, pool, message, args);
                 let service = &mut self.service;
                 let reply = catch(|| Ok(service.call(request)));
-                let reply = match reply.unwrap_or_else(|denial| Outcome::Done(Err(denial))) {
-                    Outcome::Done(reply) => reply,
+                let reply = match reply.unwrap_or_else(|denial| ServiceOutcome::Done(Err(denial))) {
+                    ServiceOutcome::Done(reply) => reply,
                     // A client has no worker threads.
-                    Outcome::Later(job) => catch(job),
+                    ServiceOutcome::Later(job) => catch(job),
                 };
                 Some(answer(xid, reply, &mut room))
             }
@@ -77,11 +77,11 @@ impl Shared {
         std::mem::swap(&mut callbacks.waiting, &mut self.core.borrow_mut().called);
         let any = !callbacks.waiting.is_empty();
         while let Some(callback) = callbacks.waiting.pop_front() {
-            let pool = self.core.borrow().port.borrow().pool().clone();
+            let pool = self.core.borrow().transport.borrow().pool().clone();
             let reply = callbacks.serve(callback.message, pool, self.remote);
             let core = self.core.borrow();
-            let mut port = core.port.borrow_mut();
-            port.reply(callback.conn, callback.token, reply, now);
+            let mut transport = core.transport.borrow_mut();
+            transport.reply(callback.conn, callback.token, reply, now);
         }
         any
     }
@@ -97,16 +97,19 @@ mod tests {
     use rdma::{Clock, Poller};
 
     use super::*;
-    use crate::{Client, ClientEvent, ClientOptions, ClientPort, ReplyRoom, Runtime, Source};
+    use crate::{
+        Client, ClientOptions, ClientTransport, ClientTransportEvent, PollSource, ReplyRoom,
+        Runtime,
+    };
 
-    /// A test port on which the server calls as soon as it is connected.
+    /// A test transport on which the server calls as soon as it is connected.
     struct Called {
-        events: VecDeque<ClientEvent>,
+        events: VecDeque<ClientTransportEvent>,
         ended: Vec<u64>,
         pool: Pool,
     }
 
-    impl Source for Called {
+    impl PollSource for Called {
         fn attach(&mut self, _: Poller) -> io::Result<()> {
             Ok(())
         }
@@ -128,13 +131,13 @@ mod tests {
         fn set_busy_poll(&mut self, _: bool) {}
     }
 
-    impl ClientPort for Called {
-        fn open(&mut self, _: SocketAddr, _: Time) -> ConnId {
-            let conn = ConnId(1);
-            self.events.push_back(ClientEvent::Up(conn));
+    impl ClientTransport for Called {
+        fn open(&mut self, _: SocketAddr, _: Time) -> ConnectionId {
+            let conn = ConnectionId(1);
+            self.events.push_back(ClientTransportEvent::Connected(conn));
             for token in 0..3 {
                 let message = Message::from_payload(vec![0; 4].into());
-                self.events.push_back(ClientEvent::Call {
+                self.events.push_back(ClientTransportEvent::Call {
                     conn,
                     token,
                     message,
@@ -143,11 +146,11 @@ mod tests {
             conn
         }
 
-        fn submit(&mut self, _: ConnId, _: u32, _: Message, _: &ReplyRoom, _: Time) {}
+        fn submit(&mut self, _: ConnectionId, _: u32, _: Message, _: &ReplyRoom, _: Time) {}
 
-        fn cancel(&mut self, _: ConnId, _: u32) {}
+        fn cancel(&mut self, _: ConnectionId, _: u32) {}
 
-        fn reply(&mut self, _: ConnId, token: u64, _: Option<Message>, _: Time) {
+        fn reply(&mut self, _: ConnectionId, token: u64, _: Option<Message>, _: Time) {
             self.ended.push(token);
         }
 
@@ -155,9 +158,9 @@ mod tests {
             &self.pool
         }
 
-        fn close(&mut self, _: ConnId) {}
+        fn close(&mut self, _: ConnectionId) {}
 
-        fn next_event(&mut self) -> Option<ClientEvent> {
+        fn next_event(&mut self) -> Option<ClientTransportEvent> {
             self.events.pop_front()
         }
     }
@@ -166,13 +169,13 @@ mod tests {
     #[test]
     fn a_client_without_a_service_ends_the_calls_of_its_server() {
         let runtime = Runtime::simulated(Clock::simulated(), 1);
-        let port = Rc::new(RefCell::new(Called {
+        let transport = Rc::new(RefCell::new(Called {
             events: VecDeque::new(),
             ended: Vec::new(),
             pool: Pool::new(1 << 16),
         }));
         let remote = SocketAddr::from(([10, 0, 0, 1], 2049));
-        let shared = Rc::clone(&port);
+        let shared = Rc::clone(&transport);
         let mut connected = pin!(async {
             let client = Client::connect(&runtime, remote, shared, ClientOptions::default()).await;
             let client = client.expect("it is up at once");
@@ -181,6 +184,6 @@ mod tests {
         });
         runtime.wake();
         let _ = runtime.step(connected.as_mut(), 100);
-        assert_eq!(port.borrow().ended, [0, 1, 2]);
+        assert_eq!(transport.borrow().ended, [0, 1, 2]);
     }
 }

@@ -16,7 +16,7 @@ use rpcrdma_connection::{
     BEYOND_CREDITS, CallId, Config, Connection, Event, PendingCalls, RequesterCounters,
     ResponderCounters, Role,
 };
-use rpcrdma_negotiation::Memory;
+use rpcrdma_negotiation::KnownServers;
 use rpcrdma_v1::PrivateData;
 
 use self::memory::Stuck;
@@ -24,22 +24,24 @@ use super::driver::{Closing, Driver, Link, Notice, max_segment};
 use super::options::RdmaClientOptions;
 use super::queue_pair::QueuePair;
 use super::timers::Timer;
-use crate::{ClientEvent, ClientPort, ConnId, Down, ReplyRoom, Source};
+use crate::{
+    ClientTransport, ClientTransportEvent, ConnectionId, ConnectionLost, PollSource, ReplyRoom,
+};
 
 /// The connections of RPC-over-RDMA clients to servers, all over one device.
 pub struct RdmaClient {
-    driver: Driver<ClientEvent>,
+    driver: Driver<ClientTransportEvent>,
     options: RdmaClientOptions,
     /// The queue pairs of the connections, in the order in which the connections were opened: a
     /// handful.
-    queue_pairs: Vec<(ConnId, QpId)>,
+    queue_pairs: Vec<(ConnectionId, QpId)>,
     next_id: u64,
     /// Servers to which a connection has been established.
     met: HashSet<SocketAddr>,
     /// Servers that spoke version 2 on some connection.
     speak_two: HashSet<SocketAddr>,
     /// Evidence from earlier connections that servers speak version 1 only.
-    lessons: Memory<SocketAddr>,
+    known_servers: KnownServers<SocketAddr>,
     /// Whether the device has been removed for good.
     removed: bool,
     /// Set while calls wait for memory and no call in progress can release any.
@@ -61,7 +63,7 @@ impl RdmaClient {
             next_id: 0,
             met: HashSet::new(),
             speak_two: HashSet::new(),
-            lessons: Memory::default(),
+            known_servers: KnownServers::default(),
             removed: false,
             stuck: None,
             last_xid: 0,
@@ -91,19 +93,19 @@ impl RdmaClient {
 
     /// Returns the counters of a connection's requester.
     #[must_use]
-    pub fn requester_counters(&self, conn: ConnId) -> Option<RequesterCounters> {
+    pub fn requester_counters(&self, conn: ConnectionId) -> Option<RequesterCounters> {
         let link = self.link(conn)?;
         Some(link.connection.requester_counters().unwrap_or_default())
     }
 
     /// Returns the counters of a connection's responder, if the connection accepts callbacks.
     #[must_use]
-    pub fn callback_counters(&self, conn: ConnId) -> Option<ResponderCounters> {
+    pub fn callback_counters(&self, conn: ConnectionId) -> Option<ResponderCounters> {
         self.link(conn)?.connection.responder_counters()
     }
 
     /// Returns the connections, established or being established.
-    pub fn connections(&self) -> impl Iterator<Item = ConnId> {
+    pub fn connections(&self) -> impl Iterator<Item = ConnectionId> {
         self.queue_pairs.iter().map(|(conn, _)| *conn)
     }
 
@@ -121,7 +123,7 @@ impl RdmaClient {
         let most = self.most_receives();
         let role = Role::Client {
             versions: self.options.version,
-            lesson: self.lessons.lesson(remote),
+            evidence: self.known_servers.evidence(remote),
             patience: self.options.patience,
             last_xid: self.last_xid,
         };
@@ -137,16 +139,16 @@ impl RdmaClient {
         config
     }
 
-    fn qp_of(&self, conn: ConnId) -> Option<QpId> {
+    fn qp_of(&self, conn: ConnectionId) -> Option<QpId> {
         let mut found = self.queue_pairs.iter();
         found.find_map(|(known, qp)| (*known == conn).then_some(*qp))
     }
 
-    fn link(&self, conn: ConnId) -> Option<&Link> {
+    fn link(&self, conn: ConnectionId) -> Option<&Link> {
         self.driver.links.get(&self.qp_of(conn)?)
     }
 
-    fn link_mut(&mut self, conn: ConnId) -> Option<&mut Link> {
+    fn link_mut(&mut self, conn: ConnectionId) -> Option<&mut Link> {
         let qp = self.qp_of(conn)?;
         self.driver.links.get_mut(&qp)
     }
@@ -161,7 +163,7 @@ impl RdmaClient {
     }
 
     /// Starts to connect. The new connection takes over the unstarted calls of another.
-    fn connect(&mut self, conn: ConnId, remote: SocketAddr, calls: PendingCalls) {
+    fn connect(&mut self, conn: ConnectionId, remote: SocketAddr, calls: PendingCalls) {
         let common = &self.options.common;
         let private_data = common.private_data().map(|data| data.encode());
         let options = ConnectOptions {
@@ -197,21 +199,21 @@ impl RdmaClient {
     }
 
     /// Reports that a connection attempt could not be started.
-    fn not_opened(&mut self, conn: ConnId, reason: String) {
-        let down = Down {
+    fn not_opened(&mut self, conn: ConnectionId, reason: String) {
+        let lost = ConnectionLost {
             reason,
             retry: !self.removed,
-            was_up: false,
+            was_established: false,
         };
-        let event = ClientEvent::Down { conn, down };
+        let event = ClientTransportEvent::Disconnected { conn, lost };
         self.driver.events.push_back(event);
     }
 
     /// Reports the end of a connection, unless its user closed it.
-    fn down(&mut self, gone: &Link, down: Down) {
+    fn disconnected(&mut self, gone: &Link, lost: ConnectionLost) {
         if !matches!(gone.closing, Some(Closing::ByUser)) {
             let conn = gone.conn;
-            let event = ClientEvent::Down { conn, down };
+            let event = ClientTransportEvent::Disconnected { conn, lost };
             self.driver.events.push_back(event);
         }
     }
@@ -236,7 +238,7 @@ impl RdmaClient {
             DeviceEvent::ConnectFailed { qp, error } => {
                 if let Some(gone) = self.remove(qp) {
                     let met = self.met.contains(&gone.peer);
-                    self.down(&gone, not_connected(&error, met));
+                    self.disconnected(&gone, not_connected(&error, met));
                 }
             }
             DeviceEvent::Disconnected { qp, reason } => {
@@ -245,14 +247,14 @@ impl RdmaClient {
                 // It is gone if it was made again.
                 if let Some(gone) = self.remove(qp) {
                     if let Some(decision) = gone.connection.decision() {
-                        self.lessons.ended(&gone.peer, &decision, gone.worked);
+                        self.known_servers.ended(&gone.peer, &decision, gone.worked);
                     }
-                    let down = Down {
+                    let lost = ConnectionLost {
                         reason: gone.end_reason(&reason),
                         retry: true,
-                        was_up: true,
+                        was_established: true,
                     };
-                    self.down(&gone, down);
+                    self.disconnected(&gone, lost);
                 }
             }
             DeviceEvent::ConnectRequest(request) => {
@@ -284,12 +286,12 @@ impl RdmaClient {
             _ => return,
         };
         if let Some(gone) = self.remove(qp) {
-            let down = Down {
+            let lost = ConnectionLost {
                 reason,
                 retry: false,
-                was_up: false,
+                was_established: false,
             };
-            self.down(&gone, down);
+            self.disconnected(&gone, lost);
         }
     }
 
@@ -308,7 +310,7 @@ impl RdmaClient {
 
 /// Returns the reason why connecting failed. `met` says whether a connection to the server was
 /// established before.
-fn not_connected(error: &ConnectError, met: bool) -> Down {
+fn not_connected(error: &ConnectError, met: bool) -> ConnectionLost {
     let retry = match error {
         ConnectError::Rejected { .. } => false,
         // The peer speaks another protocol. A server that was met before does not; it is more likely to
@@ -316,14 +318,14 @@ fn not_connected(error: &ConnectError, met: bool) -> Down {
         ConnectError::Protocol(_) => met,
         _ => true,
     };
-    Down {
+    ConnectionLost {
         reason: error.to_string(),
         retry,
-        was_up: false,
+        was_established: false,
     }
 }
 
-impl Source for RdmaClient {
+impl PollSource for RdmaClient {
     fn attach(&mut self, poller: Poller) -> io::Result<()> {
         self.driver.device.attach(poller)
     }
@@ -363,16 +365,23 @@ impl Source for RdmaClient {
     }
 }
 
-impl ClientPort for RdmaClient {
-    fn open(&mut self, remote: SocketAddr, now: Time) -> ConnId {
+impl ClientTransport for RdmaClient {
+    fn open(&mut self, remote: SocketAddr, now: Time) -> ConnectionId {
         self.driver.now = now;
-        let conn = ConnId(self.next_id);
+        let conn = ConnectionId(self.next_id);
         self.next_id += 1;
         self.connect(conn, remote, PendingCalls::default());
         conn
     }
 
-    fn submit(&mut self, conn: ConnId, xid: u32, message: Message, room: &ReplyRoom, now: Time) {
+    fn submit(
+        &mut self,
+        conn: ConnectionId,
+        xid: u32,
+        message: Message,
+        room: &ReplyRoom,
+        now: Time,
+    ) {
         self.driver.now = now;
         self.last_xid = xid;
         // A connection that is not here has ended, and the event that says so ends this call too.
@@ -381,14 +390,14 @@ impl ClientPort for RdmaClient {
         {
             if let Err(error) = link.connection.call(xid, message, room) {
                 let error = error.into();
-                let event = ClientEvent::Failed { conn, xid, error };
+                let event = ClientTransportEvent::Failed { conn, xid, error };
                 self.driver.events.push_back(event);
             }
             self.run(qp);
         }
     }
 
-    fn cancel(&mut self, conn: ConnId, xid: u32) {
+    fn cancel(&mut self, conn: ConnectionId, xid: u32) {
         if let Some(qp) = self.qp_of(conn)
             && let Some(link) = self.driver.links.get_mut(&qp)
         {
@@ -397,7 +406,7 @@ impl ClientPort for RdmaClient {
         }
     }
 
-    fn reply(&mut self, conn: ConnId, token: u64, message: Option<Message>, now: Time) {
+    fn reply(&mut self, conn: ConnectionId, token: u64, message: Option<Message>, now: Time) {
         self.driver.now = now;
         // A connection that is not here has ended, and its server has been told so.
         if let Some(qp) = self.qp_of(conn)
@@ -412,7 +421,7 @@ impl ClientPort for RdmaClient {
         self.driver.device.pool()
     }
 
-    fn close(&mut self, conn: ConnId) {
+    fn close(&mut self, conn: ConnectionId) {
         self.driver.events.retain(|event| event_conn(event) != conn);
         let Some(qp) = self.qp_of(conn) else {
             return;
@@ -429,17 +438,17 @@ impl ClientPort for RdmaClient {
         }
     }
 
-    fn next_event(&mut self) -> Option<ClientEvent> {
+    fn next_event(&mut self) -> Option<ClientTransportEvent> {
         self.driver.events.pop_front()
     }
 }
 
-fn event_conn(event: &ClientEvent) -> ConnId {
+fn event_conn(event: &ClientTransportEvent) -> ConnectionId {
     match event {
-        ClientEvent::Up(conn)
-        | ClientEvent::Reply { conn, .. }
-        | ClientEvent::Call { conn, .. }
-        | ClientEvent::Failed { conn, .. }
-        | ClientEvent::Down { conn, .. } => *conn,
+        ClientTransportEvent::Connected(conn)
+        | ClientTransportEvent::Reply { conn, .. }
+        | ClientTransportEvent::Call { conn, .. }
+        | ClientTransportEvent::Failed { conn, .. }
+        | ClientTransportEvent::Disconnected { conn, .. } => *conn,
     }
 }

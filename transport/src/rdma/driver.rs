@@ -14,12 +14,12 @@ use rdma::{
     Region, SendWr, Stag, Success, Time, WorkError,
 };
 use rpcrdma_connection::{Action, Connection, Event, IdMap, ReadId, RegistrationId};
-use rpcrdma_negotiation::Decision;
+use rpcrdma_negotiation::VersionDecision;
 
 use super::queue_pair::{Done, QueuePair};
 use super::stalled::{Progress, ProgressChecks};
 use super::timers::{Timer, Timers};
-use crate::{CallError, ClientEvent, ConnId, ServerEvent};
+use crate::{CallError, ClientTransportEvent, ConnectionId, ServerTransportEvent};
 
 /// The interval at which work that waits for memory is retried.
 const RETRY: Duration = Duration::from_millis(1);
@@ -30,15 +30,15 @@ const LINGER: Duration = Duration::from_secs(2);
 /// The events that clients and servers have in common.
 pub(super) trait CallEvent {
     /// Returns the event of a call by the peer.
-    fn call(conn: ConnId, token: u64, message: Message) -> Self;
+    fn call(conn: ConnectionId, token: u64, message: Message) -> Self;
     /// Returns the event of a reply by the peer.
-    fn reply(conn: ConnId, xid: u32, message: Message) -> Self;
+    fn reply(conn: ConnectionId, xid: u32, message: Message) -> Self;
     /// Returns the event of a failed call.
-    fn failed(conn: ConnId, xid: u32, error: CallError) -> Self;
+    fn failed(conn: ConnectionId, xid: u32, error: CallError) -> Self;
 }
 
-impl CallEvent for ClientEvent {
-    fn call(conn: ConnId, token: u64, message: Message) -> Self {
+impl CallEvent for ClientTransportEvent {
+    fn call(conn: ConnectionId, token: u64, message: Message) -> Self {
         Self::Call {
             conn,
             token,
@@ -46,17 +46,17 @@ impl CallEvent for ClientEvent {
         }
     }
 
-    fn reply(conn: ConnId, xid: u32, message: Message) -> Self {
+    fn reply(conn: ConnectionId, xid: u32, message: Message) -> Self {
         Self::Reply { conn, xid, message }
     }
 
-    fn failed(conn: ConnId, xid: u32, error: CallError) -> Self {
+    fn failed(conn: ConnectionId, xid: u32, error: CallError) -> Self {
         Self::Failed { conn, xid, error }
     }
 }
 
-impl CallEvent for ServerEvent {
-    fn call(conn: ConnId, token: u64, message: Message) -> Self {
+impl CallEvent for ServerTransportEvent {
+    fn call(conn: ConnectionId, token: u64, message: Message) -> Self {
         Self::Call {
             conn,
             token,
@@ -64,11 +64,11 @@ impl CallEvent for ServerEvent {
         }
     }
 
-    fn reply(conn: ConnId, xid: u32, message: Message) -> Self {
+    fn reply(conn: ConnectionId, xid: u32, message: Message) -> Self {
         Self::Reply { conn, xid, message }
     }
 
-    fn failed(conn: ConnId, xid: u32, error: CallError) -> Self {
+    fn failed(conn: ConnectionId, xid: u32, error: CallError) -> Self {
         Self::Failed { conn, xid, error }
     }
 }
@@ -95,7 +95,7 @@ pub(super) enum Closing {
 #[derive(Debug)]
 pub(super) struct Link {
     /// The id by which the user knows the connection.
-    pub(super) conn: ConnId,
+    pub(super) conn: ConnectionId,
     pub(super) peer: SocketAddr,
     pub(super) queue: QueuePair<WorkContext>,
     pub(super) connection: Connection,
@@ -120,7 +120,7 @@ pub(super) struct Link {
 impl Link {
     /// Returns a connection that is being established.
     pub(super) fn new(
-        conn: ConnId,
+        conn: ConnectionId,
         peer: SocketAddr,
         queue: QueuePair<WorkContext>,
         connection: Connection,
@@ -168,7 +168,7 @@ impl Link {
 #[derive(Debug)]
 pub(super) enum Notice {
     /// Version negotiation has ended.
-    Decided(Decision),
+    Decided(VersionDecision),
     /// See [`Action::Misjudged`].
     Misjudged,
 }
@@ -315,7 +315,7 @@ impl<E: CallEvent> Driver<E> {
         if let Some(account) = &link.account {
             // While a connection holds more than its guaranteed memory, every work request is
             // signaled, so that completions show whether its peer makes progress.
-            link.queue.watch(account.over() > 0);
+            link.queue.watch(account.beyond_guaranteed() > 0);
         }
         while link.closing.is_none() {
             if let Some(receives) = link.queue.receives_replaced() {

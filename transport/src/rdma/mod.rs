@@ -15,13 +15,15 @@ mod stalled;
 mod timers;
 
 pub use client::RdmaClient;
-pub use conveyance::CostModel;
 pub use options::{RdmaClientOptions, RdmaServerOptions};
 pub use rpcrdma_connection::{
-    BadStructure, CallbackOptions, Considered, MakeExtension, Options as RdmaOptions,
+    BadStructure, CallbackOptions, ConsideredMode, MakeExtension, Options as RdmaOptions,
     ReceiveSegment, ReceiveStructure, RequesterCounters, ResponderCounters,
 };
-pub use rpcrdma_ext_continuation::{Features as RoundTripFeatures, UnknownFeature, Ways};
+pub use rpcrdma_ext_continuation::{Directions, Features as RoundTripFeatures, UnknownFeature};
 pub use rpcrdma_ext_xchar::NotChanged;
-pub use rpcrdma_negotiation::{Choice, Decision, Features, Reason, Verdict, Version, Versions};
+pub use rpcrdma_negotiation::{
+    Choice, Features, Version, VersionAction, VersionDecision, VersionReason, Versions,
+};
 pub use server::RdmaServer;
+pub use transfer_plan::CostModel;

@@ -12,7 +12,7 @@ use rdma::{
 use rpcrdma_connection::{
     BEYOND_CREDITS, CallId, Config, Connection, Event, RequesterCounters, ResponderCounters, Role,
 };
-use rpcrdma_negotiation::{Decision, Features, Version};
+use rpcrdma_negotiation::{Features, Version, VersionDecision};
 use rpcrdma_v1::PrivateData;
 
 use super::RoundTripFeatures;
@@ -21,20 +21,22 @@ use super::options::RdmaServerOptions;
 use super::queue_pair::QueuePair;
 use super::receive_memory::{Share, Wish, share};
 use super::timers::Timer;
-use crate::{CallError, ConnId, ReplyRoom, ServerEvent, ServerPort, Source};
+use crate::{
+    CallError, ConnectionId, PollSource, ReplyRoom, ServerTransport, ServerTransportEvent,
+};
 
 /// Listeners and connections of an RPC-over-RDMA server, all over one device.
 pub struct RdmaServer {
-    driver: Driver<ServerEvent>,
+    driver: Driver<ServerTransportEvent>,
     options: RdmaServerOptions,
 }
 
 /// Returns the id of a connection. A device never reuses the number of a queue pair.
-fn conn_of(qp: QpId) -> ConnId {
-    ConnId(qp.0)
+fn conn_of(qp: QpId) -> ConnectionId {
+    ConnectionId(qp.0)
 }
 
-fn qp_of(conn: ConnId) -> QpId {
+fn qp_of(conn: ConnectionId) -> QpId {
     QpId(conn.0)
 }
 
@@ -79,31 +81,31 @@ impl RdmaServer {
 
     /// Returns the counters of a connection's responder.
     #[must_use]
-    pub fn responder_counters(&self, conn: ConnId) -> Option<ResponderCounters> {
+    pub fn responder_counters(&self, conn: ConnectionId) -> Option<ResponderCounters> {
         let connection = self.connection(conn)?;
         Some(connection.responder_counters().unwrap_or_default())
     }
 
     /// Returns the counters of a connection's requester, if the connection allows callbacks.
     #[must_use]
-    pub fn callback_counters(&self, conn: ConnId) -> Option<RequesterCounters> {
+    pub fn callback_counters(&self, conn: ConnectionId) -> Option<RequesterCounters> {
         self.connection(conn)?.requester_counters()
     }
 
     /// Returns the version that a connection speaks, and why, once its client's first message has
     /// arrived.
     #[must_use]
-    pub fn decision(&self, conn: ConnId) -> Option<Decision> {
+    pub fn decision(&self, conn: ConnectionId) -> Option<VersionDecision> {
         self.connection(conn)?.decision()
     }
 
     /// Returns the features that may be used on a connection at present, and why.
     #[must_use]
-    pub fn features(&self, conn: ConnId) -> Option<Features> {
+    pub fn features(&self, conn: ConnectionId) -> Option<Features> {
         self.connection(conn)?.features()
     }
 
-    fn connection(&self, conn: ConnId) -> Option<&Connection> {
+    fn connection(&self, conn: ConnectionId) -> Option<&Connection> {
         let link = self.driver.links.get(&qp_of(conn))?;
         Some(&link.connection)
     }
@@ -131,7 +133,7 @@ impl RdmaServer {
                 if let Some(link) = self.driver.links.get_mut(&qp) {
                     link.established = true;
                     let (conn, peer) = (link.conn, link.peer);
-                    let event = ServerEvent::Up { conn, peer };
+                    let event = ServerTransportEvent::Connected { conn, peer };
                     self.driver.events.push_back(event);
                     self.run(qp);
                 }
@@ -154,14 +156,16 @@ impl RdmaServer {
                         None => gone.end_reason(&reason),
                     };
                     let conn = gone.conn;
-                    let event = ServerEvent::Down { conn, reason };
+                    let event = ServerTransportEvent::Disconnected { conn, reason };
                     self.driver.events.push_back(event);
                 }
             }
             DeviceEvent::Removed => {
                 let name = &self.driver.device.attributes().name;
                 let reason = format!("device {name} was removed");
-                self.driver.events.push_back(ServerEvent::Lost { reason });
+                self.driver
+                    .events
+                    .push_back(ServerTransportEvent::Lost { reason });
             }
         }
     }
@@ -286,7 +290,7 @@ impl RdmaServer {
     }
 }
 
-impl Source for RdmaServer {
+impl PollSource for RdmaServer {
     fn attach(&mut self, poller: Poller) -> io::Result<()> {
         self.driver.device.attach(poller)
     }
@@ -326,8 +330,8 @@ impl Source for RdmaServer {
     }
 }
 
-impl ServerPort for RdmaServer {
-    fn reply(&mut self, conn: ConnId, token: u64, message: Option<Message>, now: Time) {
+impl ServerTransport for RdmaServer {
+    fn reply(&mut self, conn: ConnectionId, token: u64, message: Option<Message>, now: Time) {
         self.driver.now = now;
         let qp = qp_of(conn);
         if let Some(link) = self.driver.links.get_mut(&qp) {
@@ -336,13 +340,13 @@ impl ServerPort for RdmaServer {
         }
     }
 
-    fn close(&mut self, conn: ConnId) {
+    fn close(&mut self, conn: ConnectionId) {
         self.driver.close(qp_of(conn));
     }
 
     fn call(
         &mut self,
-        conn: ConnId,
+        conn: ConnectionId,
         xid: u32,
         message: Message,
         room: &ReplyRoom,
@@ -360,7 +364,7 @@ impl ServerPort for RdmaServer {
         Ok(())
     }
 
-    fn cancel_call(&mut self, conn: ConnId, xid: u32) {
+    fn cancel_call(&mut self, conn: ConnectionId, xid: u32) {
         let qp = qp_of(conn);
         if let Some(link) = self.driver.links.get_mut(&qp) {
             link.connection.cancel(xid);
@@ -368,7 +372,7 @@ impl ServerPort for RdmaServer {
         }
     }
 
-    fn pool(&self, conn: ConnId) -> Pool {
+    fn pool(&self, conn: ConnectionId) -> Pool {
         let pool = self.driver.device.pool();
         let link = self.driver.links.get(&qp_of(conn));
         match link.and_then(|link| link.account.as_ref()) {
@@ -377,7 +381,7 @@ impl ServerPort for RdmaServer {
         }
     }
 
-    fn carrier(&self, conn: ConnId) -> Carrier {
+    fn carrier(&self, conn: ConnectionId) -> Carrier {
         self.driver.device.carrier(qp_of(conn))
     }
 
@@ -385,7 +389,7 @@ impl ServerPort for RdmaServer {
         true
     }
 
-    fn next_event(&mut self) -> Option<ServerEvent> {
+    fn next_event(&mut self) -> Option<ServerTransportEvent> {
         self.driver.events.pop_front()
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Progress {
 impl Progress {
     /// Records the state of a connection: whether signaled work requests are outstanding (`awaited`), and
     /// how many have completed. Returns since when none has completed, and whether the connection blocks
-    /// others ([`Account::is_in_the_way`]); `None` if none is outstanding.
+    /// others ([`Account::blocks_others`]); `None` if none is outstanding.
     pub(super) fn check(
         &mut self,
         awaited: bool,
@@ -46,7 +46,7 @@ impl Progress {
             None => Some((now, completed)),
         };
         let (since, _) = self.seen?;
-        Some((since, account.is_in_the_way()))
+        Some((since, account.blocks_others()))
     }
 }
 

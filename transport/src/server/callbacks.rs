@@ -8,10 +8,10 @@ use rdma::Time;
 use rpcrdma_connection::IdMap;
 
 use super::Server;
-use crate::callee::{CallbackResult, Completion, ConnKey, Mailbox, Submitted};
+use crate::backchannel::{CallbackResult, Completion, ConnKey, Mailbox, Submitted};
+use crate::client_state::open_reply;
 use crate::poll_loop::Wake;
-use crate::session::open_reply;
-use crate::{CallError, Callee};
+use crate::{Backchannel, CallError};
 
 /// A callback that has not ended.
 struct Pending {
@@ -94,9 +94,9 @@ impl Drop for Callbacks {
 
 impl Server {
     /// Creates the handle to a client that has just connected.
-    pub(super) fn callee(&self, place: ConnKey, peer: std::net::SocketAddr) -> Option<Callee> {
+    pub(super) fn callee(&self, place: ConnKey, peer: std::net::SocketAddr) -> Option<Backchannel> {
         let callbacks = self.callbacks.as_ref()?;
-        Some(Callee::new(&callbacks.mailbox, place, peer))
+        Some(Backchannel::new(&callbacks.mailbox, place, peer))
     }
 
     /// Sends the calls that were submitted since the last time.
@@ -117,11 +117,13 @@ impl Server {
             limit,
             done,
         } = submitted;
-        let (port, conn) = place;
-        let (Some(callbacks), Some(port)) = (&mut self.callbacks, self.ports.get(port)) else {
+        let (transport, conn) = place;
+        let (Some(callbacks), Some(transport)) =
+            (&mut self.callbacks, self.transports.get(transport))
+        else {
             return;
         };
-        if !port.peers.contains_key(&conn) {
+        if !transport.peers.contains_key(&conn) {
             let reason = "the connection has ended".to_owned();
             return done.end(Err(CallError::Disconnected { reason }));
         }
@@ -131,7 +133,10 @@ impl Server {
         // credential.
         let (message, room) = call.into_message(xid, Credential::None);
         self.stats.callbacks += 1;
-        let sent = port.port.borrow_mut().call(conn, xid, message, &room, now);
+        let sent = transport
+            .transport
+            .borrow_mut()
+            .call(conn, xid, message, &room, now);
         match sent {
             Ok(()) => {
                 let due = now + limit;
@@ -189,10 +194,13 @@ impl Server {
                 callbacks.due.pop_first();
                 continue;
             };
-            let (port, conn) = place;
-            let port = &self.ports[port];
-            port.port.borrow_mut().cancel_call(conn, xid);
-            let peer = port.peers.get(&conn).map(|peer| peer.address.to_string());
+            let (transport, conn) = place;
+            let transport = &self.transports[transport];
+            transport.transport.borrow_mut().cancel_call(conn, xid);
+            let peer = transport
+                .peers
+                .get(&conn)
+                .map(|peer| peer.address.to_string());
             let error = CallError::TimedOut {
                 server: peer.unwrap_or_default(),
                 after: now - pending.started,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rdma::Time;
 
 use super::Server;
-use crate::{Callee, ConnId, PeerOrigin};
+use crate::{Backchannel, ConnectionId, PeerOrigin};
 
 /// The default idle time-out: the same as in Linux's NFS server.
 pub(super) const DEFAULT_IDLE: Duration = Duration::from_secs(6 * 60);
@@ -27,13 +27,13 @@ pub(super) struct Peer {
     /// time of the connection.
     pub(super) last_call: Time,
     /// The handle for callbacks, if this server makes them.
-    pub(super) callee: Option<Callee>,
+    pub(super) callee: Option<Backchannel>,
 }
 
 impl Peer {
     /// Returns whether somebody holds a callback handle.
     fn may_be_called(&self) -> bool {
-        self.callee.as_ref().is_some_and(Callee::is_held)
+        self.callee.as_ref().is_some_and(Backchannel::is_held)
     }
 }
 
@@ -49,15 +49,15 @@ impl Server {
     #[cold]
     pub(super) fn close_idle(&mut self, now: Time) {
         let limit = self.options.idle_timeout;
-        let busy: HashSet<(usize, ConnId)> = self
+        let busy: HashSet<(usize, ConnectionId)> = self
             .running
             .iter()
-            .map(|(_, running)| (running.origin.port, running.origin.conn))
+            .map(|(_, running)| (running.origin.transport, running.origin.conn))
             .collect();
         self.idle_at = None;
         let mut expired = Vec::new();
-        for (at, port) in self.ports.iter_mut().enumerate() {
-            for (conn, peer) in &mut port.peers {
+        for (at, transport) in self.transports.iter_mut().enumerate() {
+            for (conn, peer) in &mut transport.peers {
                 if busy.contains(&(at, *conn)) || peer.may_be_called() {
                     peer.last_call = now;
                 }
@@ -70,7 +70,7 @@ impl Server {
             }
         }
         for (at, conn) in expired {
-            let found = self.ports[at].peers.get(&conn);
+            let found = self.transports[at].peers.get(&conn);
             if let Some(address) = found.map(|peer| peer.address) {
                 tracing::info!(peer = %address, idle = ?limit, "idle: closing the connection");
                 self.stats.idle += 1;

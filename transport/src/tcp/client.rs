@@ -9,22 +9,25 @@ use mio::net::TcpStream;
 use onc_rpc::{CALL, Message, peek_start, peek_xid};
 use rdma::{Poller, Pool, Time};
 
-use super::set::StreamSet;
+use super::connections::StreamSet;
 use super::stream::StreamEnd;
 use super::{MAX_QUEUED, TcpCounters, TcpOptions, prepare};
-use crate::{CallError, ClientEvent, ClientPort, ConnId, Down, ReplyRoom, Source};
+use crate::{
+    CallError, ClientTransport, ClientTransportEvent, ConnectionId, ConnectionLost, PollSource,
+    ReplyRoom,
+};
 
-/// A client port for RPC over TCP.
+/// A client transport for RPC over TCP.
 pub struct TcpClient {
     set: StreamSet<Connection>,
-    events: VecDeque<ClientEvent>,
+    events: VecDeque<ClientTransportEvent>,
     /// The number of attempts that failed before they had a socket, used for their ids.
     failed_attempts: u64,
     /// Reused to save allocations; empty between polls.
     visits: Vec<usize>,
 }
 
-/// The port's state of a connection.
+/// The transport's state of a connection.
 struct Connection {
     connected: bool,
 }
@@ -34,7 +37,7 @@ struct Connection {
 const FAILED_ATTEMPT: u64 = 1 << 63;
 
 impl TcpClient {
-    /// Creates a port without connections.
+    /// Creates a transport without connections.
     #[must_use]
     pub fn new(options: TcpOptions) -> Self {
         Self {
@@ -51,7 +54,7 @@ impl TcpClient {
         self.set.counters
     }
 
-    fn start(&mut self, remote: SocketAddr) -> io::Result<ConnId> {
+    fn start(&mut self, remote: SocketAddr) -> io::Result<ConnectionId> {
         let socket = TcpStream::connect(remote)?;
         let pool = self.set.options.pool.clone();
         self.set
@@ -69,11 +72,11 @@ impl TcpClient {
                 Ok(true) => {
                     member.extra.connected = true;
                     member.stream.set_ready(false);
-                    self.events.push_back(ClientEvent::Up(conn));
+                    self.events.push_back(ClientTransportEvent::Connected(conn));
                 }
                 Err(error) => {
                     self.set.remove(index);
-                    self.down(conn, connect_reason(&error), true, false);
+                    self.disconnected(conn, connect_reason(&error), true, false);
                     return;
                 }
             }
@@ -83,7 +86,7 @@ impl TcpClient {
         let callbacks = self.set.options.callbacks;
         let deliver = |_: &mut Connection, message: Message| {
             match peek_start(&message) {
-                Some((xid, CALL)) if callbacks => events.push_back(ClientEvent::Call {
+                Some((xid, CALL)) if callbacks => events.push_back(ClientTransportEvent::Call {
                     conn,
                     token: u64::from(xid),
                     message,
@@ -96,7 +99,7 @@ impl TcpClient {
                         no_xid = true;
                         return false;
                     };
-                    events.push_back(ClientEvent::Reply { conn, xid, message });
+                    events.push_back(ClientTransportEvent::Reply { conn, xid, message });
                 }
             }
             true
@@ -106,25 +109,32 @@ impl TcpClient {
         match self.set.transfer(index, now, deliver, may_receive) {
             Ok(()) if no_xid => {
                 self.set.remove(index);
-                self.down(conn, "a record too short for an XID".into(), false, true);
+                self.disconnected(conn, "a record too short for an XID".into(), false, true);
             }
             Ok(()) => {}
             Err(ended) => {
                 self.set.remove(index);
                 // A record that is too long would be as long after a reconnect.
                 let retry = matches!(ended, StreamEnd::Eof | StreamEnd::Io(_));
-                self.down(conn, ended.to_string(), retry, true);
+                self.disconnected(conn, ended.to_string(), retry, true);
             }
         }
     }
 
-    fn down(&mut self, conn: ConnId, reason: String, retry: bool, was_up: bool) {
-        let down = Down {
+    fn disconnected(
+        &mut self,
+        conn: ConnectionId,
+        reason: String,
+        retry: bool,
+        was_established: bool,
+    ) {
+        let lost = ConnectionLost {
             reason,
             retry,
-            was_up,
+            was_established,
         };
-        self.events.push_back(ClientEvent::Down { conn, down });
+        self.events
+            .push_back(ClientTransportEvent::Disconnected { conn, lost });
     }
 }
 
@@ -153,7 +163,7 @@ fn connect_reason(error: &io::Error) -> String {
     }
 }
 
-impl Source for TcpClient {
+impl PollSource for TcpClient {
     fn attach(&mut self, poller: Poller) -> io::Result<()> {
         self.set.attach(poller, 0);
         Ok(())
@@ -186,34 +196,41 @@ impl Source for TcpClient {
     }
 }
 
-impl ClientPort for TcpClient {
-    fn open(&mut self, remote: SocketAddr, _now: Time) -> ConnId {
+impl ClientTransport for TcpClient {
+    fn open(&mut self, remote: SocketAddr, _now: Time) -> ConnectionId {
         self.start(remote).unwrap_or_else(|error| {
             self.failed_attempts += 1;
-            let conn = ConnId(FAILED_ATTEMPT | self.failed_attempts);
-            self.down(conn, connect_reason(&error), true, false);
+            let conn = ConnectionId(FAILED_ATTEMPT | self.failed_attempts);
+            self.disconnected(conn, connect_reason(&error), true, false);
             conn
         })
     }
 
-    fn submit(&mut self, conn: ConnId, xid: u32, message: Message, _room: &ReplyRoom, now: Time) {
+    fn submit(
+        &mut self,
+        conn: ConnectionId,
+        xid: u32,
+        message: Message,
+        _room: &ReplyRoom,
+        now: Time,
+    ) {
         let Some((index, _)) = self.set.find(conn) else {
             return;
         };
         if let Err(error) = self.set.send(index, xid, &message, now) {
             let error = CallError::TooLarge(error.to_string());
             self.events
-                .push_back(ClientEvent::Failed { conn, xid, error });
+                .push_back(ClientTransportEvent::Failed { conn, xid, error });
         }
     }
 
-    fn cancel(&mut self, conn: ConnId, xid: u32) {
+    fn cancel(&mut self, conn: ConnectionId, xid: u32) {
         if let Some((_, member)) = self.set.find(conn) {
             member.stream.unqueue(xid);
         }
     }
 
-    fn reply(&mut self, conn: ConnId, _token: u64, message: Option<Message>, now: Time) {
+    fn reply(&mut self, conn: ConnectionId, _token: u64, message: Option<Message>, now: Time) {
         let Some((index, _)) = self.set.find(conn) else {
             return;
         };
@@ -224,7 +241,7 @@ impl ClientPort for TcpClient {
         {
             self.set.remove(index);
             let reason = format!("a reply to a callback cannot be sent: {error}");
-            self.down(conn, reason, true, true);
+            self.disconnected(conn, reason, true, true);
         }
     }
 
@@ -232,20 +249,20 @@ impl ClientPort for TcpClient {
         &self.set.options.pool
     }
 
-    fn close(&mut self, conn: ConnId) {
+    fn close(&mut self, conn: ConnectionId) {
         if let Some((index, _)) = self.set.find(conn) {
             self.set.remove(index);
         }
         self.events.retain(|event| match event {
-            ClientEvent::Up(other)
-            | ClientEvent::Reply { conn: other, .. }
-            | ClientEvent::Failed { conn: other, .. }
-            | ClientEvent::Call { conn: other, .. }
-            | ClientEvent::Down { conn: other, .. } => *other != conn,
+            ClientTransportEvent::Connected(other)
+            | ClientTransportEvent::Reply { conn: other, .. }
+            | ClientTransportEvent::Failed { conn: other, .. }
+            | ClientTransportEvent::Call { conn: other, .. }
+            | ClientTransportEvent::Disconnected { conn: other, .. } => *other != conn,
         });
     }
 
-    fn next_event(&mut self) -> Option<ClientEvent> {
+    fn next_event(&mut self) -> Option<ClientTransportEvent> {
         self.events.pop_front()
     }
 }

@@ -2,9 +2,9 @@
 //! RDMA.
 
 mod client;
+mod connections;
 mod progress;
 mod server;
-mod set;
 mod stream;
 
 pub use client::TcpClient;
@@ -20,7 +20,7 @@ use rdma::{Budget, Pool};
 /// The default maximum length of a received record, bytes: the largest NFS READ or WRITE in use (1
 /// MiB), and room for headers.
 pub const DEFAULT_MAX_RECORD: u32 = (1 << 20) + (1 << 16);
-/// The default limit of a port's memory pool, bytes.
+/// The default limit of a transport's memory pool, bytes.
 const DEFAULT_POOL: usize = 1 << 30;
 /// The default record time-out. TCP has retransmitted lost data many times within this time.
 const DEFAULT_RECORD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -42,7 +42,7 @@ pub struct TcpOptions {
     pub budget: Budget,
     /// The maximum length of a received record, bytes. A connection that exceeds it is closed.
     pub max_record: u32,
-    /// A simulated link that outgoing records pass, for measurements. All connections of the port
+    /// A simulated link that outgoing records pass, for measurements. All connections of the transport
     /// share it.
     pub link: Option<Shaper>,
     /// Whether calls from server to client are allowed (RFC 5531 does not say which end may call).
@@ -79,7 +79,7 @@ impl Default for TcpOptions {
     }
 }
 
-/// Counters of a port since its creation. They only grow.
+/// Counters of a transport since its creation. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpCounters {
     /// Records submitted for sending.

@@ -11,10 +11,12 @@ use mio::net::{TcpListener, TcpStream};
 use onc_rpc::{Message, REPLY, peek_start};
 use rdma::{Account, Carrier, Charge, Interest, PER_CALL, Poller, Pool, Time};
 
-use super::set::StreamSet;
+use super::connections::StreamSet;
 use super::{MAX_QUEUED, TcpCounters, TcpOptions, prepare};
 use crate::poll_loop::earlier;
-use crate::{CallError, ConnId, ReplyRoom, ServerEvent, ServerPort, Source};
+use crate::{
+    CallError, ConnectionId, PollSource, ReplyRoom, ServerTransport, ServerTransportEvent,
+};
 
 /// The listener's token. Connections have the tokens after it.
 const LISTENER: usize = 0;
@@ -23,12 +25,12 @@ const BURST: usize = 64;
 /// The pause before accepting again after the system ran out of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A server port that listens on one TCP address.
+/// A server transport that listens on one TCP address.
 pub struct TcpServer {
     set: StreamSet<Connection>,
     listener: TcpListener,
     local: SocketAddr,
-    events: VecDeque<ServerEvent>,
+    events: VecDeque<ServerTransportEvent>,
     /// Whether there may be connections to accept.
     acceptable: bool,
     accept_at: Option<Time>,
@@ -36,7 +38,7 @@ pub struct TcpServer {
     visits: Vec<usize>,
 }
 
-/// The port's state of a connection.
+/// The transport's state of a connection.
 struct Connection {
     peer: SocketAddr,
     /// The number of calls that were delivered and not answered, and the memory that is reserved
@@ -143,7 +145,8 @@ impl TcpServer {
                     member.stream.set_ready(false);
                     self.set.mark(index);
                 }
-                self.events.push_back(ServerEvent::Up { conn, peer });
+                self.events
+                    .push_back(ServerTransportEvent::Connected { conn, peer });
             }
             Err(error) => rdma::limited!(warn, %peer, %error, "cannot take a connection"),
         }
@@ -160,14 +163,14 @@ impl TcpServer {
             if connection.called
                 && let Some((xid, REPLY)) = peek_start(&message)
             {
-                events.push_back(ServerEvent::Reply { conn, xid, message });
+                events.push_back(ServerTransportEvent::Reply { conn, xid, message });
                 return true;
             }
             let token = connection.next_token;
             connection.next_token += 1;
             connection.outstanding += 1;
             connection.calls.add(PER_CALL);
-            events.push_back(ServerEvent::Call {
+            events.push_back(ServerTransportEvent::Call {
                 conn,
                 token,
                 message,
@@ -181,13 +184,14 @@ impl TcpServer {
         }
     }
 
-    fn end(&mut self, index: usize, conn: ConnId, reason: String) {
+    fn end(&mut self, index: usize, conn: ConnectionId, reason: String) {
         self.set.remove(index);
-        self.events.push_back(ServerEvent::Down { conn, reason });
+        self.events
+            .push_back(ServerTransportEvent::Disconnected { conn, reason });
     }
 }
 
-impl Source for TcpServer {
+impl PollSource for TcpServer {
     fn attach(&mut self, poller: Poller) -> io::Result<()> {
         poller.watch(self.listener.as_fd(), LISTENER, Interest::Readable)?;
         self.set.attach(poller, LISTENER + 1);
@@ -239,8 +243,8 @@ impl Source for TcpServer {
     }
 }
 
-impl ServerPort for TcpServer {
-    fn reply(&mut self, conn: ConnId, _token: u64, message: Option<Message>, now: Time) {
+impl ServerTransport for TcpServer {
+    fn reply(&mut self, conn: ConnectionId, _token: u64, message: Option<Message>, now: Time) {
         let Some((index, member)) = self.set.find(conn) else {
             return;
         };
@@ -262,7 +266,7 @@ impl ServerPort for TcpServer {
 
     fn call(
         &mut self,
-        conn: ConnId,
+        conn: ConnectionId,
         xid: u32,
         message: Message,
         _room: &ReplyRoom,
@@ -281,27 +285,27 @@ impl ServerPort for TcpServer {
         sent.map_err(|error| CallError::TooLarge(error.to_string()))
     }
 
-    fn cancel_call(&mut self, conn: ConnId, xid: u32) {
+    fn cancel_call(&mut self, conn: ConnectionId, xid: u32) {
         if let Some((_, member)) = self.set.find(conn) {
             member.stream.unqueue(xid);
         }
     }
 
-    fn close(&mut self, conn: ConnId) {
+    fn close(&mut self, conn: ConnectionId) {
         if let Some((index, _)) = self.set.find(conn) {
             self.set.remove(index);
         }
         self.events.retain(|event| match event {
-            ServerEvent::Up { conn: other, .. }
-            | ServerEvent::Call { conn: other, .. }
-            | ServerEvent::Reply { conn: other, .. }
-            | ServerEvent::Failed { conn: other, .. }
-            | ServerEvent::Down { conn: other, .. } => *other != conn,
-            ServerEvent::Lost { .. } => true,
+            ServerTransportEvent::Connected { conn: other, .. }
+            | ServerTransportEvent::Call { conn: other, .. }
+            | ServerTransportEvent::Reply { conn: other, .. }
+            | ServerTransportEvent::Failed { conn: other, .. }
+            | ServerTransportEvent::Disconnected { conn: other, .. } => *other != conn,
+            ServerTransportEvent::Lost { .. } => true,
         });
     }
 
-    fn pool(&self, conn: ConnId) -> Pool {
+    fn pool(&self, conn: ConnectionId) -> Pool {
         let pool = &self.set.options.pool;
         match self.set.peek(conn) {
             Some(member) => pool.charged_to(&member.extra.account),
@@ -309,7 +313,7 @@ impl ServerPort for TcpServer {
         }
     }
 
-    fn carrier(&self, conn: ConnId) -> Carrier {
+    fn carrier(&self, conn: ConnectionId) -> Carrier {
         match self.set.peek(conn) {
             Some(member) => {
                 let socket = &member.stream.socket;
@@ -323,7 +327,7 @@ impl ServerPort for TcpServer {
         false
     }
 
-    fn next_event(&mut self) -> Option<ServerEvent> {
+    fn next_event(&mut self) -> Option<ServerTransportEvent> {
         self.events.pop_front()
     }
 }

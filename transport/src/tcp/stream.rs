@@ -165,7 +165,7 @@ impl Stream {
         let over = || {
             self.pool
                 .account()
-                .is_some_and(|account| account.over() > 0)
+                .is_some_and(|account| account.beyond_guaranteed() > 0)
         };
         let waits = !held && !self.reader.at_boundary() && (!self.waits_for_memory || over());
         self.receiving.note(waits, came, now);
@@ -184,7 +184,7 @@ impl Stream {
     /// Returns whether the connection holds memory that others need.
     pub(super) fn holds_scarce_memory(&self) -> bool {
         let account = self.pool.account();
-        account.is_some_and(Account::is_in_the_way)
+        account.is_some_and(Account::blocks_others)
     }
 
     /// Returns the number of bytes that the connection could allocate if it freed `own` bytes

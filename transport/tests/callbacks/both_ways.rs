@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::rdma_support::{Pair, data, message, open, reply, room};
 use super::{CLIENT, SERVER, VERSIONS, fakes, iwarp, options, sent};
 use rdma::Time;
-use rpc_transport::{ClientPort, ServerPort};
+use rpc_transport::{ClientTransport, ServerTransport};
 use rpcrdma_chunks::Fixed;
 
 /// Section 2.4.1 of RFC 8167.

@@ -1,7 +1,7 @@
 //! Tests of callbacks that end without a reply.
 
 use rpc_transport::rdma::Version;
-use rpc_transport::{CallError, ClientPort, ServerPort};
+use rpc_transport::{CallError, ClientTransport, ServerTransport};
 
 use super::rdma_support::{data, message, reply, room};
 use super::{VERSIONS, fakes, options};

@@ -23,7 +23,7 @@ use rdma_support::{End, POOL, Pair, open, reply, speaking};
 use rpc_transport::rdma::{
     CallbackOptions, Choice, RdmaClientOptions, RdmaServerOptions, Version, Versions,
 };
-use rpc_transport::{CallError, ConnId, ReplyRoom, ServerPort, Source};
+use rpc_transport::{CallError, ConnectionId, PollSource, ReplyRoom, ServerTransport};
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
@@ -64,7 +64,7 @@ fn sent(world: &Rc<RefCell<World>>, by: usize) -> Vec<Bytes> {
 
 impl Pair {
     /// Returns the server's identifier of the only connection.
-    fn at_server(&self) -> ConnId {
+    fn at_server(&self) -> ConnectionId {
         self.server_up[0]
     }
 
@@ -99,7 +99,7 @@ impl Pair {
 
     /// Connects and completes one call; afterwards the server may make callbacks and has its
     /// credits.
-    fn ready(&mut self) -> ConnId {
+    fn ready(&mut self) -> ConnectionId {
         let conn = self.connect();
         self.echo();
         self.echo_back();

@@ -1,7 +1,7 @@
 //! Tests of the rules for callbacks and of their violation.
 
 use rpc_transport::rdma::Version;
-use rpc_transport::{CallError, ServerPort};
+use rpc_transport::{CallError, ServerTransport};
 use rpcrdma_chunks::Fixed;
 
 use super::rdma_support::{data, message, reply, room};

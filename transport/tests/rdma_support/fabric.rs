@@ -161,7 +161,7 @@ impl World {
     }
 
     /// Reports the end of a connection to both ends.
-    fn down(&mut self, at: (usize, QpId), reason: Disconnect, other: Disconnect) {
+    fn disconnected(&mut self, at: (usize, QpId), reason: Disconnect, other: Disconnect) {
         let peer = self.qp(at).and_then(|qp| qp.peer);
         self.end(at, reason);
         if let Some(peer) = peer {
@@ -214,7 +214,7 @@ impl World {
             let qps: Vec<QpId> = self.nodes[node].qps.keys().copied().collect();
             for qp in qps {
                 let lost = Disconnect::Lost("cable pulled".to_owned());
-                self.down((node, qp), lost.clone(), lost);
+                self.disconnected((node, qp), lost.clone(), lost);
             }
         }
     }
@@ -227,7 +227,7 @@ impl World {
             let up = self.qp(at).is_some_and(|qp| qp.up);
             if up && let Err((_, what)) = self.deliver(at, message, invalidate) {
                 let ended = Disconnect::Terminated(what.clone());
-                self.down(at, ended, Disconnect::PeerError(what));
+                self.disconnected(at, ended, Disconnect::PeerError(what));
             }
         }
     }
@@ -293,7 +293,7 @@ impl World {
         };
         if lose {
             let lost = Disconnect::Lost("cable pulled".to_owned());
-            self.down(at, lost.clone(), lost);
+            self.disconnected(at, lost.clone(), lost);
             return false;
         }
         let Some(Queued { id, wr, signaled }) = qp.send_queue.pop_front() else {
@@ -318,7 +318,7 @@ impl World {
             Err((error, what)) => {
                 let failed = Failed { error, buf: None };
                 self.complete(at, id, Err(failed));
-                self.down(
+                self.disconnected(
                     at,
                     Disconnect::Terminated(what.clone()),
                     Disconnect::PeerError(what),
@@ -598,20 +598,20 @@ impl Device for FakeDevice {
         let mut world = self.world.borrow_mut();
         world.run(self.me);
         if !world.deaf {
-            world.down((self.me, qp), Disconnect::Local, Disconnect::Remote);
+            world.disconnected((self.me, qp), Disconnect::Local, Disconnect::Remote);
         }
     }
 
     fn abort(&mut self, qp: QpId) {
         let lost = Disconnect::Lost("reset".to_owned());
         let mut world = self.world.borrow_mut();
-        world.down((self.me, qp), Disconnect::Local, lost);
+        world.disconnected((self.me, qp), Disconnect::Local, lost);
     }
 
     fn destroy(&mut self, qp: QpId) {
         let mut world = self.world.borrow_mut();
         let lost = Disconnect::Lost("reset".to_owned());
-        world.down((self.me, qp), Disconnect::Local, lost);
+        world.disconnected((self.me, qp), Disconnect::Local, lost);
         let node = &mut world.nodes[self.me];
         node.qps.remove(&qp);
         node.events.retain(|event| match event {

@@ -17,7 +17,8 @@ use rpc_transport::rdma::{
     Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version, Versions,
 };
 use rpc_transport::{
-    CallError, ClientEvent, ClientPort, ConnId, Down, ReplyRoom, ServerEvent, ServerPort, Source,
+    CallError, ClientTransport, ClientTransportEvent, ConnectionId, ConnectionLost, PollSource,
+    ReplyRoom, ServerTransport, ServerTransportEvent,
 };
 
 use fabric::{FakeDevice, Traffic, World, address, attributes};
@@ -142,21 +143,21 @@ pub struct Pair {
     pub address: SocketAddr,
     pub client_pool: Pool,
     pub server_pool: Pool,
-    pub ended: HashMap<(ConnId, u32), End>,
-    pub up: Vec<ConnId>,
-    pub down: Vec<(ConnId, Down)>,
-    pub server_up: Vec<ConnId>,
-    pub server_down: Vec<(ConnId, String)>,
+    pub ended: HashMap<(ConnectionId, u32), End>,
+    pub up: Vec<ConnectionId>,
+    pub down: Vec<(ConnectionId, ConnectionLost)>,
+    pub server_up: Vec<ConnectionId>,
+    pub server_down: Vec<(ConnectionId, String)>,
     /// The reasons that the server's transport reported when its device was lost.
     pub server_lost: Vec<String>,
     /// Calls that were delivered to the server and that the test must answer.
-    pub held: Vec<(ConnId, u64, Message)>,
+    pub held: Vec<(ConnectionId, u64, Message)>,
     /// The function that answers calls. `None`: calls are kept in `held`.
     pub answer: Option<Answer>,
     /// The outcomes of callbacks, at the server.
-    pub called_back: HashMap<(ConnId, u32), End>,
+    pub called_back: HashMap<(ConnectionId, u32), End>,
     /// Callbacks that were delivered to the client and that the test must answer.
-    pub held_back: Vec<(ConnId, u64, Message)>,
+    pub held_back: Vec<(ConnectionId, u64, Message)>,
     /// The function that answers callbacks. `None`: they are kept in `held_back`.
     pub answer_back: Option<Answer>,
     start: Instant,
@@ -248,10 +249,12 @@ impl Pair {
         while let Some(event) = self.server.next_event() {
             busy = true;
             match event {
-                ServerEvent::Up { conn, .. } => self.server_up.push(conn),
-                ServerEvent::Down { conn, reason } => self.server_down.push((conn, reason)),
-                ServerEvent::Lost { reason } => self.server_lost.push(reason),
-                ServerEvent::Call {
+                ServerTransportEvent::Connected { conn, .. } => self.server_up.push(conn),
+                ServerTransportEvent::Disconnected { conn, reason } => {
+                    self.server_down.push((conn, reason))
+                }
+                ServerTransportEvent::Lost { reason } => self.server_lost.push(reason),
+                ServerTransportEvent::Call {
                     conn,
                     token,
                     message,
@@ -262,11 +265,11 @@ impl Pair {
                     }
                     None => self.held.push((conn, token, message)),
                 },
-                ServerEvent::Reply { conn, xid, message } => {
+                ServerTransportEvent::Reply { conn, xid, message } => {
                     let earlier = self.called_back.insert((conn, xid), End::Reply(message));
                     assert!(earlier.is_none(), "callback {xid} ended twice");
                 }
-                ServerEvent::Failed { conn, xid, error } => {
+                ServerTransportEvent::Failed { conn, xid, error } => {
                     let earlier = self.called_back.insert((conn, xid), End::Failed(error));
                     assert!(earlier.is_none(), "callback {xid} ended twice");
                 }
@@ -276,17 +279,17 @@ impl Pair {
         while let Some(event) = self.client.next_event() {
             busy = true;
             match event {
-                ClientEvent::Up(conn) => self.up.push(conn),
-                ClientEvent::Down { conn, down } => self.down.push((conn, down)),
-                ClientEvent::Reply { conn, xid, message } => {
+                ClientTransportEvent::Connected(conn) => self.up.push(conn),
+                ClientTransportEvent::Disconnected { conn, lost } => self.down.push((conn, lost)),
+                ClientTransportEvent::Reply { conn, xid, message } => {
                     let earlier = self.ended.insert((conn, xid), End::Reply(message));
                     assert!(earlier.is_none(), "call {xid} ended twice");
                 }
-                ClientEvent::Failed { conn, xid, error } => {
+                ClientTransportEvent::Failed { conn, xid, error } => {
                     let earlier = self.ended.insert((conn, xid), End::Failed(error));
                     assert!(earlier.is_none(), "call {xid} ended twice");
                 }
-                ClientEvent::Call {
+                ClientTransportEvent::Call {
                     conn,
                     token,
                     message,
@@ -323,21 +326,21 @@ impl Pair {
     }
 
     #[track_caller]
-    pub fn connect(&mut self) -> ConnId {
+    pub fn connect(&mut self) -> ConnectionId {
         let conn = self.client.open(self.address, self.now());
         let before = self.server_up.len();
         self.until(|pair| pair.up.contains(&conn) && pair.server_up.len() > before);
         conn
     }
 
-    pub fn submit(&mut self, conn: ConnId, message: Message, room: &ReplyRoom) {
+    pub fn submit(&mut self, conn: ConnectionId, message: Message, room: &ReplyRoom) {
         let (xid, ..) = open(&message);
         self.client.submit(conn, xid, message, room, self.now());
     }
 
     /// Makes a call and waits for its end.
     #[track_caller]
-    pub fn call(&mut self, conn: ConnId, message: Message, room: &ReplyRoom) -> End {
+    pub fn call(&mut self, conn: ConnectionId, message: Message, room: &ReplyRoom) -> End {
         let (xid, ..) = open(&message);
         self.submit(conn, message, room);
         self.until(|pair| pair.ended.contains_key(&(conn, xid)));

@@ -95,7 +95,7 @@ fn an_idle_rdma_connection_is_closed_in_order_and_its_memory_comes_back() {
             count: Default::default(),
         };
         let mut server = Server::new(Box::new(service), impatient()).unwrap();
-        server.add_port(Rc::new(RefCell::new(port))).unwrap();
+        server.add_transport(Rc::new(RefCell::new(port))).unwrap();
         tell.send(address).unwrap();
         server.run(&stopped).unwrap();
         server.stats()

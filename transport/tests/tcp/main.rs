@@ -19,7 +19,7 @@ use futures_util::stream::FuturesUnordered;
 use onc_rpc::{AcceptStatus, Credential, Message};
 use rdma::middleware::Shaper;
 use rpc_transport::{
-    CallError, Client, ClientOptions, Denial, Runtime, ServerOptions, TcpClient, TcpOptions,
+    CallError, Client, ClientOptions, ErrorReply, Runtime, ServerOptions, TcpClient, TcpOptions,
 };
 
 use service::*;
@@ -157,7 +157,7 @@ fn refusals_are_told_apart() {
         Err(CallError::Refused(denial)) => denial,
         other => panic!("{other:?}"),
     };
-    let accepted = Denial::Accepted;
+    let accepted = ErrorReply::Accepted;
     assert_eq!(
         refused(call(99, Message::default())),
         accepted(AcceptStatus::ProcUnavail)
@@ -193,7 +193,7 @@ fn refusals_are_told_apart() {
     let error = runtime
         .block_on(client.call(call(NULL, Message::default())))
         .unwrap_err();
-    assert!(matches!(error, CallError::Refused(Denial::Auth(_))));
+    assert!(matches!(error, CallError::Refused(ErrorReply::Auth(_))));
 }
 
 #[test]

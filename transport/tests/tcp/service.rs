@@ -11,8 +11,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use onc_rpc::{AcceptStatus, Credential, Encoder, Message};
 use rpc_transport::{
-    Call, CallError, Client, ClientOptions, Denial, Outcome, Programs, Reply, Request, Runtime,
-    Server, ServerOptions, ServerStats, Service, Stop, TcpClient, TcpOptions, TcpServer,
+    Call, CallError, Client, ClientOptions, ErrorReply, ProgramVersions, Reply, Request, Runtime,
+    Server, ServerOptions, ServerStats, Service, ServiceOutcome, Stop, TcpClient, TcpOptions,
+    TcpServer,
 };
 
 pub(crate) const PROG: u32 = 0x2000_0001;
@@ -39,24 +40,24 @@ pub(crate) struct Echo {
 }
 
 impl Service for Echo {
-    fn programs(&self) -> &[Programs] {
-        &[Programs {
+    fn programs(&self) -> &[ProgramVersions] {
+        &[ProgramVersions {
             prog: PROG,
             low: VERS,
             high: VERS,
         }]
     }
 
-    fn call(&mut self, request: Request) -> Outcome {
+    fn call(&mut self, request: Request) -> ServiceOutcome {
         let mut args = request.args();
-        let garbage = || Outcome::Done(Err(Denial::Accepted(AcceptStatus::GarbageArgs)));
+        let garbage = || ServiceOutcome::Done(Err(ErrorReply::Accepted(AcceptStatus::GarbageArgs)));
         match request.proc {
-            NULL => Outcome::Done(Ok(Message::default())),
+            NULL => ServiceOutcome::Done(Ok(Message::default())),
             ECHO => match args.bulk(MAX) {
                 Ok(data) => {
                     let mut results = Encoder::new();
                     results.bulk(data);
-                    Outcome::Done(Ok(results.finish()))
+                    ServiceOutcome::Done(Ok(results.finish()))
                 }
                 Err(_) => garbage(),
             },
@@ -65,7 +66,7 @@ impl Service for Echo {
                     return garbage();
                 };
                 let count = (request.proc == COUNT).then(|| Arc::clone(&self.count));
-                Outcome::Later(Box::new(move || {
+                ServiceOutcome::Later(Box::new(move || {
                     let mut results = Encoder::new();
                     if let Some(count) = count {
                         results.u32(count.fetch_add(1, Ordering::SeqCst) + 1);
@@ -77,11 +78,11 @@ impl Service for Echo {
             STALL => {
                 let millis = args.u32().unwrap_or(0);
                 std::thread::sleep(Duration::from_millis(u64::from(millis)));
-                Outcome::Done(Ok(Message::default()))
+                ServiceOutcome::Done(Ok(Message::default()))
             }
-            PANIC => Outcome::Later(Box::new(|| panic!("asked for by the test"))),
+            PANIC => ServiceOutcome::Later(Box::new(|| panic!("asked for by the test"))),
             PANIC_AT_ONCE => panic!("asked for by the test"),
-            _ => Outcome::Done(Err(Denial::Accepted(AcceptStatus::ProcUnavail))),
+            _ => ServiceOutcome::Done(Err(ErrorReply::Accepted(AcceptStatus::ProcUnavail))),
         }
     }
 
@@ -120,7 +121,7 @@ impl Running {
         let theirs = stop.clone();
         let thread = std::thread::spawn(move || {
             let mut server = Server::new(Box::new(Echo { count }), options).unwrap();
-            server.add_port(Rc::new(RefCell::new(port))).unwrap();
+            server.add_transport(Rc::new(RefCell::new(port))).unwrap();
             server.run(&theirs).unwrap();
             server.stats()
         });

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::{Conveyed, Property};
+use super::{Property, Transferred};
 use crate::{Body, Direction, Header, Optional};
 
 /// A request of an extension. The engine carries out requests in the order given.
@@ -25,11 +25,11 @@ pub enum Action {
     /// The limits may have changed: repeat the planning of calls that have not been sent.
     LimitsChanged,
     /// An extension received an RPC message, or a report about one.
-    Conveyed {
-        /// Index of the extension, for [`super::Extensions::conveyor`].
+    Transferred {
+        /// Index of the extension, for [`super::Extensions::transfer_mode`].
         by: usize,
         /// The message or report.
-        conveyed: Box<Conveyed>,
+        conveyed: Box<Transferred>,
     },
 }
 
@@ -170,15 +170,15 @@ impl<'a> Outbox<'a> {
     }
 
     /// Passes a property of the peer on to the other extensions of this connection.
-    pub fn learnt(&mut self, property: Property) {
+    pub fn share_property(&mut self, property: Property) {
         self.shared.learnt.push_back((self.extension, property));
     }
 
     /// Delivers an RPC message that arrived in operations, or a report about one.
-    pub fn conveyed(&mut self, conveyed: Conveyed) {
+    pub fn transferred(&mut self, conveyed: Transferred) {
         let by = self.extension;
         let conveyed = Box::new(conveyed);
-        let action = Action::Conveyed { by, conveyed };
+        let action = Action::Transferred { by, conveyed };
         self.shared.actions.push_back(action);
     }
 }

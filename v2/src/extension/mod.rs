@@ -5,7 +5,7 @@
 //! lists the `rdma_opttype` values that it owns, and is added to an [`Extensions`], which the
 //! connection engine calls for every message. Everything is sans-IO: the extension is called when
 //! something happens, and writes its requests to an [`Outbox`]. An extension that can also carry
-//! RPC messages in its operations returns a [`Conveyor`] from [`Extension::conveyor`].
+//! RPC messages in its operations returns a [`TransferMode`] from [`Extension::transfer_mode`].
 //!
 //! The following is a complete extension. It sends this side's uptime to the peer and asks for the
 //! peer's, once:
@@ -77,8 +77,8 @@
 //! Send carries.
 
 mod action;
-mod convey;
-mod set;
+mod extensions;
+mod transfer_mode;
 
 use std::any::Any;
 use std::fmt;
@@ -87,11 +87,11 @@ use bytes::Bytes;
 use rpcrdma_chunks::Malformed;
 
 pub use self::action::{Action, Calls, Outbox, OutgoingOperation};
-pub use self::convey::{
-    CallCandidate, CallToPlan, Conveyed, Conveyor, Cost, IncomingCall, IncomingReply, NotConveyed,
-    Planned, ReplyCandidate, ReplyToPlan, Transmission, Transmissions, Written,
+pub use self::extensions::{DuplicateOpttype, Extensions, Routed};
+pub use self::transfer_mode::{
+    CallCandidate, CallToPlan, Cost, IncomingCall, IncomingReply, NotTransferred, Planned,
+    ReplyCandidate, ReplyToPlan, TransferMode, Transferred, Transmission, Transmissions, Written,
 };
-pub use self::set::{Extensions, OpttypeTaken, Routed};
 use crate::limits::DEFAULT_INLINE;
 use crate::{Direction, ErrorBody, Header, Side};
 
@@ -164,7 +164,7 @@ pub enum Refusal {
 
 /// The peer's support for reverse-direction calls, sent by a server to a client (RFC 8167).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Backward {
+pub enum ReverseDirection {
     /// No reverse-direction calls.
     None,
     /// Reverse-direction calls and replies without chunks.
@@ -188,7 +188,7 @@ pub struct ConnectionLimits {
     /// Whether replies to this side may invalidate a handle of their calls (Send With Invalidate).
     pub may_invalidate: bool,
     /// The peer's support for reverse-direction calls, if the peer is the client.
-    pub backward: Backward,
+    pub reverse_direction: ReverseDirection,
 }
 
 impl Default for ConnectionLimits {
@@ -200,7 +200,7 @@ impl Default for ConnectionLimits {
             reply_last_resort: Some(DEFAULT_INLINE),
             inline_receive: DEFAULT_INLINE,
             may_invalidate: false,
-            backward: Backward::Inline,
+            reverse_direction: ReverseDirection::Inline,
         }
     }
 }
@@ -245,7 +245,7 @@ pub trait Extension: Any + fmt::Debug + Send {
 
     /// Called when another extension announced a property of the peer, either at the start or
     /// because the property changed.
-    fn learnt(&mut self, property: &Property, out: &mut Outbox<'_>) {
+    fn property_received(&mut self, property: &Property, out: &mut Outbox<'_>) {
         let _ = (property, out);
     }
 
@@ -268,7 +268,7 @@ pub trait Extension: Any + fmt::Debug + Send {
 
     /// Returns whether the extension knows what the peer supports. A request that depends on it is
     /// held back until then; other requests are not.
-    fn settled(&self) -> bool {
+    fn knows_peer(&self) -> bool {
         true
     }
 
@@ -279,7 +279,7 @@ pub trait Extension: Any + fmt::Debug + Send {
     }
 
     /// Returns the extension's interface for carrying RPC messages, if it has one.
-    fn conveyor(&mut self) -> Option<&mut dyn Conveyor> {
+    fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {
         None
     }
 

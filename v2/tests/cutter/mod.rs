@@ -8,9 +8,9 @@ use std::fmt;
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
 use rpcrdma_v2::extension::{
-    CallCandidate, CallToPlan, Conveyed, Conveyor, Cost, Extension, IncomingCall, IncomingReply,
-    NotConveyed, Operation, Outbox, Planned, Refusal, ReplyCandidate, ReplyToPlan, Transmission,
-    Transmissions,
+    CallCandidate, CallToPlan, Cost, Extension, IncomingCall, IncomingReply, NotTransferred,
+    Operation, Outbox, Planned, Refusal, ReplyCandidate, ReplyToPlan, TransferMode, Transferred,
+    Transmission, Transmissions,
 };
 use rpcrdma_v2::{CallChunks, Chunks, Direction, ErrorBody, Reader};
 
@@ -97,7 +97,7 @@ impl Extension for Cutter {
         let (index, count, reply_pieces) = (info.u32()?, info.u32()?, info.u32()?);
         info.end()?;
         if index == NOT_TAKEN {
-            out.conveyed(Conveyed::Rejected {
+            out.transferred(Transferred::Rejected {
                 xid: op.xid,
                 direction: Direction::Call,
                 reason: "several pieces".to_owned(),
@@ -127,8 +127,8 @@ impl Extension for Cutter {
         }
         let payload: Segments = std::mem::take(&mut self.arriving).into_iter().collect();
         let message = Message::new(payload, []);
-        out.conveyed(match op.direction {
-            Direction::Call => Conveyed::Call(IncomingCall {
+        out.transferred(match op.direction {
+            Direction::Call => Transferred::Call(IncomingCall {
                 xid: op.xid,
                 requested: op.credits,
                 transmissions: count,
@@ -136,7 +136,7 @@ impl Extension for Cutter {
                 chunks: CallChunks::default(),
                 context: Box::new(reply_pieces),
             }),
-            Direction::Reply => Conveyed::Reply(IncomingReply {
+            Direction::Reply => Transferred::Reply(IncomingReply {
                 xid: op.xid,
                 granted: op.credits,
                 transmissions: count,
@@ -147,12 +147,12 @@ impl Extension for Cutter {
         Ok(())
     }
 
-    fn conveyor(&mut self) -> Option<&mut dyn Conveyor> {
+    fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {
         Some(self)
     }
 }
 
-impl Conveyor for Cutter {
+impl TransferMode for Cutter {
     fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
         let (len, back) = (call.shape.stream_len(), call.need.stream_len());
         let (count, reply_pieces) = (pieces(len), pieces(back));
@@ -184,7 +184,7 @@ impl Conveyor for Cutter {
         plan: Box<dyn Planned>,
         message: &Message,
         _: &Chunks,
-    ) -> Result<Transmissions, NotConveyed> {
+    ) -> Result<Transmissions, NotTransferred> {
         Ok(cut(message, &*plan))
     }
 
@@ -213,7 +213,7 @@ impl Conveyor for Cutter {
         _: u32,
         plan: Box<dyn Planned>,
         message: &Message,
-    ) -> Result<Transmissions, NotConveyed> {
+    ) -> Result<Transmissions, NotTransferred> {
         Ok(cut(message, &*plan))
     }
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::sync::Arc;
 
 use onc_rpc::AcceptStatus;
-use rpc_transport::{CallError, Denial, Runtime};
+use rpc_transport::{CallError, ErrorReply, Runtime};
 use tempfile::TempDir;
 
 use super::{AttachOptions, Mount, NfsError, RpcClient};
@@ -88,7 +88,7 @@ impl RpcClient for NoList {
     async fn call(&self, call: rpc_transport::Call) -> Result<rpc_transport::Reply, CallError> {
         if (call.prog, call.proc) == (100_005, 5) {
             let status = AcceptStatus::ProcUnavail;
-            return Err(CallError::Refused(Denial::Accepted(status)));
+            return Err(CallError::Refused(ErrorReply::Accepted(status)));
         }
         self.0.call(call).await
     }

@@ -96,7 +96,7 @@ impl Served {
                 self.record_place(dir, name, &node);
                 object(&node)
             }
-            Child::Elsewhere(mounted) => covered::object(dir, mounted),
+            Child::Elsewhere(mounted) => placeholder::object(dir, mounted),
         }
     }
 

@@ -46,7 +46,7 @@ use crate::proto::{
 use authority::Authority;
 use find::Finder;
 use host::OpenFiles;
-use keeper::CloserSignal;
+use idle_closer::CloserSignal;
 use node::{Child, Node};
 use table::Table;
 use volume::{Crossed, Volume};
@@ -54,17 +54,17 @@ use volume::{Crossed, Volume};
 mod authority;
 mod change;
 mod content;
-mod covered;
 mod crossing;
 mod find;
 mod host;
+mod idle_closer;
 mod index;
-mod keeper;
 mod key;
 mod list;
 mod make;
 mod node;
 mod permit;
+mod placeholder;
 mod remove;
 mod setattr;
 mod sync;
@@ -216,7 +216,7 @@ impl DirectoryFs {
             options,
             myself: Weak::clone(myself),
         });
-        keeper::start(&served, keeper::ROUND)?;
+        idle_closer::start(&served, idle_closer::ROUND)?;
         Ok(Self(served))
     }
 }
@@ -260,7 +260,7 @@ impl FileSystem for DirectoryFs {
     }
 
     fn getattr(&self, file: &FileId) -> FsResult<Attributes> {
-        match covered::find(file) {
+        match placeholder::find(file) {
             Some(attributes) => Ok(attributes),
             None => self.0.attributes(file),
         }
@@ -277,8 +277,8 @@ impl FileSystem for DirectoryFs {
     }
 
     fn lookup(&self, who: &Caller, dir: &FileId, name: &[u8]) -> FsResult<Found> {
-        match covered::find(dir) {
-            Some(directory) => covered::lookup(dir, directory, name),
+        match placeholder::find(dir) {
+            Some(directory) => placeholder::lookup(dir, directory, name),
             None => self.0.look_up(who, dir, name),
         }
     }
@@ -289,8 +289,8 @@ impl FileSystem for DirectoryFs {
         file: &FileId,
         wanted: Access,
     ) -> FsResult<(Access, Attributes)> {
-        match covered::find(file) {
-            Some(attributes) => Ok((covered::access(wanted), attributes)),
+        match placeholder::find(file) {
+            Some(attributes) => Ok((placeholder::access(wanted), attributes)),
             None => self.0.allowed_access(who, file, wanted),
         }
     }
@@ -382,8 +382,8 @@ impl FileSystem for DirectoryFs {
         objects: bool,
         take: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> FsResult<Listing> {
-        match covered::find(dir) {
-            Some(attributes) => Ok(covered::list(dir, attributes, cookie, objects, take)),
+        match placeholder::find(dir) {
+            Some(attributes) => Ok(placeholder::list(dir, attributes, cookie, objects, take)),
             None => self.0.list(who, dir, (cookie, verifier), objects, take),
         }
     }
@@ -457,7 +457,7 @@ impl Served {
 
     /// Returns an object, or the export's root for a placeholder directory.
     fn or_root(&self, file: &FileId) -> FsResult<Arc<Node>> {
-        match covered::find(file) {
+        match placeholder::find(file) {
             Some(_) => Ok(Arc::clone(&self.root)),
             None => self.find(file),
         }

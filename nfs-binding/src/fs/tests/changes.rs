@@ -13,11 +13,17 @@ on_both! {
     as root:
 }
 
-fn rename(rig: &Rig, from_dir: &FileId, from: &[u8], to_dir: &FileId, to: &[u8]) -> FsResult<()> {
+fn rename(
+    rig: &Fixture,
+    from_dir: &FileId,
+    from: &[u8],
+    to_dir: &FileId,
+    to: &[u8],
+) -> FsResult<()> {
     rig.fs.rename(&root(), from_dir, from, to_dir, to).result
 }
 
-fn removal(rig: &Rig) {
+fn removal(rig: &Fixture) {
     let top = rig.root();
     rig.create(&top, b"f");
     let dir = rig.mkdir(&top, b"d");
@@ -52,7 +58,7 @@ fn removal(rig: &Rig) {
     assert_eq!(rig.attributes(&top).nlink, 2);
 }
 
-fn renaming(rig: &Rig) {
+fn renaming(rig: &Fixture) {
     let top = rig.root();
     let dir = rig.mkdir(&top, b"d");
     let file = rig.create(&top, b"f");
@@ -76,7 +82,7 @@ fn renaming(rig: &Rig) {
     );
 }
 
-fn renaming_over_what_exists(rig: &Rig) {
+fn renaming_over_what_exists(rig: &Fixture) {
     let top = rig.root();
     let dir = rig.mkdir(&top, b"d");
     let (one, two) = (rig.create(&top, b"1"), rig.create(&dir, b"2"));
@@ -102,7 +108,7 @@ fn renaming_over_what_exists(rig: &Rig) {
     );
 }
 
-fn renaming_directories(rig: &Rig) {
+fn renaming_directories(rig: &Fixture) {
     let top = rig.root();
     let (a, b) = (rig.mkdir(&top, b"a"), rig.mkdir(&top, b"b"));
     let inner = rig.mkdir(&a, b"inner");
@@ -124,7 +130,7 @@ fn renaming_directories(rig: &Rig) {
     assert_eq!((links(&top), links(&b)), (4, 2));
 }
 
-fn no_cycles(rig: &Rig) {
+fn no_cycles(rig: &Fixture) {
     let top = rig.root();
     let a = rig.mkdir(&top, b"a");
     let b = rig.mkdir(&a, b"b");
@@ -135,7 +141,7 @@ fn no_cycles(rig: &Rig) {
     assert_eq!(rig.find(&b, b"c"), Ok(c));
 }
 
-fn a_moved_object_keeps_its_handle(rig: &Rig) {
+fn a_moved_object_keeps_its_handle(rig: &Fixture) {
     let top = rig.root();
     let (a, b) = (rig.mkdir(&top, b"a"), rig.mkdir(&top, b"b"));
     let file = rig.create(&a, b"f");
@@ -147,7 +153,7 @@ fn a_moved_object_keeps_its_handle(rig: &Rig) {
 }
 
 /// Threads that create, move and remove in the same directories leave a consistent tree.
-fn concurrent_changes(rig: &Rig) {
+fn concurrent_changes(rig: &Fixture) {
     let top = rig.root();
     let dirs = [rig.mkdir(&top, b"a"), rig.mkdir(&top, b"b")];
     std::thread::scope(|scope| {

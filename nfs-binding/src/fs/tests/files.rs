@@ -20,7 +20,7 @@ on_both! {
     concurrent_writers
 }
 
-fn what_is_written_is_read(rig: &Rig) {
+fn what_is_written_is_read(rig: &Fixture) {
     let file = rig.create(&rig.root(), b"f");
     assert_eq!(rig.read(&file, 0, 10), (vec![], true));
     let data: Vec<u8> = (0..300_000u32).map(|n| (n / 7) as u8).collect();
@@ -41,7 +41,7 @@ fn what_is_written_is_read(rig: &Rig) {
 }
 
 /// Pieces of many lengths, and more pieces than one system call accepts.
-fn pieces_are_written_in_order(rig: &Rig) {
+fn pieces_are_written_in_order(rig: &Fixture) {
     for (n, lengths) in [
         vec![1, 65_536, 3, 4096],
         vec![65_536; 16],
@@ -66,7 +66,7 @@ fn pieces_are_written_in_order(rig: &Rig) {
     }
 }
 
-fn writes_say_what_they_changed(rig: &Rig) {
+fn writes_say_what_they_changed(rig: &Fixture) {
     let file = rig.create(&rig.root(), b"f");
     let before = rig.attributes(&file);
     for stable in [Stable::Unstable, Stable::DataSync, Stable::FileSync] {
@@ -87,7 +87,7 @@ fn writes_say_what_they_changed(rig: &Rig) {
     assert_eq!(again.result.unwrap().count, 0);
 }
 
-fn holes_read_as_zeroes(rig: &Rig) {
+fn holes_read_as_zeroes(rig: &Fixture) {
     let file = rig.create(&rig.root(), b"f");
     rig.write(&file, 10 << 20, b"end");
     let attributes = rig.attributes(&file);
@@ -103,7 +103,7 @@ fn holes_read_as_zeroes(rig: &Rig) {
     );
 }
 
-fn offsets_beyond_four_gibibytes(rig: &Rig) {
+fn offsets_beyond_four_gibibytes(rig: &Fixture) {
     let file = rig.create(&rig.root(), b"f");
     let at = (5 << 30) + 1;
     rig.write(&file, at, b"far");
@@ -112,7 +112,7 @@ fn offsets_beyond_four_gibibytes(rig: &Rig) {
     assert_eq!(rig.read(&file, 1, 2), (vec![0, 0], false));
 }
 
-fn truncation_and_extension(rig: &Rig) {
+fn truncation_and_extension(rig: &Fixture) {
     let file = rig.create(&rig.root(), b"f");
     rig.write(&file, 0, b"0123456789");
     rig.set(&file, size(4));
@@ -130,7 +130,7 @@ fn truncation_and_extension(rig: &Rig) {
     assert_eq!(result, Err(FsError::FileTooLarge));
 }
 
-fn times_have_nanoseconds(rig: &Rig) {
+fn times_have_nanoseconds(rig: &Fixture) {
     let file = rig.create(&rig.root(), b"f");
     let time = |seconds, nanos| NfsTime { seconds, nanos };
     let set = SetAttributes {
@@ -169,7 +169,7 @@ fn times_have_nanoseconds(rig: &Rig) {
     assert_ne!(rig.attributes(&file).mtime, time(1, 999_999_999));
 }
 
-fn a_guard_holds_or_not(rig: &Rig) {
+fn a_guard_holds_or_not(rig: &Fixture) {
     let file = rig.create(&rig.root(), b"f");
     let ctime = rig.attributes(&file).ctime;
     let wrong = NfsTime {
@@ -187,7 +187,7 @@ fn a_guard_holds_or_not(rig: &Rig) {
     assert_eq!(rig.attributes(&file).mode, 0o640);
 }
 
-fn impossible_offsets(rig: &Rig) {
+fn impossible_offsets(rig: &Fixture) {
     let file = rig.create(&rig.root(), b"f");
     for offset in [i64::MAX as u64, u64::MAX - 1, u64::MAX] {
         let write = rig
@@ -198,7 +198,7 @@ fn impossible_offsets(rig: &Rig) {
     }
 }
 
-fn content_of_other_objects(rig: &Rig) {
+fn content_of_other_objects(rig: &Fixture) {
     let dir = rig.mkdir(&rig.root(), b"d");
     let fifo = rig
         .fs
@@ -223,7 +223,7 @@ fn content_of_other_objects(rig: &Rig) {
     assert_eq!(commit, Err(FsError::IsDirectory));
 }
 
-fn commit_and_verifier(rig: &Rig) {
+fn commit_and_verifier(rig: &Fixture) {
     let file = rig.create(&rig.root(), b"f");
     let verifier = rig.fs.write_verifier();
     rig.write(&file, 0, b"unstable");
@@ -236,7 +236,7 @@ fn commit_and_verifier(rig: &Rig) {
 }
 
 /// Concurrent writers of one file do not lose each other's data, and each sees its own change.
-fn concurrent_writers(rig: &Rig) {
+fn concurrent_writers(rig: &Fixture) {
     let file = rig.create(&rig.root(), b"f");
     std::thread::scope(|scope| {
         for writer in 0..4u64 {

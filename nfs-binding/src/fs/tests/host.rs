@@ -7,8 +7,8 @@ use std::path::Path;
 use super::*;
 
 /// Returns a served directory of the host, and the path to it.
-pub(super) fn rig() -> (Rig, std::path::PathBuf) {
-    let rig = Rig::directory();
+pub(super) fn rig() -> (Fixture, std::path::PathBuf) {
+    let rig = Fixture::directory();
     let path = rig.host.as_ref().unwrap().path().to_path_buf();
     (rig, path)
 }

@@ -16,7 +16,7 @@ fn accepting_reuse() -> DirectoryOptions {
     }
 }
 
-fn follow(rig: &Rig, path: &str) -> FileId {
+fn follow(rig: &Fixture, path: &str) -> FileId {
     path.split('/').fold(rig.root(), |dir, name| {
         rig.find(&dir, name.as_bytes()).unwrap()
     })
@@ -24,7 +24,7 @@ fn follow(rig: &Rig, path: &str) -> FileId {
 
 /// Runs `test` with the privileges of this process, and with a server that must find files by its
 /// index.
-fn both_ways(test: impl Fn(&mut Rig, &Path)) {
+fn both_ways(test: impl Fn(&mut Fixture, &Path)) {
     for indexed in [false, true] {
         let (mut rig, path) = rig();
         rig.options.indexed = indexed;
@@ -34,7 +34,7 @@ fn both_ways(test: impl Fn(&mut Rig, &Path)) {
 }
 
 /// Returns the attributes as soon as the file system stops answering "try again later".
-fn settled(rig: &Rig, id: &FileId) -> FsResult<Attributes> {
+fn settled(rig: &Fixture, id: &FileId) -> FsResult<Attributes> {
     let begun = Instant::now();
     loop {
         match rig.fs.getattr(id) {
@@ -44,7 +44,7 @@ fn settled(rig: &Rig, id: &FileId) -> FsResult<Attributes> {
     }
 }
 
-fn is_settled(rig: &Rig, id: &FileId) {
+fn is_settled(rig: &Fixture, id: &FileId) {
     settled(rig, id).unwrap();
 }
 

@@ -13,7 +13,12 @@ on_both! {
 }
 
 /// Lists in pieces of `at_most` entries, and calls `between` after each piece.
-fn pieces(rig: &Rig, dir: &FileId, at_most: usize, mut between: impl FnMut(usize)) -> Vec<Vec<u8>> {
+fn pieces(
+    rig: &Fixture,
+    dir: &FileId,
+    at_most: usize,
+    mut between: impl FnMut(usize),
+) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     let (mut cookie, mut verifier) = (0, [0; 8]);
     for piece in 0.. {
@@ -40,7 +45,7 @@ fn pieces(rig: &Rig, dir: &FileId, at_most: usize, mut between: impl FnMut(usize
     names
 }
 
-fn a_long_directory_in_pieces(rig: &Rig) {
+fn a_long_directory_in_pieces(rig: &Fixture) {
     let dir = rig.mkdir(&rig.root(), b"d");
     let mut expected: BTreeSet<_> = (0..1500)
         .map(|number| format!("file number {number}").into_bytes())
@@ -56,7 +61,7 @@ fn a_long_directory_in_pieces(rig: &Rig) {
     }
 }
 
-fn entries_come_with_their_objects(rig: &Rig) {
+fn entries_come_with_their_objects(rig: &Fixture) {
     let dir = rig.mkdir(&rig.root(), b"d");
     rig.create(&dir, b"f");
     rig.mkdir(&dir, b"sub");
@@ -103,7 +108,7 @@ fn entries_come_with_their_objects(rig: &Rig) {
 }
 
 /// Entries that exist all the time are listed exactly once, whatever else is added or removed.
-fn a_listing_goes_on_after_changes(rig: &Rig) {
+fn a_listing_goes_on_after_changes(rig: &Fixture) {
     let dir = rig.mkdir(&rig.root(), b"d");
     let name = |kind: &str, number: usize| format!("{kind} {number}").into_bytes();
     for number in 0..300 {
@@ -130,7 +135,7 @@ fn a_listing_goes_on_after_changes(rig: &Rig) {
     assert_eq!(stayed, expected);
 }
 
-fn bad_cookies(rig: &Rig) {
+fn bad_cookies(rig: &Fixture) {
     let top = rig.root();
     let file = rig.create(&top, b"f");
     let list = |dir: &FileId, cookie, verifier| {

@@ -18,7 +18,7 @@ mod rights;
 const LIMIT: u64 = 64 << 20;
 
 /// A file system under test.
-struct Rig {
+struct Fixture {
     fs: Arc<dyn FileSystem>,
     /// The exported directory of the host, if there is one.
     host: Option<tempfile::TempDir>,
@@ -26,7 +26,7 @@ struct Rig {
     options: DirectoryOptions,
 }
 
-impl Rig {
+impl Fixture {
     fn memory() -> Self {
         Self {
             fs: Arc::new(MemoryFs::new(LIMIT).unwrap()),
@@ -177,23 +177,23 @@ macro_rules! on_both {
         mod memory {
             $(#[test]
             fn $test() {
-                super::$test(&super::super::Rig::memory());
+                super::$test(&super::super::Fixture::memory());
             })*
             $(#[test]
             fn $as_root() {
-                super::$as_root(&super::super::Rig::memory());
+                super::$as_root(&super::super::Fixture::memory());
             })*
         }
 
         mod directory {
             $(#[test]
             fn $test() {
-                super::$test(&super::super::Rig::directory());
+                super::$test(&super::super::Fixture::directory());
             })*
             $(#[test]
             fn $as_root() {
                 if super::super::privileged() {
-                    super::$as_root(&super::super::Rig::directory());
+                    super::$as_root(&super::super::Fixture::directory());
                 }
             })*
         }

@@ -14,7 +14,7 @@ on_both! {
     kinds_of_objects
 }
 
-fn odd_names(rig: &Rig) {
+fn odd_names(rig: &Fixture) {
     let long = vec![b'x'; 255];
     let names: [&[u8]; 5] = [b"\xff\xfe", b"new\nline", b"...", b" ", &long];
     for name in names {
@@ -26,7 +26,7 @@ fn odd_names(rig: &Rig) {
     assert_eq!(rig.names(&rig.root()), sorted);
 }
 
-fn refused_names(rig: &Rig) {
+fn refused_names(rig: &Fixture) {
     let top = rig.root();
     let file = rig.create(&top, b"f");
     let long = vec![b'x'; 256];
@@ -63,7 +63,7 @@ fn refused_names(rig: &Rig) {
     assert_eq!(rig.names(&top), [b"f".to_vec()]);
 }
 
-fn dots(rig: &Rig) {
+fn dots(rig: &Fixture) {
     let top = rig.root();
     let one = rig.mkdir(&top, b"1");
     let two = rig.mkdir(&one, b"2");
@@ -100,7 +100,7 @@ fn dots(rig: &Rig) {
     }
 }
 
-fn creation_modes(rig: &Rig) {
+fn creation_modes(rig: &Fixture) {
     let top = rig.root();
     let set = SetAttributes {
         size: Some(3),
@@ -132,7 +132,7 @@ fn creation_modes(rig: &Rig) {
     assert_eq!(in_file.unwrap_err(), FsError::NotDirectory);
 }
 
-fn exclusive_creation_is_repeatable(rig: &Rig) {
+fn exclusive_creation_is_repeatable(rig: &Fixture) {
     let top = rig.root();
     let create = |verifier: u64| {
         let how = HowToCreate::Exclusive(verifier.to_be_bytes());
@@ -153,7 +153,7 @@ fn exclusive_creation_is_repeatable(rig: &Rig) {
     assert_eq!(create(0xfedc_ba98_7654_3210).unwrap_err(), FsError::Exists);
 }
 
-fn kinds_of_objects(rig: &Rig) {
+fn kinds_of_objects(rig: &Fixture) {
     let top = rig.root();
     let device = DeviceNumber { major: 1, minor: 3 };
     for (name, what, file_type) in [
@@ -201,7 +201,7 @@ fn kinds_of_objects(rig: &Rig) {
     assert_eq!(rig.attributes(&dir.id).nlink, 2);
 }
 
-fn links_share_an_object(rig: &Rig) {
+fn links_share_an_object(rig: &Fixture) {
     let top = rig.root();
     let dir = rig.mkdir(&top, b"d");
     let file = rig.create(&top, b"f");
@@ -235,7 +235,7 @@ fn links_share_an_object(rig: &Rig) {
     assert_eq!(rig.find(&top, b"m"), Ok(symlink.id));
 }
 
-fn stale_and_foreign_handles(rig: &Rig) {
+fn stale_and_foreign_handles(rig: &Fixture) {
     let top = rig.root();
     let file = rig.create(&top, b"f");
     let dir = rig.mkdir(&top, b"d");

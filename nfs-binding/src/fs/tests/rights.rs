@@ -21,13 +21,13 @@ fn other() -> Caller {
 }
 
 /// Creates a file that belongs to `user()`.
-fn own_file(rig: &Rig, name: &[u8], bits: u32) -> FileId {
+fn own_file(rig: &Fixture, name: &[u8], bits: u32) -> FileId {
     let how = HowToCreate::Guarded(mode(bits));
     let made = rig.fs.create(&user(), &rig.root(), name, &how);
     made.result.unwrap().id
 }
 
-fn new_objects_belong_to_the_caller(rig: &Rig) {
+fn new_objects_belong_to_the_caller(rig: &Fixture) {
     let top = rig.root();
     let none = SetAttributes::default();
     let fs = &rig.fs;
@@ -66,7 +66,7 @@ fn new_objects_belong_to_the_caller(rig: &Rig) {
     assert_eq!(allowed.result.unwrap().attributes.uid, 1002);
 }
 
-fn content_needs_permission(rig: &Rig) {
+fn content_needs_permission(rig: &Fixture) {
     let file = own_file(rig, b"f", 0o000);
     let read = |who: &Caller| {
         rig.fs
@@ -98,7 +98,7 @@ fn content_needs_permission(rig: &Rig) {
     );
 }
 
-fn names_need_permission(rig: &Rig) {
+fn names_need_permission(rig: &Fixture) {
     let dir = rig.mkdir(&rig.root(), b"d");
     let file = rig.create(&dir, b"f");
     let none = SetAttributes::default();
@@ -135,7 +135,7 @@ fn names_need_permission(rig: &Rig) {
     assert!(fs.lookup(&root(), &dir, b"f").is_ok());
 }
 
-fn attributes_need_ownership(rig: &Rig) {
+fn attributes_need_ownership(rig: &Fixture) {
     let file = own_file(rig, b"f", 0o666);
     let set = |who: &Caller, set: SetAttributes| rig.fs.setattr(who, &file, &set, None).result;
     let none = SetAttributes::default();
@@ -179,7 +179,7 @@ fn attributes_need_ownership(rig: &Rig) {
 }
 
 /// Setting the owner to the present one clears set-id bits, which is a change.
-fn strangers_cannot_name_the_present_owner(rig: &Rig) {
+fn strangers_cannot_name_the_present_owner(rig: &Fixture) {
     let file = own_file(rig, b"f", 0o6777);
     for (uid, gid) in [
         (Some(1001), None),
@@ -197,7 +197,7 @@ fn strangers_cannot_name_the_present_owner(rig: &Rig) {
     }
 }
 
-fn a_setattr_that_fails_changes_nothing(rig: &Rig) {
+fn a_setattr_that_fails_changes_nothing(rig: &Fixture) {
     let file = own_file(rig, b"f", 0o644);
     rig.write(&file, 0, b"content");
     let before = rig.attributes(&file);
@@ -236,7 +236,7 @@ fn a_setattr_that_fails_changes_nothing(rig: &Rig) {
 
 /// Sets an access control list in the host's format (`linux/posix_acl_xattr.h`). Each entry has a
 /// tag, permissions and an id.
-fn set_acl(rig: &Rig, name: &str, entries: &[(u16, u16, u32)]) {
+fn set_acl(rig: &Fixture, name: &str, entries: &[(u16, u16, u32)]) {
     let mut value = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions, who) in entries {
         value.extend(tag.to_le_bytes());
@@ -257,7 +257,7 @@ fn access_control_lists_decide() {
     if !privileged() {
         return;
     }
-    let rig = Rig::directory();
+    let rig = Fixture::directory();
     own_file(&rig, b"denied", 0o640);
     own_file(&rig, b"admitted", 0o600);
     let list = |group, named| {
@@ -290,7 +290,7 @@ fn access_control_lists_decide() {
     assert_eq!(may(&member, b"admitted"), Err(FsError::Access));
 }
 
-fn set_id_bits_go(rig: &Rig) {
+fn set_id_bits_go(rig: &Fixture) {
     let file = own_file(rig, b"f", 0o6777);
     assert_eq!(rig.attributes(&file).mode, 0o6777);
     let write = rig
@@ -319,7 +319,7 @@ fn set_id_bits_go(rig: &Rig) {
     );
 }
 
-fn sticky_directories(rig: &Rig) {
+fn sticky_directories(rig: &Fixture) {
     let top = rig.root();
     own_file(rig, b"f", 0o666);
     rig.create(&top, b"of root");
@@ -335,7 +335,7 @@ fn sticky_directories(rig: &Rig) {
     assert_eq!(fs.remove(&user(), &top, b"of root").result, Ok(()));
 }
 
-fn what_access_says(rig: &Rig) {
+fn what_access_says(rig: &Fixture) {
     let file = own_file(rig, b"f", 0o640);
     let dir = rig.mkdir(&rig.root(), b"d");
     let access = |who: &Caller, id: &FileId| {
@@ -355,7 +355,7 @@ fn what_access_says(rig: &Rig) {
     assert_eq!(some, Access::READ, "only what was asked about");
 }
 
-fn unreadable_directories(rig: &Rig) {
+fn unreadable_directories(rig: &Fixture) {
     let dir = rig.mkdir(&rig.root(), b"d");
     rig.create(&dir, b"f");
     let list = || {

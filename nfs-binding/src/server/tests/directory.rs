@@ -13,7 +13,7 @@ on_both! {
 const FILES: usize = 200;
 
 /// Creates a directory of files with names of many lengths.
-fn fill(rig: &mut Rig) -> FileHandle {
+fn fill(rig: &mut Fixture) -> FileHandle {
     let root = rig.root();
     let dir = rig.mkdir(root, "d");
     for number in 0..FILES {
@@ -27,7 +27,7 @@ fn results_len<T: Xdr>(results: &NfsResult<T, Option<Attributes>>) -> u64 {
     encoded_len(results) - 4
 }
 
-fn results_are_as_long_as_asked_for(mut rig: Rig) {
+fn results_are_as_long_as_asked_for(mut rig: Fixture) {
     let dir = fill(&mut rig);
     for count in [200, 333, 1024, 4096, u32::MAX] {
         let (mut cookie, mut verifier, mut names) = (0, [0; 8], Vec::new());
@@ -58,7 +58,7 @@ fn results_are_as_long_as_asked_for(mut rig: Rig) {
     }
 }
 
-fn results_with_objects_are_as_long_as_asked_for(mut rig: Rig) {
+fn results_with_objects_are_as_long_as_asked_for(mut rig: Fixture) {
     let dir = fill(&mut rig);
     for max_count in [400, 1024, 8192, u32::MAX] {
         let (mut cookie, mut verifier, mut seen) = (0, [0; 8], 0);
@@ -91,7 +91,7 @@ fn results_with_objects_are_as_long_as_asked_for(mut rig: Rig) {
 }
 
 /// Checks that an entry agrees with LOOKUP and GETATTR.
-fn check(rig: &mut Rig, dir: FileHandle, entry: &crate::proto::EntryPlus) {
+fn check(rig: &mut Fixture, dir: FileHandle, entry: &crate::proto::EntryPlus) {
     let (Some(handle), Some(attributes)) = (entry.handle, &entry.attributes) else {
         assert_eq!(entry.name.as_ref(), b"..");
         return;
@@ -104,7 +104,7 @@ fn check(rig: &mut Rig, dir: FileHandle, entry: &crate::proto::EntryPlus) {
     assert_eq!(found.object, handle);
 }
 
-fn names_are_limited_apart(mut rig: Rig) {
+fn names_are_limited_apart(mut rig: Fixture) {
     let dir = fill(&mut rig);
     let mut list = |dir_count| {
         let args = ReaddirplusArgs {
@@ -131,7 +131,7 @@ fn names_are_limited_apart(mut rig: Rig) {
     assert!(list(u32::MAX).2);
 }
 
-fn too_small_and_bad_cookies(mut rig: Rig) {
+fn too_small_and_bad_cookies(mut rig: Fixture) {
     let dir = fill(&mut rig);
     let args = ReaddirArgs {
         dir,

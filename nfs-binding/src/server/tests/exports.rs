@@ -9,7 +9,7 @@ use crate::proto::{
 #[test]
 fn nothing_changes_through_a_read_only_export() {
     let fs = memory();
-    let mut rig = Rig::new(vec![
+    let mut rig = Fixture::new(vec![
         export("/rw", Arc::clone(&fs), ""),
         export("/ro", fs, "ro"),
     ]);
@@ -80,7 +80,7 @@ fn nothing_changes_through_a_read_only_export() {
 
 #[test]
 fn clients_are_checked_on_every_call() {
-    let mut rig = Rig::new(vec![export(
+    let mut rig = Fixture::new(vec![export(
         "/m",
         memory(),
         "client=192.0.2.0/24,client=::1",
@@ -109,7 +109,7 @@ fn clients_are_checked_on_every_call() {
 
 #[test]
 fn root_is_squashed() {
-    let mut rig = Rig::new(vec![export(
+    let mut rig = Fixture::new(vec![export(
         "/m",
         memory(),
         "root_squash,anonuid=7,anongid=8",
@@ -137,7 +137,7 @@ fn root_is_squashed() {
 
 #[test]
 fn exports_do_not_mix() {
-    let mut rig = Rig::new(vec![export("/a", memory(), ""), export("/b", memory(), "")]);
+    let mut rig = Fixture::new(vec![export("/a", memory(), ""), export("/b", memory(), "")]);
     let (a, b) = (rig.mount("/a").unwrap(), rig.mount("/b").unwrap());
     assert_ne!(rig.attributes(a).fsid, rig.attributes(b).fsid);
     let file = rig.create(a, "f");
@@ -157,7 +157,7 @@ fn exports_do_not_mix() {
 
 #[test]
 fn forged_handles_are_refused() {
-    let mut rig = Rig::memory();
+    let mut rig = Fixture::memory();
     let root = rig.root();
     let mut bytes = root.as_bytes().to_vec();
     // Garbage has another status than a handle that looks like one of another key.
@@ -187,18 +187,18 @@ fn forged_handles_are_refused() {
 #[test]
 fn handles_outlive_the_server_but_not_its_key() {
     let fs = memory();
-    let mut rig = Rig::new(vec![export("/m", Arc::clone(&fs), "")]);
+    let mut rig = Fixture::new(vec![export("/m", Arc::clone(&fs), "")]);
     let root = rig.root();
     let file = rig.create(root, "f");
-    let mut again = Rig::new(vec![
+    let mut again = Fixture::new(vec![
         export("/other", memory(), ""),
         export("/m", Arc::clone(&fs), ""),
     ]);
     assert_eq!(again.attributes(file), rig.attributes(file));
-    let mut without = Rig::new(vec![export("/other", memory(), "")]);
+    let mut without = Fixture::new(vec![export("/other", memory(), "")]);
     let got = without.call::<nfs::Getattr>(&HandleArgs { object: file });
     assert_eq!(status(got), Status::STALE);
-    let mut emptied = Rig::new(vec![export("/m", memory(), "")]);
+    let mut emptied = Fixture::new(vec![export("/m", memory(), "")]);
     let got = emptied.call::<nfs::Getattr>(&HandleArgs { object: file });
     assert_eq!(status(got), Status::STALE);
     rig.server = NfsServer::new(vec![export("/m", fs, "")], HandleKey::random().unwrap()).unwrap();
@@ -246,7 +246,7 @@ fn an_export_below_another_is_seen_there_with_nohide() {
         (",crossmnt", "hide,client=198.51.100.1", false),
     ] {
         let [top, proc] = exports(top, options);
-        let mut rig = Rig::new(vec![
+        let mut rig = Fixture::new(vec![
             Export {
                 options: ExportOptions {
                     crossmnt: top.options.crossmnt,

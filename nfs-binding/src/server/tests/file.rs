@@ -44,7 +44,7 @@ fn read(file: FileHandle, offset: u64, count: u32) -> ReadArgs {
     }
 }
 
-fn read_and_write(mut rig: Rig) {
+fn read_and_write(mut rig: Fixture) {
     let root = rig.root();
     let file = rig.create(root, "f");
     let written = rig.call::<nfs::Write>(&write(file, 3, b"hello")).unwrap();
@@ -80,7 +80,7 @@ impl Registrar for AnyMemory {
 
 /// READ without copying: data that is being sent does not change when the file is written
 /// meanwhile. A file that is not in memory is read into memory of the pool.
-fn reads_are_sent_from_where_a_file_lies(mut rig: Rig) {
+fn reads_are_sent_from_where_a_file_lies(mut rig: Fixture) {
     let root = rig.root();
     let file = rig.create(root, "f");
     rig.call::<nfs::Write>(&write(file, 0, &[7; 100_000]))
@@ -100,7 +100,7 @@ fn reads_are_sent_from_where_a_file_lies(mut rig: Rig) {
 
 /// If the device needs registered memory, the data of a READ lies in the memory that the file
 /// system read into, and the server keeps no reference to it.
-fn reads_are_sent_from_memory_that_the_device_knows(mut rig: Rig) {
+fn reads_are_sent_from_memory_that_the_device_knows(mut rig: Fixture) {
     rig.pool = Pool::with_registrar(1 << 20, Arc::new(AnyMemory));
     let root = rig.root();
     let file = rig.create(root, "f");
@@ -125,7 +125,7 @@ fn reads_are_sent_from_memory_that_the_device_knows(mut rig: Rig) {
     assert_eq!(status(late), Status::JUKEBOX);
 }
 
-fn long_transfers_are_cut(mut rig: Rig) {
+fn long_transfers_are_cut(mut rig: Fixture) {
     let root = rig.root();
     let file = rig.create(root, "f");
     let data = vec![1; (1 << 20) + 5];
@@ -138,7 +138,7 @@ fn long_transfers_are_cut(mut rig: Rig) {
     assert_eq!(ok.data.0.len(), 1 << 20);
 }
 
-fn a_count_that_is_not_the_datas(mut rig: Rig) {
+fn a_count_that_is_not_the_datas(mut rig: Fixture) {
     let root = rig.root();
     let file = rig.create(root, "f");
     for count in [0, 4, 6, u32::MAX] {
@@ -147,12 +147,12 @@ fn a_count_that_is_not_the_datas(mut rig: Rig) {
             ..write(file, 0, b"hello")
         };
         let denial = rig.try_call::<nfs::Write>(&args).unwrap_err();
-        assert_eq!(denial, Denial::Accepted(AcceptStatus::GarbageArgs));
+        assert_eq!(denial, ErrorReply::Accepted(AcceptStatus::GarbageArgs));
     }
     assert_eq!(rig.attributes(file).size, 0);
 }
 
-fn attributes_and_guards(mut rig: Rig) {
+fn attributes_and_guards(mut rig: Fixture) {
     let root = rig.root();
     let file = rig.create(root, "f");
     let before = rig.attributes(file);
@@ -180,7 +180,7 @@ fn attributes_and_guards(mut rig: Rig) {
     assert_eq!((after.size, after.mode, after.mtime), (10, 0o600, time));
 }
 
-fn access_and_readlink(mut rig: Rig) {
+fn access_and_readlink(mut rig: Fixture) {
     let root = rig.root();
     let file = rig.create(root, "f");
     let args = AccessArgs {
@@ -207,7 +207,7 @@ fn access_and_readlink(mut rig: Rig) {
     assert_eq!(refused.attributes.unwrap(), rig.attributes(file));
 }
 
-fn commit(mut rig: Rig) {
+fn commit(mut rig: Fixture) {
     let root = rig.root();
     let file = rig.create(root, "f");
     let mut verifier = None;
@@ -230,7 +230,7 @@ fn commit(mut rig: Rig) {
     assert_eq!(ok.wcc.after.unwrap().size, 4);
 }
 
-fn file_system_figures(mut rig: Rig) {
+fn file_system_figures(mut rig: Fixture) {
     let object = rig.root();
     let args = HandleArgs { object };
     let stat = rig.call::<nfs::Fsstat>(&args).unwrap();
@@ -246,7 +246,7 @@ fn file_system_figures(mut rig: Rig) {
     assert!(conf.no_trunc && conf.case_preserving && !conf.case_insensitive);
 }
 
-fn failures_carry_attributes(mut rig: Rig) {
+fn failures_carry_attributes(mut rig: Fixture) {
     let root = rig.root();
     let dir = rig.mkdir(root, "d");
     let refused = rig.call::<nfs::Read>(&read(dir, 0, 10)).unwrap_err();

@@ -14,7 +14,7 @@ on_both! {
     names_that_are_refused,
 }
 
-fn find(rig: &mut Rig, dir: FileHandle, name: &str) -> Result<LookupOk, Status> {
+fn find(rig: &mut Fixture, dir: FileHandle, name: &str) -> Result<LookupOk, Status> {
     let found = rig.call::<nfs::Lookup>(&what(dir, name));
     found.map_err(|failed| {
         assert!(failed.attributes.is_some(), "the directory's attributes");
@@ -22,7 +22,7 @@ fn find(rig: &mut Rig, dir: FileHandle, name: &str) -> Result<LookupOk, Status> 
     })
 }
 
-fn everything_can_be_made_and_found(mut rig: Rig) {
+fn everything_can_be_made_and_found(mut rig: Fixture) {
     let root = rig.root();
     let none = SetAttributes::default;
     let create = CreateArgs {
@@ -91,7 +91,7 @@ fn everything_can_be_made_and_found(mut rig: Rig) {
     assert!(refused.attributes.after.is_some());
 }
 
-fn creation_is_exclusive_or_guarded(mut rig: Rig) {
+fn creation_is_exclusive_or_guarded(mut rig: Fixture) {
     let root = rig.root();
     let mut create = |how| {
         let args = CreateArgs {
@@ -111,7 +111,7 @@ fn creation_is_exclusive_or_guarded(mut rig: Rig) {
     assert_eq!(create(CreateHow::Unchecked(mode(0o600))), Ok(file));
 }
 
-fn removal(mut rig: Rig) {
+fn removal(mut rig: Fixture) {
     let root = rig.root();
     rig.create(root, "f");
     let dir = rig.mkdir(root, "d");
@@ -140,7 +140,7 @@ fn removal(mut rig: Rig) {
     assert_eq!((gone.status, gone.attributes), (Status::STALE, None));
 }
 
-fn renaming_and_linking(mut rig: Rig) {
+fn renaming_and_linking(mut rig: Fixture) {
     let root = rig.root();
     let dir = rig.mkdir(root, "d");
     let file = rig.create(root, "f");
@@ -178,7 +178,7 @@ fn renaming_and_linking(mut rig: Rig) {
     assert_eq!(status(cycle), Status::INVAL);
 }
 
-fn names_that_are_refused(mut rig: Rig) {
+fn names_that_are_refused(mut rig: Fixture) {
     let root = rig.root();
     let long = "x".repeat(256);
     let very_long = "x".repeat(4000);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use onc_rpc::{AuthSys, CallHeader, Credential, Cursor, Decoder, Encoder, Verifier};
 use rdma::Pool;
-use rpc_transport::{Denial, Outcome, Request, Service, ServiceReply};
+use rpc_transport::{ErrorReply, Request, Service, ServiceOutcome, ServiceReply};
 
 use super::*;
 use crate::fs::directory::DirectoryOptions;
@@ -24,7 +24,7 @@ mod rpc;
 mod shares;
 
 /// A server and a client that calls it.
-struct Rig {
+struct Fixture {
     server: NfsServer,
     peer: SocketAddr,
     credential: Credential,
@@ -58,7 +58,7 @@ fn memory() -> Arc<dyn FileSystem> {
     Arc::new(MemoryFs::new(64 << 20).unwrap())
 }
 
-impl Rig {
+impl Fixture {
     fn new(exports: Vec<Export>) -> Self {
         let blocks = exports.iter().any(|export| export.backend.blocks());
         Self {
@@ -113,8 +113,8 @@ impl Rig {
     fn raw(&mut self, prog: u32, proc: u32, args: Message) -> ServiceReply {
         let request = self.request(prog, proc, args);
         match self.server.call(request) {
-            Outcome::Done(reply) => reply,
-            Outcome::Later(job) => {
+            ServiceOutcome::Done(reply) => reply,
+            ServiceOutcome::Later(job) => {
                 assert!(self.blocks, "nothing to wait for");
                 std::thread::spawn(job).join().unwrap()
             }
@@ -122,7 +122,7 @@ impl Rig {
     }
 
     /// Calls a procedure and decodes the complete results.
-    fn try_call<P: Procedure>(&mut self, args: &P::Args) -> Result<P::Results, Denial> {
+    fn try_call<P: Procedure>(&mut self, args: &P::Args) -> Result<P::Results, ErrorReply> {
         let mut out = Encoder::new();
         args.encode(&mut out);
         let reply = self.raw(P::PROGRAM, P::NUMBER, out.finish())?;
@@ -201,7 +201,7 @@ macro_rules! on_both {
         mod memory {
             $(#[test]
             fn $test() {
-                super::$test(super::Rig::memory());
+                super::$test(super::Fixture::memory());
             })*
         }
 
@@ -212,7 +212,7 @@ macro_rules! on_both {
                     eprintln!("not the superuser: not tried");
                     return;
                 }
-                super::$test(super::Rig::directory());
+                super::$test(super::Fixture::directory());
             })*
         }
     };

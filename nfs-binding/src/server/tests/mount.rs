@@ -13,7 +13,7 @@ fn names(list: &crate::proto::MountList) -> Vec<(String, String)> {
 
 #[test]
 fn a_mount_gives_the_root_and_flavors() {
-    let mut rig = Rig::memory();
+    let mut rig = Fixture::memory();
     let args = MountArgs {
         path: MountPath::from(&b"/m"[..]),
     };
@@ -30,7 +30,7 @@ fn a_mount_gives_the_root_and_flavors() {
 
 #[test]
 fn what_is_not_exported_is_not_mounted() {
-    let mut rig = Rig::memory();
+    let mut rig = Fixture::memory();
     let root = rig.root();
     rig.create(root, "file");
     let long = format!("/m/{}", "x".repeat(256));
@@ -50,7 +50,7 @@ fn what_is_not_exported_is_not_mounted() {
 
 #[test]
 fn directories_below_and_exports_within() {
-    let mut rig = Rig::new(vec![
+    let mut rig = Fixture::new(vec![
         export("/a", memory(), ""),
         export("/a/b/inner", memory(), ""),
     ]);
@@ -68,7 +68,7 @@ fn directories_below_and_exports_within() {
 
 #[test]
 fn the_root_can_be_exported() {
-    let mut rig = Rig::new(vec![export("/", memory(), "")]);
+    let mut rig = Fixture::new(vec![export("/", memory(), "")]);
     let root = rig.mount("/").unwrap();
     let dir = rig.mkdir(root, "d");
     assert_eq!(rig.mount("/d"), Ok(dir));
@@ -77,7 +77,7 @@ fn the_root_can_be_exported() {
 
 #[test]
 fn mounts_are_listed_until_unmounted() {
-    let mut rig = Rig::new(vec![export("/a", memory(), ""), export("/b", memory(), "")]);
+    let mut rig = Fixture::new(vec![export("/a", memory(), ""), export("/b", memory(), "")]);
     let path = |path: &str| MountArgs {
         path: MountPath::from(path.as_bytes()),
     };
@@ -102,7 +102,7 @@ fn mounts_are_listed_until_unmounted() {
 
 #[test]
 fn the_list_of_mounts_is_bounded() {
-    let mut rig = Rig::memory();
+    let mut rig = Fixture::memory();
     for host in 0..1100u32 {
         rig.peer = SocketAddr::from((std::net::Ipv4Addr::from_bits(host), 1));
         rig.mount("/m").unwrap();
@@ -114,7 +114,7 @@ fn the_list_of_mounts_is_bounded() {
 
 #[test]
 fn exports_are_listed_with_their_clients() {
-    let mut rig = Rig::new(vec![
+    let mut rig = Fixture::new(vec![
         export("/a", memory(), "client=10.0.0.0/8,client=::1"),
         export("name", memory(), ""),
     ]);
@@ -128,7 +128,7 @@ fn exports_are_listed_with_their_clients() {
 
 #[test]
 fn directories_of_the_host_are_mounted_by_a_worker() {
-    let mut rig = Rig::directory();
+    let mut rig = Fixture::directory();
     let root = rig.root();
     let dir = rig.mkdir(root, "d");
     assert_eq!(rig.mount("/m/d"), Ok(dir));

@@ -8,7 +8,7 @@ use crate::proto::ReadArgs;
 
 #[test]
 fn null_does_nothing() {
-    for mut rig in [Rig::memory(), Rig::directory()] {
+    for mut rig in [Fixture::memory(), Fixture::directory()] {
         rig.blocks = false;
         rig.call::<nfs::Null>(&());
         rig.call::<mnt::Null>(&());
@@ -17,7 +17,7 @@ fn null_does_nothing() {
 
 #[test]
 fn programs_are_those_of_rfc_1813() {
-    let rig = Rig::memory();
+    let rig = Fixture::memory();
     let programs = rig.server.programs();
     let programs = programs
         .iter()
@@ -30,20 +30,20 @@ fn programs_are_those_of_rfc_1813() {
 
 #[test]
 fn unknown_procedures_are_unavailable() {
-    let mut rig = Rig::memory();
+    let mut rig = Fixture::memory();
     for (prog, proc) in [
         (NFS_PROGRAM, 22),
         (NFS_PROGRAM, u32::MAX),
         (MOUNT_PROGRAM, 6),
     ] {
         let denial = rig.raw(prog, proc, Message::default()).unwrap_err();
-        assert_eq!(denial, Denial::Accepted(AcceptStatus::ProcUnavail));
+        assert_eq!(denial, ErrorReply::Accepted(AcceptStatus::ProcUnavail));
     }
 }
 
 #[test]
 fn every_procedure_refuses_garbage() {
-    let mut rig = Rig::memory();
+    let mut rig = Fixture::memory();
     let root = rig.root();
     let mut full = Encoder::new();
     root.encode(&mut full);
@@ -51,14 +51,14 @@ fn every_procedure_refuses_garbage() {
         for args in [Bytes::new(), Bytes::from_static(&[0xff; 64])] {
             let denial = rig.raw(NFS_PROGRAM, proc, Message::from_payload(args));
             let name = nfs::NAMES[proc as usize];
-            let garbage = Denial::Accepted(AcceptStatus::GarbageArgs);
+            let garbage = ErrorReply::Accepted(AcceptStatus::GarbageArgs);
             assert_eq!(denial.unwrap_err(), garbage, "{name}");
         }
     }
     for proc in [mnt::Mount::NUMBER, mnt::Unmount::NUMBER] {
         let args = Message::from_payload(Bytes::from_static(&[0xff; 64]));
         let denial = rig.raw(MOUNT_PROGRAM, proc, args).unwrap_err();
-        assert_eq!(denial, Denial::Accepted(AcceptStatus::GarbageArgs));
+        assert_eq!(denial, ErrorReply::Accepted(AcceptStatus::GarbageArgs));
     }
 }
 
@@ -66,7 +66,7 @@ fn every_procedure_refuses_garbage() {
 #[test]
 fn arbitrary_arguments_are_survived() {
     fn check(calls: Vec<(bool, u8, Vec<u8>)>) -> bool {
-        let mut rig = Rig::memory();
+        let mut rig = Fixture::memory();
         let root = rig.root();
         for (nfs, proc, garbage) in calls {
             let mut out = Encoder::new();
@@ -84,7 +84,7 @@ fn arbitrary_arguments_are_survived() {
 
 #[test]
 fn bulk_data_where_there_is_none_is_garbage() {
-    let mut rig = Rig::memory();
+    let mut rig = Fixture::memory();
     let file = rig.root();
     let mut out = Encoder::new();
     let args = ReadArgs {
@@ -97,13 +97,13 @@ fn bulk_data_where_there_is_none_is_garbage() {
     let denial = rig
         .raw(NFS_PROGRAM, nfs::Read::NUMBER, out.finish())
         .unwrap_err();
-    assert_eq!(denial, Denial::Accepted(AcceptStatus::GarbageArgs));
+    assert_eq!(denial, ErrorReply::Accepted(AcceptStatus::GarbageArgs));
 }
 
 /// RFC 8166, section 6.1: a call with a reduced item that is not DDP-eligible is not processed.
 #[test]
 fn s6_1_a_call_with_a_reduced_name_is_garbage() {
-    let mut rig = Rig::memory();
+    let mut rig = Fixture::memory();
     let (dir, name) = (rig.root(), Name::from(b"name".as_slice()));
     let what = DirOp { dir, name };
     let mut out = Encoder::new();
@@ -118,25 +118,25 @@ fn s6_1_a_call_with_a_reduced_name_is_garbage() {
     let denial = rig
         .raw(NFS_PROGRAM, nfs::Lookup::NUMBER, reduced)
         .unwrap_err();
-    assert_eq!(denial, Denial::Accepted(AcceptStatus::GarbageArgs));
+    assert_eq!(denial, ErrorReply::Accepted(AcceptStatus::GarbageArgs));
     let unreduced = Message::from_payload(whole);
     assert!(rig.raw(NFS_PROGRAM, nfs::Lookup::NUMBER, unreduced).is_ok());
 }
 
 #[test]
 fn other_flavors_are_refused() {
-    let mut rig = Rig::memory();
+    let mut rig = Fixture::memory();
     rig.credential = Credential::Other {
         flavor: 6,
         body: Bytes::new(),
     };
     let denial = rig.raw(NFS_PROGRAM, 0, Message::default()).unwrap_err();
-    assert_eq!(denial, Denial::Auth(AuthStat::BAD_CRED));
+    assert_eq!(denial, ErrorReply::Auth(AuthStat::BAD_CRED));
 }
 
 #[test]
 fn replies_of_what_is_not_repeatable_are_kept() {
-    let rig = Rig::memory();
+    let rig = Fixture::memory();
     let kept: Vec<_> = (0..22)
         .filter(|&proc| rig.server.remember_reply(NFS_PROGRAM, 3, proc))
         .map(|proc| nfs::NAMES[proc as usize])

@@ -9,8 +9,8 @@ use crate::proto::{Data, ReadArgs, ReaddirplusArgs, Stable, WriteArgs};
 const MIB: usize = 1 << 20;
 
 /// Returns a server and an account that has used up its share, which its calls are charged to.
-fn poor() -> (Rig, Account) {
-    let mut rig = Rig::directory();
+fn poor() -> (Fixture, Account) {
+    let mut rig = Fixture::directory();
     let account = Budget::new(4 * MIB, 1).account();
     account.charge(3 * MIB);
     rig.pool = rig.pool.charged_to(&account);

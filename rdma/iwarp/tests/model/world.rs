@@ -11,7 +11,7 @@ use rdma::{
     Event, Failed, ListenerId, Pool, QpId, Region, RemoteSegment, SendWr, Stag, Success, Time,
     WorkError, WrId,
 };
-use rdma_core::{self, Registration, Verbs};
+use rdma_core::{self, RdmaCore, Registration};
 
 use crate::support::poller;
 
@@ -36,7 +36,7 @@ impl Tested for Iwarp {
     }
 }
 
-impl Tested for Verbs {
+impl Tested for RdmaCore {
     fn held(&self) -> usize {
         self.held()
     }

@@ -1,7 +1,6 @@
 //! Version 1 with inline thresholds that are shorter than private data can express.
 
 use bytes::{Bytes, BytesMut};
-use conveyance::ChunkCounts;
 use onc_rpc::{Message, Segments};
 use rpc_transport::rdma::Version;
 use rpcrdma_connection::Extended;
@@ -10,6 +9,7 @@ use rpcrdma_connection::dialect::{
 };
 use rpcrdma_v1::Chunks;
 use rpcrdma_v2::Direction;
+use transfer_plan::ChunkCounts;
 
 use super::INLINE;
 

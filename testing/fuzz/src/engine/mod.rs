@@ -132,7 +132,7 @@ impl Run {
         let server_credits = 1 + u32::from(script.server_credits % 8);
         let as_client = Role::Client {
             versions: Choice::Only(Version::One),
-            lesson: None,
+            evidence: None,
             patience: Config::DEFAULT_PATIENCE,
             last_xid: 0,
         };

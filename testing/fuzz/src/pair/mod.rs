@@ -23,10 +23,10 @@ use bytes::Bytes;
 use onc_rpc::{CALL, Decoder, Encoder, Message, REPLY};
 use rdma::{Buf, Pool, Stag, Time};
 use rpc_transport::rdma::{
-    CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RdmaServer,
-    RdmaServerOptions, RoundTripFeatures, Verdict, Version, Versions, Ways,
+    CallbackOptions, Choice, Directions, RdmaClient, RdmaClientOptions, RdmaOptions, RdmaServer,
+    RdmaServerOptions, RoundTripFeatures, Version, VersionAction, Versions,
 };
-use rpc_transport::{ClientPort, ConnId, ReplyRoom, ServerPort};
+use rpc_transport::{ClientTransport, ConnectionId, ReplyRoom, ServerTransport};
 
 use fabric::{FakeDevice, Traffic, World, address, attributes};
 pub use script::Script;
@@ -52,7 +52,7 @@ thread_local! {
 
 /// A call that was made.
 struct Made {
-    conn: ConnId,
+    conn: ConnectionId,
     words: usize,
     items: Vec<Bytes>,
     /// Whether the call has ended or been cancelled.
@@ -69,15 +69,15 @@ struct Made {
 struct Calls {
     made: BTreeMap<u32, Made>,
     /// Calls that were delivered and not answered.
-    held: Vec<(ConnId, u64, Message)>,
+    held: Vec<(ConnectionId, u64, Message)>,
     /// The connections of calls that will never be answered, one entry for each call. These calls
     /// keep their credits.
-    neglected: Vec<ConnId>,
+    neglected: Vec<ConnectionId>,
     /// The number of credits that a reply grants.
     credits: usize,
     /// The minimum number of concurrent calls that a connection allows, once more than one credit
     /// was granted.
-    granted: BTreeMap<ConnId, usize>,
+    granted: BTreeMap<ConnectionId, usize>,
 }
 
 struct Run {
@@ -87,8 +87,8 @@ struct Run {
     now: Time,
     /// The client's newest connection, and whether it is up. `server_conn` is the server's
     /// identifier of it.
-    conn: Option<(ConnId, bool)>,
-    server_conn: Option<ConnId>,
+    conn: Option<(ConnectionId, bool)>,
+    server_conn: Option<ConnectionId>,
     forward: Calls,
     back: Calls,
     ballast: [Vec<Buf>; 2],
@@ -133,7 +133,7 @@ fn versions(end: &End) -> (Choice, Versions) {
 
 fn configure(end: &End, common: &mut RdmaOptions) {
     let bit = |at: u8| end.features >> at & 1 == 1;
-    let ways = |at: u8| Ways {
+    let ways = |at: u8| Directions {
         send: bit(at),
         receive: bit(at + 1),
     };
@@ -171,7 +171,7 @@ impl Run {
         server_options.max_fetched = u64::from(MAX_MESSAGE);
         server_options.max_receive_memory = POOL / 2;
         let credits = options.common.credits.min(server_options.common.credits);
-        let continued = |options: &RdmaOptions| options.features.cont != Ways::default();
+        let continued = |options: &RdmaOptions| options.features.cont != Directions::default();
         let groups = continued(&options.common) || continued(&server_options.common);
         let mut server = RdmaServer::new(server_device, server_options);
         server.listen(address()).expect("a fake listens anywhere");
@@ -408,7 +408,7 @@ impl Calls {
     }
 
     /// Returns whether this connection has credits beyond those of calls that are never answered.
-    fn may_go(&self, conn: ConnId) -> bool {
+    fn may_go(&self, conn: ConnectionId) -> bool {
         let kept = self.neglected.iter().filter(|at| **at == conn);
         kept.count() < self.granted.get(&conn).copied().unwrap_or(1)
     }

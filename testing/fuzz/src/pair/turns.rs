@@ -1,6 +1,6 @@
 //! The events of the transports, and the checks at the end of a run.
 
-use rpc_transport::{CallError, ClientEvent, ServerEvent, Source};
+use rpc_transport::{CallError, ClientTransportEvent, PollSource, ServerTransportEvent};
 
 use super::*;
 
@@ -18,25 +18,27 @@ impl Run {
         while let Some(event) = self.client.next_event() {
             any = true;
             match event {
-                ClientEvent::Up(conn) => {
+                ClientTransportEvent::Connected(conn) => {
                     if let Some(known) = self.conn.as_mut().filter(|(known, _)| *known == conn) {
                         known.1 = true;
                     }
                     self.introduced(conn);
                 }
-                ClientEvent::Reply { xid, message, .. } => {
+                ClientTransportEvent::Reply { xid, message, .. } => {
                     self.ended(false, xid, Ok(&message));
                 }
-                ClientEvent::Failed { xid, error, .. } => self.ended(false, xid, Err(&error)),
-                ClientEvent::Call {
+                ClientTransportEvent::Failed { xid, error, .. } => {
+                    self.ended(false, xid, Err(&error))
+                }
+                ClientTransportEvent::Call {
                     conn,
                     token,
                     message,
                 } => self.back.held.push((conn, token, message)),
-                ClientEvent::Down { conn, down } => {
+                ClientTransportEvent::Disconnected { conn, lost } => {
                     // Versions that do not go together, or nobody heard of each other in time.
-                    let strangers = !down.retry || self.now > Time::ZERO;
-                    assert!(self.is_troubled() || strangers, "it ended: {down}");
+                    let strangers = !lost.retry || self.now > Time::ZERO;
+                    assert!(self.is_troubled() || strangers, "it ended: {lost}");
                     self.gone(conn);
                 }
             }
@@ -46,16 +48,16 @@ impl Run {
 
     /// Records the credits of a new connection: in version 2 the server has granted them, in
     /// version 1 its first reply will (RFC 8166, section 3.3.3).
-    fn introduced(&mut self, conn: ConnId) {
-        let verdict = self.client.decision(conn).map(|decision| decision.verdict);
-        if verdict == Some(Verdict::Speak(Version::Two)) {
+    fn introduced(&mut self, conn: ConnectionId) {
+        let action = self.client.decision(conn).map(|decision| decision.action);
+        if action == Some(VersionAction::Use(Version::Two)) {
             let credits = if self.groups { 1 } else { self.forward.credits };
             self.forward.granted.insert(conn, credits);
         }
     }
 
     /// Records that the client's connection has ended.
-    fn gone(&mut self, conn: ConnId) {
+    fn gone(&mut self, conn: ConnectionId) {
         if self.conn.is_some_and(|(known, _)| known == conn) {
             self.conn = None;
         }
@@ -71,15 +73,19 @@ impl Run {
         while let Some(event) = self.server.next_event() {
             any = true;
             match event {
-                ServerEvent::Up { conn, .. } => self.server_conn = Some(conn),
-                ServerEvent::Call {
+                ServerTransportEvent::Connected { conn, .. } => self.server_conn = Some(conn),
+                ServerTransportEvent::Call {
                     conn,
                     token,
                     message,
                 } => self.forward.held.push((conn, token, message)),
-                ServerEvent::Reply { xid, message, .. } => self.ended(true, xid, Ok(&message)),
-                ServerEvent::Failed { xid, error, .. } => self.ended(true, xid, Err(&error)),
-                ServerEvent::Down { conn, .. } => {
+                ServerTransportEvent::Reply { xid, message, .. } => {
+                    self.ended(true, xid, Ok(&message))
+                }
+                ServerTransportEvent::Failed { xid, error, .. } => {
+                    self.ended(true, xid, Err(&error))
+                }
+                ServerTransportEvent::Disconnected { conn, .. } => {
                     if self.server_conn == Some(conn) {
                         self.server_conn = None;
                     }
@@ -88,7 +94,9 @@ impl Run {
                         made.over |= made.conn == conn;
                     }
                 }
-                ServerEvent::Lost { reason } => panic!("nobody removes a device: {reason}"),
+                ServerTransportEvent::Lost { reason } => {
+                    panic!("nobody removes a device: {reason}")
+                }
             }
         }
         any

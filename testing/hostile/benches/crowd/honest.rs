@@ -23,7 +23,9 @@ use nfs_binding::proto::{FileHandle, SetAttributes, Stable};
 use onc_rpc::{AuthSys, Credential};
 use rdma::Pool;
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
-use rpc_transport::{Client, ClientOptions, ClientPort, Retry, Runtime, TcpClient, TcpOptions};
+use rpc_transport::{
+    Client, ClientOptions, ClientTransport, Retry, Runtime, TcpClient, TcpOptions,
+};
 
 use crate::served::{Addresses, EXPORT};
 
@@ -61,7 +63,7 @@ impl Mounted {
         Self::new(address, Rc::new(RefCell::new(port)))
     }
 
-    fn new(address: SocketAddr, port: Rc<RefCell<dyn ClientPort>>) -> Result<Self, Wrong> {
+    fn new(address: SocketAddr, port: Rc<RefCell<dyn ClientTransport>>) -> Result<Self, Wrong> {
         let runtime = Runtime::new().map_err(wrong)?;
         let options = ClientOptions {
             credential: Credential::Sys(AuthSys::default()),

@@ -123,9 +123,11 @@ fn listen(path: &Path, pool: Pool, limits: &Limits) -> Result<(Server, Addresses
         tcp: tcp.local_addr(),
     };
     server
-        .add_port(Rc::new(RefCell::new(rdma)))
+        .add_transport(Rc::new(RefCell::new(rdma)))
         .map_err(wrong)?;
-    server.add_port(Rc::new(RefCell::new(tcp))).map_err(wrong)?;
+    server
+        .add_transport(Rc::new(RefCell::new(tcp)))
+        .map_err(wrong)?;
     Ok((server, addresses))
 }
 

@@ -11,7 +11,7 @@ use nfs_binding::proto::{FileHandle, SetAttributes, Stable};
 use onc_rpc::{AuthSys, Credential};
 use rdma::Pool;
 use rpc_transport::rdma::{Choice, RdmaClient, RdmaClientOptions, Version};
-use rpc_transport::{Client, ClientOptions, ClientPort, Retry, Runtime};
+use rpc_transport::{Client, ClientOptions, ClientTransport, Retry, Runtime};
 
 use super::{BYSTANDER_POOL, EXPORT, Form, features};
 use crate::stream::PATIENCE;
@@ -62,7 +62,7 @@ impl Bystander {
         options.common.credits = 8;
         options.common.features = features(form);
         let port = RdmaClient::new(Box::new(device), options);
-        let port: Rc<RefCell<dyn ClientPort>> = Rc::new(RefCell::new(port));
+        let port: Rc<RefCell<dyn ClientTransport>> = Rc::new(RefCell::new(port));
         let options = ClientOptions {
             credential: root(),
             timeout: PATIENCE,

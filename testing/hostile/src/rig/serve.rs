@@ -12,7 +12,7 @@ use nfs_binding::fs::MemoryFs;
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use rdma::Pool;
 use rpc_transport::rdma::RdmaServer;
-use rpc_transport::{Server, ServerOptions, ServerPort, Stop, TcpServer};
+use rpc_transport::{Server, ServerOptions, ServerTransport, Stop, TcpServer};
 
 use super::{Form, SERVER};
 use crate::{Wrong, wrong};
@@ -132,12 +132,14 @@ fn listen(pool: Pool, timeouts: Timeouts, form: Form) -> Result<Listening, Wrong
     let tcp = SERVER.tcp(pool.clone(), budget.clone(), progress);
     let tcp = TcpServer::bind(anywhere, tcp).map_err(wrong)?;
     let tcp_address = tcp.local_addr();
-    server.add_port(Rc::new(RefCell::new(tcp))).map_err(wrong)?;
+    server
+        .add_transport(Rc::new(RefCell::new(tcp)))
+        .map_err(wrong)?;
     let device = Iwarp::new(options, pool).map_err(wrong)?;
     let mut port = RdmaServer::new(Box::new(device), SERVER.rdma(form, budget, progress));
     let address = port.listen(anywhere).map_err(wrong)?;
-    let port: Rc<RefCell<dyn ServerPort>> = Rc::new(RefCell::new(port));
-    server.add_port(port).map_err(wrong)?;
+    let port: Rc<RefCell<dyn ServerTransport>> = Rc::new(RefCell::new(port));
+    server.add_transport(port).map_err(wrong)?;
     Ok((server, (address, tcp_address)))
 }
 

@@ -12,8 +12,8 @@ use nfs_binding::proto::{FileHandle, Stable};
 use rdma::Pool;
 use rpc_transport::rdma::{CallbackOptions, Choice, RdmaClient, RdmaClientOptions, Version};
 use rpc_transport::{
-    CallError, Client, ClientOptions, ClientPort, Outcome as ServiceOutcome, Programs, Request,
-    Retry, Runtime, Service,
+    CallError, Client, ClientOptions, ClientTransport, ProgramVersions, Request, Retry, Runtime,
+    Service, ServiceOutcome,
 };
 
 use super::{Ask, Case, DATA_SEED, LEN, Outcome};
@@ -39,8 +39,8 @@ const CALLBACKS: u32 = 4;
 struct Nothing;
 
 impl Service for Nothing {
-    fn programs(&self) -> &[Programs] {
-        &[Programs {
+    fn programs(&self) -> &[ProgramVersions] {
+        &[ProgramVersions {
             prog: CALLED,
             low: 1,
             high: 1,
@@ -109,7 +109,7 @@ impl Victim {
     }
 
     async fn mounted(&mut self, server: SocketAddr, case: &Case) -> Result<Mount<Client>, Outcome> {
-        let port: Rc<RefCell<dyn ClientPort>> = self.port.clone();
+        let port: Rc<RefCell<dyn ClientTransport>> = self.port.clone();
         let mut options = ClientOptions {
             credential: root(),
             timeout: PATIENCE,

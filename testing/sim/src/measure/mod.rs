@@ -13,10 +13,10 @@ use nfs_binding::fs::FileSystem;
 use rdma::{Counters, Pool, Time};
 use rdma_sim::{Costs, Fabric, Faults, Host, NodeId, Path, Turn, attributes};
 use rpc_transport::rdma::{
-    Choice, Considered, CostModel, RdmaClientOptions, RdmaOptions, RdmaServer, RdmaServerOptions,
-    Version,
+    Choice, ConsideredMode, CostModel, RdmaClientOptions, RdmaOptions, RdmaServer,
+    RdmaServerOptions, Version,
 };
-use rpc_transport::{Client, ClientOptions, ClientPort};
+use rpc_transport::{Client, ClientOptions, ClientTransport};
 
 use crate::client::{ClientHost, Counted, Desk, Tally, credential};
 use crate::disk::Disk;
@@ -133,11 +133,14 @@ pub fn measure(setting: &Setting, operation: Operation) -> Result<Measured, Cann
 ///
 /// # Errors
 /// The options do not allow the call.
-pub fn consider(setting: &Setting, operation: Operation) -> Result<Vec<Considered>, CannotMeasure> {
+pub fn consider(
+    setting: &Setting,
+    operation: Operation,
+) -> Result<Vec<ConsideredMode>, CannotMeasure> {
     both(setting, operation).map(|(_, considered)| considered)
 }
 
-type Both = (Measured, Vec<Considered>);
+type Both = (Measured, Vec<ConsideredMode>);
 
 fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> {
     let fabric = Fabric::new(1, setting.costs.clone(), Faults::default());
@@ -214,7 +217,7 @@ async fn run(
     operation: Operation,
 ) -> Result<Both, CannotMeasure> {
     let concrete = Rc::clone(&desk.port);
-    let port = Rc::clone(&desk.port) as Rc<RefCell<dyn ClientPort>>;
+    let port = Rc::clone(&desk.port) as Rc<RefCell<dyn ClientTransport>>;
     let options = ClientOptions {
         credential: credential(),
         ..ClientOptions::default()

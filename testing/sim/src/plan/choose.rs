@@ -6,8 +6,8 @@ use rdma::Attributes;
 use rdma_sim::{Costs, Faults, Random, attributes};
 use rpc_transport::Retry;
 use rpc_transport::rdma::{
-    CallbackOptions, Choice, RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version, Versions,
-    Ways,
+    CallbackOptions, Choice, Directions, RdmaClientOptions, RdmaOptions, RoundTripFeatures,
+    Version, Versions,
 };
 
 use super::{AMPLE, Crash, FeaturesOf, PATIENT, Plan, ROOMY, Swarm, Victim};
@@ -122,7 +122,7 @@ fn round_trips(plan: &mut Plan, wanted: FeaturesOf, random: &mut Random) {
     plan.requester.spare_receives = random.pick(&[0, 3, 32]);
     plan.responder.spare_receives = random.pick(&[0, 3, 32]);
     let mut some = || {
-        let mut ways = || Ways {
+        let mut ways = || Directions {
             send: random.below(3) > 0,
             receive: random.below(3) > 0,
         };

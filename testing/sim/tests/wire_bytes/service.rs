@@ -2,10 +2,12 @@
 
 use bytes::Bytes;
 use onc_rpc::{AcceptStatus, DecodeError, Encoder, Message};
-use rpc_transport::{Call, Denial, Outcome, Programs, Reply, ReplyRoom, Request, Service};
+use rpc_transport::{
+    Call, ErrorReply, ProgramVersions, Reply, ReplyRoom, Request, Service, ServiceOutcome,
+};
 
 /// A program number from the unassigned range (RFC 5531, section 8.3).
-const PROGRAM: Programs = Programs {
+const PROGRAM: ProgramVersions = ProgramVersions {
     prog: 0x2000_0019,
     low: 1,
     high: 1,
@@ -109,15 +111,15 @@ fn put(out: &mut Encoder, kind: u8, sizes: Sizes) {
 pub(crate) struct Echoes;
 
 impl Service for Echoes {
-    fn programs(&self) -> &[Programs] {
+    fn programs(&self) -> &[ProgramVersions] {
         &[PROGRAM]
     }
 
-    fn call(&mut self, request: Request) -> Outcome {
-        Outcome::Done(match request.proc {
+    fn call(&mut self, request: Request) -> ServiceOutcome {
+        ServiceOutcome::Done(match request.proc {
             NULL => Ok(Message::default()),
-            ECHO => answer(&request).map_err(|_| Denial::Accepted(AcceptStatus::GarbageArgs)),
-            _ => Err(Denial::Accepted(AcceptStatus::ProcUnavail)),
+            ECHO => answer(&request).map_err(|_| ErrorReply::Accepted(AcceptStatus::GarbageArgs)),
+            _ => Err(ErrorReply::Accepted(AcceptStatus::ProcUnavail)),
         })
     }
 

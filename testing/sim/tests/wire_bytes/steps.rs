@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use rpc_transport::rdma::{NotChanged, RdmaClient, RdmaOptions};
-use rpc_transport::{CallError, ConnId, Reply};
+use rpc_transport::{CallError, ConnectionId, Reply};
 use rpcrdma_callbacks::{Order, run};
 
 use crate::service::{Echo, Sizes, null};
 use crate::world::Desk;
 
 /// A change of the receive size, at the client's own end or at the server's.
-type Change = fn(&mut RdmaClient, ConnId, u32) -> Result<(), NotChanged>;
+type Change = fn(&mut RdmaClient, ConnectionId, u32) -> Result<(), NotChanged>;
 
 const KIB: u32 = 1 << 10;
 /// Lengths of bulk data: inline, too long for inline, not a multiple of four, many pieces.

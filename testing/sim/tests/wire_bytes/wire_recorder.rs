@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use bytes::Bytes;
 use rdma::{Event, SendWr, Success, Time};
-use rdma_sim::{End, Happening, NodeId, Observer};
+use rdma_sim::{End, FabricEvent, NodeId, Observer};
 
 use crate::show::{digest, message, words};
 
@@ -142,12 +142,12 @@ impl WireRecorder {
 }
 
 impl Observer for WireRecorder {
-    fn happened(&mut self, _: Time, what: &Happening<'_>) {
+    fn event(&mut self, _: Time, what: &FabricEvent<'_>) {
         match what {
-            Happening::Connecting(end, private_data) => {
+            FabricEvent::Connecting(end, private_data) => {
                 self.line(*end, format!("connect{}", words(private_data)));
             }
-            Happening::Taken(end, Event::Established { private_data, .. }) => {
+            FabricEvent::Taken(end, Event::Established { private_data, .. }) => {
                 let number = self.number(*end);
                 // The private data that the server sent with its acceptance.
                 if end.node != self.server
@@ -157,14 +157,14 @@ impl Observer for WireRecorder {
                     sent.lines.push(format!("accept{}", words(private_data)));
                 }
             }
-            Happening::Posted(end, wr) => self.posted(*end, wr),
-            Happening::Taken(end, Event::Completion(completion)) => {
+            FabricEvent::Posted(end, wr) => self.posted(*end, wr),
+            FabricEvent::Taken(end, Event::Completion(completion)) => {
                 if let Ok(Success::Read { sink }) = &completion.result {
                     self.fetched(*end, sink);
                 }
             }
-            Happening::Closed(end) => self.line(*end, "close".to_owned()),
-            Happening::Aborted(end) => self.line(*end, "abort".to_owned()),
+            FabricEvent::Closed(end) => self.line(*end, "close".to_owned()),
+            FabricEvent::Aborted(end) => self.line(*end, "abort".to_owned()),
             _ => {}
         }
     }

@@ -13,7 +13,8 @@ use rdma::{Pool, Time};
 use rdma_sim::{Costs, Fabric, Faults, Host, NodeId, SimDevice, Turn, attributes};
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
 use rpc_transport::{
-    Armed, Client, ClientOptions, ClientPort, Runtime, Server, ServerOptions, Source, Stepped,
+    Armed, Client, ClientOptions, ClientTransport, PollSource, Runtime, Server, ServerOptions,
+    Stepped,
 };
 use rpcrdma_callbacks::Answers;
 use rpcrdma_sim::Probe;
@@ -108,7 +109,7 @@ where
     };
     let service = Box::new(Probe::new(Echoes));
     let mut server = Server::simulated(service, options, fabric.clock());
-    server.add_port(Rc::new(RefCell::new(port))).unwrap();
+    server.add_transport(Rc::new(RefCell::new(port))).unwrap();
 
     let device = host(&fabric, 2);
     let node = device.node();
@@ -167,7 +168,7 @@ where
 }
 
 async fn connect(runtime: &Runtime, port: Rc<RefCell<RdmaClient>>, callbacks: bool) -> Client {
-    let port = port as Rc<RefCell<dyn ClientPort>>;
+    let port = port as Rc<RefCell<dyn ClientTransport>>;
     let options = ClientOptions::default();
     let client = match callbacks {
         false => Client::connect(runtime, address(1), port, options).await,

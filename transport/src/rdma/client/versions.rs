@@ -5,25 +5,25 @@
 //! silent, is made again in version 1. Calls that were made meanwhile move to the new connection,
 //! and the user sees only one connection.
 
-use conveyance::{ReplyNeed, Shape};
 use onc_rpc::Message;
 use rdma::QpId;
-use rpcrdma_connection::Considered;
+use rpcrdma_connection::ConsideredMode;
 use rpcrdma_ext_xchar::NotChanged;
-use rpcrdma_negotiation::{Decision, Features, Reason, Verdict, Version};
+use rpcrdma_negotiation::{Features, Version, VersionAction, VersionDecision, VersionReason};
+use transfer_plan::{ReplyNeed, Shape};
 
 use super::RdmaClient;
-use crate::{ClientEvent, ConnId, Down, ReplyRoom};
+use crate::{ClientTransportEvent, ConnectionId, ConnectionLost, ReplyRoom};
 
 impl RdmaClient {
     /// Returns the version that a connection speaks, and why, once that is known.
     #[must_use]
-    pub fn decision(&self, conn: ConnId) -> Option<Decision> {
+    pub fn decision(&self, conn: ConnectionId) -> Option<VersionDecision> {
         self.link(conn)?.connection.decision()
     }
 
     /// Returns the version and the usable features of every connection whose version is known.
-    pub fn conversations(&self) -> impl Iterator<Item = (Decision, Features)> {
+    pub fn conversations(&self) -> impl Iterator<Item = (VersionDecision, Features)> {
         let links = self.connections().filter_map(|conn| self.link(conn));
         let connections = links.map(|link| &link.connection);
         connections.filter_map(|connection| Some((connection.decision()?, connection.features()?)))
@@ -32,7 +32,7 @@ impl RdmaClient {
     /// Returns the features that may be used on a connection at present, and why, once its version
     /// is known.
     #[must_use]
-    pub fn features(&self, conn: ConnId) -> Option<Features> {
+    pub fn features(&self, conn: ConnectionId) -> Option<Features> {
         self.link(conn)?.connection.features()
     }
 
@@ -40,7 +40,12 @@ impl RdmaClient {
     /// reply of up to `need`, that of the base protocol first. The list is empty before the version
     /// of the connection is known and after the connection has ended.
     #[must_use]
-    pub fn considered(&mut self, conn: ConnId, shape: &Shape, need: &ReplyNeed) -> Vec<Considered> {
+    pub fn considered(
+        &mut self,
+        conn: ConnectionId,
+        shape: &Shape,
+        need: &ReplyNeed,
+    ) -> Vec<ConsideredMode> {
         match self.link_mut(conn) {
             Some(link) => link.connection.considered(shape, need),
             None => Vec::new(),
@@ -50,7 +55,7 @@ impl RdmaClient {
     /// Returns the possible transfer modes of a call, RPC header included, over the first
     /// connection.
     #[must_use]
-    pub fn considered_call(&mut self, message: &Message, room: &ReplyRoom) -> Vec<Considered> {
+    pub fn considered_call(&mut self, message: &Message, room: &ReplyRoom) -> Vec<ConsideredMode> {
         let first = self.connections().next();
         match (first, Shape::of(message)) {
             (Some(conn), Ok(shape)) => self.considered(conn, &shape, &room.need()),
@@ -63,7 +68,7 @@ impl RdmaClient {
     ///
     /// # Errors
     /// [`NotChanged`]: the reason why the size cannot be changed.
-    pub fn raise_receive_size(&mut self, conn: ConnId, size: u32) -> Result<(), NotChanged> {
+    pub fn raise_receive_size(&mut self, conn: ConnectionId, size: u32) -> Result<(), NotChanged> {
         let qp = self.qp_of(conn).ok_or(NotChanged::NotSettled)?;
         let link = self.link_mut(conn).ok_or(NotChanged::NotSettled)?;
         let changed = link.connection.raise_receive_size(size);
@@ -76,7 +81,11 @@ impl RdmaClient {
     ///
     /// # Errors
     /// [`NotChanged`]: the reason why the request cannot be sent.
-    pub fn request_receive_size(&mut self, conn: ConnId, size: u32) -> Result<(), NotChanged> {
+    pub fn request_receive_size(
+        &mut self,
+        conn: ConnectionId,
+        size: u32,
+    ) -> Result<(), NotChanged> {
         let qp = self.qp_of(conn).ok_or(NotChanged::NotSettled)?;
         let link = self.link_mut(conn).ok_or(NotChanged::NotSettled)?;
         let changed = link.connection.request_receive_size(size);
@@ -85,38 +94,41 @@ impl RdmaClient {
     }
 
     /// Handles the outcome of a connection's version negotiation.
-    pub(super) fn decided(&mut self, qp: QpId, decision: &Decision) {
+    pub(super) fn decided(&mut self, qp: QpId, decision: &VersionDecision) {
         let Some(link) = self.driver.links.get(&qp) else {
             return;
         };
         let (conn, remote) = (link.conn, link.peer);
         tracing::info!(server = %remote, %decision, "version found");
-        self.lessons.decided(remote, decision);
-        match decision.verdict {
+        self.known_servers.decided(remote, decision);
+        match decision.action {
             _ if link.closing.is_some() => {}
-            Verdict::Speak(version) => {
+            VersionAction::Use(version) => {
                 if version == Version::Two {
                     self.speak_two.insert(remote);
                 }
-                self.driver.events.push_back(ClientEvent::Up(conn));
+                self.driver
+                    .events
+                    .push_back(ClientTransportEvent::Connected(conn));
             }
-            Verdict::Reconnect(_) => {
+            VersionAction::Reconnect(_) => {
                 // Calls that were handed in before wait for the next connection. If there is none, the
                 // event that says so ends them.
                 if let Some(gone) = self.remove(qp) {
                     self.connect(conn, remote, gone.connection.into_pending_calls());
                 }
             }
-            Verdict::GiveUp => {
+            VersionAction::GiveUp => {
                 // A server that spoke version 2 before has rather been stopped than replaced.
-                let only_one = matches!(decision.reason, Reason::OnlyOne(why) if why.is_loss());
-                let down = Down {
+                let only_one =
+                    matches!(decision.reason, VersionReason::VersionOneOnly(why) if why.is_loss());
+                let lost = ConnectionLost {
                     reason: decision.to_string(),
                     retry: only_one && self.speak_two.contains(&remote),
-                    was_up: false,
+                    was_established: false,
                 };
                 if let Some(gone) = self.remove(qp) {
-                    self.down(&gone, down);
+                    self.disconnected(&gone, lost);
                 }
             }
         }
@@ -129,14 +141,14 @@ impl RdmaClient {
         let Some(gone) = self.remove(qp) else {
             return;
         };
-        self.lessons.forget(&gone.peer);
-        let down = Down {
+        self.known_servers.forget(&gone.peer);
+        let lost = ConnectionLost {
             reason: "the server refuses version 1, which was spoken as it had not answered in \
                      version 2"
                 .to_owned(),
             retry: true,
-            was_up: true,
+            was_established: true,
         };
-        self.down(&gone, down);
+        self.disconnected(&gone, lost);
     }
 }

@@ -6,15 +6,15 @@ use bytes::Bytes;
 
 use super::action::Shared;
 use super::{
-    Action, Calls, ConnectionLimits, Conveyor, Extension, Operation, Outbox, Property, Refusal,
-    Start,
+    Action, Calls, ConnectionLimits, Extension, Operation, Outbox, Property, Refusal, Start,
+    TransferMode,
 };
 use crate::{Answer, Body, ErrorBody, Header, Side};
 
 /// Two extensions own the same `rdma_opttype`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{first} and {second} both own operation {opttype}")]
-pub struct OpttypeTaken {
+pub struct DuplicateOpttype {
     /// The `rdma_opttype`.
     pub opttype: u32,
     /// Name of the extension that was added first.
@@ -50,17 +50,17 @@ impl Extensions {
     /// `first_xid` downwards, which must differ from the XIDs of this side's outstanding calls.
     ///
     /// # Errors
-    /// [`OpttypeTaken`] if two extensions own the same `rdma_opttype`.
+    /// [`DuplicateOpttype`] if two extensions own the same `rdma_opttype`.
     pub fn new(
         side: Side,
         first_xid: u32,
         list: Vec<Box<dyn Extension>>,
-    ) -> Result<Self, OpttypeTaken> {
+    ) -> Result<Self, DuplicateOpttype> {
         for (at, extension) in list.iter().enumerate() {
             for &opttype in extension.opttypes() {
                 let mut earlier = list[..at].iter();
                 if let Some(owner) = earlier.find(|earlier| earlier.opttypes().contains(&opttype)) {
-                    return Err(OpttypeTaken {
+                    return Err(DuplicateOpttype {
                         opttype,
                         first: owner.name(),
                         second: extension.name(),
@@ -179,8 +179,8 @@ impl Extensions {
 
     /// Returns whether every extension knows what the peer supports.
     #[must_use]
-    pub fn settled(&self) -> bool {
-        self.list.iter().all(|extension| extension.settled())
+    pub fn know_peer(&self) -> bool {
+        self.list.iter().all(|extension| extension.knows_peer())
     }
 
     /// Returns whether an extension holds a part of an RPC message.
@@ -190,15 +190,15 @@ impl Extensions {
     }
 
     /// Returns the extensions that carry RPC messages, each with its index for
-    /// [`Extensions::conveyor`].
-    pub fn conveyors(&mut self) -> impl Iterator<Item = (usize, &mut dyn Conveyor)> {
+    /// [`Extensions::transfer_mode`].
+    pub fn transfer_modes(&mut self) -> impl Iterator<Item = (usize, &mut dyn TransferMode)> {
         let list = self.list.iter_mut().enumerate();
-        list.filter_map(|(at, extension)| Some((at, extension.conveyor()?)))
+        list.filter_map(|(at, extension)| Some((at, extension.transfer_mode()?)))
     }
 
     /// Returns the extension with this index, if it carries RPC messages.
-    pub fn conveyor(&mut self, number: usize) -> Option<&mut dyn Conveyor> {
-        self.list.get_mut(number)?.conveyor()
+    pub fn transfer_mode(&mut self, number: usize) -> Option<&mut dyn TransferMode> {
+        self.list.get_mut(number)?.transfer_mode()
     }
 
     /// Returns the extension of this type, so that the caller can use its own methods.
@@ -235,7 +235,7 @@ impl Extensions {
         while let Some((by, property)) = self.shared.learnt.pop_front() {
             for (at, extension) in self.list.iter_mut().enumerate() {
                 if at != by {
-                    extension.learnt(&property, &mut Outbox::new(&mut self.shared, at));
+                    extension.property_received(&property, &mut Outbox::new(&mut self.shared, at));
                 }
             }
         }

@@ -17,8 +17,8 @@ use nfs_copy::{CopyOptions, Report, Totals};
 use rdma::Pool;
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
 use rpc_transport::{
-    Client, ClientOptions, ClientPort, Runtime, Server, ServerOptions, ServerPort, Stop, TcpClient,
-    TcpOptions, TcpServer,
+    Client, ClientOptions, ClientTransport, Runtime, Server, ServerOptions, ServerTransport, Stop,
+    TcpClient, TcpOptions, TcpServer,
 };
 use rpcrdma_setup::mount_options::{MountOptions, Proto};
 
@@ -116,12 +116,12 @@ fn serve(path: &Path, at: Addresses) -> (Addresses, Stop, JoinHandle<()>) {
         let mut server = Server::new(Box::new(service), ServerOptions::default()).unwrap();
         let tcp = TcpServer::bind(at.tcp, TcpOptions::default()).unwrap();
         let tcp_address = tcp.local_addr();
-        server.add_port(Rc::new(RefCell::new(tcp))).unwrap();
+        server.add_transport(Rc::new(RefCell::new(tcp))).unwrap();
         let device = Iwarp::new(Options::default(), Pool::new(POOL)).unwrap();
         let mut rdma = RdmaServer::new(Box::new(device), RdmaServerOptions::default());
         let rdma_address = rdma.listen(at.rdma).unwrap();
-        let rdma: Rc<RefCell<dyn ServerPort>> = Rc::new(RefCell::new(rdma));
-        server.add_port(rdma).unwrap();
+        let rdma: Rc<RefCell<dyn ServerTransport>> = Rc::new(RefCell::new(rdma));
+        server.add_transport(rdma).unwrap();
         let addresses = Addresses {
             tcp: tcp_address,
             rdma: rdma_address,
@@ -148,7 +148,7 @@ impl Mounted {
         let options = MountOptions::parse(options).unwrap();
         let runtime = Runtime::new().unwrap();
         let pool = Pool::new(POOL);
-        let (remote, port): (_, Rc<RefCell<dyn ClientPort>>) = match options.proto {
+        let (remote, port): (_, Rc<RefCell<dyn ClientTransport>>) = match options.proto {
             Proto::Tcp => {
                 let tcp = TcpOptions {
                     pool: pool.clone(),

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use rpcrdma_setup::{Context, Failure};
 
-use crate::conveyance::Conveyance;
-use crate::floor::{Kind, TcpBaseline};
+use crate::benchmark_target::{BenchTarget, Budget, WARM_UP};
 use crate::latency::{Latency, error_of_median, median, spread, weighted_median};
 use crate::op::Op;
-use crate::rig::{BenchTarget, Budget, WARM_UP};
 use crate::rows::{Mode, Row, Split};
+use crate::tcp_baseline::{Kind, TcpBaseline};
 use crate::usage::Both;
+use crate::variant::Variant;
 
 /// The number of rounds per operation: many short ones, so that a disturbance affects baseline and
 /// variants alike. The number is odd, so the median is a measured value.
@@ -246,7 +246,7 @@ fn turn(
     }
     let v1 = benches
         .iter()
-        .position(|bench| bench.conveyance == Conveyance::V1);
+        .position(|bench| bench.variant == Variant::V1);
     let v1 = v1.and_then(|v1| medians[v1]);
     for (tally, median) in tallies.iter_mut().zip(medians) {
         let Some((p50, calls)) = median else {
@@ -331,7 +331,7 @@ fn row(
     Row {
         op: measurement.op.name(),
         size: measurement.op.size().map(u64::from),
-        conveyance: bench.conveyance.name(),
+        conveyance: bench.variant.name(),
         device: bench.device.clone(),
         mode: measurement.mode,
         delay_us: measurement.delay.as_secs_f64() * 1e6,

@@ -4,27 +4,27 @@ use std::time::Duration;
 
 use rdma::Time;
 
-use crate::{ClientOptions, ConnId};
+use crate::{ClientOptions, ConnectionId};
 
 /// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
     /// Not connected. The next attempt is made when a call needs it, but not before `retry_at`.
-    Down {
+    Disconnected {
         /// The end of the back-off pause.
         retry_at: Time,
     },
     /// An attempt to connect is in progress.
     Connecting {
-        /// The port's id of the attempt.
-        conn: ConnId,
+        /// The transport's id of the attempt.
+        conn: ConnectionId,
         /// The time at which the attempt is given up.
         until: Time,
     },
     /// Connected.
-    Up {
-        /// The port's id of the connection.
-        conn: ConnId,
+    Connected {
+        /// The transport's id of the connection.
+        conn: ConnectionId,
     },
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Connection {
     /// The number of pending calls assigned to this connection.
     pub(crate) waiting: usize,
     /// Whether the connection was ever up. If so, the next attempt counts as a reconnect.
-    pub(crate) was_up: bool,
+    pub(crate) was_established: bool,
     /// Whether to stay connected although no call needs the connection.
     pub(crate) keep: bool,
     /// The reason why the last connection or attempt ended, in words for the user.
@@ -49,9 +49,9 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(now: Time) -> Self {
         Self {
-            state: ConnectionState::Down { retry_at: now },
+            state: ConnectionState::Disconnected { retry_at: now },
             waiting: 0,
-            was_up: false,
+            was_established: false,
             keep: false,
             reason: String::new(),
             backoff: Duration::ZERO,
@@ -59,18 +59,20 @@ impl Connection {
         }
     }
 
-    /// Returns the port's id of the connection or attempt, if there is one.
-    pub(crate) fn conn(&self) -> Option<ConnId> {
+    /// Returns the transport's id of the connection or attempt, if there is one.
+    pub(crate) fn conn(&self) -> Option<ConnectionId> {
         match self.state {
-            ConnectionState::Down { .. } => None,
-            ConnectionState::Connecting { conn, .. } | ConnectionState::Up { conn } => Some(conn),
+            ConnectionState::Disconnected { .. } => None,
+            ConnectionState::Connecting { conn, .. } | ConnectionState::Connected { conn } => {
+                Some(conn)
+            }
         }
     }
 
-    /// Returns the port's id of the connection if it is up.
-    pub(crate) fn up(&self) -> Option<ConnId> {
+    /// Returns the transport's id of the connection if it is up.
+    pub(crate) fn up(&self) -> Option<ConnectionId> {
         match self.state {
-            ConnectionState::Up { conn } => Some(conn),
+            ConnectionState::Connected { conn } => Some(conn),
             _ => None,
         }
     }
@@ -103,7 +105,7 @@ impl Connection {
     /// Records that the connection or attempt has ended.
     pub(crate) fn lost(&mut self, reason: String, options: &ClientOptions, now: Time) {
         self.reason = reason;
-        self.state = ConnectionState::Down {
+        self.state = ConnectionState::Disconnected {
             retry_at: now + self.backoff,
         };
         let next = self.backoff.saturating_mul(2);
@@ -120,19 +122,19 @@ impl Connection {
 
     /// Ends a back-off pause early, because the same server just answered on another connection.
     pub(crate) fn hurry(&mut self, now: Time) {
-        if let ConnectionState::Down { retry_at } = &mut self.state {
+        if let ConnectionState::Disconnected { retry_at } = &mut self.state {
             *retry_at = now.min(*retry_at);
         }
     }
 
     /// Returns whether there should be a connection: calls wait for it, or it is to be kept up.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.waiting > 0 || (self.keep && self.was_up)
+        self.waiting > 0 || (self.keep && self.was_established)
     }
 
     /// Returns whether an attempt to connect may start now.
     pub(crate) fn may_open(&self, now: Time) -> bool {
-        matches!(self.state, ConnectionState::Down { retry_at } if retry_at <= now)
+        matches!(self.state, ConnectionState::Disconnected { retry_at } if retry_at <= now)
     }
 
     /// Returns whether its calls have waited without a connection for the maximum time.
@@ -143,10 +145,10 @@ impl Connection {
     /// Returns when this connection next needs attention.
     pub(crate) fn next_deadline(&self, options: &ClientOptions) -> Option<Time> {
         let act = match self.state {
-            ConnectionState::Up { .. } => return None,
+            ConnectionState::Connected { .. } => return None,
             ConnectionState::Connecting { until, .. } => until,
-            ConnectionState::Down { .. } if !self.is_wanted() => return None,
-            ConnectionState::Down { retry_at } => retry_at,
+            ConnectionState::Disconnected { .. } if !self.is_wanted() => return None,
+            ConnectionState::Disconnected { retry_at } => retry_at,
         };
         Some(self.give_up_at(options).map_or(act, |at| at.min(act)))
     }

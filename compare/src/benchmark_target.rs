@@ -9,12 +9,12 @@ use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::{Context, Failure};
 
 use crate::child::ChildProcess;
-use crate::conveyance::Conveyance;
 use crate::latency::Latency;
 use crate::op::{Op, Target};
 use crate::rows::Conditions;
 use crate::served::USAGE;
 use crate::usage::{Both, Usage};
+use crate::variant::Variant;
 
 /// The number of calls in flight while throughput is measured.
 const IN_FLIGHT: usize = 8;
@@ -46,7 +46,7 @@ impl Budget {
 /// A benchmark target.
 pub(crate) struct BenchTarget {
     /// The transport or variant.
-    pub(crate) conveyance: Conveyance,
+    pub(crate) variant: Variant,
     /// The device, if there is one.
     pub(crate) device: Option<String>,
     /// The conditions of the measurement.
@@ -64,7 +64,7 @@ impl BenchTarget {
     /// # Errors
     /// The server refuses.
     pub(crate) fn new(
-        conveyance: Conveyance,
+        variant: Variant,
         name: &DeviceName,
         server: ChildProcess,
         mounted: Mounted,
@@ -73,9 +73,9 @@ impl BenchTarget {
     ) -> Result<Self, Failure> {
         let target = Target::create(&mounted, ops);
         let target = mounted.reached.runtime.block_on(target)?;
-        let rdma = conveyance.version().is_some();
+        let rdma = variant.version().is_some();
         Ok(Self {
-            conveyance,
+            variant,
             verbs: rdma && matches!(name, DeviceName::Verbs(_)),
             device: rdma.then(|| name.to_string()),
             conditions,

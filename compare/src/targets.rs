@@ -12,14 +12,14 @@ use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceChoice, DeviceName};
 use rpcrdma_setup::mount_options::{MountOptions, Proto};
 
+use crate::benchmark_target::BenchTarget;
 use crate::child::ChildProcess;
-use crate::conveyance::Conveyance;
 use crate::network::Network;
 use crate::op::Op;
 use crate::options::{Options, inline_size};
-use crate::rig::BenchTarget;
 use crate::rows::{Conditions, Mode};
 use crate::served::{Listening, Served};
+use crate::variant::Variant;
 
 /// The export of a server process.
 const EXPORT: &[u8] = b"/memory";
@@ -60,8 +60,8 @@ pub(crate) struct Setting<'a> {
 /// A server does not start, or cannot be reached.
 pub(crate) fn start_targets(setting: &Setting<'_>) -> Result<Vec<BenchTarget>, Failure> {
     let via = setting.options.via.iter();
-    via.map(|&conveyance| {
-        let bench = bench(setting, conveyance)?;
+    via.map(|&variant| {
+        let bench = bench(setting, variant)?;
         if setting.mode.is_busy() {
             // Only the target whose turn it is runs.
             bench.pause()?;
@@ -71,7 +71,7 @@ pub(crate) fn start_targets(setting: &Setting<'_>) -> Result<Vec<BenchTarget>, F
     .collect()
 }
 
-fn bench(setting: &Setting<'_>, conveyance: Conveyance) -> Result<BenchTarget, Failure> {
+fn bench(setting: &Setting<'_>, variant: Variant) -> Result<BenchTarget, Failure> {
     let &Setting {
         options,
         mode,
@@ -80,18 +80,18 @@ fn bench(setting: &Setting<'_>, conveyance: Conveyance) -> Result<BenchTarget, F
         processors,
         ..
     } = setting;
-    let proto = match conveyance.version() {
+    let proto = match variant.version() {
         Some(_) => Proto::Rdma,
         None => Proto::Tcp,
     };
     let inline = inline_size(options.inline)?;
     let mut rdma = RdmaClientOptions::default();
-    if let Some(version) = conveyance.version() {
+    if let Some(version) = variant.version() {
         rdma.version = Choice::Only(version);
-        conveyance.configure(&mut rdma.common, inline);
+        variant.configure(&mut rdma.common, inline);
         rdma.common.costs = CostsArg::load(options.costs.as_ref())?.model();
     }
-    let name = conveyance.name();
+    let name = variant.name();
     let served = Served {
         serves: name.to_owned(),
         device: options.device.to_string(),
@@ -134,14 +134,14 @@ fn bench(setting: &Setting<'_>, conveyance: Conveyance) -> Result<BenchTarget, F
         path: EXPORT.to_vec(),
     };
     let mounted = access.mount(&url)?;
-    let framed = conveyance.version().is_some() && options.device == DeviceName::Iwarp;
+    let framed = variant.version().is_some() && options.device == DeviceName::Iwarp;
     let conditions = Conditions {
-        inline_bytes: conveyance.receive_size(inline),
+        inline_bytes: variant.receive_size(inline),
         rate_bits_per_s: options.rate,
         crc: framed.then_some(options.crc),
         registration: mounted.reached.registration(),
         processor_requester: processors.map(|(client, _)| client),
         processor_responder: processors.map(|(_, server)| server),
     };
-    BenchTarget::new(conveyance, &options.device, child, mounted, conditions, ops)
+    BenchTarget::new(variant, &options.device, child, mounted, conditions, ops)
 }

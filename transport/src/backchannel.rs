@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::poll_loop::Wake;
-use crate::{Call, CallError, ConnId, Reply};
+use crate::{Call, CallError, ConnectionId, Reply};
 
-/// A connection: the index of its port, and its id on that port.
-pub(crate) type ConnKey = (usize, ConnId);
+/// A connection: the index of its transport, and its id on that transport.
+pub(crate) type ConnKey = (usize, ConnectionId);
 
 /// The result of a callback.
 pub(crate) type CallbackResult = Result<Reply, CallError>;
@@ -19,7 +19,7 @@ pub(crate) type CallbackResult = Result<Reply, CallError>;
 /// A connected client that can be called over the connection that it established. Clones refer to
 /// the same client. The handle can be used on any thread.
 ///
-/// A service gets the handle with a client's call ([`crate::Request::client`]) if the server makes
+/// A service gets the handle with a client's call ([`crate::Request::backchannel`]) if the server makes
 /// callbacks ([`crate::ServerOptions::callbacks`]). The service must not use it before the client's
 /// upper layer has announced that it accepts calls (RFC 8167, section 6); the RPC program defines
 /// how. While a handle lives, the server does not close the connection for idleness.
@@ -27,7 +27,7 @@ pub(crate) type CallbackResult = Result<Reply, CallError>;
 /// A call ends exactly once, with a reply or an error. It ends with an error when the connection
 /// ends, because only the client can establish another one (section 5.4).
 #[derive(Clone)]
-pub struct Callee {
+pub struct Backchannel {
     inner: Arc<Inner>,
 }
 
@@ -38,7 +38,7 @@ struct Inner {
     gone: AtomicBool,
 }
 
-impl Callee {
+impl Backchannel {
     pub(crate) fn new(mailbox: &Arc<Mailbox>, place: ConnKey, peer: SocketAddr) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -96,7 +96,7 @@ impl Callee {
     }
 }
 
-impl fmt::Debug for Callee {
+impl fmt::Debug for Backchannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Callee")
             .field("peer", &self.inner.peer)
@@ -105,13 +105,13 @@ impl fmt::Debug for Callee {
     }
 }
 
-impl PartialEq for Callee {
+impl PartialEq for Backchannel {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 }
 
-impl Eq for Callee {}
+impl Eq for Backchannel {}
 
 /// A completion callback. Dropping it without calling it reports [`CallError::Closed`].
 pub(crate) struct Completion(Option<Box<dyn FnOnce(CallbackResult) + Send>>);

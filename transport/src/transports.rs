@@ -1,5 +1,5 @@
 //! The interface between the code that is common to all transports (calls, retransmission,
-//! dispatch, reply cache) and each transport (TCP, RDMA). A *port* holds connections and transfers
+//! dispatch, reply cache) and each transport (TCP, RDMA). A *transport* holds connections and transfers
 //! whole RPC messages over them.
 
 use std::io;
@@ -11,7 +11,7 @@ use rdma::{Poller, Time};
 use crate::ReplyRoom;
 
 /// A participant in the poll loop of a `Runtime` or a server.
-pub trait Source {
+pub trait PollSource {
     /// Joins the poll loop. Called once, before the loop first waits.
     ///
     /// # Errors
@@ -28,7 +28,7 @@ pub trait Source {
     /// Asks to be woken through the poll loop. Returns false if there is already something to poll.
     fn arm(&mut self) -> bool;
 
-    /// Returns when to call [`Source::poll`] even if no readiness event comes.
+    /// Returns when to call [`PollSource::poll`] even if no readiness event comes.
     fn next_deadline(&self) -> Option<Time>;
 
     /// Tells whether the loop busy-polls: `poll` then has to look for arrivals without a readiness
@@ -36,32 +36,32 @@ pub trait Source {
     fn set_busy_poll(&mut self, on: bool);
 }
 
-/// The id of a connection of one port. It is not reused while the port lives.
+/// The id of a connection of one transport. It is not reused while the transport lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ConnId(pub u64);
+pub struct ConnectionId(pub u64);
 
 /// The reason why a connection could not be established, or ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
-pub struct Down {
+pub struct ConnectionLost {
     /// The reason, in words for the user.
     pub reason: String,
     /// Whether another attempt may succeed. It cannot if, for example, the peer speaks another
     /// protocol.
     pub retry: bool,
     /// Whether the connection had been established.
-    pub was_up: bool,
+    pub was_established: bool,
 }
 
-/// An event on a client's port.
+/// An event on a client's transport.
 #[derive(Debug)]
-pub enum ClientEvent {
+pub enum ClientTransportEvent {
     /// The connection is established.
-    Up(ConnId),
+    Connected(ConnectionId),
     /// A whole RPC reply arrived. Its first word, the XID, is `xid`.
     Reply {
         /// The connection that it arrived on.
-        conn: ConnId,
+        conn: ConnectionId,
         /// The XID of the call that it answers.
         xid: u32,
         /// The reply, starting with its XID.
@@ -70,91 +70,98 @@ pub enum ClientEvent {
     /// The call has failed for good. The connection may live on.
     Failed {
         /// The call's connection.
-        conn: ConnId,
+        conn: ConnectionId,
         /// The call's XID.
         xid: u32,
         /// The reason.
         error: crate::CallError,
     },
-    /// The server calls (RFC 8167). Reported only by a port that was configured to accept calls.
+    /// The server calls (RFC 8167). Reported only by a transport that was configured to accept calls.
     Call {
         /// The connection that the call arrived on.
-        conn: ConnId,
-        /// The id of the call, for [`ClientPort::reply`].
+        conn: ConnectionId,
+        /// The id of the call, for [`ClientTransport::reply`].
         token: u64,
         /// The call, starting with its XID.
         message: Message,
     },
-    /// The connection has ended, and with it every outstanding call on it. The port has released
-    /// the memory of those calls. The port does not reconnect; its user may call `open`.
-    Down {
+    /// The connection has ended, and with it every outstanding call on it. The transport has released
+    /// the memory of those calls. The transport does not reconnect; its user may call `open`.
+    Disconnected {
         /// The connection.
-        conn: ConnId,
+        conn: ConnectionId,
         /// The reason.
-        down: Down,
+        lost: ConnectionLost,
     },
 }
 
 /// The connections of a client to servers over one transport.
-pub trait ClientPort: Source {
-    /// Starts to connect. The attempt ends with [`ClientEvent::Up`] or [`ClientEvent::Down`].
-    fn open(&mut self, remote: SocketAddr, now: Time) -> ConnId;
+pub trait ClientTransport: PollSource {
+    /// Starts to connect. The attempt ends with [`ClientTransportEvent::Connected`] or [`ClientTransportEvent::Disconnected`].
+    fn open(&mut self, remote: SocketAddr, now: Time) -> ConnectionId;
 
     /// Sends a call, now or as soon as credits, queue space and the connection allow. `message`
     /// starts with `xid`, which no other outstanding call of this connection has.
-    fn submit(&mut self, conn: ConnId, xid: u32, message: Message, room: &ReplyRoom, now: Time);
+    fn submit(
+        &mut self,
+        conn: ConnectionId,
+        xid: u32,
+        message: Message,
+        room: &ReplyRoom,
+        now: Time,
+    );
 
     /// Cancels a call. Its memory is released as soon as the peer cannot access it any more. A late
     /// reply is dropped.
-    fn cancel(&mut self, conn: ConnId, xid: u32);
+    fn cancel(&mut self, conn: ConnectionId, xid: u32);
 
     /// Sends the reply to a call from the server, or drops the call if `message` is `None`. Every
-    /// call ends with this function or with [`ClientEvent::Down`].
-    fn reply(&mut self, conn: ConnId, token: u64, message: Option<Message>, now: Time);
+    /// call ends with this function or with [`ClientTransportEvent::Disconnected`].
+    fn reply(&mut self, conn: ConnectionId, token: u64, message: Option<Message>, now: Time);
 
     /// Returns the memory pool for results that this transport can send without a copy.
     fn pool(&self) -> &rdma::Pool;
 
     /// Closes a connection gracefully. No event follows.
-    fn close(&mut self, conn: ConnId);
+    fn close(&mut self, conn: ConnectionId);
 
     /// Returns the next event.
-    fn next_event(&mut self) -> Option<ClientEvent>;
+    fn next_event(&mut self) -> Option<ClientTransportEvent>;
 }
 
-/// An event on a server's port.
+/// An event on a server's transport.
 #[derive(Debug)]
-pub enum ServerEvent {
+pub enum ServerTransportEvent {
     /// A client connected.
-    Up {
+    Connected {
         /// The new connection.
-        conn: ConnId,
+        conn: ConnectionId,
         /// The client's address.
         peer: SocketAddr,
     },
     /// A whole RPC call arrived, bulk data included.
     Call {
         /// The connection that it arrived on.
-        conn: ConnId,
-        /// The id of the call, for [`ServerPort::reply`]. (The XID would not do: a peer can send
+        conn: ConnectionId,
+        /// The id of the call, for [`ServerTransport::reply`]. (The XID would not do: a peer can send
         /// the same one twice.)
         token: u64,
         /// The call, starting with its XID.
         message: Message,
     },
-    /// A client replied to a call made with [`ServerPort::call`].
+    /// A client replied to a call made with [`ServerTransport::call`].
     Reply {
         /// The connection that it arrived on.
-        conn: ConnId,
+        conn: ConnectionId,
         /// The XID of the call that it answers.
         xid: u32,
         /// The reply, starting with its XID.
         message: Message,
     },
-    /// A call made with [`ServerPort::call`] failed. The connection may live on.
+    /// A call made with [`ServerTransport::call`] failed. The connection may live on.
     Failed {
         /// The call's connection.
-        conn: ConnId,
+        conn: ConnectionId,
         /// The call's XID.
         xid: u32,
         /// The reason.
@@ -162,13 +169,13 @@ pub enum ServerEvent {
     },
     /// The client is gone. Replies to its calls are dropped from here on, and outstanding calls to
     /// it end with this event.
-    Down {
+    Disconnected {
         /// The connection.
-        conn: ConnId,
+        conn: ConnectionId,
         /// The reason, for the log.
         reason: String,
     },
-    /// The port can accept no connections any more, for good. Its connections have ended.
+    /// The transport can accept no connections any more, for good. Its connections have ended.
     Lost {
         /// The reason.
         reason: String,
@@ -176,22 +183,22 @@ pub enum ServerEvent {
 }
 
 /// A server's listeners and connections over one transport.
-pub trait ServerPort: Source {
+pub trait ServerTransport: PollSource {
     /// Sends the reply to a call, or drops the call if `message` is `None` (a call that cannot be
-    /// answered). Every call ends with this function or with [`ServerEvent::Down`].
-    fn reply(&mut self, conn: ConnId, token: u64, message: Option<Message>, now: Time);
+    /// answered). Every call ends with this function or with [`ServerTransportEvent::Disconnected`].
+    fn reply(&mut self, conn: ConnectionId, token: u64, message: Option<Message>, now: Time);
 
     /// Calls a client over the connection that it established (RFC 8167), now or as soon as
     /// credits, queue space and the connection allow. `message` starts with `xid`, which is not 0
     /// and which no other outstanding call to this client has. The call ends with
-    /// [`ServerEvent::Reply`], [`ServerEvent::Failed`], [`ServerEvent::Down`],
-    /// [`ServerPort::close`] or [`ServerPort::cancel_call`].
+    /// [`ServerTransportEvent::Reply`], [`ServerTransportEvent::Failed`], [`ServerTransportEvent::Disconnected`],
+    /// [`ServerTransport::close`] or [`ServerTransport::cancel_call`].
     ///
     /// # Errors
     /// The reason why the call is not made. The call has then ended.
     fn call(
         &mut self,
-        conn: ConnId,
+        conn: ConnectionId,
         xid: u32,
         message: Message,
         room: &ReplyRoom,
@@ -199,22 +206,22 @@ pub trait ServerPort: Source {
     ) -> Result<(), crate::CallError>;
 
     /// Cancels a call to a client. A late reply is dropped.
-    fn cancel_call(&mut self, conn: ConnId, xid: u32);
+    fn cancel_call(&mut self, conn: ConnectionId, xid: u32);
 
     /// Closes a connection.
-    fn close(&mut self, conn: ConnId);
+    fn close(&mut self, conn: ConnectionId);
 
     /// Returns the memory pool for results that this transport can send without a copy. Its buffers
     /// are charged to the connection's account.
-    fn pool(&self, conn: ConnId) -> rdma::Pool;
+    fn pool(&self, conn: ConnectionId) -> rdma::Pool;
 
     /// Returns the lower-layer connection that carries `conn` now, or [`rdma::Carrier::Ended`] if
     /// there is none.
-    fn carrier(&self, conn: ConnId) -> rdma::Carrier;
+    fn carrier(&self, conn: ConnectionId) -> rdma::Carrier;
 
-    /// Returns whether the port's connections are RDMA connections.
+    /// Returns whether the transport's connections are RDMA connections.
     fn is_rdma(&self) -> bool;
 
     /// Returns the next event.
-    fn next_event(&mut self) -> Option<ServerEvent>;
+    fn next_event(&mut self) -> Option<ServerTransportEvent>;
 }

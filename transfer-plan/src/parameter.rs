@@ -7,7 +7,7 @@ use crate::CostModel;
 
 /// A field of a [`CostModel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Parameter {
+pub enum CostParameter {
     /// [`CostModel::link_delay`].
     LinkDelay,
     /// [`CostModel::rate`].
@@ -49,7 +49,7 @@ pub enum Figure<'a> {
     Rate(&'a mut u64),
 }
 
-impl Parameter {
+impl CostParameter {
     /// All fields.
     pub const ALL: [Self; 15] = [
         Self::LinkDelay,
@@ -150,20 +150,20 @@ mod tests {
     #[test]
     fn every_parameter_has_its_own_field_and_name() {
         let mut model = CostModel::default();
-        for (number, parameter) in (1..).zip(Parameter::ALL) {
-            assert_eq!(Parameter::named(parameter.name()), Some(parameter));
+        for (number, parameter) in (1..).zip(CostParameter::ALL) {
+            assert_eq!(CostParameter::named(parameter.name()), Some(parameter));
             match parameter.of(&mut model) {
                 Figure::Time(time) => *time = Duration::from_nanos(number),
                 Figure::Rate(rate) => *rate = number,
             }
         }
-        for (number, parameter) in (1..).zip(Parameter::ALL) {
+        for (number, parameter) in (1..).zip(CostParameter::ALL) {
             let value = match parameter.of(&mut model) {
                 Figure::Time(time) => time.as_nanos() as u64,
                 Figure::Rate(rate) => *rate,
             };
             assert_eq!(value, number, "{}", parameter.name());
         }
-        assert_eq!(Parameter::named("speed"), None);
+        assert_eq!(CostParameter::named("speed"), None);
     }
 }

@@ -1,11 +1,11 @@
 //! The transports and protocol variants that are compared with each other.
 
-use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version, Ways};
+use rpc_transport::rdma::{Directions, RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version};
 
 /// A transport or protocol variant that carries NFS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-pub enum Conveyance {
+pub enum Variant {
     /// ONC RPC over TCP
     Tcp,
     /// RPC-over-RDMA version 1; the client invalidates its registrations
@@ -24,7 +24,7 @@ pub enum Conveyance {
     V2DdpCont,
 }
 
-impl Conveyance {
+impl Variant {
     /// All variants, in the order of tables.
     pub const ALL: [Self; 7] = [
         Self::Tcp,
@@ -91,10 +91,10 @@ impl Conveyance {
     pub(crate) fn features(self) -> RoundTripFeatures {
         let mut features = RoundTripFeatures::default();
         if matches!(self, Self::V2Ddp | Self::V2DdpCont) {
-            features.ddp = Ways::BOTH;
+            features.ddp = Directions::BOTH;
         }
         if matches!(self, Self::V2Cont | Self::V2DdpCont) {
-            features.cont = Ways::BOTH;
+            features.cont = Directions::BOTH;
         }
         features
     }
@@ -106,7 +106,7 @@ pub(crate) enum Serves {
     /// Raw TCP exchanges, the baseline.
     Baseline,
     /// NFS over this transport or variant.
-    Nfs(Conveyance),
+    Nfs(Variant),
 }
 
 impl Serves {
@@ -118,8 +118,8 @@ impl Serves {
         match text {
             Self::FLOOR => Some(Self::Baseline),
             _ => {
-                let named = |conveyance: &Conveyance| conveyance.name() == text;
-                Conveyance::ALL.into_iter().find(named).map(Self::Nfs)
+                let named = |variant: &Variant| variant.name() == text;
+                Variant::ALL.into_iter().find(named).map(Self::Nfs)
             }
         }
     }
@@ -131,27 +131,22 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for conveyance in Conveyance::ALL {
-            let read = Serves::parse(conveyance.name());
-            assert_eq!(read, Some(Serves::Nfs(conveyance)));
+        for variant in Variant::ALL {
+            let read = Serves::parse(variant.name());
+            assert_eq!(read, Some(Serves::Nfs(variant)));
         }
         assert_eq!(Serves::parse("floor"), Some(Serves::Baseline));
     }
 
     #[test]
     fn receives_that_bulk_data_is_placed_in_are_longer() {
-        let sizes = [
-            Conveyance::Tcp,
-            Conveyance::V1,
-            Conveyance::V2,
-            Conveyance::V2DdpCont,
-        ];
-        let sizes = sizes.map(|conveyance| conveyance.receive_size(8192));
+        let sizes = [Variant::Tcp, Variant::V1, Variant::V2, Variant::V2DdpCont];
+        let sizes = sizes.map(|variant| variant.receive_size(8192));
         assert_eq!(sizes, [None, Some(4096), Some(8192), Some(65 << 10)]);
     }
 
     #[test]
-    fn what_is_no_conveyance_is_not_served() {
+    fn an_unknown_variant_is_not_served() {
         assert!(Serves::parse("v9").is_none());
     }
 }

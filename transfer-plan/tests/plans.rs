@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use conveyance::{
-    CallError, CallItem, CallPayload, ChunkCounts, Item, Limits, Offer, Offers, ReplyError,
-    ReplyItem, ReplyNeed, ReplyPayload, Shape, goes_plain, plan_call, plan_reply,
-};
 use onc_rpc::padded;
 use quickcheck::{Arbitrary, Gen, quickcheck};
+use transfer_plan::{
+    CallError, CallItem, CallPayload, ChunkCounts, Item, Limits, Offer, Offers, ReplyError,
+    ReplyItem, ReplyNeed, ReplyPayload, Shape, needs_no_chunks, plan_call, plan_reply,
+};
 
 /// The header length of version 1 (RFC 8166, section 4.7).
 fn header_len(chunks: &ChunkCounts) -> u64 {
@@ -384,7 +384,7 @@ quickcheck! {
         let need = ReplyNeed::new(u64::from(need), items.take(usize::from(len % 3)));
         let len = u64::from(len);
         let plan = plan_call(&Shape::new(len, []), &need, &limits);
-        goes_plain(len, &need, &limits) == plan.is_ok_and(|plan| plan.is_plain(&need))
+        needs_no_chunks(len, &need, &limits) == plan.is_ok_and(|plan| plan.is_plain(&need))
     }
 
     fn a_call_never_exceeds_its_threshold_and_loses_nothing(case: Case) -> bool {

@@ -103,7 +103,7 @@ impl CallPlan {
 /// Returns whether a call of `len` bytes without items and its reply each are one Send without
 /// chunks. This decides most calls without [`plan_call`] and its plan.
 #[must_use]
-pub fn goes_plain(len: u64, need: &ReplyNeed, limits: &Limits) -> bool {
+pub fn needs_no_chunks(len: u64, need: &ReplyNeed, limits: &Limits) -> bool {
     let header = (limits.header_len)(&ChunkCounts::default());
     let fits = |len: u64, inline: u64| {
         len <= limits.max_message && header.checked_add(len).is_some_and(|len| len <= inline)

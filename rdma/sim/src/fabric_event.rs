@@ -10,7 +10,7 @@ use rdma::{Event, SendWr, Stag, Success, Time};
 /// An event in a fabric.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Happening<'a> {
+pub enum FabricEvent<'a> {
     /// A host sent a connection request with this private data.
     Connecting(End, &'a Bytes),
     /// A request was posted to a send queue.
@@ -65,7 +65,7 @@ pub struct Access {
 /// An observer of a fabric. It must not call the fabric.
 pub trait Observer {
     /// Reports an event at time `at`.
-    fn happened(&mut self, at: Time, what: &Happening<'_>);
+    fn event(&mut self, at: Time, what: &FabricEvent<'_>);
 }
 
 impl fmt::Display for Access {
@@ -78,7 +78,7 @@ impl fmt::Display for Access {
     }
 }
 
-impl fmt::Display for Happening<'_> {
+impl fmt::Display for FabricEvent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connecting(end, _) => write!(f, "{end} connects"),

@@ -31,7 +31,7 @@ pub struct Shape {
 /// write chunk; only the upper layer knows its position, so the message cannot be sent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bulk item {0} has no position in the stream")]
-pub struct Unplaced(
+pub struct UnpositionedItem(
     /// Index of the item.
     pub usize,
 );
@@ -49,8 +49,8 @@ impl Shape {
     /// Returns the shape of `message`.
     ///
     /// # Errors
-    /// [`Unplaced`] if an item has no position.
-    pub fn of(message: &Message) -> Result<Self, Unplaced> {
+    /// [`UnpositionedItem`] if an item has no position.
+    pub fn of(message: &Message) -> Result<Self, UnpositionedItem> {
         if message.items().is_empty() {
             return Ok(Self {
                 payload: message.payload_len(),
@@ -59,7 +59,7 @@ impl Shape {
         }
         let items = message.items().iter().enumerate().map(|(index, item)| {
             let Position::At(position) = item.position else {
-                return Err(Unplaced(index));
+                return Err(UnpositionedItem(index));
             };
             let len = item.data.len() as u64;
             Ok(Item { position, len })

@@ -49,11 +49,11 @@ impl ServerProbe {
     }
 
     /// Records the end of a connection or attempt. Returns whether the limit is reached.
-    pub(super) fn connection_ended(&mut self, was_up: bool) -> bool {
+    pub(super) fn connection_ended(&mut self, was_established: bool) -> bool {
         if self.answered {
             return false;
         }
-        if !was_up {
+        if !was_established {
             // The peer refused to connect: the server is down, which is a different case.
             (self.unanswered_since, self.ended) = (None, 0);
         } else if self.unanswered_since.is_some() {

@@ -1,7 +1,7 @@
 //! A client's calls and connections, without I/O and without a clock of its own.
 //!
 //! [`ClientState`] decides which call is sent on which connection and when, and how each call ends.
-//! Its driver passes in the time and events. The client state acts through a [`ClientPort`] and
+//! Its driver passes in the time and events. The client state acts through a [`ClientTransport`] and
 //! puts ended calls into a queue.
 
 use std::collections::VecDeque;
@@ -20,19 +20,19 @@ use rpcrdma_connection::IdMap;
 use crate::options::{HEADER_ROOM, MAX_NCONNECT};
 use crate::poll_loop::earlier;
 use crate::{
-    Call, CallError, ClientEvent, ClientOptions, ClientPort, ClientStats, ConnId, Denial, Reply,
-    ReplyRoom, Retry,
+    Call, CallError, ClientOptions, ClientStats, ClientTransport, ClientTransportEvent,
+    ConnectionId, ErrorReply, Reply, ReplyRoom, Retry,
 };
 
-mod lane;
-mod lanes;
+mod connection;
+mod reconnect;
+mod server_probe;
 #[cfg(test)]
 mod tests;
-mod trust;
 
-use lane::{Connection, ConnectionState};
-use lanes::no_answer;
-use trust::ServerProbe;
+use connection::{Connection, ConnectionState};
+use reconnect::no_answer;
+use server_probe::ServerProbe;
 
 /// The offset of the credential in a call header: it follows XID, message type, RPC version,
 /// program, version and procedure (RFC 5531, section 9).
@@ -51,7 +51,7 @@ struct Pending {
     room: ReplyRoom,
     started: Time,
     /// The connection that the call was last sent on, and the time.
-    sent: Option<(ConnId, Time)>,
+    sent: Option<(ConnectionId, Time)>,
     /// The deadline of the present try. The call's entry in `tries` has the same time.
     due: Time,
     /// The number of tries that timed out.
@@ -91,7 +91,7 @@ impl ClientState {
         remote: SocketAddr,
         options: ClientOptions,
         first_xid: u32,
-        port: &mut dyn ClientPort,
+        transport: &mut dyn ClientTransport,
         now: Time,
     ) -> Self {
         let header = CallHeader {
@@ -118,7 +118,7 @@ impl ClientState {
             ended: VecDeque::new(),
             stats: ClientStats::default(),
         };
-        state.open(0, port, now);
+        state.open(0, transport, now);
         state
     }
 
@@ -152,14 +152,14 @@ impl ClientState {
         &mut self,
         call: Call,
         user: usize,
-        port: &mut dyn ClientPort,
+        transport: &mut dyn ClientTransport,
         now: Time,
     ) -> u32 {
         let xid = self.new_xid();
         let header = self.header([xid, CALL, RPC_VERSION, call.prog, call.vers, call.proc]);
         let mut message = call.args;
         message.prepend(header);
-        let index = self.choose_connection(port, now);
+        let index = self.choose_connection(transport, now);
         self.connections[index].assign(now);
         let due = now + self.options.timeout;
         self.tries.push_back((due, xid));
@@ -175,39 +175,48 @@ impl ClientState {
             overdue: 0,
         };
         match self.connections[index].up() {
-            Some(conn) => self.transmit(xid, &mut pending, conn, port, now),
-            None => self.open_if_due(index, port, now),
+            Some(conn) => self.transmit(xid, &mut pending, conn, transport, now),
+            None => self.open_if_due(index, transport, now),
         }
         self.pending.insert(xid, pending);
         xid
     }
 
     /// Cancels a call: the caller no longer waits, and no result is reported.
-    pub(crate) fn cancel(&mut self, xid: u32, port: &mut dyn ClientPort) {
+    pub(crate) fn cancel(&mut self, xid: u32, transport: &mut dyn ClientTransport) {
         if let Some(pending) = self.remove(xid) {
-            self.withdraw(xid, &pending, port);
+            self.withdraw(xid, &pending, transport);
         }
     }
 
-    /// Handles an event of the port.
-    pub(crate) fn handle(&mut self, event: ClientEvent, port: &mut dyn ClientPort, now: Time) {
+    /// Handles an event of the transport.
+    pub(crate) fn handle(
+        &mut self,
+        event: ClientTransportEvent,
+        transport: &mut dyn ClientTransport,
+        now: Time,
+    ) {
         match event {
-            ClientEvent::Up(conn) => self.up(conn, port, now),
-            ClientEvent::Reply { conn, xid, message } => self.reply(conn, xid, message, now),
-            ClientEvent::Failed { xid, error, .. } => self.end(xid, Err(error)),
+            ClientTransportEvent::Connected(conn) => self.connected(conn, transport, now),
+            ClientTransportEvent::Reply { conn, xid, message } => {
+                self.reply(conn, xid, message, now)
+            }
+            ClientTransportEvent::Failed { xid, error, .. } => self.end(xid, Err(error)),
             // The client handles calls from the server; the client state only tracks the calls of
             // this side. Without a service, the call is dropped.
-            ClientEvent::Call { conn, token, .. } => port.reply(conn, token, None, now),
-            ClientEvent::Down { conn, down } => {
+            ClientTransportEvent::Call { conn, token, .. } => {
+                transport.reply(conn, token, None, now)
+            }
+            ClientTransportEvent::Disconnected { conn, lost } => {
                 if let Some(index) = self.index_of(conn) {
-                    self.broken(index, down, port, now);
+                    self.broken(index, lost, transport, now);
                 }
             }
         }
     }
 
     /// Does what is due: ends tries that have timed out and establishes connections.
-    pub(crate) fn poll(&mut self, port: &mut dyn ClientPort, now: Time) {
+    pub(crate) fn poll(&mut self, transport: &mut dyn ClientTransport, now: Time) {
         // Time-outs that may end connections come before reconnecting.
         while let Some(&(due, xid)) = self.tries.front() {
             if due > now {
@@ -215,7 +224,7 @@ impl ClientState {
             }
             self.tries.pop_front();
             if self.is_current(due, xid) {
-                self.overdue(xid, port, now);
+                self.overdue(xid, transport, now);
             }
         }
         if self
@@ -224,9 +233,9 @@ impl ClientState {
             .is_some_and(|at| at <= now)
         {
             let reason = format!("silent for {:?}", self.options.first_reply_within);
-            self.unanswered(&reason, port, now);
+            self.unanswered(&reason, transport, now);
         }
-        self.poll_connections(port, now);
+        self.poll_connections(transport, now);
     }
 
     /// Returns when [`ClientState::poll`] is due.
@@ -242,11 +251,11 @@ impl ClientState {
     }
 
     /// Closes all connections and ends all calls.
-    pub(crate) fn close(&mut self, port: &mut dyn ClientPort, now: Time) {
+    pub(crate) fn close(&mut self, transport: &mut dyn ClientTransport, now: Time) {
         for connection in &mut self.connections {
             if let Some(conn) = connection.conn() {
-                port.close(conn);
-                connection.state = ConnectionState::Down { retry_at: now };
+                transport.close(conn);
+                connection.state = ConnectionState::Disconnected { retry_at: now };
             }
         }
         for xid in self.xids_of(None) {
@@ -287,9 +296,15 @@ impl ClientState {
         found.into_iter().map(|(_, _, xid)| xid).collect()
     }
 
-    fn send(&mut self, xid: u32, conn: ConnId, port: &mut dyn ClientPort, now: Time) {
+    fn send(
+        &mut self,
+        xid: u32,
+        conn: ConnectionId,
+        transport: &mut dyn ClientTransport,
+        now: Time,
+    ) {
         if let Some(mut pending) = self.pending.remove(&xid) {
-            self.transmit(xid, &mut pending, conn, port, now);
+            self.transmit(xid, &mut pending, conn, transport, now);
             self.pending.insert(xid, pending);
         }
     }
@@ -298,8 +313,8 @@ impl ClientState {
         &mut self,
         xid: u32,
         pending: &mut Pending,
-        conn: ConnId,
-        port: &mut dyn ClientPort,
+        conn: ConnectionId,
+        transport: &mut dyn ClientTransport,
         now: Time,
     ) {
         if pending.sent.replace((conn, now)).is_some() {
@@ -307,10 +322,10 @@ impl ClientState {
         }
         self.stats.bytes_sent += pending.message.stream_len();
         self.probe.sent(now);
-        port.submit(conn, xid, pending.message.clone(), &pending.room, now);
+        transport.submit(conn, xid, pending.message.clone(), &pending.room, now);
     }
 
-    fn reply(&mut self, conn: ConnId, xid: u32, message: Message, now: Time) {
+    fn reply(&mut self, conn: ConnectionId, xid: u32, message: Message, now: Time) {
         let awaited = match self.pending.entry(xid) {
             Entry::Occupied(awaited)
                 if self.connections[awaited.get().index].up() == Some(conn) =>
@@ -342,7 +357,7 @@ impl ClientState {
 
     /// Handles the time-out of a try.
     #[cold]
-    fn overdue(&mut self, xid: u32, port: &mut dyn ClientPort, now: Time) {
+    fn overdue(&mut self, xid: u32, transport: &mut dyn ClientTransport, now: Time) {
         let Some(pending) = self.pending.get_mut(&xid) else {
             return;
         };
@@ -354,7 +369,7 @@ impl ClientState {
         {
             let server = self.remote.to_string();
             if let Some(pending) = self.remove(xid) {
-                self.withdraw(xid, &pending, port);
+                self.withdraw(xid, &pending, transport);
                 let error = CallError::TimedOut { server, after };
                 self.ended.push_back((pending.user, Err(error)));
             }
@@ -372,9 +387,9 @@ impl ClientState {
         {
             tracing::warn!(server = %self.remote, xid, ?after, "no reply: connecting anew");
             self.stats.overdue += 1;
-            port.close(conn);
+            transport.close(conn);
             let reason = format!("no reply in {:?}", self.options.timeout);
-            self.broken(index, no_answer(reason, true), port, now);
+            self.broken(index, no_answer(reason, true), transport, now);
         }
     }
 
@@ -419,12 +434,12 @@ impl ClientState {
         self.pending.get(&xid).is_some_and(|call| call.due == due)
     }
 
-    /// Cancels a call at the port.
-    fn withdraw(&self, xid: u32, pending: &Pending, port: &mut dyn ClientPort) {
+    /// Cancels a call at the transport.
+    fn withdraw(&self, xid: u32, pending: &Pending, transport: &mut dyn ClientTransport) {
         if let Some((conn, _)) = pending.sent
             && self.connections[pending.index].up() == Some(conn)
         {
-            port.cancel(conn, xid);
+            transport.cancel(conn, xid);
         }
     }
 }
@@ -446,10 +461,10 @@ pub(crate) fn open_reply(message: Message, round_trip: Duration) -> Result<Reply
 
 /// Returns the RPC-level error of a reply that has no results.
 #[cold]
-fn denial(body: ReplyBody) -> Denial {
+fn denial(body: ReplyBody) -> ErrorReply {
     match body {
-        ReplyBody::Accepted { status, .. } => Denial::Accepted(status),
-        ReplyBody::AuthError(stat) => Denial::Auth(stat),
-        ReplyBody::RpcMismatch { low, high } => Denial::RpcMismatch { low, high },
+        ReplyBody::Accepted { status, .. } => ErrorReply::Accepted(status),
+        ReplyBody::AuthError(stat) => ErrorReply::Auth(stat),
+        ReplyBody::RpcMismatch { low, high } => ErrorReply::RpcMismatch { low, high },
     }
 }

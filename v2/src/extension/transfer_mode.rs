@@ -1,23 +1,23 @@
 //! Extensions that carry RPC messages (version-two-01, section 4.2.1: an optional operation may be
 //! followed by all, part or none of the payload).
 //!
-//! An RPC message is sent in three steps. The engine asks each [`Conveyor`] for its candidates and
+//! An RPC message is sent in three steps. The engine asks each [`TransferMode`] for its candidates and
 //! compares their costs with each other and with those of the base protocol. It registers the
 //! memory that the chosen candidate needs. Then it has the message divided into [`Transmissions`],
 //! which are sent back to back. A message without bulk items in either direction that fits one
 //! plain transmission without chunks is not offered to extensions: no other transfer mode costs
 //! less.
 //!
-//! On receipt the extension collects its operations by itself and delivers a [`Conveyed`].
+//! On receipt the extension collects its operations by itself and delivers a [`Transferred`].
 
 use std::any::Any;
 use std::fmt;
 
 use bytes::Bytes;
-use conveyance::{Limits, ReplyNeed, Shape};
 use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::{CallChunks, Chunks};
 use smallvec::SmallVec;
+use transfer_plan::{Limits, ReplyNeed, Shape};
 
 use crate::{Direction, ErrorBody};
 
@@ -119,13 +119,13 @@ pub type Transmissions = SmallVec<[Transmission; 1]>;
 /// A message cannot be sent as planned; another transfer mode is used instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NotConveyed(
+pub struct NotTransferred(
     /// The reason, for the log.
     pub String,
 );
 
 /// The interface of an extension that carries RPC messages.
-pub trait Conveyor {
+pub trait TransferMode {
     /// Returns the transfer modes that the extension can offer for this call at present, which may
     /// be none.
     fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate>;
@@ -135,7 +135,7 @@ pub trait Conveyor {
     /// chunk in the order of the candidate.
     ///
     /// # Errors
-    /// [`NotConveyed`] if the connection has changed since the plan was made. The call is planned
+    /// [`NotTransferred`] if the connection has changed since the plan was made. The call is planned
     /// again.
     fn send_call(
         &mut self,
@@ -143,7 +143,7 @@ pub trait Conveyor {
         plan: Box<dyn Planned>,
         message: &Message,
         chunks: &Chunks,
-    ) -> Result<Transmissions, NotConveyed>;
+    ) -> Result<Transmissions, NotTransferred>;
 
     /// Returns the transfer modes for the reply to a call that this extension received. If there is
     /// none and the base protocol cannot send the reply without chunks either, the call is answered
@@ -154,14 +154,14 @@ pub trait Conveyor {
     /// is sent.
     ///
     /// # Errors
-    /// [`NotConveyed`] if the connection has changed since the plan was made. The reply is planned
+    /// [`NotTransferred`] if the connection has changed since the plan was made. The reply is planned
     /// again.
     fn send_reply(
         &mut self,
         xid: u32,
         plan: Box<dyn Planned>,
         message: &Message,
-    ) -> Result<Transmissions, NotConveyed>;
+    ) -> Result<Transmissions, NotTransferred>;
 
     /// Reports that the peer answered a call that this extension sent with an error of the base
     /// protocol. After RDMA2_ERR_INVAL_OPTION the call is sent again with another transfer mode,
@@ -179,7 +179,7 @@ pub trait Conveyor {
 
 /// An RPC message that arrived in operations, or a report about one.
 #[derive(Debug)]
-pub enum Conveyed {
+pub enum Transferred {
     /// A call.
     Call(IncomingCall),
     /// A reply.

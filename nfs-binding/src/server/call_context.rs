@@ -6,7 +6,7 @@ use onc_rpc::Credential;
 use rdma::Pool;
 use rpc_transport::Request;
 
-use super::trust::Peer;
+use super::identity_policy::Peer;
 use super::{Exported, Shared};
 use crate::fs::{Caller, FileId, FileSystem, FsError, Object};
 use crate::proto::{Attributes, Failed, FileHandle, NfsResult, Status, WccData};

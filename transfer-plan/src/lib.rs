@@ -7,7 +7,7 @@
 //! ([`Limits::header_len`]).
 //!
 //! ```
-//! use conveyance::{ChunkCounts, Item, Limits, ReplyNeed, Shape, plan_call};
+//! use transfer_plan::{ChunkCounts, Item, Limits, ReplyNeed, Shape, plan_call};
 //!
 //! let limits = Limits {
 //!     inline_send: 4096,
@@ -36,9 +36,9 @@ mod parameter;
 mod reply;
 mod shape;
 
-pub use call::{CallError, CallItem, CallPayload, CallPlan, goes_plain, plan_call};
+pub use call::{CallError, CallItem, CallPayload, CallPlan, needs_no_chunks, plan_call};
 pub use cost::{CostModel, Effort};
 pub use limits::{ChunkCounts, Limits};
-pub use parameter::{Figure, Parameter};
+pub use parameter::{CostParameter, Figure};
 pub use reply::{Offer, Offers, ReplyError, ReplyItem, ReplyPayload, ReplyPlan, plan_reply};
-pub use shape::{Item, ReplyNeed, Shape, Unplaced};
+pub use shape::{Item, ReplyNeed, Shape, UnpositionedItem};

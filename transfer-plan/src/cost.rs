@@ -5,7 +5,7 @@
 //! ([`CostModel::cheapest`]). Lengths matter in three other places, which determine what the possible
 //! plans are: the inline thresholds of the connection, which the peers agree on ([`Limits`]); the base
 //! protocol's plan, which sends inline what fits and moves the longest items to chunks otherwise
-//! ([`plan_call`](crate::plan_call)); and [`CostModel::worth_placing`], which leaves out plans that
+//! ([`plan_call`](crate::plan_call)); and [`CostModel::min_placed_len`], which leaves out plans that
 //! place short items by Sends. The model leaves out costs that are the same for all transfer modes.
 //!
 //! Each end has one cost model, with round default figures or those given by `--costs`. Of transfer
@@ -162,7 +162,7 @@ impl CallPlan {
 
 /// The cost of each operation on a connection. The defaults are round figures of the order seen on
 /// 100 Gb/s adapters and current hosts over a short path; measured values can be set with
-/// [`Parameter`](crate::Parameter).
+/// [`CostParameter`](crate::CostParameter).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CostModel {
     /// Time from the last bit leaving one device to the last bit arriving at the other.
@@ -231,7 +231,7 @@ impl CostModel {
     /// sending the padding, but the result is at most four fifths of `padding`. Whether a longer
     /// item is placed depends on the cost of the whole message.
     #[must_use]
-    pub fn worth_placing(&self, padding: u32) -> u32 {
+    pub fn min_placed_len(&self, padding: u32) -> u32 {
         let worth = u128::from(padding) * u128::from(self.copy_rate) / u128::from(self.rate.max(1));
         let most = padding - padding / 5;
         u32::try_from(worth).map_or(most, |worth| worth.min(most))
@@ -241,10 +241,10 @@ impl CostModel {
     /// as equal; among those modes, the one with the fewest registrations is chosen, then the one
     /// that leaves the fewest bytes to copy, then the one with the lowest cost.
     #[must_use]
-    pub fn cheapest(ways: &[(Effort, Duration)]) -> Option<usize> {
-        let least = ways.iter().map(|&(_, cost)| cost).min()?;
+    pub fn cheapest(modes: &[(Effort, Duration)]) -> Option<usize> {
+        let least = modes.iter().map(|&(_, cost)| cost).min()?;
         let alike = least + least / ALIKE;
-        let ways = ways.iter().enumerate();
+        let ways = modes.iter().enumerate();
         let best = ways.filter(|(_, (_, cost))| *cost <= alike);
         best.min_by_key(|(_, (effort, cost))| (effort.registrations, effort.unplaced, *cost))
             .map(|(index, _)| index)
@@ -253,7 +253,7 @@ impl CostModel {
     /// Returns the estimated time from submitting the call until its reply is there. Server work is
     /// included only as far as it is in [`CostModel::call`].
     #[must_use]
-    pub fn price(&self, effort: &Effort) -> Duration {
+    pub fn estimate(&self, effort: &Effort) -> Duration {
         let times = |each: Duration, count: u64| each.as_nanos() * u128::from(count);
         let at = |rate: u64, bytes: u64| {
             (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate.max(1)))
@@ -342,12 +342,12 @@ mod tests {
     fn many_messages_cost_no_more_than_the_link_needs_for_them() {
         let model = CostModel::default();
         let mebibyte = 1 << 20;
-        let one = model.price(&Effort::of((1, mebibyte), (1, 100)));
+        let one = model.estimate(&Effort::of((1, mebibyte), (1, 100)));
         let effort = Effort::of((16, mebibyte), (1, 100));
         assert_eq!(effort.groups, 1);
-        let many = model.price(&effort);
+        let many = model.estimate(&effort);
         assert_eq!(one, many);
-        let tiny = model.price(&Effort::of((1000, mebibyte), (1, 100)));
+        let tiny = model.estimate(&Effort::of((1000, mebibyte), (1, 100)));
         assert!(tiny > many, "unless there are very many");
     }
 
@@ -374,19 +374,19 @@ mod tests {
     #[test]
     fn items_shorter_than_their_padding_are_not_placed() {
         let model = CostModel::default();
-        assert_eq!(model.worth_placing(1000), 800);
+        assert_eq!(model.min_placed_len(1000), 800);
         let free = CostModel {
             copy_rate: CostModel::UNLIMITED,
             ..model
         };
-        assert_eq!(free.worth_placing(1000), 800);
+        assert_eq!(free.min_placed_len(1000), 800);
         let slow = CostModel { rate: 1, ..model };
-        assert_eq!(slow.worth_placing(1000), 800);
+        assert_eq!(slow.min_placed_len(1000), 800);
         let dear = CostModel {
             copy_rate: 1,
             ..model
         };
-        assert_eq!(dear.worth_placing(1000), 0);
+        assert_eq!(dear.min_placed_len(1000), 0);
     }
 
     #[test]
@@ -416,7 +416,7 @@ mod tests {
             let mut model = zero;
             change(&mut model);
             // A byte takes a nanosecond at most with any rate here.
-            model.price(&effort).as_nanos() / us.as_nanos()
+            model.estimate(&effort).as_nanos() / us.as_nanos()
         };
         const US: Duration = Duration::from_micros(1);
         assert_eq!(price(|model| model.link_delay = US), 4);

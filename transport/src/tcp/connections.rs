@@ -1,4 +1,4 @@
-//! The connections of one port, and the list of those that need attention.
+//! The connections of one transport, and the list of those that need attention.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use slab::Slab;
 
 use super::stream::{Credit, Stream, StreamEnd};
 use super::{TcpCounters, TcpOptions};
-use crate::ConnId;
+use crate::ConnectionId;
 use crate::poll_loop::earlier;
 
 /// The pause before asking an exhausted pool again.
@@ -31,9 +31,9 @@ const PROMISED_PART: usize = 4;
 
 /// A connection of the set.
 pub(super) struct Member<X> {
-    pub(super) id: ConnId,
+    pub(super) id: ConnectionId,
     pub(super) stream: Stream,
-    /// The port's state of the connection.
+    /// The transport's state of the connection.
     pub(super) extra: X,
     marked: bool,
 }
@@ -59,7 +59,7 @@ impl fmt::Display for Stalled {
 /// The readiness events that sockets are watched for.
 const INTEREST: Interest = Interest::ReadableAndWritable;
 
-/// The connections of one port; see the module documentation.
+/// The connections of one transport; see the module documentation.
 pub(super) struct StreamSet<X> {
     pub(super) options: TcpOptions,
     pub(super) counters: TcpCounters,
@@ -99,7 +99,7 @@ impl<X> StreamSet<X> {
         }
     }
 
-    /// Joins a poll loop. The connections' tokens start `offset` after the port's first.
+    /// Joins a poll loop. The connections' tokens start `offset` after the transport's first.
     pub(super) fn attach(&mut self, poller: Poller, offset: usize) {
         self.poller = Some(Poller {
             first_token: poller.first_token + offset,
@@ -139,17 +139,22 @@ impl<X> StreamSet<X> {
     }
 
     /// Adds a socket, connected or connecting. Long records are received into memory of `pool`.
-    pub(super) fn insert(&mut self, socket: TcpStream, extra: X, pool: Pool) -> io::Result<ConnId> {
+    pub(super) fn insert(
+        &mut self,
+        socket: TcpStream,
+        extra: X,
+        pool: Pool,
+    ) -> io::Result<ConnectionId> {
         let poller = self
             .poller
             .as_ref()
-            .ok_or_else(|| io::Error::other("the port is in no poll loop"))?;
+            .ok_or_else(|| io::Error::other("the transport is in no poll loop"))?;
         let entry = self.members.vacant_entry();
         if !self.busy {
             poller.watch(socket.as_fd(), entry.key(), INTEREST)?;
         }
         self.serial = self.serial.wrapping_add(1);
-        let id = ConnId(u64::from(self.serial) << 32 | entry.key() as u64);
+        let id = ConnectionId(u64::from(self.serial) << 32 | entry.key() as u64);
         let stream = Stream::new(socket, self.options.max_record, pool);
         entry.insert(Member {
             id,
@@ -165,14 +170,14 @@ impl<X> StreamSet<X> {
     }
 
     /// Returns a connection by its id, or `None` if it has ended.
-    pub(super) fn find(&mut self, conn: ConnId) -> Option<(usize, &mut Member<X>)> {
+    pub(super) fn find(&mut self, conn: ConnectionId) -> Option<(usize, &mut Member<X>)> {
         let index = conn.0 as u32 as usize;
         let member = self.members.get_mut(index)?;
         (member.id == conn).then_some((index, member))
     }
 
     /// Returns a shared reference to a connection by its id, or `None` if it has ended.
-    pub(super) fn peek(&self, conn: ConnId) -> Option<&Member<X>> {
+    pub(super) fn peek(&self, conn: ConnectionId) -> Option<&Member<X>> {
         let member = self.members.get(conn.0 as u32 as usize)?;
         (member.id == conn).then_some(member)
     }
