@@ -108,8 +108,8 @@ pub struct Row {
     pub ops_per_s: Option<f64>,
     /// Processor time of both processes per operation, one at a time.
     pub cpu_us: Option<f64>,
-    /// Round trips per operation: the slope of the fastest tenth's latency over added delay. Null for
-    /// the busy rows of a run that is otherwise blocking: these are measured in one mode.
+    /// Round trips per operation: the slope of the fastest tenth's latency over added delay. Null
+    /// for the busy rows of a run that is otherwise blocking: these are measured in one mode.
     pub round_trips: Option<f64>,
     /// Sends per operation, both sides.
     pub sends: Option<f64>,

@@ -70,7 +70,8 @@ pub enum Event {
         /// The handle and its bounds, or why there is none.
         result: Result<RemoteSegment, String>,
     },
-    /// Answers [`Action::Invalidate`] and [`Action::Reclaim`]: the peer can no longer reach the memory.
+    /// Answers [`Action::Invalidate`] and [`Action::Reclaim`]: the peer can no longer reach the
+    /// memory.
     Reclaimed {
         /// The registration, as named in the action.
         id: RegistrationId,
@@ -134,8 +135,8 @@ pub enum Action {
         /// The handle.
         stag: Stag,
     },
-    /// Take back the memory of this handle, which the peer has invalidated with a Send: no work request is
-    /// needed. [`Event::Reclaimed`] answers, with the region that was registered.
+    /// Take back the memory of this handle, which the peer has invalidated with a Send: no work
+    /// request is needed. [`Event::Reclaimed`] answers, with the region that was registered.
     Reclaim {
         /// Names the registration in the answer.
         id: RegistrationId,

@@ -32,7 +32,8 @@ const DEFAULT_SPARE_RECEIVES: u32 = 256;
 /// The default time-out of a message in several transmissions: enough for 4 MiB at half a Mbit/s.
 const DEFAULT_GROUP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Calls from server to client (RFC 8167). By default there are none. Both ends have to choose them.
+/// Calls from server to client (RFC 8167). By default there are none. Both ends have to choose
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallbackOptions {
     /// The maximum number of outstanding calls from server to client on a connection. With 0, a
@@ -51,11 +52,11 @@ pub struct Options {
     /// Client: the maximum number of outstanding calls on a connection. Server: the maximum number
     /// of credits granted. The size of the device's receive queue may reduce both.
     pub credits: u32,
-    /// Length of the longest message to send inline, transport header included, bytes: 1024 to 262144,
-    /// in steps of 1024 (RFC 8797, section 4.2).
+    /// Length of the longest message to send inline, transport header included, bytes: 1024 to
+    /// 262144, in steps of 1024 (RFC 8797, section 4.2).
     pub inline_send: u32,
-    /// Length of the longest message to receive inline, in the same bounds; also the length of every
-    /// receive buffer.
+    /// Length of the longest message to receive inline, in the same bounds; also the length of
+    /// every receive buffer.
     pub inline_receive: u32,
     /// Whether `inline_send`, `inline_receive` and `remote_invalidation` are announced in the
     /// connection manager's private data ([`PrivateData`]). In version 1, if either end sends none,
@@ -94,11 +95,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// The default of [`Options::inline_send`] and [`Options::inline_receive`], bytes: that of Linux.
+    /// The default of [`Options::inline_send`] and [`Options::inline_receive`], bytes: that of
+    /// Linux.
     pub const DEFAULT_INLINE: u32 = 4096;
 
-    /// Returns the defaults of a client: 128 calls outstanding, 4096 bytes inline, RPC messages of up to
-    /// 4 MiB and 64 KiB.
+    /// Returns the defaults of a client: 128 calls outstanding, 4096 bytes inline, RPC messages of
+    /// up to 4 MiB and 64 KiB.
     #[must_use]
     pub fn client() -> Self {
         Self {
@@ -180,8 +182,8 @@ pub enum Role {
         /// How long to wait for the answer to the first version 2 message, before this end assumes
         /// that the server speaks version 1 only.
         patience: Duration,
-        /// The XID of the last call made to the server over any connection. Operations of extensions
-        /// have XIDs far from it.
+        /// The XID of the last call made to the server over any connection. Operations of
+        /// extensions have XIDs far from it.
         last_xid: u32,
     },
     /// This end accepted the connection.
@@ -317,8 +319,8 @@ impl Config {
         }
     }
 
-    /// Returns the length of the longest message that this end sends in version 2, whatever the peer
-    /// can receive, bytes.
+    /// Returns the length of the longest message that this end sends in version 2, whatever the
+    /// peer can receive, bytes.
     pub(crate) fn max_send(&self) -> u32 {
         let inline = self.options.inline_send.max(FIRST_MESSAGE_MAX);
         round_trips::max_send(self.options.features, inline)

@@ -169,8 +169,8 @@ impl Connection {
     /// `xid`, with which the message starts, must differ from the XIDs of this end's other
     /// outstanding calls on this connection. `room` is the room that the reply needs.
     ///
-    /// A server can call a client after any message of the client has arrived (RFC 8167): in version 2
-    /// the first one that negotiates, in version 1 the first call.
+    /// A server can call a client after any message of the client has arrived (RFC 8167): in
+    /// version 2 the first one that negotiates, in version 1 the first call.
     ///
     /// # Errors
     /// [`CallError::NoCallbacks`] this end is a server that makes no calls, or the client announced
@@ -277,8 +277,8 @@ impl Connection {
         }
     }
 
-    /// Takes the calls that were handed in before the version was known, for another connection to the
-    /// same server ([`Connection::resume`]).
+    /// Takes the calls that were handed in before the version was known, for another connection to
+    /// the same server ([`Connection::resume`]).
     #[must_use]
     pub fn into_pending_calls(self) -> PendingCalls {
         match self.phase {
@@ -591,8 +591,8 @@ fn open(
     Open::new(config, dialect, peer, first_xid).map_err(|error| error.to_string())
 }
 
-/// Returns the first piece of a message, in which negotiation finds the fixed fields: no receive begins
-/// with a segment that is too short for them ([`crate::ReceiveStructure::new`]).
+/// Returns the first piece of a message, in which negotiation finds the fixed fields: no receive
+/// begins with a segment that is too short for them ([`crate::ReceiveStructure::new`]).
 fn first_piece(message: &Segments) -> &[u8] {
     message.first().map_or(&[], |first| first)
 }

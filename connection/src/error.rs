@@ -9,8 +9,8 @@ pub enum CallError {
     #[error("the call cannot be sent: {0}")]
     TooLarge(String),
     /// The responder answered with ERR_CHUNK or RDMA2_ERR_BAD_HEADER (RFC 8166, section 4.5.3): the
-    /// reply fitted neither inline nor into the chunks that were offered, or the chunks could not be
-    /// used.
+    /// reply fitted neither inline nor into the chunks that were offered, or the chunks could not
+    /// be used.
     #[error("the responder answered with ERR_CHUNK: {0}")]
     Chunk(String),
     /// The responder violated the protocol.

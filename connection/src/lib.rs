@@ -7,22 +7,24 @@
 //!
 //! # How a connection is driven
 //!
-//! 1. Make it with [`Connection::new`]. Its first action asks for receives; they must be posted before
-//!    the transport connection is established.
-//! 2. Tell it that the transport connection is established with [`Event::Established`]. At a server that
-//!    is when the connection is accepted, since messages may arrive from then on.
-//! 3. Tell it what happens with [`Connection::handle`]; make calls with [`Connection::call`], answer
-//!    calls of the peer with [`Connection::reply`].
-//! 4. After each of these, take actions with [`Connection::poll_action`] until there are none, and execute
-//!    them in the order in which they come. Some are answered by an event, at once or later.
-//! 5. Then ask [`Connection::poll_timeout`] when [`Connection::handle_timeout`] has to be called, which is
-//!    followed by step 4 as well.
-//! 6. When the transport connection is lost, tell it with [`Event::Closed`], take the last actions, and
-//!    drop it. Calls that have not ended are over with that, and no action says so; while the version is
-//!    not known, they can be handed to the next connection ([`Connection::into_pending_calls`]).
+//! 1. Make it with [`Connection::new`]. Its first action asks for receives; they must be posted
+//!    before the transport connection is established.
+//! 2. Tell it that the transport connection is established with [`Event::Established`]. At a server
+//!    that is when the connection is accepted, since messages may arrive from then on.
+//! 3. Tell it what happens with [`Connection::handle`]; make calls with [`Connection::call`],
+//!    answer calls of the peer with [`Connection::reply`].
+//! 4. After each of these, take actions with [`Connection::poll_action`] until there are none, and
+//!    execute them in the order in which they come. Some are answered by an event, at once or
+//!    later.
+//! 5. Then ask [`Connection::poll_timeout`] when [`Connection::handle_timeout`] has to be called,
+//!    which is followed by step 4 as well.
+//! 6. When the transport connection is lost, tell it with [`Event::Closed`], take the last actions,
+//!    and drop it. Calls that have not ended are over with that, and no action says so; while the
+//!    version is not known, they can be handed to the next connection
+//!    ([`Connection::into_pending_calls`]).
 //!
-//! Calls, replies and events may come in any order, and nothing else has to be called. A call ends exactly
-//! once: by [`Action::Finished`], by [`Connection::cancel`], or with the connection.
+//! Calls, replies and events may come in any order, and nothing else has to be called. A call ends
+//! exactly once: by [`Action::Finished`], by [`Connection::cancel`], or with the connection.
 //!
 //! | action | what the driver does | answered by |
 //! |---|---|---|
@@ -39,8 +41,9 @@
 //! | [`Decided`](Action::Decided), [`Misjudged`](Action::Misjudged) | reconnects if necessary | |
 //! | [`Close`](Action::Close) | closes the connection | [`Event::Closed`] |
 //!
-//! A handle that the peer invalidated with a Send comes with [`Event::Received`], and an action to reclaim
-//! it follows. When the connection is closed, the driver drops all memory that is registered for it.
+//! A handle that the peer invalidated with a Send comes with [`Event::Received`], and an action to
+//! reclaim it follows. When the connection is closed, the driver drops all memory that is
+//! registered for it.
 //!
 //! This crate counts receives and knows no buffers: actions say how many receives the driver must
 //! keep posted. The queue pair keeps the order of work requests, and the connection relies on that:
@@ -106,11 +109,13 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `examples/callback.rs` does the same with memory to register and with a call from server to client.
+//! `examples/callback.rs` does the same with memory to register and with a call from server to
+//! client.
 
-// The phases of a connection are in connection.rs; state that is valid in one phase only is in that phase.
-// An open connection (open.rs) has a requester, a responder, or both. The versions are in dialect/. Plans
-// are made by functions (plan.rs, and the crate `transfer_plan` for the base protocol).
+// The phases of a connection are in connection.rs; state that is valid in one phase only is in that
+// phase. An open connection (open.rs) has a requester, a responder, or both. The versions are in
+// dialect/. Plans are made by functions (plan.rs, and the crate `transfer_plan` for the base
+// protocol).
 
 #![forbid(unsafe_code)]
 

@@ -26,8 +26,8 @@ pub(crate) fn slices(bytes: &Bytes, max: u64) -> impl Iterator<Item = Bytes> {
     (0..count).map(move |n| bytes.slice(n * max..bytes.len().min((n + 1) * max)))
 }
 
-/// Returns the first `len` bytes of `pieces`. Pieces that were cut from one buffer and lie side by side
-/// become one again.
+/// Returns the first `len` bytes of `pieces`. Pieces that were cut from one buffer and lie side by
+/// side become one again.
 pub(crate) fn gathered(pieces: impl IntoIterator<Item = Buf>, len: u64) -> Bulk {
     let mut left = usize::try_from(len).unwrap_or(usize::MAX);
     let mut bulk = Bulk::new();
@@ -53,8 +53,8 @@ pub(crate) fn gathered(pieces: impl IntoIterator<Item = Buf>, len: u64) -> Bulk 
     bulk
 }
 
-/// Returns a gather list as one piece. A list of several pieces is copied into memory from `pool`, and
-/// its length is added to `copied`.
+/// Returns a gather list as one piece. A list of several pieces is copied into memory from `pool`,
+/// and its length is added to `copied`.
 ///
 /// # Errors
 /// [`PoolExhausted`]: there is no memory for the copy.

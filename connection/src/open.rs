@@ -101,8 +101,8 @@ impl Terms {
 }
 
 impl Open {
-    /// Returns a connection that speaks this dialect. Operations that its extensions begin have XIDs
-    /// from `first_xid` downwards.
+    /// Returns a connection that speaks this dialect. Operations that its extensions begin have
+    /// XIDs from `first_xid` downwards.
     ///
     /// # Errors
     /// [`DuplicateOpttype`]: two extensions own the same operation.
@@ -313,7 +313,8 @@ impl Open {
             ExtensionAction::AwaitReplies(calls) => {
                 match (&mut self.requester, &mut self.shared.extended) {
                     (Some(requester), _) => requester.watch(calls),
-                    // An end that makes no calls has none outstanding, and its next one never comes.
+                    // An end that makes no calls has none outstanding, and its next one never
+                    // comes.
                     (None, Some(extended)) if calls == Calls::Earlier => {
                         extended.extensions.replies_arrived(calls);
                     }

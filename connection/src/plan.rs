@@ -64,7 +64,8 @@ impl CallModes {
             let cost = costs.estimate(&effort);
             Candidate { plan, effort, cost }
         });
-        // The ways that can be taken at present: the base protocol if it has a plan, and candidates.
+        // The ways that can be taken at present: the base protocol if it has a plan, and
+        // candidates.
         let mut possible: SmallVec<[Option<usize>; 8]> = base.iter().map(|_| None).collect();
         let mut prices: SmallVec<[(Effort, Duration); 8]> =
             base.iter().map(|base| (base.effort, base.cost)).collect();

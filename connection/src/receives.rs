@@ -16,7 +16,8 @@ pub const REPOST_LATER: u32 = EXTRA_RECEIVES / 2;
 /// of consumed ones that are not yet reposted.
 pub const BEYOND_CREDITS: u32 = EXTRA_RECEIVES + REPOST_LATER;
 
-/// The least length of the first segment, bytes: the fixed words of every version's header lie in it.
+/// The least length of the first segment, bytes: the fixed words of every version's header lie in
+/// it.
 const LEAST_FIRST: u32 = 64;
 
 /// One segment of a receive buffer.

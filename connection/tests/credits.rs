@@ -16,8 +16,8 @@ fn granting(message: &Bytes, credits: u32) -> Bytes {
     message.freeze()
 }
 
-/// A call that was planned in several Sends waits for room in the send queue. Then the grant is lowered
-/// below the number of its Sends: it can never be sent like that, and is planned again.
+/// A call that was planned in several Sends waits for room in the send queue. Then the grant is
+/// lowered below the number of its Sends: it can never be sent like that, and is planned again.
 #[test]
 fn a_continued_call_that_has_too_few_credits_is_planned_again() {
     let mut pair = Pair::echoing(configs_with(Version::Two, |client, server| {

@@ -122,8 +122,8 @@ fn unused(offered: &Chunks) -> Chunks {
     }
 }
 
-/// Calls that are registered or waiting are not sent into a full send queue: the grant may be lowered
-/// before there is room.
+/// Calls that are registered or waiting are not sent into a full send queue: the grant may be
+/// lowered before there is room.
 #[test]
 fn s3_3_1_calls_without_room_in_the_send_queue_heed_a_grant_that_is_lowered() {
     let mut client = alone(8);

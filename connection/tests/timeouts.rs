@@ -213,8 +213,8 @@ fn a_client_that_misjudged_its_server_has_the_connection_made_again() {
     }
 }
 
-/// Returns both ends of a connection on which the first message of a continued call has arrived at the
-/// server at [`START`].
+/// Returns both ends of a connection on which the first message of a continued call has arrived at
+/// the server at [`START`].
 fn half_a_call(timeout: Duration) -> Pair {
     let mut pair = Pair::new(configs_with(Version::Two, |client, server| {
         for options in [client, &mut *server] {

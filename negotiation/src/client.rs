@@ -55,8 +55,9 @@ pub struct ClientNegotiation {
 
 impl ClientNegotiation {
     /// Creates the state for a connection that is not established yet. `remembered` is what an
-    /// earlier connection showed about the server, from [`KnownServers::evidence`](crate::KnownServers::evidence);
-    /// `patience` is the time to wait for the server's answer.
+    /// earlier connection showed about the server, from
+    /// [`KnownServers::evidence`](crate::KnownServers::evidence); `patience` is the time to wait
+    /// for the server's answer.
     #[must_use]
     pub fn new(choice: Choice, remembered: Option<Evidence>, patience: Duration) -> Self {
         Self {

@@ -163,8 +163,8 @@ impl Shared {
     fn obtain(&self, size: usize) -> Option<NonNull<u8>> {
         let stale = class(size).and_then(|class| self.state().stale[class].pop());
         if let Some(Free(start)) = stale {
-            // SAFETY: the list held a block of its class, `size` bytes long, that nothing else refers
-            // to.
+            // SAFETY: the list held a block of its class, `size` bytes long, that nothing else
+            // refers to.
             unsafe { start.write_bytes(0, size) };
             return Some(start);
         }

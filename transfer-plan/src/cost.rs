@@ -2,11 +2,12 @@
 //!
 //! [`Effort`] is counted from plans and lengths, and [`CostModel`] estimates the time that it
 //! takes. The choice between the possible plans of a message is a comparison of such estimates
-//! ([`CostModel::cheapest`]). Lengths matter in three other places, which determine what the possible
-//! plans are: the inline thresholds of the connection, which the peers agree on ([`Limits`]); the base
-//! protocol's plan, which sends inline what fits and moves the longest items to chunks otherwise
-//! ([`plan_call`](crate::plan_call)); and [`CostModel::min_placed_len`], which leaves out plans that
-//! place short items by Sends. The model leaves out costs that are the same for all transfer modes.
+//! ([`CostModel::cheapest`]). Lengths matter in three other places, which determine what the
+//! possible plans are: the inline thresholds of the connection, which the peers agree on
+//! ([`Limits`]); the base protocol's plan, which sends inline what fits and moves the longest items
+//! to chunks otherwise ([`plan_call`](crate::plan_call)); and [`CostModel::min_placed_len`], which
+//! leaves out plans that place short items by Sends. The model leaves out costs that are the same
+//! for all transfer modes.
 //!
 //! Each end has one cost model, with round default figures or those given by `--costs`. Of transfer
 //! modes whose estimates differ by 2 % or less, which no measurement tells apart, the one with the

@@ -19,10 +19,10 @@ pub(crate) type CallbackResult = Result<Reply, CallError>;
 /// A connected client that can be called over the connection that it established. Clones refer to
 /// the same client. The handle can be used on any thread.
 ///
-/// A service gets the handle with a client's call ([`crate::Request::backchannel`]) if the server makes
-/// callbacks ([`crate::ServerOptions::callbacks`]). The service must not use it before the client's
-/// upper layer has announced that it accepts calls (RFC 8167, section 6); the RPC program defines
-/// how. While a handle lives, the server does not close the connection for idleness.
+/// A service gets the handle with a client's call ([`crate::Request::backchannel`]) if the server
+/// makes callbacks ([`crate::ServerOptions::callbacks`]). The service must not use it before the
+/// client's upper layer has announced that it accepts calls (RFC 8167, section 6); the RPC program
+/// defines how. While a handle lives, the server does not close the connection for idleness.
 ///
 /// A call ends exactly once, with a reply or an error. It ends with an error when the connection
 /// ends, because only the client can establish another one (section 5.4).

@@ -67,8 +67,8 @@ struct Slot {
 }
 
 impl Client {
-    /// Connects to `remote` over `transport`, which must not belong to another client. The caller may
-    /// keep a handle to the transport to read its counters.
+    /// Connects to `remote` over `transport`, which must not belong to another client. The caller
+    /// may keep a handle to the transport to read its counters.
     ///
     /// # Errors
     /// [`CallError::Connect`] when the first attempt fails: it is not repeated.
@@ -82,13 +82,14 @@ impl Client {
     }
 
     /// Connects a client that also accepts calls from its server over its connections (RFC 8167),
-    /// which `service` answers. The transport must accept such calls ([`crate::rdma::CallbackOptions`],
-    /// [`crate::TcpOptions::callbacks`]), and the client's upper layer must announce to the
-    /// server's that it does (section 6).
+    /// which `service` answers. The transport must accept such calls
+    /// ([`crate::rdma::CallbackOptions`], [`crate::TcpOptions::callbacks`]), and the client's upper
+    /// layer must announce to the server's that it does (section 6).
     ///
-    /// The runtime runs the service on its own thread, including its [`crate::ServiceOutcome::Later`]
-    /// jobs. The service may start calls with the client, but must not wait for them. Lost
-    /// connections are re-established at once, even if no call needs them (section 5.4).
+    /// The runtime runs the service on its own thread, including its
+    /// [`crate::ServiceOutcome::Later`] jobs. The service may start calls with the client, but must
+    /// not wait for them. Lost connections are re-established at once, even if no call needs them
+    /// (section 5.4).
     ///
     /// # Errors
     /// [`CallError::Connect`] if the first attempt fails. It is not repeated.

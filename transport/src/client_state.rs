@@ -1,8 +1,8 @@
 //! A client's calls and connections, without I/O and without a clock of its own.
 //!
 //! [`ClientState`] decides which call is sent on which connection and when, and how each call ends.
-//! Its driver passes in the time and events. The client state acts through a [`ClientTransport`] and
-//! puts ended calls into a queue.
+//! Its driver passes in the time and events. The client state acts through a [`ClientTransport`]
+//! and puts ended calls into a queue.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;

@@ -46,15 +46,16 @@ pub struct ServerOptions {
     pub reply_cache_entries: usize,
     /// The memory limit of the reply cache, bytes.
     pub reply_cache_bytes: usize,
-    /// The maximum number of connections of all transports together. Further ones are closed at once.
+    /// The maximum number of connections of all transports together. Further ones are closed at
+    /// once.
     pub max_connections: usize,
     /// How long a connection without calls in progress may go without a new call before it is
     /// closed. Its client reconnects with its next call.
     pub idle_timeout: Duration,
     /// Whether the loop polls all the time instead of sleeping.
     pub busy_poll: bool,
-    /// Whether services may call clients ([`Request::backchannel`]). The transports must allow that too
-    /// ([`crate::rdma::CallbackOptions`], [`crate::TcpOptions::callbacks`]).
+    /// Whether services may call clients ([`Request::backchannel`]). The transports must allow that
+    /// too ([`crate::rdma::CallbackOptions`], [`crate::TcpOptions::callbacks`]).
     pub callbacks: bool,
 }
 
@@ -143,8 +144,8 @@ pub struct Server {
     idle_at: Option<Time>,
     /// Outstanding calls to clients, if callbacks are enabled.
     callbacks: Option<Callbacks>,
-    /// Calls that were taken from their transports although the job limit was reached. Jobs may wait for
-    /// replies to callbacks, which arrive behind these calls.
+    /// Calls that were taken from their transports although the job limit was reached. Jobs may
+    /// wait for replies to callbacks, which arrive behind these calls.
     held: VecDeque<(Origin, Message)>,
     /// Reused to save allocations; empty between steps.
     done: VecDeque<(usize, ServiceReply)>,
@@ -294,9 +295,9 @@ impl Server {
         self.running.len() >= self.options.max_jobs.max(1)
     }
 
-    /// Returns whether the server must not poll events of its transports, because it has too many jobs.
-    /// While callbacks are outstanding, jobs may wait for their replies, so events are still taken
-    /// and new calls are held.
+    /// Returns whether the server must not poll events of its transports, because it has too many
+    /// jobs. While callbacks are outstanding, jobs may wait for their replies, so events are still
+    /// taken and new calls are held.
     fn takes_nothing(&self) -> bool {
         self.is_full()
             && self

@@ -73,7 +73,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Creates a request from the header of a call, the whole message, and the position of its arguments.
+    /// Creates a request from the header of a call, the whole message, and the position of its
+    /// arguments.
     #[must_use]
     pub fn new(
         peer: SocketAddr,

@@ -1,6 +1,6 @@
 //! The interface between the code that is common to all transports (calls, retransmission,
-//! dispatch, reply cache) and each transport (TCP, RDMA). A *transport* holds connections and transfers
-//! whole RPC messages over them.
+//! dispatch, reply cache) and each transport (TCP, RDMA). A *transport* holds connections and
+//! transfers whole RPC messages over them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -76,7 +76,8 @@ pub enum ClientTransportEvent {
         /// The reason.
         error: crate::CallError,
     },
-    /// The server calls (RFC 8167). Reported only by a transport that was configured to accept calls.
+    /// The server calls (RFC 8167). Reported only by a transport that was configured to accept
+    /// calls.
     Call {
         /// The connection that the call arrived on.
         conn: ConnectionId,
@@ -85,8 +86,9 @@ pub enum ClientTransportEvent {
         /// The call, starting with its XID.
         message: Message,
     },
-    /// The connection has ended, and with it every outstanding call on it. The transport has released
-    /// the memory of those calls. The transport does not reconnect; its user may call `open`.
+    /// The connection has ended, and with it every outstanding call on it. The transport has
+    /// released the memory of those calls. The transport does not reconnect; its user may call
+    /// `open`.
     Disconnected {
         /// The connection.
         conn: ConnectionId,
@@ -97,7 +99,8 @@ pub enum ClientTransportEvent {
 
 /// The connections of a client to servers over one transport.
 pub trait ClientTransport: PollSource {
-    /// Starts to connect. The attempt ends with [`ClientTransportEvent::Connected`] or [`ClientTransportEvent::Disconnected`].
+    /// Starts to connect. The attempt ends with [`ClientTransportEvent::Connected`] or
+    /// [`ClientTransportEvent::Disconnected`].
     fn open(&mut self, remote: SocketAddr, now: Time) -> ConnectionId;
 
     /// Sends a call, now or as soon as credits, queue space and the connection allow. `message`
@@ -143,8 +146,8 @@ pub enum ServerTransportEvent {
     Call {
         /// The connection that it arrived on.
         conn: ConnectionId,
-        /// The id of the call, for [`ServerTransport::reply`]. (The XID would not do: a peer can send
-        /// the same one twice.)
+        /// The id of the call, for [`ServerTransport::reply`]. (The XID would not do: a peer can
+        /// send the same one twice.)
         token: u64,
         /// The call, starting with its XID.
         message: Message,
@@ -185,14 +188,16 @@ pub enum ServerTransportEvent {
 /// A server's listeners and connections over one transport.
 pub trait ServerTransport: PollSource {
     /// Sends the reply to a call, or drops the call if `message` is `None` (a call that cannot be
-    /// answered). Every call ends with this function or with [`ServerTransportEvent::Disconnected`].
+    /// answered). Every call ends with this function or with
+    /// [`ServerTransportEvent::Disconnected`].
     fn reply(&mut self, conn: ConnectionId, token: u64, message: Option<Message>, now: Time);
 
     /// Calls a client over the connection that it established (RFC 8167), now or as soon as
     /// credits, queue space and the connection allow. `message` starts with `xid`, which is not 0
     /// and which no other outstanding call to this client has. The call ends with
-    /// [`ServerTransportEvent::Reply`], [`ServerTransportEvent::Failed`], [`ServerTransportEvent::Disconnected`],
-    /// [`ServerTransport::close`] or [`ServerTransport::cancel_call`].
+    /// [`ServerTransportEvent::Reply`], [`ServerTransportEvent::Failed`],
+    /// [`ServerTransportEvent::Disconnected`], [`ServerTransport::close`] or
+    /// [`ServerTransport::cancel_call`].
     ///
     /// # Errors
     /// The reason why the call is not made. The call has then ended.

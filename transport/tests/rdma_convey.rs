@@ -103,7 +103,8 @@ fn messages_of_every_shape_go_in_pieces_without_any_rdma() {
         "nobody is asked about what one plain Send carries"
     );
     assert!(pair.client_pool.in_use() <= before.0 + 300 * 8192);
-    // Nothing but short messages, and of these not those that came in receives which are not used again.
+    // Nothing but short messages, and of these not those that came in receives which are not used
+    // again.
     let (copied, short) = (
         pair.client.copied_bytes() + pair.server.copied_bytes(),
         short(&world),

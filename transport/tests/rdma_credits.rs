@@ -89,7 +89,8 @@ fn s3_3_1_a_call_behind_a_message_of_an_extension_heeds_a_grant_that_is_lowered(
     pair.settle();
     assert_eq!(held(&pair), [10, 11]);
 
-    // One message has credits for both, and is to be answered: there is room for the answer and one.
+    // One message has credits for both, and is to be answered: there is room for the answer and
+    // one.
     stall(true);
     grant(&mut world.borrow_mut(), 4, true);
     pair.settle();

@@ -981,7 +981,8 @@ fn a_message_longer_than_the_receives_ends_the_connection_with_a_clear_reason() 
 #[test]
 fn receives_of_all_connections_have_a_limit() {
     let (client, mut server) = options();
-    // A connection gets a quarter of what is left, which leaves fewer credits for each that follows.
+    // A connection gets a quarter of what is left, which leaves fewer credits for each that
+    // follows.
     server.max_receive_memory = 1 << 20;
     let world = World::new();
     let device = FakeDevice::new(&world, attributes(), Pool::new(POOL));

@@ -3,10 +3,10 @@
 //!
 //! A message's header is decoded with [`Header::decode`]. The responder then checks the chunks of a
 //! call with [`check_call`] and fills those of the reply with [`fill`]; the requester checks the
-//! chunks of a reply with [`check_returned`]. [`HeaderError::answer`] and [`Answer::to_violation`] say whether an
-//! error must be reported to the peer. The `transfer-plan` crate decides which bytes go into which
-//! chunk. Chunk lists, their rules and credits come from the `rpcrdma-chunks` crate, which version
-//! 2 shares.
+//! chunks of a reply with [`check_returned`]. [`HeaderError::answer`] and [`Answer::to_violation`]
+//! say whether an error must be reported to the peer. The `transfer-plan` crate decides which bytes
+//! go into which chunk. Chunk lists, their rules and credits come from the `rpcrdma-chunks` crate,
+//! which version 2 shares.
 //!
 //! MUSTS.md, beside this crate's manifest, lists every requirement of the two documents with the
 //! name of the test for it.

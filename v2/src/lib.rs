@@ -3,10 +3,11 @@
 //!
 //! The interface resembles that of the version 1 crate as far as the protocols agree. A message's
 //! header is decoded with [`Header::decode`]. A responder checks the chunks of a call with
-//! [`check_call`] and fills those of the reply with [`fill`]; a requester checks the chunks of a reply with
-//! [`check_returned`]. [`HeaderError::answer`] and [`Answer::to_violation`] say whether an error must
-//! be reported to the peer. Segments, chunk lists and credits are the same types in both versions,
-//! from the `rpcrdma-chunks` crate, so that code that uses them does not depend on the version.
+//! [`check_call`] and fills those of the reply with [`fill`]; a requester checks the chunks of a
+//! reply with [`check_returned`]. [`HeaderError::answer`] and [`Answer::to_violation`] say whether
+//! an error must be reported to the peer. Segments, chunk lists and credits are the same types in
+//! both versions, from the `rpcrdma-chunks` crate, so that code that uses them does not depend on
+//! the version.
 //!
 //! Two things are new. Headers have a [`Direction`]: both ends can be requester and responder at
 //! the same time, and the role of a receiver follows from the message ([`Side::role`]). And there

@@ -120,7 +120,8 @@ impl Connection {
             .map_or(u32::MAX, |config| match config.role.side() {
                 // Messages that are no replies need answers in version 2.
                 Side::Client => config.credits + config.callbacks + EXTRA_RECEIVES,
-                // A client that has not got the answer to a call still holds the credit of that call.
+                // A client that has not got the answer to a call still holds the credit of that
+                // call.
                 Side::Server => {
                     let others = if is_extended { EXTRA_RECEIVES } else { 0 };
                     (self.expected_messages() + others).saturating_sub(1)

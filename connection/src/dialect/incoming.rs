@@ -87,7 +87,8 @@ pub struct ErrorMessage {
 }
 
 impl ErrorMessage {
-    /// Returns ERR_CHUNK or RDMA2_ERR_BAD_HEADER for a message of `dialect` (RFC 8166, section 4.5.3).
+    /// Returns ERR_CHUNK or RDMA2_ERR_BAD_HEADER for a message of `dialect` (RFC 8166, section
+    /// 4.5.3).
     #[must_use]
     pub fn chunk(dialect: &dyn Dialect, xid: u32) -> Self {
         Self {

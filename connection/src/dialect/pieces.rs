@@ -7,8 +7,9 @@ use onc_rpc::Segments;
 /// piece. No longer header is accepted.
 const LONGEST_HEADER: usize = 256 << 10;
 
-/// Decodes the header of a message with `decode`, which takes one piece and returns the header and its
-/// length. Nearly all headers lie in the first piece; the pieces of others are joined in a copy.
+/// Decodes the header of a message with `decode`, which takes one piece and returns the header and
+/// its length. Nearly all headers lie in the first piece; the pieces of others are joined in a
+/// copy.
 ///
 /// # Errors
 /// The error of `decode`.

@@ -2,9 +2,10 @@
 //! They need no plan, no memory and no registration, so both ends have a shortcut for them; a
 //! message that is not recognized here is handled in the general way.
 //!
-//! `transfer_plan::needs_no_chunks` tells beforehand that a message is plain (a property test compares it
-//! with `plan_call`), and a received header without chunks is recognized by its words. The long way
-//! finds all errors, so the short one needs none. The log contains the plan in both cases.
+//! `transfer_plan::needs_no_chunks` tells beforehand that a message is plain (a property test
+//! compares it with `plan_call`), and a received header without chunks is recognized by its words.
+//! The long way finds all errors, so the short one needs none. The log contains the plan in both
+//! cases.
 
 use bytes::Buf as _;
 use onc_rpc::Segments;
@@ -52,8 +53,8 @@ impl Plain {
         Some(Self { xid, credits })
     }
 
-    /// Returns the fields of a version 2 header if it is plain, its XID and direction are those of the
-    /// RPC message (version-two-01, section 4.2.2), and that message has at most `max` bytes.
+    /// Returns the fields of a version 2 header if it is plain, its XID and direction are those of
+    /// the RPC message (version-two-01, section 4.2.2), and that message has at most `max` bytes.
     #[must_use]
     pub fn of(header: &Header, payload: &Segments, max: u64) -> Option<Self> {
         let Body::Msg(direction, chunks) = &header.body else {

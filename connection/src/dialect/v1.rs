@@ -107,7 +107,8 @@ fn destination(message: &Segments, receiver: &Receiver) -> Result<Direction, &'s
             Err("a call from the server, which was not told that any are taken")
         }
         Some(direction) => Ok(direction),
-        // Its credits may be asked for or granted, so they count for neither (RFC 8167, section 4.1).
+        // Its credits may be asked for or granted, so they count for neither (RFC 8167, section
+        // 4.1).
         None => Err("a message that is neither a call nor a reply"),
     }
 }

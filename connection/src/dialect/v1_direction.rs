@@ -7,8 +7,8 @@ use rpcrdma_v2::Direction;
 
 use super::pieces;
 
-/// The index of `rdma_proc` among the fixed words, and how many of these there are (RFC 8166, section
-/// 4.1).
+/// The index of `rdma_proc` among the fixed words, and how many of these there are (RFC 8166,
+/// section 4.1).
 const PROC_AT: usize = 3;
 const FIXED: usize = 4;
 /// Values of `rdma_proc`.
@@ -44,11 +44,11 @@ impl Words<'_> {
     }
 }
 
-/// Returns whether a message is a call or a reply, or `None` if it is neither; the credits of such a
-/// message count for neither direction (RFC 8167, section 4.1).
+/// Returns whether a message is a call or a reply, or `None` if it is neither; the credits of such
+/// a message count for neither direction (RFC 8167, section 4.1).
 ///
-/// An RDMA_ERROR is a reply. An inline payload says itself what it is. A payload in a read chunk is a
-/// call, and one in a reply chunk is a reply.
+/// An RDMA_ERROR is a reply. An inline payload says itself what it is. A payload in a read chunk is
+/// a call, and one in a reply chunk is a reply.
 pub(super) fn direction(message: &Segments) -> Option<Direction> {
     let (first, rest) = message.split_first()?;
     let found = find(first);

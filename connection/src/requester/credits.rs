@@ -72,8 +72,8 @@ impl CallCredits {
 
     /// Returns whether a call that takes `sends` Sends can be sent.
     pub(super) fn may_send(&self, sends: u32) -> MaySend {
-        // Credits that are held come back with the answer to a call that is still to be sent, which may
-        // be this one.
+        // Credits that are held come back with the answer to a call that is still to be sent, which
+        // may be this one.
         if sends > self.credits.limit() - self.credits.held() {
             MaySend::Never
         } else if sends > self.credits.available() {
@@ -147,8 +147,8 @@ impl UnconfirmedSends {
     /// Records that the call with this number is answered, by a reply or an error. Returns the
     /// number of unconfirmed Sends that must therefore have arrived.
     fn answered(&mut self, number: u64) -> u32 {
-        // Sends before an earlier call were also sent before this one, whether or not the earlier call
-        // has been answered.
+        // Sends before an earlier call were also sent before this one, whether or not the earlier
+        // call has been answered.
         let known = self.before.partition_point(|&(sent, _)| sent <= number);
         self.before.drain(..known).map(|(_, count)| count).sum()
     }

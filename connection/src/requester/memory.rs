@@ -55,8 +55,8 @@ impl Requester {
         self.further_receives = self.further_receives.saturating_sub(receives);
     }
 
-    /// Records the answer to one of the requests (registrations, further receives) that a call waits
-    /// for before it can be sent.
+    /// Records the answer to one of the requests (registrations, further receives) that a call
+    /// waits for before it can be sent.
     fn answered_part(&mut self, shared: &mut Shared, key: usize) {
         let call = &mut self.calls[key];
         let Stage::Registering(unsent) = &mut call.stage else {
@@ -81,8 +81,8 @@ impl Requester {
         }
     }
 
-    /// Records the answer to [`Action::Invalidate`] or [`Action::Reclaim`]: the peer can no longer reach
-    /// the memory.
+    /// Records the answer to [`Action::Invalidate`] or [`Action::Reclaim`]: the peer can no longer
+    /// reach the memory.
     pub(crate) fn reclaimed(&mut self, shared: &mut Shared, id: RegistrationId, region: Region) {
         let Some(call) = self.calls.get_mut(id.call) else {
             return;

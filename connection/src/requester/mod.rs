@@ -126,17 +126,17 @@ pub(crate) struct Requester {
     /// The lowest and highest version that the responder reported when it rejected the version of a
     /// call.
     pub(crate) version_refused: Option<(u32, u32)>,
-    /// Whether the responder may invalidate a handle of a call with its reply (RFC 8797, section 4.1;
-    /// xcharext-02, section 3.2). If so, a cancelled call keeps its registrations until its reply
-    /// arrives: a device ends the connection over a handle that is not valid any more.
+    /// Whether the responder may invalidate a handle of a call with its reply (RFC 8797, section
+    /// 4.1; xcharext-02, section 3.2). If so, a cancelled call keeps its registrations until its
+    /// reply arrives: a device ends the connection over a handle that is not valid any more.
     may_be_invalidated: bool,
     pub(crate) counters: RequesterCounters,
 }
 
 impl Requester {
-    /// Returns a client's requester, which has at most `credits` calls outstanding. Receives for their
-    /// replies are posted. Extensions may carry calls if it is `extensible`; the responder may invalidate
-    /// handles if both ends have agreed so (`may_be_invalidated`).
+    /// Returns a client's requester, which has at most `credits` calls outstanding. Receives for
+    /// their replies are posted. Extensions may carry calls if it is `extensible`; the responder
+    /// may invalidate handles if both ends have agreed so (`may_be_invalidated`).
     pub(crate) fn forward(credits: u32, extensible: bool, may_be_invalidated: bool) -> Self {
         Self {
             extensible,

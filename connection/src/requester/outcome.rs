@@ -122,8 +122,8 @@ impl Requester {
         self.replied(shared, key, Some(reply.granted), outcome);
     }
 
-    /// Records that the responder could not use the operations that carried a call. It is sent again
-    /// without extensions.
+    /// Records that the responder could not use the operations that carried a call. It is sent
+    /// again without extensions.
     pub(crate) fn rejected(&mut self, shared: &mut Shared, xid: u32, reason: &str) {
         let Some(key) = self.sent_call(xid) else {
             return self.unknown(xid);

@@ -126,8 +126,8 @@ impl Responder {
     }
 }
 
-/// Returns whether a reply of `len` bytes without items can be one plain Send, as [`plan_reply`] would
-/// plan it.
+/// Returns whether a reply of `len` bytes without items can be one plain Send, as [`plan_reply`]
+/// would plan it.
 fn is_short(len: u64, limits: &Limits) -> bool {
     let header = (limits.header_len)(&ChunkCounts::default());
     header

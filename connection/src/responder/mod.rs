@@ -1,8 +1,9 @@
 //! The responder of a connection: it accepts calls and sends their replies.
 //!
 //! A call arrives, its read chunks are fetched, and it is delivered. Then its reply is planned, the
-//! items are written to the write chunks and the payload is sent. The queue pair keeps that order, so
-//! nothing waits for the RDMA Writes before the Send that announces them (RFC 8166, section 2.2.2).
+//! items are written to the write chunks and the payload is sent. The queue pair keeps that order,
+//! so nothing waits for the RDMA Writes before the Send that announces them (RFC 8166, section
+//! 2.2.2).
 
 mod answer;
 mod carried;
@@ -112,8 +113,8 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    /// Returns a responder that grants at most `credits`, for which receives are posted. Its memory is
-    /// charged to `account`.
+    /// Returns a responder that grants at most `credits`, for which receives are posted. Its memory
+    /// is charged to `account`.
     pub(crate) fn new(credits: u32, terms: ReplyTerms, account: Option<Account>) -> Self {
         Self {
             terms,
@@ -222,7 +223,8 @@ impl Responder {
         self.admit_to_fetch(shared, in_call, call.requested);
     }
 
-    /// Admits a call whose header requests `requested` credits, and starts to fetch its read chunks.
+    /// Admits a call whose header requests `requested` credits, and starts to fetch its read
+    /// chunks.
     fn admit_to_fetch(&mut self, shared: &mut Shared, call: InCall, requested: u32) {
         let short = call.fetch.as_ref().is_none_or(|fetch| fetch.memory() == 0);
         let may_start = short || self.no_memory.is_empty();
@@ -233,8 +235,8 @@ impl Responder {
         }
     }
 
-    /// Admits a call whose header requests `requested` credits, and returns its key. A call beyond the
-    /// granted credits ends the connection.
+    /// Admits a call whose header requests `requested` credits, and returns its key. A call beyond
+    /// the granted credits ends the connection.
     fn admit(&mut self, shared: &mut Shared, mut call: InCall, requested: u32) -> Option<usize> {
         let taken = self.credits.called_group(requested, call.messages());
         if let Err(overrun) = taken {
@@ -314,9 +316,9 @@ impl Responder {
     }
 }
 
-/// Returns whether there is memory for the reply to one more call. The `fetched` bytes of chunks do not
-/// count against the guaranteed memory, so a connection that is fetching can still execute short calls.
-/// A connection that holds nothing but fetched chunks may always execute one call.
+/// Returns whether there is memory for the reply to one more call. The `fetched` bytes of chunks do
+/// not count against the guaranteed memory, so a connection that is fetching can still execute
+/// short calls. A connection that holds nothing but fetched chunks may always execute one call.
 fn may_deliver(shared: &Shared, fetched: u64) -> bool {
     let Some(account) = shared.config.pool.account() else {
         return true;

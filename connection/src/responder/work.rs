@@ -48,7 +48,8 @@ impl Responder {
             return true;
         };
         let wanted = fetch.wanted();
-        // One call alone is taken as soon as there is room for it: its length was checked on arrival.
+        // One call alone is taken as soon as there is room for it: its length was checked on
+        // arrival.
         if self.fetched > 0 && self.fetched + wanted > shared.config.max_fetched {
             return false;
         }

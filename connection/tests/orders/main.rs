@@ -153,8 +153,8 @@ quickcheck! {
         }
     }
 
-    /// Calls are cancelled at any time, and in the end the connection is lost at any time: no cancelled
-    /// call is reported, no credit is used twice, no memory is lost.
+    /// Calls are cancelled at any time, and in the end the connection is lost at any time: no
+    /// cancelled call is reported, no credit is used twice, no memory is lost.
     fn cancelling_and_losing_the_connection_leave_nothing(
         two: bool,
         seed: u64,

@@ -23,8 +23,8 @@ pub(crate) struct Sim {
     counted: usize,
     /// The XIDs of the client's calls.
     xids: HashSet<u32>,
-    /// The words and items of each call, which its reply must have, by the end that made it (true for
-    /// the client) and its XID.
+    /// The words and items of each call, which its reply must have, by the end that made it (true
+    /// for the client) and its XID.
     expected: HashMap<(bool, u32), (usize, Vec<Bytes>)>,
     /// Whether calls are cancelled, of which the peer is not informed.
     pub(crate) cancels: bool,

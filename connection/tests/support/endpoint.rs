@@ -313,8 +313,8 @@ impl Endpoint {
     /// Executes the invalidation with this index.
     pub fn invalidate(&mut self, index: usize) {
         let (id, stag) = self.invalidating.remove(index);
-        // The peer's Send With Invalidate may have been faster: the work request of a real device fails
-        // then, so that the connection must not have asked for it.
+        // The peer's Send With Invalidate may have been faster: the work request of a real device
+        // fails then, so that the connection must not have asked for it.
         let registered = self.registered.remove(&stag).expect("invalidated twice");
         let region = registered.region;
         self.handle(Event::Reclaimed { id, region });

@@ -31,8 +31,8 @@ fn typed(xid: u32, msg_type: u32, words: usize, items: &[Bytes]) -> Message {
     encoder.finish()
 }
 
-/// Returns the XID, the number of words and the items of a [`message`] or a [`reply`], and checks its
-/// content.
+/// Returns the XID, the number of words and the items of a [`message`] or a [`reply`], and checks
+/// its content.
 pub fn open(message: &Message) -> (u32, usize, Vec<Bytes>) {
     let mut decoder = Decoder::new(message);
     let xid = decoder.u32().unwrap();
@@ -95,8 +95,8 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Decodes a message that a connection sent. Returns `None` for an error in another version than
-    /// the connection speaks.
+    /// Decodes a message that a connection sent. Returns `None` for an error in another version
+    /// than the connection speaks.
     #[track_caller]
     pub fn new(bytes: &Bytes) -> Option<Self> {
         let version = u32::from_be_bytes(bytes[4..8].try_into().unwrap());

@@ -174,8 +174,8 @@ impl End {
         }
     }
 
-    /// Removes the next operation that the extension has queued for sending, which must be ROPT_XMTERR,
-    /// and decodes it. Returns `None` if none is queued.
+    /// Removes the next operation that the extension has queued for sending, which must be
+    /// ROPT_XMTERR, and decodes it. Returns `None` if none is queued.
     pub(crate) fn take_report(&mut self) -> Option<Report> {
         let operation = self.operations.pop_front()?;
         assert_eq!(operation.optional.opttype, XMTERR);

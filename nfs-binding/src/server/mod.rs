@@ -2,7 +2,8 @@
 //! transport.
 //!
 //! Calls to a file system that does not block run on the server's own thread. All calls to one that
-//! does run on a worker ([`ServiceOutcome::Later`]). NULL and MOUNT's lists are always answered at once.
+//! does run on a worker ([`ServiceOutcome::Later`]). NULL and MOUNT's lists are always answered at
+//! once.
 //!
 //! READ sends directly from the memory of a file if the file system holds it in memory and the
 //! device can send from any memory. Otherwise the file system reads into memory from the

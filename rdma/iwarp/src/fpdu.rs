@@ -2,8 +2,8 @@
 
 use super::socket;
 
-/// A short FPDU, framed in one piece. Kept by its endpoint for the memory, which is written again and
-/// again instead of being cleared for each.
+/// A short FPDU, framed in one piece. Kept by its endpoint for the memory, which is written again
+/// and again instead of being cleared for each.
 pub(super) struct Fpdu {
     pub(super) bytes: Box<[u8; socket::SHORT]>,
     pub(super) len: usize,

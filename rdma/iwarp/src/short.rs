@@ -76,10 +76,10 @@ impl Endpoint {
 }
 
 impl Endpoint {
-    /// Takes the most common kind of message: a Send, with or without Invalidate, in one FPDU that is
-    /// completely staged, is next in order, and fits the next receive. Its header is compared with
-    /// the only one that such a Send can have. Returns false, without effect, for anything else and
-    /// for any error; the regular stages then parse it.
+    /// Takes the most common kind of message: a Send, with or without Invalidate, in one FPDU that
+    /// is completely staged, is next in order, and fits the next receive. Its header is compared
+    /// with the only one that such a Send can have. Returns false, without effect, for anything
+    /// else and for any error; the regular stages then parse it.
     pub(super) fn take_send(&mut self, out: &mut Out<'_>) -> bool {
         let Self {
             receiver, memory, ..
@@ -92,8 +92,8 @@ impl Endpoint {
         let ulpdu = usize::from(u16::from_be_bytes([head[0], head[1]]));
         let covered = mpa::LENGTH_FIELD + ulpdu + mpa::padding(ulpdu);
         let queue = rdmap::SEND_QUEUE;
-        // All fields except the length, the opcode, and the four bytes that have a meaning only in a
-        // Send with Invalidate.
+        // All fields except the length, the opcode, and the four bytes that have a meaning only in
+        // a Send with Invalidate.
         let next = ddp::first_of_one(head[3], queue, memory.msn[queue as usize]);
         if head[2] != next[0] || head[8..HEAD] != next[6..] || ulpdu < ddp::UNTAGGED {
             return false;

@@ -70,7 +70,8 @@ impl ClientState {
         self.connections[index].state = ConnectionState::Connecting { conn, until };
     }
 
-    /// Returns the index of the connection with the transport's id `conn`, or `None` if it was given up.
+    /// Returns the index of the connection with the transport's id `conn`, or `None` if it was
+    /// given up.
     pub(super) fn index_of(&self, conn: ConnectionId) -> Option<usize> {
         self.connections
             .iter()

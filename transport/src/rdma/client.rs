@@ -153,8 +153,8 @@ impl RdmaClient {
         self.driver.links.get_mut(&qp)
     }
 
-    /// Removes a connection and destroys its queue pair. All memory registered for its calls goes back
-    /// to the pool.
+    /// Removes a connection and destroys its queue pair. All memory registered for its calls goes
+    /// back to the pool.
     fn remove(&mut self, qp: QpId) -> Option<Link> {
         let gone = self.driver.remove(qp)?;
         self.queue_pairs.retain(|(_, known)| *known != qp);
@@ -313,8 +313,8 @@ impl RdmaClient {
 fn not_connected(error: &ConnectError, met: bool) -> ConnectionLost {
     let retry = match error {
         ConnectError::Rejected { .. } => false,
-        // The peer speaks another protocol. A server that was met before does not; it is more likely to
-        // have been stopped in the middle of the set-up.
+        // The peer speaks another protocol. A server that was met before does not; it is more
+        // likely to have been stopped in the middle of the set-up.
         ConnectError::Protocol(_) => met,
         _ => true,
     };

@@ -195,8 +195,8 @@ pub(super) struct Driver<E> {
 }
 
 impl<E: CallEvent> Driver<E> {
-    /// Returns a driver without connections. With `progress_timeout`, peers that make no progress for
-    /// longer are disconnected.
+    /// Returns a driver without connections. With `progress_timeout`, peers that make no progress
+    /// for longer are disconnected.
     pub(super) fn new(device: Box<dyn Device>, progress_timeout: Option<Duration>) -> Self {
         Self {
             device,

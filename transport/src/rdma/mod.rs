@@ -1,7 +1,7 @@
 //! RPC-over-RDMA clients and servers.
 //!
-//! [`RdmaClient`] and [`RdmaServer`] hold connections over a [`rdma::Device`]. The protocol of each is a
-//! [`rpcrdma_connection::Connection`]; one driver for both ends executes its actions.
+//! [`RdmaClient`] and [`RdmaServer`] hold connections over a [`rdma::Device`]. The protocol of each
+//! is a [`rpcrdma_connection::Connection`]; one driver for both ends executes its actions.
 
 mod client;
 mod driver;

@@ -11,8 +11,8 @@ use super::receive_memory;
 /// The default memory for receives, bytes: enough for the default maximum number of connections
 /// with plain receives, or a hundred with receives for placement.
 const DEFAULT_RECEIVE_MEMORY: usize = 512 << 20;
-/// The default time without progress: long enough for lost packets to be sent again several times, and
-/// for 1 MiB at half a Mbit/s.
+/// The default time without progress: long enough for lost packets to be sent again several times,
+/// and for 1 MiB at half a Mbit/s.
 const DEFAULT_PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The options of a client.
@@ -55,12 +55,12 @@ pub struct RdmaServerOptions {
     /// this memory is taken. The first counts the receives that an incomplete call holds; the
     /// second counts every receive at its maximum length.
     pub max_receive_memory: usize,
-    /// Memory budget for calls and replies of all connections, without receives. Several transports may
-    /// share one.
+    /// Memory budget for calls and replies of all connections, without receives. Several transports
+    /// may share one.
     pub budget: Budget,
-    /// How long a peer may leave RDMA Reads unanswered, or Sends and RDMA Writes uncompleted, before its
-    /// connection is closed. While memory is short, the timeout is two seconds for connections that hold
-    /// more than their guaranteed memory.
+    /// How long a peer may leave RDMA Reads unanswered, or Sends and RDMA Writes uncompleted,
+    /// before its connection is closed. While memory is short, the timeout is two seconds for
+    /// connections that hold more than their guaranteed memory.
     pub progress_timeout: Duration,
     /// Bytes of fetched chunks that the unanswered calls of one connection may hold together.
     /// Further calls wait.

@@ -22,8 +22,8 @@ const RECEIVE: WrId = WrId(u64::MAX);
 enum Work<T> {
     /// The request is done. Its entry is removed when it is the oldest.
     Done,
-    /// The request has no completion of its own. As requests start in order, the completion of a later
-    /// one says that it is done.
+    /// The request has no completion of its own. As requests start in order, the completion of a
+    /// later one says that it is done.
     Silent,
     /// The request is signaled. Its completion brings this context back.
     Signaled(T),
@@ -77,8 +77,8 @@ pub(crate) struct QueuePair<T> {
     structure: ReceiveStructure,
     /// Number of posted receives.
     receives: u32,
-    /// The structures of the posted receives, oldest first, each with the number of receives that have it.
-    /// Empty while all have `structure`.
+    /// The structures of the posted receives, oldest first, each with the number of receives that
+    /// have it. Empty while all have `structure`.
     mixed: VecDeque<(u32, ReceiveStructure)>,
     /// Whether to report when the last receive of an earlier structure has been consumed.
     replacing: bool,
@@ -284,7 +284,8 @@ impl<T> QueuePair<T> {
         }
     }
 
-    /// Records a completion, and returns what has completed. [`QueuePair::flush`] may have room now.
+    /// Records a completion, and returns what has completed. [`QueuePair::flush`] may have room
+    /// now.
     pub(crate) fn complete(&mut self, id: WrId) -> Done<T> {
         if id == RECEIVE {
             return Done::Receive;
@@ -366,8 +367,8 @@ impl<T> QueuePair<T> {
         }
     }
 
-    /// Records that the oldest receive was consumed. Returns its structure while not all receives have
-    /// the current one.
+    /// Records that the oldest receive was consumed. Returns its structure while not all receives
+    /// have the current one.
     fn used(&mut self) -> Option<ReceiveStructure> {
         self.receives = self.receives.saturating_sub(1);
         let (count, structure) = self.mixed.front_mut()?;
@@ -387,11 +388,11 @@ impl<T> QueuePair<T> {
         }
     }
 
-    /// Returns the message in a consumed receive, in a piece for each segment that it reached. Another
-    /// receive is posted in its place, now or by [`QueuePair::repost`].
+    /// Returns the message in a consumed receive, in a piece for each segment that it reached.
+    /// Another receive is posted in its place, now or by [`QueuePair::repost`].
     ///
-    /// The peer's credits promise the receives, so one is posted even if the pool has no memory: then
-    /// the message is copied out of its buffers, and those are posted again.
+    /// The peer's credits promise the receives, so one is posted even if the pool has no memory:
+    /// then the message is copied out of its buffers, and those are posted again.
     pub(crate) fn received(&mut self, device: &mut dyn Device, receive: Scatter) -> Segments {
         let structure = self.used();
         let keep = structure.is_none();
@@ -508,8 +509,8 @@ impl<T> QueuePair<T> {
         }
     }
 
-    /// Returns the number of bytes copied: short messages, gather lists that are too long for the device,
-    /// and messages whose receives had to be posted again at once.
+    /// Returns the number of bytes copied: short messages, gather lists that are too long for the
+    /// device, and messages whose receives had to be posted again at once.
     pub(crate) fn copied(&self) -> u64 {
         self.copied + self.spare.copied()
     }

@@ -247,7 +247,8 @@ impl RdmaServer {
         let mut link = Link::new(conn_of(qp), request.peer, queue, Connection::new(config));
         link.account = Some(account);
         link.receive_memory = share.memory;
-        // Receives are posted before the client can send anything: it may use its first credit at once.
+        // Receives are posted before the client can send anything: it may use its first credit at
+        // once.
         self.driver.add(link);
         let links = &self.driver.links;
         if links.get(&qp).is_none_or(|link| link.closing.is_some()) {

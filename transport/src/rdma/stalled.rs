@@ -25,9 +25,9 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Records the state of a connection: whether signaled work requests are outstanding (`awaited`), and
-    /// how many have completed. Returns since when none has completed, and whether the connection blocks
-    /// others ([`Account::blocks_others`]); `None` if none is outstanding.
+    /// Records the state of a connection: whether signaled work requests are outstanding
+    /// (`awaited`), and how many have completed. Returns since when none has completed, and whether
+    /// the connection blocks others ([`Account::blocks_others`]); `None` if none is outstanding.
     pub(super) fn check(
         &mut self,
         awaited: bool,
@@ -75,9 +75,9 @@ impl ProgressChecks {
         (!planned).then(|| now + CHECK_EVERY.min(self.limit / 4))
     }
 
-    /// Checks each connection. `waits` returns since when it has made no progress, and whether it blocks
-    /// others. `end` is called for each connection that has exceeded its time-out, with that time-out.
-    /// Returns the time of the next check, if any connection needs one.
+    /// Checks each connection. `waits` returns since when it has made no progress, and whether it
+    /// blocks others. `end` is called for each connection that has exceeded its time-out, with that
+    /// time-out. Returns the time of the next check, if any connection needs one.
     pub(super) fn check<C>(
         &mut self,
         now: Time,

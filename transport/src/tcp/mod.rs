@@ -42,8 +42,8 @@ pub struct TcpOptions {
     pub budget: Budget,
     /// The maximum length of a received record, bytes. A connection that exceeds it is closed.
     pub max_record: u32,
-    /// A simulated link that outgoing records pass, for measurements. All connections of the transport
-    /// share it.
+    /// A simulated link that outgoing records pass, for measurements. All connections of the
+    /// transport share it.
     pub link: Option<Shaper>,
     /// Whether calls from server to client are allowed (RFC 5531 does not say which end may call).
     /// Without this, a client drops such calls, and a server closes a connection that sends

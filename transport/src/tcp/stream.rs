@@ -194,8 +194,8 @@ impl Stream {
         account.map_or(usize::MAX, |account| account.room_without(own))
     }
 
-    /// Marks the connection's memory account as proven once a long record was received completely, or
-    /// was taken completely by the socket.
+    /// Marks the connection's memory account as proven once a long record was received completely,
+    /// or was taken completely by the socket.
     fn record_completed(&self, len: usize) {
         if len > FIRST_GRANT
             && let Some(account) = self.pool.account()

@@ -1,6 +1,6 @@
-//! Calls from server to client over the connection that the client made (RFC 8167), in both versions,
-//! over devices in one process and over the software iWARP device. Tests that are named after a
-//! section are in v2/MUSTS.md.
+//! Calls from server to client over the connection that the client made (RFC 8167), in both
+//! versions, over devices in one process and over the software iWARP device. Tests that are named
+//! after a section are in v2/MUSTS.md.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "../rdma_support/mod.rs"]

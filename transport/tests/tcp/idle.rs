@@ -139,8 +139,9 @@ fn a_peer_that_stops_reading_loses_its_place() {
     silent.set_write_timeout(Some(IDLE / 10)).unwrap();
     let data = pattern(1, 1 << 20);
     let (start, mut waiting) = (Instant::now(), 0);
-    // It calls for as long as it can, so that it does not matter how slow the server is: that takes calls
-    // until their replies find no room, and then nothing goes on until the connection is lost.
+    // It calls for as long as it can, so that it does not matter how slow the server is: that takes
+    // calls until their replies find no room, and then nothing goes on until the connection is
+    // lost.
     let lost = 'calls: {
         for xid in 0.. {
             let call = framed(&called(xid, echo(data.clone())));

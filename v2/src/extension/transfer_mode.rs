@@ -1,8 +1,8 @@
 //! Extensions that carry RPC messages (version-two-01, section 4.2.1: an optional operation may be
 //! followed by all, part or none of the payload).
 //!
-//! An RPC message is sent in three steps. The engine asks each [`TransferMode`] for its candidates and
-//! compares their costs with each other and with those of the base protocol. It registers the
+//! An RPC message is sent in three steps. The engine asks each [`TransferMode`] for its candidates
+//! and compares their costs with each other and with those of the base protocol. It registers the
 //! memory that the chosen candidate needs. Then it has the message divided into [`Transmissions`],
 //! which are sent back to back. A message without bulk items in either direction that fits one
 //! plain transmission without chunks is not offered to extensions: no other transfer mode costs
@@ -135,8 +135,8 @@ pub trait TransferMode {
     /// chunk in the order of the candidate.
     ///
     /// # Errors
-    /// [`NotTransferred`] if the connection has changed since the plan was made. The call is planned
-    /// again.
+    /// [`NotTransferred`] if the connection has changed since the plan was made. The call is
+    /// planned again.
     fn send_call(
         &mut self,
         xid: u32,
@@ -154,8 +154,8 @@ pub trait TransferMode {
     /// is sent.
     ///
     /// # Errors
-    /// [`NotTransferred`] if the connection has changed since the plan was made. The reply is planned
-    /// again.
+    /// [`NotTransferred`] if the connection has changed since the plan was made. The reply is
+    /// planned again.
     fn send_reply(
         &mut self,
         xid: u32,

@@ -217,10 +217,10 @@ impl Served {
 
     /// Searches for the object in the index.
     ///
-    /// An object no longer exists if it is missing in [`COMPLETE_SCANS`] complete indexes whose scans began
-    /// after the object was first asked for: a single scan can miss a file that the host moves
-    /// meanwhile. Until then, the call waits for up to [`WAIT`] if no other call waits, and then
-    /// the client is told to try again (NFS3ERR_JUKEBOX). One scan serves all searches.
+    /// An object no longer exists if it is missing in [`COMPLETE_SCANS`] complete indexes whose
+    /// scans began after the object was first asked for: a single scan can miss a file that the
+    /// host moves meanwhile. Until then, the call waits for up to [`WAIT`] if no other call waits,
+    /// and then the client is told to try again (NFS3ERR_JUKEBOX). One scan serves all searches.
     fn find_by_index(&self, id: &FileId) -> FsResult<Arc<Node>> {
         let begun = Instant::now();
         locked(&self.table).wanted(*id, begun);

@@ -63,8 +63,8 @@ impl RdmaClient {
             return false;
         }
         if !self.any(Connection::calls_wait_for_memory) {
-            // Perhaps for the moment only: a time-out may have ended the connection, and the same calls
-            // are made over the next one.
+            // Perhaps for the moment only: a time-out may have ended the connection, and the same
+            // calls are made over the next one.
             return false;
         }
         let (now, replies) = (self.driver.now, self.driver.replies);

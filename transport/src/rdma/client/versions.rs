@@ -112,8 +112,8 @@ impl RdmaClient {
                     .push_back(ClientTransportEvent::Connected(conn));
             }
             VersionAction::Reconnect(_) => {
-                // Calls that were handed in before wait for the next connection. If there is none, the
-                // event that says so ends them.
+                // Calls that were handed in before wait for the next connection. If there is none,
+                // the event that says so ends them.
                 if let Some(gone) = self.remove(qp) {
                     self.connect(conn, remote, gone.connection.into_pending_calls());
                 }
