@@ -713,10 +713,10 @@ fn connections_that_cannot_be_made_say_why() {
     pair.connect();
     pair.client.open(pair.address, Time::ZERO);
     pair.until(|pair| !pair.down.is_empty());
-    let down = pair.down.remove(0).1;
+    let lost = pair.down.remove(0).1;
     assert!(
         !lost.was_established && !lost.retry,
-        "a rejection is an answer: {down:?}"
+        "a rejection is an answer: {lost:?}"
     );
     assert!(lost.reason.contains("rejected"), "{}", lost.reason);
 }
