@@ -29,7 +29,8 @@
 //!     max_send: 1 << 20,
 //! });
 //! // The peer is told that calls of up to 16 transmissions are accepted, and replies have 1.
-//! assert_eq!((transmit.config().takes(), transmit.config().sends()), (16, 1));
+//! assert_eq!(transmit.config().max_call_transmissions(), 16);
+//! assert_eq!(transmit.config().max_reply_transmissions(), 1);
 //! // Nothing may be used before the peer has announced what it supports.
 //! assert!(!transmit.usable().requests);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
