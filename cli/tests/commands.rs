@@ -351,7 +351,7 @@ fn explain_goes_by_the_options_that_matter_and_takes_no_others() {
 }
 
 #[test]
-fn compare_says_what_its_simulation_is_like_and_measures_nothing_twice() {
+fn compare_says_what_its_simulation_is_like_and_keeps_the_order() {
     let help = run(["compare", "--help"]).ok().stdout;
     for said in ["5µs each way", "100 Gbit/s", "an interrupt 2µs"] {
         assert!(help.contains(said), "{said}: {help}");
@@ -363,10 +363,10 @@ fn compare_says_what_its_simulation_is_like_and_measures_nothing_twice() {
         "--json",
         "-",
         "--ops",
-        "read,null,read",
+        "read,null",
         "--sizes",
     ];
-    let args = [&args[..], &["8k,1k,8192", "--via", "v1,v2,v1"]].concat();
+    let args = [&args[..], &["8k,1k", "--via", "v2,v1"]].concat();
     let json = run(args).ok().stdout;
     let rows: Vec<Value> = serde_json::from_str(&json).unwrap();
     let found: Vec<_> = rows
@@ -379,9 +379,40 @@ fn compare_says_what_its_simulation_is_like_and_measures_nothing_twice() {
     let wanted = [("read", Some(8192)), ("read", Some(1024)), ("null", None)];
     let wanted: Vec<_> = wanted
         .into_iter()
-        .flat_map(|(op, size)| [(op, size, "v1"), (op, size, "v2")])
+        .flat_map(|(op, size)| [(op, size, "v2"), (op, size, "v1")])
         .collect();
     assert_eq!(found, wanted);
+}
+
+#[test]
+fn compare_without_options_prints_the_answer_alone() {
+    let answer = run(["compare", "--device", "sim"]).ok().stdout;
+    let lines: Vec<&str> = answer.lines().collect();
+    assert!(lines.len() <= 24, "{answer}");
+    assert!(
+        lines.iter().all(|line| line.chars().count() <= 100),
+        "{answer}"
+    );
+    // Ten rows: NULL, and READ and WRITE of two sizes, by two versions.
+    let named = |line: &&&str| {
+        ["null ", "read ", "write "]
+            .iter()
+            .any(|op| line.starts_with(op))
+    };
+    let rows = |via: &str| {
+        let rows = lines.iter().filter(named);
+        rows.filter(|line| line.split_whitespace().any(|word| word == via))
+            .count()
+    };
+    assert_eq!((rows("v1"), rows("v2-ddp-cont")), (5, 5), "{answer}");
+    assert!(
+        answer.contains("An 8 KiB WRITE takes 2 round trips by version 1 and 1 by version 2: 0."),
+        "{answer}"
+    );
+    assert!(answer.contains("version 2 needs 1, 1 and 0."), "{answer}");
+    let full = run(["compare", "--device", "sim", "--full"]).ok().stdout;
+    assert!(full.contains("v2-cont") && full.contains("long-both"));
+    assert!(full.lines().all(|line| line.chars().count() <= 100));
 }
 
 #[test]
@@ -453,6 +484,23 @@ fn options_that_would_have_no_effect_are_refused() {
         (
             &["serve", "--memory", "--rpcrdma", "1", "--features", "ddp"],
             "version 2",
+        ),
+        (
+            &["compare", "--via", "v1,v2,v1"],
+            "--via: v1 is there twice",
+        ),
+        (
+            &["compare", "--ops", "read,read"],
+            "--ops: read is there twice",
+        ),
+        (
+            &["compare", "--sizes", "8k,1k,8192"],
+            "--sizes: 8 KiB is there twice",
+        ),
+        (&["compare", "--sizes", "17M"], "--sizes"),
+        (
+            &["compare", "--device", "sim", "--sizes", "16M"],
+            "16 calls in flight",
         ),
         (&["compare", "--device", "sim", "--crc", "on"], "--crc"),
         (&["compare", "--device", "sim", "--count", "3"], "--count"),

@@ -297,7 +297,12 @@ fn json_goes_to_a_file_that_is_tried_before_anything_is_measured() {
     ];
     compare(&[&args[..], &both[..]].concat()).fails_with(&["/no/such/directory"]);
     assert_eq!(std::fs::read(&file).unwrap(), long);
-    compare(&[&args[..], &both[..1]].concat()).ok();
+    // Nor does a new one appear before.
+    let new = dir.path().join("new.json");
+    let both = [new.to_str().unwrap(), both[1], both[2]];
+    compare(&[&args[..], &both[..]].concat()).fails_with(&["/no/such/directory"]);
+    assert!(!new.exists());
+    compare(&[&args[..], &[file.to_str().unwrap()]].concat()).ok();
     let again: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(again.len(), rows.len());
 }

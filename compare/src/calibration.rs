@@ -37,39 +37,63 @@ const EXCHANGES: u32 = 100;
 /// The source of these figures, as shown to users.
 pub(crate) const SOURCE: &str = "measured";
 
-/// Returns whether any compared operation has more than one possible transfer mode, so that costs
-/// decide.
-fn decides(options: &Options, ops: &[Op]) -> bool {
-    let rdma = options.via.iter().filter(|via| via.version().is_some());
-    let moves = |op: &Op| op.size().is_some();
-    options.save_costs || (rdma.count() > 1 && ops.iter().any(moves))
+/// The time that measuring takes if nothing else runs on the machine.
+pub(crate) const TIME: Duration = Duration::from_secs(6);
+
+/// The source of the cost model.
+pub(crate) enum Calibration {
+    /// There is none, because nothing is predicted.
+    None,
+    /// The user gave all costs.
+    Given(Costs),
+    /// The costs that the user did not give must be measured.
+    Measured {
+        /// The costs that the user gave.
+        given: Costs,
+    },
 }
 
-/// Returns the cost model: the given costs, and measured ones for the rest. Returns `None` if no
-/// choice depends on it.
-///
-/// # Errors
-/// A server does not start, or a call fails.
-pub(crate) fn costs(
-    setting: &Setting<'_>,
-    baseline: &mut TcpBaseline,
-    ops: &[Op],
-) -> Result<Option<Costs>, Failure> {
-    let options = setting.options;
-    let given = CostsArg::load(options.costs.as_ref())?;
-    if !decides(options, ops) {
-        return Ok(None);
+impl Calibration {
+    /// Returns the source for these options. Nothing is predicted where no compared operation has
+    /// more than one possible transfer mode.
+    ///
+    /// # Errors
+    /// The file with the given costs cannot be read.
+    pub(crate) fn of(setting: &Setting<'_>, ops: &[Op]) -> Result<Self, Failure> {
+        let options = setting.options;
+        let given = CostsArg::load(options.costs.as_ref())?;
+        let rdma = options.via.iter().filter(|via| via.version().is_some());
+        let decides = rdma.count() > 1 && ops.iter().any(|op| op.size().is_some());
+        let predicts = options.predict && decides;
+        if !options.save_costs && !predicts {
+            return Ok(Self::None);
+        }
+        let mut all = CostParameter::ALL.into_iter();
+        match all.all(|parameter| given.is_given(parameter)) {
+            true => Ok(Self::Given(given.with_added(setting.delay, options.rate))),
+            false => Ok(Self::Measured { given }),
+        }
     }
-    let delay = setting.delay;
-    if CostParameter::ALL
-        .into_iter()
-        .all(|parameter| given.is_given(parameter))
-    {
-        return Ok(Some(given.with_added(delay, options.rate)));
+
+    /// Returns the cost model, after measuring what has to be measured.
+    ///
+    /// # Errors
+    /// A server does not start, or a call fails.
+    pub(crate) fn costs(
+        self,
+        setting: &Setting<'_>,
+        baseline: &mut TcpBaseline,
+    ) -> Result<Option<Costs>, Failure> {
+        match self {
+            Self::None => Ok(None),
+            Self::Given(costs) => Ok(Some(costs)),
+            Self::Measured { given } => {
+                let measured = Costs::of(measure(setting, baseline)?, SOURCE).with_unfound();
+                // The link's added rate was part of the measurement.
+                Ok(Some(given.or(&measured).with_added(setting.delay, None)))
+            }
+        }
     }
-    let measured = Costs::of(measure(setting, baseline)?, SOURCE).with_unfound();
-    // The link's added rate was part of the measurement.
-    Ok(Some(given.or(&measured).with_added(delay, None)))
 }
 
 /// Measures with a client and servers that use Sends wherever possible.

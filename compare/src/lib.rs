@@ -38,6 +38,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod benchmark_target;
 mod calibration;
 mod child;
@@ -54,6 +55,7 @@ mod reference;
 mod report;
 mod rows;
 mod sample_tree;
+mod schedule;
 mod served;
 mod server_process;
 mod simulated;
@@ -69,22 +71,23 @@ use std::fmt;
 use std::thread;
 use std::time::Duration;
 
-use nfs_binding::server::MAX_TRANSFER;
 use rdma::middleware::Rate;
 use rpcrdma_setup::costs::Costs;
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::{Context, Failure};
 
 use benchmark_target::Budget;
+use calibration::Calibration;
 pub use latency::Latency;
 use measurement::Measurement;
 use network::Network;
 pub use network::end_delay;
-pub use op::{LONG, Op, Target};
+pub use op::{LONG, MAX_RECORD, Op, Target};
 pub use options::{OpName, Options, inline_size};
 pub use reference::{Changes, Reference};
 pub use report::Report;
 pub use rows::{Conditions, Mode, OverDelay, Row, Split};
+use schedule::Schedule;
 pub use server_process::serve_child;
 pub use simulated::operation;
 use targets::Setting;
@@ -123,7 +126,7 @@ impl Comparison {
     /// # Errors
     /// An option is invalid, or options contradict each other.
     pub fn new(options: Options) -> Result<Self, Failure> {
-        let options = options.distinct();
+        options.check_distinct()?;
         let ops = ops(&options)?;
         if options.device == DeviceName::Sim {
             simulated::check(&options, &ops)?;
@@ -170,7 +173,7 @@ impl Comparison {
         }
         Ok(Measured {
             summary: summary(&setting, &device),
-            noise: table::noise(&rows),
+            noise: table::noise(&rows, options.full),
             rows,
             costs,
             comparison: self,
@@ -209,6 +212,11 @@ impl Measured {
     #[must_use]
     pub fn tables(&self) -> Vec<String> {
         let options = &self.comparison.options;
+        if !options.full
+            && let Some(table) = answer::table(&self.rows)
+        {
+            return vec![table];
+        }
         if options.device == DeviceName::Sim {
             return simulated::text(&self.rows);
         }
@@ -228,11 +236,46 @@ impl Measured {
         ]
     }
 
+    /// Returns what was found, in sentences that are computed from the rows: round trips, interrupts
+    /// and times by version 1 and by version 2. There are none if only one of them was measured.
+    #[must_use]
+    pub fn answer(&self) -> Vec<String> {
+        answer::sentences(&self.rows)
+    }
+
+    /// Returns remarks on how to read the short table; none for the full ones, which have their
+    /// own.
+    #[must_use]
+    pub fn legend(&self) -> Vec<String> {
+        if self.comparison.options.full {
+            return Vec::new();
+        }
+        let mut lines = answer::legend(&self.rows);
+        lines.push(
+            "`rpcrdma compare --full` measures all variants and operations, and throughput; \
+             `--help` explains it."
+                .to_owned(),
+        );
+        lines
+    }
+
     /// Returns sentences that say how often the variant that `explain` predicts to be the fastest
-    /// was the fastest.
+    /// was the fastest. There are none beside the answer alone, unless they are to be checked.
     #[must_use]
     pub fn predictions(&self) -> Vec<String> {
-        prediction::report(&self.rows)
+        let options = &self.comparison.options;
+        match options.full || options.exact {
+            true => prediction::report(&self.rows),
+            false => Vec::new(),
+        }
+    }
+
+    /// Returns the table of the costs that predictions went by, where these are shown.
+    #[must_use]
+    pub fn cost_table(&self) -> Option<String> {
+        let options = &self.comparison.options;
+        let costs = self.costs.as_ref()?;
+        (options.full || options.exact || options.save_costs).then(|| costs.table())
     }
 
     /// Checks that the predicted variant was the fastest, or as fast within the noise, for nine
@@ -263,9 +306,9 @@ fn ops(options: &Options) -> Result<Vec<Op>, Failure> {
     let mut sizes = Vec::new();
     for &size in &options.sizes {
         match u32::try_from(size) {
-            Ok(size) if (1..=MAX_TRANSFER).contains(&size) => sizes.push(size),
+            Ok(size) if (1..=MAX_RECORD).contains(&size) => sizes.push(size),
             _ => {
-                let text = format!("--sizes: {size} is not from 1 to {MAX_TRANSFER} bytes");
+                let text = format!("--sizes: {size} is not from 1 to {MAX_RECORD} bytes");
                 return Err(Failure::Usage(text));
             }
         }
@@ -296,60 +339,94 @@ fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, F
         time: options.time,
         count: options.count,
     };
+    let targets = options.via.len();
+    let mut schedule = Schedule::new(show);
+    let busy = can_measure_busy(setting, ops);
+    let calibration = Calibration::of(setting, ops)?;
+    let calibrates = matches!(calibration, Calibration::Measured { .. });
+    if calibrates {
+        schedule.add("measuring what everything costs", calibration::TIME);
+    }
+    for op in ops {
+        // Latency of the baseline and all targets, and throughput of the same.
+        schedule.add_figures(
+            format_args!("measuring {op}"),
+            2 * (targets + 1),
+            options.time,
+        );
+    }
+    if options.ops.contains(&OpName::Tree) {
+        schedule.add("copying trees", tree::TIME * targets as u32);
+    }
+    if busy {
+        let what = format_args!("measuring {}, spinning", Op::Null);
+        schedule.add_figures(what, 2 * (targets + 1), options.time);
+    }
+    if options.round_trips {
+        let delay = trips_delay(options);
+        let time =
+            trips::time(setting.network, delay, options.count) * (targets * ops.len()) as u32;
+        schedule.add("measuring round trips", time);
+    }
+
     let (_floor_process, address) = targets::start_baseline(setting)?;
     let mut floor = TcpBaseline::connect(address).context("cannot connect to the floor process")?;
-
-    let cell = |op, mode| Measurement {
+    let measurement = |op, mode| Measurement {
         op,
         mode,
         delay,
         slowed: !setting.delay.is_zero() || options.rate.is_some(),
         exact: options.exact,
     };
-    show(&"measuring what everything costs");
-    let costs = calibration::costs(setting, &mut floor, ops)?;
+    if calibrates {
+        schedule.begin_next();
+    }
+    let costs = calibration.costs(setting, &mut floor)?;
     let mut rows = Vec::new();
-    let mut start_targets = targets::start_targets(setting)?;
-    let device = start_targets
+    let mut started = targets::start_targets(setting)?;
+    let device = started
         .iter()
-        .find_map(|rig| rig.mounted().reached.device_name());
-    for (index, &op) in ops.iter().enumerate() {
-        let of = ops.len();
-        show(&format_args!("measuring {op} ({} of {of})", index + 1));
+        .find_map(|target| target.mounted().reached.device_name());
+    for &op in ops {
+        schedule.begin_next();
+        let what = measurement(op, mode);
         rows.extend(measurement::measure(
-            cell(op, mode),
+            what,
             &mut floor,
-            &mut start_targets,
+            &mut started,
             budget,
         )?);
     }
     if options.ops.contains(&OpName::Tree) {
-        show(&"copying trees");
-        rows.extend(tree::measure(mode, delay, &mut start_targets)?);
+        schedule.begin_next();
+        rows.extend(tree::measure(mode, delay, &mut started)?);
     }
-    drop(start_targets);
-
-    // What spinning gains shows best where there is nothing but latency. It needs a processor for
-    // each side.
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    let two = setting.processors.is_some() || processors > 1;
-    if mode == Mode::Blocking && ops.contains(&Op::Null) && two {
+    drop(started);
+    if busy {
+        schedule.begin_next();
         let (op, mode) = (Op::Null, Mode::Busy);
-        show(&format_args!("measuring {op}, spinning"));
-        let mut start_targets = targets::start_targets(&Setting { mode, ..*setting })?;
-        let busy = measurement::measure(cell(op, mode), &mut floor, &mut start_targets, budget)?;
+        let mut started = targets::start_targets(&Setting { mode, ..*setting })?;
+        let what = measurement(op, mode);
+        let busy = measurement::measure(what, &mut floor, &mut started, budget)?;
         let after = rows
             .iter()
             .take_while(|row: &&Row| row.op == op.name())
             .count();
         rows.splice(after..after, busy);
     }
-
     if options.round_trips {
-        show(&"measuring round trips");
+        schedule.begin_next();
         trips::measure(setting, trips_delay(options), ops, &mut rows)?;
     }
     Ok((rows, device.unwrap_or_default(), costs))
+}
+
+/// Returns whether NULL is also measured spinning. What spinning gains shows best where there is
+/// nothing but latency. It needs a processor for each side.
+fn can_measure_busy(setting: &Setting<'_>, ops: &[Op]) -> bool {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let two = setting.processors.is_some() || processors > 1;
+    setting.options.full && setting.mode == Mode::Blocking && ops.contains(&Op::Null) && two
 }
 
 /// Returns the shorter link delay, in each direction, with which round trips are measured.
@@ -382,5 +459,9 @@ fn summary(setting: &Setting<'_>, device: &str) -> String {
         DeviceName::Iwarp => format!(", CRC {}", if options.crc { "on" } else { "off" }),
         DeviceName::Verbs(_) | DeviceName::Sim => String::new(),
     };
-    format!("NFS over TCP and RPC-over-RDMA 1 and 2 (device {device}{crc}), {delay}{rate}.")
+    let tcp = match options.via.contains(&Variant::Tcp) {
+        true => "TCP and ",
+        false => "",
+    };
+    format!("NFS over {tcp}RPC-over-RDMA 1 and 2 (device {device}{crc}), {delay}{rate}.")
 }

@@ -3,11 +3,14 @@
 use std::fmt;
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt};
 use nfs_binding::client::Nfs3;
 use nfs_binding::proto::{
-    FileHandle, HandleArgs, ReadArgs, ReaddirplusArgs, SetAttributes, Stable, Verifier, WriteArgs,
+    Data, FileHandle, HandleArgs, ReadArgs, ReaddirplusArgs, SetAttributes, Stable, Verifier,
+    WriteArgs,
 };
+use nfs_binding::server::MAX_TRANSFER;
 use rpc_transport::Client;
 use rpcrdma_setup::access::Mounted;
 use rpcrdma_setup::units::show_size;
@@ -25,6 +28,8 @@ pub const LONG: u32 = 64 << 10;
 const ENTRY: u32 = 128;
 /// The number of files that are created at the same time.
 const MAKING: usize = 32;
+/// The longest record that is read or written as one operation, bytes: by several calls in flight.
+pub const MAX_RECORD: u32 = 16 << 20;
 /// One XDR word: the shortest reply with content.
 const SHORT: u32 = 4;
 
@@ -35,9 +40,11 @@ pub enum Op {
     Null,
     /// GETATTR of a file.
     Getattr,
-    /// A READ of this many bytes from the start of a file.
+    /// A read of this many bytes from the start of a file: one READ, or several in flight for more
+    /// than [`MAX_TRANSFER`] bytes.
     Read(u32),
-    /// An UNSTABLE WRITE of this many bytes to the start of a file.
+    /// An unstable write of this many bytes to the start of a file: one WRITE, or several in flight
+    /// for more than [`MAX_TRANSFER`] bytes.
     Write(u32),
     /// A READDIRPLUS of this many bytes, of a larger directory.
     Readdirplus(u32),
@@ -71,6 +78,14 @@ impl Op {
             | Self::Readdirplus(size)
             | Self::LongCall(size)
             | Self::LongBoth(size) => Some(size),
+        }
+    }
+
+    /// Returns the number of calls in flight that perform the operation.
+    pub fn calls(self) -> u32 {
+        match self {
+            Self::Read(size) | Self::Write(size) => size.div_ceil(MAX_TRANSFER),
+            _ => 1,
         }
     }
 
@@ -153,19 +168,46 @@ impl Target {
         Ok(target)
     }
 
-    /// Checks that a READ returns the written data.
+    /// Checks that READs return the written data.
     async fn check(&self) -> Result<(), Failure> {
+        for (offset, count) in pieces(self.data.len() as u32) {
+            let read = self.read(offset, count).await?;
+            let offset = offset as usize;
+            if read.0 != self.data[offset..offset + count as usize] {
+                return Err(Failure::work("READ: not the bytes that were written"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads `count` bytes with one call.
+    async fn read(&self, offset: u32, count: u32) -> Result<Data, Failure> {
         let args = ReadArgs {
             file: self.file()?,
-            offset: 0,
-            count: self.data.len() as u32,
+            offset: u64::from(offset),
+            count,
         };
         let result = self.nfs.read(&args).await.context("READ")?;
         let read = result.map_err(|failed| refused("READ", failed.status))?;
-        if read.data.0 != self.data {
-            return Err(Failure::work("READ: not the bytes that were written"));
-        }
-        Ok(())
+        whole("READ", read.data.0.len() as u64, count)?;
+        Ok(read.data)
+    }
+
+    /// Writes `count` bytes of the data with one call.
+    async fn write(&self, offset: u32, count: u32) -> Result<(), Failure> {
+        let len = self.data.len();
+        let end = len.min((offset as usize).saturating_add(count as usize));
+        let data = self.data.slice(len.min(offset as usize)..end);
+        let args = WriteArgs {
+            file: self.file()?,
+            offset: u64::from(offset),
+            count: data.len() as u32,
+            stable: Stable::Unstable,
+            data: data.into(),
+        };
+        let result = self.nfs.write(&args).await.context("WRITE")?;
+        let written = result.map_err(|failed| refused("WRITE", failed.status))?;
+        whole("WRITE", u64::from(written.count), count)
     }
 
     fn file(&self) -> Result<FileHandle, Failure> {
@@ -190,28 +232,15 @@ impl Target {
                 result.map_err(|failed| refused("GETATTR", failed.status))?;
                 Ok(())
             }
+            Op::Read(count) if op.calls() == 1 => self.read(0, count).await.map(drop),
+            Op::Write(count) if op.calls() == 1 => self.write(0, count).await,
             Op::Read(count) => {
-                let args = ReadArgs {
-                    file: self.file()?,
-                    offset: 0,
-                    count,
-                };
-                let result = self.nfs.read(&args).await.context("READ")?;
-                let read = result.map_err(|failed| refused("READ", failed.status))?;
-                whole("READ", read.data.0.len() as u64, count)
+                let calls = pieces(count).map(|(offset, count)| self.read(offset, count));
+                try_join_all(calls).await.map(drop)
             }
             Op::Write(count) => {
-                let data = self.data.slice(..self.data.len().min(count as usize));
-                let args = WriteArgs {
-                    file: self.file()?,
-                    offset: 0,
-                    count: data.len() as u32,
-                    stable: Stable::Unstable,
-                    data: data.into(),
-                };
-                let result = self.nfs.write(&args).await.context("WRITE")?;
-                let written = result.map_err(|failed| refused("WRITE", failed.status))?;
-                whole("WRITE", u64::from(written.count), count)
+                let calls = pieces(count).map(|(offset, count)| self.write(offset, count));
+                try_join_all(calls).await.map(drop)
             }
             Op::Readdirplus(size) => {
                 let dir = self.folder;
@@ -242,6 +271,12 @@ impl Target {
     }
 }
 
+/// Divides a record of `size` bytes into calls: the offset and the length of each.
+fn pieces(size: u32) -> impl Iterator<Item = (u32, u32)> {
+    let offsets = (0..size).step_by(MAX_TRANSFER as usize);
+    offsets.map(move |offset| (offset, MAX_TRANSFER.min(size - offset)))
+}
+
 /// Creates a directory whose listing exceeds `size` bytes.
 async fn folder(mounted: &Mounted, size: u32) -> Result<FileHandle, Failure> {
     let mount = &mounted.mount;
@@ -270,4 +305,31 @@ fn whole(what: &str, moved: u64, wanted: u32) -> Result<(), Failure> {
     }
     let text = format!("{what}: {moved} bytes moved of {wanted}: is the file shorter?");
     Err(Failure::Work(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_divided_into_calls_of_the_longest_transfer() {
+        assert_eq!(pieces(1).collect::<Vec<_>>(), [(0, 1)]);
+        assert_eq!(
+            pieces(MAX_TRANSFER).collect::<Vec<_>>(),
+            [(0, MAX_TRANSFER)]
+        );
+        let three: Vec<_> = pieces(2 * MAX_TRANSFER + 5).collect();
+        assert_eq!(
+            three,
+            [
+                (0, MAX_TRANSFER),
+                (MAX_TRANSFER, MAX_TRANSFER),
+                (2 * MAX_TRANSFER, 5)
+            ]
+        );
+        for size in [1, MAX_TRANSFER, MAX_TRANSFER + 1, MAX_RECORD] {
+            assert_eq!(Op::Read(size).calls() as usize, pieces(size).count());
+        }
+        assert_eq!(Op::Null.calls(), 1);
+    }
 }

@@ -1,5 +1,6 @@
 //! The options of a comparison.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
+use rpcrdma_setup::units::show_size;
 
 use crate::variant::Variant;
 
@@ -48,9 +50,24 @@ impl OpName {
         Self::LongBoth,
         Self::Tree,
     ];
+
+    /// Returns the name on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Getattr => "getattr",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Readdirplus => "readdirplus",
+            Self::LongCall => "long-call",
+            Self::LongBoth => "long-both",
+            Self::Tree => "tree",
+        }
+    }
 }
 
-/// The options of a comparison. The default is that of `rpcrdma compare` without options.
+/// The options of a comparison. The default is that of `rpcrdma compare` without options: what
+/// answers in a minute what version 2 gains. [`Options::full`] measures everything.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Device under RPC-over-RDMA; [`DeviceName::Sim`] counts in a simulation instead of measuring.
@@ -83,6 +100,11 @@ pub struct Options {
     pub crc: bool,
     /// Whether both sides spin instead of sleeping.
     pub busy_poll: bool,
+    /// Whether NULL is also measured spinning, and all figures are printed instead of the answer
+    /// alone.
+    pub full: bool,
+    /// Whether latencies are predicted, for which costs that are not given are measured first.
+    pub predict: bool,
     /// Whether the client and the servers are pinned to one processor each.
     pub pin: bool,
     /// Whether round trips are measured.
@@ -105,17 +127,19 @@ impl Default for Options {
             device: DeviceName::Iwarp,
             registration: Policy(None),
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            via: Variant::ALL.to_vec(),
-            ops: OpName::ALL.to_vec(),
-            sizes: vec![1 << 10, 4 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20],
+            via: vec![Variant::V1, Variant::V2DdpCont],
+            ops: vec![OpName::Null, OpName::Read, OpName::Write],
+            sizes: vec![8 << 10, 1 << 20],
             count: None,
-            time: Duration::from_millis(200),
+            time: Duration::from_millis(500),
             delay: Duration::ZERO,
             set_delay: None,
             rate: None,
             inline: 4096,
             crc: false,
             busy_poll: false,
+            full: false,
+            predict: false,
             pin: true,
             round_trips: true,
             exact: false,
@@ -127,22 +151,46 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Removes duplicates from the lists, which would be measured twice and give each row twice.
-    pub(crate) fn distinct(mut self) -> Self {
-        keep_first(&mut self.via);
-        keep_first(&mut self.ops);
-        keep_first(&mut self.sizes);
-        self
+    /// Returns the options of `rpcrdma compare --full`: all variants, operations and figures.
+    #[must_use]
+    pub fn full() -> Self {
+        Self {
+            via: Variant::ALL.to_vec(),
+            ops: OpName::ALL.to_vec(),
+            sizes: vec![1 << 10, 4 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20],
+            time: Duration::from_millis(200),
+            full: true,
+            predict: true,
+            ..Self::default()
+        }
+    }
+
+    /// Checks that nothing is listed twice: it would be measured twice and have each row twice.
+    ///
+    /// # Errors
+    /// The option and the value that it names twice.
+    pub(crate) fn check_distinct(&self) -> Result<(), Failure> {
+        let twice = |option: &str, value: &dyn fmt::Display| {
+            Err(Failure::Usage(format!("{option}: {value} is there twice")))
+        };
+        if let Some(via) = repeated(&self.via) {
+            return twice("--via", &via.name());
+        }
+        if let Some(op) = repeated(&self.ops) {
+            return twice("--ops", &op.name());
+        }
+        match repeated(&self.sizes) {
+            Some(size) => twice("--sizes", &show_size(size)),
+            None => Ok(()),
+        }
     }
 }
 
-fn keep_first<T: Copy + PartialEq>(list: &mut Vec<T>) {
-    let mut seen = Vec::with_capacity(list.len());
-    list.retain(|&item| {
-        let new = !seen.contains(&item);
-        seen.push(item);
-        new
-    });
+/// Returns the first value that is in the list before.
+fn repeated<T: Copy + PartialEq>(list: &[T]) -> Option<T> {
+    let mut values = list.iter().enumerate();
+    let again = values.find(|(index, value)| list[..*index].contains(value));
+    again.map(|(_, value)| *value)
 }
 
 /// Returns the receive size in version 2, in bytes.

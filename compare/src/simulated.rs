@@ -58,6 +58,13 @@ pub(crate) fn check(options: &Options, ops: &[Op]) -> Result<(), Failure> {
         let text = format!("--device sim: not with {name}, which has no effect in a simulation");
         return Err(Failure::Usage(text));
     }
+    if let Some(op) = ops.iter().find(|op| op.calls() > 1) {
+        let text = format!(
+            "--device sim: {op} takes {} calls in flight; the simulation counts one call, of 1 MiB at most",
+            op.calls()
+        );
+        return Err(Failure::Usage(text));
+    }
     let rdma = options.via.iter().any(|via| via.version().is_some());
     match rdma && !ops.is_empty() {
         true => Ok(()),
@@ -110,7 +117,8 @@ pub(crate) fn predict(
     ops: &[Op],
     rows: &mut [Row],
 ) -> Result<(), Failure> {
-    for &op in ops {
+    // What the simulation counts is one call.
+    for &op in ops.iter().filter(|op| op.calls() == 1) {
         for &via in &options.via {
             let Some(mut setting) = configured(options, via)? else {
                 continue;
@@ -306,50 +314,64 @@ fn row(op: Op, via: Variant, setting: &Setting, what: &Measured) -> Row {
 pub(crate) fn summary(options: &Options) -> String {
     let setting = setting(options);
     format!(
-        "NFS over RPC-over-RDMA versions 1 and 2, simulated (device sim): {:?} each way, {} Gbit/s, \
-         interrupts of {:?}.",
+        "NFS over RPC-over-RDMA 1 and 2, simulated: {:?} each way, {} Gbit/s, interrupts of {:?}.",
         setting.costs.delay,
         setting.costs.rate as f64 * 8.0 / 1e9,
         setting.interrupt
     )
 }
 
-/// Formats the rows as tables.
-///
-/// # Errors
-/// What is printed of the rows.
+/// Formats the rows as two tables, with a remark on how to read them.
 pub(crate) fn text(rows: &[Row]) -> Vec<String> {
-    let mut table = Table::new(
+    let count = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| value.to_string());
+    let mut waited = Table::new(
         3,
         [
-            "op", "size", "via", "trips", "intr cl", "intr srv", "reg", "inval", "Sends", "Reads",
-            "Writes", "copied B", "wire B", "time µs", "x v1",
+            "op", "size", "via", "trips", "intr c", "intr s", "reg", "time µs", "x v1",
+        ],
+    );
+    let mut done = Table::new(
+        3,
+        [
+            "op", "size", "via", "inval", "Sends", "Reads", "Writes", "copied B", "wire B",
         ],
     );
     for row in rows {
-        let count =
-            |value: Option<f64>| value.map_or_else(|| "-".into(), |value| value.to_string());
-        table.push([
-            row.op.to_owned(),
-            row.size.map_or_else(String::new, show_size),
-            row.conveyance.to_owned(),
+        let names = || {
+            [
+                row.op.to_owned(),
+                row.size.map_or_else(String::new, show_size),
+                row.conveyance.to_owned(),
+            ]
+        };
+        let [op, size, via] = names();
+        waited.push([
+            op,
+            size,
+            via,
             count(row.round_trips),
             count(row.interrupts_requester),
             count(row.interrupts_responder),
             count(row.registrations),
+            row.p50_us
+                .map_or_else(String::new, |time| format!("{time:.3}")),
+            row.v1_ratio
+                .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+        ]);
+        let [op, size, via] = names();
+        done.push([
+            op,
+            size,
+            via,
             count(row.invalidations),
             count(row.sends),
             count(row.rdma_reads),
             count(row.rdma_writes),
             count(row.copied_bytes),
             count(row.wire_bytes),
-            row.p50_us
-                .map_or_else(String::new, |time| format!("{time:.3}")),
-            row.v1_ratio
-                .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
         ]);
     }
-    let remark = "Counted on the way of each reply: round trips, interrupts and registrations that it had \
+    let remark = "Counted on the way of each reply: round trips, interrupts and registrations that it had\n\
                   to wait for; the rest is what both devices did. Time is virtual.";
-    vec![table.render(), remark.to_owned()]
+    vec![waited.render(), done.render(), remark.to_owned()]
 }

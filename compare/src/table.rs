@@ -1,4 +1,4 @@
-//! Text tables for a terminal of 120 columns.
+//! Text tables for a terminal of 100 columns.
 
 use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::units::show_size;
@@ -7,7 +7,7 @@ use crate::rows::{Mode, Row};
 
 const MIB: f64 = 1_048_576.0;
 /// Formats a measured value with about three significant digits; `-` if there is none.
-fn number(value: Option<f64>) -> String {
+pub(crate) fn number(value: Option<f64>) -> String {
     match value {
         None => "-".into(),
         Some(value) if value.abs() < 10.0 => format!("{value:.2}"),
@@ -36,7 +36,7 @@ fn size(row: &Row) -> String {
 fn op(row: &Row) -> String {
     match row.mode {
         Mode::Blocking => row.op.to_owned(),
-        Mode::Busy => format!("{} (busy)", row.op),
+        Mode::Busy => format!("{} busy", row.op),
     }
 }
 
@@ -45,21 +45,11 @@ pub(crate) fn speed(rows: &[Row]) -> String {
     let mut table = Table::new(
         3,
         [
-            "op",
-            "size",
-            "via",
-            "p50 µs",
-            "p99 µs",
-            "x v1",
-            "floor µs",
-            "x p50",
-            "ops/s",
-            "MiB/s",
-            "raw MiB/s",
-            "x raw",
-            "CPU µs",
+            "op", "size", "via", "p50 µs", "p99 µs", "x v1", "floor", "x p50", "ops/s", "MiB/s",
+            "raw", "x raw", "CPU µs",
         ],
-    );
+    )
+    .narrow();
     for row in rows {
         table.push([
             op(row),
@@ -85,10 +75,11 @@ pub(crate) fn costs(rows: &[Row]) -> String {
     let mut table = Table::new(
         3,
         [
-            "op", "size", "via", "trips", "Sends", "Reads", "Writes", "reg", "inval", "intr cl",
-            "intr srv", "copied B", "wire B",
+            "op", "size", "via", "trips", "Sends", "Reads", "Writes", "reg", "inval", "intr c",
+            "intr s", "copied B", "wire B",
         ],
-    );
+    )
+    .narrow();
     for row in rows {
         table.push([
             op(row),
@@ -114,14 +105,18 @@ pub(crate) fn costs(rows: &[Row]) -> String {
 const QUIET: f64 = 0.1;
 
 /// Returns a warning if the variation of the figures exceeds that of an idle machine: for latencies
-/// that of the baseline, for throughput that of the raw stream.
-pub(crate) fn noise(rows: &[Row]) -> Option<String> {
+/// that of the baseline, and, if `throughput` is shown, for that the raw stream's.
+pub(crate) fn noise(rows: &[Row], throughput: bool) -> Option<String> {
+    let stream = match throughput {
+        true => worst(rows, |row| row.raw_stream_spread),
+        false => None,
+    };
     let moved = [
-        ("the floor's latency", worst(rows, |row| row.floor_spread)),
         (
-            "the raw stream's throughput",
-            worst(rows, |row| row.raw_stream_spread),
+            "the latency of a bare TCP exchange",
+            worst(rows, |row| row.floor_spread),
         ),
+        ("the throughput of a bare TCP stream", stream),
     ];
     let moved: Vec<String> = moved
         .into_iter()
@@ -160,8 +155,9 @@ mod tests {
     #[test]
     fn tables_fit_the_terminal_and_columns_line_up() {
         let mut wide = sample();
-        wide.op = "get-tree";
-        wide.mode = Mode::Busy;
+        wide.op = "readdirplus";
+        wide.conveyance = "v2-ddp-cont";
+        wide.size = Some((3 << 20) / 2);
         wide.p50_us = Some(1_234_567.0);
         wide.p99_us = wide.p50_us;
         wide.raw_stream_mib_per_s = Some(12_345.0);
@@ -178,39 +174,41 @@ mod tests {
                 lines.iter().all(|line| line.chars().count() == end),
                 "{text}"
             );
-            assert!(end <= 120, "{text}");
+            assert!(end <= 100, "{text}");
         }
     }
 
     #[test]
     fn a_busy_machine_is_told_of_with_its_worst_figures() {
-        assert_eq!(noise(&[sample()]), None);
+        assert_eq!(noise(&[sample()], true), None);
         let (mut some, mut more) = (sample(), sample());
         some.floor_spread = Some(0.15);
         more.floor_spread = Some(0.42);
         (more.op, more.size) = ("null", None);
-        let said = noise(&[sample(), some.clone(), more]).unwrap();
+        let said = noise(&[sample(), some.clone(), more], true).unwrap();
         assert!(
-            said.contains("the floor's latency moved by 42 % beside null.\n"),
+            said.contains("the latency of a bare TCP exchange moved by 42 % beside null.\n"),
             "{said}"
         );
-        assert!(!said.contains("raw stream"), "{said}");
+        assert!(!said.contains("TCP stream"), "{said}");
         some.raw_stream_spread = Some(0.3);
-        let said = noise(&[sample(), some]).unwrap();
+        let said = noise(&[sample(), some.clone()], true).unwrap();
         for part in [
-            "latency moved by 15 % beside read 1 MiB,\n",
-            "the raw stream's throughput moved by 30 % beside read 1 MiB.\n",
+            "exchange moved by 15 % beside read 1 MiB,\n",
+            "the throughput of a bare TCP stream moved by 30 % beside read 1 MiB.\n",
         ] {
             assert!(said.contains(part), "{said}");
         }
+        some.floor_spread = None;
+        assert_eq!(noise(&[some], false), None, "throughput is not shown");
     }
 
     #[test]
     fn throughput_alone_can_be_what_moved() {
         let mut row = sample();
         row.raw_stream_spread = Some(0.11);
-        let said = noise(&[row]).unwrap();
-        assert!(said.contains("throughput moved by 11 %"), "{said}");
+        let said = noise(&[row], true).unwrap();
+        assert!(said.contains("stream moved by 11 %"), "{said}");
         assert!(!said.contains("latency"), "{said}");
     }
 

@@ -15,6 +15,8 @@ use crate::usage::Both;
 
 /// The number of copies in each direction over each variant, which take turns.
 const ROUNDS: u32 = 3;
+/// The time that all copies over one variant take on a quiet machine, without delay.
+pub(crate) const TIME: Duration = Duration::from_secs(3);
 /// The name of the tree on the server.
 const NAME: &[u8] = b"tree";
 const MIB: f64 = 1_048_576.0;

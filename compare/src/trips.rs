@@ -44,6 +44,24 @@ const MAX_COUNT: u32 = 210;
 /// worth more.
 const MAX_COUNT_NETWORK: u32 = 105;
 
+/// Returns the least time that one operation of one target takes over both links, if it takes two
+/// round trips.
+pub(crate) fn time(network: Option<&Network>, delay: Duration, asked: Option<u32>) -> Duration {
+    let calls = calls_in_turn(network, asked);
+    let (fewest, _) = turns(asked, calls);
+    let delays: Duration = delays(network, delay).iter().sum();
+    // The first call of a turn is not timed.
+    delays * 4 * fewest * (calls + 1)
+}
+
+/// Returns the number of calls in a turn. A number of calls that the user gave is not exceeded.
+fn calls_in_turn(network: Option<&Network>, asked: Option<u32>) -> u32 {
+    match (network, asked) {
+        (Some(_), None) => LONG_TURN,
+        _ => TURN,
+    }
+}
+
 /// A short link and a long one. Either this program makes them with device middleware, each with
 /// its own targets, or the network is each of them in turn, with the same targets.
 struct Links<'a> {
@@ -69,11 +87,7 @@ impl<'a> Links<'a> {
             delays,
             network: setting.network,
             benches,
-            // Whoever asks for a number of calls gets that.
-            calls: match (setting.network, setting.options.count) {
-                (Some(_), None) => LONG_TURN,
-                _ => TURN,
-            },
+            calls: calls_in_turn(setting.network, setting.options.count),
         })
     }
 

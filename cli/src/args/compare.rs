@@ -40,21 +40,21 @@ them. The client runs on one processor and the servers on another, as on two mac
 
   p50, p99     latency, one call at a time
   x v1         p50 divided by that of v1, which has no remote invalidation; computed like x p50
-  floor        a raw TCP ping-pong with the same number of bytes each way, without the added
+  floor        a raw TCP ping-pong with the same number of bytes each way, in µs, without the added
                delay or rate: with --delay or --rate, there is no comparison with it
   x p50        p50 divided by the floor's, measured in turns of a few milliseconds: the median of
                the turns' ratios, so it can differ from p50 divided by floor
   ops/s MiB/s  with several calls in flight
-  raw MiB/s    a raw TCP stream in one direction, with messages of the same size and without
-               added delay or rate. It is no upper bound: work that keeps both processors busy
-               can be faster
+  raw          a raw TCP stream in one direction, in MiB/s, with messages of the same size and
+               without added delay or rate. It is no upper bound: work that keeps both processors
+               busy can be faster
   x raw        throughput divided by the raw stream's, again the median of the rounds' ratios
   CPU          CPU time of client and server together, per operation
   trips        round trips: (p10 at a long delay - p10 at a short one) / twice the difference of
                the delays, from time alone; not repeated for rows of NULL that spin (busy)
   Sends, Reads, Writes, reg, inval
                work of the devices of both sides per operation (Reads and Writes are RDMA)
-  intr cl/srv  wake-ups of the client or the server from sleep
+  intr c/s     wake-ups of the client or the server from sleep (interrupts)
   copied B     bytes copied in user space, both sides
   wire B       bytes on the wire, both directions, including the device's own framing; none
                for verbs devices, which do not count them
@@ -106,33 +106,35 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub(crate) address: IpAddr,
 
-    /// Transports and protocol variants to compare, separated by commas
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "VARIANT,…",
-          default_values_t = Variant::value_variants().iter().copied())]
+    /// Measure all transports and variants, all operations and six sizes, and print all figures:
+    /// some four minutes. Without this and without a selection (--via, --ops, --sizes), the answer
+    /// takes one minute: NULL, and READ and WRITE of 8 KiB and 1 MiB, by version 1 and by version 2
+    /// with all features
+    #[arg(long)]
+    pub(crate) full: bool,
+
+    /// Transports and protocol variants to compare, separated by commas; all, if this is not given
+    /// but --full, --ops or --sizes is
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "VARIANT,…")]
     pub(crate) via: Vec<Variant>,
 
-    /// Operations to measure, separated by commas
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        value_name = "OP,…",
-        default_value = "null,getattr,read,write,readdirplus,long-call,long-both,tree"
-    )]
+    /// Operations to measure, separated by commas; all, if this is not given but --full, --via or
+    /// --sizes is
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "OP,…")]
     pub(crate) ops: Vec<OpName>,
 
-    /// Sizes of READ and WRITE, separated by commas
-    #[arg(long, value_delimiter = ',', value_name = "SIZE,…", value_parser = units::size,
-          default_value = "1k,4k,8k,64k,256k,1M")]
+    /// Sizes of READ and WRITE up to 16M, separated by commas; more than 1M is moved by several
+    /// calls in flight. If this is not given but --full, --via or --ops is: 1k,4k,8k,64k,256k,1M
+    #[arg(long, value_delimiter = ',', value_name = "SIZE,…", value_parser = units::size)]
     pub(crate) sizes: Vec<u64>,
 
     /// Number of calls per latency figure, instead of as many as the time allows
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: Option<u32>,
 
-    /// Time to spend on one figure
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "200ms")]
-    pub(crate) time: Delay,
+    /// Time to spend on one figure [default: 500ms; 200ms with --full or a selection]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) time: Option<Delay>,
 
     /// Delay of the link, each way. Without this, round trips are measured with 1ms and everything
     /// else without delay
@@ -213,15 +215,23 @@ pub(crate) struct CompareArgs {
 impl CompareArgs {
     /// Converts the arguments to the options of a comparison.
     pub(crate) fn options(&self) -> Options {
+        let selects = !(self.via.is_empty() && self.ops.is_empty() && self.sizes.is_empty());
+        let base = match self.full || selects {
+            true => Options::full(),
+            false => Options::default(),
+        };
+        let files = self.json.is_some() || self.html.is_some();
         Options {
+            full: base.full,
+            predict: base.predict || self.check_explain || files,
             device: self.device.clone(),
             registration: self.registration,
             address: self.address,
-            via: self.via.clone(),
-            ops: self.ops.clone(),
-            sizes: self.sizes.clone(),
+            via: given(&self.via, base.via),
+            ops: given(&self.ops, base.ops),
+            sizes: given(&self.sizes, base.sizes),
             count: self.count,
-            time: self.time.0,
+            time: self.time.map_or(base.time, |time| time.0),
             delay: self.delay.0,
             set_delay: self.set_delay.clone(),
             rate: self.rate.map(|rate| rate.0),
@@ -235,6 +245,14 @@ impl CompareArgs {
             save_costs: self.save_costs.is_some(),
             child: vec![CHILD.to_owned()],
         }
+    }
+}
+
+/// Returns the list that the user gave, or else the default.
+fn given<T: Clone>(list: &[T], default: Vec<T>) -> Vec<T> {
+    match list.is_empty() {
+        true => default,
+        false => list.to_vec(),
     }
 }
 
@@ -282,6 +300,27 @@ mod tests {
             ..Options::default()
         };
         assert_eq!(format!("{:?}", args.options()), format!("{defaults:?}"));
+    }
+
+    #[test]
+    fn a_selection_is_measured_with_all_of_what_was_not_selected() {
+        let options = |args: &[&str]| {
+            let words = ["rpcrdma", "compare"].iter().chain(args);
+            let Command::Compare(args) = Cli::parse_from(words).command else {
+                panic!("another command");
+            };
+            args.options()
+        };
+        let full = Options::full();
+        let ops = options(&["--ops", "null,write"]);
+        assert_eq!(ops.ops, [OpName::Null, OpName::Write]);
+        assert_eq!((ops.via, ops.sizes), (full.via.clone(), full.sizes.clone()));
+        assert!(ops.full && ops.predict);
+        let everything = options(&["--full"]);
+        assert_eq!((everything.via, everything.ops), (full.via, full.ops));
+        // A file has a key for the prediction.
+        let written = options(&["--json", "rows.json"]);
+        assert!(!written.full && written.predict);
     }
 
     #[test]

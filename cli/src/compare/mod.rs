@@ -4,6 +4,7 @@ mod outputs;
 
 use rpcrdma_compare::{Comparison, end_delay};
 use rpcrdma_setup::Failure;
+use rpcrdma_setup::columns::wrap;
 use rpcrdma_setup::device::DeviceName;
 
 use crate::args::CompareArgs;
@@ -11,6 +12,9 @@ use crate::interrupt;
 use crate::output;
 use crate::progress::Status;
 use outputs::Outputs;
+
+/// The width of paragraphs, which is that of the tables.
+const WIDTH: usize = 100;
 
 /// Runs the measurements and prints the results.
 ///
@@ -40,13 +44,16 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
 
     let results = outputs.write(&measured)?;
     if results.tables {
-        output::line(format_args!("{}\n", measured.summary))?;
+        output::line(format_args!("{}\n", wrap(&measured.summary, WIDTH)))?;
         measured.tables().iter().try_for_each(output::line)?;
+        let paragraph = |text: &String| output::line(wrap(text, WIDTH));
+        measured.answer().iter().try_for_each(paragraph)?;
+        measured.legend().iter().try_for_each(paragraph)?;
         measured.noise.as_ref().map_or(Ok(()), output::line)?;
         results.print_changes()?;
         measured.predictions().iter().try_for_each(output::line)?;
-        if let Some(costs) = &measured.costs {
-            output::line(format_args!("Predictions went by:\n{}", costs.table()))?;
+        if let Some(costs) = measured.cost_table() {
+            output::line(format_args!("Predictions went by:\n{costs}"))?;
         }
     }
     if args.check_explain {

@@ -1,8 +1,8 @@
 //! Output of results to files and standard output, and comparison with an earlier report.
 
 use std::env;
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,13 +20,13 @@ const JSON: &str = "--json";
 /// A destination of output.
 enum Place {
     Stdout,
-    File(String, File),
+    File(PathBuf),
 }
 
 impl Place {
-    /// Opens a destination. `-` is standard output if `option` allows that. An existing file is not
-    /// truncated until there is something to write, because the measurement takes minutes and may
-    /// fail.
+    /// Prepares a destination. `-` is standard output if `option` allows that. The measurement takes
+    /// minutes and may fail or be interrupted, so an existing file keeps its content until there is
+    /// something to write, and a new one is made only then.
     fn open(option: &str, path: &Path) -> Result<Self, Failure> {
         match (path == Path::new("-"), option) {
             (true, JSON) => return Ok(Self::Stdout),
@@ -38,27 +38,28 @@ impl Place {
             }
             (false, _) => {}
         }
-        let name = path.display().to_string();
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).open(path);
-        let file = file.context(format_args!("cannot create {name}"))?;
-        Ok(Self::File(name, file))
+        match OpenOptions::new().write(true).create_new(true).open(path) {
+            Ok(_) => fs::remove_file(path),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                OpenOptions::new().write(true).open(path).map(drop)
+            }
+            Err(error) => Err(error),
+        }
+        .context(format_args!("cannot create {}", path.display()))?;
+        Ok(Self::File(path.to_owned()))
     }
 
     fn write(self, text: &str) -> Result<(), Failure> {
         match self {
             Self::Stdout => output::line(text),
-            Self::File(name, file) => {
+            Self::File(path) => {
+                // `create` truncates files; pipes and terminals have no length.
                 let write = |text: &str| {
-                    // Pipes and terminals have no length.
-                    if file.metadata()?.is_file() {
-                        file.set_len(0)?;
-                    }
-                    let mut file = BufWriter::new(&file);
+                    let mut file = BufWriter::new(File::create(&path)?);
                     writeln!(file, "{text}")?;
                     file.flush()
                 };
-                write(text).context(format_args!("cannot write {name}"))
+                write(text).context(format_args!("cannot write {}", path.display()))
             }
         }
     }

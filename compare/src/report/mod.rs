@@ -8,6 +8,7 @@ mod svg;
 
 use std::fmt::Write;
 
+use crate::answer;
 use crate::reference::Changes;
 use crate::rows::Row;
 use figures::{Group, Palette};
@@ -50,6 +51,7 @@ impl Report<'_> {
             include_str!("style.css"),
             escape(self.summary)
         );
+        out.push_str(&answer(self.rows));
         if let Some(noise) = self.noise {
             // Writing to a String does not fail, here and below.
             let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(noise));
@@ -101,6 +103,36 @@ impl Report<'_> {
         );
         Ok(out)
     }
+}
+
+/// Formats the answer: sentences, and the table that they are computed from. It is empty if version
+/// 1 or version 2 was not measured.
+fn answer(rows: &[Row]) -> String {
+    let Some(lines) = answer::cells(rows) else {
+        return String::new();
+    };
+    let mut out = String::from("<h2>The answer</h2>\n");
+    for sentence in answer::sentences(rows) {
+        let _ = writeln!(out, "<p>{}</p>", escape(&sentence));
+    }
+    out.push_str("<div class=\"scroll\"><table>\n");
+    for (number, line) in lines.iter().enumerate() {
+        out.push_str("<tr>");
+        for (column, cell) in line.iter().enumerate() {
+            let tag = if number == 0 { "th" } else { "td" };
+            let class = match column < answer::NAMES {
+                true => " class=\"name\"",
+                false => "",
+            };
+            let _ = write!(out, "<{tag}{class}>{}</{tag}>", escape(cell));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</table></div>\n");
+    for remark in answer::legend(rows) {
+        let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(&remark));
+    }
+    out
 }
 
 fn section(out: &mut String, heading: &str, note: &str, figures: Vec<String>) {
@@ -285,6 +317,21 @@ mod tests {
         // An unknown variant is shown like any other.
         assert!(page.matches("v9-new").count() > 20);
         assert!(page.contains("a &lt;test&gt;") && page.contains("&lt;/script&gt;"));
+    }
+
+    #[test]
+    fn the_page_begins_with_the_answer() {
+        let mut rows = rows();
+        assert!(!page(&rows).contains("The answer"), "there is no version 2");
+        for row in &mut rows {
+            if row.conveyance == "v9-new" {
+                row.conveyance = "v2-ddp-cont";
+            }
+        }
+        let page = page(&rows);
+        let answer = page.find("<p>A 1 KiB WRITE takes 1 round trip").unwrap();
+        assert!(answer < page.find("Median latency").unwrap());
+        assert!(page.contains("<th>round trips</th>"));
     }
 
     #[test]
