@@ -21,8 +21,8 @@ use bytes::Bytes;
 use onc_rpc::{Message, Segments};
 use rdma::{Stag, Time};
 use rpcrdma_negotiation::{
-    Asked, ClientNegotiation, FirstHeard, Heard, ServerNegotiation, Version, VersionAction,
-    VersionDecision, VersionReason,
+    FirstMessage, ProbeAnswer, Version, VersionAction, VersionDecision, VersionProbe,
+    VersionReason, Versions, decide_first_message, decide_without_probe,
 };
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
@@ -57,7 +57,7 @@ enum Phase {
     /// The connection is being established.
     Connecting(Box<Connecting>),
     /// A client has sent its first message in version 2 and waits for the answer.
-    Asking(Box<Asking>),
+    Probing(Box<Probing>),
     /// A server waits for the first message.
     Listening(Box<Listening>),
     /// The version is known.
@@ -73,17 +73,18 @@ struct Connecting {
 }
 
 #[derive(Debug)]
-struct Asking {
+struct Probing {
     /// The connection as it is if the server speaks version 2.
     open: Open,
-    negotiation: ClientNegotiation,
+    probe: VersionProbe,
     pending: PendingCalls,
 }
 
 #[derive(Debug)]
 struct Listening {
     config: Config,
-    negotiation: ServerNegotiation,
+    /// The versions that the server accepts.
+    accepts: Versions,
     peer: Option<PrivateData>,
     counters: ResponderCounters,
 }
@@ -191,7 +192,7 @@ impl Connection {
                 Role::Server { .. } => return no_callbacks(),
             },
             Phase::Listening(_) => return no_callbacks(),
-            Phase::Asking(asking) => &mut asking.pending,
+            Phase::Probing(probing) => &mut probing.pending,
             Phase::Ended(ended) => &mut ended.pending,
         };
         pending.push(PendingCall::new(xid, message, room));
@@ -208,7 +209,7 @@ impl Connection {
                 }
             }
             Phase::Connecting(connecting) => connecting.pending.remove(xid),
-            Phase::Asking(asking) => asking.pending.remove(xid),
+            Phase::Probing(probing) => probing.pending.remove(xid),
             Phase::Ended(ended) => ended.pending.remove(xid),
             Phase::Listening(_) => {}
         }
@@ -236,7 +237,7 @@ impl Connection {
         match &mut self.phase {
             Phase::Open(open) => open.poll_action(room),
             // Its requester has no calls yet, so only extensions have something to do.
-            Phase::Asking(asking) => asking.open.poll_action(room),
+            Phase::Probing(probing) => probing.open.poll_action(room),
             Phase::Connecting(_) | Phase::Listening(_) | Phase::Ended(_) => None,
         }
     }
@@ -246,7 +247,7 @@ impl Connection {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         match &self.phase {
-            Phase::Asking(asking) => asking.negotiation.deadline().map(time_at),
+            Phase::Probing(probing) => Some(time_at(probing.probe.deadline())),
             Phase::Open(open) => {
                 let since = open.incomplete_since?;
                 Some(since + open.shared.config.options.group_timeout)
@@ -261,8 +262,8 @@ impl Connection {
             return;
         }
         match &mut self.phase {
-            Phase::Asking(asking) => {
-                if let Some(decision) = asking.negotiation.expired(since_start(now)) {
+            Phase::Probing(probing) => {
+                if let Some(decision) = probing.probe.expired(since_start(now)) {
                     self.decided(decision);
                 }
             }
@@ -283,7 +284,7 @@ impl Connection {
     pub fn into_pending_calls(self) -> PendingCalls {
         match self.phase {
             Phase::Connecting(connecting) => connecting.pending,
-            Phase::Asking(asking) => asking.pending,
+            Phase::Probing(probing) => probing.pending,
             Phase::Ended(ended) => ended.pending,
             Phase::Listening(_) | Phase::Open(_) => PendingCalls::default(),
         }
@@ -294,7 +295,7 @@ impl Connection {
     pub fn resume(&mut self, calls: PendingCalls) {
         match &mut self.phase {
             Phase::Connecting(connecting) => connecting.pending.append(calls),
-            Phase::Asking(asking) => asking.pending.append(calls),
+            Phase::Probing(probing) => probing.pending.append(calls),
             Phase::Ended(ended) => ended.pending.append(calls),
             Phase::Open(open) => open.take_over(calls),
             Phase::Listening(_) => {}
@@ -305,7 +306,7 @@ impl Connection {
     fn open_mut(&mut self) -> Option<&mut Open> {
         match &mut self.phase {
             Phase::Open(open) => Some(open),
-            Phase::Asking(asking) => Some(&mut asking.open),
+            Phase::Probing(probing) => Some(&mut probing.open),
             Phase::Connecting(_) | Phase::Listening(_) | Phase::Ended(_) => None,
         }
     }
@@ -325,7 +326,7 @@ impl Connection {
             Role::Server { versions } => {
                 self.phase = Phase::Listening(Box::new(Listening {
                     config,
-                    negotiation: ServerNegotiation::new(versions),
+                    accepts: versions,
                     peer,
                     counters: ResponderCounters::default(),
                 }));
@@ -336,40 +337,49 @@ impl Connection {
                 patience,
                 last_xid,
             } => {
-                let mut negotiation = ClientNegotiation::new(versions, evidence, patience);
                 let first_xid = last_xid.wrapping_add(XID_DISTANCE);
-                let asked = negotiation.connected(first_xid, since_start(now));
-                let version = match asked {
-                    Asked::Speak(decision) => {
-                        self.decision = Some(decision);
-                        self.actions.push_back(Action::Decided(decision));
-                        match decision.action {
-                            VersionAction::Use(version) => version,
-                            VersionAction::Reconnect(_) | VersionAction::GiveUp => {
-                                self.phase = Phase::ended(pending);
-                                return;
-                            }
-                        }
-                    }
-                    Asked::Ask => Version::Two,
+                let Some(decision) = decide_without_probe(versions, evidence) else {
+                    let deadline = since_start(now).saturating_add(patience);
+                    let probe = VersionProbe::new(versions, first_xid, deadline);
+                    return self.start_probe(config, probe, peer, first_xid, pending);
                 };
-                let mut open = match open(config, version, peer, first_xid) {
-                    Ok(open) => open,
-                    Err(reason) => return self.not_opened(reason, pending),
+                self.decision = Some(decision);
+                self.actions.push_back(Action::Decided(decision));
+                let VersionAction::Use(version) = decision.action else {
+                    self.phase = Phase::ended(pending);
+                    return;
                 };
-                open.begin();
-                self.phase = match asked {
-                    Asked::Speak(_) => {
+                match open(config, version, peer, first_xid) {
+                    Ok(mut open) => {
+                        open.begin();
                         open.take_over(pending);
-                        Phase::Open(Box::new(open))
+                        self.phase = Phase::Open(Box::new(open));
                     }
-                    Asked::Ask => Phase::Asking(Box::new(Asking {
-                        open,
-                        negotiation,
-                        pending,
-                    })),
-                };
+                    Err(reason) => self.not_opened(reason, pending),
+                }
             }
+        }
+    }
+
+    /// Asks the server for version 2 with the first message of the extensions.
+    fn start_probe(
+        &mut self,
+        config: Config,
+        probe: VersionProbe,
+        peer: Option<PrivateData>,
+        first_xid: u32,
+        pending: PendingCalls,
+    ) {
+        match open(config, Version::Two, peer, first_xid) {
+            Ok(mut open) => {
+                open.begin();
+                self.phase = Phase::Probing(Box::new(Probing {
+                    open,
+                    probe,
+                    pending,
+                }));
+            }
+            Err(reason) => self.not_opened(reason, pending),
         }
     }
 
@@ -392,8 +402,8 @@ impl Connection {
                     self.actions.push_back(Action::Misjudged);
                 }
             }
-            Phase::Asking(asking) => match asking.negotiation.received(first_piece(&message)) {
-                Heard::Decides(decision) => {
+            Phase::Probing(probing) => match probing.probe.received(first_piece(&message)) {
+                ProbeAnswer::Message(decision) => {
                     let speaks_two = decision.action == VersionAction::Use(Version::Two);
                     self.decided(decision);
                     // What it says of limits counts for the first call already.
@@ -403,16 +413,16 @@ impl Connection {
                         open.received(now, message, invalidated);
                     }
                 }
-                Heard::DecidesOnly(decision) => self.decided(decision),
-                Heard::Known(_) | Heard::Nothing => {
-                    if let Some(requester) = &mut asking.open.requester {
+                ProbeAnswer::VersionError(decision) => self.decided(decision),
+                ProbeAnswer::Unrelated => {
+                    if let Some(requester) = &mut probing.open.requester {
                         requester.discard(&"no answer to a version 2 message");
                     }
                 }
             },
             Phase::Listening(listening) => {
-                let heard = listening.negotiation.received(first_piece(&message));
-                self.first_heard(heard);
+                let first = decide_first_message(listening.accepts, first_piece(&message));
+                self.first_message(first);
                 if let Phase::Open(open) = &mut self.phase {
                     open.received(now, message, invalidated);
                 }
@@ -423,13 +433,13 @@ impl Connection {
 
     /// Handles the outcome of the first message to a server: the version that it opens, an error to
     /// answer it with, or nothing.
-    fn first_heard(&mut self, heard: FirstHeard) {
+    fn first_message(&mut self, first: FirstMessage) {
         let Phase::Listening(listening) = &mut self.phase else {
             return;
         };
-        match heard {
-            FirstHeard::Speak(version) => {
-                self.decision = listening.negotiation.decision();
+        match first {
+            FirstMessage::Use(version) => {
+                let decision = VersionDecision::by_client(version);
                 let Phase::Listening(listening) = self.phase.take() else {
                     return;
                 };
@@ -444,13 +454,14 @@ impl Connection {
                         if let Some(responder) = &mut open.responder {
                             responder.counters = counters;
                         }
-                        self.actions.extend(self.decision.map(Action::Decided));
+                        self.decision = Some(decision);
+                        self.actions.push_back(Action::Decided(decision));
                         self.phase = Phase::Open(Box::new(open));
                     }
                     Err(reason) => self.close(reason),
                 }
             }
-            FirstHeard::Refused(answer) => {
+            FirstMessage::Refuse(answer) => {
                 tracing::info!(
                     version = answer.version,
                     "the requester is told which versions there are"
@@ -464,7 +475,7 @@ impl Connection {
                     more: false,
                 });
             }
-            FirstHeard::Discarded => {
+            FirstMessage::Discard => {
                 let reason = "the first message is too short, or an error";
                 rdma::limited!(warn, reason, "bad message from the requester");
                 listening.counters.discarded += 1;
@@ -474,33 +485,33 @@ impl Connection {
 
     /// Handles the outcome of a client's version negotiation.
     fn decided(&mut self, decision: VersionDecision) {
-        let Phase::Asking(asking) = self.phase.take() else {
+        let Phase::Probing(probing) = self.phase.take() else {
             return;
         };
         self.decision = Some(decision);
         self.actions.push_back(Action::Decided(decision));
-        let Asking {
-            open: mut asked,
+        let Probing {
+            open: mut opened,
             pending,
             ..
-        } = *asking;
+        } = *probing;
         let VersionAction::Use(version) = decision.action else {
             self.phase = Phase::ended(pending);
             return;
         };
-        if version != asked.shared.dialect.version() {
-            let peer = asked.peer;
-            let requester = asked.requester.take();
-            asked = match open(asked.into_config(), version, peer, 0) {
+        if version != opened.shared.dialect.version() {
+            let peer = opened.peer;
+            let requester = opened.requester.take();
+            opened = match open(opened.into_config(), version, peer, 0) {
                 Ok(open) => open,
                 Err(reason) => return self.not_opened(reason, pending),
             };
-            if let (Some(new), Some(old)) = (&mut asked.requester, requester) {
+            if let (Some(new), Some(old)) = (&mut opened.requester, requester) {
                 new.counters = old.counters;
             }
         }
-        asked.take_over(pending);
-        self.phase = Phase::Open(Box::new(asked));
+        opened.take_over(pending);
+        self.phase = Phase::Open(Box::new(opened));
     }
 
     /// Returns whether version 1 was chosen because the server did not answer, or dropped the
@@ -535,14 +546,13 @@ impl Connection {
 
     fn closed(&mut self) {
         match &mut self.phase {
-            Phase::Asking(asking) => {
-                if let Some(decision) = asking.negotiation.lost() {
-                    self.decided(decision);
-                }
+            Phase::Probing(probing) => {
+                let decision = probing.probe.lost();
+                self.decided(decision);
             }
             Phase::Open(open) => {
-                if let Some(extended) = &mut open.shared.extended {
-                    extended.extensions.closed();
+                if let Some(operations) = &mut open.shared.operations {
+                    operations.extensions.closed();
                 }
                 self.end();
             }

@@ -6,23 +6,23 @@ use rpcrdma_negotiation::{
 };
 use rpcrdma_v1::PrivateData;
 
-use crate::extended::{self, Extended};
+use crate::dialect::{self, OperationRouter};
 use crate::{Config, round_trips};
 
 /// Returns the optional features that may be used at present, and why.
 pub(crate) fn features(
     config: &Config,
     peer: Option<PrivateData>,
-    extended: Option<&Extended>,
+    operations: Option<&OperationRouter>,
 ) -> Features {
-    let own = extended::exchange(config);
+    let own = dialect::exchange(config);
     let side = config.role.side();
     let have = OwnProperties {
         side,
         max_send: own.max_send,
         // The receives may have been replaced since the beginning.
-        receive_size: match extended {
-            Some(extended) => extended.extensions.limits().inline_receive,
+        receive_size: match operations {
+            Some(operations) => operations.extensions.limits().inline_receive,
             None => own.receive_size,
         },
         accept_invalidation: own.accept_invalidation,
@@ -30,8 +30,8 @@ pub(crate) fn features(
         private_data: config.options.private_data(),
         characteristics: true,
     };
-    let exchange = extended.and_then(|extended| extended.extensions.find::<Exchange>());
-    let peer = match (extended, exchange) {
+    let exchange = operations.and_then(|operations| operations.extensions.find::<Exchange>());
+    let peer = match (operations, exchange) {
         (None, _) => PeerProperties::PrivateData(peer),
         (Some(_), None) => PeerProperties::NotSaidYet,
         (Some(_), Some(exchange)) => match exchange.supported() {

@@ -123,9 +123,7 @@ mod action;
 mod config;
 mod connection;
 mod error;
-mod extended;
 mod features;
-mod id_map;
 mod memory;
 mod open;
 mod plan;
@@ -150,8 +148,6 @@ pub use action::{Action, CallId, Event, ReadId, ReceivesId, RegistrationId};
 pub use config::{CallbackOptions, Config, MakeExtension, Options, Role};
 pub use connection::Connection;
 pub use error::CallError;
-pub use extended::Extended;
-pub use id_map::IdMap;
 pub use plan::ConsideredMode;
 pub use receives::{
     BEYOND_CREDITS, BadStructure, EXTRA_RECEIVES, REPOST_LATER, ReceiveSegment, ReceiveStructure,

@@ -15,13 +15,14 @@ use rdma::{Stag, Time};
 use rpcrdma_v1::{Agreed, PrivateData};
 use rpcrdma_v2::extension::{
     Action as ExtensionAction, Calls, DuplicateOpttype, IncomingCall, IncomingReply,
-    ReverseDirection, Transferred,
+    OutgoingOperation, ReverseDirection, Transferred,
 };
 use rpcrdma_v2::{Direction, Side};
 use transfer_plan::Limits;
 
-use crate::dialect::{BadMessage, Dialect, ErrorMessage, Incoming, Receiver};
-use crate::extended::Extended;
+use crate::dialect::{
+    BadMessage, Dialect, ErrorMessage, Incoming, OperationHeader, OperationRouter, Receiver,
+};
 use crate::requester::{PendingCall, PendingCalls, Requester};
 use crate::responder::{ReplyTerms, Responder};
 use crate::shared::Shared;
@@ -58,12 +59,12 @@ impl Terms {
         config: &Config,
         dialect: &dyn Dialect,
         peer: Option<PrivateData>,
-        extended: Option<&Extended>,
+        operations: Option<&OperationRouter>,
     ) -> Self {
         let (options, side) = (&config.options, config.role.side());
         let chunks = side == Side::Server || options.callbacks.chunks;
-        if let Some(extended) = extended {
-            let now = extended.extensions.limits();
+        if let Some(operations) = operations {
+            let now = operations.extensions.limits();
             // The default of version 2 counts only as far as this end wants to send as much.
             let send = now.inline_send.min(config.max_send());
             return Self {
@@ -112,15 +113,12 @@ impl Open {
         peer: Option<PrivateData>,
         first_xid: u32,
     ) -> Result<Self, DuplicateOpttype> {
-        let extended = match dialect.has_operations() {
-            true => Some(Box::new(Extended::new(&config, first_xid)?)),
-            false => None,
-        };
-        let terms = Terms::new(&config, dialect, peer, extended.as_deref());
+        let operations = OperationRouter::new(&config, dialect, first_xid)?;
+        let terms = Terms::new(&config, dialect, peer, operations.as_deref());
         let account = config.pool.account().cloned();
         let (requester, responder) = match config.role.side() {
             Side::Client => {
-                let extensible = extended.as_ref().is_some_and(|e| e.carries_messages);
+                let extensible = operations.as_ref().is_some_and(|e| e.carries_messages);
                 let invalidated = terms.may_be_invalidated;
                 let requester = Requester::forward(config.credits, extensible, invalidated);
                 let responder = (config.callbacks > 0)
@@ -135,7 +133,7 @@ impl Open {
             }
         };
         Ok(Self {
-            shared: Shared::new(config, dialect, terms.limits, extended),
+            shared: Shared::new(config, dialect, terms.limits, operations),
             requester,
             responder,
             peer,
@@ -150,8 +148,8 @@ impl Open {
 
     /// Begins to speak version 2, at the end that sends the first message.
     pub(crate) fn begin(&mut self) {
-        if let Some(extended) = &mut self.shared.extended {
-            extended.begin(None);
+        if let Some(operations) = &mut self.shared.operations {
+            operations.begin(None);
         }
     }
 
@@ -164,8 +162,13 @@ impl Open {
             makes_calls: self.requester.is_some(),
             max_call: shared.limits.max_message,
         };
-        let operations = shared.extended.as_deref_mut();
-        let incoming = shared.dialect.decode(message, &receiver, operations);
+        let mut operations = shared.operations.as_deref_mut();
+        let routed = operations.as_deref_mut();
+        let incoming = shared.dialect.decode(message, &receiver, routed);
+        if let Some(operations) = operations {
+            // A first message whose header cannot be read begins the connection as well.
+            operations.begin(None);
+        }
         let is_reply = matches!(
             incoming,
             Incoming::Plain(Direction::Reply, ..) | Incoming::Reply(_)
@@ -174,7 +177,7 @@ impl Open {
             requester.invalidated(shared, None, invalidated);
         }
         self.act_upon(incoming, invalidated);
-        if self.shared.extended.is_some() {
+        if self.shared.operations.is_some() {
             self.note_incomplete(now);
             // Messages of extensions go before the actions just queued, because an end's first
             // message carries its characteristics.
@@ -234,8 +237,8 @@ impl Open {
 
     /// Records the time since which a message in several transmissions has been incomplete.
     fn note_incomplete(&mut self, now: Time) {
-        let extended = self.shared.extended.as_ref();
-        match extended.is_some_and(|extended| extended.collecting) {
+        let operations = self.shared.operations.as_ref();
+        match operations.is_some_and(|operations| operations.collecting) {
             true => {
                 self.incomplete_since.get_or_insert(now);
             }
@@ -276,7 +279,7 @@ impl Open {
     /// Executes the actions of the extensions. Returns whether there were any.
     #[inline]
     fn run_extensions(&mut self) -> bool {
-        self.shared.extended.is_some() && self.run_all_extensions()
+        self.shared.operations.is_some() && self.run_all_extensions()
     }
 
     fn run_all_extensions(&mut self) -> bool {
@@ -289,21 +292,27 @@ impl Open {
     }
 
     fn next_extension_action(&mut self) -> Option<ExtensionAction> {
-        let extended = self.shared.extended.as_mut()?;
+        let operations = self.shared.operations.as_mut()?;
         if let Some(requester) = &mut self.requester {
             while let Some(calls) = requester.next_answered() {
-                extended.extensions.replies_arrived(calls);
+                operations.extensions.replies_arrived(calls);
             }
         }
-        extended.extensions.next_action()
+        operations.extensions.next_action()
     }
 
     fn extension_wants(&mut self, action: ExtensionAction) {
         match action {
             ExtensionAction::Send(operation) => {
-                let credits = self.credits(operation.optional.direction);
-                let message = operation.header(credits).encode();
-                self.shared.send(message, Segments::new(), None);
+                let OutgoingOperation { xid, optional } = operation;
+                let header = OperationHeader {
+                    xid,
+                    credits: self.credits(optional.direction),
+                    direction: optional.direction,
+                    opttype: optional.opttype,
+                    info: optional.info,
+                };
+                self.shared.send_operation(header);
             }
             ExtensionAction::ReplaceReceives { size } => {
                 let receives = round_trips::resized(&self.shared.config.receives, size);
@@ -311,12 +320,12 @@ impl Open {
                 self.shared.actions.push_back(action);
             }
             ExtensionAction::AwaitReplies(calls) => {
-                match (&mut self.requester, &mut self.shared.extended) {
+                match (&mut self.requester, &mut self.shared.operations) {
                     (Some(requester), _) => requester.watch(calls),
                     // An end that makes no calls has none outstanding, and its next one never
                     // comes.
-                    (None, Some(extended)) if calls == Calls::Earlier => {
-                        extended.extensions.replies_arrived(calls);
+                    (None, Some(operations)) if calls == Calls::Earlier => {
+                        operations.extensions.replies_arrived(calls);
                     }
                     (None, _) => {}
                 }
@@ -329,8 +338,8 @@ impl Open {
     /// Applies the current limits of the extensions.
     fn limits_changed(&mut self) {
         let shared = &mut self.shared;
-        let extended = shared.extended.as_deref();
-        let terms = Terms::new(&shared.config, shared.dialect, self.peer, extended);
+        let operations = shared.operations.as_deref();
+        let terms = Terms::new(&shared.config, shared.dialect, self.peer, operations);
         shared.limits = terms.limits;
         if let Some(requester) = &mut self.requester {
             requester.limits_changed(shared);
@@ -399,8 +408,8 @@ impl Open {
 
     /// Records that every receive has this structure.
     pub(crate) fn receives_replaced(&mut self, receives: &ReceiveStructure) {
-        if let Some(extended) = &mut self.shared.extended {
-            extended.extensions.receives_replaced(receives.len());
+        if let Some(operations) = &mut self.shared.operations {
+            operations.extensions.receives_replaced(receives.len());
         }
     }
 
@@ -434,9 +443,9 @@ impl Open {
     /// section 6).
     fn peer_takes_calls(&self) -> ReverseDirection {
         let config = &self.shared.config;
-        match (config.role.side(), &self.shared.extended) {
+        match (config.role.side(), &self.shared.operations) {
             (Side::Client, _) => ReverseDirection::General,
-            (Side::Server, Some(extended)) => extended.extensions.limits().reverse_direction,
+            (Side::Server, Some(operations)) => operations.extensions.limits().reverse_direction,
             (Side::Server, None) if config.options.callbacks.chunks => ReverseDirection::General,
             (Side::Server, None) => ReverseDirection::Inline,
         }

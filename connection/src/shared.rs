@@ -9,8 +9,7 @@ use rpcrdma_chunks::Chunks;
 use rpcrdma_v2::Direction;
 use transfer_plan::Limits;
 
-use crate::dialect::{Dialect, ErrorMessage, Outgoing, Plain};
-use crate::extended::Extended;
+use crate::dialect::{Dialect, ErrorMessage, OperationHeader, OperationRouter, Outgoing, Plain};
 use crate::{Action, Config};
 
 /// The size in bytes of the allocations that headers are encoded into. Some tens of headers share
@@ -27,12 +26,12 @@ pub(crate) struct Shared {
     pub(crate) dialect: &'static dyn Dialect,
     /// The limits with which messages are planned.
     pub(crate) limits: Limits,
-    /// The extensions, in a version that has any.
-    pub(crate) extended: Option<Box<Extended>>,
+    /// The extensions, in a version that has operations.
+    pub(crate) operations: Option<Box<OperationRouter>>,
     /// Actions that are to be returned to the driver, in this order.
     pub(crate) actions: VecDeque<Action>,
     /// The buffer that headers are encoded into.
-    headers: BytesMut,
+    pub(crate) headers: BytesMut,
 }
 
 impl Shared {
@@ -40,13 +39,13 @@ impl Shared {
         config: Config,
         dialect: &'static dyn Dialect,
         limits: Limits,
-        extended: Option<Box<Extended>>,
+        operations: Option<Box<OperationRouter>>,
     ) -> Self {
         Self {
             config,
             dialect,
             limits,
-            extended,
+            operations,
             actions: VecDeque::new(),
             headers: BytesMut::with_capacity(HEADER_ROOM),
         }
@@ -74,6 +73,14 @@ impl Shared {
             invalidate,
             more: false,
         });
+    }
+
+    /// Sends an operation of an extension, without payload.
+    pub(crate) fn send_operation(&mut self, header: OperationHeader) {
+        if let Some(operations) = &self.operations {
+            let message = operations.encode(&mut self.headers, header);
+            self.send(message, Segments::new(), None);
+        }
     }
 
     /// Sends an error message that grants `credits`.

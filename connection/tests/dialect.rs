@@ -8,10 +8,11 @@ mod support;
 use bytes::{Buf as _, Bytes, BytesMut};
 use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::Chunks;
+use rpcrdma_connection::Config;
 use rpcrdma_connection::dialect::{
-    BadMessage, BadReply, Dialect, ErrorMessage, Incoming, Outgoing, Plain, Receiver, VersionOne,
+    BadMessage, BadReply, Dialect, ErrorMessage, Incoming, OperationRouter, Outgoing, Plain,
+    Receiver, VersionOne,
 };
-use rpcrdma_connection::{Config, Extended};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::Direction;
 use support::{Pair, data, message, open, room};
@@ -61,7 +62,12 @@ impl Dialect for Nine {
         ours(&VersionOne.encode_error(error, credits))
     }
 
-    fn decode(&self, mut message: Segments, to: &Receiver, _: Option<&mut Extended>) -> Incoming {
+    fn decode(
+        &self,
+        mut message: Segments,
+        to: &Receiver,
+        _: Option<&mut OperationRouter>,
+    ) -> Incoming {
         let first = &mut message[0];
         let word = |at: usize| first.get(at..at + 4).map(|mut word| word.get_u32());
         if word(4) != Some(NUMBER) || word(WORD_AT) != Some(WORD) {

@@ -82,6 +82,17 @@ pub struct VersionDecision {
     pub reason: VersionReason,
 }
 
+impl VersionDecision {
+    /// Returns the decision of a server: the client has begun with this version.
+    #[must_use]
+    pub fn by_client(version: Version) -> Self {
+        Self {
+            action: VersionAction::Use(version),
+            reason: VersionReason::ClientBegan,
+        }
+    }
+}
+
 impl ServerReaction {
     /// Returns the evidence that the server supports version 1 only. `None` for a server that
     /// supports version 2, or neither version.
@@ -110,7 +121,7 @@ pub fn decide_version(choice: Choice, did: &ServerReaction) -> VersionDecision {
             reason: VersionReason::Answered,
         };
     }
-    let (verdict, reason) = match (did.evidence(), did) {
+    let (action, reason) = match (did.evidence(), did) {
         (Some(evidence), _) if !choice.allows(Version::One) => (
             VersionAction::GiveUp,
             VersionReason::VersionOneOnly(evidence),
@@ -130,15 +141,17 @@ pub fn decide_version(choice: Choice, did: &ServerReaction) -> VersionDecision {
         // Every other reaction is evidence for version 1.
         (None, _) => (VersionAction::Use(Version::Two), VersionReason::Answered),
     };
-    VersionDecision {
-        action: verdict,
-        reason,
-    }
+    VersionDecision { action, reason }
 }
 
-/// Returns the decision that can be made before a server is asked, or `None` if it must be asked.
+/// Returns the decision that a client can make before it sends anything, or `None` if it has to send
+/// a [`VersionProbe`](crate::VersionProbe). `remembered` is what an earlier connection showed about
+/// the server ([`KnownServers::evidence`](crate::KnownServers::evidence)).
 #[must_use]
-pub(crate) fn known(choice: Choice, remembered: Option<Evidence>) -> Option<VersionDecision> {
+pub fn decide_without_probe(
+    choice: Choice,
+    remembered: Option<Evidence>,
+) -> Option<VersionDecision> {
     let (version, reason) = match (choice, remembered) {
         (Choice::Only(version @ (Version::One | Version::Other(_))), _) => {
             (version, VersionReason::Configured)

@@ -1,12 +1,16 @@
 //! Negotiation of the RPC-over-RDMA version and of the features of a connection. No I/O and no
 //! clock.
 //!
-//! The decisions are made by pure functions, [`decide_version`] and [`decide_features`], whose
-//! results include the reasons and can be printed. Each end has a state machine for the version:
-//! [`ClientNegotiation`] (version-two-01, section 5) sends one version 2 message and holds
-//! everything else back until it knows the version; [`ServerNegotiation`] uses the version of the
-//! first message that arrives. A client keeps the evidence about servers without version 2 in a
-//! [`KnownServers`].
+//! The decisions are made by pure functions, whose results include the reasons and can be printed.
+//!
+//! A client's version follows from its configuration and from what it remembers of the server
+//! ([`decide_without_probe`]). Otherwise the client sends one version 2 message and holds everything
+//! else back: a [`VersionProbe`] says what the answer, or its absence, means (version-two-01,
+//! section 5), by [`decide_version`]. A server uses the version of the first message that arrives
+//! ([`decide_first_message`]). The features follow from the properties of both ends
+//! ([`decide_features`]). A client keeps the evidence about servers without version 2 in a
+//! [`KnownServers`]. The phases of a connection are those of its owner; nothing here remembers
+//! what was decided.
 //!
 //! ```
 //! use rpcrdma_negotiation::{
@@ -24,23 +28,23 @@
 
 #![forbid(unsafe_code)]
 
-mod client;
 mod decide;
 mod features;
+mod first_message;
 mod known_servers;
+mod probe;
 mod round_trips;
-mod server;
 mod version;
 
-pub use client::{Asked, ClientNegotiation, Heard};
 pub use decide::{
     Evidence, ServerReaction, VersionAction, VersionDecision, VersionReason, decide_version,
-    show_versions,
+    decide_without_probe, show_versions,
 };
 pub use features::{
     FeatureReason, Features, OwnProperties, PeerProperties, WithReason, decide_features,
 };
+pub use first_message::{FirstMessage, decide_first_message};
 pub use known_servers::KnownServers;
+pub use probe::{ProbeAnswer, VersionProbe};
 pub use round_trips::{RoundTrips, decide_round_trips};
-pub use server::{FirstHeard, ServerNegotiation};
 pub use version::{Choice, ParseVersionError, Version, Versions};

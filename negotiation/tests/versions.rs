@@ -5,9 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use quickcheck::quickcheck;
 use rpcrdma_negotiation::{
-    Asked, Choice, ClientNegotiation, Evidence, FirstHeard, Heard, KnownServers, ServerNegotiation,
-    ServerReaction, Version, VersionAction, VersionDecision, VersionReason, Versions,
-    decide_version,
+    Choice, Evidence, FirstMessage, KnownServers, ProbeAnswer, ServerReaction, Version,
+    VersionAction, VersionDecision, VersionProbe, VersionReason, Versions, decide_first_message,
+    decide_version, decide_without_probe,
 };
 
 const XID: u32 = 0x1234_5678;
@@ -18,12 +18,10 @@ fn words(words: &[u32]) -> Bytes {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// Returns a client that has sent its first message.
-fn asking(choice: Choice) -> ClientNegotiation {
-    let mut client = ClientNegotiation::new(choice, None, PATIENCE);
-    assert_eq!(client.connected(XID, START), Asked::Ask);
-    assert_eq!(client.version(), None);
-    client
+/// Returns the probe of a client that knows nothing of its server.
+fn probe(choice: Choice) -> VersionProbe {
+    assert_eq!(decide_without_probe(choice, None), None);
+    VersionProbe::new(choice, XID, START + PATIENCE)
 }
 
 fn speak(version: Version, reason: VersionReason) -> VersionDecision {
@@ -45,15 +43,9 @@ fn v2_s5_1_a_server_that_answers_in_version_2_speaks_it() {
         &[XID, 2, 32, 4, 2],
     ] {
         for choice in [Choice::Auto, ONLY_TWO] {
-            let mut client = asking(choice);
-            let expected = Heard::Decides(speak(Version::Two, VersionReason::Answered));
-            assert_eq!(client.received(&words(answer)), expected, "{answer:?}");
-            assert_eq!(client.version(), Some(Version::Two));
-            assert_eq!(client.deadline(), None);
-            let next = client.received(&words(answer));
-            assert_eq!(next, Heard::Known(Version::Two));
-            // The loss of the connection does not change the decision.
-            assert_eq!(client.lost(), None);
+            let expected = ProbeAnswer::Message(speak(Version::Two, VersionReason::Answered));
+            let answered = probe(choice).received(&words(answer));
+            assert_eq!(answered, expected, "{answer:?}");
         }
     }
 }
@@ -65,19 +57,15 @@ fn v2_s5_2_a_version_error_means_version_1_on_the_same_connection() {
         2, 1,
     ] {
         let error = words(&[XID, version, 64, 4, 1, 1, 1]);
-        let mut client = asking(Choice::Auto);
         let decision = speak(Version::One, VersionReason::ShownNow(Evidence::Refused));
-        assert_eq!(client.received(&error), Heard::DecidesOnly(decision));
-        assert_eq!(client.version(), Some(Version::One));
-        assert_eq!(client.received(&error), Heard::Known(Version::One));
-        let mut client = asking(ONLY_TWO);
+        let answered = probe(Choice::Auto).received(&error);
+        assert_eq!(answered, ProbeAnswer::VersionError(decision));
         let decision = VersionDecision {
             action: VersionAction::GiveUp,
             reason: VersionReason::VersionOneOnly(Evidence::Refused),
         };
-        assert_eq!(client.received(&error), Heard::DecidesOnly(decision));
-        assert_eq!(client.version(), None);
-        assert_eq!(client.received(&error), Heard::Nothing);
+        let answered = probe(ONLY_TWO).received(&error);
+        assert_eq!(answered, ProbeAnswer::VersionError(decision));
     }
 }
 
@@ -91,14 +79,16 @@ fn v2_s5_2_a_version_is_selected_from_the_range_of_the_error() {
         (2, 1, None),
         (u32::MAX, 0, None),
     ] {
-        let mut client = asking(Choice::Auto);
         let error = words(&[XID, 2, 1, 4, 1, low, high]);
-        let Heard::DecidesOnly(decision) = client.received(&error) else {
+        let ProbeAnswer::VersionError(decision) = probe(Choice::Auto).received(&error) else {
             panic!("it decides");
         };
-        assert_eq!(client.version(), version, "{decision}");
-        if version.is_none() {
-            assert_eq!(decision.reason, VersionReason::NoneInCommon { low, high });
+        match version {
+            Some(version) => assert_eq!(decision.action, VersionAction::Use(version)),
+            None => {
+                assert_eq!(decision.action, VersionAction::GiveUp);
+                assert_eq!(decision.reason, VersionReason::NoneInCommon { low, high });
+            }
         }
     }
 }
@@ -110,13 +100,12 @@ fn an_answer_in_version_1_means_version_1() {
         &[7, 1, 32, 1, 0, 0, 0],
         &[XID, 1, 32, 4, 2],
     ] {
-        let mut client = asking(Choice::Auto);
         let decision = speak(
             Version::One,
             VersionReason::ShownNow(Evidence::AnsweredVersion1),
         );
-        let heard = client.received(&words(answer));
-        assert_eq!(heard, Heard::Decides(decision));
+        let answered = probe(Choice::Auto).received(&words(answer));
+        assert_eq!(answered, ProbeAnswer::Message(decision));
     }
 }
 
@@ -129,12 +118,8 @@ fn unrelated_messages_do_not_end_the_wait() {
         &[7, 2, 1, 4, 1, 1, 1],
         &[XID, 3, 1, 0, 0, 0, 0],
     ] {
-        let mut client = asking(Choice::Auto);
-        assert_eq!(client.received(&words(message)), Heard::Nothing);
-        assert_eq!(
-            (client.decision(), client.deadline()),
-            (None, Some(START + PATIENCE))
-        );
+        let answered = probe(Choice::Auto).received(&words(message));
+        assert_eq!(answered, ProbeAnswer::Unrelated, "{message:?}");
     }
 }
 
@@ -144,30 +129,23 @@ fn v2_s5_2_a_lost_connection_or_silence_means_version_1_on_a_new_one() {
         action: VersionAction::Reconnect(Version::One),
         reason: VersionReason::ShownNow(evidence),
     };
-    let mut client = asking(Choice::Auto);
-    assert_eq!(client.lost(), Some(reconnect(Evidence::Dropped)));
-    assert_eq!(client.version(), None);
-    let mut client = asking(Choice::Auto);
+    let client = probe(Choice::Auto);
+    assert_eq!(client.lost(), reconnect(Evidence::Dropped));
+    assert_eq!(client.deadline(), START + PATIENCE);
     let almost = START + PATIENCE - Duration::from_nanos(1);
     assert_eq!(client.expired(almost), None);
     let decision = reconnect(Evidence::NoAnswer);
     assert_eq!(client.expired(START + PATIENCE), Some(decision));
-    assert_eq!(client.expired(START + PATIENCE), None);
-    assert_eq!(client.lost(), None);
-    // A late answer does not count.
-    let late = words(&[XID, 2, 32, 4, 3]);
-    assert_eq!(client.received(&late), Heard::Nothing);
-    let gives_up = asking(ONLY_TWO).lost().expect("a decision");
-    assert_eq!(gives_up.action, VersionAction::GiveUp);
+    assert_eq!(probe(ONLY_TWO).lost().action, VersionAction::GiveUp);
 }
 
 #[test]
-fn a_client_of_version_1_does_not_ask() {
-    let mut client = ClientNegotiation::new(Choice::Only(Version::One), None, PATIENCE);
-    let decision = speak(Version::One, VersionReason::Configured);
-    assert_eq!(client.connected(XID, START), Asked::Speak(decision));
-    assert_eq!(client.version(), Some(Version::One));
-    assert_eq!(client.deadline(), None);
+fn a_client_of_one_version_other_than_2_does_not_ask() {
+    for version in [Version::One, Version::Other(9)] {
+        let decision = speak(version, VersionReason::Configured);
+        let known = decide_without_probe(Choice::Only(version), None);
+        assert_eq!(known, Some(decision));
+    }
 }
 
 #[test]
@@ -189,10 +167,8 @@ fn v2_s5_2_what_was_learnt_is_remembered_until_a_connection_that_used_it_has_end
         memory.ended(&"server", &decision, false);
         let evidence = memory.evidence(&"server").expect("it is known");
         assert_eq!(memory.evidence(&"another"), None);
-        let mut client = ClientNegotiation::new(Choice::Auto, Some(evidence), PATIENCE);
-        let Asked::Speak(decision) = client.connected(XID, START) else {
-            panic!("it is not asked again");
-        };
+        let known = decide_without_probe(Choice::Auto, Some(evidence));
+        let decision = known.expect("it is not asked again");
         assert_eq!(
             decision,
             speak(Version::One, VersionReason::Remembered(evidence))
@@ -223,22 +199,18 @@ fn only_so_many_servers_are_remembered() {
 
 #[test]
 fn v2_s5_2_the_memory_does_not_change_what_the_user_asked_for() {
-    let mut client = ClientNegotiation::new(ONLY_TWO, Some(Evidence::Dropped), PATIENCE);
-    assert_eq!(client.connected(XID, START), Asked::Ask);
+    let known = decide_without_probe(ONLY_TWO, Some(Evidence::Dropped));
+    assert_eq!(known, None);
 }
 
 #[test]
 fn v2_s5_3_a_server_answers_in_the_version_of_the_first_message() {
     for (version, number) in [(Version::One, 1), (Version::Two, 2)] {
-        let mut server = ServerNegotiation::new(Versions::default());
-        assert_eq!(server.decision(), None);
-        let heard = server.received(&words(&[XID, number, 32, 0, 0, 0, 0]));
-        assert_eq!(heard, FirstHeard::Speak(version));
-        assert_eq!(server.version(), Some(version));
-        assert_eq!(
-            server.decision(),
-            Some(speak(version, VersionReason::ClientBegan))
-        );
+        let first = words(&[XID, number, 32, 0, 0, 0, 0]);
+        let first = decide_first_message(Versions::default(), &first);
+        assert_eq!(first, FirstMessage::Use(version));
+        let decision = VersionDecision::by_client(version);
+        assert_eq!(decision, speak(version, VersionReason::ClientBegan));
     }
 }
 
@@ -251,19 +223,13 @@ fn v2_s5_2_versions_that_are_not_accepted_are_refused_with_those_that_are() {
         ("2,1", 0, 1, 2),
     ] {
         let accepts: Versions = accepts.parse().expect("versions");
-        let mut server = ServerNegotiation::new(accepts);
-        let FirstHeard::Refused(answer) = server.received(&words(&[XID, number, 32, 0, 0, 0, 0]))
-        else {
+        let first = words(&[XID, number, 32, 0, 0, 0, 0]);
+        let FirstMessage::Refuse(answer) = decide_first_message(accepts, &first) else {
             panic!("refused");
         };
         // The XID and version are those of the refused message; a version 1 peer decodes the same
         // fields.
         assert_eq!(answer.encode(9), words(&[XID, number, 9, 4, 1, low, high]));
-        // The connection survives, and no version is settled.
-        assert_eq!(server.version(), None);
-        let spoken = accepts.high();
-        let heard = server.received(&words(&[XID, spoken.number(), 32, 0, 0, 0, 0]));
-        assert_eq!(heard, FirstHeard::Speak(spoken));
     }
     let v1 = rpcrdma_v1::Answer {
         xid: XID,
@@ -279,24 +245,6 @@ fn v2_s5_2_versions_that_are_not_accepted_are_refused_with_those_that_are() {
 }
 
 #[test]
-fn rfc8167_s5_1_the_version_stays_what_it_is() {
-    let mut server = ServerNegotiation::new(Versions::default());
-    server.received(&words(&[XID, 2, 32, 0, 0, 0, 0, 0]));
-    for number in [1, 3] {
-        let FirstHeard::Refused(answer) = server.received(&words(&[XID, number, 32, 0, 0, 0, 0]))
-        else {
-            panic!("refused");
-        };
-        // The error names the only version of this connection.
-        assert_eq!(answer.encode(9), words(&[XID, number, 9, 4, 1, 2, 2]));
-    }
-    let heard = server.received(&words(&[XID, 2, 32]));
-    assert_eq!(heard, FirstHeard::Discarded);
-    let short = words(&[XID, 2, 32, 0]);
-    assert_eq!(server.received(&short), FirstHeard::Speak(Version::Two));
-}
-
-#[test]
 fn errors_and_short_messages_do_not_settle_the_version() {
     for message in [
         &[][..],
@@ -306,10 +254,17 @@ fn errors_and_short_messages_do_not_settle_the_version() {
         &[XID, 2, 32, 4, 1, 1, 1],
         &[XID, 7, 32, 4, 2],
     ] {
-        let mut server = ServerNegotiation::new(Versions::default());
-        assert_eq!(server.received(&words(message)), FirstHeard::Discarded);
-        assert_eq!(server.version(), None, "{message:?}");
+        let first = decide_first_message(Versions::default(), &words(message));
+        assert_eq!(first, FirstMessage::Discard, "{message:?}");
     }
+    // Messages of another version have the lengths and error codes of their own dialect.
+    let nine = Versions::only(Version::Other(9));
+    for message in [&[XID, 9, 32, 4][..], &[XID, 9, 32, 0, 0]] {
+        let first = decide_first_message(nine, &words(message));
+        assert_eq!(first, FirstMessage::Use(Version::Other(9)), "{message:?}");
+    }
+    let short = decide_first_message(nine, &words(&[XID, 9, 32]));
+    assert_eq!(short, FirstMessage::Discard);
 }
 
 #[test]
@@ -322,26 +277,30 @@ fn all_pairings_find_the_version_and_say_why() {
             ("1,2", "version 2: the server answered in it"),
         ] {
             let accepts: Versions = accepts.parse().expect("versions");
-            let mut client = ClientNegotiation::new(choice, None, PATIENCE);
-            let mut server = ServerNegotiation::new(accepts);
-            if client.connected(XID, START) == Asked::Ask {
-                let answer = match server.received(&words(&[XID, 2, 32, 5, 0, 1, 0])) {
-                    FirstHeard::Speak(version) => words(&[XID, version.number(), 32, 5, 1, 1, 0]),
-                    FirstHeard::Refused(answer) => answer.encode(32),
-                    FirstHeard::Discarded => panic!("an answer"),
+            let decision = decide_without_probe(choice, None).unwrap_or_else(|| {
+                let first = words(&[XID, 2, 32, 5, 0, 1, 0]);
+                let answer = match decide_first_message(accepts, &first) {
+                    FirstMessage::Use(version) => words(&[XID, version.number(), 32, 5, 1, 1, 0]),
+                    FirstMessage::Refuse(answer) => answer.encode(32),
+                    FirstMessage::Discard => panic!("an answer"),
                 };
-                client.received(&answer);
-            }
-            let decision = client.decision().expect("it is decided");
-            let Some(version) = client.version() else {
+                match probe(choice).received(&answer) {
+                    ProbeAnswer::Message(decision) | ProbeAnswer::VersionError(decision) => {
+                        decision
+                    }
+                    ProbeAnswer::Unrelated => panic!("it decides"),
+                }
+            });
+            let VersionAction::Use(version) = decision.action else {
                 let expected = "no version in common: the server refused version 2 and speaks 1";
                 assert_eq!(decision.to_string(), expected);
                 continue;
             };
-            let heard = server.received(&words(&[XID, version.number(), 32, 0, 0, 0, 0]));
+            let call = words(&[XID, version.number(), 32, 0, 0, 0, 0]);
+            let first = decide_first_message(accepts, &call);
             match accepts.contains(version) {
-                true => assert_eq!(heard, FirstHeard::Speak(version)),
-                false => assert!(matches!(heard, FirstHeard::Refused(_))),
+                true => assert_eq!(first, FirstMessage::Use(version)),
+                false => assert!(matches!(first, FirstMessage::Refuse(_))),
             }
             if choice == Choice::Auto {
                 assert_eq!(decision.to_string(), auto);
@@ -368,27 +327,30 @@ fn choices_are_parsed_and_printed() {
 }
 
 quickcheck! {
-    fn arbitrary_messages_do_not_panic(messages: Vec<Vec<u8>>, choose_two: bool) -> bool {
-        let mut client = asking(if choose_two { ONLY_TWO } else { Choice::Auto });
-        let mut server = ServerNegotiation::new(Versions::default());
-        messages.iter().all(|message| {
-            let before = (client.decision(), server.version());
-            client.received(message);
-            server.received(message);
-            // A decision never changes.
-            before.0.is_none_or(|decision| client.decision() == Some(decision))
-                && before.1.is_none_or(|version| server.version() == Some(version))
-        })
+    fn arbitrary_messages_do_not_panic(message: Vec<u8>, choose_two: bool) -> bool {
+        let client = probe(if choose_two { ONLY_TWO } else { Choice::Auto });
+        // Twelve bytes hold the version.
+        let known = message.len() >= 12;
+        let decides = client.received(&message) != ProbeAnswer::Unrelated;
+        let used = decide_first_message(Versions::default(), &message) != FirstMessage::Discard;
+        known || !(decides || used)
     }
 
-    fn arbitrary_words_do_not_panic(version: u32, procedure: u32, rest: Vec<u32>) -> bool {
-        let message = words(&[&[XID, version % 4, 1, procedure % 6], &rest[..]].concat());
-        let mut client = asking(Choice::Auto);
-        let heard = client.received(&message);
-        let mut server = ServerNegotiation::new(Versions::default());
-        let spoken = server.received(&message);
-        let decided = !matches!(heard, Heard::Nothing);
-        decided == client.decision().is_some()
-            && matches!(spoken, FirstHeard::Speak(_)) == server.version().is_some()
+    fn decisions_name_versions_that_may_be_used(version: u32, proc: u32, rest: Vec<u32>) -> bool {
+        let message = words(&[&[XID, version % 4, 1, proc % 6], &rest[..]].concat());
+        let two = match probe(ONLY_TWO).received(&message) {
+            ProbeAnswer::Message(decision) | ProbeAnswer::VersionError(decision) => {
+                decision.action == VersionAction::GiveUp
+                    || decision.action == VersionAction::Use(Version::Two)
+            }
+            ProbeAnswer::Unrelated => true,
+        };
+        let accepts = Versions::only(Version::One);
+        let used = decide_first_message(accepts, &message);
+        two && match used {
+            FirstMessage::Use(version) => version == Version::One,
+            FirstMessage::Refuse(answer) => answer.version != 1,
+            FirstMessage::Discard => true,
+        }
     }
 }

@@ -38,6 +38,7 @@
 mod budget;
 mod carrier;
 mod device;
+mod id_map;
 mod keep_alive;
 mod log_limit;
 mod mem;
@@ -56,6 +57,7 @@ pub use device::{
     Device, DeviceError, Disconnect, Event, Failed, Gather, ListenerId, PostError, QpId, Region,
     RemoteSegment, RequestId, SendWr, Stag, Success, WorkError, WrId,
 };
+pub use id_map::{IdHasher, IdMap};
 pub use keep_alive::keep_alive;
 pub use log_limit::LogLimit;
 pub use mem::{ALIGNMENT, Buf, Pool, PoolExhausted, Registrar};

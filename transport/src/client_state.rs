@@ -14,8 +14,7 @@ use onc_rpc::{
     AcceptStatus, CALL, CallHeader, Decoder, Message, RPC_VERSION, ReplyBody, ReplyHeader,
     Verifier, put_words,
 };
-use rdma::Time;
-use rpcrdma_connection::IdMap;
+use rdma::{IdMap, Time};
 
 use crate::options::{HEADER_ROOM, MAX_NCONNECT};
 use crate::poll_loop::earlier;

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use onc_rpc::{CallHeader, Message};
-use rdma::{Clock, Time};
-use rpcrdma_connection::IdMap;
+use rdma::{Clock, IdMap, Time};
 use slab::Slab;
 
 use crate::backchannel::ConnKey;

@@ -27,8 +27,8 @@ impl Connection {
         let Phase::Open(open) = &self.phase else {
             return None;
         };
-        let extended = open.shared.extended.as_deref();
-        Some(features(&open.shared.config, open.peer, extended))
+        let operations = open.shared.operations.as_deref();
+        Some(features(&open.shared.config, open.peer, operations))
     }
 
     /// Returns every transfer mode that is possible at present for a call of these lengths, that of
@@ -69,11 +69,11 @@ impl Connection {
             &mut rpcrdma_v2::extension::Outbox<'_>,
         ) -> Result<(), NotChanged>,
     ) -> Result<(), NotChanged> {
-        let extended = self
+        let operations = self
             .open_mut()
-            .and_then(|open| open.shared.extended.as_mut());
-        let extended = extended.ok_or(NotChanged::NotSupported)?;
-        let changed = extended.extensions.with(change);
+            .and_then(|open| open.shared.operations.as_mut());
+        let operations = operations.ok_or(NotChanged::NotSupported)?;
+        let changed = operations.extensions.with(change);
         changed.unwrap_or(Err(NotChanged::NotSupported))
     }
 
@@ -113,9 +113,9 @@ impl Connection {
     /// end's memory.
     #[must_use]
     pub fn most_unsent_messages(&self) -> u32 {
-        let is_extended = self
+        let has_operations = self
             .open()
-            .is_some_and(|open| open.shared.extended.is_some());
+            .is_some_and(|open| open.shared.operations.is_some());
         self.config()
             .map_or(u32::MAX, |config| match config.role.side() {
                 // Messages that are no replies need answers in version 2.
@@ -123,7 +123,7 @@ impl Connection {
                 // A client that has not got the answer to a call still holds the credit of that
                 // call.
                 Side::Server => {
-                    let others = if is_extended { EXTRA_RECEIVES } else { 0 };
+                    let others = if has_operations { EXTRA_RECEIVES } else { 0 };
                     (self.expected_messages() + others).saturating_sub(1)
                 }
             })
@@ -134,7 +134,7 @@ impl Connection {
     pub fn unfinished_calls(&self) -> usize {
         match &self.phase {
             Phase::Connecting(connecting) => connecting.pending.len(),
-            Phase::Asking(asking) => asking.pending.len(),
+            Phase::Probing(probing) => probing.pending.len(),
             Phase::Ended(ended) => ended.pending.len(),
             Phase::Listening(_) | Phase::Open(_) => {
                 self.requester().map_or(0, Requester::unfinished)
@@ -200,7 +200,7 @@ impl Connection {
     fn open(&self) -> Option<&Open> {
         match &self.phase {
             Phase::Open(open) => Some(open),
-            Phase::Asking(asking) => Some(&asking.open),
+            Phase::Probing(probing) => Some(&probing.open),
             Phase::Connecting(_) | Phase::Listening(_) | Phase::Ended(_) => None,
         }
     }
@@ -216,7 +216,7 @@ impl Connection {
     fn config(&self) -> Option<&Config> {
         match &self.phase {
             Phase::Connecting(connecting) => Some(&connecting.config),
-            Phase::Asking(asking) => Some(&asking.open.shared.config),
+            Phase::Probing(probing) => Some(&probing.open.shared.config),
             Phase::Listening(listening) => Some(&listening.config),
             Phase::Open(open) => Some(&open.shared.config),
             Phase::Ended(_) => None,

@@ -2,21 +2,57 @@
 //!
 //! The rest of this crate works with chunks, credits and plans, which all versions have. A
 //! [`Dialect`] turns a header that was received into an [`Incoming`] and writes the headers that
-//! are sent. Adding a version is one implementation of the trait and one entry in
-//! [`Config::dialects`](crate::Config::dialects).
+//! are sent.
 //!
 //! The dialect hides where a version has its information: version 1 determines the direction of a
 //! message from its payload, version 2 from its header, and the rest of the crate gets a
 //! [`Direction`] in both cases. Properties of the peer come from private data in version 1, and
-//! from operations that the dialect routes to extensions in version 2
-//! ([`Dialect::has_operations`]).
+//! from operations in version 2.
+//!
+//! # How to write a dialect
+//!
+//! A version is one implementation of the trait and one entry in
+//! [`Config::dialects`](crate::Config::dialects). Both ends are configured for it with
+//! [`Config::with_version`](crate::Config::with_version) and
+//! [`Version::Other`](crate::Version::Other), because only versions 1 and 2 are negotiated. The
+//! number of the version must be the second word of each of its headers: servers select the dialect
+//! by it.
+//!
+//! *Sending.* A message without chunks has the header of [`Dialect::encode_plain`], any other call
+//! or reply that of [`Dialect::encode`]. Plans count on [`Dialect::header_len`] for the room that is
+//! left for the payload, so it must not be less than what these write.
+//!
+//! *Receiving.* [`Dialect::decode`] gets each message as it arrived, and returns one of these:
+//!
+//! | message | returned |
+//! |---|---|
+//! | a header that cannot be read, or that breaks a rule | [`Incoming::Bad`], with the error message that the version prescribes, if any |
+//! | a call or reply for an end that takes none ([`Receiver`]) | [`Incoming::Bad`] |
+//! | an operation of an extension | what [`OperationRouter::route`] returned |
+//! | a call or reply without chunks, whose XID and direction are those of the RPC message | [`Incoming::Plain`] |
+//! | any other call | [`Incoming::Call`], with its chunk lists checked ([`rpcrdma_v1::check_call`], [`rpcrdma_v2::check_call`]) |
+//! | any other reply, or an error message for a call | [`Incoming::Reply`]; the connection checks it against its call |
+//!
+//! [`decode_header`] and [`advance`] find the header in a message that lies in several pieces and
+//! remove it. No function may panic, whatever the message contains.
+//!
+//! *Operations.* A version whose peers exchange properties in messages, or that has other messages
+//! of its own, returns its [`Operations`] from [`Dialect::operations`]. The meaning of these
+//! messages is in extensions ([`rpcrdma_v2::extension`]), which version 2 and other dialects share.
+//! [`Dialect::decode`] then passes each header that it can read to the [`OperationRouter`] before it
+//! handles the message itself.
+//!
+//! `tests/dialect.rs` has a dialect without operations; `tests/operations.rs` has one with header
+//! types of its own, properties that are exchanged once, and calls in several Sends.
 
 mod incoming;
+mod operations;
 pub(crate) mod pieces;
 mod plain;
 mod v1;
 mod v1_direction;
 mod v2;
+mod v2_operations;
 
 use std::fmt;
 
@@ -31,12 +67,13 @@ pub(crate) use incoming::Returned;
 pub use incoming::{
     BadMessage, BadReply, CallHeader, ErrorMessage, Incoming, PeerError, ReplyBody, ReplyHeader,
 };
+pub(crate) use operations::Group;
+pub use operations::{OperationHeader, OperationRouter, Operations};
 pub use pieces::{advance, decode_header};
 pub use plain::Plain;
 pub use v1::VersionOne;
 pub use v2::VersionTwo;
-
-use crate::extended::Extended;
+pub(crate) use v2_operations::exchange;
 
 /// All versions that this crate speaks.
 pub const DIALECTS: &[&dyn Dialect] = &[&VersionOne, &VersionTwo];
@@ -73,7 +110,7 @@ pub struct Receiver {
 
 /// The header format of a version: encoding, decoding and checks.
 pub trait Dialect: fmt::Debug + Send + Sync {
-    /// Returns the version.
+    /// Returns the version, by whose number messages of this dialect are recognized.
     fn version(&self) -> Version;
 
     /// Returns the function that computes the length of a header from the numbers of its chunks, in
@@ -87,16 +124,17 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// which the reply is checked.
     fn encode(&self, out: &mut BytesMut, header: Outgoing) -> Chunks;
 
-    /// Returns an error message that grants `credits`.
+    /// Returns an error message that grants `credits`, header included. The version in `error` is
+    /// that of the message that it answers, which may be another one.
     fn encode_error(&self, error: &ErrorMessage, credits: u32) -> Bytes;
 
-    /// Reads the header of a message that `receiver` received. `operations` routes the optional
-    /// operations of version 2, if [`Dialect::has_operations`] returns true.
+    /// Reads the header of a message that `receiver` received. `operations` routes operations to
+    /// their extensions; it is there if [`Dialect::operations`] returns any.
     fn decode(
         &self,
         message: Segments,
         receiver: &Receiver,
-        operations: Option<&mut Extended>,
+        operations: Option<&mut OperationRouter>,
     ) -> Incoming;
 
     /// Checks that an RPC message belongs to the header that it came with (RFC 8166, section 4.2.1;
@@ -111,11 +149,10 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         message: &Message,
     ) -> Result<(), BadReply>;
 
-    /// Returns whether the version has the optional operations of version-two-01, section 3, by
-    /// which extensions work and characteristics are exchanged. A version without them uses private
-    /// data (RFC 8797).
-    fn has_operations(&self) -> bool {
-        false
+    /// Returns the operations of the version. A version without operations uses private data
+    /// (RFC 8797) to exchange properties, and has no extensions.
+    fn operations(&self) -> Option<&dyn Operations> {
+        None
     }
 }
 

@@ -13,10 +13,9 @@ use transfer_plan::ChunkCounts;
 
 use super::v1_direction::direction;
 use super::{
-    BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, Incoming, Outgoing, PeerError, Plain,
-    Receiver, ReplyBody, ReplyHeader, chunks_len, pieces,
+    BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, Incoming, OperationRouter, Outgoing,
+    PeerError, Plain, Receiver, ReplyBody, ReplyHeader, chunks_len, pieces,
 };
-use crate::extended::Extended;
 
 /// Version 1 (RFC 8166).
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +70,7 @@ impl Dialect for VersionOne {
         &self,
         mut message: Segments,
         receiver: &Receiver,
-        _: Option<&mut Extended>,
+        _: Option<&mut OperationRouter>,
     ) -> Incoming {
         match destination(&message, receiver) {
             Ok(Direction::Call) => match Plain::take(&mut message, VERSION, receiver.max_call) {

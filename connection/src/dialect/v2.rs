@@ -7,7 +7,6 @@ use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Segments, put_words};
 use rpcrdma_chunks::proc;
 use rpcrdma_negotiation::Version;
-use rpcrdma_v2::extension::Routed;
 use rpcrdma_v2::{
     Answer, Body, Chunks, Direction, ErrorBody, Header, Role, VERSION, Violation, check_call,
     check_payload, limits,
@@ -15,10 +14,9 @@ use rpcrdma_v2::{
 use transfer_plan::ChunkCounts;
 
 use super::{
-    BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, Incoming, Outgoing, PeerError, Plain,
-    Receiver, ReplyBody, ReplyHeader, chunks_len, pieces,
+    BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, Incoming, OperationRouter, Operations,
+    Outgoing, PeerError, Plain, Receiver, ReplyBody, ReplyHeader, chunks_len, pieces,
 };
-use crate::extended::Extended;
 
 /// Version 2 of 2016 (draft-cel-nfsv4-rpcrdma-version-two-01).
 #[derive(Clone, Copy, Debug)]
@@ -29,8 +27,8 @@ impl Dialect for VersionTwo {
         Version::Two
     }
 
-    fn has_operations(&self) -> bool {
-        true
+    fn operations(&self) -> Option<&dyn Operations> {
+        Some(self)
     }
 
     fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
@@ -78,15 +76,9 @@ impl Dialect for VersionTwo {
         &self,
         mut message: Segments,
         receiver: &Receiver,
-        operations: Option<&mut Extended>,
+        operations: Option<&mut OperationRouter>,
     ) -> Incoming {
-        let decoded = pieces::decode_header(&message, Header::decode);
-        let header = decoded.as_ref().ok().map(|(header, _)| header);
-        let mut operations = operations;
-        if let Some(operations) = &mut operations {
-            operations.begin(header);
-        }
-        let (header, at) = match decoded {
+        let (header, at) = match pieces::decode_header(&message, Header::decode) {
             Ok(decoded) => decoded,
             Err(error) => {
                 let direction = match receiver.side.role(None) {
@@ -96,21 +88,13 @@ impl Dialect for VersionTwo {
                 return bad(direction, error.answer(receiver.side), error);
             }
         };
-        let routed = operations.map_or(Routed::Base, |operations| {
-            operations.route(&header, &message, at)
-        });
-        let direction = header.direction();
-        match routed {
-            Routed::Base => {}
-            Routed::Taken => {
-                let is_error = matches!(header.body, Body::Error(_));
-                let credits = (!is_error).then_some(header.credits);
-                return Incoming::Operation(direction, credits);
-            }
-            Routed::Refused(answer) => return bad(direction, Some(answer), answer.error),
-            Routed::Discarded(refusal) => return bad(direction, None, refusal),
+        if let Some(operations) = operations
+            && let Some(handled) = operations.route(&header, &message, at)
+        {
+            return handled;
         }
         pieces::advance(&mut message, at);
+        let direction = header.direction();
         match direction {
             Direction::Call if !receiver.takes_calls => {
                 // Servers are told by a characteristic (xcharext-02, section 3.3).
@@ -183,7 +167,7 @@ fn reply(header: Header, payload: Segments) -> Incoming {
             long: false,
         },
         Body::NoMsg(_, chunks) => ReplyBody::Reply { chunks, long: true },
-        Body::Error(error) => ReplyBody::Error(peer_error(error)),
+        Body::Error(error) => ReplyBody::Error(error.into()),
         // Operations never come here: no extension leaves them to the base.
         Body::Optional(_) => return bad(Direction::Reply, None, "not a reply"),
     };
@@ -195,18 +179,10 @@ fn reply(header: Header, payload: Segments) -> Incoming {
     })
 }
 
-fn peer_error(error: ErrorBody) -> PeerError {
-    match error {
-        ErrorBody::Version { low, high } => PeerError::Version { low, high },
-        ErrorBody::BadHeader => PeerError::Chunk,
-        ErrorBody::InvalidOption => PeerError::Option,
-    }
-}
-
 fn error_message(answer: Answer) -> ErrorMessage {
     ErrorMessage {
         xid: answer.xid,
         version: answer.version,
-        error: peer_error(answer.error),
+        error: answer.error.into(),
     }
 }

@@ -22,7 +22,7 @@ mod watch;
 
 use std::collections::VecDeque;
 
-use rdma::PoolExhausted;
+use rdma::{IdMap, PoolExhausted};
 use rpcrdma_v2::extension::{CallToPlan, Calls};
 use slab::Slab;
 use transfer_plan::ReplyNeed;
@@ -32,7 +32,6 @@ pub(crate) use self::outstanding::PendingCall;
 use self::outstanding::{Outcome, Outstanding, Stage};
 use self::watch::AnswerWatch;
 use crate::action::{ReceivesFor, ReceivesId};
-use crate::id_map::IdMap;
 use crate::plan::{ConsideredMode, consider_call};
 use crate::shared::Shared;
 use crate::{Action, CallError};
@@ -337,8 +336,8 @@ impl Requester {
             credits: self.credits.unclaimed(),
             reservable: self.reservable(shared),
         };
-        let extended = shared.extended.as_mut().filter(|_| self.extensible);
-        let extensions = extended.map(|extended| &mut extended.extensions);
+        let operations = shared.operations.as_mut().filter(|_| self.extensible);
+        let extensions = operations.map(|operations| &mut operations.extensions);
         let costs = &shared.config.options.costs;
         consider_call(&call, self.may_be_invalidated, extensions, costs)
     }

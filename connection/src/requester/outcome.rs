@@ -82,8 +82,8 @@ impl Requester {
         let outcome = match (carrier, refused) {
             (Some(by), Some(error)) => {
                 rdma::limited!(warn, xid, %error, "call in operations refused, it is sent without");
-                if let Some(extended) = &mut shared.extended
-                    && let Some(mode) = extended.extensions.transfer_mode(by)
+                if let Some(operations) = &mut shared.operations
+                    && let Some(mode) = operations.extensions.transfer_mode(by)
                 {
                     mode.call_refused(xid, error);
                 }
@@ -201,8 +201,8 @@ impl Requester {
         if let Some(carrier) = &call.carrier {
             // Its plan was taken when it was laid out.
             if carrier.plan.is_none()
-                && let Some(extended) = &mut shared.extended
-                && let Some(mode) = extended.extensions.transfer_mode(carrier.by)
+                && let Some(operations) = &mut shared.operations
+                && let Some(mode) = operations.extensions.transfer_mode(carrier.by)
             {
                 mode.call_ended(xid);
             }

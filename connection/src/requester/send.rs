@@ -1,14 +1,15 @@
 //! Sending calls.
 
 use onc_rpc::Message;
-use rpcrdma_v2::extension::{NotTransferred, Transmissions};
-use rpcrdma_v2::{Body, Direction, Header, Optional};
+use rpcrdma_v2::Direction;
+use rpcrdma_v2::extension::NotTransferred;
 
 use super::credits::MaySend;
 use super::outstanding::{Outcome, Stage};
 use super::start::Started;
 use super::{ReplyReceives, Requester};
 use crate::Action;
+use crate::dialect::Group;
 use crate::shared::Shared;
 
 impl Requester {
@@ -88,7 +89,7 @@ impl Requester {
         }
         self.ready.pop_front();
         match self.lay_out(shared, key) {
-            Ok(transmissions) => return self.send_group(shared, key, transmissions),
+            Ok(group) => return self.send_group(shared, key, group),
             Err(error) => {
                 let xid = self.calls[key].xid;
                 tracing::debug!(xid, %error, "call is planned again without extensions");
@@ -99,37 +100,29 @@ impl Requester {
     }
 
     /// Lets the extension divide a call into the messages that carry it.
-    fn lay_out(
-        &mut self,
-        shared: &mut Shared,
-        key: usize,
-    ) -> Result<Transmissions, NotTransferred> {
+    fn lay_out(&mut self, shared: &mut Shared, key: usize) -> Result<Group, NotTransferred> {
         let call = &mut self.calls[key];
         let chunks = call.offered();
         let xid = call.xid;
         let gone = || NotTransferred("its extension is gone".to_owned());
         let carrier = call.carrier.as_mut().ok_or_else(gone)?;
         let plan = carrier.plan.take().ok_or_else(gone)?;
-        let extended = shared.extended.as_mut().ok_or_else(gone)?;
-        let mode = extended
+        let operations = shared.operations.as_mut().ok_or_else(gone)?;
+        let mode = operations
             .extensions
             .transfer_mode(carrier.by)
             .ok_or_else(gone)?;
         let message: &Message = &carrier.source.message;
-        mode.send_call(xid, plan, message, &chunks)
+        let messages = mode.send_call(xid, plan, message, &chunks)?;
+        Ok(operations.group(messages))
     }
 
     /// Sends the messages that carry a call, one after the other. Returns false if their number
     /// differs from the plan.
-    fn send_group(
-        &mut self,
-        shared: &mut Shared,
-        key: usize,
-        transmissions: Transmissions,
-    ) -> bool {
+    fn send_group(&mut self, shared: &mut Shared, key: usize, group: Group) -> bool {
         let call = &mut self.calls[key];
         let planned = call.sends();
-        let count = u32::try_from(transmissions.len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(group.len()).unwrap_or(u32::MAX);
         if count == 0 || count > planned {
             tracing::error!(count, planned, "an extension did not keep to its plan");
             self.plan_again(shared, key);
@@ -143,21 +136,7 @@ impl Requester {
         let xid = call.xid;
         self.take_credits(key);
         let credits = self.credits.requested();
-        let last = transmissions.len() - 1;
-        for (index, transmission) in transmissions.into_iter().enumerate() {
-            let body = Body::Optional(Optional {
-                direction: Direction::Call,
-                opttype: transmission.opttype,
-                info: transmission.info,
-            });
-            let mut gather = transmission.payload;
-            gather.insert(0, Header { xid, credits, body }.encode());
-            shared.actions.push_back(Action::Send {
-                gather,
-                invalidate: None,
-                more: index < last,
-            });
-        }
+        group.send(shared, Direction::Call, xid, credits, None);
         true
     }
 

@@ -79,8 +79,8 @@ impl Requester {
             credits: self.credits.unclaimed(),
             reservable: self.reservable(shared),
         };
-        let extended = shared.extended.as_mut();
-        let extensions = extended.map(|extended| &mut extended.extensions);
+        let operations = shared.operations.as_mut();
+        let extensions = operations.map(|operations| &mut operations.extensions);
         let costs = &shared.config.options.costs;
         match choose_call(base, &to_plan, self.may_be_invalidated, extensions, costs) {
             Ok(CallChoice::Base(plan)) => self.start_base(shared, call, &plan, room),
@@ -132,7 +132,7 @@ impl Requester {
         tracing::debug!(xid, %plan, "call");
         let at_once = prepared.regions.is_empty() && self.sends_at_once(shared, room);
         // Where the limits can change before it is sent, it may have to be planned again.
-        if shared.extended.is_some() && !at_once {
+        if shared.operations.is_some() && !at_once {
             prepared.keep(call);
         }
         self.register(shared, xid, prepared, room);

@@ -8,14 +8,14 @@ use std::any::Any;
 use onc_rpc::Message;
 use rdma::Stag;
 use rpcrdma_chunks::fill;
-use rpcrdma_v2::extension::{IncomingCall, ReplyToPlan, Transmissions};
-use rpcrdma_v2::{Body, Direction, Header, Optional};
+use rpcrdma_v2::Direction;
+use rpcrdma_v2::extension::{IncomingCall, NotTransferred, ReplyToPlan};
 use smallvec::SmallVec;
 use transfer_plan::{Offers, ReplyPlan, Shape, UnpositionedItem, plan_reply};
 
 use super::fetch::Fetch;
 use super::{InCall, Responder, place};
-use crate::Action;
+use crate::dialect::Group;
 use crate::plan::choose_reply;
 use crate::shared::Shared;
 
@@ -90,8 +90,8 @@ impl Responder {
         }
         let credits = self.credits.answered_group(call.messages());
         match (laid_out, base) {
-            (Ok(Some((writes, transmissions))), _) => {
-                self.send_group(shared, &call, &message, credits, &writes, transmissions);
+            (Ok(Some((writes, group))), _) => {
+                self.send_group(shared, &call, &message, credits, &writes, group);
             }
             (Ok(None) | Err(_), Some(plan)) => {
                 self.send_without_chunks(shared, &call, &message, credits, &plan);
@@ -128,15 +128,16 @@ impl Responder {
         message: &Message,
         shape: &Shape,
         base: Option<&ReplyPlan>,
-    ) -> Result<Option<(Writes, Transmissions)>, rpcrdma_v2::extension::NotTransferred> {
+    ) -> Result<Option<(Writes, Group)>, NotTransferred> {
         let limits = self.last_resort_limits(shared);
         let costs = &shared.config.options.costs;
         let Some(carried) = &call.carried else {
             return Ok(None);
         };
-        let extended = shared.extended.as_mut();
-        let mode = extended.and_then(|extended| extended.extensions.transfer_mode(carried.by));
-        let Some(mode) = mode else {
+        let Some(operations) = shared.operations.as_mut() else {
+            return Ok(None);
+        };
+        let Some(mode) = operations.extensions.transfer_mode(carried.by) else {
             return Ok(None);
         };
         let reply = ReplyToPlan {
@@ -148,8 +149,8 @@ impl Responder {
             return Ok(None);
         };
         tracing::debug!(xid = call.xid, plan = %best.plan, "reply");
-        let transmissions = mode.send_reply(call.xid, best.plan, message)?;
-        Ok(Some((best.writes, transmissions)))
+        let messages = mode.send_reply(call.xid, best.plan, message)?;
+        Ok(Some((best.writes, operations.group(messages))))
     }
 
     /// Sends a reply by the base protocol, without chunks.
@@ -175,7 +176,7 @@ impl Responder {
         message: &Message,
         credits: u32,
         writes: &Writes,
-        transmissions: Transmissions,
+        group: Group,
     ) {
         let xid = call.xid;
         for &(item, chunk) in writes {
@@ -192,21 +193,7 @@ impl Responder {
             place::write_all(&filled, bytes, &mut placed);
             shared.actions.extend(placed);
         }
-        let mut invalidate = call.handle.filter(|_| self.terms.may_invalidate);
-        let last = transmissions.len().saturating_sub(1);
-        for (index, transmission) in transmissions.into_iter().enumerate() {
-            let body = Body::Optional(Optional {
-                direction: Direction::Reply,
-                opttype: transmission.opttype,
-                info: transmission.info,
-            });
-            let mut gather = transmission.payload;
-            gather.insert(0, Header { xid, credits, body }.encode());
-            shared.actions.push_back(Action::Send {
-                gather,
-                invalidate: invalidate.take_if(|_| index == last),
-                more: index < last,
-            });
-        }
+        let invalidate = call.handle.filter(|_| self.terms.may_invalidate);
+        group.send(shared, Direction::Reply, xid, credits, invalidate);
     }
 }

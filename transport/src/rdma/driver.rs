@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use onc_rpc::Message;
 use rdma::{
-    Account, Completion, Device, DeviceError, Disconnect, Event as DeviceEvent, Failed, QpId,
+    Account, Completion, Device, DeviceError, Disconnect, Event as DeviceEvent, Failed, IdMap, QpId,
     Region, SendWr, Stag, Success, Time, WorkError,
 };
-use rpcrdma_connection::{Action, Connection, Event, IdMap, ReadId, RegistrationId};
+use rpcrdma_connection::{Action, Connection, Event, ReadId, RegistrationId};
 use rpcrdma_negotiation::VersionDecision;
 
 use super::queue_pair::{Done, QueuePair};

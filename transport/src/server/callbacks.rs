@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use onc_rpc::{Credential, Message};
-use rdma::Time;
-use rpcrdma_connection::IdMap;
+use rdma::{IdMap, Time};
 
 use super::Server;
 use crate::backchannel::{CallbackResult, Completion, ConnKey, Mailbox, Submitted};

@@ -3,9 +3,8 @@
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Segments};
 use rpc_transport::rdma::Version;
-use rpcrdma_connection::Extended;
 use rpcrdma_connection::dialect::{
-    BadReply, Dialect, ErrorMessage, Incoming, Outgoing, Plain, Receiver, VersionOne,
+    BadReply, Dialect, ErrorMessage, Incoming, OperationRouter, Outgoing, Plain, Receiver, VersionOne,
 };
 use rpcrdma_v1::Chunks;
 use rpcrdma_v2::Direction;
@@ -49,7 +48,7 @@ impl Dialect for ShortInline {
         &self,
         message: Segments,
         receiver: &Receiver,
-        operations: Option<&mut Extended>,
+        operations: Option<&mut OperationRouter>,
     ) -> Incoming {
         VersionOne.decode(message, receiver, operations)
     }

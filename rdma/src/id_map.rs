@@ -1,10 +1,10 @@
-//! Maps keyed by numbers that this side assigns.
+//! Maps keyed by numbers that this side assigns: XIDs, connections, queue pairs.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map keyed by XIDs, connections or queue pairs that this side numbers itself: no peer chooses
-/// them, so they need no hashing against a hostile choice. Its order is the same in every run.
+/// A map keyed by numbers that this side assigns. No peer chooses them, so they need no hashing
+/// against a hostile choice. The order of the map is the same in every run.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
 /// The hasher of [`IdMap`].

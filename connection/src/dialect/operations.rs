@@ -1,0 +1,214 @@
+//! The optional operations of a connection: messages that its extensions own.
+
+use std::fmt;
+
+use bytes::{Bytes, BytesMut};
+use rdma::Stag;
+use rpcrdma_v2::extension::{DuplicateOpttype, Extension, Extensions, Routed, Transmissions};
+use rpcrdma_v2::{Body, Direction, ErrorBody, Header};
+
+use super::{BadMessage, Dialect, ErrorMessage, Incoming, PeerError};
+use crate::shared::Shared;
+use crate::{Action, Config};
+
+/// The header of an operation to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperationHeader {
+    /// The XID: that of the RPC message that the operation carries or refers to, or one of its own.
+    pub xid: u32,
+    /// The credits that a call requests or a reply grants.
+    pub credits: u32,
+    /// Whether the operation is a call or a reply.
+    pub direction: Direction,
+    /// The number of the operation, one of [`Extension::opttypes`].
+    pub opttype: u32,
+    /// The fields of the operation as XDR.
+    pub info: Bytes,
+}
+
+/// The operations of a dialect that has any ([`Dialect::operations`]).
+///
+/// An operation is a message with a number, a direction and fields of its own, which an extension
+/// owns ([`rpcrdma_v2::extension`]). The extension says what the operation means; this trait says
+/// which extensions a connection has, and how the header of an operation is written. The opposite,
+/// reading a header, is a part of [`Dialect::decode`], which passes every message to the
+/// [`OperationRouter`].
+///
+/// In version 2 an operation is a message with the procedure RDMA2_OPTIONAL. A version that numbers
+/// its control messages by header types uses those numbers as `opttype`.
+///
+/// With operations, a connection learns the peer's properties from its extensions alone:
+/// [`Extension::limits`] changes the limits with which messages are planned, and private data has no
+/// effect. An extension sends the properties of this end when it is told that the connection begins
+/// ([`Extension::connected`]), and reports new limits with
+/// [`Outbox::limits_changed`](rpcrdma_v2::extension::Outbox::limits_changed). An extension that
+/// carries RPC messages in operations, in one Send or in several, has a
+/// [`TransferMode`](rpcrdma_v2::extension::TransferMode).
+pub trait Operations: fmt::Debug + Send + Sync {
+    /// Returns the extensions of a new connection with this configuration. A message may have one
+    /// owner only, so no two of them may own the same number.
+    fn extensions(&self, config: &Config) -> Vec<Box<dyn Extension>>;
+
+    /// Appends the header of an operation. The payload of the operation, if it has one, follows.
+    fn encode_operation(&self, out: &mut BytesMut, header: OperationHeader);
+}
+
+/// The extensions of one connection, to which its dialect passes every message that was received.
+#[derive(Debug)]
+pub struct OperationRouter {
+    pub(crate) extensions: Extensions,
+    /// The format of operations.
+    format: &'static dyn Operations,
+    /// The version number in error messages.
+    version: u32,
+    /// Whether the extensions know that the connection has begun.
+    begun: bool,
+    /// Whether a part of a message has arrived and the rest has not.
+    pub(crate) collecting: bool,
+    /// Whether any extension carries RPC messages.
+    pub(crate) carries_messages: bool,
+}
+
+impl OperationRouter {
+    /// Returns the extensions that `config` asks for, or `None` if the dialect has no operations.
+    /// Operations that the extensions begin have XIDs from `first_xid` downwards.
+    ///
+    /// # Errors
+    /// [`DuplicateOpttype`]: two extensions own the same operation.
+    pub(crate) fn new(
+        config: &Config,
+        dialect: &'static dyn Dialect,
+        first_xid: u32,
+    ) -> Result<Option<Box<Self>>, DuplicateOpttype> {
+        let Some(format) = dialect.operations() else {
+            return Ok(None);
+        };
+        let list = format.extensions(config);
+        let mut extensions = Extensions::new(config.role.side(), first_xid, list)?;
+        let carries_messages = extensions.transfer_modes().next().is_some();
+        Ok(Some(Box::new(Self {
+            extensions,
+            format,
+            version: dialect.version().number(),
+            begun: false,
+            collecting: false,
+            carries_messages,
+        })))
+    }
+
+    /// Tells the extensions that the connection begins. `opened_by` is the header of the peer's
+    /// message, or `None` if this end sends first. Later calls have no effect.
+    pub(crate) fn begin(&mut self, opened_by: Option<&Header>) {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.extensions.connected(opened_by);
+        }
+    }
+
+    /// Passes a message to the extensions. Returns what has become of it if it is an operation, or
+    /// an error that answers one. For any other message, returns `None`, and the dialect goes on to
+    /// decode it.
+    ///
+    /// `header` is the header in the terms of version 2: an operation has [`Body::Optional`], an
+    /// error [`Body::Error`], and all other messages [`Body::Msg`] or [`Body::NoMsg`]. `message` is
+    /// the whole message as it was received, and its payload begins at `payload_at`, in bytes.
+    ///
+    /// A dialect has to call this once for each message whose header it can read, in the order of
+    /// arrival: the first message also tells a server's extensions that the connection begins.
+    pub fn route(
+        &mut self,
+        header: &Header,
+        message: &[Bytes],
+        payload_at: usize,
+    ) -> Option<Incoming> {
+        self.begin(Some(header));
+        let routed = self.extensions.received(header, message, payload_at);
+        // Only operations begin and end a collection.
+        if self.collecting || matches!(header.body, Body::Optional(_)) {
+            self.collecting = self.extensions.is_collecting();
+        }
+        let direction = header.direction();
+        let (answer, reason) = match routed {
+            Routed::Base => return None,
+            Routed::Taken => {
+                let is_error = matches!(header.body, Body::Error(_));
+                let credits = (!is_error).then_some(header.credits);
+                return Some(Incoming::Operation(direction, credits));
+            }
+            Routed::Refused(answer) => {
+                let error = ErrorMessage {
+                    xid: answer.xid,
+                    version: self.version,
+                    error: answer.error.into(),
+                };
+                (Some(error), answer.error.to_string())
+            }
+            Routed::Discarded(refusal) => (None, refusal.to_string()),
+        };
+        Some(Incoming::Bad(direction, BadMessage { answer, reason }))
+    }
+
+    /// Encodes the header of an operation.
+    pub(crate) fn encode(&self, out: &mut BytesMut, header: OperationHeader) -> Bytes {
+        self.format.encode_operation(out, header);
+        out.split().freeze()
+    }
+
+    /// Returns the messages that an extension has divided an RPC message into, to be sent.
+    pub(crate) fn group(&self, messages: Transmissions) -> Group {
+        let format = self.format;
+        Group { format, messages }
+    }
+}
+
+/// The messages that carry one RPC message, in order. No other message is sent between them.
+#[derive(Debug)]
+pub(crate) struct Group {
+    format: &'static dyn Operations,
+    messages: Transmissions,
+}
+
+impl Group {
+    /// Returns the number of messages.
+    pub(crate) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Sends the messages. The last one invalidates a handle of the peer, if one is given.
+    pub(crate) fn send(
+        self,
+        shared: &mut Shared,
+        direction: Direction,
+        xid: u32,
+        credits: u32,
+        mut invalidate: Option<Stag>,
+    ) {
+        let last = self.messages.len().saturating_sub(1);
+        for (index, message) in self.messages.into_iter().enumerate() {
+            let header = OperationHeader {
+                xid,
+                credits,
+                direction,
+                opttype: message.opttype,
+                info: message.info,
+            };
+            self.format.encode_operation(&mut shared.headers, header);
+            let mut gather = message.payload;
+            gather.insert(0, shared.headers.split().freeze());
+            shared.actions.push_back(Action::Send {
+                gather,
+                invalidate: invalidate.take_if(|_| index == last),
+                more: index < last,
+            });
+        }
+    }
+}
+
+impl From<ErrorBody> for PeerError {
+    fn from(error: ErrorBody) -> Self {
+        match error {
+            ErrorBody::Version { low, high } => Self::Version { low, high },
+            ErrorBody::BadHeader => Self::Chunk,
+            ErrorBody::InvalidOption => Self::Option,
+        }
+    }
+}

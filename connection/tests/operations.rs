@@ -1,0 +1,374 @@
+//! A test of a dialect with operations that is defined outside the crate: version 2 with another
+//! number, in which each operation is a header type of its own. Both ends announce the length of
+//! their receives once, and long calls travel in several Sends.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::any::Any;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use onc_rpc::{Message, Segments};
+use rpcrdma_chunks::Chunks;
+use rpcrdma_connection::dialect::{
+    BadMessage, BadReply, Dialect, ErrorMessage, Incoming, OperationHeader, OperationRouter,
+    Operations, Outgoing, Plain, Receiver, VersionTwo, decode_header,
+};
+use rpcrdma_connection::{Config, Direction, Side};
+use rpcrdma_negotiation::Version;
+use rpcrdma_v2::extension::{
+    CallCandidate, CallToPlan, ConnectionLimits, Cost, Extension, IncomingCall, NotTransferred,
+    Operation, Outbox, Planned, Refusal, ReplyCandidate, ReplyToPlan, Start, TransferMode,
+    Transferred, Transmission, Transmissions,
+};
+use rpcrdma_v2::{Body, CallChunks, ErrorBody, Header, Malformed, Optional, Reader};
+use support::{Pair, bytes, data, message, open, room};
+use transfer_plan::ChunkCounts;
+
+/// The number of the version.
+const NUMBER: u32 = 10;
+/// The header types of the operations: the length of the sender's receives, a part of a call that
+/// further parts follow, and the last part.
+const RECEIVE_SIZE: u32 = 0x100;
+const PART: u32 = 0x101;
+const LAST_PART: u32 = 0x102;
+/// Length of the header of a part, in bytes.
+const PART_HEADER: u64 = 20;
+
+#[derive(Debug)]
+struct Ten;
+
+/// Returns a header with another version number.
+fn with_version(header: &[u8], number: u32) -> Bytes {
+    let mut out = BytesMut::from(header);
+    out[4..8].copy_from_slice(&number.to_be_bytes());
+    out.freeze()
+}
+
+/// Decodes the header of an operation: XID, version, credits, header type, direction, and for
+/// [`RECEIVE_SIZE`] the length. Returns `None` if the message is no operation.
+fn operation(message: &Bytes) -> Result<Option<(Header, usize)>, Malformed> {
+    let mut reader = Reader::new(message);
+    let (xid, version, credits) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    let opttype = reader.u32()?;
+    if version != NUMBER {
+        return Err(Malformed::Rule("not of this version"));
+    }
+    if opttype < RECEIVE_SIZE {
+        return Ok(None);
+    }
+    let direction = match reader.u32()? {
+        0 => Direction::Call,
+        _ => Direction::Reply,
+    };
+    let at = match opttype {
+        RECEIVE_SIZE => PART_HEADER as usize + 4,
+        _ => PART_HEADER as usize,
+    };
+    if message.len() < at {
+        return Err(Malformed::Rule("it ends in its header"));
+    }
+    let info = message.slice(PART_HEADER as usize..at);
+    let body = Body::Optional(Optional {
+        direction,
+        opttype,
+        info,
+    });
+    Ok(Some((Header { xid, credits, body }, at)))
+}
+
+impl Dialect for Ten {
+    fn version(&self) -> Version {
+        Version::Other(NUMBER)
+    }
+
+    fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
+        VersionTwo.header_len()
+    }
+
+    fn encode_plain(&self, out: &mut BytesMut, direction: Direction, header: Plain) {
+        let mut two = BytesMut::new();
+        VersionTwo.encode_plain(&mut two, direction, header);
+        out.extend_from_slice(&with_version(&two, NUMBER));
+    }
+
+    fn encode(&self, out: &mut BytesMut, header: Outgoing) -> Chunks {
+        let mut two = BytesMut::new();
+        let chunks = VersionTwo.encode(&mut two, header);
+        out.extend_from_slice(&with_version(&two, NUMBER));
+        chunks
+    }
+
+    fn encode_error(&self, error: &ErrorMessage, credits: u32) -> Bytes {
+        let error = ErrorMessage {
+            version: NUMBER,
+            ..*error
+        };
+        VersionTwo.encode_error(&error, credits)
+    }
+
+    fn decode(
+        &self,
+        mut message: Segments,
+        receiver: &Receiver,
+        operations: Option<&mut OperationRouter>,
+    ) -> Incoming {
+        let decode = |first: &Bytes| match operation(first) {
+            Ok(Some((header, at))) => Ok((Some(header), at)),
+            Ok(None) => Ok((None, 0)),
+            Err(error) => Err(error),
+        };
+        let bad = |reason: String| {
+            let answer = None;
+            Incoming::Bad(Direction::Call, BadMessage { answer, reason })
+        };
+        match (decode_header(&message, decode), operations) {
+            (Err(error), _) => bad(error.to_string()),
+            (Ok((Some(header), at)), Some(operations)) => operations
+                .route(&header, &message, at)
+                .unwrap_or_else(|| bad("an operation of no extension".to_owned())),
+            (Ok((Some(_), _)), None) => bad("this end has no operations".to_owned()),
+            (Ok((None, _)), operations) => {
+                message[0] = with_version(&message[0], 2);
+                VersionTwo.decode(message, receiver, operations)
+            }
+        }
+    }
+
+    fn check_payload(&self, xid: u32, to: Direction, message: &Message) -> Result<(), BadReply> {
+        VersionTwo.check_payload(xid, to, message)
+    }
+
+    fn operations(&self) -> Option<&dyn Operations> {
+        Some(self)
+    }
+}
+
+impl Operations for Ten {
+    fn extensions(&self, config: &Config) -> Vec<Box<dyn Extension>> {
+        vec![Box::new(Parts {
+            own: config.options.inline_receive,
+            peer: None,
+            calls: Vec::new(),
+        })]
+    }
+
+    fn encode_operation(&self, out: &mut BytesMut, header: OperationHeader) {
+        for word in [header.xid, NUMBER, header.credits, header.opttype] {
+            out.put_u32(word);
+        }
+        out.put_u32(header.direction.number());
+        out.extend_from_slice(&header.info);
+    }
+}
+
+/// The extension: what both ends have announced, and the parts of a call that has not arrived
+/// completely.
+#[derive(Debug)]
+struct Parts {
+    own: u32,
+    peer: Option<u32>,
+    calls: Vec<Bytes>,
+}
+
+impl Parts {
+    fn size(&self) -> Bytes {
+        Bytes::copy_from_slice(&self.own.to_be_bytes())
+    }
+}
+
+impl Extension for Parts {
+    fn name(&self) -> &'static str {
+        "parts"
+    }
+
+    fn opttypes(&self) -> &[u32] {
+        &[RECEIVE_SIZE, PART, LAST_PART]
+    }
+
+    fn connected(&mut self, start: &Start<'_>, out: &mut Outbox<'_>) {
+        if start.side == Side::Client {
+            out.call(RECEIVE_SIZE, self.size());
+        }
+    }
+
+    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        if op.opttype == RECEIVE_SIZE {
+            self.peer = Some(Reader::new(op.info).u32()?);
+            out.limits_changed();
+            match op.direction {
+                Direction::Call => out.reply(op.xid, RECEIVE_SIZE, self.size()),
+                Direction::Reply => out.answered(op.xid),
+            }
+            return Ok(());
+        }
+        let mut whole: BytesMut = op.message.iter().flatten().copied().collect();
+        self.calls.push(whole.split_off(op.payload_at).freeze());
+        if op.opttype == LAST_PART {
+            let parts = std::mem::take(&mut self.calls);
+            out.transferred(Transferred::Call(IncomingCall {
+                xid: op.xid,
+                requested: op.credits,
+                transmissions: parts.len() as u32,
+                message: Message::from_payload(Bytes::from(parts.concat())),
+                chunks: CallChunks::default(),
+                context: Box::new(()),
+            }));
+        }
+        Ok(())
+    }
+
+    fn limits(&self, limits: &mut ConnectionLimits) {
+        if let Some(peer) = self.peer {
+            limits.inline_send = peer;
+            limits.reply_last_resort = Some(peer);
+            limits.inline_receive = self.own;
+        }
+    }
+
+    fn is_collecting(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {
+        Some(self)
+    }
+}
+
+impl TransferMode for Parts {
+    fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
+        let Some(peer) = self.peer.filter(|_| call.shape.items().is_empty()) else {
+            return Vec::new();
+        };
+        let part = u64::from(peer) - PART_HEADER;
+        let (sends, reply) = (call.shape.payload().div_ceil(part), call.need.stream_len());
+        let cost = Cost {
+            transmissions: sends as u32,
+            wire_bytes: call.shape.payload() + sends * PART_HEADER,
+            reply_transmissions: 1,
+            reply_wire_bytes: reply,
+            ..Cost::default()
+        };
+        vec![CallCandidate {
+            cost,
+            reads: Default::default(),
+            write_chunks: Default::default(),
+            reply_chunk: None,
+            plan: Box::new(part),
+        }]
+    }
+
+    fn send_call(
+        &mut self,
+        _: u32,
+        plan: Box<dyn Planned>,
+        message: &Message,
+        _: &Chunks,
+    ) -> Result<Transmissions, NotTransferred> {
+        let plan: Box<dyn Any> = plan;
+        let part = *plan.downcast::<u64>().unwrap() as usize;
+        let whole = Bytes::from(bytes(message));
+        let starts = (0..whole.len()).step_by(part);
+        let parts = starts.map(|at| Transmission {
+            opttype: if at + part < whole.len() {
+                PART
+            } else {
+                LAST_PART
+            },
+            info: Bytes::new(),
+            payload: Segments::from_iter([whole.slice(at..whole.len().min(at + part))]),
+        });
+        Ok(parts.collect())
+    }
+
+    fn plan_reply(&self, _: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+        Vec::new()
+    }
+
+    fn send_reply(
+        &mut self,
+        _: u32,
+        _: Box<dyn Planned>,
+        _: &Message,
+    ) -> Result<Transmissions, NotTransferred> {
+        Err(NotTransferred("replies have no parts".to_owned()))
+    }
+}
+
+const DIALECTS: &[&dyn Dialect] = &[&VersionTwo, &Ten];
+
+/// Returns a connection that speaks this version, whose ends receive messages of up to 8 KiB.
+fn pair() -> Pair {
+    let (client, server) = support::configs_with(Version::Other(NUMBER), |client, server| {
+        for options in [client, server] {
+            (options.inline_send, options.inline_receive) = (8192, 8192);
+        }
+    });
+    let configs = [client, server].map(|config| Config {
+        dialects: DIALECTS,
+        ..config
+    });
+    Pair::echoing(configs.into())
+}
+
+/// Returns the header types of messages, and checks that all have the number of this version.
+fn types(sent: &[(Bytes, Option<rdma::Stag>)]) -> Vec<u32> {
+    let word = |message: &Bytes, at: usize| Reader::new(&message[at..]).u32().unwrap();
+    let types = sent.iter().map(|(message, _)| {
+        assert_eq!(word(message, 4), NUMBER);
+        word(message, 12)
+    });
+    types.collect()
+}
+
+#[test]
+fn a_dialect_of_the_programs_own_exchanges_properties_by_its_own_header_types() {
+    let mut pair = pair();
+    assert_eq!(types(&pair.client.sent), [RECEIVE_SIZE]);
+    assert_eq!(types(&pair.server.sent), [RECEIVE_SIZE]);
+    // 6,000 bytes are more than the default length of a message, and less than both have announced.
+    let reply = pair.call(message(1, 1500, &[]), &room(1500, &[])).unwrap();
+    assert_eq!(open(&reply).1, 1500);
+    assert_eq!(types(&pair.client.sent), [RECEIVE_SIZE, 0]);
+    assert_eq!(types(&pair.server.sent), [RECEIVE_SIZE, 0]);
+}
+
+#[test]
+fn a_dialect_of_the_programs_own_carries_calls_in_several_sends() {
+    let mut pair = pair();
+    // The server answers with less, because only calls have parts.
+    pair.answer_with(|call| {
+        let (xid, words, _) = open(call);
+        assert_eq!(words, 5000);
+        Some(support::reply(xid, 1, &[]))
+    });
+    let reply = pair.call(message(1, 5000, &[]), &room(1, &[])).unwrap();
+    assert_eq!(open(&reply).1, 1);
+    let expected = [RECEIVE_SIZE, PART, PART, LAST_PART];
+    assert_eq!(types(&pair.client.sent), expected);
+    assert_eq!(pair.client.registrations, 0);
+    // The base protocol carries what the extension does not.
+    pair.answer = Some(Box::new(support::echo));
+    let sent = data(7, 100_000);
+    let call = message(2, 4, std::slice::from_ref(&sent));
+    let reply = pair.call(call, &room(4, &[sent.len()])).unwrap();
+    assert_eq!(open(&reply).2, [sent]);
+    assert!(pair.client.registrations > 0);
+}
+
+#[test]
+fn operations_of_no_extension_are_refused_in_the_version_of_the_dialect() {
+    let mut pair = pair();
+    let unknown: Bytes = [9, NUMBER, 1, 0x109, 0]
+        .iter()
+        .flat_map(|word: &u32| word.to_be_bytes())
+        .collect();
+    pair.server.receive(&unknown, None).unwrap();
+    pair.server.run();
+    let (answer, _) = pair.server.sent.last().unwrap();
+    let (header, _) = Header::decode(&with_version(answer, 2)).unwrap();
+    assert_eq!(header.xid, 9);
+    assert_eq!(header.body, Body::Error(ErrorBody::InvalidOption));
+    assert_eq!(answer[4..8], NUMBER.to_be_bytes());
+}

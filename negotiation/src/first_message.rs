@@ -1,0 +1,57 @@
+//! The server side of version negotiation: the first message on a connection (version-two-01,
+//! section 5; RFC 8166, section 4.5.1; RFC 8167, section 5.1).
+
+use rpcrdma_chunks::limits::{MIN_ERROR_LEN, MIN_HEADER_LEN};
+use rpcrdma_chunks::{Fixed, proc};
+use rpcrdma_v2::{Answer, ErrorBody};
+
+use crate::{Version, Versions};
+
+/// What a server does with a message that arrives before the version of the connection is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstMessage {
+    /// The message must be handled in this version, which the connection uses from now on for calls
+    /// in both directions ([`VersionDecision::by_client`](crate::VersionDecision::by_client)).
+    Use(Version),
+    /// The version of the message is not accepted, and this error must be sent. Its fields are the
+    /// same in all versions, and its header has the version of the message it answers. The version
+    /// of the connection stays unknown.
+    Refuse(Answer),
+    /// The message is discarded silently, because it is too short or an error, which is never
+    /// answered. The version of the connection stays unknown.
+    Discard,
+}
+
+/// Decides what a server that accepts these versions does with `message`, which arrives before the
+/// version of the connection is known.
+#[must_use]
+pub fn decide_first_message(accepts: Versions, message: &[u8]) -> FirstMessage {
+    let Some(fixed) = Fixed::peek(message) else {
+        return FirstMessage::Discard;
+    };
+    let version = Version::from_number(fixed.version);
+    let accepted = accepts.contains(version);
+    if accepted && let Version::Other(_) = version {
+        // Only its dialect knows which messages are errors, and how long headers are.
+        return FirstMessage::Use(version);
+    }
+    let is_error = fixed.procedure == proc::ERROR;
+    let min = match is_error {
+        true => MIN_ERROR_LEN,
+        false => MIN_HEADER_LEN,
+    };
+    if message.len() < min || is_error {
+        return FirstMessage::Discard;
+    }
+    match accepted {
+        true => FirstMessage::Use(version),
+        false => FirstMessage::Refuse(Answer {
+            xid: fixed.xid,
+            version: fixed.version,
+            error: ErrorBody::Version {
+                low: accepts.low().number(),
+                high: accepts.high().number(),
+            },
+        }),
+    }
+}
