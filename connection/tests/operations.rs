@@ -101,11 +101,7 @@ impl Dialect for Ten {
     }
 
     fn encode_error(&self, error: &ErrorMessage, credits: u32) -> Bytes {
-        let error = ErrorMessage {
-            version: NUMBER,
-            ..*error
-        };
-        VersionTwo.encode_error(&error, credits)
+        VersionTwo.encode_error(error, credits)
     }
 
     fn decode(
@@ -131,7 +127,13 @@ impl Dialect for Ten {
             (Ok((Some(_), _)), None) => bad("this end has no operations".to_owned()),
             (Ok((None, _)), operations) => {
                 message[0] = with_version(&message[0], 2);
-                VersionTwo.decode(message, receiver, operations)
+                let mut incoming = VersionTwo.decode(message, receiver, operations);
+                if let Incoming::Bad(_, bad) = &mut incoming
+                    && let Some(answer) = &mut bad.answer
+                {
+                    answer.version = NUMBER;
+                }
+                incoming
             }
         }
     }

@@ -369,3 +369,42 @@ fn the_first_message_settles_the_version_of_a_server() {
     let counters = server.connection.responder_counters().unwrap();
     assert_eq!((counters.errors_sent, counters.discarded), (1, 1));
 }
+
+/// A client that changes the version later gets a version error that names the version of the
+/// connection only, and the connection goes on (version-two-01, section 5.2).
+#[test]
+fn rfc8167_s5_1_the_version_stays_what_it_is() {
+    for (version, others) in [(Version::Two, [1, 3]), (Version::One, [2, 3])] {
+        let (client, _) = configs_with(version, |_, _| {});
+        let server = support::server(Versions::default(), Options::server());
+        let mut pair = Pair::echoing((client, server));
+        pair.call(message(1, 0, &[]), &room(0, &[])).unwrap();
+        let decisions = pair.server.decisions.clone();
+        assert_eq!(decisions.len(), 1);
+        for number in others {
+            let words = [9, number, 32, 0, 0, 0, 0, 0];
+            let call: Bytes = words.into_iter().flat_map(u32::to_be_bytes).collect();
+            let sent = pair.server.sent.len();
+            pair.server.receive(&call, None).unwrap();
+            pair.server.run();
+            assert_eq!(pair.server.sent.len(), sent + 1);
+            let (answer, _) = &pair.server.sent[sent];
+            let word = |at: usize| u32::from_be_bytes(answer[at..at + 4].try_into().unwrap());
+            assert_eq!([word(0), word(4), word(12)], [9, number, 4]);
+            let only = version.number();
+            assert_eq!([word(16), word(20), word(24)], [1, only, only]);
+            pair.server.posted.clear();
+        }
+        // A message that is too short is discarded.
+        let sent = pair.server.sent.len();
+        pair.server.receive(&data(1, 12), None).unwrap();
+        pair.server.run();
+        assert_eq!(pair.server.sent.len(), sent);
+        // Neither end is lost to it, and a client's loss does not change what was decided.
+        pair.call(message(2, 0, &[]), &room(0, &[])).unwrap();
+        pair.client.handle(Event::Closed);
+        pair.client.run();
+        assert_eq!(pair.server.decisions, decisions);
+        assert_eq!(pair.client.decisions.len(), 1);
+    }
+}

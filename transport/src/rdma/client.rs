@@ -20,7 +20,8 @@ use rpcrdma_negotiation::KnownServers;
 use rpcrdma_v1::PrivateData;
 
 use self::memory::Stuck;
-use super::driver::{Closing, Driver, Link, Notice, max_segment};
+use super::driver::{Driver, Link, Notice, max_segment};
+use super::link_phase::{Closing, Reached};
 use super::options::RdmaClientOptions;
 use super::queue_pair::QueuePair;
 use super::timers::Timer;
@@ -187,11 +188,7 @@ impl RdmaClient {
         self.queue_pairs.push((conn, qp));
         self.driver.add(Link::new(conn, remote, queue, connection));
         let link = self.driver.links.get(&qp);
-        if let Some(Link {
-            closing: Some(Closing::Failed(reason)),
-            ..
-        }) = link
-        {
+        if let Some(Closing::Failed(reason)) = link.and_then(|link| link.phase.closing()) {
             let reason = reason.clone();
             self.remove(qp);
             self.not_opened(conn, reason);
@@ -211,7 +208,7 @@ impl RdmaClient {
 
     /// Reports the end of a connection, unless its user closed it.
     fn disconnected(&mut self, gone: &Link, lost: ConnectionLost) {
-        if !matches!(gone.closing, Some(Closing::ByUser)) {
+        if !matches!(gone.phase.closing(), Some(Closing::ByUser)) {
             let conn = gone.conn;
             let event = ClientTransportEvent::Disconnected { conn, lost };
             self.driver.events.push_back(event);
@@ -247,7 +244,8 @@ impl RdmaClient {
                 // It is gone if it was made again.
                 if let Some(gone) = self.remove(qp) {
                     if let Some(decision) = gone.connection.decision() {
-                        self.known_servers.ended(&gone.peer, &decision, gone.worked);
+                        let worked = gone.phase.reached() == Reached::Replied;
+                        self.known_servers.ended(&gone.peer, &decision, worked);
                     }
                     let lost = ConnectionLost {
                         reason: gone.end_reason(&reason),
@@ -273,13 +271,13 @@ impl RdmaClient {
         };
         let peer = PrivateData::find(private_data);
         tracing::debug!(qp = qp.0, ?peer, "connected");
-        link.established = true;
+        link.phase.reach(Reached::Established);
         self.met.insert(link.peer);
         self.driver.handle(qp, Event::Established { peer });
         self.run(qp);
         // A connection that could not begin to speak any version will not be able to next time.
         let reason = match self.driver.links.get(&qp) {
-            Some(link) if link.connection.decision().is_none() => match &link.closing {
+            Some(link) if link.connection.decision().is_none() => match link.phase.closing() {
                 Some(Closing::Failed(reason)) => reason.clone(),
                 _ => return,
             },
@@ -427,9 +425,9 @@ impl ClientTransport for RdmaClient {
             return;
         };
         match self.driver.links.get_mut(&qp) {
-            Some(link) if link.established => {
+            Some(link) if link.phase.reached() >= Reached::Established => {
                 // No event follows, whatever the connection is ending for.
-                link.closing = Some(Closing::ByUser);
+                link.phase.close_by_user();
                 self.driver.close(qp);
             }
             _ => {

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use onc_rpc::Message;
 use rdma::{
-    Account, Completion, Device, DeviceError, Disconnect, Event as DeviceEvent, Failed, IdMap, QpId,
-    Region, SendWr, Stag, Success, Time, WorkError,
+    Account, Completion, Device, DeviceError, Disconnect, Event as DeviceEvent, Failed, IdMap,
+    QpId, Region, SendWr, Stag, Success, Time, WorkError,
 };
 use rpcrdma_connection::{Action, Connection, Event, ReadId, RegistrationId};
 use rpcrdma_negotiation::VersionDecision;
 
+use super::link_phase::{Closing, LinkPhase, Reached};
 use super::queue_pair::{Done, QueuePair};
 use super::stalled::{Progress, ProgressChecks};
 use super::timers::{Timer, Timers};
@@ -82,15 +83,6 @@ pub(super) enum WorkContext {
     Read(ReadId),
 }
 
-/// The reason why this end ends a connection.
-#[derive(Debug)]
-pub(super) enum Closing {
-    /// The user closed the connection.
-    ByUser,
-    /// The peer broke a rule, or cannot be answered.
-    Failed(String),
-}
-
 /// A connection, being established or established, with its queue pair.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -103,11 +95,7 @@ pub(super) struct Link {
     pub(super) account: Option<Account>,
     /// Bytes of the pool that are counted for receives, at a server.
     pub(super) receive_memory: usize,
-    pub(super) established: bool,
-    /// Whether a reply has arrived on the connection.
-    pub(super) worked: bool,
-    /// The reason why this end is closing the connection, if it is. Completions are then ignored.
-    pub(super) closing: Option<Closing>,
+    pub(super) phase: LinkPhase,
     /// The first error of a work request other than "flushed".
     pub(super) failure: Option<WorkError>,
     progress: Progress,
@@ -132,9 +120,7 @@ impl Link {
             connection,
             account: None,
             receive_memory: 0,
-            established: false,
-            worked: false,
-            closing: None,
+            phase: LinkPhase::Active(Reached::Connecting),
             failure: None,
             progress: Progress::default(),
             timer: None,
@@ -159,7 +145,7 @@ impl Link {
     #[cold]
     fn fail(&mut self, device: &mut dyn Device, reason: String) {
         rdma::limited!(warn, peer = %self.peer, reason, "closing the connection");
-        self.closing.get_or_insert(Closing::Failed(reason));
+        self.phase.close(Closing::Failed(reason));
         device.abort(self.queue.qp());
     }
 }
@@ -283,7 +269,7 @@ impl<E: CallEvent> Driver<E> {
         let done = link.queue.complete(completion.id);
         match completion.result {
             // Messages of a peer that is being disconnected are ignored.
-            Ok(_) if link.closing.is_some() => return None,
+            Ok(_) if link.phase.is_closing() => return None,
             Ok(Success::Receive { buf, invalidated }) => {
                 if !link.queue.has_to_repost() {
                     self.reposting.push(qp);
@@ -317,7 +303,7 @@ impl<E: CallEvent> Driver<E> {
             // signaled, so that completions show whether its peer makes progress.
             link.queue.watch(account.beyond_guaranteed() > 0);
         }
-        while link.closing.is_none() {
+        while !link.phase.is_closing() {
             if let Some(receives) = link.queue.receives_replaced() {
                 let event = Event::ReceivesReplaced(receives);
                 link.connection.handle(self.now, event);
@@ -347,7 +333,7 @@ impl<E: CallEvent> Driver<E> {
                     let conn = link.conn;
                     self.events.push_back(match result {
                         Ok(message) => {
-                            link.worked = true;
+                            link.phase.reach(Reached::Replied);
                             self.replies += 1;
                             E::reply(conn, xid, message)
                         }
@@ -373,7 +359,7 @@ impl<E: CallEvent> Driver<E> {
             self.timers.set(at, Timer::Progress);
         }
         let waits = link.connection.waits_for_memory() || link.queue.wants_retry();
-        if waits && !link.waits && link.closing.is_none() {
+        if waits && !link.waits && !link.phase.is_closing() {
             link.waits = true;
             if self.waiting.is_empty() {
                 self.timers.set(self.now + RETRY, Timer::Memory);
@@ -421,7 +407,7 @@ impl<E: CallEvent> Driver<E> {
         };
         let device = &mut *self.device;
         let open = self.links.values_mut();
-        let open = open.filter(|link| link.closing.is_none());
+        let open = open.filter(|link| !link.phase.is_closing());
         let next = progress.check(
             self.now,
             open,
@@ -449,7 +435,7 @@ impl<E: CallEvent> Driver<E> {
         let Some(link) = self.links.get_mut(&qp) else {
             return;
         };
-        link.closing.get_or_insert(Closing::ByUser);
+        link.phase.close(Closing::ByUser);
         if link.connection.unfinished_calls() > 0 {
             self.device.abort(qp);
         } else {

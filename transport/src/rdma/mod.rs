@@ -6,6 +6,7 @@
 mod client;
 mod driver;
 mod gather;
+mod link_phase;
 mod options;
 mod queue_pair;
 mod receive_memory;

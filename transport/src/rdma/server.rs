@@ -16,7 +16,8 @@ use rpcrdma_negotiation::{Features, Version, VersionDecision};
 use rpcrdma_v1::PrivateData;
 
 use super::RoundTripFeatures;
-use super::driver::{Closing, Driver, Link, max_segment};
+use super::driver::{Driver, Link, max_segment};
+use super::link_phase::{Closing, Reached};
 use super::options::RdmaServerOptions;
 use super::queue_pair::QueuePair;
 use super::receive_memory::{Share, Wish, share};
@@ -131,7 +132,7 @@ impl RdmaServer {
             }
             DeviceEvent::Established { qp, .. } => {
                 if let Some(link) = self.driver.links.get_mut(&qp) {
-                    link.established = true;
+                    link.phase.reach(Reached::Established);
                     let (conn, peer) = (link.conn, link.peer);
                     let event = ServerTransportEvent::Connected { conn, peer };
                     self.driver.events.push_back(event);
@@ -149,8 +150,8 @@ impl RdmaServer {
                     return;
                 };
                 self.driver.device.destroy(qp);
-                if gone.established {
-                    let reason = match &gone.closing {
+                if gone.phase.reached() >= Reached::Established {
+                    let reason = match gone.phase.closing() {
                         Some(Closing::Failed(reason)) => reason.clone(),
                         Some(Closing::ByUser) => "closed by this side".to_owned(),
                         None => gone.end_reason(&reason),
@@ -251,7 +252,7 @@ impl RdmaServer {
         // once.
         self.driver.add(link);
         let links = &self.driver.links;
-        if links.get(&qp).is_none_or(|link| link.closing.is_some()) {
+        if links.get(&qp).is_none_or(|link| link.phase.is_closing()) {
             self.give_up(qp);
             return Err(DeviceError::Limit("memory for receive buffers"));
         }
@@ -356,7 +357,7 @@ impl ServerTransport for RdmaServer {
         self.driver.now = now;
         let qp = qp_of(conn);
         let link = self.driver.links.get_mut(&qp);
-        let Some(link) = link.filter(|link| link.closing.is_none()) else {
+        let Some(link) = link.filter(|link| !link.phase.is_closing()) else {
             let reason = "the connection is ending".to_owned();
             return Err(CallError::Disconnected { reason });
         };

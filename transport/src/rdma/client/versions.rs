@@ -102,7 +102,7 @@ impl RdmaClient {
         tracing::info!(server = %remote, %decision, "version found");
         self.known_servers.decided(remote, decision);
         match decision.action {
-            _ if link.closing.is_some() => {}
+            _ if link.phase.is_closing() => {}
             VersionAction::Use(version) => {
                 if version == Version::Two {
                     self.speak_two.insert(remote);
