@@ -146,7 +146,7 @@ impl Open {
         self.shared.config
     }
 
-    /// Begins to speak version 2, at the end that sends the first message.
+    /// Tells the extensions that the connection begins, at the end that sends the first message.
     pub(crate) fn begin(&mut self) {
         if let Some(operations) = &mut self.shared.operations {
             operations.begin(None);
