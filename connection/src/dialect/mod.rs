@@ -13,10 +13,9 @@
 //!
 //! A version is one implementation of the trait and one entry in
 //! [`Config::dialects`](crate::Config::dialects). Both ends are configured for it with
-//! [`Config::with_version`](crate::Config::with_version) and
-//! [`Version::Other`](crate::Version::Other), because only versions 1 and 2 are negotiated. The
-//! number of the version must be the second word of each of its headers: servers select the dialect
-//! by it.
+//! [`Config::with_version`](crate::Config::with_version) and [`Version::Other`], because only versions
+//! 1 and 2 are negotiated. The number of the version must be the second word of each of its headers:
+//! servers select the dialect by it.
 //!
 //! *Sending.* A message without chunks has the header of [`Dialect::encode_plain`], any other call
 //! or reply that of [`Dialect::encode`]. Plans count on [`Dialect::header_len`] for the room that is

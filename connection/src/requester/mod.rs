@@ -90,7 +90,7 @@ enum ReplyReceives {
     /// The receives are posted.
     Posted,
     /// The receives have been requested.
-    Asked,
+    Requested,
     /// The receives must be requested before the first call. This is the case for calls in the
     /// reverse direction (RFC 8167, section 4.3.2).
     NotPosted,
@@ -206,7 +206,7 @@ impl Requester {
     /// Asks for the receives of the reverse direction before its first call.
     fn ask_for_receives(&mut self, shared: &mut Shared) {
         if self.receives == ReplyReceives::NotPosted {
-            self.receives = ReplyReceives::Asked;
+            self.receives = ReplyReceives::Requested;
             shared.actions.push_back(Action::PostReceives {
                 id: ReceivesId(ReceivesFor::Callbacks),
                 count: self.credits.requested(),

@@ -4,7 +4,8 @@ use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Segments};
 use rpc_transport::rdma::Version;
 use rpcrdma_connection::dialect::{
-    BadReply, Dialect, ErrorMessage, Incoming, OperationRouter, Outgoing, Plain, Receiver, VersionOne,
+    BadReply, Dialect, ErrorMessage, Incoming, OperationRouter, Outgoing, Plain, Receiver,
+    VersionOne,
 };
 use rpcrdma_v1::Chunks;
 use rpcrdma_v2::Direction;
