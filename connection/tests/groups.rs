@@ -165,8 +165,8 @@ thread_local! {
     static ENDED: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An extension that carries long calls. The reply names the number of bytes that the server says it
-/// wrote into the first write chunk.
+/// An extension that carries long calls. The reply names the number of bytes that the server says
+/// it wrote into the first write chunk.
 #[derive(Debug)]
 struct Carrier;
 

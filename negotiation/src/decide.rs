@@ -144,9 +144,9 @@ pub fn decide_version(choice: Choice, did: &ServerReaction) -> VersionDecision {
     VersionDecision { action, reason }
 }
 
-/// Returns the decision that a client can make before it sends anything, or `None` if it has to send
-/// a [`VersionProbe`](crate::VersionProbe). `remembered` is what an earlier connection showed about
-/// the server ([`KnownServers::evidence`](crate::KnownServers::evidence)).
+/// Returns the decision that a client can make before it sends anything, or `None` if it has to
+/// send a [`VersionProbe`](crate::VersionProbe). `remembered` is what an earlier connection showed
+/// about the server ([`KnownServers::evidence`](crate::KnownServers::evidence)).
 #[must_use]
 pub fn decide_without_probe(
     choice: Choice,

@@ -4,13 +4,13 @@
 //! The decisions are made by pure functions, whose results include the reasons and can be printed.
 //!
 //! A client's version follows from its configuration and from what it remembers of the server
-//! ([`decide_without_probe`]). Otherwise the client sends one version 2 message and holds everything
-//! else back: a [`VersionProbe`] says what the answer, or its absence, means (version-two-01,
-//! section 5), by [`decide_version`]. A server uses the version of the first message that arrives
-//! ([`decide_first_message`]). The features follow from the properties of both ends
-//! ([`decide_features`]). A client keeps the evidence about servers without version 2 in a
-//! [`KnownServers`]. The phases of a connection are those of its owner; nothing here remembers
-//! what was decided.
+//! ([`decide_without_probe`]). Otherwise the client sends one version 2 message and holds
+//! everything else back: a [`VersionProbe`] says what the answer, or its absence, means
+//! (version-two-01, section 5), by [`decide_version`]. A server uses the version of the first
+//! message that arrives ([`decide_first_message`]). The features follow from the properties of both
+//! ends ([`decide_features`]). A client keeps the evidence about servers without version 2 in a
+//! [`KnownServers`]. The phases of a connection are those of its owner; nothing here remembers what
+//! was decided.
 //!
 //! ```
 //! use rpcrdma_negotiation::{

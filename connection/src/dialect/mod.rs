@@ -13,13 +13,13 @@
 //!
 //! A version is one implementation of the trait and one entry in
 //! [`Config::dialects`](crate::Config::dialects). Both ends are configured for it with
-//! [`Config::with_version`](crate::Config::with_version) and [`Version::Other`], because only versions
-//! 1 and 2 are negotiated. The number of the version must be the second word of each of its headers:
-//! servers select the dialect by it.
+//! [`Config::with_version`](crate::Config::with_version) and [`Version::Other`], because only
+//! versions 1 and 2 are negotiated. The number of the version must be the second word of each of
+//! its headers: servers select the dialect by it.
 //!
 //! *Sending.* A message without chunks has the header of [`Dialect::encode_plain`], any other call
-//! or reply that of [`Dialect::encode`]. Plans count on [`Dialect::header_len`] for the room that is
-//! left for the payload, so it must not be less than what these write.
+//! or reply that of [`Dialect::encode`]. Plans count on [`Dialect::header_len`] for the room that
+//! is left for the payload, so it must not be less than what these write.
 //!
 //! *Receiving.* [`Dialect::decode`] gets each message as it arrived, and returns one of these:
 //!
@@ -38,8 +38,8 @@
 //! *Operations.* A version whose peers exchange properties in messages, or that has other messages
 //! of its own, returns its [`Operations`] from [`Dialect::operations`]. The meaning of these
 //! messages is in extensions ([`rpcrdma_v2::extension`]), which version 2 and other dialects share.
-//! [`Dialect::decode`] then passes each header that it can read to the [`OperationRouter`] before it
-//! handles the message itself.
+//! [`Dialect::decode`] then passes each header that it can read to the [`OperationRouter`] before
+//! it handles the message itself.
 //!
 //! `tests/dialect.rs` has a dialect without operations; `tests/operations.rs` has one with header
 //! types of its own, properties that are exchanged once, and calls in several Sends.

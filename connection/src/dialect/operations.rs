@@ -38,9 +38,9 @@ pub struct OperationHeader {
 /// its control messages by header types uses those numbers as `opttype`.
 ///
 /// With operations, a connection learns the peer's properties from its extensions alone:
-/// [`Extension::limits`] changes the limits with which messages are planned, and private data has no
-/// effect. An extension sends the properties of this end when it is told that the connection begins
-/// ([`Extension::connected`]), and reports new limits with
+/// [`Extension::limits`] changes the limits with which messages are planned, and private data has
+/// no effect. An extension sends the properties of this end when it is told that the connection
+/// begins ([`Extension::connected`]), and reports new limits with
 /// [`Outbox::limits_changed`](rpcrdma_v2::extension::Outbox::limits_changed). An extension that
 /// carries RPC messages in operations, in one Send or in several, has a
 /// [`TransferMode`](rpcrdma_v2::extension::TransferMode).
