@@ -331,7 +331,7 @@ impl Open {
                 }
             }
             ExtensionAction::LimitsChanged => self.limits_changed(),
-            ExtensionAction::Transferred { by, conveyed } => self.carried(by, *conveyed),
+            ExtensionAction::Transferred { by, transferred } => self.carried(by, *transferred),
         }
     }
 

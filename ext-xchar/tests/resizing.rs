@@ -91,7 +91,7 @@ impl End {
                     self.awaited.push((Calls::Next, vec![self.next_xid]));
                 }
                 Action::LimitsChanged => {}
-                Action::Transferred { .. } => panic!("nothing is conveyed"),
+                Action::Transferred { .. } => panic!("nothing is transferred"),
             }
         }
     }

@@ -275,10 +275,10 @@ fn a_call_is_planned_sent_and_received_in_an_operation() {
         let (header, at) = Header::decode(&bytes).unwrap();
         assert_eq!(server.received(&header, &[bytes], at), Routed::Taken);
     }
-    let Some(Action::Transferred { by: 1, conveyed }) = server.next_action() else {
+    let Some(Action::Transferred { by: 1, transferred }) = server.next_action() else {
         panic!("a message");
     };
-    let Transferred::Call(call) = *conveyed else {
+    let Transferred::Call(call) = *transferred else {
         panic!("a call");
     };
     assert_eq!((call.xid, call.requested, call.transmissions), (XID, 32, 2));

@@ -119,7 +119,7 @@ impl Reached {
             Port::Tcp(_) => Vec::new(),
             Port::Rdma(port) => port
                 .borrow()
-                .conversations()
+                .negotiated()
                 .map(|(decision, features)| format!("RPC-over-RDMA {decision}\n{features}"))
                 .collect(),
         }

@@ -193,12 +193,12 @@ impl End {
                 Action::Send(operation) => {
                     self.send(vec![operation.header(CREDITS).encode()]);
                 }
-                Action::Transferred { conveyed, .. } => match *conveyed {
+                Action::Transferred { transferred, .. } => match *transferred {
                     Transferred::Call(call) => {
-                        self.conveyed(call.xid, Direction::Call, &call.message)
+                        self.transferred(call.xid, Direction::Call, &call.message)
                     }
                     Transferred::Reply(reply) => {
-                        self.conveyed(reply.xid, Direction::Reply, &reply.message);
+                        self.transferred(reply.xid, Direction::Reply, &reply.message);
                     }
                     Transferred::Rejected { .. } => {}
                 },
@@ -207,7 +207,7 @@ impl End {
         }
     }
 
-    fn conveyed(&mut self, xid: u32, direction: Direction, message: &Message) {
+    fn transferred(&mut self, xid: u32, direction: Direction, message: &Message) {
         assert_eq!(message.payload_len(), rpc(xid, direction).len() as u64);
         self.rpc_message(xid, direction);
     }

@@ -84,10 +84,10 @@ fn arrive(
     let routed = set.received(&header, &pieces, at);
     let mut got = Vec::new();
     while let Some(action) = set.next_action() {
-        let Action::Transferred { conveyed, .. } = action else {
+        let Action::Transferred { transferred, .. } = action else {
             panic!("{action:?}");
         };
-        match *conveyed {
+        match *transferred {
             Transferred::Call(call) => {
                 assert_eq!((call.requested, call.transmissions), (5, 1));
                 got.push((call.xid, call.message.gather(|_| true).concat().into()));
@@ -95,7 +95,7 @@ fn arrive(
             Transferred::Reply(reply) => {
                 got.push((reply.xid, reply.message.gather(|_| true).concat().into()));
             }
-            Transferred::Rejected { .. } => panic!("{conveyed:?}"),
+            Transferred::Rejected { .. } => panic!("{transferred:?}"),
         }
     }
     (routed, got)

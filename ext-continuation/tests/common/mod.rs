@@ -144,7 +144,7 @@ impl End {
     pub(crate) fn look(&mut self) {
         while let Some(action) = self.extensions.next_action() {
             match action {
-                Action::Transferred { conveyed, .. } => self.arrived.push_back(*conveyed),
+                Action::Transferred { transferred, .. } => self.arrived.push_back(*transferred),
                 Action::Send(operation) => self.operations.push_back(operation),
                 _ => {}
             }

@@ -245,12 +245,12 @@ impl InProcess {
             assert!(item.data.len() <= *most as usize, "{call:?}");
         }
         self.pause().await;
-        Ok(reply(self.conveyed(results)))
+        Ok(reply(self.transferred(results)))
     }
 
     /// Returns the results in one of the forms in which they can arrive: inline, or placed by RDMA
     /// Writes, which carry no position.
-    fn conveyed(&self, results: Message) -> Message {
+    fn transferred(&self, results: Message) -> Message {
         if self.random().is_multiple_of(2) {
             return Message::from_payload(results.gather(|_| true).concat().into());
         }

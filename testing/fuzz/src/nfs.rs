@@ -75,7 +75,7 @@ fn decode<T: Xdr>(message: &Message) -> Result<(T, u64), DecodeError> {
 
 /// Returns a message with `apart / 8` payload segments of some length, and with a bulk item at an
 /// arbitrary position.
-fn conveyed(bytes: &[u8], apart: u8) -> Message {
+fn transferred(bytes: &[u8], apart: u8) -> Message {
     let item = usize::from(apart >> 4) * 4;
     let len = usize::from(apart & 0x0f);
     if apart == 0 || item + len > bytes.len() {
@@ -94,7 +94,7 @@ fn conveyed(bytes: &[u8], apart: u8) -> Message {
 
 /// Decodes a value and encodes it again. Returns the encoding, or `None` if decoding failed.
 fn value<T: Xdr>(bytes: &[u8], apart: u8) -> Option<Message> {
-    let message = conveyed(bytes, apart);
+    let message = transferred(bytes, apart);
     let decoded = crate::within(most(bytes.len()), || decode::<T>(&message));
     let (value, at) = match decoded {
         Ok(decoded) => decoded,

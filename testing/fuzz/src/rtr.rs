@@ -204,15 +204,15 @@ fn receive(
                 answers += 1;
                 Report::decode(&operation.optional.info).expect("a report of ours");
             }
-            Action::Transferred { conveyed, .. } => delivered(*conveyed),
+            Action::Transferred { transferred, .. } => delivered(*transferred),
             _ => {}
         }
     }
     assert!(answers <= 1 + u32::from(opttype != 7), "{answers} answers");
 }
 
-fn delivered(conveyed: Transferred) {
-    match conveyed {
+fn delivered(transferred: Transferred) {
+    match transferred {
         Transferred::Call(call) => {
             assert!((1..=4).contains(&call.transmissions));
             let mut len = call.message.stream_len();

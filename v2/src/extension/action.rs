@@ -29,7 +29,7 @@ pub enum Action {
         /// Index of the extension, for [`super::Extensions::transfer_mode`].
         by: usize,
         /// The message or report.
-        conveyed: Box<Transferred>,
+        transferred: Box<Transferred>,
     },
 }
 
@@ -175,10 +175,10 @@ impl<'a> Outbox<'a> {
     }
 
     /// Delivers an RPC message that arrived in operations, or a report about one.
-    pub fn transferred(&mut self, conveyed: Transferred) {
+    pub fn transferred(&mut self, transferred: Transferred) {
         let by = self.extension;
-        let conveyed = Box::new(conveyed);
-        let action = Action::Transferred { by, conveyed };
+        let transferred = Box::new(transferred);
+        let action = Action::Transferred { by, transferred };
         self.shared.actions.push_back(action);
     }
 }

@@ -23,7 +23,7 @@ impl RdmaClient {
     }
 
     /// Returns the version and the usable features of every connection whose version is known.
-    pub fn conversations(&self) -> impl Iterator<Item = (VersionDecision, Features)> {
+    pub fn negotiated(&self) -> impl Iterator<Item = (VersionDecision, Features)> {
         let links = self.connections().filter_map(|conn| self.link(conn));
         let connections = links.map(|link| &link.connection);
         connections.filter_map(|connection| Some((connection.decision()?, connection.features()?)))
