@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xdr_oracle::program::Program;
 use xdr_oracle::run::Tally;
-use xdr_oracle::xdr::{FILES, Specification, emit};
+use xdr_oracle::xdr::{FILES, Specification, emit, emit_lua};
 use xdr_oracle::{constants, kind, run, vectors};
 
 /// Compares the codecs of this workspace with C code that rpcgen generated from drafts/xdr.
@@ -51,6 +51,11 @@ enum What {
         /// Only checks whether the existing files are up to date.
         #[arg(long)]
         check: bool,
+    },
+    /// Writes the tables of the Wireshark dissector, which are made from drafts/xdr.
+    Lua {
+        /// The target file, wireshark/rpcrdma/xdr.lua.
+        file: PathBuf,
     },
     /// Answers the runner of the vectors (drafts/vectors/run) with this workspace's codecs.
     Answer,
@@ -105,6 +110,10 @@ fn work(args: Args) -> io::Result<ExitCode> {
             folder,
             check,
         } => write_vectors(&mut Program::start(&program, &all)?, &folder, check),
+        What::Lua { file } => {
+            std::fs::write(file, emit_lua(&all))?;
+            Ok(ExitCode::SUCCESS)
+        }
         What::Answer => {
             let kinds = kind::all();
             for line in io::stdin().lines() {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use xdr_oracle::xdr::{Body, FILES, Shape, Specification, emit, parse};
+use xdr_oracle::xdr::{Body, FILES, Shape, Specification, emit, emit_lua, parse};
 use xdr_oracle::{constants, kind, vectors};
 
 fn all() -> Specification {
@@ -39,6 +39,17 @@ fn another_constant_is_found() {
             "ROPT_NEW is compared with nothing",
             "XCHAR_BRS is no constant of the XDR files",
         ]
+    );
+}
+
+/// The tables of the Wireshark dissector are what the XDR files say.
+#[test]
+fn the_dissector_s_tables_are_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wireshark/rpcrdma/xdr.lua");
+    let committed = fs::read_to_string(path).expect("the dissector's tables");
+    assert!(
+        committed == emit_lua(&all()),
+        "run: cargo run -p xdr-oracle -- lua wireshark/rpcrdma/xdr.lua"
     );
 }
 

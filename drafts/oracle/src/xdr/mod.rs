@@ -2,12 +2,14 @@
 //! it.
 
 mod emit;
+mod lua;
 mod parse;
 mod words;
 
 use std::collections::BTreeMap;
 
 pub use emit::emit;
+pub use lua::emit_lua;
 pub use parse::parse;
 
 /// The names and contents of the files, in the order of their dependencies.

@@ -1,0 +1,41 @@
+-- A Wireshark dissector for RPC-over-RDMA: version 1 (RFC 8166), and version 2 of 2016
+-- (draft-cel-nfsv4-rpcrdma-version-two-01) with its extensions. README.md says how to use it.
+--
+-- It takes what stock Wireshark decodes of iWARP and InfiniBand, before Wireshark's own dissector of
+-- version 1, and gives whole RPC messages to Wireshark's dissectors of RPC and NFS.
+
+local folder = debug.getinfo(1, "S").source:gsub("^@", ""):match("^(.*[/\\])") or ""
+
+local function load_part(name)
+  return dofile(folder .. "rpcrdma/" .. name .. ".lua")
+end
+
+local xdr = load_part("xdr")
+local walk = load_part("walk")
+local rules = load_part("rules")
+local dialects = load_part("dialects")(xdr.constants)
+local Memory = load_part("memory")(walk)
+local messages = load_part("messages")(walk, dialects, xdr, Memory)
+local show = load_part("show")(xdr, dialects, rules, messages)
+
+-- What is known of the capture. `entries` has what each DDP segment or packet was on the first
+-- pass, by frame and number in it: later passes come in any order.
+local state = { connections = {}, entries = {} }
+
+local iwarp = load_part("iwarp")(messages, show, dialects, state)
+local infiniband = load_part("infiniband")(messages, show, dialects, state)
+
+-- This protocol has the heuristics and the set-up; it shows nothing itself.
+local carrier = Proto("rpcrdma_carrier", "RPC-over-RDMA on iWARP and InfiniBand")
+
+function carrier.init()
+  state.connections, state.entries = {}, {}
+end
+
+function carrier.dissector(_, pinfo)
+  iwarp.setup(pinfo)
+end
+
+carrier:register_heuristic("iwarp_ddp_rdmap", iwarp.dissect)
+carrier:register_heuristic("infiniband.payload", infiniband.dissect)
+register_postdissector(carrier)

@@ -1,0 +1,1 @@
+return function() return { dissect = function() return false end } end

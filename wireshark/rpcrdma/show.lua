@@ -1,0 +1,246 @@
+-- Shows messages in Wireshark's protocol tree: protocols, fields and expert items made of the
+-- tables, and the walk's nodes as lines.
+
+return function(xdr, dialects, rules, messages)
+  local show = {}
+
+  -- Numbers that are not quantities.
+  local HEXADECIMAL = {
+    rdma_xid = true, rdma_handle = true, rdma_offset = true, xmsi_xid = true, xmrseg_flags = true,
+  }
+  local LEAVES = { uint32 = true, uint64 = true, bool = true, opaque = true }
+
+  local function leaf(abbreviation, name, type)
+    local base_ = HEXADECIMAL[name] and base.HEX or base.DEC
+    if type == "uint32" then
+      return ProtoField.uint32(abbreviation, name, base_)
+    elseif type == "uint64" then
+      return ProtoField.uint64(abbreviation, name, base_)
+    elseif type == "bool" then
+      return ProtoField.uint32(abbreviation, name, base.DEC, { [0] = "FALSE", [1] = "TRUE" })
+    elseif type == "opaque" then
+      return ProtoField.bytes(abbreviation, name)
+    elseif xdr.types[type].kind == "enum" then
+      return ProtoField.uint32(abbreviation, name, base.DEC, xdr.types[type].names)
+    end
+    return ProtoField.none(abbreviation, name)
+  end
+
+  -- Visits every field of a type and of the types in it: `visit(name, type)`.
+  local function each_field(root, visit)
+    local seen = {}
+    local of_type
+    local function of_field(field)
+      local type = field.type
+      -- A typedef's own name is shown only where opaque data holds it.
+      while xdr.types[type] and xdr.types[type].kind == "typedef" do
+        type = xdr.types[type].of.type
+      end
+      visit(field.name, type)
+      of_type(type)
+    end
+    function of_type(name)
+      local definition = xdr.types[name]
+      if seen[name] or not definition then
+        return
+      end
+      seen[name] = true
+      for _, field in ipairs(definition.fields or {}) do
+        of_field(field)
+      end
+      if definition.kind == "union" then
+        of_field(definition.tag)
+        for _, arm in pairs(definition.arms) do
+          if arm then
+            of_field(arm)
+          end
+        end
+      end
+    end
+    of_type(root)
+  end
+
+  local GENERATED = {
+    { "request_in", "framenum", "The call is in frame" },
+    { "response_in", "framenum", "The reply is in frame" },
+    { "time", "relative_time", "Time from the call to the reply" },
+    { "reassembled_in", "framenum", "The RPC message is complete in frame" },
+    { "call_in", "framenum", "The memory was offered in frame" },
+  }
+
+  local function protocol(dialect)
+    local self = { fields = {}, experts = {}, dialect = dialect }
+    self.proto = Proto(dialect.protocol, dialect.title)
+    local list = {}
+    local function add(name, type)
+      if not self.fields[name] then
+        self.fields[name] = leaf(dialect.protocol .. "." .. name, name, type)
+        table.insert(list, self.fields[name])
+      end
+    end
+    each_field(dialect.root, add)
+    for _, entries in ipairs({ dialect.operations, dialect.properties }) do
+      for _, entry in pairs(entries) do
+        each_field(entry.type, add)
+        local type = entry.type
+        while xdr.types[type] and xdr.types[type].kind == "typedef" do
+          type = xdr.types[type].of.type
+        end
+        add(entry.type, type)
+        each_field(type, add)
+      end
+    end
+    for _, row in ipairs(GENERATED) do
+      local name, kind, text = row[1], row[2], row[3]
+      self.fields[name] = ProtoField[kind](dialect.protocol .. "." .. name, text)
+      table.insert(list, self.fields[name])
+    end
+    self.proto.fields = list
+    local experts = {}
+    for _, row in ipairs(rules) do
+      local name, severity, group, text = row[1], row[2], row[3], row[4]
+      local expert_ = ProtoExpert.new(dialect.protocol .. ".rule." .. name, text,
+        expert.group[group], expert.severity[severity])
+      self.experts[name] = { expert = expert_, text = text }
+      table.insert(experts, expert_)
+    end
+    self.proto.experts = experts
+    return self
+  end
+
+  local protocols = {}
+  for _, dialect in ipairs(dialects) do
+    protocols[dialect] = protocol(dialect)
+  end
+
+  -- Returns a dialect's protocol.
+  function show.protocol(dialect)
+    return protocols[dialect].proto
+  end
+
+  local function complain(self, result, item, items)
+    for _, violation in ipairs(result.violations) do
+      local entry = self.experts[violation.rule]
+      local text = entry.text .. (violation.text and ": " .. violation.text or "")
+      local at = violation.node and items and items[violation.node] or item
+      at:add_proto_expert_info(entry.expert, text)
+    end
+  end
+
+  local function add_generated(self, item, name, value)
+    if value then
+      item:add(self.fields[name], value):set_generated()
+    end
+  end
+
+  local function link(self, result, item)
+    for _, name in ipairs({ "request_in", "response_in", "call_in" }) do
+      add_generated(self, item, name, result[name])
+    end
+    if result.reassembled_in ~= result.frame then
+      add_generated(self, item, "reassembled_in", result.reassembled_in)
+    end
+    if result.time then
+      local nanoseconds = math.floor(result.time * 1e9 + 0.5)
+      local seconds = math.floor(nanoseconds / 1e9)
+      add_generated(self, item, "time", NSTime.new(seconds, nanoseconds - seconds * 1e9))
+    end
+  end
+
+  local rpc = Dissector.get("rpc")
+  local unknown = Dissector.get("data")
+
+  -- Dissects the RPC messages that an event completed.
+  local function dissect_payloads(result, bytes, tvb, pinfo, tree)
+    for _, payload in ipairs(result.payloads) do
+      local length = #payload.bytes
+      local inner
+      -- Bytes that follow the header as they are keep their place in the frame.
+      if length > 0 and bytes and bytes:sub(-length) == payload.bytes then
+        inner = tvb(#bytes - length):tvb()
+      elseif length > 0 then
+        inner = ByteArray.new(payload.bytes, true):tvb(payload.label)
+      end
+      if inner and rpc:call(inner, pinfo, tree) == 0 then
+        unknown:call(inner, pinfo, tree)
+      end
+    end
+  end
+
+  local function columns(self, result, pinfo, text)
+    if #result.payloads == 0 then
+      pinfo.cols.protocol = self.dialect.version == 1 and "RPCoRDMA1" or "RPCoRDMA2"
+      pinfo.cols.info = text
+    end
+  end
+
+  -- Shows a message. `bytes` are those of `tvb`.
+  function show.message(result, bytes, tvb, pinfo, tree)
+    local self = protocols[result.dialect]
+    local read = messages.read(bytes, result.dialect)
+    local top = tree:add(self.proto, tvb(0, read.length))
+    local parents, items = { [0] = top }, {}
+    for n, node in ipairs(read.nodes) do
+      local parent, field, item = parents[node.depth], self.fields[node.name], nil
+      if node.data then
+        item = parent:add(field, tvb(node.data.at, node.data.length))
+      elseif node.number then
+        item = parent:add(field, tvb(node.at, 4))
+      elseif node.wide then
+        item = parent:add(field, tvb(node.at, 8))
+      elseif not LEAVES[node.type] and xdr.types[node.type].kind ~= "enum" then
+        item = parent:add(field, tvb(node.at, node.length))
+      end
+      parents[node.depth + 1] = item or parent
+      items[n] = item
+    end
+    local text = string.format("%s, XID 0x%08x", result.name or "header", read.value.rdma_xid or 0)
+    top:append_text(": " .. text)
+    if result.incomplete then
+      top:append_text(", data is missing in the capture")
+    end
+    complain(self, result, top, items)
+    link(self, result, top)
+    columns(self, result, pinfo, text)
+    dissect_payloads(result, bytes, tvb, pinfo, tree)
+  end
+
+  -- Shows an RDMA Read or Write.
+  function show.access(result, dialect, tvb, pinfo, tree)
+    local self = protocols[dialect]
+    local top = tvb:len() > 0 and tree:add(self.proto, tvb()) or tree:add(self.proto)
+    local text = result.about
+    if result.xid then
+      text = string.format("%s, XID 0x%08x", text, result.xid)
+    end
+    top:append_text(": " .. text)
+    complain(self, result, top)
+    link(self, result, top)
+    columns(self, result, pinfo, text)
+    dissect_payloads(result, nil, tvb, pinfo, tree)
+  end
+
+  -- Shows a part of a Send whose last part comes later.
+  function show.part(dialect, reassembled_in, tvb, pinfo, tree)
+    local self = protocols[dialect]
+    local top = tree:add(self.proto, tvb()):append_text(": part of a Send")
+    add_generated(self, top, "reassembled_in", reassembled_in)
+  end
+
+  -- Shows what a segment or packet was on the first pass.
+  function show.entry(entry, tvb, pinfo, tree)
+    local conn = entry.conn
+    if entry.access then
+      show.access(entry.access, conn.dialect, tvb, pinfo, tree)
+    elseif not entry.result then
+      show.part(entry.claimed, entry.whole_in, tvb, pinfo, tree)
+    elseif entry.whole then
+      local whole = ByteArray.new(entry.whole, true):tvb("Send")
+      show.message(entry.result, entry.whole, whole, pinfo, tree)
+    else
+      show.message(entry.result, tvb:raw(), tvb, pinfo, tree)
+    end
+  end
+
+  return show
+end
