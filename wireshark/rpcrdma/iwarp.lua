@@ -140,13 +140,14 @@ return function(messages, show, dialects, state)
   local iwarp = {}
 
   function iwarp.dissect(tvb, pinfo, tree)
+    -- tshark -2 without a filter makes no fields on its first pass; then the second is the first.
     local opcode, ordinal = last("opcode")
     if not opcode then
       return false
     end
     local key = pinfo.number .. " " .. ordinal
     local entry = state.entries[key]
-    if entry == nil and not pinfo.visited then
+    if entry == nil then
       entry = handle(tvb, pinfo, opcode.value) or false
       state.entries[key] = entry
     end
@@ -159,7 +160,7 @@ return function(messages, show, dialects, state)
 
   -- Takes the private data of connection set-up: the sizes of receive buffers (RFC 8797).
   function iwarp.setup(pinfo)
-    if pinfo.visited or not (fields.request() or fields.reply()) then
+    if not (fields.request() or fields.reply()) then
       return
     end
     local conn, index = connection(pinfo)

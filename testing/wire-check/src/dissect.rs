@@ -72,7 +72,7 @@ pub(crate) fn dissect(file: &Path, port: u16) -> Result<Columns, Error> {
         command.args(["-e", field]);
     }
     let mut columns = Columns::default();
-    for line in run(&mut command)?.lines() {
+    for line in run(&mut command)?.0.lines() {
         let mut cells = line.split('\t');
         let direction = match cells.next().map(str::parse::<u16>) {
             Some(Ok(to)) if to == port => Direction::Call,
@@ -93,19 +93,20 @@ pub(crate) fn dissect(file: &Path, port: u16) -> Result<Columns, Error> {
 pub(crate) fn checksums(file: &Path) -> Result<(usize, usize), Error> {
     let mut command = Command::new(TOOL);
     command.arg("-r").arg(file).args(["-O", "iwarp_mpa"]);
-    let text = run(&mut command)?;
+    let (text, _) = run(&mut command)?;
     let count = |what| text.matches(what).count();
     Ok((count("(Good CRC32)"), count("(Bad CRC32")))
 }
 
-fn run(command: &mut Command) -> Result<String, Error> {
+/// Runs tshark. Returns its output, and what it said on standard error.
+pub(crate) fn run(command: &mut Command) -> Result<(String, String), Error> {
     let output = command.output();
     let output = output.map_err(|source| Error::Start { tool: TOOL, source })?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
         return Err(Error::Tool { tool: TOOL, said });
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok((String::from_utf8_lossy(&output.stdout).into_owned(), said))
 }
 
 /// Converts a number to decimal, in whatever format tshark prints the field.

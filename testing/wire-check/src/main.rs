@@ -4,7 +4,7 @@
 //! A server and its clients run in this process, each over an iwarp device that records the
 //! requests posted to it ([`rdma::middleware::Tapped`]). From these follow the values of every
 //! RPC-over-RDMA, DDP, RDMAP, RPC and NFS field of the capture, in order. Needs root, for
-//! `tcpdump`.
+//! `tcpdump`. An argument is a folder that keeps the captures.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +13,7 @@ mod capture;
 mod columns;
 mod derive;
 mod dissect;
+mod dissector;
 mod error;
 mod expect;
 mod raw;
@@ -21,7 +22,7 @@ mod scenario;
 mod service;
 mod verdict;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::capture::Capture;
@@ -63,8 +64,10 @@ impl Report {
 }
 
 fn check() -> Result<Report, Error> {
-    let folder = tempfile::tempdir().map_err(Error::ours("a folder for the capture"))?;
-    let file = folder.path().join("loopback.pcap");
+    let temporary = tempfile::tempdir().map_err(Error::ours("a folder for the capture"))?;
+    let kept = std::env::args_os().nth(1).map(PathBuf::from);
+    let folder = kept.as_deref().unwrap_or(temporary.path());
+    let file = folder.join("loopback.pcap");
 
     let stage = Stage::set()?;
     let port = stage.address().port();
@@ -106,6 +109,7 @@ fn check() -> Result<Report, Error> {
             format!("{mark:<6}{what}: {found} of {wanted}"),
         );
     }
+    dissector::check(folder, &mut report)?;
     Ok(report)
 }
 

@@ -1,0 +1,220 @@
+//! Checks that the dissector shows each vector of `drafts/vectors` as the codecs say.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::fields::{self, CHARACTERISTICS, Codecs, Field, OPERATIONS};
+use super::frames::{End, Frames, Iwarp};
+use super::{Wireshark, root};
+use crate::error::Error;
+
+/// The rules whose violation makes a message one that decoders refuse.
+const FORM: &[&str] = &["form", "boolean", "round_up", "short", "version", "retired"];
+
+/// One vector in the capture.
+struct Placed {
+    /// The file's name and the vector's number in it.
+    name: String,
+    /// The packet that has it.
+    packet: usize,
+    vector: Value,
+    /// The type of its value.
+    xdr: String,
+    /// The field of a message that holds the value, if it is no message.
+    within: Option<&'static str>,
+}
+
+/// Puts all vectors into a capture. Returns the differences, and how many vectors there are.
+pub(super) fn check(
+    wireshark: &Wireshark,
+    codecs: &Codecs,
+    folder: &Path,
+) -> Result<(usize, Vec<String>), Error> {
+    let mut frames = Frames::new();
+    let placed = place(codecs, &mut frames)?;
+    let file = folder.join("vectors.pcap");
+    frames.write(&file).map_err(Error::ours("a capture"))?;
+    let layers = wireshark.layers(&file)?;
+    let mut wrong = Vec::new();
+    for vector in &placed {
+        let mut of = layers.iter().filter(|layer| layer.packet == vector.packet);
+        let problem = match (of.next(), of.next()) {
+            (Some(layer), None) => {
+                let (shown, rules) = fields::shown(layer);
+                vector.problem(codecs, &shown, &rules)
+            }
+            (None, _) => Some("not shown".to_owned()),
+            _ => Some("shown twice".to_owned()),
+        };
+        wrong.extend(problem.map(|problem| format!("{}: {problem}", vector.name)));
+    }
+    Ok((placed.len(), wrong))
+}
+
+impl Placed {
+    fn problem(&self, codecs: &Codecs, shown: &[Field], rules: &[String]) -> Option<String> {
+        let mut broken = rules.iter().filter(|rule| FORM.contains(&rule.as_str()));
+        if self.vector["accept"] != true {
+            return match self.vector["reason"].as_str() {
+                Some(reason) if broken.next().is_none() => {
+                    Some(format!("not marked, but refused for {reason}"))
+                }
+                _ => None,
+            };
+        }
+        let value = &self.vector["value"];
+        let said = match self.within {
+            None => codecs.header_fields(&self.xdr, value),
+            Some(_) => codecs.value_fields(&self.xdr, value, 0),
+        };
+        let mut found = shown;
+        let inner;
+        if let Some(holder) = self.within {
+            // The lines below the field that holds the value.
+            let Some(at) = shown.iter().position(|field| field.name == holder) else {
+                return Some(format!("no {holder}"));
+            };
+            let depth = shown[at].depth;
+            let below = shown[at + 1..]
+                .iter()
+                .take_while(|field| field.depth > depth);
+            inner = below
+                .map(|field| Field {
+                    depth: field.depth - depth - 1,
+                    ..field.clone()
+                })
+                .collect::<Vec<_>>();
+            found = &inner;
+        }
+        let nested = said.iter().any(|field| field.is_opaque);
+        fields::difference(&said, found).or_else(|| {
+            // Content that codecs refuse, in a header that they accept, is marked.
+            (broken.next().is_some() != nested).then(|| format!("rules {rules:?}"))
+        })
+    }
+}
+
+fn place(codecs: &Codecs, frames: &mut Frames) -> Result<Vec<Placed>, Error> {
+    let folder = root().join("drafts/vectors");
+    let files = fs::read_dir(&folder).map_err(Error::ours("drafts/vectors"))?;
+    let mut files: Vec<_> = files
+        .filter_map(Result::ok)
+        .map(|file| file.path())
+        .collect();
+    files.retain(|file| {
+        file.extension()
+            .is_some_and(|extension| extension == "json")
+    });
+    files.sort();
+    let mut placed = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).map_err(Error::ours("a file of vectors"))?;
+        let content: Value =
+            serde_json::from_str(&text).map_err(Error::ours("a file of vectors"))?;
+        let xdr = content["type"].as_str().unwrap_or("");
+        let none = Vec::new();
+        for (n, vector) in content["vectors"]
+            .as_array()
+            .unwrap_or(&none)
+            .iter()
+            .enumerate()
+        {
+            let bytes = unhex(vector["bytes"].as_str().unwrap_or(""))
+                .ok_or_else(|| Error::ours("a vector")("not hexadecimal"))?;
+            let (message, within) = message(codecs, xdr, &bytes)?;
+            let number = placed.len() as u16;
+            let mut connection = Iwarp::open(frames, number, [&[], &[]]);
+            // After a good message, whatever comes belongs to this protocol.
+            let version = if xdr == "rpcrdma1_xprt_hdr" { 1 } else { 2 };
+            connection.send(frames, End::Server, &error(version), None);
+            connection.send(frames, End::Client, &message, None);
+            placed.push(Placed {
+                name: format!("{} {n}", content["kind"].as_str().unwrap_or("?")),
+                packet: frames.last(),
+                vector: vector.clone(),
+                xdr: xdr.to_owned(),
+                within,
+            });
+        }
+    }
+    Ok(placed)
+}
+
+/// Returns a message that holds a vector's bytes, and the field that they are in.
+fn message(
+    codecs: &Codecs,
+    xdr: &str,
+    bytes: &[u8],
+) -> Result<(Vec<u8>, Option<&'static str>), Error> {
+    if xdr.ends_with("_xprt_hdr") {
+        return Ok((bytes.to_vec(), None));
+    }
+    let find = |table: &[(&'static str, &str)]| {
+        let row = table.iter().find(|(_, of)| *of == xdr);
+        row.map(|(constant, _)| codecs.constant(constant))
+    };
+    if let Some(operation) = find(OPERATIONS) {
+        return Ok((optional(operation, bytes), Some("rdma_optinfo")));
+    }
+    let which = find(CHARACTERISTICS);
+    let which = which.ok_or_else(|| Error::ours("a vector")(format!("{xdr} is nowhere")))?;
+    // One characteristic, and none that may not change.
+    let mut info = words(&[1, which]);
+    opaque(&mut info, bytes);
+    info.extend(words(&[0]));
+    let initxch = codecs.constant("ROPT_INITXCH");
+    Ok((optional(initxch, &info), Some("xchv_data")))
+}
+
+/// Encodes words.
+pub(super) fn words(all: &[u32]) -> Vec<u8> {
+    all.iter().copied().flat_map(u32::to_be_bytes).collect()
+}
+
+/// Appends opaque data.
+pub(super) fn opaque(to: &mut Vec<u8>, bytes: &[u8]) {
+    to.extend(words(&[bytes.len() as u32]));
+    to.extend(bytes);
+    to.resize(to.len() + bytes.len().next_multiple_of(4) - bytes.len(), 0);
+}
+
+/// Encodes a message with an operation.
+pub(super) fn optional(operation: u32, info: &[u8]) -> Vec<u8> {
+    let mut message = words(&[0x0101, 2, 1, 5, 0, operation]);
+    opaque(&mut message, info);
+    message
+}
+
+/// Encodes an error that reports the versions 1 to 2.
+fn error(version: u32) -> Vec<u8> {
+    words(&[1, version, 1, 4, 1, 1, 2])
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let byte = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    (0..text.len()).step_by(2).map(byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dissector::fields::Shown;
+
+    #[test]
+    fn numbers_and_data_differ() {
+        let field = |value| Field {
+            depth: 0,
+            name: "f".into(),
+            value,
+            is_opaque: false,
+        };
+        let (one, two) = (field(Shown::Number(1)), field(Shown::Number(2)));
+        assert_eq!(fields::difference(&[one.clone()], &[one.clone()]), None);
+        assert!(fields::difference(&[one.clone()], &[two.clone()]).is_some());
+        assert!(fields::difference(&[one.clone()], &[]).is_some());
+        assert!(fields::difference(&[], &[one.clone()]).is_some());
+        assert!(fields::difference(&[one.clone(), two.clone()], &[two, one]).is_some());
+    }
+}
