@@ -22,8 +22,8 @@ local show = load_part("show")(xdr, dialects, rules, messages)
 -- pass, by frame and number in it: later passes come in any order.
 local state = { connections = {}, entries = {} }
 
-local iwarp = load_part("iwarp")(messages, show, dialects, state)
-local infiniband = load_part("infiniband")(messages, show, dialects, state)
+local iwarp = load_part("iwarp")(messages, show, walk, state)
+local infiniband = load_part("infiniband")(messages, show, walk, state)
 
 -- This protocol has the heuristics and the set-up; it shows nothing itself.
 local carrier = Proto("rpcrdma_carrier", "RPC-over-RDMA on iWARP and InfiniBand")
@@ -32,8 +32,9 @@ function carrier.init()
   state.connections, state.entries = {}, {}
 end
 
-function carrier.dissector(_, pinfo)
+function carrier.dissector(_, pinfo, tree)
   iwarp.setup(pinfo)
+  iwarp.finish(pinfo, tree)
 end
 
 carrier:register_heuristic("iwarp_ddp_rdmap", iwarp.dissect)

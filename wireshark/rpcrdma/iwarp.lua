@@ -1,42 +1,36 @@
--- RPC-over-RDMA on iWARP: what stock Wireshark decodes of MPA, DDP and RDMAP (RFC 5040, 5041, 5044)
--- becomes events of messages.lua.
+-- RPC-over-RDMA on iWARP: DDP segments (RFC 5041, 5040) become events of messages.lua.
+--
+-- Wireshark splits TCP's stream into segments, and this file takes each from where Wireshark shows
+-- its first byte. It does not rely on what Wireshark gives to heuristic dissectors: version 4.0 loses
+-- the first segment of a Send that begins in a frame in which another ends, and gives only one of
+-- several Sends in a frame.
 
-return function(messages, show, dialects, state)
+return function(messages, show, walk, state)
   -- RDMAP opcodes (RFC 5040, section 4.3).
   local WRITE, READ_REQUEST, READ_RESPONSE = 0, 1, 2
   local SENDS = { [3] = true, [4] = true, [5] = true, [6] = true }
   local INVALIDATES = { [4] = true, [6] = true }
-  -- The start of the private data of RFC 8797, section 4, and its version.
-  local PRIVATE_DATA = "^.*\246\171\014\024\001(.)(.)(.)"
+  -- Bytes of the headers of untagged and tagged segments (RFC 5041, section 4).
+  local UNTAGGED, TAGGED = 18, 14
+  -- Bytes of an RDMA Read Request (RFC 5040, section 4.4).
+  local READ_REQUEST_LENGTH = 28
+  -- The start of the private data of RFC 8797, section 4, with its version; then flags and the
+  -- sizes of what is sent and received.
+  local PRIVATE_DATA = "\246\171\014\024\001.(.)(.)"
 
-  local fields = {}
-  for name, abbreviation in pairs({
-    opcode = "iwarp_rdma.opcode", last = "iwarp_ddp.last_flag", stag = "iwarp_ddp.stag",
-    offset = "iwarp_ddp.tagged_offset", msn = "iwarp_ddp.msn", mo = "iwarp_ddp.mo",
-    invalidate = "iwarp_rdma.inval_stag", length = "iwarp_rdma.rdmardsz",
-    source = "iwarp_rdma.srcstag", source_offset = "iwarp_rdma.srcto",
-    sink = "iwarp_rdma.sinkstag", sink_offset = "iwarp_rdma.sinkto",
-    private = "iwarp_mpa.privatedata", request = "iwarp_mpa.key.req", reply = "iwarp_mpa.key.rep",
-  }) do
-    fields[name] = Field.new(abbreviation)
-  end
+  local fields = {
+    -- Wireshark's field for the first bit of a segment.
+    first = Field.new("iwarp_ddp.tagged_flag"),
+    length = Field.new("iwarp_mpa.ulpdulength"),
+    private = Field.new("iwarp_mpa.privatedata"),
+    request = Field.new("iwarp_mpa.key.req"),
+    reply = Field.new("iwarp_mpa.key.rep"),
+  }
 
-  -- A frame can have several FPDUs, and the fields of those before: the last is the current one's.
-  local function last(name)
-    local all = { fields[name]() }
-    return all[#all], #all
-  end
+  local word = walk.word
 
-  local function number(name)
-    local found = last(name)
-    return found and tonumber(found.value) or nil
-  end
-
-  -- The two halves of a 64-bit field.
-  local function wide(name)
-    local found = last(name)
-    local value = found and found.value
-    return value and { high = value:higher(), low = value:lower() }
+  local function wide(bytes, at)
+    return { high = word(bytes, at), low = word(bytes, at + 4) }
   end
 
   -- Returns the connection of a packet, and which end sent it.
@@ -48,114 +42,132 @@ return function(messages, show, dialects, state)
     local found = state.connections[key]
     if not found then
       found = messages.connection()
+      found.parts = {}
       state.connections[key] = found
     end
     return found, index
   end
 
-  -- Takes a Send segment by segment. Returns the whole Send with the last, or nil.
-  local function assemble(conn, index, bytes, is_last)
-    local parts = conn.parts and conn.parts[index]
-    if is_last and not parts then
-      return bytes, {}
+  -- Returns the numbers and positions of the segments of this frame so far.
+  local function segments()
+    local list, lengths = {}, { fields.length() }
+    for n, first in ipairs({ fields.first() }) do
+      list[n] = { source = first.source, at = first.offset, length = lengths[n].value }
     end
-    conn.parts = conn.parts or {}
-    parts = parts or { bytes = {}, entries = {} }
-    conn.parts[index] = parts
-    table.insert(parts.bytes, bytes)
-    if not is_last then
-      return nil, parts.entries
-    end
-    conn.parts[index] = nil
-    return table.concat(parts.bytes), parts.entries
+    return list
   end
 
   local handlers = {}
 
-  function handlers.send(conn, index, bytes, event, opcode)
-    local whole, entries = assemble(conn, index, bytes, last("last").value)
-    local entry = { conn = conn }
-    if not whole then
-      -- Taken for RPC-over-RDMA by its first bytes, as the rest follows.
-      local first = entries[1] and entries[1].claimed
-      entry.claimed = first or conn.dialect or messages.dialect(bytes)
-      table.insert(entries, entry)
-      return entry.claimed and entry or nil
+  local function send(conn, index, bytes, event, opcode, is_last)
+    local parts = conn.parts[index]
+    local payload = bytes:sub(UNTAGGED + 1)
+    if not is_last then
+      conn.parts[index] = parts or {}
+      table.insert(conn.parts[index], payload)
+      return nil
+    end
+    conn.parts[index] = nil
+    local whole = payload
+    if parts then
+      table.insert(parts, payload)
+      whole = table.concat(parts)
     end
     if not conn.dialect and not messages.dialect(whole) then
       return nil
     end
-    event.invalidate = INVALIDATES[opcode] and number("invalidate") or nil
-    entry.result = conn:send(index, whole, event)
-    if #entries > 0 then
-      entry.whole = whole
+    event.invalidate = INVALIDATES[opcode] and word(bytes, 2) or nil
+    local result = conn:send(index, whole, event)
+    return { conn = conn, result = result, whole = parts and whole, header = UNTAGGED }
+  end
+
+  handlers[WRITE] = function(conn, index, bytes, event)
+    return conn:write(index, word(bytes, 2), wide(bytes, 6), bytes:sub(TAGGED + 1), event), TAGGED
+  end
+
+  handlers[READ_REQUEST] = function(conn, index, bytes, event)
+    if #bytes < UNTAGGED + READ_REQUEST_LENGTH then
+      return nil
     end
-    for _, part in ipairs(entries) do
-      part.whole_in = event.frame
-    end
-    return entry
+    local at = UNTAGGED
+    local sink = { handle = word(bytes, at), offset = wide(bytes, at + 4) }
+    local length, source = word(bytes, at + 12), word(bytes, at + 16)
+    return conn:read_request(index, source, wide(bytes, at + 20), length, sink, event), #bytes
   end
 
-  function handlers.write(conn, index, bytes, event)
-    return { conn = conn, access = conn:write(index, number("stag"), wide("offset"), bytes, event) }
-  end
-
-  function handlers.read_request(conn, index, _, event)
-    local sink = { handle = number("sink"), offset = wide("sink_offset") }
-    local source, offset = number("source"), wide("source_offset")
-    local length = number("length")
-    return {
-      conn = conn, access = conn:read_request(index, source, offset, length, sink, event),
-    }
-  end
-
-  function handlers.read_response(conn, index, bytes, event)
-    local handle, offset = number("stag"), wide("offset")
+  handlers[READ_RESPONSE] = function(conn, index, bytes, event)
+    local handle, offset = word(bytes, 2), wide(bytes, 6)
     local function matches(read)
-      return read.handle == handle and messages.distance(read.offset, offset) or nil
+      return read.handle == handle and walk.distance(read.offset, offset) or nil
     end
-    return { conn = conn, access = conn:read_response(index, matches, bytes, event) }
+    return conn:read_response(index, matches, bytes:sub(TAGGED + 1), event), TAGGED
   end
 
-  -- Handles one DDP segment on the first pass. Returns an entry for later passes, or nil if it is
-  -- not RPC-over-RDMA.
-  local function handle(tvb, pinfo, opcode)
+  -- Handles one segment, once and in the order of the wire. Returns an entry for show.lua, or nil if
+  -- it is not RPC-over-RDMA or only a part of a Send.
+  local function handle(segment, pinfo)
+    local bytes = segment.source(segment.at, segment.length):raw()
+    if #bytes < 2 then
+      return nil
+    end
+    local control, opcode = bytes:byte(1), bytes:byte(2) % 16
+    local is_tagged, is_last = control >= 128, math.floor(control / 64) % 2 == 1
+    if #bytes < (is_tagged and TAGGED or UNTAGGED) then
+      return nil
+    end
     local conn, index = connection(pinfo)
-    local bytes = tvb:len() > 0 and tvb:raw() or ""
     local event = { frame = pinfo.number, at = pinfo.rel_ts }
     if SENDS[opcode] then
-      return handlers.send(conn, index, bytes, event, opcode)
-    elseif not conn.dialect then
-      return nil
-    elseif opcode == WRITE then
-      return handlers.write(conn, index, bytes, event)
-    elseif opcode == READ_REQUEST then
-      return handlers.read_request(conn, index, bytes, event)
-    elseif opcode == READ_RESPONSE then
-      return handlers.read_response(conn, index, bytes, event)
+      return send(conn, index, bytes, event, opcode, is_last)
+    elseif handlers[opcode] and conn.dialect then
+      local access, header = handlers[opcode](conn, index, bytes, event)
+      return access and { conn = conn, access = access, header = header }
     end
     return nil
   end
 
+  -- Handles and shows the segments of a frame up to number `last`. Returns whether that one is
+  -- RPC-over-RDMA.
+  local function advance(list, last, pinfo, tree)
+    if state.frame ~= pinfo.number then
+      state.frame, state.shown = pinfo.number, 0
+    end
+    local is_ours = false
+    for n = state.shown + 1, last do
+      local key = pinfo.number .. " " .. n
+      local entry = state.entries[key]
+      if entry == nil then
+        entry = handle(list[n], pinfo) or false
+        state.entries[key] = entry
+      end
+      if entry then
+        local rest = list[n].length - entry.header
+        local tvb = rest > 0 and list[n].source(list[n].at + entry.header, rest):tvb() or nil
+        show.entry(entry, tvb, pinfo, tree)
+      end
+      is_ours = entry and true or false
+    end
+    state.shown = math.max(state.shown, last)
+    return is_ours
+  end
+
   local iwarp = {}
 
-  function iwarp.dissect(tvb, pinfo, tree)
+  -- The heuristic dissector, which is called for most segments.
+  function iwarp.dissect(_, pinfo, tree)
     -- tshark -2 without a filter makes no fields on its first pass; then the second is the first.
-    local opcode, ordinal = last("opcode")
-    if not opcode then
-      return false
+    local list = segments()
+    return #list > 0 and advance(list, #list, pinfo, tree)
+  end
+
+  -- Handles what the heuristic dissector was not called for, at the end of each frame.
+  function iwarp.finish(pinfo, tree)
+    local list = segments()
+    if #list > 0 then
+      advance(list, #list, pinfo, tree)
     end
-    local key = pinfo.number .. " " .. ordinal
-    local entry = state.entries[key]
-    if entry == nil then
-      entry = handle(tvb, pinfo, opcode.value) or false
-      state.entries[key] = entry
-    end
-    if not entry then
-      return false
-    end
-    show.entry(entry, tvb, pinfo, tree)
-    return true
+    -- The same frame may be dissected again.
+    state.frame = nil
   end
 
   -- Takes the private data of connection set-up: the sizes of receive buffers (RFC 8797).
@@ -166,10 +178,9 @@ return function(messages, show, dialects, state)
     local conn, index = connection(pinfo)
     conn.established = true
     local private = fields.private()
-    local data = private and private.range:raw() or ""
-    local _, _, receive = data:match(PRIVATE_DATA)
-    if receive then
-      conn.ends[index].private_size = (receive:byte() + 1) * 1024
+    local _, size = (private and private.range:raw() or ""):match(PRIVATE_DATA)
+    if size then
+      conn.ends[index].private_size = (size:byte() + 1) * 1024
     end
   end
 

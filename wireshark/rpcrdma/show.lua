@@ -208,7 +208,7 @@ return function(xdr, dialects, rules, messages)
   -- Shows an RDMA Read or Write.
   function show.access(result, dialect, tvb, pinfo, tree)
     local self = protocols[dialect]
-    local top = tvb:len() > 0 and tree:add(self.proto, tvb()) or tree:add(self.proto)
+    local top = tvb and tree:add(self.proto, tvb()) or tree:add(self.proto)
     local text = result.about
     if result.xid then
       text = string.format("%s, XID 0x%08x", text, result.xid)
@@ -220,24 +220,15 @@ return function(xdr, dialects, rules, messages)
     dissect_payloads(result, nil, tvb, pinfo, tree)
   end
 
-  -- Shows a part of a Send whose last part comes later.
-  function show.part(dialect, reassembled_in, tvb, pinfo, tree)
-    local self = protocols[dialect]
-    local top = tree:add(self.proto, tvb()):append_text(": part of a Send")
-    add_generated(self, top, "reassembled_in", reassembled_in)
-  end
-
   -- Shows what a segment or packet was on the first pass.
   function show.entry(entry, tvb, pinfo, tree)
     local conn = entry.conn
     if entry.access then
       show.access(entry.access, conn.dialect, tvb, pinfo, tree)
-    elseif not entry.result then
-      show.part(entry.claimed, entry.whole_in, tvb, pinfo, tree)
     elseif entry.whole then
       local whole = ByteArray.new(entry.whole, true):tvb("Send")
       show.message(entry.result, entry.whole, whole, pinfo, tree)
-    else
+    elseif tvb then
       show.message(entry.result, tvb:raw(), tvb, pinfo, tree)
     end
   end

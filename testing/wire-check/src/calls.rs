@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use nfs_binding::client::{Mount3, Nfs3};
 use nfs_binding::proto::{
-    CommitArgs, CreateArgs, CreateHow, DirOp, DirOpArgs, FileHandle, HandleArgs, LinkText,
-    MkdirArgs, MountArgs, MountPath, Name, NfsResult, ReadArgs, ReaddirplusArgs, SetAttributes,
+    Access, AccessArgs, CommitArgs, CreateArgs, CreateHow, DirOp, DirOpArgs, FileHandle,
+    HandleArgs, LinkArgs, LinkText, MkdirArgs, MknodArgs, MknodWhat, MountArgs, MountPath, Name,
+    NfsResult, ReadArgs, ReaddirArgs, ReaddirplusArgs, RenameArgs, SetAttributes, SetattrArgs,
     Stable, Status, SymlinkArgs, WriteArgs,
 };
 use onc_rpc::{AcceptStatus, Message};
@@ -16,6 +17,9 @@ use crate::error::Error;
 const LARGE: usize = 300 << 10;
 /// A length in bytes that fits in a Send.
 const SMALL: u32 = 64;
+/// Lengths of READs and WRITEs in bytes: inline, with and without round-up, in one and in several
+/// aligned receive segments, and too long for them.
+const LENGTHS: [usize; 8] = [100, 3001, 5001, 8192, 40_002, 65_536, 100_003, 1 << 20];
 /// A number of entries that exceeds an inline reply.
 const FILES: usize = 64;
 /// A program that does not exist here but that tshark knows: the lock manager.
@@ -192,4 +196,77 @@ async fn listings(nfs: &Nfs3<&Client>, root: FileHandle) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Makes the calls of the procedures that [`make`] leaves out, and READs and WRITEs of lengths for
+/// each transfer mode. Some fail, as the memory file system has no such objects.
+pub(crate) async fn make_others(client: &Client, export: &str) -> Result<(), Error> {
+    let mountd = Mount3::new(client);
+    let nfs = Nfs3::new(client);
+    let path = MountPath::from(export.as_bytes());
+    let mount = MountArgs { path };
+    called("MOUNT NULL", mountd.null(&()).await)?;
+    let mounted = called("MNT", mountd.mount(&mount).await)?;
+    let root = mounted.map_err(|_| Error::ours("MNT")("refused"))?.handle;
+    called("DUMP", mountd.dump(&()).await)?;
+    called("EXPORT", mountd.export(&()).await)?;
+
+    let file = create(&nfs, root, "file").await?;
+    for length in LENGTHS {
+        let data: Vec<u8> = (0..length).map(|n| (n * 7 % 253) as u8).collect();
+        write_and_read(&nfs, file, Bytes::from(data)).await?;
+    }
+    let attributes = SetAttributes {
+        mode: Some(0o600),
+        ..SetAttributes::default()
+    };
+    let args = SetattrArgs {
+        object: file,
+        attributes,
+        guard: None,
+    };
+    succeeded("SETATTR", nfs.setattr(&args).await)?;
+    let args = AccessArgs {
+        object: file,
+        access: Access::READ | Access::MODIFY,
+    };
+    succeeded("ACCESS", nfs.access(&args).await)?;
+    // Whether the file system can do these does not matter here.
+    let args = MknodArgs {
+        place: at(root, "pipe"),
+        what: MknodWhat::Fifo(SetAttributes::default()),
+    };
+    let _ = called("MKNOD", nfs.mknod(&args).await)?;
+    let args = LinkArgs {
+        object: file,
+        link: at(root, "second"),
+    };
+    let _ = called("LINK", nfs.link(&args).await)?;
+    let args = RenameArgs {
+        from: at(root, "file"),
+        to: at(root, "renamed"),
+    };
+    succeeded("RENAME", nfs.rename(&args).await)?;
+    let args = ReaddirArgs {
+        dir: root,
+        cookie: 0,
+        verifier: [0; 8],
+        count: 4096,
+    };
+    succeeded("READDIR", nfs.readdir(&args).await)?;
+    let object = HandleArgs { object: root };
+    succeeded("FSSTAT", nfs.fsstat(&object).await)?;
+    succeeded("FSINFO", nfs.fsinfo(&object).await)?;
+    succeeded("PATHCONF", nfs.pathconf(&object).await)?;
+    let what = at(root, "renamed");
+    succeeded("REMOVE", nfs.remove(&DirOpArgs { what }).await)?;
+    let args = MkdirArgs {
+        place: at(root, "empty"),
+        attributes: SetAttributes::default(),
+    };
+    succeeded("MKDIR", nfs.mkdir(&args).await)?;
+    let what = at(root, "empty");
+    succeeded("RMDIR", nfs.rmdir(&DirOpArgs { what }).await)?;
+    called("UMNT", mountd.unmount(&mount).await)?;
+    called("UMNTALL", mountd.unmount_all(&()).await)
 }

@@ -25,11 +25,13 @@ mod verdict;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use rpc_transport::rdma::{RoundTripFeatures, Version};
+
 use crate::capture::Capture;
 use crate::columns::{Columns, Direction};
 use crate::error::Error;
 use crate::expect::Expected;
-use crate::scenario::Stage;
+use crate::scenario::{Form, Stage};
 
 /// The start of the private data (RFC 8797, section 4), in tshark's notation.
 const PRIVATE_DATA_MAGIC: &str = "f6ab0e18";
@@ -69,7 +71,8 @@ fn check() -> Result<Report, Error> {
     let folder = kept.as_deref().unwrap_or(temporary.path());
     let file = folder.join("loopback.pcap");
 
-    let stage = Stage::set()?;
+    // Stock tshark knows this version only.
+    let stage = Stage::set(Form::Rdma(Version::One, RoundTripFeatures::default()))?;
     let port = stage.address().port();
     let capture = Capture::start(port, &file)?;
     let scenario = stage.play();

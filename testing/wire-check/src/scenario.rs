@@ -15,9 +15,13 @@ use onc_rpc::{AuthSys, CallHeader, Credential, Encoder, Verifier};
 use rdma::middleware::{Posted, Tapped};
 use rdma::{Device, Pool};
 use rpc_transport::rdma::{
-    Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version,
+    Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, RoundTripFeatures,
+    Version,
 };
-use rpc_transport::{Client, ClientOptions, Runtime, Server, ServerOptions, Stop};
+use rpc_transport::{
+    Client, ClientOptions, ClientPort, Runtime, Server, ServerOptions, ServerPort, Stop, TcpClient,
+    TcpOptions, TcpServer,
+};
 use rpcrdma_v1::{Body, Chunks, ErrorBody, Header};
 
 use crate::calls;
@@ -42,6 +46,15 @@ pub(crate) struct Seen {
 
 /// The record of requests.
 type Log = Arc<Mutex<Vec<Seen>>>;
+
+/// The transport of a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// TCP, for comparison.
+    Tcp,
+    /// RPC-over-RDMA with these features at both ends.
+    Rdma(Version, RoundTripFeatures),
+}
 
 /// Returns an iwarp device that records its requests. `number` identifies the device.
 fn tapped(log: &Log, direction: Direction, number: u32) -> Result<Box<dyn Device>, Error> {
@@ -70,6 +83,7 @@ pub(crate) struct Stage {
     stop: Stop,
     thread: JoinHandle<()>,
     log: Log,
+    form: Form,
 }
 
 /// The record of the whole scenario.
@@ -82,13 +96,13 @@ pub(crate) struct Scenario {
 
 impl Stage {
     /// Starts the server on a free port.
-    pub(crate) fn set() -> Result<Self, Error> {
+    pub(crate) fn set(form: Form) -> Result<Self, Error> {
         let (stop, log) = (Stop::new(), Log::default());
         let (tell, told) = channel();
         let thread = {
             let (stop, log) = (stop.clone(), Arc::clone(&log));
             // A device must stay on the thread that created it.
-            thread::spawn(move || serve(&log, &stop, &tell))
+            thread::spawn(move || serve(form, &log, &stop, &tell))
         };
         let address = started(&told)?;
         Ok(Self {
@@ -96,6 +110,7 @@ impl Stage {
             stop,
             thread,
             log,
+            form,
         })
     }
 
@@ -104,9 +119,24 @@ impl Stage {
         self.address
     }
 
-    /// Makes the calls, and stops the server.
+    /// Makes the calls that stock tshark is checked by, and stops the server.
     pub(crate) fn play(self) -> Result<Scenario, Error> {
-        let outcome = clients(&self.log, self.address);
+        self.run(|log, form, address| clients(log, form, address))
+    }
+
+    /// Makes calls of all procedures on one connection, and stops the server.
+    pub(crate) fn play_all(self) -> Result<Scenario, Error> {
+        self.run(|log, form, address| {
+            with_client(log, form, address, true)?;
+            Ok(1)
+        })
+    }
+
+    fn run(
+        self,
+        calls: impl FnOnce(&Log, Form, SocketAddr) -> Result<usize, Error>,
+    ) -> Result<Scenario, Error> {
+        let outcome = calls(&self.log, self.form, self.address);
         self.stop.stop();
         let ended = self.thread.join();
         let connections = outcome?;
@@ -124,16 +154,32 @@ fn started(told: &Receiver<Result<SocketAddr, Error>>) -> Result<SocketAddr, Err
     address.map_err(Error::ours("starting the server"))?
 }
 
-fn serve(log: &Log, stop: &Stop, tell: &Sender<Result<SocketAddr, Error>>) {
+/// Returns the server's side of the transport, and its address.
+fn server_port(form: Form, log: &Log) -> Result<(SocketAddr, Rc<RefCell<dyn ServerPort>>), Error> {
+    let any_port = (Ipv4Addr::LOCALHOST, 0).into();
+    match form {
+        Form::Tcp => {
+            let port = TcpServer::bind(any_port, TcpOptions::default());
+            let port = port.map_err(Error::ours("listening"))?;
+            Ok((port.local_addr(), Rc::new(RefCell::new(port))))
+        }
+        Form::Rdma(_, features) => {
+            let device = tapped(log, Direction::Reply, 0)?;
+            let mut options = RdmaServerOptions::default();
+            options.common.features = features;
+            let mut port = RdmaServer::new(device, options);
+            let address = port.listen(any_port).map_err(Error::ours("listening"))?;
+            Ok((address, Rc::new(RefCell::new(port))))
+        }
+    }
+}
+
+fn serve(form: Form, log: &Log, stop: &Stop, tell: &Sender<Result<SocketAddr, Error>>) {
     let started = || {
-        let device = tapped(log, Direction::Reply, 0)?;
-        let mut port = RdmaServer::new(device, RdmaServerOptions::default());
-        let address = port.listen((Ipv4Addr::LOCALHOST, 0).into());
-        let address = address.map_err(Error::ours("listening"))?;
+        let (address, port) = server_port(form, log)?;
         let server = Server::new(service::nfs()?, ServerOptions::default());
         let mut server = server.map_err(Error::ours("a server"))?;
-        let added = server.add_transport(Rc::new(RefCell::new(port)));
-        added.map_err(Error::ours("a server"))?;
+        server.add_transport(port).map_err(Error::ours("a server"))?;
         Ok((server, address))
     };
     // The starting thread waits for this message, so the receiver still exists.
@@ -150,28 +196,46 @@ fn serve(log: &Log, stop: &Stop, tell: &Sender<Result<SocketAddr, Error>>) {
     }
 }
 
-/// Runs the clients. Returns the number of connections.
-fn clients(log: &Log, server: SocketAddr) -> Result<usize, Error> {
+/// Returns the client's side of the transport.
+fn client_port(form: Form, log: &Log) -> Result<Rc<RefCell<dyn ClientPort>>, Error> {
+    match form {
+        Form::Tcp => Ok(Rc::new(RefCell::new(TcpClient::new(TcpOptions::default())))),
+        Form::Rdma(version, features) => {
+            let device = tapped(log, Direction::Call, 1)?;
+            let mut options = RdmaClientOptions {
+                version: Choice::Only(version),
+                ..RdmaClientOptions::default()
+            };
+            options.common.features = features;
+            Ok(Rc::new(RefCell::new(RdmaClient::new(device, options))))
+        }
+    }
+}
+
+/// Makes the calls of one client: those of all procedures, if `all`. Returns the handle of a long
+/// file.
+fn with_client(log: &Log, form: Form, server: SocketAddr, all: bool) -> Result<FileHandle, Error> {
     let runtime = Runtime::new().map_err(Error::ours("a client"))?;
-    let device = tapped(log, Direction::Call, 1)?;
-    // Only for this version, there are recorded bytes and foreign decoders.
-    let one = RdmaClientOptions {
-        version: Choice::Only(Version::One),
-        ..RdmaClientOptions::default()
-    };
-    let port = RdmaClient::new(device, one);
+    let port = client_port(form, log)?;
     let options = ClientOptions {
         credential: credential(),
         ..ClientOptions::default()
     };
     let file = runtime.block_on(runtime.timeout(PATIENCE, async {
-        let port = Rc::new(RefCell::new(port));
         let client = Client::connect(&runtime, server, port, options).await;
         let client = client.map_err(Error::ours("connecting"))?;
-        calls::make(&client, service::EXPORT).await
+        let file = calls::make(&client, service::EXPORT).await?;
+        if all {
+            calls::make_others(&client, service::EXPORT).await?;
+        }
+        Ok(file)
     }));
-    let file = file.map_err(Error::ours("the calls"))??;
+    file.map_err(Error::ours("the calls"))?
+}
 
+/// Runs the clients. Returns the number of connections.
+fn clients(log: &Log, form: Form, server: SocketAddr) -> Result<usize, Error> {
+    let file = with_client(log, form, server, false)?;
     let mut raw = Raw::new(tapped(log, Direction::Call, 2)?)?;
     let answers = raw.exchange(server, &[hopeless(file)])?;
     let answer = answers.first().map(Header::decode);

@@ -1,5 +1,6 @@
 //! Checks the Wireshark dissector of this project (`wireshark/`) by what tshark shows with it.
 
+mod exchange;
 pub(crate) mod fields;
 pub(crate) mod frames;
 pub(crate) mod pdml;
@@ -82,5 +83,5 @@ pub(crate) fn check(folder: &Path, report: &mut Report) -> Result<(), Error> {
         wrong.is_empty() && count > 0,
         format!("{mark:<6}dissector: vectors as the codecs say: {right} of {count}"),
     );
-    Ok(())
+    exchange::check(&wireshark, &codecs, folder, report)
 }

@@ -1,0 +1,256 @@
+//! Checks what the dissector shows of real connections: all procedures, by both versions and with
+//! all features, over the iwarp device.
+//!
+//! The headers must be those that the codecs read from the Sends that were posted. RPC, NFS and
+//! MOUNT below them must be what tshark shows of the same calls over TCP. Nothing may be marked.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use rdma::middleware::Posted;
+use rpc_transport::rdma::{RoundTripFeatures, Version};
+
+use super::Wireshark;
+use super::fields::{self, Codecs, Field, Said, Shown};
+use super::pdml::{self, Layer, Line};
+use crate::Report;
+use crate::capture::Capture;
+use crate::columns::Direction;
+use crate::error::Error;
+use crate::scenario::{Form, Seen, Stage};
+
+/// The protocols above RPC-over-RDMA.
+const UPPER: [&str; 3] = ["rpc", "nfs", "mount"];
+
+/// Fields above RPC-over-RDMA that differ between two exchanges of the same calls: XIDs, frames,
+/// times, handles (which are random), TCP's record marks, and free memory, which depends on how the
+/// server allocated it. Whatever contains one of these.
+const VOLATILE: &[&str] = &[
+    "xid", "frame", "time", "fh", "handle", "verf", "verifier", "fraglen", "lastfrag", "hash",
+    "fbytes", "abytes", "ffiles", "afiles",
+];
+
+/// Makes the checks for every version and set of features.
+pub(super) fn check(
+    wireshark: &Wireshark,
+    codecs: &Codecs,
+    folder: &Path,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let over_tcp = upper(&record(wireshark, folder, Form::Tcp, "tcp")?.layers);
+    let forms = [
+        (Version::One, "none", "v1"),
+        (Version::Two, "none", "v2"),
+        (Version::Two, "ddp", "v2-ddp"),
+        (Version::Two, "cont", "v2-cont"),
+        (Version::Two, "ddp+cont", "v2-ddp-cont"),
+    ];
+    for (version, features, name) in forms {
+        let features: RoundTripFeatures = features.parse().map_err(Error::ours("features"))?;
+        let recorded = record(wireshark, folder, Form::Rdma(version, features), name)?;
+        let mut add = |what: &str, problem: Option<String>| {
+            let mark = if problem.is_none() { "ok" } else { "WRONG" };
+            let problem = problem.map_or(String::new(), |problem| format!("\n      {problem}"));
+            report.add(
+                mark == "ok",
+                format!("{mark:<6}dissector: {name}: {what}{problem}"),
+            );
+        };
+        for direction in [Direction::Call, Direction::Reply] {
+            let (count, problem) = headers(codecs, &recorded, direction);
+            add(&format!("{count} headers, {direction}"), problem);
+        }
+        let (count, problem) = pairs(codecs, &recorded);
+        add(&format!("{count} calls matched to replies"), problem);
+        add("nothing is marked", marked(&recorded.layers));
+        let below = upper(&recorded.layers);
+        let problem = differ(&over_tcp, &below);
+        add(
+            &format!("{} lines of RPC and NFS as over TCP", below.len()),
+            problem,
+        );
+    }
+    Ok(())
+}
+
+/// A captured exchange.
+struct Recorded {
+    seen: Vec<Seen>,
+    layers: Vec<Layer>,
+    port: u16,
+}
+
+fn record(wireshark: &Wireshark, folder: &Path, form: Form, name: &str) -> Result<Recorded, Error> {
+    let file = folder.join(format!("{name}.pcap"));
+    let stage = Stage::set(form)?;
+    let port = stage.address().port();
+    let capture = Capture::start(port, &file)?;
+    let scenario = stage.play_all();
+    capture.stop()?;
+    let seen = scenario?.seen;
+    let mut args = vec!["-T", "pdml", "-J", "rpcrdma1 rpcrdma2 rpc nfs mount tcp"];
+    // TCP's server has a port that tshark knows no protocol for.
+    let decode = format!("tcp.port=={port},rpc");
+    if form == Form::Tcp {
+        args.extend(["-d", &decode]);
+    }
+    let text = wireshark.run(&file, &args)?;
+    let layers = pdml::parse(&text);
+    Ok(Recorded { seen, layers, port })
+}
+
+/// Returns the layers of the dissector in one direction.
+fn ours(recorded: &Recorded, direction: Direction) -> Vec<&Layer> {
+    let mut current = direction;
+    let mut found = Vec::new();
+    for layer in &recorded.layers {
+        if layer.protocol == "tcp" {
+            let mut lines = layer.lines.iter();
+            let to = lines.find(|line| line.name == "tcp.dstport");
+            let is_call = to.is_some_and(|to| to.show == recorded.port.to_string());
+            current = if is_call {
+                Direction::Call
+            } else {
+                Direction::Reply
+            };
+        } else if layer.protocol.starts_with("rpcrdma") && current == direction {
+            found.push(layer);
+        }
+    }
+    found
+}
+
+/// Returns what the codecs say of the Sends in one direction.
+fn said(codecs: &Codecs, recorded: &Recorded, direction: Direction) -> Vec<Vec<Field>> {
+    let sends = recorded
+        .seen
+        .iter()
+        .filter(|seen| seen.direction == direction);
+    let sends = sends.filter_map(|seen| match &seen.posted {
+        Posted::Send { gather, .. } => Some(Bytes::from(gather.concat())),
+        _ => None,
+    });
+    sends
+        .map(|bytes| {
+            let version = bytes.get(4..8).map_or(0, |word| word[3]);
+            match codecs.header(&format!("rpcrdma{version}_xprt_hdr"), &bytes) {
+                Said::Fields(fields) => fields,
+                Said::Refused => Vec::new(),
+            }
+        })
+        .collect()
+}
+
+fn headers(codecs: &Codecs, recorded: &Recorded, direction: Direction) -> (usize, Option<String>) {
+    let said = said(codecs, recorded, direction);
+    let mut shown: Vec<_> = ours(recorded, direction)
+        .into_iter()
+        .map(|l| fields::shown(l).0)
+        .collect();
+    // Others are RDMA Reads and Writes, and parts of Sends.
+    shown.retain(|fields| fields.first().is_some_and(|field| field.name == "rdma_xid"));
+    let count = said.len();
+    if shown.len() != count || count == 0 {
+        let problem = format!("{count} were sent, {} are shown", shown.len());
+        return (count, Some(problem));
+    }
+    let mut pairs = said.iter().zip(&shown).enumerate();
+    let problem = pairs.find_map(|(n, (said, shown))| {
+        let problem = fields::difference(said, shown)?;
+        Some(format!("message {n}: {problem}"))
+    });
+    (count, problem)
+}
+
+/// Checks that as many calls have a reply, and replies a call and a time, as calls were sent.
+fn pairs(codecs: &Codecs, recorded: &Recorded) -> (usize, Option<String>) {
+    let xmtreq = Shown::Number(u64::from(codecs.constant("ROPT_XMTREQ")));
+    let is_call = |fields: &Vec<Field>| {
+        let of = |name: &str| {
+            fields
+                .iter()
+                .find(|field| field.name == name)
+                .map(|field| &field.value)
+        };
+        match (of("rdma_proc"), of("rdma_opttype")) {
+            (Some(Shown::Number(0 | 1)), _) => true,
+            (_, Some(operation)) => *operation == xmtreq,
+            _ => false,
+        }
+    };
+    let calls = said(codecs, recorded, Direction::Call)
+        .iter()
+        .filter(|f| is_call(f))
+        .count();
+    let count = |direction, name: &str| {
+        let layers = ours(recorded, direction);
+        let lines = layers.iter().flat_map(|layer| &layer.lines);
+        let named = lines.filter(|line| line.name.split_once('.').is_some_and(|(_, n)| n == name));
+        named.count()
+    };
+    let found = [
+        ("response_in", count(Direction::Call, "response_in")),
+        ("request_in", count(Direction::Reply, "request_in")),
+        ("time", count(Direction::Reply, "time")),
+    ];
+    let wrong = found.iter().find(|(_, count)| *count < calls || calls == 0);
+    (
+        calls,
+        wrong.map(|(name, count)| format!("{name} is there {count} times")),
+    )
+}
+
+/// Returns the first expert item of the dissector, or what tshark calls malformed.
+fn marked(layers: &[Layer]) -> Option<String> {
+    layers.iter().find_map(|layer| {
+        let is_mark = |line: &&Line| line.name.contains(".rule.") || line.name == "_ws.malformed";
+        let line = layer.lines.iter().find(is_mark);
+        let name = line.map(|line| line.name.as_str());
+        let name =
+            name.or_else(|| (layer.protocol == "_ws.malformed").then_some("_ws.malformed"))?;
+        Some(format!("packet {}: {name}", layer.packet))
+    })
+}
+
+/// Returns the lines of RPC and above.
+fn upper(layers: &[Layer]) -> Vec<Line> {
+    let layers = layers
+        .iter()
+        .filter(|layer| UPPER.contains(&layer.protocol.as_str()));
+    let lines = layers.flat_map(|layer| layer.lines.iter());
+    let lines = lines.filter(|line| {
+        let is_field = UPPER
+            .iter()
+            .any(|name| line.name.split('.').next() == Some(name));
+        is_field && !VOLATILE.iter().any(|part| line.name.contains(part))
+    });
+    lines.cloned().collect()
+}
+
+fn differ(over_tcp: &[Line], over_rdma: &[Line]) -> Option<String> {
+    let same = |a: &Line, b: &Line| (&a.name, &a.show, &a.value) == (&b.name, &b.show, &b.value);
+    let at = over_tcp
+        .iter()
+        .zip(over_rdma)
+        .position(|(a, b)| !same(a, b));
+    let at = match at {
+        Some(at) => at,
+        None if over_tcp.len() == over_rdma.len() && !over_tcp.is_empty() => return None,
+        None => over_tcp.len().min(over_rdma.len()),
+    };
+    let show = |lines: &[Line]| {
+        lines.get(at).map_or("nothing".to_owned(), |line| {
+            let value: String = line.value.chars().take(40).collect();
+            format!(
+                "{} {} ({value})",
+                line.name,
+                line.show.chars().take(60).collect::<String>()
+            )
+        })
+    };
+    Some(format!(
+        "line {at}: {} over TCP, {} here",
+        show(over_tcp),
+        show(over_rdma)
+    ))
+}
