@@ -63,6 +63,20 @@ impl Report {
         self.wrong += usize::from(!right);
         self.lines.push(line);
     }
+
+    /// Adds how many of `count` things of the dissector are right, and what is wrong with others.
+    fn count(&mut self, what: &str, count: usize, wrong: &[String]) {
+        for problem in wrong {
+            self.add(false, format!("WRONG dissector: {what}: {problem}"));
+        }
+        let right = wrong.is_empty() && count > 0;
+        let mark = if right { "ok" } else { "WRONG" };
+        let problems = wrong.len();
+        self.add(
+            right,
+            format!("{mark:<6}dissector: {what}: {count}, {problems} wrong"),
+        );
+    }
 }
 
 fn check() -> Result<Report, Error> {

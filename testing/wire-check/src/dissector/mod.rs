@@ -3,6 +3,7 @@
 mod exchange;
 pub(crate) mod fields;
 pub(crate) mod frames;
+mod hostile;
 pub(crate) mod pdml;
 mod vectors;
 
@@ -74,14 +75,8 @@ impl Wireshark {
 pub(crate) fn check(folder: &Path, report: &mut Report) -> Result<(), Error> {
     let (wireshark, codecs) = (Wireshark::new(), Codecs::new()?);
     let (count, wrong) = vectors::check(&wireshark, &codecs, folder)?;
-    for problem in &wrong {
-        report.add(false, format!("WRONG dissector: vector {problem}"));
-    }
-    let right = count - wrong.len();
-    let mark = if wrong.is_empty() { "ok" } else { "WRONG" };
-    report.add(
-        wrong.is_empty() && count > 0,
-        format!("{mark:<6}dissector: vectors as the codecs say: {right} of {count}"),
-    );
+    report.count("vectors as the codecs say", count, &wrong);
+    let (count, wrong) = hostile::check(&wireshark, &codecs, folder)?;
+    report.count("rules provoked", count, &wrong);
     exchange::check(&wireshark, &codecs, folder, report)
 }

@@ -1,0 +1,438 @@
+//! Provokes each expert item of the dissector once.
+//!
+//! A case is a short conversation. Its last packet breaks a rule, and must be marked with it; those
+//! before must not be marked. Every rule of `wireshark/rpcrdma/rules.lua` needs a case.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use super::fields::Codecs;
+use super::frames::End::{Client, Server};
+use super::frames::{End, Frames, Iwarp};
+use super::vectors::{opaque, words};
+use super::{Wireshark, root};
+use crate::error::Error;
+
+/// Something that an end sends.
+enum Step {
+    Send(End, Vec<u8>),
+    SendWithInvalidate(End, Vec<u8>, u32),
+    Write(End, (u32, u64), usize),
+    /// A request to read so many bytes of the peer's memory.
+    Read(End, (u32, u64), u32),
+    /// The response to a read request.
+    Response(End, usize),
+}
+
+use Step::{Read, Response, Send, SendWithInvalidate, Write};
+
+/// `rdma_proc` and directions (RFC 8166, section 4.2; version-two-01, section 4.2).
+const MSG: u32 = 0;
+const NOMSG: u32 = 1;
+const DONE: u32 = 3;
+const CALL: u32 = 0;
+const REPLY: u32 = 1;
+/// The sink of all RDMA Reads.
+const SINK: (u32, u64) = (0x5151, 0);
+/// The handle and the offset of memory that clients offer.
+const HANDLE: u32 = 0x77;
+const OFFSET: u64 = 0x1000;
+
+/// Returns the RPC header of an NFS NULL call, or a reply that accepts it.
+fn rpc(xid: u32, direction: u32) -> Vec<u8> {
+    match direction {
+        CALL => words(&[xid, CALL, 2, 100_003, 3, 0, 0, 0, 0, 0]),
+        _ => words(&[xid, REPLY, 0, 0, 0, 0]),
+    }
+}
+
+fn segment(handle: u32, length: u32, offset: u64) -> Vec<u32> {
+    vec![handle, length, (offset >> 32) as u32, offset as u32]
+}
+
+/// Returns chunk lists with one read segment.
+fn read_list(position: u32, handle: u32, length: u32, offset: u64) -> Vec<u32> {
+    let entry = [vec![1, position], segment(handle, length, offset)].concat();
+    [entry, vec![0, 0, 0]].concat()
+}
+
+/// Returns chunk lists with one write chunk of one segment.
+fn write_list(handle: u32, length: u32) -> Vec<u32> {
+    [vec![0, 1, 1], segment(handle, length, OFFSET), vec![0, 0]].concat()
+}
+
+/// Encodes a message of version 1.
+fn v1(xid: u32, credit: u32, proc: u32, lists: &[u32], payload: &[u8]) -> Vec<u8> {
+    [
+        words(&[xid, 1, credit, proc]),
+        words(lists),
+        payload.to_vec(),
+    ]
+    .concat()
+}
+
+/// Encodes `RDMA2_MSG`.
+fn v2(xid: u32, direction: u32, lists: &[u32], payload: &[u8]) -> Vec<u8> {
+    let header = words(&[xid, 2, 32, MSG, direction]);
+    [header, words(lists), payload.to_vec()].concat()
+}
+
+/// Encodes `RDMA2_OPTIONAL`.
+fn operation(xid: u32, direction: u32, number: u32, info: &[u8], payload: &[u8]) -> Vec<u8> {
+    let mut message = words(&[xid, 2, 32, 5, direction, number]);
+    opaque(&mut message, info);
+    message.extend(payload);
+    message
+}
+
+/// Calls without arguments, and their replies: so that 32 credits are granted.
+fn begun_v1() -> Vec<Step> {
+    let call = v1(1, 32, MSG, &[0, 0, 0], &rpc(1, CALL));
+    let reply = v1(1, 32, MSG, &[0, 0, 0], &rpc(1, REPLY));
+    vec![Send(Client, call), Send(Server, reply)]
+}
+
+fn begun_v2() -> Vec<Step> {
+    let call = v2(1, CALL, &[0, 0, 0], &rpc(1, CALL));
+    let reply = v2(1, REPLY, &[0, 0, 0], &rpc(1, REPLY));
+    vec![Send(Client, call), Send(Server, reply)]
+}
+
+/// The numbers of operations and characteristics, from the XDR files.
+struct Numbers<'a>(&'a Codecs);
+
+impl Numbers<'_> {
+    fn of(&self, name: &str) -> u32 {
+        self.0.constant(name)
+    }
+
+    /// Encodes ROPT_INITXCH.
+    fn initxch(&self, properties: &[(&str, Vec<u32>)]) -> Vec<u8> {
+        let mut info = words(&[properties.len() as u32]);
+        for (name, value) in properties {
+            // Numbers that no file has are written out.
+            let which = name.parse().unwrap_or_else(|_| self.of(name));
+            info.extend(words(&[which]));
+            opaque(&mut info, &words(value));
+        }
+        info.extend(words(&[0]));
+        operation(0xffff, CALL, self.of("ROPT_INITXCH"), &info, &[])
+    }
+
+    /// A server that takes everything of rtrext-00: receives of 4096 bytes, and then one segment of
+    /// 8192 for placement.
+    fn placing(&self) -> Vec<Step> {
+        let structure = vec![12_288, 2, 1, 4096, 4, 0, 1, 8192, 4096, 1];
+        let properties = [
+            ("XCHAR_RTRSUPP", vec![7]),
+            ("XCHAR_RBSTRUCT", structure),
+            ("XCHAR_BATCHMAX", vec![4]),
+        ];
+        let mut steps = vec![Send(Server, self.initxch(&properties))];
+        steps.extend(begun_v2());
+        steps
+    }
+
+    /// Encodes ROPT_XMTREQ with an RPC message of 40 bytes, of which `pslen` are said.
+    fn xmtreq(&self, count: u32, pslen: u32, items: &[u32]) -> Vec<u8> {
+        let info = [items, &[0, count, 0, pslen]].concat();
+        operation(
+            9,
+            CALL,
+            self.of("ROPT_XMTREQ"),
+            &words(&info),
+            &rpc(9, CALL),
+        )
+    }
+
+    /// Encodes ROPT_XMTCONT with four bytes of payload.
+    fn xmtcont(&self, xid: u32, number: u32, lead: u32) -> Vec<u8> {
+        let info = words(&[number, lead, 4]);
+        operation(xid, CALL, self.of("ROPT_XMTCONT"), &info, &[0; 4])
+    }
+
+    /// Returns an item of 100 bytes at position 40, placed into a segment.
+    fn item(&self, offset: u32, number: u32) -> Vec<u32> {
+        vec![1, 40, 100, self.of("XMDTYPE_TBSN"), offset, 1, number]
+    }
+
+    fn batch(&self, lengths: [u32; 2]) -> Vec<u8> {
+        let info = words(&[2, lengths[0], lengths[1]]);
+        let payload = [rpc(5, CALL), rpc(6, CALL)].concat();
+        operation(5, CALL, self.of("ROPT_BATCH"), &info, &payload)
+    }
+}
+
+/// Returns the cases that begin with a call and a reply of version 1.
+fn cases_v1() -> Vec<(&'static str, Vec<Step>)> {
+    let call = |lists: &[u32]| Send(Client, v1(2, 32, MSG, lists, &rpc(2, CALL)));
+    let reply = |lists: &[u32]| Send(Server, v1(2, 32, MSG, lists, &rpc(2, REPLY)));
+    let raw = |all: &[u32]| Send(Client, words(all));
+    let offered = || call(&write_list(HANDLE, 100));
+    vec![
+        ("form", vec![raw(&[2, 1, 1, MSG, 1, 0, 5])]),
+        ("short", vec![raw(&[2, 1, 1, MSG, 0])]),
+        ("version", vec![raw(&[2, 3, 1, MSG, 0, 0, 0])]),
+        ("retired", vec![raw(&[2, 1, 1, DONE, 0, 0, 0])]),
+        ("too_long", {
+            let long = [rpc(2, CALL), vec![0; 1200]].concat();
+            vec![Send(Client, v1(2, 32, MSG, &[0, 0, 0], &long))]
+        }),
+        (
+            "zero_credits",
+            vec![Send(Client, v1(2, 0, MSG, &[0, 0, 0], &rpc(2, CALL)))],
+        ),
+        ("duplicate_xid", vec![call(&[0, 0, 0]), call(&[0, 0, 0])]),
+        ("unmatched", vec![reply(&[0, 0, 0])]),
+        (
+            "xid",
+            vec![Send(Client, v1(2, 32, MSG, &[0, 0, 0], &rpc(3, CALL)))],
+        ),
+        (
+            "error_reported",
+            vec![call(&[0, 0, 0]), Send(Server, words(&[2, 1, 32, 4, 2]))],
+        ),
+        (
+            "unknown_handle",
+            vec![offered(), Write(Server, (HANDLE + 1, OFFSET), 100)],
+        ),
+        (
+            "unknown_handle",
+            vec![offered(), Read(Server, (HANDLE + 1, OFFSET), 100)],
+        ),
+        // Memory may not be used after the reply.
+        ("unknown_handle", {
+            let used = reply(&write_list(HANDLE, 0));
+            vec![offered(), used, Write(Server, (HANDLE, OFFSET), 100)]
+        }),
+        (
+            "out_of_bounds",
+            vec![offered(), Write(Server, (HANDLE, OFFSET), 101)],
+        ),
+        (
+            "out_of_bounds",
+            vec![offered(), Write(Server, (HANDLE, OFFSET - 1), 4)],
+        ),
+        (
+            "wrong_access",
+            vec![offered(), Read(Server, (HANDLE, OFFSET), 100)],
+        ),
+        (
+            "unrequested",
+            vec![
+                call(&read_list(40, HANDLE, 100, OFFSET)),
+                Response(Client, 100),
+            ],
+        ),
+        ("position", vec![call(&read_list(6, HANDLE, 100, OFFSET))]),
+        ("position", vec![call(&read_list(44, HANDLE, 100, OFFSET))]),
+        (
+            "no_payload",
+            vec![Send(Client, v1(2, 32, NOMSG, &[0, 0, 0], &[]))],
+        ),
+        (
+            "segment_wraps",
+            vec![call(&read_list(40, HANDLE, 100, u64::MAX))],
+        ),
+        ("reply_reads", {
+            let reads = read_list(0, HANDLE, 100, OFFSET);
+            vec![call(&[0, 0, 0]), reply(&reads)]
+        }),
+        (
+            "returned_chunks",
+            vec![offered(), reply(&write_list(HANDLE + 1, 0))],
+        ),
+        (
+            "wrong_length",
+            vec![offered(), reply(&write_list(HANDLE, 101))],
+        ),
+        // More is said than was written.
+        ("wrong_length", {
+            let write = Write(Server, (HANDLE, OFFSET), 60);
+            vec![offered(), write, reply(&write_list(HANDLE, 61))]
+        }),
+        ("invalidated", {
+            let message = v1(2, 32, MSG, &write_list(HANDLE, 0), &rpc(2, REPLY));
+            vec![offered(), SendWithInvalidate(Server, message, HANDLE + 1)]
+        }),
+    ]
+}
+
+/// Returns the cases that begin with a call and a reply of version 2.
+fn cases_v2(numbers: &Numbers<'_>) -> Vec<(&'static str, Vec<Step>)> {
+    let send = |message| vec![Send(Client, message)];
+    let many = (0..33).map(|n| v2(20 + n, CALL, &[0, 0, 0], &rpc(20 + n, CALL)));
+    vec![
+        (
+            "credits_exceeded",
+            many.map(|call| Send(Client, call)).collect(),
+        ),
+        ("boolean", send(v2(2, CALL, &[0, 0, 2, 0], &rpc(2, CALL)))),
+        (
+            "round_up",
+            send(words(&[2, 2, 1, 5, 0, 99, 1, 0x0102_0304])),
+        ),
+        ("direction", send(v2(2, REPLY, &[0, 0, 0], &rpc(2, CALL)))),
+        ("unknown_operation", send(operation(2, CALL, 99, &[], &[]))),
+        ("no_invalidation", {
+            let call = v2(2, CALL, &write_list(HANDLE, 100), &rpc(2, CALL));
+            let reply = v2(2, REPLY, &write_list(HANDLE, 0), &rpc(2, REPLY));
+            vec![
+                Send(Client, call),
+                SendWithInvalidate(Server, reply, HANDLE),
+            ]
+        }),
+        ("unsupported", send(numbers.xmtreq(1, 40, &[0]))),
+        (
+            "no_group",
+            send(numbers.xmtcont(9, 1, numbers.of("ROPT_XMTREQ"))),
+        ),
+        ("batch_count", send(numbers.batch([40, 40]))),
+        // Not the first message.
+        (
+            "initxch",
+            send(numbers.initxch(&[("XCHAR_RBSIZ", vec![4096])])),
+        ),
+    ]
+}
+
+/// Returns the cases that begin with the characteristics of a server that takes everything, and
+/// those in which the client's are wrong.
+fn cases_placing(numbers: &Numbers<'_>) -> Vec<(&'static str, Vec<Step>)> {
+    let send = |message| vec![Send(Client, message)];
+    let lead = numbers.of("ROPT_XMTREQ");
+    let resp = numbers.of("ROPT_XMTRESP");
+    let begun = |next| {
+        vec![
+            Send(Client, numbers.xmtreq(3, 40, &[0])),
+            Send(Client, next),
+        ]
+    };
+    vec![
+        ("group_count", send(numbers.xmtreq(0, 40, &[0]))),
+        ("interrupted", begun(v2(2, CALL, &[0, 0, 0], &rpc(2, CALL)))),
+        ("sequence", begun(numbers.xmtcont(9, 2, lead))),
+        ("group_type", begun(numbers.xmtcont(9, 1, resp))),
+        ("group_xid", begun(numbers.xmtcont(8, 1, lead))),
+        ("payload_length", send(numbers.xmtreq(1, 44, &[0]))),
+        (
+            "segment_number",
+            send(numbers.xmtreq(1, 40, &numbers.item(0, 1))),
+        ),
+        (
+            "segment_offset",
+            send(numbers.xmtreq(1, 40, &numbers.item(2, 0))),
+        ),
+        (
+            "not_placed",
+            send(numbers.xmtreq(1, 40, &numbers.item(0, 0))),
+        ),
+        ("batch_lengths", send(numbers.batch([40, 36]))),
+    ]
+}
+
+fn cases_first(numbers: &Numbers<'_>) -> Vec<(&'static str, Vec<Step>)> {
+    let send = |properties: &[_]| vec![Send(Client, numbers.initxch(properties))];
+    let size = || ("XCHAR_RBSIZ", vec![4096]);
+    vec![
+        ("unknown_property", send(&[("77", vec![0])])),
+        ("duplicate_property", send(&[size(), size()])),
+        (
+            "buffer_structure",
+            send(&[("XCHAR_RBSTRUCT", vec![4096, 1, 1, 4092, 4, 0])]),
+        ),
+    ]
+}
+
+/// Returns the names of the rules.
+fn rules() -> Result<BTreeSet<String>, Error> {
+    let file = root().join("wireshark/rpcrdma/rules.lua");
+    let text = fs::read_to_string(file).map_err(Error::ours("the dissector's rules"))?;
+    let rows = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("{ \""));
+    Ok(rows
+        .filter_map(|row| row.split('"').next())
+        .map(str::to_owned)
+        .collect())
+}
+
+/// Makes the cases. Returns how many rules there are, and the differences.
+pub(super) fn check(
+    wireshark: &Wireshark,
+    codecs: &Codecs,
+    folder: &Path,
+) -> Result<(usize, Vec<String>), Error> {
+    let numbers = Numbers(codecs);
+    let mut cases = Vec::new();
+    let mut add = |begun: &dyn Fn() -> Vec<Step>, rows: Vec<(&'static str, Vec<Step>)>| {
+        for (rule, steps) in rows {
+            cases.push((rule, begun().into_iter().chain(steps).collect::<Vec<_>>()));
+        }
+    };
+    add(&begun_v1, cases_v1());
+    add(&begun_v2, cases_v2(&numbers));
+    add(&|| numbers.placing(), cases_placing(&numbers));
+    add(&Vec::new, cases_first(&numbers));
+
+    let mut frames = Frames::new();
+    let mut ranges = Vec::new();
+    for (n, (_, steps)) in cases.iter().enumerate() {
+        let first = frames.last() + 1;
+        // Segments take several packets: the last step begins behind the others.
+        let mut before = first;
+        let mut connection = Iwarp::open(&mut frames, n as u16, [&[], &[]]);
+        for step in steps {
+            before = frames.last();
+            play(&mut connection, &mut frames, step);
+        }
+        ranges.push((first, before, frames.last()));
+    }
+    let file = folder.join("hostile.pcap");
+    frames.write(&file).map_err(Error::ours("a capture"))?;
+    let layers = wireshark.layers(&file)?;
+    let marks = |from: usize, to: usize| -> BTreeSet<&str> {
+        let of = layers
+            .iter()
+            .filter(|layer| (from..=to).contains(&layer.packet));
+        let lines = of.flat_map(|layer| &layer.lines);
+        lines
+            .filter_map(|line| line.name.split_once(".rule.").map(|(_, rule)| rule))
+            .collect()
+    };
+    let mut wrong = Vec::new();
+    let mut missing = rules()?;
+    let count = missing.len();
+    for ((rule, _), (first, before, last)) in cases.iter().zip(ranges) {
+        let (early, found) = (marks(first, before), marks(before + 1, last));
+        if !early.is_empty() {
+            wrong.push(format!("{rule}: marked before: {early:?}"));
+        }
+        if found.contains(rule) {
+            missing.remove(*rule);
+        } else {
+            wrong.push(format!("{rule}: packet {last} has {found:?}"));
+        }
+    }
+    wrong.extend(
+        missing
+            .into_iter()
+            .map(|rule| format!("{rule}: never provoked")),
+    );
+    Ok((count, wrong))
+}
+
+fn play(connection: &mut Iwarp, frames: &mut Frames, step: &Step) {
+    match step {
+        Send(from, message) => connection.send(frames, *from, message, None),
+        SendWithInvalidate(from, message, handle) => {
+            connection.send(frames, *from, message, Some(*handle));
+        }
+        Write(from, to, length) => connection.write(frames, *from, *to, &vec![0; *length]),
+        Read(from, source, length) => {
+            connection.read_request(frames, *from, SINK, *source, *length);
+        }
+        Response(from, length) => connection.read_response(frames, *from, SINK, &vec![0; *length]),
+    }
+}
