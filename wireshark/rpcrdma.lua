@@ -20,7 +20,7 @@ local show = load_part("show")(xdr, dialects, rules, messages)
 
 -- What is known of the capture. `entries` has what each DDP segment or packet was on the first
 -- pass, by frame and number in it: later passes come in any order.
-local state = { connections = {}, entries = {} }
+local state = { entries = {} }
 
 local iwarp = load_part("iwarp")(messages, show, walk, state)
 local infiniband = load_part("infiniband")(messages, show, walk, state)
@@ -28,9 +28,19 @@ local infiniband = load_part("infiniband")(messages, show, walk, state)
 -- This protocol has the heuristics and the set-up; it shows nothing itself.
 local carrier = Proto("rpcrdma_carrier", "RPC-over-RDMA on iWARP and InfiniBand")
 
-function carrier.init()
-  state.connections, state.entries = {}, {}
+local function forget()
+  state.entries = {}
+  -- iWARP: connections by addresses and ports.
+  state.connections = {}
+  -- InfiniBand: directions by addresses and queue pair, and those whose other direction is unknown.
+  state.directions, state.unpaired = {}, {}
+  -- Numbers that stand for ports of these connections: beyond those of queue pairs.
+  state.ports = 16777216
 end
+
+forget()
+-- Called for each file that Wireshark opens.
+carrier.init = forget
 
 function carrier.dissector(_, pinfo, tree)
   iwarp.setup(pinfo)

@@ -4,15 +4,16 @@
 //! The headers must be those that the codecs read from the Sends that were posted. RPC, NFS and
 //! MOUNT below them must be what tshark shows of the same calls over TCP. Nothing may be marked.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use rdma::middleware::Posted;
 use rpc_transport::rdma::{RoundTripFeatures, Version};
 
-use super::Wireshark;
 use super::fields::{self, Codecs, Field, Said, Shown};
-use super::pdml::{self, Layer, Line};
+use super::frames::End;
+use super::pdml::{Layer, Line};
+use super::{Wireshark, roce};
 use crate::Report;
 use crate::capture::Capture;
 use crate::columns::Direction;
@@ -48,29 +49,52 @@ pub(super) fn check(
     for (version, features, name) in forms {
         let features: RoundTripFeatures = features.parse().map_err(Error::ours("features"))?;
         let recorded = record(wireshark, folder, Form::Rdma(version, features), name)?;
-        let mut add = |what: &str, problem: Option<String>| {
-            let mark = if problem.is_none() { "ok" } else { "WRONG" };
-            let problem = problem.map_or(String::new(), |problem| format!("\n      {problem}"));
-            report.add(
-                mark == "ok",
-                format!("{mark:<6}dissector: {name}: {what}{problem}"),
-            );
-        };
-        for direction in [Direction::Call, Direction::Reply] {
-            let (count, problem) = headers(codecs, &recorded, direction);
-            add(&format!("{count} headers, {direction}"), problem);
-        }
-        let (count, problem) = pairs(codecs, &recorded);
-        add(&format!("{count} calls matched to replies"), problem);
-        add("nothing is marked", marked(&recorded.layers));
-        let below = upper(&recorded.layers);
-        let problem = differ(&over_tcp, &below);
-        add(
-            &format!("{} lines of RPC and NFS as over TCP", below.len()),
-            problem,
+        compare(codecs, &over_tcp, &recorded, name, report);
+        let file = folder.join(format!("{name}-roce.pcap"));
+        roce::transcode(&recorded.file, recorded.port, &file)?;
+        let layers =
+            wireshark.layers_of(&file, "rpcrdma1 rpcrdma2 rpc nfs mount ip _ws.malformed")?;
+        let recorded = Recorded { layers, ..recorded };
+        compare(
+            codecs,
+            &over_tcp,
+            &recorded,
+            &format!("{name} on RoCE"),
+            report,
         );
     }
     Ok(())
+}
+
+/// Compares what is shown of an exchange.
+fn compare(
+    codecs: &Codecs,
+    over_tcp: &[Line],
+    recorded: &Recorded,
+    name: &str,
+    report: &mut Report,
+) {
+    let mut add = |what: &str, problem: Option<String>| {
+        let mark = if problem.is_none() { "ok" } else { "WRONG" };
+        let problem = problem.map_or(String::new(), |problem| format!("\n      {problem}"));
+        report.add(
+            mark == "ok",
+            format!("{mark:<6}dissector: {name}: {what}{problem}"),
+        );
+    };
+    for direction in [Direction::Call, Direction::Reply] {
+        let (count, problem) = headers(codecs, recorded, direction);
+        add(&format!("{count} headers, {direction}"), problem);
+    }
+    let (count, problem) = pairs(codecs, recorded);
+    add(&format!("{count} calls matched to replies"), problem);
+    add("nothing is marked", marked(&recorded.layers));
+    let below = upper(&recorded.layers);
+    let problem = differ(over_tcp, &below);
+    add(
+        &format!("{} lines of RPC and NFS as over TCP", below.len()),
+        problem,
+    );
 }
 
 /// A captured exchange.
@@ -78,6 +102,7 @@ struct Recorded {
     seen: Vec<Seen>,
     layers: Vec<Layer>,
     port: u16,
+    file: PathBuf,
 }
 
 fn record(wireshark: &Wireshark, folder: &Path, form: Form, name: &str) -> Result<Recorded, Error> {
@@ -88,15 +113,20 @@ fn record(wireshark: &Wireshark, folder: &Path, form: Form, name: &str) -> Resul
     let scenario = stage.play_all();
     capture.stop()?;
     let seen = scenario?.seen;
-    let mut args = vec!["-T", "pdml", "-J", "rpcrdma1 rpcrdma2 rpc nfs mount tcp"];
     // TCP's server has a port that tshark knows no protocol for.
     let decode = format!("tcp.port=={port},rpc");
-    if form == Form::Tcp {
-        args.extend(["-d", &decode]);
-    }
-    let text = wireshark.run(&file, &args)?;
-    let layers = pdml::parse(&text);
-    Ok(Recorded { seen, layers, port })
+    let options: &[&str] = match form {
+        Form::Tcp => &["-d", &decode],
+        Form::Rdma(..) => &[],
+    };
+    let protocols = "rpcrdma1 rpcrdma2 rpc nfs mount tcp _ws.malformed";
+    let layers = wireshark.layers_with(&file, protocols, options)?;
+    Ok(Recorded {
+        seen,
+        layers,
+        port,
+        file,
+    })
 }
 
 /// Returns the layers of the dissector in one direction.
@@ -104,7 +134,17 @@ fn ours(recorded: &Recorded, direction: Direction) -> Vec<&Layer> {
     let mut current = direction;
     let mut found = Vec::new();
     for layer in &recorded.layers {
-        if layer.protocol == "tcp" {
+        if layer.protocol == "ip" {
+            let mut lines = layer.lines.iter();
+            let from = lines.find(|line| line.name == "ip.src");
+            let client = End::Client.address().map(|byte| byte.to_string()).join(".");
+            let is_call = from.is_some_and(|from| from.show == client);
+            current = if is_call {
+                Direction::Call
+            } else {
+                Direction::Reply
+            };
+        } else if layer.protocol == "tcp" {
             let mut lines = layer.lines.iter();
             let to = lines.find(|line| line.name == "tcp.dstport");
             let is_call = to.is_some_and(|to| to.show == recorded.port.to_string());

@@ -5,6 +5,7 @@ pub(crate) mod fields;
 pub(crate) mod frames;
 mod hostile;
 pub(crate) mod pdml;
+mod roce;
 mod vectors;
 
 use std::path::{Path, PathBuf};
@@ -57,16 +58,28 @@ impl Wireshark {
 
     /// Returns what the dissector shows.
     pub(crate) fn layers(&self, file: &Path) -> Result<Vec<Layer>, Error> {
-        let text = self.run(file, &["-T", "pdml", "-J", PROTOCOLS])?;
-        if text.contains("Lua Error") {
-            let at = text
-                .lines()
-                .find(|line| line.contains("Lua Error"))
-                .unwrap_or("");
+        self.layers_of(file, PROTOCOLS)
+    }
+
+    /// Returns what tshark shows of these protocols, whose names have blanks between them.
+    pub(crate) fn layers_of(&self, file: &Path, protocols: &str) -> Result<Vec<Layer>, Error> {
+        self.layers_with(file, protocols, &[])
+    }
+
+    /// As [`Self::layers_of`], with further options.
+    pub(crate) fn layers_with(
+        &self,
+        file: &Path,
+        protocols: &str,
+        options: &[&str],
+    ) -> Result<Vec<Layer>, Error> {
+        let args = [&["-T", "pdml", "-J", protocols], options].concat();
+        let text = self.run(file, &args)?;
+        if let Some(at) = text.lines().find(|line| line.contains("Lua Error")) {
             return Err(Error::ours("the dissector")(at.trim()));
         }
         let mut layers = pdml::parse(&text);
-        layers.retain(|layer| PROTOCOLS.split(' ').any(|name| name == layer.protocol));
+        layers.retain(|layer| protocols.split(' ').any(|name| name == layer.protocol));
         Ok(layers)
     }
 }
