@@ -19,7 +19,7 @@ use rpc_transport::rdma::{
     Version,
 };
 use rpc_transport::{
-    Client, ClientOptions, ClientPort, Runtime, Server, ServerOptions, ServerPort, Stop, TcpClient,
+    Client, ClientOptions, ClientTransport, Runtime, Server, ServerOptions, ServerTransport, Stop, TcpClient,
     TcpOptions, TcpServer,
 };
 use rpcrdma_v1::{Body, Chunks, ErrorBody, Header};
@@ -155,7 +155,7 @@ fn started(told: &Receiver<Result<SocketAddr, Error>>) -> Result<SocketAddr, Err
 }
 
 /// Returns the server's side of the transport, and its address.
-fn server_port(form: Form, log: &Log) -> Result<(SocketAddr, Rc<RefCell<dyn ServerPort>>), Error> {
+fn server_port(form: Form, log: &Log) -> Result<(SocketAddr, Rc<RefCell<dyn ServerTransport>>), Error> {
     let any_port = (Ipv4Addr::LOCALHOST, 0).into();
     match form {
         Form::Tcp => {
@@ -197,7 +197,7 @@ fn serve(form: Form, log: &Log, stop: &Stop, tell: &Sender<Result<SocketAddr, Er
 }
 
 /// Returns the client's side of the transport.
-fn client_port(form: Form, log: &Log) -> Result<Rc<RefCell<dyn ClientPort>>, Error> {
+fn client_port(form: Form, log: &Log) -> Result<Rc<RefCell<dyn ClientTransport>>, Error> {
     match form {
         Form::Tcp => Ok(Rc::new(RefCell::new(TcpClient::new(TcpOptions::default())))),
         Form::Rdma(version, features) => {
