@@ -76,7 +76,9 @@ return function(constants)
     },
     properties = {
       [C.XCHAR_RBSIZ] = { name = "XCHAR_RBSIZ", type = "xchrbsiz", role = "size" },
-      [C.XCHAR_REQREMINV] = { name = "XCHAR_REQREMINV", type = "xchrreqrem", role = "invalidation" },
+      [C.XCHAR_REQREMINV] = {
+        name = "XCHAR_REQREMINV", type = "xchrreqrem", role = "invalidation",
+      },
       [C.XCHAR_BRS] = { name = "XCHAR_BRS", type = "xchrbrs" },
       [C.XCHAR_RTRSUPP] = { name = "XCHAR_RTRSUPP", type = "xchrrtrs", role = "support" },
       [C.XCHAR_RBSTRUCT] = { name = "XCHAR_RBSTRUCT", type = "xchrrbs", role = "structure" },

@@ -1,8 +1,9 @@
 -- RPC-over-RDMA on InfiniBand and RoCE: packets of reliable connections become events of
 -- messages.lua.
 --
--- A packet names the queue pair that it goes to, not the one that it comes from. Which two directions
--- are one connection follows from what is in them: an XID or a handle that the other one named.
+-- A packet names the queue pair that it goes to, not the one that it comes from. Which two
+-- directions are one connection follows from what is in them: an XID or a handle that the other one
+-- named.
 
 return function(messages, show, walk, state)
   -- Opcodes of reliable connections (InfiniBand architecture specification, section 9.2.1): what
@@ -127,7 +128,8 @@ return function(messages, show, walk, state)
       return nil
     end
     local low = into.offset.low + way.written
-    local offset = { high = into.offset.high + math.floor(low / 4294967296), low = low % 4294967296 }
+    local carry = math.floor(low / 4294967296)
+    local offset = { high = into.offset.high + carry, low = low % 4294967296 }
     way.written = way.written + #bytes
     return { access = way.conn:write(way.index, into.handle, offset, bytes, event) }
   end
@@ -138,7 +140,8 @@ return function(messages, show, walk, state)
       return nil
     end
     local sink = { number = value("number") }
-    local access = way.conn:read_request(way.index, from.handle, from.offset, from.length, sink, event)
+    local access = way.conn:read_request(way.index, from.handle, from.offset, from.length, sink,
+      event)
     return { access = access }
   end
 

@@ -1,9 +1,9 @@
 -- RPC-over-RDMA on iWARP: DDP segments (RFC 5041, 5040) become events of messages.lua.
 --
 -- Wireshark splits TCP's stream into segments, and this file takes each from where Wireshark shows
--- its first byte. It does not rely on what Wireshark gives to heuristic dissectors: version 4.0 loses
--- the first segment of a Send that begins in a frame in which another ends, and gives only one of
--- several Sends in a frame.
+-- its first byte. It does not rely on what Wireshark gives to heuristic dissectors: version 4.0
+-- loses the first segment of a Send that begins in a frame in which another ends, and gives only
+-- one of several Sends in a frame.
 
 return function(messages, show, walk, state)
   -- RDMAP opcodes (RFC 5040, section 4.3).
@@ -103,8 +103,8 @@ return function(messages, show, walk, state)
     return conn:read_response(index, matches, bytes:sub(TAGGED + 1), event), TAGGED
   end
 
-  -- Handles one segment, once and in the order of the wire. Returns an entry for show.lua, or nil if
-  -- it is not RPC-over-RDMA or only a part of a Send.
+  -- Handles one segment, once and in the order of the wire. Returns an entry for show.lua, or nil
+  -- if it is not RPC-over-RDMA or only a part of a Send.
   local function handle(segment, pinfo)
     local bytes = segment.source(segment.at, segment.length):raw()
     if #bytes < 2 then

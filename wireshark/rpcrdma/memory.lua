@@ -36,7 +36,7 @@ return function(walk)
         local at = walk.distance(region.offset, offset)
         if not at or at < 0 or at + length > region.length then
           rule = "out_of_bounds"
-          text = string.format("%d bytes at %s in a segment of %d", length, at or "?", region.length)
+          text = length .. " bytes at " .. (at or "?") .. " in a segment of " .. region.length
         elseif region.access ~= access then
           rule, text = "wrong_access", "offered for RDMA " .. region.access
         else

@@ -67,10 +67,10 @@ return function(walk, dialects, xdr, Memory)
     return table.concat(parts)
   end
 
-  -- ----------------------------------------------------------------------------------------------
+  -- ------------------------------------------------------------------------------------------
   -- Calls
 
-  -- Groups read segments by position. `regions` are in the order of the list.
+  -- Groups read segments by position, and sorts these; each one's segments stay in order.
   local function read_chunks(list)
     local chunks, order = {}, {}
     for _, entry in ipairs(list) do
@@ -82,6 +82,7 @@ return function(walk, dialects, xdr, Memory)
       end
       table.insert(chunk.regions, entry.region)
     end
+    table.sort(order, function(a, b) return a.position < b.position end)
     return order
   end
 
@@ -210,11 +211,10 @@ return function(walk, dialects, xdr, Memory)
     call.reads = read_chunks(list)
     if message.inline then
       check_xid(result, header.xid, header.payload)
-      for _, chunk in ipairs(call.reads) do
-        -- Later positions count the chunks before them too; those are checked when all is there.
-        if chunk == call.reads[1] and chunk.position > #header.payload then
-          violate(result, "position", chunk.position .. " in a payload of " .. #header.payload)
-        end
+      -- Later positions count the chunks before them too; they are checked when all is there.
+      local first = call.reads[1] and call.reads[1].position or 0
+      if first > #header.payload then
+        violate(result, "position", first .. " in a payload of " .. #header.payload)
       end
     elseif not has_payload then
       violate(result, "no_payload", "there is no read chunk at position zero")
@@ -223,7 +223,7 @@ return function(walk, dialects, xdr, Memory)
     finish_call(call, result)
   end
 
-  -- ----------------------------------------------------------------------------------------------
+  -- ------------------------------------------------------------------------------------------
   -- Replies
 
   -- Ends the call that a message answers. Returns it, or nil.
@@ -382,7 +382,7 @@ return function(walk, dialects, xdr, Memory)
     result.incomplete = true
   end
 
-  -- ----------------------------------------------------------------------------------------------
+  -- ------------------------------------------------------------------------------------------
   -- Characteristics (xcharext-02)
 
   local properties = {}
@@ -463,7 +463,7 @@ return function(walk, dialects, xdr, Memory)
     end
   end
 
-  -- ----------------------------------------------------------------------------------------------
+  -- ------------------------------------------------------------------------------------------
   -- Placement and continuation (rtrext-00)
 
   -- Finds the bytes of an item that Sends placed. Returns nil after a violation.
@@ -674,7 +674,7 @@ return function(walk, dialects, xdr, Memory)
     end
   end
 
-  -- ----------------------------------------------------------------------------------------------
+  -- ------------------------------------------------------------------------------------------
   -- Messages
 
   -- Says the type of opaque data, for walk.read.
@@ -837,7 +837,7 @@ return function(walk, dialects, xdr, Memory)
     end
   end
 
-  -- ----------------------------------------------------------------------------------------------
+  -- ------------------------------------------------------------------------------------------
   -- RDMA Write and RDMA Read
 
   -- Handles data that end `index` writes into the other's memory.

@@ -135,7 +135,7 @@ function Walker:opaque(name)
   end
   node.data = { at = self.at, length = length }
   self.at = self.at + length
-  if self.bytes:sub(self.at + 1, self.at + pad):find("[^%z]") then
+  if self.bytes:sub(self.at + 1, self.at + pad):find("[^\0]") then
     self:note("round_up", "bytes that fill " .. name .. " up are not zero")
   end
   self.at = self.at + pad
@@ -235,8 +235,8 @@ end
 
 -- Walks `bytes` as a value of the type `root`.
 --
--- `inside(walker, name, data)` is called for opaque data, with `walker.current`, the fields so far of
--- the structure around it. It may call `walker:within`; it returns the type and the value.
+-- `inside(walker, name, data)` is called for opaque data, with `walker.current`, the fields so far
+-- of the structure around it. It may call `walker:within`; it returns the type and the value.
 -- Returns a table: `value` (with what could be read), `nodes`, `notes`, `length` (bytes read), and
 -- `fault` if the walk ended early.
 function walk.read(types, root, bytes, inside)
@@ -257,7 +257,8 @@ function walk.read(types, root, bytes, inside)
     value[field.name] = result
   end
   return {
-    value = value, nodes = walker.nodes, notes = walker.notes, length = walker.at, fault = fault,
+    value = value, nodes = walker.nodes, notes = walker.notes, length = walker.at,
+    fault = fault,
   }
 end
 

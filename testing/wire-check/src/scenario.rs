@@ -19,8 +19,8 @@ use rpc_transport::rdma::{
     Version,
 };
 use rpc_transport::{
-    Client, ClientOptions, ClientTransport, Runtime, Server, ServerOptions, ServerTransport, Stop, TcpClient,
-    TcpOptions, TcpServer,
+    Client, ClientOptions, ClientTransport, Runtime, Server, ServerOptions, ServerTransport, Stop,
+    TcpClient, TcpOptions, TcpServer,
 };
 use rpcrdma_v1::{Body, Chunks, ErrorBody, Header};
 
@@ -155,7 +155,10 @@ fn started(told: &Receiver<Result<SocketAddr, Error>>) -> Result<SocketAddr, Err
 }
 
 /// Returns the server's side of the transport, and its address.
-fn server_port(form: Form, log: &Log) -> Result<(SocketAddr, Rc<RefCell<dyn ServerTransport>>), Error> {
+fn server_port(
+    form: Form,
+    log: &Log,
+) -> Result<(SocketAddr, Rc<RefCell<dyn ServerTransport>>), Error> {
     let any_port = (Ipv4Addr::LOCALHOST, 0).into();
     match form {
         Form::Tcp => {
@@ -179,7 +182,9 @@ fn serve(form: Form, log: &Log, stop: &Stop, tell: &Sender<Result<SocketAddr, Er
         let (address, port) = server_port(form, log)?;
         let server = Server::new(service::nfs()?, ServerOptions::default());
         let mut server = server.map_err(Error::ours("a server"))?;
-        server.add_transport(port).map_err(Error::ours("a server"))?;
+        server
+            .add_transport(port)
+            .map_err(Error::ours("a server"))?;
         Ok((server, address))
     };
     // The starting thread waits for this message, so the receiver still exists.

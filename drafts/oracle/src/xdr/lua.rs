@@ -40,7 +40,11 @@ fn definition(all: &Specification, name: &str, body: &Body, lua: &mut String) {
             lua.push_str("  } }");
         }
         Body::Typedef(declared) => {
-            let _ = write!(lua, "{{ kind = \"typedef\", of = {} }}", field(declared));
+            let _ = write!(
+                lua,
+                "{{ kind = \"typedef\",\n    of = {} }}",
+                field(declared)
+            );
         }
         Body::Struct(fields) => {
             let (kind, fields) = match all.linked(name) {
@@ -54,7 +58,11 @@ fn definition(all: &Specification, name: &str, body: &Body, lua: &mut String) {
             lua.push_str("  } }");
         }
         Body::Union(tag, arms) => {
-            let _ = writeln!(lua, "{{ kind = \"union\", tag = {}, arms = {{", field(tag));
+            let _ = writeln!(
+                lua,
+                "{{ kind = \"union\",\n    tag = {},\n    arms = {{",
+                field(tag)
+            );
             for (cases, declared) in arms {
                 for case in cases {
                     // The parser has resolved the names of all cases.

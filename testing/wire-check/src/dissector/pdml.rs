@@ -77,9 +77,19 @@ mod tests {
 
     #[test]
     fn nesting_and_text_are_read() {
-        let text = "<packet>\n <proto name=\"p\" pos=\"0\">\n  <field name=\"p.a\" show=\"\" value=\"\">\n   \
-                    <field name=\"p.b\" show=\"x &amp; &lt;y\" value=\"01\"/>\n  </field>\n  \
-                    <field name=\"p.c\" show=\"7\"/>\n </proto>\n</packet>\n<packet>\n<proto name=\"q\"/>";
+        let text = r#"
+<packet>
+ <proto name="p" pos="0">
+  <field name="p.a" show="" value="">
+   <field name="p.b" show="x &amp; &lt;y" value="01"/>
+   <proto name="_ws.malformed" hide="yes"/>
+  </field>
+  <field name="p.c" show="7"/>
+ </proto>
+</packet>
+<packet>
+ <proto name="q"/>
+</packet>"#;
         let layers = parse(text);
         let [p, q] = &layers[..] else {
             panic!("{layers:?}");
