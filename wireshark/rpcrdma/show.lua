@@ -8,12 +8,27 @@ return function(xdr, dialects, rules, messages)
   local HEXADECIMAL = {
     rdma_xid = true, rdma_handle = true, rdma_offset = true, xmsi_xid = true, xmrseg_flags = true,
   }
+  local NAMED = {
+    rdma_opttype = "operations", optxc_itype = "operations", xchv_which = "properties",
+  }
   local LEAVES = { uint32 = true, uint64 = true, bool = true, opaque = true }
 
-  local function leaf(abbreviation, name, type)
+  -- Numbers that the extensions name: operations and characteristics of a dialect.
+  local function names(dialect, name)
+    local entries = NAMED[name] and dialect[NAMED[name]]
+    local texts
+    for number, entry in pairs(entries or {}) do
+      texts = texts or {}
+      texts[number] = entry.name
+    end
+    return texts
+  end
+
+  local function leaf(dialect, name, type)
+    local abbreviation = dialect.protocol .. "." .. name
     local base_ = HEXADECIMAL[name] and base.HEX or base.DEC
     if type == "uint32" then
-      return ProtoField.uint32(abbreviation, name, base_)
+      return ProtoField.uint32(abbreviation, name, base_, names(dialect, name))
     elseif type == "uint64" then
       return ProtoField.uint64(abbreviation, name, base_)
     elseif type == "bool" then
@@ -74,7 +89,7 @@ return function(xdr, dialects, rules, messages)
     local list = {}
     local function add(name, type)
       if not self.fields[name] then
-        self.fields[name] = leaf(dialect.protocol .. "." .. name, name, type)
+        self.fields[name] = leaf(dialect, name, type)
         table.insert(list, self.fields[name])
       end
     end

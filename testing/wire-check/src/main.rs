@@ -4,7 +4,8 @@
 //! A server and its clients run in this process, each over an iwarp device that records the
 //! requests posted to it ([`rdma::middleware::Tapped`]). From these follow the values of every
 //! RPC-over-RDMA, DDP, RDMAP, RPC and NFS field of the capture, in order. Needs root, for
-//! `tcpdump`. An argument is a folder that keeps the captures.
+//! `tcpdump`. An argument is a folder that keeps the captures. `--read FILE` checks only what the
+//! dissector (`wireshark/`) shows of a capture of RoCE.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +23,7 @@ mod scenario;
 mod service;
 mod verdict;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use rpc_transport::rdma::{RoundTripFeatures, Version};
@@ -38,7 +39,17 @@ const PRIVATE_DATA_MAGIC: &str = "f6ab0e18";
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "the report")]
 fn main() -> ExitCode {
-    match check() {
+    let read = std::env::args_os().skip(1).collect::<Vec<_>>();
+    let outcome = match &read[..] {
+        [flag, file] if flag == "--read" => read_capture(Path::new(file)),
+        [] => check(None),
+        [folder] => check(Some(Path::new(folder))),
+        _ => {
+            eprintln!("wire-check [FOLDER], or wire-check --read FILE");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
         Ok(report) => {
             for line in &report.lines {
                 println!("{line}");
@@ -79,10 +90,20 @@ impl Report {
     }
 }
 
-fn check() -> Result<Report, Error> {
+/// Checks what the dissector shows of a capture of RoCE.
+fn read_capture(file: &Path) -> Result<Report, Error> {
+    let mut report = Report {
+        lines: Vec::new(),
+        wrong: 0,
+    };
+    dissector::offline::check(file, &mut report)?;
+    Ok(report)
+}
+
+/// Makes all checks. The captures stay in the folder, if there is one.
+fn check(kept: Option<&Path>) -> Result<Report, Error> {
     let temporary = tempfile::tempdir().map_err(Error::ours("a folder for the capture"))?;
-    let kept = std::env::args_os().nth(1).map(PathBuf::from);
-    let folder = kept.as_deref().unwrap_or(temporary.path());
+    let folder = kept.unwrap_or(temporary.path());
     let file = folder.join("loopback.pcap");
 
     // Stock tshark knows this version only.

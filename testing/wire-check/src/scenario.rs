@@ -121,7 +121,7 @@ impl Stage {
 
     /// Makes the calls that stock tshark is checked by, and stops the server.
     pub(crate) fn play(self) -> Result<Scenario, Error> {
-        self.run(|log, form, address| clients(log, form, address))
+        self.run(clients)
     }
 
     /// Makes calls of all procedures on one connection, and stops the server.

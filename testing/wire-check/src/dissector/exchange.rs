@@ -170,15 +170,16 @@ fn said(codecs: &Codecs, recorded: &Recorded, direction: Direction) -> Vec<Vec<F
         Posted::Send { gather, .. } => Some(Bytes::from(gather.concat())),
         _ => None,
     });
-    sends
-        .map(|bytes| {
-            let version = bytes.get(4..8).map_or(0, |word| word[3]);
-            match codecs.header(&format!("rpcrdma{version}_xprt_hdr"), &bytes) {
-                Said::Fields(fields) => fields,
-                Said::Refused => Vec::new(),
-            }
-        })
-        .collect()
+    sends.map(|bytes| said_of(codecs, &bytes)).collect()
+}
+
+/// Returns what the codecs say of a message; nothing if they refuse it.
+pub(super) fn said_of(codecs: &Codecs, bytes: &[u8]) -> Vec<Field> {
+    let version = bytes.get(4..8).map_or(0, |word| word[3]);
+    match codecs.header(&format!("rpcrdma{version}_xprt_hdr"), bytes) {
+        Said::Fields(fields) => fields,
+        Said::Refused => Vec::new(),
+    }
 }
 
 fn headers(codecs: &Codecs, recorded: &Recorded, direction: Direction) -> (usize, Option<String>) {
@@ -241,7 +242,7 @@ fn pairs(codecs: &Codecs, recorded: &Recorded) -> (usize, Option<String>) {
 }
 
 /// Returns the first expert item of the dissector, or what tshark calls malformed.
-fn marked(layers: &[Layer]) -> Option<String> {
+pub(super) fn marked(layers: &[Layer]) -> Option<String> {
     layers.iter().find_map(|layer| {
         let is_mark = |line: &&Line| line.name.contains(".rule.") || line.name == "_ws.malformed";
         let line = layer.lines.iter().find(is_mark);

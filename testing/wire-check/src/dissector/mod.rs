@@ -4,6 +4,7 @@ mod exchange;
 pub(crate) mod fields;
 pub(crate) mod frames;
 mod hostile;
+pub(crate) mod offline;
 pub(crate) mod pdml;
 mod roce;
 mod vectors;

@@ -102,7 +102,12 @@ mod tests {
             .collect();
         assert_eq!(
             lines,
-            [(0, "p.a", ""), (1, "p.b", "x & <y"), (0, "p.c", "7")]
+            [
+                (0, "p.a", ""),
+                (1, "p.b", "x & <y"),
+                (1, "_ws.malformed", ""),
+                (0, "p.c", "7")
+            ]
         );
         assert_eq!(p.lines[1].value, "01");
     }
