@@ -214,7 +214,7 @@ do
 end
 
 -- ------------------------------------------------------------------------------------------
--- Whatever a peer sends, nothing fails: messages of the vectors, damaged, between accesses to memory.
+-- Whatever a peer sends, nothing fails: damaged messages of the vectors, and accesses to memory.
 
 do
   -- The same numbers in every run and every Lua: 16807 and 2^31 - 1 (Park and Miller, 1988).

@@ -46,6 +46,12 @@ linux_shown() {
     trap - EXIT
     umount /mnt
     capture_end wire
+    shown "linux-$1"
+}
+
+# shown NAME: what the last capture shows, which is kept under this name.
+shown() {
+    cp "$OUT/wire.pcap" "$OUT/$1.pcap"
     host run shown
 }
 
@@ -67,5 +73,5 @@ ours_shown() {
     rm -r /tmp/back /tmp/served/tree
     trap - EXIT
     serve_end TERM
-    host run shown
+    shown "ours-$1-$2"
 }

@@ -3,7 +3,7 @@
 //!
 //! The Sends are taken from the packets here, and read by the codecs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 
@@ -57,9 +57,18 @@ pub(crate) fn check(file: &Path, report: &mut Report) -> Result<(), Error> {
         protocol.starts_with("rpcrdma") && name == "time"
     });
     let times = times.count();
+    // RPC in the same capture can be carried by TCP or UDP as well.
+    let ours: HashSet<usize> = layers
+        .iter()
+        .filter(|layer| layer.protocol.starts_with("rpcrdma"))
+        .map(|layer| layer.packet)
+        .collect();
     let rpc = |kind: &str| {
-        let types = lines().filter(|line| line.name == "rpc.msgtyp" && line.show == kind);
-        types.count()
+        let below = layers.iter().filter(|layer| ours.contains(&layer.packet));
+        let lines = below.flat_map(|layer| &layer.lines);
+        lines
+            .filter(|line| line.name == "rpc.msgtyp" && line.show == kind)
+            .count()
     };
     let (calls, replies) = (rpc("0"), rpc("1"));
     let mut wrong = Vec::new();
