@@ -64,5 +64,5 @@ pub use mem::{ALIGNMENT, Buf, Pool, PoolExhausted, Registrar};
 pub use readiness::{Interest, Poller, Readiness};
 pub use scatter::{Places, Scatter};
 pub use send_buffer::bound_send_buffer;
-pub use tap::{Frame, Tap};
+pub use tap::{Frame, Setup, Tap};
 pub use time::{Clock, Time};

@@ -255,6 +255,7 @@ impl Drop for Iwarp {
                 tracing::error!("the background thread of an iwarp device panicked");
             }
         }
+        self.shared.state().end_tap();
     }
 }
 

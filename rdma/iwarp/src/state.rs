@@ -85,6 +85,7 @@ pub(super) struct Before {
     pub(super) deadline: Option<Time>,
     pub(super) live: bool,
     pub(super) draining: bool,
+    pub(super) closed: bool,
 }
 
 impl State {
@@ -323,6 +324,7 @@ impl State {
             deadline: conn.deadline,
             live: conn.is_live(),
             draining: conn.phase == Phase::Draining,
+            closed: conn.phase == Phase::Closed,
         };
         let mut cx = Cx {
             options: &self.options,
@@ -353,6 +355,9 @@ impl State {
         let draining = conn.phase == Phase::Draining;
         self.draining = self.draining + usize::from(draining) - usize::from(before.draining);
         if conn.phase == Phase::Closed {
+            if let (Some(tap), false) = (&mut self.tap, before.closed) {
+                tap.ended(self.now.max(Time::now()), conn.qp());
+            }
             if !conn.owned {
                 self.remove(index);
             }
@@ -365,6 +370,19 @@ impl State {
         if (live || draining) && conn.readable {
             // The connection used up its turn.
             self.enqueue(index);
+        }
+    }
+
+    /// Reports to the tap that all connections end, because the device is dropped.
+    pub(super) fn end_tap(&mut self) {
+        if let Some(mut tap) = self.tap.take() {
+            let at = self.now.max(Time::now());
+            for (_, slot) in &self.slots {
+                match slot {
+                    Slot::Conn(conn) if conn.phase != Phase::Closed => tap.ended(at, conn.qp()),
+                    _ => {}
+                }
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Shows the bytes of a connection's stream to a [`Tap`](rdma::Tap).
 
 use mio::net::TcpStream;
-use rdma::{Carrier, Frame, QpId};
+use rdma::{Carrier, Frame, QpId, Time};
 use smallvec::SmallVec;
 
 use super::conn::Cx;
@@ -51,9 +51,12 @@ impl Cx<'_> {
             carrier: Carrier::tcp(socket.local_addr(), socket.peer_addr()),
             pieces: &shown,
         };
+        // The time of the owner's last poll can be earlier than the last work of the background
+        // thread.
+        let at = self.now.max(Time::now());
         match way {
-            Direction::Sent => tap.sent(self.now, qp, frame),
-            Direction::Received => tap.received(self.now, qp, frame),
+            Direction::Sent => tap.sent(at, qp, frame),
+            Direction::Received => tap.received(at, qp, frame),
         }
     }
 }

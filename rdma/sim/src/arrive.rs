@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::queue_pair::{Packet, Progress};
 use super::state::{State, Stream, What};
 use super::{Access, End, FabricEvent, Path};
-use rdma::{Completion, Disconnect, Event, Failed, Region, Stag, Success, Tap, WorkError};
+use rdma::{Completion, Disconnect, Event, Failed, Region, Stag, Success, WorkError};
 
 impl State {
     /// Handles the arrival of a packet at `to`. `number` is that of the work request to which it
@@ -26,7 +26,7 @@ impl State {
         };
         let framed = self.costs.framed(len) as u64;
         self.node(to.node).counters.wire_bytes_received += framed;
-        self.show(<dyn Tap>::received, self.now, to, &packet);
+        self.show_received(to, &packet);
         let Some(from) = from else { return };
         match packet {
             Packet::Message { bytes, invalidate } => {
@@ -145,7 +145,7 @@ impl State {
         qp.answered = qp.answered.max(now + response + late) + sending;
         let left = qp.answered;
         let packet = Packet::ReadResponse { bytes };
-        self.show(<dyn Tap>::sent, left, to, &packet);
+        self.show_sent(left, to, &packet);
         self.node(to.node).counters.wire_bytes_sent += framed as u64;
         let what = What::Arrive {
             to: from,

@@ -1,7 +1,5 @@
 //! Establishment of connections.
 
-use std::net::SocketAddr;
-
 use bytes::Bytes;
 
 use super::queue_pair::{Request, Stage};
@@ -11,14 +9,9 @@ use rdma::{ConnectError, ConnectRequest, Disconnect, Event, RequestId};
 
 impl State {
     /// Handles the arrival of a connection request.
-    pub(super) fn requested(
-        &mut self,
-        from: End,
-        to: SocketAddr,
-        request: Request,
-        private_data: Bytes,
-        path: Path,
-    ) {
+    pub(super) fn requested(&mut self, request: Request, path: Path) {
+        let (from, to) = (request.from, request.to);
+        let private_data = request.private_data.clone();
         let here = |node: &super::state::Node| {
             let mut listeners = node.listeners.iter();
             let found = listeners.find(|(_, address)| **address == to);
@@ -52,10 +45,11 @@ impl State {
     /// Reports a failed connection attempt: refused, rejected or not answered.
     pub(super) fn not_connected(&mut self, end: End, error: ConnectError, path: Path) {
         let Some(qp) = self.qp(end) else { return };
-        if !matches!(qp.stage, Stage::Connecting | Stage::Accepted) {
+        if !matches!(qp.stage, Stage::Connecting(_) | Stage::Accepted) {
             return;
         }
         qp.stage = Stage::Down;
+        self.show_end(end);
         self.flush(end, path);
         let qp = end.qp;
         let event = Event::ConnectFailed { qp, error };
@@ -71,10 +65,11 @@ impl State {
         reads: u32,
         path: Path,
     ) {
-        let Some(qp) = self
-            .qp(to)
-            .filter(|qp| matches!(qp.stage, Stage::Connecting))
-        else {
+        let asked = self.qp(to).and_then(|qp| match &qp.stage {
+            Stage::Connecting(request) => Some(request.clone()),
+            _ => None,
+        });
+        let (Some(request), Some(qp)) = (asked, self.qp(to)) else {
             // The requester no longer waits for the answer; the accepting side must not wait
             // forever.
             let at = self.now + self.costs.delay;
@@ -86,6 +81,7 @@ impl State {
         qp.max_reading = reads;
         let cut = qp.cut;
         let at = self.now + self.costs.delay;
+        self.show_setup(to, &request, &private_data);
         // Later packets must not arrive before this one.
         if let Some(qp) = self.qp(to) {
             qp.arrival = at;

@@ -53,8 +53,9 @@ impl SimDevice {
         self.node
     }
 
-    /// Shows the packets that this host sends and receives from now on to `tap`, until it crashes.
-    /// A sent packet has the time at which its last bit leaves, which may be later than the call.
+    /// Shows the connections that this host sets up, and the packets that it sends and receives
+    /// from now on, to `tap`, until it crashes. A sent packet is shown at the time at which its
+    /// last bit leaves.
     pub fn set_tap(&mut self, tap: Box<dyn Tap>) {
         if self.lives() {
             self.state.borrow_mut().taps.insert(self.node, tap);
@@ -177,10 +178,6 @@ impl Device for SimDevice {
         let qp = QpId(state.id());
         let end = self.end(qp);
         state.note(&FabricEvent::Connecting(end, &options.private_data));
-        state
-            .node(self.node)
-            .qps
-            .insert(qp, QueuePair::new(Stage::Connecting));
         let cost = state.costs.post;
         let path = state.node(self.node).path;
         let begun = state.work(self.node, cost);
@@ -189,19 +186,18 @@ impl Device for SimDevice {
         let outbound = options
             .outbound_reads
             .min(self.attributes.max_outbound_reads);
+        let request = Request {
+            from: end,
+            to: remote,
+            private_data: options.private_data.clone(),
+            inbound_reads: inbound,
+            outbound_reads: outbound,
+        };
+        let pair = QueuePair::new(Stage::Connecting(request.clone()));
+        state.node(self.node).qps.insert(qp, pair);
         if !state.random.chance(ignore) {
-            let what = What::Request {
-                from: end,
-                to: remote,
-                request: Request {
-                    from: end,
-                    inbound_reads: inbound,
-                    outbound_reads: outbound,
-                },
-                private_data: options.private_data.clone(),
-                path: path.crossed(),
-            };
-            state.at(begun + delay, what);
+            let path = path.crossed();
+            state.at(begun + delay, What::Request { request, path });
         }
         let what = What::NotConnected(end, ConnectError::TimedOut, path);
         state.at(begun + options.timeout, what);
@@ -237,6 +233,7 @@ impl Device for SimDevice {
         let Stage::Prepared(request) = &pair.stage else {
             return Err(DeviceError::Unknown("prepared queue pair"));
         };
+        let request = request.clone();
         let (to, reads) = (request.from, request.outbound_reads.min(inbound).max(1));
         pair.max_reading = outbound.min(request.inbound_reads).max(1);
         pair.peer = Some(to);
@@ -244,6 +241,7 @@ impl Device for SimDevice {
         let path = state.node(self.node).path;
         let cost = state.costs.post;
         let begun = state.work(self.node, cost);
+        state.show_setup(end, &request, &options.private_data);
         let (delay, detection) = (state.costs.delay, state.costs.detection);
         let what = What::Answer {
             to,

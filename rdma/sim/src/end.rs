@@ -50,6 +50,7 @@ impl State {
             _ => return,
         }
         qp.stage = Stage::Down;
+        self.show_end(end);
         self.flush(end, path);
         let qp = end.qp;
         self.tell(end, Stream::Both, Event::Disconnected { qp, reason }, path);
@@ -134,6 +135,7 @@ impl State {
         if self.qp(end).is_some_and(|qp| qp.is_up()) {
             self.note(&FabricEvent::Aborted(end));
             self.transmit(end, 0, 0, Packet::Reset, path);
+            self.show_end(end);
         }
         self.note(&FabricEvent::Over(end));
         let node = self.node(end.node);

@@ -147,13 +147,7 @@ impl Fabric {
                     path,
                 } => state.visible(node, life, event, path),
                 What::Over(end, reason) => state.end(end, reason),
-                What::Request {
-                    from,
-                    to,
-                    request,
-                    private_data,
-                    path,
-                } => state.requested(from, to, request, private_data, path),
+                What::Request { request, path } => state.requested(request, path),
                 What::NotConnected(end, error, path) => state.not_connected(end, error, path),
                 What::Answer {
                     to,
@@ -163,6 +157,7 @@ impl Fabric {
                     path,
                 } => state.answered(to, from, private_data, reads, path),
                 What::Ready(end, path) => state.ready(end, path),
+                What::Show(end, packet) => state.show(end, &packet),
             }
         }
         None

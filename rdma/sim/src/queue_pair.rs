@@ -1,6 +1,7 @@
 //! One end of a connection with its queues and registrations.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 
 use bytes::Bytes;
 
@@ -11,7 +12,7 @@ use rdma::{Buf, Frame, Region, Scatter, SendWr, Stag, Time, WrId};
 #[derive(Debug)]
 pub(super) enum Stage {
     /// [`rdma::Device::connect`] was called.
-    Connecting,
+    Connecting(Request),
     /// [`rdma::Device::prepare_accept`] was called.
     Prepared(Request),
     /// [`rdma::Device::accept`] was called.
@@ -26,6 +27,9 @@ pub(super) enum Stage {
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) from: End,
+    /// The listener's address.
+    pub(super) to: SocketAddr,
+    pub(super) private_data: Bytes,
     pub(super) inbound_reads: u32,
     pub(super) outbound_reads: u32,
 }
@@ -156,7 +160,7 @@ impl QueuePair {
 }
 
 /// A packet on the network.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Packet {
     /// A Send.
     Message {

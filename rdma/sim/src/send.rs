@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use super::queue_pair::{Packet, Progress};
 use super::state::{State, Stream, What};
 use super::{Access, End, FabricEvent, Path};
-use rdma::{Completion, Disconnect, Event, Failed, SendWr, Stag, Success, Tap, Time, WorkError};
+use rdma::{Completion, Disconnect, Event, Failed, SendWr, Stag, Success, Time, WorkError};
 
 impl State {
     /// Starts the requests that can be started.
@@ -147,7 +147,7 @@ impl State {
         node.counters.wire_bytes_sent += framed as u64;
         node.sending = node.sending.max(now) + sending;
         let left = node.sending;
-        self.show(<dyn Tap>::sent, left, end, &packet);
+        self.show_sent(left, end, &packet);
         let Some(qp) = self.qp(end) else {
             return (left, left + delay);
         };

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use super::queue_pair::{Packet, QueuePair, Request};
 use super::{Costs, End, FabricEvent, Faults, NodeId, Observer, Path, Random};
 use rdma::{
-    Attributes, Clock, ConnectError, Counters, Disconnect, Event, Frame, ListenerId, QpId,
-    RequestId, Tap, Time, WorkError,
+    Attributes, Clock, ConnectError, Counters, Disconnect, Event, ListenerId, QpId, RequestId,
+    Setup, Tap, Time, WorkError,
 };
 
 /// A host.
@@ -80,10 +80,7 @@ pub(super) enum What {
     /// The end of a connection is noticed.
     Over(End, Disconnect),
     Request {
-        from: End,
-        to: SocketAddr,
         request: Request,
-        private_data: Bytes,
         path: Path,
     },
     NotConnected(End, ConnectError, Path),
@@ -95,6 +92,8 @@ pub(super) enum What {
         path: Path,
     },
     Ready(End, Path),
+    /// A packet of a host with a tap has left it.
+    Show(End, Packet),
 }
 
 #[derive(Debug)]
@@ -186,17 +185,55 @@ impl State {
         }
     }
 
-    /// Shows a packet to the tap of an end's host, if there is one. `how` is `<dyn Tap>::sent` or
-    /// `<dyn Tap>::received`.
-    pub(super) fn show(
-        &mut self,
-        how: fn(&mut (dyn Tap + 'static), Time, QpId, Frame<'_>),
-        at: Time,
-        end: End,
-        packet: &Packet,
-    ) {
+    /// Shows a packet to the tap of an end's host, if there is one, now or when the packet has
+    /// left.
+    pub(super) fn show_sent(&mut self, left: Time, end: End, packet: &Packet) {
+        if packet.frame().is_some() && self.taps.contains_key(&end.node) {
+            self.at(left, What::Show(end, packet.clone()));
+        }
+    }
+
+    /// Shows a packet that has left now.
+    pub(super) fn show(&mut self, end: End, packet: &Packet) {
+        let now = self.now;
         if let (Some(tap), Some(frame)) = (self.taps.get_mut(&end.node), packet.frame()) {
-            how(&mut **tap, at, end.qp, frame);
+            tap.sent(now, end.qp, frame);
+        }
+    }
+
+    /// Shows a packet that has arrived now.
+    pub(super) fn show_received(&mut self, end: End, packet: &Packet) {
+        let now = self.now;
+        if let (Some(tap), Some(frame)) = (self.taps.get_mut(&end.node), packet.frame()) {
+            tap.received(now, end.qp, frame);
+        }
+    }
+
+    /// Shows a connection to the tap of an end's host, if there is one.
+    pub(super) fn show_setup(&mut self, end: End, request: &Request, reply: &[u8]) {
+        let (now, initiator) = (self.now, request.from == end);
+        let asked = self.nodes[request.from.node.0].address;
+        let (local, peer) = match initiator {
+            true => (asked, request.to),
+            false => (request.to, asked),
+        };
+        if let Some(tap) = self.taps.get_mut(&end.node) {
+            let setup = Setup {
+                initiator,
+                local,
+                peer,
+                request: &request.private_data,
+                reply,
+            };
+            tap.established(now, end.qp, &setup);
+        }
+    }
+
+    /// Shows the end of a connection to the tap of an end's host, if there is one.
+    pub(super) fn show_end(&mut self, end: End) {
+        let now = self.now;
+        if let Some(tap) = self.taps.get_mut(&end.node) {
+            tap.ended(now, end.qp);
         }
     }
 
