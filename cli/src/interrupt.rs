@@ -30,15 +30,7 @@ impl Interruptible {
     /// # Errors
     /// The error of the operating system.
     pub(crate) fn new() -> Result<Self, Failure> {
-        if TAKEN.set(()).is_ok() {
-            on_signals(|signal| {
-                CAUGHT.store(signal, Ordering::SeqCst);
-                match current().take() {
-                    Some(interrupt) => interrupt.interrupt(),
-                    None => die(signal),
-                }
-            })?;
-        }
+        handle()?;
         let interrupt = Interrupt::new();
         *current() = Some(interrupt.clone());
         Ok(Self { interrupt })
@@ -68,6 +60,23 @@ fn current() -> std::sync::MutexGuard<'static, Option<Interrupt>> {
     CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Handles signals as [`Interruptible`] says, also while there is no operation to interrupt.
+///
+/// # Errors
+/// The error of the operating system.
+pub(crate) fn handle() -> Result<(), Failure> {
+    if TAKEN.set(()).is_err() {
+        return Ok(());
+    }
+    on_signals(|signal| {
+        CAUGHT.store(signal, Ordering::SeqCst);
+        match current().take() {
+            Some(interrupt) => interrupt.interrupt(),
+            None => die(signal),
+        }
+    })
+}
+
 /// Calls `act` for every SIGINT and SIGTERM, on a thread of its own.
 ///
 /// # Errors
@@ -81,8 +90,9 @@ pub(crate) fn on_signals(mut act: impl FnMut(i32) + Send + 'static) -> Result<()
 }
 
 /// Ends the process like the signal's default action, so that its parent (such as a shell in a
-/// loop) sees the signal.
+/// loop) sees the signal. A capture is completed first.
 pub(crate) fn die(signal: i32) {
+    crate::capture::finish();
     // This cannot fail for valid signals. If it did, the exit status would show the signal.
     if emulate_default_handler(signal).is_err() {
         std::process::exit(128 + signal);

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod capture;
 mod compare;
 mod devices;
 mod explain;
@@ -28,7 +29,9 @@ fn main() -> ExitCode {
     if cli.verbose > 0 || !matches!(cli.command, Command::Sim(_)) {
         logging::start(cli.verbose);
     }
-    match run(&cli.command, cli.verbose > 0) {
+    let result = run(&cli.command, cli.verbose > 0);
+    capture::finish();
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !matches!(failure, Failure::OutputClosed | Failure::Told(_)) {

@@ -14,6 +14,7 @@ use rpcrdma_setup::access::{Access, Mounted, Reached};
 use rpcrdma_setup::{Context, Failure};
 
 use crate::args::{PingArgs, PingOp};
+use crate::capture;
 use crate::interrupt::Interruptible;
 use crate::output;
 
@@ -29,14 +30,15 @@ const BAR: u64 = 50;
 /// # Errors
 /// The server cannot be reached, or a call fails.
 pub(crate) fn run(args: &PingArgs, verbose: bool) -> Result<(), Failure> {
-    let access = args.mount.access()?;
-    if args.callbacks {
-        return callbacks(args, access, verbose);
-    }
+    let mut access = args.mount.access()?;
     let has_data = matches!(args.op, PingOp::Read | PingOp::Write);
-    if args.size.is_some() && !has_data {
+    if args.size.is_some() && !has_data && !args.callbacks {
         let text = "-s needs --op read or --op write: NULL and GETATTR carry no data";
         return Err(Failure::usage(text));
+    }
+    capture::open_for(&mut access, &args.capture)?;
+    if args.callbacks {
+        return callbacks(args, access, verbose);
     }
     if args.op == PingOp::Null {
         let (host, port) = server(&args.target)?;

@@ -25,6 +25,7 @@ use rpcrdma_setup::{Context, Failure};
 use rpcrdma_sim::Probe;
 
 use crate::args::ServeArgs;
+use crate::capture;
 use crate::interrupt;
 use crate::output;
 
@@ -77,6 +78,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let receives = usize::try_from(args.receive_memory).unwrap_or(usize::MAX);
     let mut listening = Vec::new();
     let addresses = addresses(&args.listen)?;
+    let capture = capture::open(&args.capture, capture::Clock::Real)?;
     let device = link
         .device(&DeviceChoice {
             name: args.device.clone(),
@@ -88,6 +90,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
                 kept: limits.kept / 2,
                 connections: limits.connections,
             },
+            capture,
         })?
         .device;
     let device_name = device.attributes().name.clone();

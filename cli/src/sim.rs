@@ -3,11 +3,15 @@
 use std::panic;
 use std::thread;
 
+use rdma::Tap;
+use rdma_capture::Origin;
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::units::count;
 use rpcrdma_sim::{FeaturesOf, Report, Summary, Swarm, running, sweep};
 
 use crate::args::{ALL, SimArgs};
+use crate::capture;
+use crate::interrupt;
 use crate::output;
 
 /// Runs seeds, and prints their failures.
@@ -15,6 +19,11 @@ use crate::output;
 /// # Errors
 /// A seed failed, or standard output cannot be written to.
 pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
+    if args.seed.is_none() && args.capture.capture.is_some() {
+        return Err(Failure::usage(
+            "--capture needs --seed: one run is captured",
+        ));
+    }
     name_seed_on_panic(args.swarm());
     match args.seed {
         Some(seed) => one(seed, args),
@@ -48,7 +57,15 @@ fn name_seed_on_panic(swarm: Swarm) {
 }
 
 fn one(seed: u64, args: &SimArgs) -> Result<(), Failure> {
-    let report = rpcrdma_sim::run(args.swarm(), seed, args.explain);
+    let capture = capture::open(&args.capture, capture::Clock::Virtual)?;
+    let report = match &capture {
+        Some(capture) => {
+            interrupt::handle()?;
+            let tap = || Box::new(capture.tap("server", Origin::Messages)) as Box<dyn Tap>;
+            rpcrdma_sim::run_tapped(args.swarm(), seed, args.explain, Some(&tap))
+        }
+        None => rpcrdma_sim::run(args.swarm(), seed, args.explain),
+    };
     output::bytes(report.log.as_bytes())?;
     for violation in &report.violations {
         output::line(format_args!("violation {violation}"))?;

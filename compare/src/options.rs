@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use rdma_capture::Capture;
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
@@ -116,6 +117,8 @@ pub struct Options {
     pub costs: Option<CostsArg>,
     /// Whether costs are measured even if no prediction needs them.
     pub save_costs: bool,
+    /// The capture to which the traffic of the clients over RDMA is added.
+    pub capture: Option<Capture>,
     /// Arguments that make this program call [`serve_child`](crate::serve_child) with the argument
     /// after them. Each server is a separate process that is started in this way.
     pub child: Vec<String>,
@@ -145,6 +148,7 @@ impl Default for Options {
             exact: false,
             costs: None,
             save_costs: false,
+            capture: None,
             child: Vec::new(),
         }
     }

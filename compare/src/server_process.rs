@@ -114,6 +114,8 @@ pub fn serve_child(served: &str) -> Result<(), Failure> {
                         .map_err(|error: String| odd(&error))?,
                     address: Some(args.listen),
                     resources: Resources::default(),
+                    // The client's side shows the same bytes.
+                    capture: None,
                 })?
                 .device;
             let mut options = RdmaServerOptions {

@@ -53,6 +53,7 @@ pub(crate) fn check(options: &Options, ops: &[Op]) -> Result<(), Failure> {
         ("--registration", options.registration != Policy(None)),
         ("--costs", options.costs.is_some()),
         ("--save-costs", options.save_costs),
+        ("--capture", options.capture.is_some()),
     ];
     if let Some((name, _)) = given.into_iter().find(|(_, given)| *given) {
         let text = format!("--device sim: not with {name}, which has no effect in a simulation");

@@ -117,6 +117,7 @@ fn bench(setting: &Setting<'_>, variant: Variant) -> Result<BenchTarget, Failure
             name: options.device.clone(),
             registration: options.registration,
             address: None,
+            capture: options.capture.clone(),
             ..DeviceChoice::default()
         },
         link: LinkOptions {

@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 
 use iwarp::{CrcPolicy, Iwarp};
-use rdma::middleware::{Linked, Shaper};
+use rdma::middleware::{Linked, Reconstructed, Shaper};
 use rdma::{Device, Pool};
+use rdma_capture::{Capture, Origin};
 use rdma_core::{self, OpenError, Registration};
 
 use crate::{Context, Failure};
@@ -126,6 +127,8 @@ pub struct DeviceChoice {
     pub address: Option<IpAddr>,
     /// The memory limits.
     pub resources: Resources,
+    /// The capture to which the device's traffic is added.
+    pub capture: Option<Capture>,
 }
 
 impl DeviceChoice {
@@ -154,8 +157,12 @@ impl DeviceChoice {
                 };
                 let pool = Pool::keeping(resources.memory, resources.kept);
                 let device = Iwarp::new(options, pool);
+                let mut device = device.context("cannot open device iwarp")?;
+                if let Some(capture) = &self.capture {
+                    device.set_tap(Box::new(capture.tap("iwarp", Origin::Stream)));
+                }
                 Ok(Opened {
-                    device: wrap(device.context("cannot open device iwarp")?, link),
+                    device: wrap(device, link),
                     // Each region has a handle of its own.
                     registration: Registration::PerCall,
                 })
@@ -171,9 +178,18 @@ impl DeviceChoice {
                 };
                 let opened = rdma_core::open(&options);
                 let device = opened.map_err(|error| not_opened(&self.name, &error))?;
+                let registration = device.registration();
+                let device = match &self.capture {
+                    Some(capture) => {
+                        let name = &device.attributes().name;
+                        let tap = capture.tap(name, Origin::Reconstructed);
+                        wrap(Reconstructed::new(device, tap, self.address), link)
+                    }
+                    None => wrap(device, link),
+                };
                 Ok(Opened {
-                    registration: device.registration(),
-                    device: wrap(device, link),
+                    registration,
+                    device,
                 })
             }
         }

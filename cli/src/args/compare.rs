@@ -12,6 +12,8 @@ use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::units;
 use rpcrdma_sim::Setting;
 
+use super::CaptureArgs;
+
 /// Checksums in iWARP frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Crc {
@@ -61,7 +63,10 @@ them. The client runs on one processor and the servers on another, as on two mac
 
 If the floor or the raw stream varies from round to round, the machine did other work as well.
 Lines below the tables then say by how much: the floor for latencies, the raw stream for
-throughput.";
+throughput.
+
+With --capture, the client's connections over RDMA are captured, which shows both directions. TCP
+and the floor are not. The figures then contain the cost of capturing; --snap 256 keeps it small.";
 
 /// Describes the simulated link when no option changes it, from the simulation's own default.
 fn simulated_link() -> String {
@@ -210,6 +215,9 @@ pub(crate) struct CompareArgs {
     /// keys are explained in docs/compare.md
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) capture: CaptureArgs,
 }
 
 impl CompareArgs {
@@ -243,6 +251,7 @@ impl CompareArgs {
             exact: self.check_explain,
             costs: self.costs.clone(),
             save_costs: self.save_costs.is_some(),
+            capture: None,
             child: vec![CHILD.to_owned()],
         }
     }

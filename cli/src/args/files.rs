@@ -9,6 +9,8 @@ use rpcrdma_setup::access::{Access, LinkOptions};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::mount_options::MountOptions;
 
+use super::CaptureArgs;
+
 const URL: &str = "nfs://SERVER[:PORT]/EXPORT/PATH";
 
 /// Options for connecting to the server.
@@ -120,6 +122,8 @@ pub(crate) struct GetArgs {
     #[arg(value_name = "LOCAL", default_value = ".")]
     pub(crate) target: PathBuf,
     #[command(flatten)]
+    pub(crate) capture: CaptureArgs,
+    #[command(flatten)]
     pub(crate) mount: MountArgs,
 }
 
@@ -135,6 +139,8 @@ pub(crate) struct PutArgs {
     /// The target: a new name, or an existing directory to copy into
     #[arg(value_name = URL)]
     pub(crate) target: String,
+    #[command(flatten)]
+    pub(crate) capture: CaptureArgs,
     #[command(flatten)]
     pub(crate) mount: MountArgs,
 }

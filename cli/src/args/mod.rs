@@ -1,5 +1,6 @@
 //! The command line.
 
+mod capture;
 mod compare;
 mod devices;
 mod explain;
@@ -10,6 +11,7 @@ mod sim;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use capture::CaptureArgs;
 use compare::CHILD;
 pub(crate) use compare::{ChildArgs, CompareArgs};
 pub(crate) use devices::DevicesArgs;

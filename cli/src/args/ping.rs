@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use rdma::middleware::Delay;
 use rpcrdma_setup::units;
 
+use super::CaptureArgs;
 use super::files::MountArgs;
 
 /// The procedure to call.
@@ -74,6 +75,9 @@ pub(crate) struct PingArgs {
     /// Also print a histogram
     #[arg(short = 'H', long)]
     pub(crate) histogram: bool,
+
+    #[command(flatten)]
+    pub(crate) capture: CaptureArgs,
 
     #[command(flatten)]
     pub(crate) mount: MountArgs,

@@ -12,6 +12,7 @@ use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::units;
 
+use super::CaptureArgs;
 use super::compare::Crc;
 
 /// Export directories over RDMA and TCP, until interrupted.
@@ -129,6 +130,9 @@ pub(crate) struct ServeArgs {
     /// `compare --save-costs` wrote. `explain` prints all names and their values
     #[arg(long, value_name = "COSTS", value_parser = CostsArg::parse)]
     pub(crate) costs: Option<CostsArg>,
+
+    #[command(flatten)]
+    pub(crate) capture: CaptureArgs,
 
     /// Threads for work that may block on a disk
     #[arg(long, value_name = "N", default_value_t = 4,

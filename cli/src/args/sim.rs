@@ -5,6 +5,8 @@ use std::ops::Range;
 use clap::Args;
 use rpcrdma_sim::{FeaturesOf, Swarm};
 
+use super::CaptureArgs;
+
 /// Run clients and servers in a simulation, with faults derived from a seed, and check them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -26,6 +28,9 @@ The totals are: calls that ended; those that ended \"without results\", that is 
 the client; and faults: connections lost, hosts crashed and registrations refused. Some of the
 faults that --explain lists as planned do not happen, because their target is already down or the
 run has ended. Pauses and shortages of memory are not counted.
+
+With --seed, --capture shows the server's connections as iWARP over TCP, with virtual times that
+begin in 1970. Connections that the network loses end without a handshake of the client.
 
 A seed that fails is printed with the command that repeats it.")]
 pub(crate) struct SimArgs {
@@ -53,6 +58,9 @@ pub(crate) struct SimArgs {
     /// Number of seeds to run at the same time. Default: the number of processors
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: Option<u16>,
+
+    #[command(flatten)]
+    pub(crate) capture: CaptureArgs,
 }
 
 impl SimArgs {

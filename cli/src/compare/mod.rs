@@ -8,6 +8,7 @@ use rpcrdma_setup::columns::wrap;
 use rpcrdma_setup::device::DeviceName;
 
 use crate::args::CompareArgs;
+use crate::capture;
 use crate::interrupt;
 use crate::output;
 use crate::progress::Status;
@@ -21,9 +22,20 @@ const WIDTH: usize = 100;
 /// # Errors
 /// A process does not start, an operation fails, or the rows cannot be written.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
-    let comparison = Comparison::new(args.options())?;
+    let mut options = args.options();
+    Comparison::new(options.clone())?;
+    if options.device == DeviceName::Sim && args.capture.capture.is_some() {
+        let text =
+            "--capture: not with --device sim; `rpcrdma sim --seed N --capture FILE` shows one";
+        return Err(Failure::usage(text));
+    }
     // Before anything is measured: a file that cannot be written would waste it all.
     let outputs = Outputs::open(args)?;
+    options.capture = capture::open(&args.capture, capture::Clock::Real)?;
+    if options.capture.is_some() && args.set_delay.is_none() {
+        interrupt::handle()?;
+    }
+    let comparison = Comparison::new(options)?;
     if let Some(command) = args.set_delay.clone() {
         interrupt::on_signals(move |signal| {
             if let Err(failure) = end_delay(&command) {

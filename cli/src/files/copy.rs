@@ -14,6 +14,7 @@ use rpcrdma_setup::{Context, Failure};
 use super::report::Watch;
 use super::{each, url};
 use crate::args::{CatArgs, GetArgs, PutArgs};
+use crate::capture;
 use crate::output;
 
 /// The number of READs in flight while a file is written to standard output in order.
@@ -24,8 +25,9 @@ const READ_AHEAD: usize = 8;
 /// # Errors
 /// Something could not be copied.
 pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
-    let access = args.mount.access()?;
+    let mut access = args.mount.access()?;
     let source = url(&args.source)?;
+    capture::open_for(&mut access, &args.capture)?;
     let mounted = access.mount(&source)?;
     let target = local_target(&args.target, &source);
     let mut watch = Watch::start("copied", args.recursive)?;
@@ -57,7 +59,7 @@ fn local_target(given: &Path, source: &NfsUrl) -> PathBuf {
 /// # Errors
 /// Something could not be copied.
 pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
-    let access = args.mount.access()?;
+    let mut access = args.mount.access()?;
     let url = url(&args.target)?;
     // The source is checked first, so that a misspelt name fails before connecting.
     let source = &args.source;
@@ -65,6 +67,7 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
         .symlink_metadata()
         .context(format_args!("cannot read {}", source.display()))?
         .file_type();
+    capture::open_for(&mut access, &args.capture)?;
     let mounted = access.mount(&url)?;
     let runtime = &mounted.reached.runtime;
     // As with cp(1), the content of `DIR/.` is copied to the target itself.

@@ -46,5 +46,5 @@ pub use pairing::{Pairing, UnknownPairing};
 pub use plan::{Crash, FeaturesOf, Plan, Swarm, Victim};
 pub use probe::{Long, Probe};
 pub use report::{Report, Violation};
-pub use sweep::{Summary, run, running, sweep};
-pub use world::{simulate, simulate_plan};
+pub use sweep::{Summary, run, run_tapped, running, sweep};
+pub use world::{TapMaker, simulate, simulate_plan};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rdma::Time;
 
-use crate::{Pairing, Report, Swarm, Violation, simulate_plan};
+use crate::{Pairing, Report, Swarm, TapMaker, Violation, simulate_plan};
 
 /// The result of many seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,9 +103,16 @@ pub fn running() -> Option<u64> {
 /// Runs one seed. A panic is reported as a violation, unless the program aborts on panics.
 #[must_use]
 pub fn run(swarm: Swarm, seed: u64, explain: bool) -> Report {
+    run_tapped(swarm, seed, explain, None)
+}
+
+/// Runs one seed as [`run`] does. With `tap`, a new one observes the server's traffic after each of
+/// its starts; the run is the same.
+#[must_use]
+pub fn run_tapped(swarm: Swarm, seed: u64, explain: bool, tap: Option<TapMaker<'_>>) -> Report {
     RUNNING.set(Some(seed));
     let caught = catch_unwind(AssertUnwindSafe(|| {
-        simulate_plan(swarm.plan(seed), explain)
+        simulate_plan(swarm.plan(seed), explain, tap)
     }));
     caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

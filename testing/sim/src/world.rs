@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nfs_binding::fs::FileSystem;
-use rdma::{Buf, Time};
-use rdma_sim::{Fabric, Faults, Host, NodeId, Random, Turn};
+use rdma::{Buf, Tap, Time};
+use rdma_sim::{Fabric, Faults, Host, NodeId, Random, SimDevice, Turn};
 use rpc_transport::Retry;
 use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
 use rpcrdma_callbacks::Totals;
@@ -56,7 +56,10 @@ enum Alarm {
     Heal,
 }
 
-struct World {
+/// Makes the observer of a server's traffic.
+pub type TapMaker<'a> = &'a dyn Fn() -> Box<dyn Tap>;
+
+struct World<'a> {
     fabric: Fabric,
     plan: Plan,
     random: Random,
@@ -79,18 +82,19 @@ struct World {
     greedy: Vec<Buf>,
     pools: Pools,
     turns: u64,
+    tap: Option<TapMaker<'a>>,
 }
 
 /// Runs a seed. With `explain`, the report contains a log.
 #[must_use]
 pub fn simulate(seed: u64, explain: bool) -> Report {
-    simulate_plan(Plan::new(seed), explain)
+    simulate_plan(Plan::new(seed), explain, None)
 }
 
-/// Runs a plan.
+/// Runs a plan. With `tap`, a new one observes the server's traffic after each of its starts.
 #[must_use]
-pub fn simulate_plan(plan: Plan, explain: bool) -> Report {
-    let mut world = World::new(plan, explain);
+pub fn simulate_plan(plan: Plan, explain: bool, tap: Option<TapMaker<'_>>) -> Report {
+    let mut world = World::new(plan, explain, tap);
     world.run();
     let pools = std::mem::take(&mut world.pools);
     let report = world.finish();
@@ -121,8 +125,8 @@ fn receives(options: &RdmaOptions, connections: usize, resizes: bool) -> usize {
     connections * (credits as usize + EXTRA) * size
 }
 
-impl World {
-    fn new(plan: Plan, explain: bool) -> Self {
+impl<'a> World<'a> {
+    fn new(plan: Plan, explain: bool, tap: Option<TapMaker<'a>>) -> Self {
         let fabric = Fabric::new(plan.seed, plan.costs.clone(), plan.faults.clone());
         let journal = Rc::new(RefCell::new(Journal::new(explain, SERVER, &plan)));
         let history = Rc::new(RefCell::new(History::default()));
@@ -160,6 +164,7 @@ impl World {
             greedy: Vec::new(),
             pools: Pools::default(),
             turns: 0,
+            tap,
             plan,
         };
         world.start_server();
@@ -203,7 +208,12 @@ impl World {
         self.history.borrow_mut().lives += 1;
         let callbacks = self.plan.callbacks.then(|| self.callbacks.clone());
         let starve = self.starvation();
-        let wrap = |device| starving(device, &self.fabric, starve);
+        let wrap = |mut device: SimDevice| {
+            if let Some(tap) = self.tap {
+                device.set_tap(tap());
+            }
+            starving(device, &self.fabric, starve)
+        };
         match ServerHost::start(
             &self.fabric,
             host,

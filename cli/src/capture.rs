@@ -1,0 +1,99 @@
+//! `--capture`: the file, and its end in whatever way the process ends.
+
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rdma::Time;
+use rdma_capture::Capture;
+use rpcrdma_setup::access::Access;
+use rpcrdma_setup::mount_options::Proto;
+use rpcrdma_setup::{Context, Failure};
+
+use crate::args::CaptureArgs;
+use crate::output;
+
+/// The interval at which packets are written that do not fill a buffer, so that the file of a
+/// running server can be looked at.
+const EVERY: Duration = Duration::from_millis(500);
+/// How often, and how long apart, a process that ends tries to complete the file while a device
+/// uses it. A file system that does not answer must not keep the process alive.
+const TRIES: u32 = 100;
+const BETWEEN: Duration = Duration::from_millis(10);
+
+/// The capture of this process.
+static CAPTURE: OnceLock<Capture> = OnceLock::new();
+
+/// The clock of a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// The devices' monotonic clock, with the offset of the present time.
+    Real,
+    /// The virtual clock of a simulation, which begins in 1970.
+    Virtual,
+}
+
+/// Creates the file, if one is wanted.
+///
+/// # Errors
+/// It exists, or cannot be created.
+pub(crate) fn open(args: &CaptureArgs, clock: Clock) -> Result<Option<Capture>, Failure> {
+    let Some(path) = &args.capture else {
+        return Ok(None);
+    };
+    let name = path.display().to_string();
+    let epoch = match clock {
+        Clock::Real => epoch(),
+        Clock::Virtual => 0,
+    };
+    let told = name.clone();
+    let on_stop = Box::new(move |why: &rdma_capture::Stopped| {
+        output::complain(format_args!("--capture {told}: {why}"));
+    });
+    let capture = Capture::create(path, args.limits(), epoch, on_stop)
+        .context(format_args!("--capture {name}: cannot create this file"))?;
+    let capture = CAPTURE.get_or_init(|| capture).clone();
+    let flushed = capture.clone();
+    let flush = move || loop {
+        thread::sleep(EVERY);
+        flushed.flush();
+    };
+    let thread = thread::Builder::new().name("capture".into());
+    thread.spawn(flush).context("cannot start a thread")?;
+    Ok(Some(capture))
+}
+
+/// Creates the file for the device of a client.
+///
+/// # Errors
+/// See [`open`]. NFS over TCP has no such device.
+pub(crate) fn open_for(access: &mut Access, args: &CaptureArgs) -> Result<(), Failure> {
+    if args.capture.is_some() && access.mount.proto == Proto::Tcp {
+        let text = "--capture: only for NFS over RDMA, not with proto=tcp (tcpdump(8) shows that)";
+        return Err(Failure::usage(text));
+    }
+    access.device.capture = open(args, Clock::Real)?;
+    if access.device.capture.is_some() {
+        crate::interrupt::handle()?;
+    }
+    Ok(())
+}
+
+/// Completes the file, before the process ends.
+pub(crate) fn finish() {
+    if let Some(capture) = CAPTURE.get() {
+        for _ in 0..TRIES {
+            if capture.try_finish() {
+                return;
+            }
+            thread::sleep(BETWEEN);
+        }
+    }
+}
+
+/// Returns the time in nanoseconds since 1970 at which the monotonic clock was zero.
+fn epoch() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanos = now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
+    nanos.saturating_sub(Time::now().as_nanos())
+}
