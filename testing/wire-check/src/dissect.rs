@@ -98,6 +98,19 @@ pub(crate) fn checksums(file: &Path) -> Result<(usize, usize), Error> {
     Ok((count("(Good CRC32)"), count("(Bad CRC32")))
 }
 
+/// Returns the number of packets about which tshark complains: by its analysis of TCP, or because a
+/// checksum of IP or TCP is wrong.
+pub(crate) fn complaints(file: &Path) -> Result<usize, Error> {
+    let mut command = Command::new(TOOL);
+    command.arg("-r").arg(file);
+    command.args(["-o", "tcp.check_checksum:TRUE"]);
+    command.args(["-o", "ip.check_checksum:TRUE"]);
+    // 0 is "bad".
+    let complaint = "tcp.analysis.flags || tcp.checksum.status == 0 || ip.checksum.status == 0";
+    command.args(["-Y", complaint, "-T", "fields", "-e", "frame.number"]);
+    Ok(run(&mut command)?.0.lines().count())
+}
+
 /// Runs tshark. Returns its output, and what it said on standard error.
 pub(crate) fn run(command: &mut Command) -> Result<(String, String), Error> {
     let output = command.output();

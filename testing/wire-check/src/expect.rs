@@ -79,6 +79,8 @@ pub(crate) struct Expected {
     pub(crate) columns: Columns,
     /// The number of untagged messages so far, for each sender and queue.
     sent: HashMap<(Direction, Connection, u32), u32>,
+    /// Whether clients' devices begin connections by a message of their own.
+    begins: bool,
     /// The connections on which clients have sent something.
     clients: HashSet<Connection>,
     /// The data that was written to each handle, in order.
@@ -96,8 +98,11 @@ fn is_used(writes: &[WriteChunk]) -> bool {
 
 impl Expected {
     /// Creates a collection without messages.
-    pub(crate) fn new() -> Self {
-        let mut expected = Self::default();
+    pub(crate) fn new(begins: bool) -> Self {
+        let mut expected = Self {
+            begins,
+            ..Self::default()
+        };
         for field in EVERYWHERE {
             for direction in [Direction::Call, Direction::Reply] {
                 expected.columns.expect(direction, field);
@@ -113,7 +118,7 @@ impl Expected {
         connection: Connection,
         posted: &Posted,
     ) -> Result<(), Error> {
-        if direction == Direction::Call && self.clients.insert(connection) {
+        if self.begins && direction == Direction::Call && self.clients.insert(connection) {
             self.ready_to_receive(direction);
         }
         match posted {

@@ -6,6 +6,10 @@
 //! RPC-over-RDMA, DDP, RDMAP, RPC and NFS field of the capture, in order. Needs root, for
 //! `tcpdump`. An argument is a folder that keeps the captures. `--read FILE` checks only what the
 //! dissector (`wireshark/`) shows of a capture of RoCE.
+//!
+//! The devices also write captures of their own, without root (`rdma-capture`): one of what the
+//! server's device shows, and on each side one that middleware reconstructs. All have to be decoded
+//! to the same fields, in packets that tshark has no complaint about.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +21,7 @@ mod dissect;
 mod dissector;
 mod error;
 mod expect;
+mod own;
 mod raw;
 mod rpc;
 mod scenario;
@@ -32,7 +37,8 @@ use crate::capture::Capture;
 use crate::columns::{Columns, Direction};
 use crate::error::Error;
 use crate::expect::Expected;
-use crate::scenario::{Form, Stage};
+use crate::own::Own;
+use crate::scenario::{Form, Scenario, Stage};
 
 /// The start of the private data (RFC 8797, section 4), in tshark's notation.
 const PRIVATE_DATA_MAGIC: &str = "f6ab0e18";
@@ -107,24 +113,16 @@ fn check(kept: Option<&Path>) -> Result<Report, Error> {
     let file = folder.join("loopback.pcap");
 
     // Stock tshark knows this version only.
-    let stage = Stage::set(Form::Rdma(Version::One, RoundTripFeatures::default()))?;
+    let own = Own::create(folder)?;
+    let form = Form::Rdma(Version::One, RoundTripFeatures::default());
+    let stage = Stage::set(form, Some(&own))?;
     let port = stage.address().port();
     let capture = Capture::start(port, &file)?;
     let scenario = stage.play();
     capture.stop()?;
     let scenario = scenario?;
 
-    let mut sent = Expected::new();
-    // Replies do not contain the procedure, so the calls come first.
-    for direction in [Direction::Call, Direction::Reply] {
-        for seen in scenario
-            .seen
-            .iter()
-            .filter(|seen| seen.direction == direction)
-        {
-            sent.posted(direction, seen.connection, &seen.posted)?;
-        }
-    }
+    let sent = expected(&scenario, true)?;
     let mut decoded = dissect::dissect(&file, port)?;
 
     let mut report = Report {
@@ -147,8 +145,82 @@ fn check(kept: Option<&Path>) -> Result<Report, Error> {
             format!("{mark:<6}{what}: {found} of {wanted}"),
         );
     }
+    // Middleware does not see the message by which an iWARP device begins.
+    let beginning = [sent, expected(&scenario, false)?];
+    for kind in own.finish()? {
+        let sent = &beginning[usize::from(kind.is_reconstructed())];
+        compare_own(&kind, sent, port, &mut report)?;
+    }
     dissector::check(folder, &mut report)?;
     Ok(report)
+}
+
+/// Compares a capture that a device wrote with what was sent.
+fn compare_own(
+    file: &own::File,
+    sent: &Expected,
+    port: u16,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let name = file.name();
+    let mut decoded = dissect::dissect(file.path(), port)?;
+    for direction in [Direction::Call, Direction::Reply] {
+        for problem in derive::derive(&mut decoded, direction) {
+            report.add(false, format!("{problem} in {name}"));
+        }
+    }
+    for verdict in verdict::compare(&sent.columns, &decoded) {
+        report.add(verdict.is_right(), format!("{verdict} in {name}"));
+    }
+    let both = |field| {
+        let calls = decoded.values(Direction::Call, field).iter();
+        calls.chain(decoded.values(Direction::Reply, field))
+    };
+    let (good, bad) = dissect::checksums(file.path())?;
+    let malformed = both("_ws.malformed").filter(|found| found.starts_with('['));
+    let facts = [
+        (
+            "frames with a good CRC32c",
+            both("iwarp_mpa.ulpdulength").count(),
+            good,
+        ),
+        ("frames with a bad CRC32c", 0, bad),
+        (
+            "messages malformed for want of placed data",
+            sent.malformed,
+            malformed.count(),
+        ),
+        (
+            "packets that tshark has a complaint about",
+            0,
+            dissect::complaints(file.path())?,
+        ),
+    ];
+    for (what, wanted, found) in facts {
+        let mark = if wanted == found { "ok" } else { "WRONG" };
+        report.add(
+            wanted == found,
+            format!("{mark:<6}{what}: {found} of {wanted} in {name}"),
+        );
+    }
+    Ok(())
+}
+
+/// Returns what was sent. `begins`: whether iWARP devices begin connections by a message of their
+/// own.
+fn expected(scenario: &Scenario, begins: bool) -> Result<Expected, Error> {
+    let mut sent = Expected::new(begins);
+    // Replies do not contain the procedure, so the calls come first.
+    for direction in [Direction::Call, Direction::Reply] {
+        for seen in scenario
+            .seen
+            .iter()
+            .filter(|seen| seen.direction == direction)
+        {
+            sent.posted(direction, seen.connection, &seen.posted)?;
+        }
+    }
+    Ok(sent)
 }
 
 /// Checks facts that the recorded requests do not show: connection setup, and tshark's complaints.

@@ -28,6 +28,7 @@ use crate::calls;
 use crate::columns::Direction;
 use crate::error::Error;
 use crate::expect::Connection;
+use crate::own::Own;
 use crate::raw::Raw;
 use crate::service;
 
@@ -56,15 +57,28 @@ pub(crate) enum Form {
     Rdma(Version, RoundTripFeatures),
 }
 
-/// Returns an iwarp device that records its requests. `number` identifies the device.
-fn tapped(log: &Log, direction: Direction, number: u32) -> Result<Box<dyn Device>, Error> {
+/// What the devices of a scenario are recorded by.
+#[derive(Clone)]
+struct Records {
+    /// The requests that are posted.
+    log: Log,
+    /// The files that the devices write.
+    own: Option<Own>,
+}
+
+/// Returns an iwarp device that records its requests and is captured. `number` identifies the
+/// device.
+fn tapped(records: &Records, direction: Direction, number: u32) -> Result<Box<dyn Device>, Error> {
     let options = Options {
         crc: CrcPolicy::Request,
         ..Options::default()
     };
-    let device = Iwarp::new(options, Pool::new(POOL));
-    let device = device.map_err(Error::ours("an iwarp device"))?;
-    let log = Arc::clone(log);
+    let device = Iwarp::new(options, Pool::new(POOL)).map_err(Error::ours("an iwarp device"))?;
+    let device: Box<dyn Device> = match &records.own {
+        Some(own) => Box::new(own.capture(direction, device)),
+        None => Box::new(device),
+    };
+    let log = Arc::clone(&records.log);
     Ok(Box::new(Tapped::new(device, move |qp, posted| {
         let seen = Seen {
             direction,
@@ -82,7 +96,7 @@ pub(crate) struct Stage {
     address: SocketAddr,
     stop: Stop,
     thread: JoinHandle<()>,
-    log: Log,
+    records: Records,
     form: Form,
 }
 
@@ -96,20 +110,24 @@ pub(crate) struct Scenario {
 
 impl Stage {
     /// Starts the server on a free port.
-    pub(crate) fn set(form: Form) -> Result<Self, Error> {
-        let (stop, log) = (Stop::new(), Log::default());
+    pub(crate) fn set(form: Form, own: Option<&Own>) -> Result<Self, Error> {
+        let stop = Stop::new();
+        let records = Records {
+            log: Log::default(),
+            own: own.cloned(),
+        };
         let (tell, told) = channel();
         let thread = {
-            let (stop, log) = (stop.clone(), Arc::clone(&log));
+            let (stop, records) = (stop.clone(), records.clone());
             // A device must stay on the thread that created it.
-            thread::spawn(move || serve(form, &log, &stop, &tell))
+            thread::spawn(move || serve(form, &records, &stop, &tell))
         };
         let address = started(&told)?;
         Ok(Self {
             address,
             stop,
             thread,
-            log,
+            records,
             form,
         })
     }
@@ -126,22 +144,22 @@ impl Stage {
 
     /// Makes calls of all procedures on one connection, and stops the server.
     pub(crate) fn play_all(self) -> Result<Scenario, Error> {
-        self.run(|log, form, address| {
-            with_client(log, form, address, true)?;
+        self.run(|records, form, address| {
+            with_client(records, form, address, true)?;
             Ok(1)
         })
     }
 
     fn run(
         self,
-        calls: impl FnOnce(&Log, Form, SocketAddr) -> Result<usize, Error>,
+        calls: impl FnOnce(&Records, Form, SocketAddr) -> Result<usize, Error>,
     ) -> Result<Scenario, Error> {
-        let outcome = calls(&self.log, self.form, self.address);
+        let outcome = calls(&self.records, self.form, self.address);
         self.stop.stop();
         let ended = self.thread.join();
         let connections = outcome?;
         ended.map_err(|_| Error::ours("the server")("it panicked"))?;
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.records.log.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(Scenario {
             seen: std::mem::take(&mut log),
             connections,
@@ -157,7 +175,7 @@ fn started(told: &Receiver<Result<SocketAddr, Error>>) -> Result<SocketAddr, Err
 /// Returns the server's side of the transport, and its address.
 fn server_port(
     form: Form,
-    log: &Log,
+    records: &Records,
 ) -> Result<(SocketAddr, Rc<RefCell<dyn ServerTransport>>), Error> {
     let any_port = (Ipv4Addr::LOCALHOST, 0).into();
     match form {
@@ -167,7 +185,7 @@ fn server_port(
             Ok((port.local_addr(), Rc::new(RefCell::new(port))))
         }
         Form::Rdma(_, features) => {
-            let device = tapped(log, Direction::Reply, 0)?;
+            let device = tapped(records, Direction::Reply, 0)?;
             let mut options = RdmaServerOptions::default();
             options.common.features = features;
             let mut port = RdmaServer::new(device, options);
@@ -177,9 +195,9 @@ fn server_port(
     }
 }
 
-fn serve(form: Form, log: &Log, stop: &Stop, tell: &Sender<Result<SocketAddr, Error>>) {
+fn serve(form: Form, records: &Records, stop: &Stop, tell: &Sender<Result<SocketAddr, Error>>) {
     let started = || {
-        let (address, port) = server_port(form, log)?;
+        let (address, port) = server_port(form, records)?;
         let server = Server::new(service::nfs()?, ServerOptions::default());
         let mut server = server.map_err(Error::ours("a server"))?;
         server
@@ -202,11 +220,11 @@ fn serve(form: Form, log: &Log, stop: &Stop, tell: &Sender<Result<SocketAddr, Er
 }
 
 /// Returns the client's side of the transport.
-fn client_port(form: Form, log: &Log) -> Result<Rc<RefCell<dyn ClientTransport>>, Error> {
+fn client_port(form: Form, records: &Records) -> Result<Rc<RefCell<dyn ClientTransport>>, Error> {
     match form {
         Form::Tcp => Ok(Rc::new(RefCell::new(TcpClient::new(TcpOptions::default())))),
         Form::Rdma(version, features) => {
-            let device = tapped(log, Direction::Call, 1)?;
+            let device = tapped(records, Direction::Call, 1)?;
             let mut options = RdmaClientOptions {
                 version: Choice::Only(version),
                 ..RdmaClientOptions::default()
@@ -219,9 +237,9 @@ fn client_port(form: Form, log: &Log) -> Result<Rc<RefCell<dyn ClientTransport>>
 
 /// Makes the calls of one client: those of all procedures, if `all`. Returns the handle of a long
 /// file.
-fn with_client(log: &Log, form: Form, server: SocketAddr, all: bool) -> Result<FileHandle, Error> {
+fn with_client(records: &Records, form: Form, server: SocketAddr, all: bool) -> Result<FileHandle, Error> {
     let runtime = Runtime::new().map_err(Error::ours("a client"))?;
-    let port = client_port(form, log)?;
+    let port = client_port(form, records)?;
     let options = ClientOptions {
         credential: credential(),
         ..ClientOptions::default()
@@ -239,9 +257,9 @@ fn with_client(log: &Log, form: Form, server: SocketAddr, all: bool) -> Result<F
 }
 
 /// Runs the clients. Returns the number of connections.
-fn clients(log: &Log, form: Form, server: SocketAddr) -> Result<usize, Error> {
-    let file = with_client(log, form, server, false)?;
-    let mut raw = Raw::new(tapped(log, Direction::Call, 2)?)?;
+fn clients(records: &Records, form: Form, server: SocketAddr) -> Result<usize, Error> {
+    let file = with_client(records, form, server, false)?;
+    let mut raw = Raw::new(tapped(records, Direction::Call, 2)?)?;
     let answers = raw.exchange(server, &[hopeless(file)])?;
     let answer = answers.first().map(Header::decode);
     match answer {

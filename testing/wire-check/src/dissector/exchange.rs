@@ -107,7 +107,7 @@ struct Recorded {
 
 fn record(wireshark: &Wireshark, folder: &Path, form: Form, name: &str) -> Result<Recorded, Error> {
     let file = folder.join(format!("{name}.pcap"));
-    let stage = Stage::set(form)?;
+    let stage = Stage::set(form, None)?;
     let port = stage.address().port();
     let capture = Capture::start(port, &file)?;
     let scenario = stage.play_all();
