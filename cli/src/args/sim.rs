@@ -30,7 +30,7 @@ faults that --explain lists as planned do not happen, because their target is al
 run has ended. Pauses and shortages of memory are not counted.
 
 With --seed, --capture shows the server's connections as iWARP over TCP, with virtual times that
-begin in 1970. Connections that the network loses end without a handshake of the client.
+begin in 1970. A connection that the network loses is closed in it when the server notices.
 
 A seed that fails is printed with the command that repeats it.")]
 pub(crate) struct SimArgs {
