@@ -105,7 +105,7 @@ pub(crate) fn cells(rows: &[Row]) -> Option<Vec<[String; 10]>> {
         "round trips",
         "intr client",
         "server",
-        "registrations",
+        "registered",
         "p50 µs",
         "x v1",
         &over,
@@ -257,7 +257,7 @@ pub(crate) fn legend(rows: &[Row]) -> Vec<String> {
             "via: v1 is RPC-over-RDMA version 1; {} is version 2{with}.",
             first.v2.conveyance
         ),
-        "intr: how often client and server are woken up. x v1: p50 divided by version 1's."
+        "intr: how often client and server are woken up. registered: pieces of memory. x v1: p50 divided by version 1's."
             .to_owned(),
     ];
     lines.extend(first.over_link().map(|(micros, _)| {
@@ -365,6 +365,7 @@ mod tests {
         assert!(sentences(&rows[1..]).is_empty());
     }
 
+    /// Other operations than those of the answer have the tables of `--full`.
     #[test]
     fn the_table_has_both_versions_and_fits() {
         let mut rows = write();
@@ -373,9 +374,9 @@ mod tests {
         rows.push(busy);
         let mut long = write();
         for row in &mut long {
-            row.op = "readdirplus";
-            row.size = Some(256 << 10);
+            row.size = Some(1 << 20);
             row.p50_us = Some(1_234_567.0);
+            row.interrupts_requester = Some(123.4);
         }
         rows.extend(long);
         let text = table(&rows).unwrap();

@@ -334,7 +334,7 @@ pub(crate) fn text(rows: &[Row]) -> Vec<String> {
     let mut done = Table::new(
         3,
         [
-            "op", "size", "via", "inval", "Sends", "Reads", "Writes", "copied B", "wire B",
+            "op", "size", "via", "inv", "Sends", "Reads", "Writes", "copied B", "wire B",
         ],
     );
     for row in rows {

@@ -75,7 +75,7 @@ pub(crate) fn costs(rows: &[Row]) -> String {
     let mut table = Table::new(
         3,
         [
-            "op", "size", "via", "trips", "Sends", "Reads", "Writes", "reg", "inval", "intr c",
+            "op", "size", "via", "trips", "Sends", "Reads", "Writes", "reg", "inv", "intr c",
             "intr s", "copied B", "wire B",
         ],
     )

@@ -54,7 +54,7 @@ them. The client runs on one processor and the servers on another, as on two mac
   CPU          CPU time of client and server together, per operation
   trips        round trips: (p10 at a long delay - p10 at a short one) / twice the difference of
                the delays, from time alone; not repeated for rows of NULL that spin (busy)
-  Sends, Reads, Writes, reg, inval
+  Sends, Reads, Writes, reg, inv
                work of the devices of both sides per operation (Reads and Writes are RDMA)
   intr c/s     wake-ups of the client or the server from sleep (interrupts)
   copied B     bytes copied in user space, both sides

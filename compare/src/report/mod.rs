@@ -329,7 +329,7 @@ mod tests {
             }
         }
         let page = page(&rows);
-        let answer = page.find("<p>A 1 KiB WRITE takes 1 round trip").unwrap();
+        let answer = page.find("<p>An 8 KiB WRITE takes 1 round trip").unwrap();
         assert!(answer < page.find("Median latency").unwrap());
         assert!(page.contains("<th>round trips</th>"));
     }

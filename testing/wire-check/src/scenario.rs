@@ -159,7 +159,11 @@ impl Stage {
         let ended = self.thread.join();
         let connections = outcome?;
         ended.map_err(|_| Error::ours("the server")("it panicked"))?;
-        let mut log = self.records.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self
+            .records
+            .log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         Ok(Scenario {
             seen: std::mem::take(&mut log),
             connections,
@@ -237,7 +241,12 @@ fn client_port(form: Form, records: &Records) -> Result<Rc<RefCell<dyn ClientTra
 
 /// Makes the calls of one client: those of all procedures, if `all`. Returns the handle of a long
 /// file.
-fn with_client(records: &Records, form: Form, server: SocketAddr, all: bool) -> Result<FileHandle, Error> {
+fn with_client(
+    records: &Records,
+    form: Form,
+    server: SocketAddr,
+    all: bool,
+) -> Result<FileHandle, Error> {
     let runtime = Runtime::new().map_err(Error::ours("a client"))?;
     let port = client_port(form, records)?;
     let options = ClientOptions {
