@@ -37,6 +37,23 @@ work() {
     rm -r "$1"/*
 }
 
+# settled NAME: waits until a capture has not grown for three seconds. On a busy machine, tcpdump is so far
+# behind that the end would be missing.
+settled() {
+    _quiet=0
+    _before=
+    while [ $_quiet -lt 3 ]; do
+        sleep 1
+        _size=$(stat -c %s "$OUT/$1.pcap")
+        if [ "$_size" = "$_before" ]; then
+            _quiet=$((_quiet + 1))
+        else
+            _quiet=0
+        fi
+        _before=$_size
+    done
+}
+
 # linux_shown VERSION: Linux's client and server.
 linux_shown() {
     capture va wire
@@ -45,6 +62,7 @@ linux_shown() {
     work /mnt
     trap - EXIT
     umount /mnt
+    settled wire
     capture_end wire
     shown "linux-$1"
 }
@@ -68,6 +86,7 @@ ours_shown() {
     [ "$1" = 1 ] || _options=$_options,features=$2
     ours 'put -r' "$_options" /tmp/tree "$OUR_URL/"
     ours 'get -r' "$_options" "$OUR_URL/tree" /tmp/back
+    settled wire
     capture_end wire
     diff -r /tmp/tree /tmp/back
     rm -r /tmp/back /tmp/served/tree
