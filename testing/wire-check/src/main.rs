@@ -113,7 +113,7 @@ fn check(kept: Option<&Path>) -> Result<Report, Error> {
     let file = folder.join("loopback.pcap");
 
     // Stock tshark knows this version only.
-    let own = Own::create(folder)?;
+    let own = Own::create(folder, "stock")?;
     let form = Form::Rdma(Version::One, RoundTripFeatures::default());
     let stage = Stage::set(form, Some(&own))?;
     let port = stage.address().port();

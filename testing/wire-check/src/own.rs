@@ -50,10 +50,10 @@ impl File {
 pub(crate) struct Own(Arc<[(Kind, PathBuf, Capture); 3]>);
 
 impl Own {
-    /// Creates the files in `folder`.
-    pub(crate) fn create(folder: &Path) -> Result<Self, Error> {
+    /// Creates the files in `folder`, whose names begin with `scenario`.
+    pub(crate) fn create(folder: &Path, scenario: &str) -> Result<Self, Error> {
         let create = |kind, name| {
-            let path = folder.join(name);
+            let path = folder.join(format!("{scenario}-{name}"));
             // A capture that stops is too short for the comparison, which says so.
             let on_stop = Box::new(|_: &Stopped| {});
             let capture = Capture::create(&path, Limits::default(), 0, on_stop);

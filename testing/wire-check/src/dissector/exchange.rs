@@ -18,10 +18,14 @@ use crate::Report;
 use crate::capture::Capture;
 use crate::columns::Direction;
 use crate::error::Error;
+use crate::own::{self, Own};
 use crate::scenario::{Form, Seen, Stage};
 
 /// The protocols above RPC-over-RDMA.
 const UPPER: [&str; 3] = ["rpc", "nfs", "mount"];
+
+/// The protocols whose layers are compared.
+const PROTOCOLS: &str = "rpcrdma1 rpcrdma2 rpc nfs mount tcp _ws.malformed";
 
 /// Fields above RPC-over-RDMA that differ between two exchanges of the same calls: XIDs, frames,
 /// times, handles (which are random), TCP's record marks, and free memory, which depends on how the
@@ -50,6 +54,14 @@ pub(super) fn check(
         let features: RoundTripFeatures = features.parse().map_err(Error::ours("features"))?;
         let recorded = record(wireshark, folder, Form::Rdma(version, features), name)?;
         compare(codecs, &over_tcp, &recorded, name, report);
+        // What the devices capture themselves shows the same.
+        let mut recorded = recorded;
+        for file in std::mem::take(&mut recorded.own) {
+            let layers = wireshark.layers_of(file.path(), PROTOCOLS)?;
+            recorded = Recorded { layers, ..recorded };
+            let name = format!("{name}, {}", file.name());
+            compare(codecs, &over_tcp, &recorded, &name, report);
+        }
         let file = folder.join(format!("{name}-roce.pcap"));
         roce::transcode(&recorded.file, recorded.port, &file)?;
         let layers =
@@ -103,11 +115,17 @@ struct Recorded {
     layers: Vec<Layer>,
     port: u16,
     file: PathBuf,
+    /// What the devices captured themselves.
+    own: Vec<own::File>,
 }
 
 fn record(wireshark: &Wireshark, folder: &Path, form: Form, name: &str) -> Result<Recorded, Error> {
     let file = folder.join(format!("{name}.pcap"));
-    let stage = Stage::set(form, None)?;
+    let own = match form {
+        Form::Tcp => None,
+        Form::Rdma(..) => Some(Own::create(folder, name)?),
+    };
+    let stage = Stage::set(form, own.as_ref())?;
     let port = stage.address().port();
     let capture = Capture::start(port, &file)?;
     let scenario = stage.play_all();
@@ -119,13 +137,13 @@ fn record(wireshark: &Wireshark, folder: &Path, form: Form, name: &str) -> Resul
         Form::Tcp => &["-d", &decode],
         Form::Rdma(..) => &[],
     };
-    let protocols = "rpcrdma1 rpcrdma2 rpc nfs mount tcp _ws.malformed";
-    let layers = wireshark.layers_with(&file, protocols, options)?;
+    let layers = wireshark.layers_with(&file, PROTOCOLS, options)?;
     Ok(Recorded {
         seen,
         layers,
         port,
         file,
+        own: own.map_or(Ok(Vec::new()), |own| own.finish())?,
     })
 }
 
