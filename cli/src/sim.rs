@@ -66,7 +66,7 @@ fn one(seed: u64, args: &SimArgs) -> Result<(), Failure> {
         }
         None => rpcrdma_sim::run(args.swarm(), seed, args.explain),
     };
-    output::bytes(report.log.as_bytes())?;
+    output::bytes(folded(&report.log).as_bytes())?;
     for violation in &report.violations {
         output::line(format_args!("violation {violation}"))?;
     }
@@ -85,6 +85,25 @@ fn one(seed: u64, args: &SimArgs) -> Result<(), Failure> {
             again(seed, args.swarm())
         ))),
     }
+}
+
+/// Writes each run of equal lines as one line with their number. The work requests that the end of
+/// a connection flushes are such lines: they have the same time and say the same.
+fn folded(log: &str) -> String {
+    let mut folded = String::with_capacity(log.len());
+    let mut lines = log.lines().peekable();
+    while let Some(line) = lines.next() {
+        let mut times = 1;
+        while lines.next_if_eq(&line).is_some() {
+            times += 1;
+        }
+        folded.push_str(line);
+        if times > 1 {
+            folded.push_str(&format!(" ({times} times)"));
+        }
+        folded.push('\n');
+    }
+    folded
 }
 
 fn many(args: &SimArgs) -> Result<(), Failure> {
@@ -138,4 +157,16 @@ fn found(report: &Report, swarm: Swarm) -> Result<(), Failure> {
     };
     output::line(format_args!("seed {}: {violation}", report.seed))?;
     output::line(format_args!("  once more: {}", again(report.seed, swarm)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_lines_that_differ_in_nothing_become_one() {
+        let log = "1 a\n1 b\n1 b\n1 b\n2 b\n1 b\n\n";
+        assert_eq!(folded(log), "1 a\n1 b (3 times)\n2 b\n1 b\n\n");
+        assert_eq!(folded(""), "");
+    }
 }

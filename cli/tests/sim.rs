@@ -13,6 +13,16 @@ fn a_seed_is_explained_in_the_same_words_each_time() {
     assert!(first.stdout.contains("posts Send of"), "{first:?}");
     assert_eq!(first.stdout, explained().stdout);
     assert_eq!(first.stderr, "");
+    // What the end of a connection flushes is counted, and not repeated.
+    let lines: Vec<&str> = first.stdout.lines().collect();
+    let repeated = lines.windows(2).find(|pair| pair[0] == pair[1]);
+    assert_eq!(repeated, None);
+    let flushed = "is told: work failed: flushed: the connection ended (";
+    assert!(lines.iter().any(|line| line.contains(flushed) && line.ends_with(" times)")));
+    // The plan at the beginning is for people.
+    let plan = first.stdout.split("\n\n").next().unwrap();
+    assert!(plan.lines().all(|line| line.len() <= 200), "{plan}");
+    assert!(!plan.contains("Options {"), "{plan}");
 }
 
 #[test]

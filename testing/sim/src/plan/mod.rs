@@ -230,16 +230,16 @@ impl fmt::Display for Plan {
             self.interrupt,
             self.starve
         )?;
-        writeln!(f, "{:?}", self.costs)?;
-        writeln!(f, "{:?}", self.faults)?;
-        writeln!(f, "requester: {:?}", self.requester)?;
-        writeln!(f, "responder: {:?}", self.responder)?;
+        write_costs(f, &self.costs)?;
+        write_faults(f, &self.faults)?;
+        write_options(f, "requester", &self.requester)?;
+        write_options(f, "responder", &self.responder)?;
         writeln!(
             f,
             "versions: {} wanted, {} accepted; sizes change: {}; callbacks: {}",
             self.version, self.versions, self.resizes, self.callbacks
         )?;
-        writeln!(f, "{:?}", self.attributes)?;
+        write_attributes(f, &self.attributes)?;
         for crash in &self.crashes {
             writeln!(
                 f,
@@ -249,4 +249,157 @@ impl fmt::Display for Plan {
         }
         writeln!(f, "healed at {:?}", self.heal_at)
     }
+}
+
+// All fields are listed below, so that a new one cannot be forgotten there.
+
+/// Writes the times of the simulated devices and their link.
+fn write_costs(f: &mut fmt::Formatter<'_>, costs: &Costs) -> fmt::Result {
+    let Costs {
+        delay,
+        rate,
+        header,
+        packet,
+        post,
+        completion,
+        register,
+        register_page,
+        invalidate,
+        invalidate_page,
+        read_response,
+        acknowledged,
+        detection,
+    } = costs;
+    writeln!(
+        f,
+        "link: delay {delay:?}, {rate} bytes/s, {header} bytes of headers per packet of {packet}; \
+         end noticed after {detection:?}"
+    )?;
+    writeln!(
+        f,
+        "device: post {post:?}, completion {completion:?}, register {register:?} and \
+         {register_page:?} per page, invalidate {invalidate:?} and {invalidate_page:?} per page"
+    )?;
+    writeln!(
+        f,
+        "device: RDMA Read answered after {read_response:?}; Sends complete when acknowledged: \
+         {acknowledged}"
+    )
+}
+
+/// Writes the rates and times of the faults that may happen at any moment.
+fn write_faults(f: &mut fmt::Formatter<'_>, faults: &Faults) -> fmt::Result {
+    let Faults {
+        lose,
+        ignore_request,
+        fail_registration,
+        late_arrival,
+        late_read,
+        late_completion,
+        late_wake,
+    } = faults;
+    writeln!(
+        f,
+        "faults per million: {lose} connections lost at each step, {ignore_request} connection requests ignored, \
+         {fail_registration} registrations failed"
+    )?;
+    writeln!(
+        f,
+        "late by at most: arrival {late_arrival:?}, RDMA Read {late_read:?}, completion \
+         {late_completion:?}, wake-up {late_wake:?}"
+    )
+}
+
+/// Writes the options of one end, a line for each group.
+fn write_options(f: &mut fmt::Formatter<'_>, end: &str, options: &RdmaOptions) -> fmt::Result {
+    let RdmaOptions {
+        credits,
+        inline_send,
+        inline_receive,
+        private_data,
+        remote_invalidation,
+        inbound_reads,
+        outbound_reads,
+        max_message,
+        max_segment,
+        callbacks,
+        max_receive_size,
+        spare_receives,
+        group_timeout,
+        costs,
+        features,
+        extensions,
+    } = options;
+    writeln!(
+        f,
+        "{end}: {credits} credits, inline {inline_send} out and {inline_receive} in, private data \
+         {private_data}, remote invalidation {remote_invalidation}"
+    )?;
+    writeln!(
+        f,
+        "{end}: RDMA Reads {inbound_reads} in and {outbound_reads} out, messages up to \
+         {max_message}, segments up to {max_segment}"
+    )?;
+    writeln!(
+        f,
+        "{end}: callbacks with {} credits, chunks in them {}",
+        callbacks.credits, callbacks.chunks
+    )?;
+    writeln!(
+        f,
+        "{end}: version 2: features {features}, receives up to {max_receive_size}, \
+         {spare_receives} spare, groups within {group_timeout:?}, {} further extensions",
+        extensions.len()
+    )?;
+    writeln!(
+        f,
+        "{end}: modes chosen by: delay {:?}, rates {}, {}, {}, message {:?}, registration {:?} \
+         and {:?} per page",
+        costs.link_delay,
+        costs.rate,
+        costs.read_rate,
+        costs.write_rate,
+        costs.per_message,
+        costs.registration,
+        costs.registration_page
+    )?;
+    writeln!(
+        f,
+        "{end}: modes chosen by: invalidation {:?} and {:?} of waiting, interrupt {:?}, \
+         turn-around {:?}, copies {}, group {:?}, placement {:?}, call {:?}",
+        costs.invalidation,
+        costs.invalidation_wait,
+        costs.interrupt,
+        costs.read_turnaround,
+        costs.copy_rate,
+        costs.group,
+        costs.placement,
+        costs.call
+    )
+}
+
+/// Writes the limits of the simulated devices.
+fn write_attributes(f: &mut fmt::Formatter<'_>, attributes: &Attributes) -> fmt::Result {
+    let Attributes {
+        name,
+        max_send_wr,
+        max_recv_wr,
+        max_gather,
+        max_scatter,
+        max_region,
+        max_inbound_reads,
+        max_outbound_reads,
+        max_private_data,
+        remote_invalidation,
+    } = attributes;
+    writeln!(
+        f,
+        "device {name}: queues of {max_send_wr} and {max_recv_wr}, {max_gather} gather and \
+         {max_scatter} scatter entries, regions up to {max_region}"
+    )?;
+    writeln!(
+        f,
+        "device {name}: RDMA Reads {max_inbound_reads} in and {max_outbound_reads} out, private \
+         data {max_private_data}, remote invalidation {remote_invalidation}"
+    )
 }
