@@ -2,7 +2,7 @@
 
 use nfs_binding::client::AttachOptions;
 use rpc_transport::rdma::{Choice, ConsideredMode, RdmaOptions, RoundTripFeatures, Version};
-use rpcrdma_compare::{inline_size, operation};
+use rpcrdma_compare::{Op, inline_size, operation};
 use rpcrdma_setup::access::Access;
 use rpcrdma_setup::costs::{Costs, CostsArg};
 use rpcrdma_setup::mount_options::{MountOptions, Proto};
@@ -105,8 +105,8 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
         features: _,
         attach:
             AttachOptions {
-                rsize: _,
-                wsize: _,
+                rsize,
+                wsize,
                 readdirplus,
                 read_only,
             },
@@ -126,6 +126,21 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
         no_set_id,
         no_devices,
     } = mount;
+    let sizes = [
+        (
+            "rsize=",
+            rsize.is_some() && !args.ops.iter().any(|op| matches!(op, Op::Read(_))),
+            "no operation here is a READ, which alone it limits",
+        ),
+        (
+            "wsize=",
+            wsize.is_some() && !args.ops.iter().any(|op| matches!(op, Op::Write(_))),
+            "no operation here is a WRITE, which alone it limits",
+        ),
+    ];
+    if let Some((name, _, reason)) = sizes.into_iter().find(|(_, idle, _)| *idle) {
+        return Err(Failure::Usage(format!("{name}: {reason}")));
+    }
     let usual = MountOptions::default();
     let given = [
         ("port=", port.is_some()),

@@ -11,6 +11,7 @@ use rpc_transport::CallError;
 use rpcrdma_callbacks::{Answers, MAX_LEN, MAX_ORDERED, Order};
 use rpcrdma_compare::{Latency, Op, Target};
 use rpcrdma_setup::access::{Access, Mounted, Reached};
+use rpcrdma_setup::mount_options::MountOptions;
 use rpcrdma_setup::{Context, Failure};
 
 use crate::args::{PingArgs, PingOp};
@@ -31,6 +32,7 @@ const BAR: u64 = 50;
 /// The server cannot be reached, or a call fails.
 pub(crate) fn run(args: &PingArgs, verbose: bool) -> Result<(), Failure> {
     let mut access = args.mount.access()?;
+    only_what_matters(args, &access.mount)?;
     let has_data = matches!(args.op, PingOp::Read | PingOp::Write);
     if args.size.is_some() && !has_data && !args.callbacks {
         let text = "-s needs --op read or --op write: NULL and GETATTR carry no data";
@@ -81,6 +83,43 @@ pub(crate) fn run(args: &PingArgs, verbose: bool) -> Result<(), Failure> {
             let target = Target::new(client, Some(object.handle), data);
             measure(args, verbose, &mounted.reached, &target, op)
         }
+    }
+}
+
+/// Checks that no mount option is given that could only affect calls that are not made: a figure
+/// would seem to be for that option.
+fn only_what_matters(args: &PingArgs, mount: &MountOptions) -> Result<(), Failure> {
+    let reads = !args.callbacks && args.op == PingOp::Read;
+    let writes = !args.callbacks && args.op == PingOp::Write;
+    let mounts = !args.callbacks && args.op != PingOp::Null;
+    let idle = [
+        ("rsize=", "reads", mount.attach.rsize.is_some() && !reads),
+        ("wsize=", "writes", mount.attach.wsize.is_some() && !writes),
+        (
+            "mountport=",
+            "mounts",
+            mount.mount_port.is_some() && !mounts,
+        ),
+        (
+            "mountproto=",
+            "mounts",
+            mount.mount_proto.is_some() && !mounts,
+        ),
+        (
+            "mounthost=",
+            "mounts",
+            mount.mount_host.is_some() && !mounts,
+        ),
+    ];
+    let op = match args.callbacks {
+        true => "--callbacks".to_owned(),
+        false => format!("--op {}", args.op.name()),
+    };
+    match idle.into_iter().find(|(_, _, idle)| *idle) {
+        Some((name, what, _)) => Err(Failure::Usage(format!(
+            "{name}: ping {op} {what} nothing, so it would have no effect"
+        ))),
+        None => Ok(()),
     }
 }
 

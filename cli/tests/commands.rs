@@ -341,6 +341,9 @@ fn explain_goes_by_the_options_that_matter_and_takes_no_others() {
             &["-o", "rpcrdma=1", "--server-features", "ddp"],
             "--server-features",
         ),
+        (&["-o", "rsize=4096", "write", "readdirplus"], "rsize="),
+        (&["-o", "wsize=4096", "read"], "wsize="),
+        (&["-o", "rsize=4096,wsize=4096", "read"], "wsize="),
     ] {
         let finished = explain(&[args, &["null"]].concat());
         assert_eq!(finished.status.code(), Some(2), "{args:?}: {finished:#?}");
@@ -348,6 +351,7 @@ fn explain_goes_by_the_options_that_matter_and_takes_no_others() {
         assert!(finished.stderr.starts_with(&begins), "{finished:#?}");
     }
     explain(&["-o", "rpcrdma=1", "--server-features", "none", "null"]).ok();
+    explain(&["-o", "rsize=4096,wsize=4096", "read", "write"]).ok();
 }
 
 #[test]
@@ -480,6 +484,29 @@ fn options_that_would_have_no_effect_are_refused() {
                 "nfs://server/x",
             ],
             "--costs",
+        ),
+        (
+            &[
+                "ping",
+                "-o",
+                "rsize=4096",
+                "--op",
+                "write",
+                "nfs://server/x",
+            ],
+            "rsize=: ping --op write reads nothing",
+        ),
+        (
+            &["ping", "-o", "wsize=4096", "server"],
+            "wsize=: ping --op null writes nothing",
+        ),
+        (
+            &["ping", "-o", "mountport=7", "server"],
+            "mountport=: ping --op null mounts nothing",
+        ),
+        (
+            &["ping", "-o", "mounthost=here", "--callbacks", "server"],
+            "mounthost=: ping --callbacks mounts nothing",
         ),
         (
             &["serve", "--memory", "--rpcrdma", "1", "--features", "ddp"],

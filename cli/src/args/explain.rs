@@ -20,7 +20,8 @@ mode are counted from its plan, and priced by a cost model with the link's --del
 cheapest mode is chosen; among those within 2 % of it, the one with the fewest registrations, and
 then the fewest bytes unplaced. The same code decides for every call of every command. The cost
 model is printed first, with the source of each value. The only mount options with an effect here
-are those that affect transfer modes: rpcrdma=, features=, rsize= and wsize=.
+are those that affect transfer modes: rpcrdma=, features=, rsize= with a read, and wsize= with a
+write. Others that have one elsewhere are refused.
 
 The resources of a mode, for both ends together, with the longest reply that the call can have:
   sends, B             Sends, and the bytes of all messages and RDMA operations
