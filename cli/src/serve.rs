@@ -232,6 +232,9 @@ fn exports(args: &ServeArgs, key: &HandleKey) -> Result<Vec<Export>, Failure> {
     for text in &args.exports {
         let spec = ExportSpec::parse(text)
             .map_err(|error| Failure::Usage(format!("--export {text}: {error}")))?;
+        for note in &spec.overridden {
+            output::complain(format_args!("note: --export {text}: {note}"));
+        }
         let directory = spec.directory.display().to_string();
         let export = spec
             .open(key, most_open)
@@ -243,6 +246,9 @@ fn exports(args: &ServeArgs, key: &HandleKey) -> Result<Vec<Export>, Failure> {
         });
     }
     if let Some(wanted) = &args.memory {
+        for note in &wanted.overridden {
+            output::complain(format_args!("note: --memory: {note}"));
+        }
         exports.push(memory(wanted.size, wanted.options.clone())?);
     }
     if exports.is_empty() {

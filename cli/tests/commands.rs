@@ -602,6 +602,31 @@ fn a_server_calls_a_client_that_asks_for_it() {
 /// Each process is a client of its own with the same address. The server must not mistake calls of
 /// one for retransmissions of another's.
 #[test]
+fn the_last_of_two_options_counts_and_a_note_names_the_other() {
+    let url = "nfs://no-such-host.invalid/x";
+    let twice = run(["ls", "-o", "rsize=4096,ro", "-o", "rsize=8192", url]);
+    let said = "rpcrdma: note: mount option rsize=4096 is overridden by rsize=8192\n";
+    assert!(twice.stderr.starts_with(said), "{twice:#?}");
+    let once = run(["ls", "-o", "rsize=4096,ro,rsize=4096", url]);
+    assert!(!once.stderr.contains("note"), "{once:#?}");
+    let no = "192.0.2.1";
+    let dir = tempfile::tempdir().unwrap();
+    let export = format!("x={}:ro,rw", dir.path().display());
+    let memory = "--memory=1M:sync,async";
+    let served = run(["serve", memory, "--export", &export, "--listen", no]);
+    for said in [
+        format!("rpcrdma: note: --export {export}: option ro is overridden by rw\n"),
+        "rpcrdma: note: --memory: option sync is overridden by async\n".to_owned(),
+    ] {
+        assert!(served.stderr.contains(&said), "{served:#?}");
+    }
+    let [a, b] = ["a", "b"].map(|name| format!("{name}={}:fsid=9", dir.path().display()));
+    let same = run(["serve", "--export", &a, "--export", &b, "--listen", no]);
+    assert_eq!(same.status.code(), Some(2), "{same:#?}");
+    assert!(same.stderr.contains("have the same fsid=9"), "{same:#?}");
+}
+
+#[test]
 fn what_is_made_again_after_it_was_removed_is_there() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::of(dir.path());

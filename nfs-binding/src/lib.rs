@@ -13,6 +13,7 @@ extern crate self as nfs_binding;
 pub mod client;
 pub mod escape;
 pub mod fs;
+pub mod overrides;
 pub mod proto;
 pub mod server;
 pub mod ulb;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use nfs_binding::client::{AttachOptions, MIN_IO};
+use nfs_binding::overrides::{Overridden, Overrides};
 use nfs_binding::proto::MAX_DATA;
 use rpc_transport::rdma::RoundTripFeatures;
 
@@ -250,11 +251,55 @@ impl MountOptions {
     /// # Errors
     /// An option is unknown, or its value is invalid.
     pub fn parse(text: &str) -> Result<Self, OptionError> {
+        Self::parse_and_note(text).map(|(options, _)| options)
+    }
+
+    /// Parses options like [`MountOptions::parse`]. Also returns those that have no effect because
+    /// a later one contradicts them, for a note to the user.
+    ///
+    /// # Errors
+    /// Those of [`MountOptions::parse`].
+    pub fn parse_and_note(text: &str) -> Result<(Self, Vec<Overridden>), OptionError> {
         let mut options = Self::default();
+        let mut overrides = Overrides::default();
         for option in text.split(',').filter(|option| !option.is_empty()) {
             options.apply(option)?;
+            let name = option.split('=').next().unwrap_or(option);
+            if matches!(name, "user" | "users") {
+                for setting in ["suid", "dev"] {
+                    overrides.imply(setting, &options.value(setting), option);
+                }
+            } else if let Some(setting) = setting(name) {
+                overrides.set(setting, options.value(setting), option);
+            }
         }
-        Ok(options)
+        Ok((options, overrides.into_found()))
+    }
+
+    /// Returns the present value of a [`setting`] in a form that can be compared.
+    fn value(&self, setting: &str) -> String {
+        match setting {
+            "proto" => format!("{:?} {}", self.proto, self.ipv6),
+            "port" => format!("{:?}", self.port),
+            "mountport" => format!("{:?}", self.mount_port),
+            "mountproto" => format!("{:?} {}", self.mount_proto, self.mount_ipv6),
+            "mounthost" => format!("{:?}", self.mount_host),
+            "rpcrdma" => format!("{:?}", self.rpcrdma),
+            "device" => format!("{:?}", self.device),
+            "registration" => format!("{:?}", self.registration),
+            "clientaddr" => format!("{:?}", self.client_address),
+            "rsize" => format!("{:?}", self.attach.rsize),
+            "wsize" => format!("{:?}", self.attach.wsize),
+            "nconnect" => self.nconnect.to_string(),
+            "timeo" => format!("{:?}", self.timeo),
+            "retrans" => self.retrans.to_string(),
+            "hard" => self.hard.to_string(),
+            "rdirplus" => self.attach.readdirplus.to_string(),
+            "rw" => self.attach.read_only.to_string(),
+            "suid" => self.no_set_id.to_string(),
+            "dev" => self.no_devices.to_string(),
+            _ => String::new(),
+        }
     }
 
     fn apply(&mut self, option: &str) -> Result<(), OptionError> {
@@ -380,6 +425,33 @@ impl MountOptions {
             || self.mount_host.is_some()
             || self.mount_proto.is_some_and(|proto| proto != self.proto)
     }
+}
+
+/// Returns the setting that an option changes; options with the same one can contradict each other.
+/// `None`: the option has no effect, or an error reports a contradiction.
+fn setting(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "proto" | "rdma" | "tcp" => "proto",
+        "port" => "port",
+        "mountport" => "mountport",
+        "mountproto" => "mountproto",
+        "mounthost" | "mountaddr" => "mounthost",
+        "rpcrdma" => "rpcrdma",
+        "device" => "device",
+        "registration" => "registration",
+        "clientaddr" => "clientaddr",
+        "rsize" => "rsize",
+        "wsize" => "wsize",
+        "nconnect" => "nconnect",
+        "timeo" => "timeo",
+        "retrans" => "retrans",
+        "hard" | "soft" | "softerr" => "hard",
+        "rdirplus" | "nordirplus" => "rdirplus",
+        "ro" | "rw" => "rw",
+        "suid" | "nosuid" => "suid",
+        "dev" | "nodev" => "dev",
+        _ => return None,
+    })
 }
 
 /// Returns the known option of which `name` is probably a misspelling: few of its letters are
@@ -594,6 +666,72 @@ mod tests {
         MountOptions::parse("features=ddp,features=ddp").unwrap();
         for text in ["port", "device=", "hard=1", "nolock=1", "actimeo"] {
             assert!(matches!(error(text), OptionError::Shape { .. }), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_later_option_overrides_is_noted() {
+        let noted = |text: &str| -> Vec<String> {
+            let (_, notes) = MountOptions::parse_and_note(text).unwrap();
+            notes.iter().map(ToString::to_string).collect()
+        };
+        for (text, said) in [
+            (
+                "rsize=4096,rsize=8192",
+                "option rsize=4096 is overridden by rsize=8192",
+            ),
+            ("ro,rw", "option ro is overridden by rw"),
+            ("hard,soft", "option hard is overridden by soft"),
+            ("softerr,hard", "option softerr is overridden by hard"),
+            ("proto=tcp,rdma", "option proto=tcp is overridden by rdma"),
+            (
+                "proto=tcp,proto=tcp6",
+                "option proto=tcp is overridden by proto=tcp6",
+            ),
+            (
+                "mountproto=tcp,mountproto=rdma",
+                "option mountproto=tcp is overridden by mountproto=rdma",
+            ),
+            ("port=1,port=0", "option port=1 is overridden by port=0"),
+            ("suid,user", "option suid is overridden by user"),
+            (
+                "rpcrdma=2,nolock,rpcrdma=auto",
+                "option rpcrdma=2 is overridden by rpcrdma=auto",
+            ),
+            (
+                "nordirplus,rdirplus",
+                "option nordirplus is overridden by rdirplus",
+            ),
+        ] {
+            assert_eq!(noted(text), [said], "{text}");
+        }
+        for silent in [
+            "rsize=4096,wsize=8192,rsize=4096",
+            "rdma,proto=rdma",
+            "soft,softerr",
+            "user,suid,dev",
+            "users,nosuid",
+            "ac,noac",
+            "ro,hard,nodev",
+        ] {
+            assert_eq!(noted(silent), [""; 0], "{silent}");
+        }
+        // Every option with an effect has a setting, except those that allow one value only,
+        // `features=`, whose contradictions are errors, and the two that imply others.
+        for option in WITH_EFFECT {
+            let name = option.split('=').next().unwrap();
+            let none = [
+                "features",
+                "sec",
+                "vers",
+                "nfsvers",
+                "mountvers",
+                "user",
+                "users",
+            ];
+            assert_eq!(setting(name).is_none(), none.contains(&name), "{name}");
+            let value = setting(name).map(|setting| MountOptions::default().value(setting));
+            assert_ne!(value.as_deref(), Some(""), "{name}");
         }
     }
 

@@ -10,6 +10,7 @@ use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::mount_options::MountOptions;
 
 use super::CaptureArgs;
+use crate::output;
 
 const URL: &str = "nfs://SERVER[:PORT]/EXPORT/PATH";
 
@@ -20,7 +21,8 @@ pub(crate) struct MountArgs {
     /// features=none|ddp|cont|ddp+cont (each also with :send or :receive; see `serve --help`),
     /// device=iwarp|verbs|verbs:NAME, registration=auto|windows|per-call|persistent-unsafe,
     /// clientaddr=ADDR (chooses the verbs device), rsize=N, wsize=N, nconnect=N,
-    /// nosuid (copies get no set-id bits), nodev (devices are not copied), …
+    /// nosuid (copies get no set-id bits), nodev (devices are not copied), … Of two that contradict
+    /// each other the last one applies, and a note says so
     #[arg(short, long = "options", value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
 
@@ -48,13 +50,17 @@ pub(crate) struct MountArgs {
 }
 
 impl MountArgs {
-    /// Converts the arguments to the parameters of a connection.
+    /// Converts the arguments to the parameters of a connection. Prints a note for each mount option
+    /// that a later one overrides.
     ///
     /// # Errors
     /// A mount option that is unknown or cannot be used here, or costs that cannot be read.
     pub(crate) fn access(&self) -> Result<Access, Failure> {
-        let mount = MountOptions::parse(&self.options.join(","))
+        let (mount, overridden) = MountOptions::parse_and_note(&self.options.join(","))
             .map_err(|error| Failure::Usage(error.to_string()))?;
+        for note in overridden {
+            output::complain(format_args!("note: mount {note}"));
+        }
         let link = LinkOptions {
             delay: self.delay.0,
             rate: self.rate.map(|rate| rate.0),

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use nfs_binding::fs::MemoryFs;
-use nfs_binding::server::ExportOptions;
+use nfs_binding::overrides::Overridden;
+use nfs_binding::server::{ExportOptions, overridden};
 use rdma::middleware::{Delay, Rate};
 use rpc_transport::limits::LEAST_MEMORY;
 use rpc_transport::rdma::{RoundTripFeatures, Versions};
@@ -26,7 +27,8 @@ all_squash, anonuid=, anongid=, secure, insecure, sync (the default), async, cro
 fsid=, and client=ADDRESS[/PREFIX] to allow only those clients (repeatable); inode_reuse exports a
 file system in which a later file cannot be distinguished from a removed one. A server that runs
 as root has root_squash and secure by default. Any other server has no_root_squash and insecure,
-because it can only act as its own user.
+because it can only act as its own user. Of two options that contradict each other the last one
+applies, and a note says so.
 
 An export's path is its directory, or /NAME. By default only this machine can connect. For local
 users, the kernel's information decides who calls, and local root is root. Other machines are
@@ -162,6 +164,8 @@ pub(crate) struct MemoryExport {
     /// The maximum size of its content, bytes, checked to be useful.
     pub(crate) size: u64,
     pub(crate) options: ExportOptions,
+    /// The options that a later one overrides.
+    pub(crate) overridden: Vec<Overridden>,
 }
 
 impl MemoryExport {
@@ -177,8 +181,13 @@ impl MemoryExport {
                 units::show_size(MemoryFs::LEAST)
             ));
         }
+        let overridden = overridden(options);
         let options = ExportOptions::parse(options).map_err(|error| error.to_string())?;
-        Ok(Self { size, options })
+        Ok(Self {
+            size,
+            options,
+            overridden,
+        })
     }
 }
 

@@ -49,7 +49,7 @@ pub use export::{Export, ExportOptions, Squash};
 pub use handle::{HandleKey, HandleKeyError};
 pub use identity_policy::IdentityPolicy;
 pub use network::{BadNetwork, Network};
-pub use spec::{ExportSpec, SpecError};
+pub use spec::{ExportSpec, SpecError, overridden};
 
 /// The maximum READ and WRITE, bytes. A longer READ returns less; a longer WRITE writes only this
 /// much.
@@ -70,6 +70,16 @@ pub enum ExportsError {
     /// 2^32.)
     #[error("{0:?} and {1:?} cannot be exported together: rename one")]
     Collision(String, String),
+    /// Two exports have the same `fsid=`, which must be unique (exports(5)).
+    #[error("{other:?} and {path:?} have the same fsid={fsid}: give one another number")]
+    SameFsid {
+        /// The number.
+        fsid: u64,
+        /// The path of the first export.
+        other: String,
+        /// The path of the second export.
+        path: String,
+    },
     /// An export has an empty path.
     #[error("an export has an empty path")]
     Empty,
@@ -151,6 +161,15 @@ impl NfsServer {
             let same = |other: &Exported| mount::normalise(other.export.path.as_bytes()) == name;
             if served.iter().any(same) {
                 return Err(ExportsError::Twice(path));
+            }
+            // The number replaces the host's in file handles: file systems with the same one could
+            // not be told apart.
+            let numbered = |other: &&Exported| other.export.options.fsid == export.options.fsid;
+            if let Some(fsid) = export.options.fsid
+                && let Some(other) = served.iter().find(numbered)
+            {
+                let other = other.export.path.clone();
+                return Err(ExportsError::SameFsid { fsid, other, path });
             }
             let number = handle::export_number(&name);
             if let Some(other) = by_number.insert(number, served.len()) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::{BadNetwork, Export, ExportOptions, HandleKey, Squash};
 use crate::fs::DirectoryFs;
 use crate::fs::directory::DirectoryOptions;
+use crate::overrides::{Overridden, Overrides};
 
 /// The names of options; `=` marks those with a value.
 const OPTIONS: [&str; 21] = [
@@ -43,6 +44,8 @@ pub struct ExportSpec {
     pub directory: PathBuf,
     /// The options.
     pub options: ExportOptions,
+    /// The options that have no effect because a later one contradicts them.
+    pub overridden: Vec<Overridden>,
 }
 
 /// The reason why a description of an export is invalid.
@@ -129,6 +132,7 @@ impl ExportSpec {
             path,
             directory: PathBuf::from(directory),
             options: ExportOptions::parse(options)?,
+            overridden: overridden(options),
         })
     }
 }
@@ -150,6 +154,43 @@ fn split(text: &str) -> (&str, &str) {
         Some((place, options)) if !options.contains('/') => (place, options),
         _ => (text, ""),
     }
+}
+
+/// Returns the options of a list, separated by commas, that have no effect because a later one
+/// contradicts them.
+#[must_use]
+pub fn overridden(options: &str) -> Vec<Overridden> {
+    let mut overrides = Overrides::default();
+    for item in options.split(',') {
+        match item.split_once('=') {
+            Some(("anonuid", value)) => overrides.set("anonuid", value, item),
+            Some(("anongid", value)) => overrides.set("anongid", value, item),
+            Some(("fsid", value)) => overrides.set("fsid", value, item),
+            // Each `client=` allows more clients.
+            Some(_) => {}
+            None => match item {
+                "ro" | "rw" => overrides.set("rw", item, item),
+                "sync" | "async" => overrides.set("sync", item, item),
+                "secure" | "insecure" => overrides.set("secure", item, item),
+                "crossmnt" | "nocrossmnt" => overrides.set("crossmnt", item, item),
+                "nohide" | "hide" => overrides.set("nohide", item, item),
+                "inode_reuse" | "no_inode_reuse" => overrides.set("inode_reuse", item, item),
+                // Root is squashed by all_squash as well: the two do not contradict each other. In
+                // the other order, root_squash takes back what all_squash said.
+                "root_squash" | "no_root_squash" => {
+                    overrides.set("squash", item, item);
+                    overrides.imply("all", &"no_all_squash", item);
+                }
+                "all_squash" => {
+                    overrides.imply("squash", &"root_squash", item);
+                    overrides.set("all", item, item);
+                }
+                "no_all_squash" => overrides.set("all", item, item),
+                _ => {}
+            },
+        }
+    }
+    overrides.into_found()
 }
 
 fn number(option: &'static str, value: &str) -> Result<u32, SpecError> {
@@ -301,6 +342,46 @@ mod tests {
                 .clone()
                 .with("no_subtree_check,all_squash,no_all_squash");
             assert_eq!(implied.unwrap(), options);
+        }
+    }
+
+    #[test]
+    fn what_a_later_option_overrides_is_noted() {
+        let noted = |text: &str| -> Vec<String> {
+            let spec = parse(&format!("/d:{text}"));
+            spec.overridden.iter().map(ToString::to_string).collect()
+        };
+        for (text, said) in [
+            ("ro,rw", "option ro is overridden by rw"),
+            ("sync,ro,async", "option sync is overridden by async"),
+            ("fsid=1,fsid=2", "option fsid=1 is overridden by fsid=2"),
+            (
+                "anonuid=1,anonuid=2",
+                "option anonuid=1 is overridden by anonuid=2",
+            ),
+            (
+                "all_squash,root_squash",
+                "option all_squash is overridden by root_squash",
+            ),
+            (
+                "no_root_squash,all_squash",
+                "option no_root_squash is overridden by all_squash",
+            ),
+            (
+                "all_squash,no_all_squash",
+                "option all_squash is overridden by no_all_squash",
+            ),
+        ] {
+            assert_eq!(noted(text), [said], "{text}");
+        }
+        for silent in [
+            "ro,ro",
+            "root_squash,all_squash",
+            "root_squash,no_all_squash",
+            "client=10.0.0.1,client=10.0.0.2",
+            "no_subtree_check,sync,secure",
+        ] {
+            assert_eq!(noted(silent), [""; 0], "{silent}");
         }
     }
 

@@ -219,6 +219,20 @@ fn exports_that_cannot_be_told_apart() {
     assert_eq!(new(&[""]), Err(ExportsError::Empty));
     let long = "x".repeat(1025);
     assert_eq!(new(&[&long]), Err(ExportsError::TooLong(long.clone())));
+    let numbered = |a, b| {
+        let exports = vec![export("/a", memory(), a), export("/b", memory(), b)];
+        NfsServer::new(exports, key()).map(drop)
+    };
+    assert_eq!(
+        numbered("fsid=7", "fsid=0x7"),
+        Err(ExportsError::SameFsid {
+            fsid: 7,
+            other: "/a".into(),
+            path: "/b".into()
+        })
+    );
+    assert_eq!(numbered("fsid=7", "fsid=8"), Ok(()));
+    assert_eq!(numbered("fsid=7", ""), Ok(()));
 }
 
 /// exports(5): with `nohide`, an export whose directory is mounted below another one is visible
