@@ -91,7 +91,10 @@ fn files_are_listed_shown_made_and_removed() {
             lines[1].starts_with("-rw") && lines[1].contains(" 5 "),
             "{long}"
         );
+        assert!(lines.iter().all(|line| line.contains(" UTC ")), "{long}");
         let stat = with(&["stat", &url("/data/b")]);
+        let times = stat.lines().filter(|line| line.ends_with(" UTC")).count();
+        assert_eq!(times, 3, "{stat}");
         assert!(
             stat.contains("regular file") && stat.contains("size: 5"),
             "{stat}"

@@ -49,7 +49,8 @@ pub fn show_amount(bytes: u64) -> String {
     format!("{bytes} B")
 }
 
-/// Formats a time, in seconds since the beginning of 1970, as `YYYY-MM-DD HH:MM:SS` in UTC.
+/// Formats a time, in seconds since the beginning of 1970, as `YYYY-MM-DD HH:MM:SS` in UTC. Output
+/// for people should say the zone as well, because ls(1) and stat(1) print local time.
 pub fn show_date(seconds: u64) -> String {
     let (year, month, day) = civil(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);

@@ -85,7 +85,7 @@ pub(crate) struct ExportsArgs {
 /// List a directory.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// Show type, mode, links, owner, size and time of each entry
+    /// Show type, mode, links, owner, size and time (UTC) of each entry
     #[arg(short, long)]
     pub(crate) long: bool,
     /// Directories or files
@@ -95,7 +95,7 @@ pub(crate) struct LsArgs {
     pub(crate) mount: MountArgs,
 }
 
-/// Show the attributes of a file.
+/// Show the attributes of a file. Times are in UTC.
 #[derive(Debug, Args)]
 pub(crate) struct StatArgs {
     /// Files of any type

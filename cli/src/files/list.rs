@@ -96,7 +96,7 @@ fn print(
     let it = &object.attributes;
     let target = link_target(mounted, url, object)?;
     output::line(format_args!(
-        "{}{} {:>3} {:>6} {:>6} {:>12} {} {name}{target}",
+        "{}{} {:>3} {:>6} {:>6} {:>12} {} UTC {name}{target}",
         type_letter(it.file_type),
         permissions(it.mode),
         it.nlink,
@@ -153,7 +153,7 @@ pub(crate) fn stat(args: &StatArgs) -> Result<(), Failure> {
         } = it;
         for (what, time) in [("access", atime), ("modify", mtime), ("change", ctime)] {
             output::line(format_args!(
-                "{what}: {}.{:09}",
+                "{what}: {}.{:09} UTC",
                 show_date(u64::from(time.seconds)),
                 time.nanos
             ))?;
