@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -75,7 +75,7 @@ fn what_is_in_a_folder_goes_to_the_place_itself() {
         // As with cp(1), `put` writes to an existing file, which its mode forbids here.
         let line = b"left out, for it needs root: copying over a file that nobody may write to\n";
         std::io::stderr().write_all(line).unwrap();
-        fs::set_permissions(source.join("mode-444"), fs::Permissions::from_mode(0o644)).unwrap();
+        fs::set_permissions(source.join("mode-444"), Permissions::from_mode(0o644)).unwrap();
     }
     fs::create_dir(&data).unwrap();
     let server = Server::of(&data);
@@ -260,4 +260,101 @@ fn clients_that_negotiate_are_no_reason_for_a_warning() {
     server.interrupt();
     let log = server.finish().stderr;
     assert!(!log.contains("WARN"), "{log}");
+}
+
+/// Runs a command of the shell, in which `rpcrdma` is the built command.
+fn shell(script: &str, dir: &Path) -> common::Finished {
+    let built = rpcrdma();
+    let mut shell = std::process::Command::new("bash");
+    shell.args(["-c", &format!("set -o pipefail; {script}")]);
+    shell.env("RPCRDMA", built.get_program()).current_dir(dir);
+    shell.stdin(std::process::Stdio::null());
+    Running::start(&mut shell).finish()
+}
+
+#[test]
+fn standard_input_and_output_are_files_called_minus() {
+    let (exported, local) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = Server::of(exported.path());
+    let bytes = tree::noise(40_000_003, 5);
+    fs::write(local.path().join("long"), &bytes).unwrap();
+    let here = |script: &str| shell(script, local.path());
+    for proto in BOTH {
+        let url = |name: &str| server.url(proto, &format!("/data/{name}"));
+        let with = options(proto, "").join(" ");
+        // Through pipes, whose length nobody knows.
+        let put = here(&format!(
+            "umask 027; cat long | $RPCRDMA put - {} {with}",
+            url("copy")
+        ))
+        .ok();
+        assert!(put.stdout.contains("copied 1 file, 38.1 MiB"), "{put:#?}");
+        let copy = exported.path().join("copy");
+        assert!(fs::read(&copy).unwrap() == bytes);
+        assert_eq!(
+            copy.metadata().unwrap().permissions().mode() & 0o7777,
+            0o640
+        );
+        here(&format!(
+            "$RPCRDMA get {} - {with} | cmp - long",
+            url("copy")
+        ))
+        .ok();
+        // What was there is replaced, and keeps its permissions.
+        fs::set_permissions(&copy, Permissions::from_mode(0o604)).unwrap();
+        here(&format!(
+            "(echo a; sleep 0.1; echo b) | $RPCRDMA put - {} {with}",
+            url("copy")
+        ))
+        .ok();
+        assert_eq!(fs::read(&copy).unwrap(), b"a\nb\n");
+        assert_eq!(
+            copy.metadata().unwrap().permissions().mode() & 0o7777,
+            0o604
+        );
+        let empty = here(&format!(
+            "$RPCRDMA put - {} {with} && $RPCRDMA get {0} - {with}",
+            url("empty")
+        ));
+        assert_eq!(empty.ok().stdout.lines().count(), 1);
+        assert_eq!(exported.path().join("empty").metadata().unwrap().len(), 0);
+        // Files of that name.
+        fs::write(local.path().join("-"), "named").unwrap();
+        here(&format!("$RPCRDMA put ./- {} {with}", url(""))).ok();
+        assert_eq!(fs::read(exported.path().join("-")).unwrap(), b"named");
+        here(&format!("rm ./-; $RPCRDMA get {} ./- {with}", url("-"))).ok();
+        assert_eq!(fs::read(local.path().join("-")).unwrap(), b"named");
+        // What cannot be.
+        for (script, said) in [
+            (
+                format!("$RPCRDMA get {} - {with} >/dev/full", url("copy")),
+                "No space left",
+            ),
+            (
+                format!("$RPCRDMA put - {} {with}", url("nowhere/copy")),
+                "no such file",
+            ),
+            (
+                format!("$RPCRDMA put - {} {with} <.", url("dir")),
+                "Is a directory",
+            ),
+            (format!("$RPCRDMA get {} - {with}", url("")), "directory"),
+        ] {
+            let failed = here(&script);
+            assert_eq!(failed.status.code(), Some(1), "{script}: {failed:#?}");
+            assert!(
+                failed.stderr.to_lowercase().contains(&said.to_lowercase()),
+                "{failed:#?}"
+            );
+        }
+        for script in [
+            format!("$RPCRDMA put -r - {} {with}", url("copy")),
+            format!("$RPCRDMA get -r {} - {with}", url("copy")),
+            format!("$RPCRDMA put - {} {with}", url("")),
+        ] {
+            let refused = here(&script);
+            assert_eq!(refused.status.code(), Some(2), "{script}: {refused:#?}");
+        }
+        fs::remove_file(&copy).unwrap();
+    }
 }

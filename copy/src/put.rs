@@ -33,14 +33,7 @@ pub async fn put<C: RpcClient>(
     progress: &mut dyn FnMut(&Totals),
 ) -> Report {
     let ledger = Ledger::new(progress);
-    let put = Put {
-        mount,
-        pool,
-        options,
-        budget: Budget::new(options.bytes_in_flight.min(pool.limit() / 4)),
-        links: Links::default(),
-        ledger: &ledger,
-    };
+    let put = Put::new(mount, pool, options, &ledger);
     let work = async {
         match put.start(local, remote).await {
             Ok(first) => {
@@ -106,6 +99,33 @@ enum Outcome {
     Wait,
 }
 
+impl<'a, C> Put<'a, C> {
+    pub(super) fn new(
+        mount: &'a Mount<C>,
+        pool: &'a Pool,
+        options: &'a CopyOptions,
+        ledger: &'a Ledger<'a>,
+    ) -> Self {
+        Self {
+            mount,
+            pool,
+            options,
+            budget: Budget::new(bytes_in_flight(options, pool)),
+            links: Links::default(),
+            ledger,
+        }
+    }
+
+    /// Returns the maximum number of bytes of file data in flight.
+    pub(super) fn bytes_in_flight(&self) -> usize {
+        bytes_in_flight(self.options, self.pool)
+    }
+}
+
+fn bytes_in_flight(options: &CopyOptions, pool: &Pool) -> usize {
+    options.bytes_in_flight.min(pool.limit() / 4)
+}
+
 impl<C: RpcClient> Put<'_, C> {
     async fn start(&self, local: &Path, remote: &[u8]) -> Result<Task, CopyError> {
         let current = LocalDir::current();
@@ -129,20 +149,25 @@ impl<C: RpcClient> Put<'_, C> {
             let root = self.mount.root();
             return self.open_dir(None, &current, local, Vec::new(), root, meta);
         }
+        Ok(Task::Copy(self.root_item(local, remote).await?))
+    }
+
+    /// Returns the root of a copy from `local`, a path from the working directory, to `remote`.
+    pub(super) async fn root_item(&self, local: &[u8], remote: &[u8]) -> Result<Item, CopyError> {
         let (parent, name) = self.mount.resolve_parent(remote).await?;
         let mut path: Vec<&[u8]> = nfs_binding::client::components(remote).collect();
         path.pop();
         let info = Sides {
-            local: current,
+            local: LocalDir::current(),
             remote: parent.handle,
             meta: None,
         };
         let dir = Dir::new(None, path.join(&b'/'), info);
-        Ok(Task::Copy(Item {
+        Ok(Item {
             dir,
             local: local.into(),
             remote: Some(name.into()),
-        }))
+        })
     }
 
     /// Runs one task. An error is recorded and ends only that task.

@@ -24,22 +24,45 @@ const WRITES: usize = 16;
 /// The maximum number of attempts to write a window if the server restarts each time.
 const ATTEMPTS: u32 = 10;
 
-/// A local file that is being copied.
-struct Source<'i> {
-    fd: OwnedFd,
-    size: u64,
-    item: &'i Item,
-    remote: FileHandle,
+/// Where the data to write comes from.
+pub(super) enum Content {
+    /// A local file.
+    File(OwnedFd),
+    /// Memory: pieces from an offset on, each as long as a WRITE except for the last.
+    Memory(u64, Vec<Bytes>),
+}
+
+/// What is being copied.
+pub(super) struct Source<'i> {
+    pub(super) content: Content,
+    pub(super) size: u64,
+    pub(super) item: &'i Item,
+    pub(super) remote: FileHandle,
     /// Whether the file had less data than its length.
-    short: Cell<bool>,
+    pub(super) short: Cell<bool>,
 }
 
 /// Records the file as unfinished when dropped, unless it was marked as done. So an unfinished file
 /// is recorded however the copy ends.
-struct Unfinished<'i, 'l> {
+pub(super) struct Unfinished<'i, 'l> {
     ledger: &'l Ledger<'l>,
     item: &'i Item,
     done: bool,
+}
+
+impl<'i, 'l> Unfinished<'i, 'l> {
+    pub(super) fn new(ledger: &'l Ledger<'l>, item: &'i Item) -> Self {
+        Self {
+            ledger,
+            item,
+            done: false,
+        }
+    }
+
+    /// Marks the file as done.
+    pub(super) fn done(&mut self) {
+        self.done = true;
+    }
 }
 
 impl Drop for Unfinished<'_, '_> {
@@ -54,20 +77,26 @@ impl Drop for Unfinished<'_, '_> {
 impl<C: RpcClient> Put<'_, C> {
     /// Copies a regular file.
     pub(super) async fn file(&self, item: &Item) -> Result<FileHandle, CopyError> {
-        let (source, meta) = self.open(item).await?;
-        let mut unfinished = Unfinished {
-            ledger: self.ledger,
+        let (fd, meta) = self.open(item)?;
+        let source = Source {
+            size: meta.size,
             item,
-            done: false,
+            remote: self.make_file(item).await?.handle,
+            short: Cell::new(false),
+            content: Content::File(fd),
         };
+        let Content::File(fd) = &source.content else {
+            return Ok(source.remote);
+        };
+        let mut unfinished = Unfinished::new(self.ledger, item);
         let at = item.dir.at(item.name());
         let mut end = 0;
-        let mut next = next_data(&source.fd, 0, source.size);
+        let mut next = next_data(fd, 0, source.size);
         while let Some(first) = next {
-            let window = self.window(&source, first);
+            let window = window(fd, source.size, first);
             self.write_window(&source, &window).await?;
             end = window.last().map_or(end, |part| part.end);
-            next = next_data(&source.fd, end, source.size);
+            next = next_data(fd, end, source.size);
         }
         if end < source.size {
             // The file ends in a hole. The size is set separately, so that no server sets the times
@@ -79,9 +108,9 @@ impl<C: RpcClient> Put<'_, C> {
             self.mount.setattr(source.remote, attributes, &at).await?;
         }
         let path = || item.dir.info.local.path(&item.local);
-        let now = stat_file(&source.fd).map_err(|e| file_error("reading", path(), e))?;
+        let now = stat_file(fd).map_err(|e| file_error("reading", path(), e))?;
         self.finish(source.remote, &meta, &at).await?;
-        unfinished.done = true;
+        unfinished.done();
         self.ledger.entry(true);
         if source.short.get() || !now.is_same_version(&meta) {
             let path = at.display();
@@ -90,7 +119,8 @@ impl<C: RpcClient> Put<'_, C> {
         Ok(source.remote)
     }
 
-    async fn open<'i>(&self, item: &'i Item) -> Result<(Source<'i>, Meta), CopyError> {
+    /// Opens a local file, and makes the kernel read ahead in a large one.
+    fn open(&self, item: &Item) -> Result<(OwnedFd, Meta), CopyError> {
         let local = &item.dir.info.local;
         let failed = |error| local.error("reading", &item.local, error);
         let fd = local.open_file(&item.local).map_err(failed)?;
@@ -100,25 +130,15 @@ impl<C: RpcClient> Put<'_, C> {
             let path = item.dir.at(item.name()).display();
             return Err(CopyError::Changed { path });
         }
-        let size = meta.size;
-        if size > u64::from(self.mount.limits().wsize) {
+        if meta.size > u64::from(self.mount.limits().wsize) {
             read_ahead(&fd);
         }
-        let remote = self.make_file(item).await?.handle;
-        let short = Cell::new(false);
-        let source = Source {
-            fd,
-            size,
-            item,
-            remote,
-            short,
-        };
-        Ok((source, meta))
+        Ok((fd, meta))
     }
 
     /// Creates an empty file, accessible only by its owner until it is complete. An existing file
     /// is truncated; any other object except a directory is replaced.
-    async fn make_file(&self, item: &Item) -> Result<Object, CopyError> {
+    pub(super) async fn make_file(&self, item: &Item) -> Result<Object, CopyError> {
         let (dir, name) = (item.dir.info.remote, item.name());
         let at = item.dir.at(name);
         let attributes = || SetAttributes {
@@ -150,26 +170,9 @@ impl<C: RpcClient> Put<'_, C> {
         Ok(self.mount.create(dir, name, attributes(), &at).await?)
     }
 
-    /// Returns the parts of the file from `first` on that contain data, at most [`WINDOW`] bytes.
-    fn window(&self, source: &Source<'_>, first: Range<u64>) -> Vec<Range<u64>> {
-        let mut parts = Vec::new();
-        let mut room = WINDOW;
-        let mut next = Some(first);
-        while let Some(part) = next {
-            let part = part.start..part.end.min(part.start + room);
-            room -= part.end - part.start;
-            next = match room {
-                0 => None,
-                _ => next_data(&source.fd, part.end, source.size),
-            };
-            parts.push(part);
-        }
-        parts
-    }
-
     /// Writes the parts and commits them. If the server restarted before the COMMIT (RFC 1813,
     /// section 4.8: its write verifier changed), writes them again.
-    async fn write_window(
+    pub(super) async fn write_window(
         &self,
         source: &Source<'_>,
         parts: &[Range<u64>],
@@ -196,6 +199,28 @@ impl<C: RpcClient> Put<'_, C> {
             path: at.display(),
             times: ATTEMPTS,
         })
+    }
+
+    /// Reads one piece of the local file.
+    fn read_piece(
+        &self,
+        source: &Source<'_>,
+        fd: &OwnedFd,
+        piece: &Range<u64>,
+    ) -> Result<Bytes, CopyError> {
+        let len = (piece.end - piece.start) as usize;
+        let mut buf = self.pool.alloc(len).map_err(|error| CopyError::Memory {
+            path: source.item.dir.at(source.item.name()).display(),
+            source: error,
+        })?;
+        let path = || source.item.dir.info.local.path(&source.item.local);
+        let read = read_at(fd, &mut buf, piece.start)
+            .map_err(|error| file_error("reading", path(), error))?;
+        if read < len {
+            source.short.set(true);
+        }
+        buf.truncate(read);
+        Ok(buf.freeze())
     }
 
     async fn write_parts(
@@ -225,7 +250,7 @@ impl<C: RpcClient> Put<'_, C> {
         }
     }
 
-    /// Reads one piece of the local file and writes it in as many WRITEs as the server needs.
+    /// Writes one piece in as many WRITEs as the server needs.
     async fn write_piece(
         &self,
         source: &Source<'_>,
@@ -236,18 +261,15 @@ impl<C: RpcClient> Put<'_, C> {
         let at = source.item.dir.at(source.item.name());
         let len = (piece.end - piece.start) as usize;
         let _part = self.budget.take(len).await;
-        let mut buf = self.pool.alloc(len).map_err(|source| CopyError::Memory {
-            path: at.display(),
-            source,
-        })?;
-        let path = || source.item.dir.info.local.path(&source.item.local);
-        let read = read_at(&source.fd, &mut buf, piece.start)
-            .map_err(|error| file_error("reading", path(), error))?;
-        if read < len {
-            source.short.set(true);
-        }
-        buf.truncate(read);
-        let mut data: Bytes = buf.freeze();
+        let mut data = match &source.content {
+            Content::File(fd) => self.read_piece(source, fd, &piece)?,
+            Content::Memory(start, pieces) => {
+                let wsize = u64::from(self.mount.limits().wsize);
+                let index = ((piece.start - start) / wsize) as usize;
+                pieces.get(index).cloned().unwrap_or_default()
+            }
+        };
+        let read = data.len();
         let mut offset = piece.start;
         let mut written = Written::Stable;
         while !data.is_empty() {
@@ -269,6 +291,23 @@ impl<C: RpcClient> Put<'_, C> {
         });
         Ok(written)
     }
+}
+
+/// Returns the parts of a local file from `first` on that contain data, at most [`WINDOW`] bytes.
+fn window(fd: &OwnedFd, size: u64, first: Range<u64>) -> Vec<Range<u64>> {
+    let mut parts = Vec::new();
+    let mut room = WINDOW;
+    let mut next = Some(first);
+    while let Some(part) = next {
+        let part = part.start..part.end.min(part.start + room);
+        room -= part.end - part.start;
+        next = match room {
+            0 => None,
+            _ => next_data(fd, part.end, size),
+        };
+        parts.push(part);
+    }
+    parts
 }
 
 /// The remaining work after some WRITEs.

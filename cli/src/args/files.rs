@@ -124,7 +124,8 @@ pub(crate) struct GetArgs {
     /// The file or directory to copy
     #[arg(value_name = URL)]
     pub(crate) source: String,
-    /// The target: a new name, or an existing directory to copy into
+    /// The target: a new name, or an existing directory to copy into; - writes a file to standard
+    /// output (a file of that name is ./-)
     #[arg(value_name = "LOCAL", default_value = ".")]
     pub(crate) target: PathBuf,
     #[command(flatten)]
@@ -139,7 +140,8 @@ pub(crate) struct PutArgs {
     /// Copy directories with everything in them
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// The file or directory to copy
+    /// The file or directory to copy; - is standard input, which goes to the file that the URL names
+    /// (a file of that name is ./-)
     #[arg(value_name = "LOCAL")]
     pub(crate) source: PathBuf,
     /// The target: a new name, or an existing directory to copy into

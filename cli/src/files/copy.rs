@@ -8,11 +8,12 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use nfs_binding::client::{Follow, NfsError, NfsUrl, Object};
 use nfs_copy::Totals;
-use rpcrdma_setup::access::Mounted;
+use rpcrdma_setup::access::{Access, Mounted};
 use rpcrdma_setup::{Context, Failure};
 
 use super::report::Watch;
-use super::{each, url};
+use super::standard_input::standard_input;
+use super::{each, umask, url};
 use crate::args::{CatArgs, GetArgs, PutArgs};
 use crate::capture;
 use crate::output;
@@ -20,14 +21,36 @@ use crate::output;
 /// The number of READs in flight while a file is written to standard output in order.
 const READ_AHEAD: usize = 8;
 
+/// The mode of new files before the process's umask is applied.
+const MODE: u32 = 0o666;
+
+/// Returns whether a local path means standard input or output. The file of that name is `./-`.
+///
+/// # Errors
+/// That and `-r` are given: a stream has no directories.
+fn is_stream(path: &Path, recursive: bool) -> Result<bool, Failure> {
+    match (path.as_os_str() == "-", recursive) {
+        (true, true) => {
+            let text =
+                "-r copies directories, and - is one stream: for a file of that name, write ./-";
+            Err(Failure::usage(text))
+        }
+        (stream, _) => Ok(stream),
+    }
+}
+
 /// Copies files from a server.
 ///
 /// # Errors
 /// Something could not be copied.
 pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
+    let to_stream = is_stream(&args.target, args.recursive)?;
     let mut access = args.mount.access()?;
     let source = url(&args.source)?;
     capture::open_for(&mut access, &args.capture)?;
+    if to_stream {
+        return write_out(&access, &source);
+    }
     let mounted = access.mount(&source)?;
     let target = local_target(&args.target, &source);
     let mut watch = Watch::start("copied", args.recursive)?;
@@ -59,8 +82,13 @@ fn local_target(given: &Path, source: &NfsUrl) -> PathBuf {
 /// # Errors
 /// Something could not be copied.
 pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
+    let from_stream = is_stream(&args.source, args.recursive)?;
     let mut access = args.mount.access()?;
     let url = url(&args.target)?;
+    if from_stream {
+        capture::open_for(&mut access, &args.capture)?;
+        return put_input(&access, &url);
+    }
     // The source is checked first, so that a misspelt name fails before connecting.
     let source = &args.source;
     let kind = source
@@ -104,21 +132,47 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
     watch.finish(&url, report)
 }
 
+/// Copies standard input to a file.
+fn put_input(access: &Access, url: &NfsUrl) -> Result<(), Failure> {
+    if url.path.ends_with(b"/") {
+        let text = format!("{url}: standard input has no name: write that of the file as well");
+        return Err(Failure::Usage(text));
+    }
+    let mode = MODE & !umask();
+    let mounted = access.mount(url)?;
+    let input = standard_input().context("cannot read standard input")?;
+    let mut watch = Watch::start("copied", false)?;
+    let options = watch.options(&access.mount);
+    let mut progress = |totals: &Totals| watch.show(totals);
+    let copying = nfs_copy::put_stream(
+        &mounted.mount,
+        mounted.reached.pool(),
+        input,
+        mode,
+        &mounted.path,
+        &options,
+        &mut progress,
+    );
+    let report = mounted.reached.runtime.block_on(copying);
+    watch.finish(url, report)
+}
+
 /// Writes files to standard output.
 ///
 /// # Errors
 /// One of them could not be read.
 pub(crate) fn cat(args: &CatArgs) -> Result<(), Failure> {
     let access = args.mount.access()?;
-    each(&args.urls, |url| {
-        let mounted = access.mount(url)?;
-        let finding = mounted.mount.resolve(&mounted.path, Follow::Yes);
-        let object = mounted.reached.runtime.block_on(finding).context(url)?;
-        mounted
-            .reached
-            .runtime
-            .block_on(cat_one(&mounted, url, &object))
-    })
+    each(&args.urls, |url| write_out(&access, url))
+}
+
+/// Writes a file to standard output.
+fn write_out(access: &Access, url: &NfsUrl) -> Result<(), Failure> {
+    let mounted = access.mount(url)?;
+    let runtime = &mounted.reached.runtime;
+    let finding = mounted.mount.resolve(&mounted.path, Follow::Yes);
+    let object = runtime.block_on(finding).context(url)?;
+    runtime.block_on(cat_one(&mounted, url, &object))
 }
 
 async fn cat_one(mounted: &Mounted, url: &NfsUrl, object: &Object) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 use nfs_binding::proto::SetAttributes;
 use rpcrdma_setup::{Context, Failure};
 
-use super::each;
+use super::{each, umask};
 use crate::args::MkdirArgs;
 
 /// The mode of new directories before the process's umask is applied.
@@ -38,12 +38,4 @@ pub(crate) fn mkdir(args: &MkdirArgs) -> Result<(), Failure> {
             mounted.reached.runtime.block_on(making);
         made.context(url)
     })
-}
-
-/// Returns the process's umask. It can only be read by setting it; no other thread creates files
-/// here.
-fn umask() -> u32 {
-    let mask = rustix::process::umask(rustix::fs::Mode::empty());
-    rustix::process::umask(mask);
-    mask.bits()
 }

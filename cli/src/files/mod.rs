@@ -5,6 +5,7 @@ mod list;
 mod make;
 mod remove;
 mod report;
+mod standard_input;
 
 use nfs_binding::client::NfsUrl;
 use rpcrdma_setup::Failure;
@@ -22,6 +23,14 @@ pub(crate) use remove::rm;
 fn url(text: &str) -> Result<NfsUrl, Failure> {
     text.parse()
         .map_err(|error| Failure::Usage(format!("{error}")))
+}
+
+/// Returns the process's umask. It can only be read by setting it; no other thread creates files
+/// here.
+fn umask() -> u32 {
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask);
+    mask.bits()
 }
 
 /// Runs `work` for each URL, also after a [`Failure::Work`]; any other failure ends the loop and is

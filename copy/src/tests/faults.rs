@@ -77,7 +77,42 @@ fn what_a_restart_loses_is_written_again() {
     }
 }
 
-/// Proves the assumption of the test above: without a second WRITE, the data would be lost.
+#[test]
+fn what_a_restart_loses_of_a_stream_is_written_again_from_memory() {
+    let rig = Fixture::directory(wsize(16_384));
+    rig.server.plan(|proc, count| match proc {
+        nfs::Commit::NUMBER if count % 2 == 0 => Fault::Restart,
+        _ => Fault::None,
+    });
+    let bytes = pattern(1_000_003);
+    // Chunks of all lengths, so that pieces begin and end anywhere in them.
+    let chunks = (0..).map(|n| n * n).take_while(|at| *at < bytes.len());
+    let starts: Vec<usize> = chunks.chain([bytes.len()]).collect();
+    let chunks = starts
+        .windows(2)
+        .map(|pair| Ok(bytes[pair[0]..pair[1]].to_vec()));
+    let report = rig.put_stream(chunks.collect(), "file");
+    complete(&report);
+    assert_eq!((report.totals.files, report.totals.bytes), (1, 1_000_003));
+    assert!(report.totals.bytes_again > 500_000, "{:?}", report.totals);
+    assert!(fs::read(rig.exported("file")).unwrap() == bytes);
+    assert!(rig.server.calls::<nfs::Commit>() > 4);
+}
+
+#[test]
+fn a_stream_that_fails_leaves_an_unfinished_file() {
+    let rig = Fixture::directory(wsize(16_384));
+    let broken = std::io::Error::other("broken pipe of the mind");
+    let report = rig.put_stream(vec![Ok(pattern(300_000)), Err(broken)], "file");
+    assert_eq!(
+        texts(&report),
+        ["reading standard input: broken pipe of the mind"]
+    );
+    assert_eq!(report.unfinished.len(), 1);
+    assert_eq!(report.totals.files, 0);
+}
+
+/// Proves the assumption of the tests above: without a second WRITE, the data would be lost.
 #[test]
 fn a_restart_does_lose_what_was_not_committed() {
     use nfs_binding::client::Place;

@@ -17,7 +17,7 @@ use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use rpc_transport::Runtime;
 use rustix::fs::{CWD, Mode, mknodat};
 
-use super::{CopyOptions, Report, get, put, remove};
+use super::{CopyOptions, Report, get, put, put_stream, remove};
 use crate::in_process::InProcess;
 use tree::{
     Scratch, is_root, make_odd_tree, make_writable, pattern, same_trees, set_mtime, snapshot,
@@ -114,6 +114,20 @@ impl Fixture {
         let progress = &mut |_: &_| {};
         let remote = remote.as_bytes();
         let put = put(&self.mount, pool, &local, remote, &self.options, progress);
+        self.runtime.block_on(put)
+    }
+
+    fn put_stream(&self, chunks: Vec<std::io::Result<Vec<u8>>>, remote: &str) -> Report {
+        let (pool, progress) = (&self.server.pool, &mut |_: &_| {});
+        let put = put_stream(
+            &self.mount,
+            pool,
+            futures_util::stream::iter(chunks),
+            0o644,
+            remote.as_bytes(),
+            &self.options,
+            progress,
+        );
         self.runtime.block_on(put)
     }
 
