@@ -30,7 +30,7 @@ mod server_probe;
 mod tests;
 
 use connection::{Connection, ConnectionState};
-use reconnect::no_answer;
+use reconnect::{Reminder, no_answer};
 use server_probe::ServerProbe;
 
 /// The offset of the credential in a call header: it follows XID, message type, RPC version,
@@ -79,6 +79,8 @@ pub(crate) struct ClientState {
     first_connect: Option<Result<(), CallError>>,
     /// Detects that the peer is no RPC server for this transport.
     probe: ServerProbe,
+    /// When to tell the user that there is no connection.
+    reminder: Reminder,
     ended: VecDeque<EndedCall>,
     stats: ClientStats,
 }
@@ -114,6 +116,7 @@ impl ClientState {
             next_connection: 0,
             first_connect: None,
             probe: ServerProbe::default(),
+            reminder: Reminder::default(),
             ended: VecDeque::new(),
             stats: ClientStats::default(),
         };
@@ -335,6 +338,7 @@ impl ClientState {
         };
         let pending = awaited.remove();
         self.probe.answered();
+        self.reminder.answered();
         if self.connections[pending.index].answered() {
             // The server is back, so the other connections need not wait either.
             for other in &mut self.connections {

@@ -1,10 +1,48 @@
 //! Establishing, losing and giving up a client's connections.
 
+use std::time::Duration;
+
 use rdma::Time;
 
 use super::ClientState;
 use super::connection::ConnectionState;
 use crate::{CallError, ClientTransport, ConnectionId, ConnectionLost};
+
+/// The time after which a client says again that it has no connection. Each further message takes
+/// twice as long.
+const REMIND_AFTER: Duration = Duration::from_secs(30);
+
+/// Decides when a client says that calls wait for a connection. All its connections share one, so
+/// that the number of connections and of attempts does not matter.
+#[derive(Debug, Default)]
+pub(super) struct Reminder {
+    /// When the client first said so, and how long after that it says so again.
+    said: Option<(Time, Duration)>,
+}
+
+impl Reminder {
+    /// Returns how long there has been no connection if the user should be told now: zero the first
+    /// time. To be called when an attempt has failed, so there is no timer of its own.
+    fn due(&mut self, now: Time) -> Option<Duration> {
+        let Some((since, after)) = &mut self.said else {
+            self.said = Some((now, REMIND_AFTER));
+            return Some(Duration::ZERO);
+        };
+        let elapsed = now - *since;
+        if elapsed < *after {
+            return None;
+        }
+        while *after <= elapsed {
+            *after = after.saturating_mul(2);
+        }
+        Some(elapsed)
+    }
+
+    /// Records a reply, which ends the outage.
+    pub(super) fn answered(&mut self) {
+        self.said = None;
+    }
+}
 
 impl ClientState {
     /// Gives up attempts and outages that take too long, and connects where calls wait.
@@ -154,13 +192,20 @@ impl ClientState {
             retry,
             was_established,
         } = lost;
-        let known = self.connections[index].in_outage();
         self.connections[index].lost(reason.clone(), &self.options, now);
-        if retry && !known && self.connections[index].in_outage() && self.first_connect.is_some() {
-            // Logged so that the user of a hard mount knows why nothing happens.
-            tracing::warn!(server = %self.remote, reason, "no connection, still trying");
-        } else {
-            tracing::info!(server = %self.remote, connection = index, reason, was_established, "no connection");
+        let trying = retry && self.connections[index].in_outage() && self.first_connect.is_some();
+        // Logged so that the user of a hard mount knows why nothing happens.
+        match trying.then(|| self.reminder.due(now)).flatten() {
+            Some(Duration::ZERO) => {
+                tracing::warn!(server = %self.remote, reason, "no connection, still trying");
+            }
+            Some(elapsed) => {
+                let seconds = elapsed.as_secs();
+                tracing::warn!(server = %self.remote, reason, "no connection for {seconds} s, still trying");
+            }
+            None => {
+                tracing::info!(server = %self.remote, connection = index, reason, was_established, "no connection");
+            }
         }
         if self.first_connect.is_none() {
             self.first_connect = Some(Err(self.connect_error(&reason)));
