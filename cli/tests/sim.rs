@@ -18,7 +18,11 @@ fn a_seed_is_explained_in_the_same_words_each_time() {
     let repeated = lines.windows(2).find(|pair| pair[0] == pair[1]);
     assert_eq!(repeated, None);
     let flushed = "is told: work failed: flushed: the connection ended (";
-    assert!(lines.iter().any(|line| line.contains(flushed) && line.ends_with(" times)")));
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains(flushed) && line.ends_with(" times)"))
+    );
     // The plan at the beginning is for people.
     let plan = first.stdout.split("\n\n").next().unwrap();
     assert!(plan.lines().all(|line| line.len() <= 200), "{plan}");
@@ -57,4 +61,45 @@ fn the_simulated_comparison_counts_what_replies_wait_for() {
     assert_eq!(counts("write"), [2.0, 1.0, 2.0, 1.0]);
     assert_eq!(counts_by("v1", "read"), [1.0, 2.0, 1.0, 1.0]);
     assert_eq!(counts_by("v1", "write"), [2.0, 2.0, 2.0, 1.0]);
+}
+
+/// Receives of version 2 have at least 4096 bytes, so a smaller size limits what is sent: 2 KiB no
+/// longer go inline, and cost what a chunk costs.
+#[test]
+fn less_than_a_receive_limits_what_is_sent_inline() {
+    let write = |inline: &str| {
+        let args = [
+            "compare", "--device", "sim", "--ops", "write", "--sizes", "2k", "--via", "v1,v2",
+            "--inline", inline, "--json", "-",
+        ];
+        let rows: Vec<Value> = serde_json::from_str(&run(args).ok().stdout).unwrap();
+        let counts = |conveyance: &str| {
+            let row = rows.iter().find(|row| row["conveyance"] == conveyance);
+            let count = |key: &str| row.unwrap()[key].as_f64().unwrap();
+            ["round_trips", "rdma_reads", "registrations", "inline_bytes"].map(count)
+        };
+        (counts("v1"), counts("v2"))
+    };
+    let inline = [1.0, 0.0, 0.0, 4096.0];
+    assert_eq!(write("4k"), (inline, inline));
+    assert_eq!(write("1k"), (inline, [2.0, 1.0, 1.0, 1024.0]));
+    let explain = |inline: &str| {
+        let args = [
+            "explain",
+            "-o",
+            "features=none",
+            "--inline",
+            inline,
+            "write:2k",
+        ];
+        let said = run(args).ok().stdout;
+        let chosen = said.lines().skip_while(|line| !line.starts_with("->"));
+        chosen.take(2).collect::<Vec<_>>().join(" ")
+    };
+    assert!(explain("1k").contains("by read chunk"), "{}", explain("1k"));
+    assert!(!explain("4k").contains("chunk"), "{}", explain("4k"));
+    for wrong in ["1023", "257k"] {
+        let finished = run(["explain", "--inline", wrong, "null"]);
+        assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
+    }
 }

@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rpc_transport::rdma::CostModel;
+use rpc_transport::rdma::{CostModel, RdmaOptions};
 use rpcrdma_setup::costs::{Costs, CostsArg};
 use rpcrdma_setup::{Context, Failure};
 use transfer_plan::CostParameter;
@@ -108,6 +108,11 @@ fn measure(setting: &Setting<'_>, baseline: &mut TcpBaseline) -> Result<CostMode
         ..CostModel::default()
     };
     let options = Options {
+        // Shorter messages than the usual ones would make more Sends of what has one or two here.
+        inline: setting
+            .options
+            .inline
+            .max(RdmaOptions::DEFAULT_INLINE.into()),
         via: vec![V1, V1Inv, V2Cont, V2DdpCont],
         costs: Some(CostsArg::from(&Costs::of(dear, "for Sends"))),
         ..setting.options.clone()

@@ -13,9 +13,10 @@ use rpcrdma_setup::units::show_size;
 
 use crate::variant::Variant;
 
-/// The permitted receive sizes in version 2, in bytes: from its minimum to the maximum that private
-/// data can express in version 1.
-const INLINE: RangeInclusive<u32> = 4096..=262_144;
+/// The permitted sizes of messages without chunks in version 2, in bytes: those that private data
+/// can express in version 1. Receives are never shorter than 4096 bytes in version 2
+/// (version-two-01, section 2.3), so a smaller size limits only what is sent.
+const INLINE: RangeInclusive<u32> = 1024..=262_144;
 
 /// An operation to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +96,8 @@ pub struct Options {
     pub set_delay: Option<String>,
     /// The rate of the link in each direction, in bits per second.
     pub rate: Option<u64>,
-    /// The receive size of both sides in version 2, in bytes.
+    /// The size of the longest message without chunks in version 2, in bytes, and of both sides'
+    /// receives if that is at least 4096.
     pub inline: u64,
     /// Whether iWARP frames have CRCs.
     pub crc: bool,
@@ -197,7 +199,8 @@ fn repeated<T: Copy + PartialEq>(list: &[T]) -> Option<T> {
     again.map(|(_, value)| *value)
 }
 
-/// Returns the receive size in version 2, in bytes.
+/// Returns the size of the longest message without chunks in version 2, in bytes; receives have at
+/// least 4096.
 ///
 /// # Errors
 /// The requested size is not permitted.

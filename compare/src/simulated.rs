@@ -18,7 +18,7 @@ use crate::op::Op;
 use crate::options::Options;
 use crate::options::inline_size;
 use crate::rows::{Conditions, Mode, OverDelay, Row, Split};
-use crate::variant::Variant;
+use crate::variant::{Variant, longest_inline};
 
 /// The delays for latency over delay, as multiples of the delay of the setting.
 const DELAYS: [u32; 6] = [1, 2, 4, 8, 16, 32];
@@ -274,7 +274,7 @@ fn row(op: Op, via: Variant, setting: &Setting, what: &Measured) -> Row {
         mode: Mode::Blocking,
         delay_us: micros(setting.costs.delay),
         conditions: Conditions {
-            inline_bytes: Some(setting.requester.receive_size(setting.version)),
+            inline_bytes: Some(longest_inline(&setting.requester, setting.version)),
             rate_bits_per_s: setting.costs.rate.checked_mul(8),
             ..Conditions::default()
         },

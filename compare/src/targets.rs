@@ -137,7 +137,7 @@ fn bench(setting: &Setting<'_>, variant: Variant) -> Result<BenchTarget, Failure
     let mounted = access.mount(&url)?;
     let framed = variant.version().is_some() && options.device == DeviceName::Iwarp;
     let conditions = Conditions {
-        inline_bytes: variant.receive_size(inline),
+        inline_bytes: variant.longest_inline(inline),
         rate_bits_per_s: options.rate,
         crc: framed.then_some(options.crc),
         registration: mounted.reached.registration(),

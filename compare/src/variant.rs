@@ -78,13 +78,13 @@ impl Variant {
         options.features = self.features();
     }
 
-    /// Returns the size of receive buffers in bytes, including the space for data placed by Sends.
-    /// `inline` is the one to use in version 2 without placement.
-    pub(crate) fn receive_size(self, inline: u32) -> Option<u32> {
+    /// Returns the length of the longest message without chunks in bytes, including the data placed
+    /// by Sends. `inline` is the one to use in version 2 without placement.
+    pub(crate) fn longest_inline(self, inline: u32) -> Option<u32> {
         let version = self.version()?;
         let mut options = RdmaClientOptions::default().common;
         self.configure(&mut options, inline);
-        Some(options.receive_size(version))
+        Some(longest_inline(&options, version))
     }
 
     /// Returns the features for fewer round trips that both ends use.
@@ -97,6 +97,17 @@ impl Variant {
             features.cont = Directions::BOTH;
         }
         features
+    }
+}
+
+/// Returns the length in bytes of the longest message without chunks if both ends have these
+/// options. It fills a receive, unless this end sends less: receives of version 2 are never shorter
+/// than 4096 bytes. With placement, a Send is as long as the peer's receives.
+pub(crate) fn longest_inline(options: &RdmaOptions, version: Version) -> u32 {
+    let receive = options.receive_size(version);
+    match version == Version::Two && options.features.ddp.send {
+        true => receive,
+        false => receive.min(options.inline_send),
     }
 }
 
@@ -140,9 +151,13 @@ mod tests {
 
     #[test]
     fn receives_that_bulk_data_is_placed_in_are_longer() {
-        let sizes = [Variant::Tcp, Variant::V1, Variant::V2, Variant::V2DdpCont];
-        let sizes = sizes.map(|variant| variant.receive_size(8192));
-        assert_eq!(sizes, [None, Some(4096), Some(8192), Some(65 << 10)]);
+        let sizes = |inline| {
+            let of = [Variant::Tcp, Variant::V1, Variant::V2, Variant::V2DdpCont];
+            of.map(|variant| variant.longest_inline(inline))
+        };
+        assert_eq!(sizes(8192), [None, Some(4096), Some(8192), Some(65 << 10)]);
+        // The receives have 4096 bytes, of which messages without placement take a quarter.
+        assert_eq!(sizes(1024), [None, Some(4096), Some(1024), Some(65 << 10)]);
     }
 
     #[test]

@@ -45,7 +45,9 @@ pub(crate) struct ExplainArgs {
     #[arg(value_name = "OP[:SIZE]", required = true, value_parser = op)]
     pub(crate) ops: Vec<Op>,
 
-    /// Size of the receive buffers of both sides in version 2, bytes
+    /// Size of the receive buffers of both sides in version 2 of RPC-over-RDMA, bytes, and so the
+    /// longest message without chunks: 1k to 256k. Receives of version 2 have at least 4k, so less
+    /// limits only what is sent without chunks
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "4k")]
     pub(crate) inline: u64,
 
