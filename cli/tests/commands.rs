@@ -111,6 +111,28 @@ fn files_are_listed_shown_made_and_removed() {
 }
 
 #[test]
+fn exports_are_asked_for_where_mount_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |name: &str| ["--export".to_owned(), export(name, dir.path(), "")];
+    let (nfs, mountd) = (Server::start(of("one")), Server::start(of("two")));
+    let list = |options: &str| {
+        let server = format!("{}:{}", nfs.rdma.ip(), nfs.rdma.port());
+        run(["exports", "-o", options, &server]).ok().stdout
+    };
+    let place = options(Proto::Rdma, "")[1].clone();
+    assert_eq!(list(&place), "/one  everyone\n");
+    let (rdma, tcp) = (mountd.rdma.port(), mountd.tcp.port());
+    for elsewhere in [
+        format!("mountport={rdma}"),
+        format!("mountproto=tcp,mountport={tcp}"),
+        format!("mounthost={},mountport={rdma}", mountd.rdma.ip()),
+    ] {
+        let options = format!("{place},{elsewhere}");
+        assert_eq!(list(&options), "/two  everyone\n", "{elsewhere}");
+    }
+}
+
+#[test]
 fn cat_writes_a_long_file_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let content = tree::noise((9 << 20) + 77, 5);

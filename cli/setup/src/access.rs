@@ -231,8 +231,7 @@ impl Access {
             let text = format!("mount option port={option}: {host}:{own} is at another port");
             return Err(Failure::Usage(text));
         }
-        let runtime = Runtime::new().context("cannot set up polling")?;
-        runtime.set_busy_poll(self.link.busy_poll);
+        let runtime = self.runtime()?;
         let port = self.mount.nfs_port(port);
         self.reach_from(&runtime, (self.mount.proto, self.mount.ipv6), host, port)
     }
@@ -327,6 +326,47 @@ impl Access {
         }
     }
 
+    /// Connects to the MOUNT service of `host`: the one that mount options name or, without such
+    /// options, the one at the address of NFS, at `port` if one is given.
+    ///
+    /// # Errors
+    /// The host is unknown or does not answer.
+    pub fn reach_mountd(&self, host: &str, port: Option<u16>) -> Result<Reached, Failure> {
+        let runtime = self.runtime()?;
+        match self.separate_mountd(&runtime, host)? {
+            Some(mountd) => Ok(mountd),
+            None => self.reach(host, port),
+        }
+    }
+
+    /// Connects to the MOUNT service of the mount options if it is not at the address of NFS.
+    fn separate_mountd(&self, runtime: &Runtime, nfs: &str) -> Result<Option<Reached>, Failure> {
+        if !self.mount.separate_mount() {
+            return Ok(None);
+        }
+        let host = self.mount.mount_host.as_deref().unwrap_or(nfs);
+        let proto = self.mount.mount_proto.unwrap_or(self.mount.proto);
+        let options = MountOptions {
+            proto,
+            port: self.mount.mount_port,
+            ..MountOptions::default()
+        };
+        let port = options.nfs_port(None);
+        let ipv6 = match self.mount.mount_proto {
+            Some(_) => self.mount.mount_ipv6,
+            None => self.mount.ipv6,
+        };
+        self.reach_from(runtime, (proto, ipv6), host, port)
+            .map(Some)
+    }
+
+    /// Creates the runtime that drives clients.
+    fn runtime(&self) -> Result<Runtime, Failure> {
+        let runtime = Runtime::new().context("cannot set up polling")?;
+        runtime.set_busy_poll(self.link.busy_poll);
+        Ok(runtime)
+    }
+
     /// Connects to the server of `url` and mounts the export that contains its path. Also returns
     /// the rest of the path.
     ///
@@ -334,34 +374,14 @@ impl Access {
     /// The server cannot be reached, or does not export the path.
     pub fn mount(&self, url: &NfsUrl) -> Result<Mounted, Failure> {
         let reached = self.reach(&url.server, url.port)?;
-        let attached = if self.mount.separate_mount() {
-            let host = self.mount.mount_host.as_deref().unwrap_or(&url.server);
-            let proto = self.mount.mount_proto.unwrap_or(self.mount.proto);
-            let options = MountOptions {
-                proto,
-                port: self.mount.mount_port,
-                ..MountOptions::default()
-            };
-            let port = options.nfs_port(None);
-            let ipv6 = match self.mount.mount_proto {
-                Some(_) => self.mount.mount_ipv6,
-                None => self.mount.ipv6,
-            };
-            let mountd = self.reach_from(&reached.runtime, (proto, ipv6), host, port)?;
-            reached.runtime.block_on(Mount::attach(
-                reached.client.clone(),
-                mountd.client.clone(),
-                &url.path,
-                &self.mount.attach,
-            ))
-        } else {
-            reached.runtime.block_on(Mount::attach(
-                reached.client.clone(),
-                reached.client.clone(),
-                &url.path,
-                &self.mount.attach,
-            ))
-        };
+        let mountd = self.separate_mountd(&reached.runtime, &url.server)?;
+        let mountd = mountd.map_or_else(|| reached.client.clone(), |mountd| mountd.client);
+        let attached = reached.runtime.block_on(Mount::attach(
+            reached.client.clone(),
+            mountd,
+            &url.path,
+            &self.mount.attach,
+        ));
         let (mount, path) = attached.map_err(|error| {
             let advice = advice(&error, self.mount.proto, self.rdma.version);
             Failure::Work(format!("{url}: {error}{advice}"))

@@ -421,9 +421,11 @@ impl MountOptions {
     /// a separate connection.
     #[must_use]
     pub fn separate_mount(&self) -> bool {
+        let nfs = (self.proto, self.ipv6);
+        let mount = |proto| (proto, self.mount_ipv6);
         self.mount_port.is_some()
             || self.mount_host.is_some()
-            || self.mount_proto.is_some_and(|proto| proto != self.proto)
+            || self.mount_proto.is_some_and(|proto| mount(proto) != nfs)
     }
 }
 
@@ -744,10 +746,10 @@ mod tests {
         assert_eq!(tcp.nfs_port(None), 3000);
         assert_eq!(tcp.nfs_port(Some(4000)), 4000);
         assert_eq!(MountOptions::parse("tcp").unwrap().nfs_port(None), 2049);
-        assert!(
-            MountOptions::parse("rdma,mountproto=tcp")
-                .unwrap()
-                .separate_mount()
-        );
+        for separate in ["rdma,mountproto=tcp", "rdma,mountproto=rdma6"] {
+            assert!(MountOptions::parse(separate).unwrap().separate_mount());
+        }
+        let same = MountOptions::parse("proto=tcp6,mountproto=tcp6").unwrap();
+        assert!(!same.separate_mount());
     }
 }

@@ -72,7 +72,8 @@ impl MountArgs {
     }
 }
 
-/// List what a server exports.
+/// List what a server exports. The options mountport=, mountproto= and mounthost= say where its MOUNT
+/// service is, if not at the address of NFS.
 #[derive(Debug, Args)]
 pub(crate) struct ExportsArgs {
     /// The server

@@ -18,7 +18,7 @@ use crate::ping::server;
 pub(crate) fn exports(args: &ExportsArgs) -> Result<(), Failure> {
     let access = args.mount.access()?;
     let (host, port) = server(&args.server)?;
-    let reached = access.reach(&host, port)?;
+    let reached = access.reach_mountd(&host, port)?;
     let mountd = Mount3::new(reached.client.clone());
     let list = reached.runtime.block_on(mountd.export(&()));
     for export in list.context(&args.server)?.exports {
