@@ -8,7 +8,9 @@ use super::nfs3::{Mount3, Nfs3};
 use super::options::{AttachOptions, DEFAULT_IO, MIN_IO};
 use super::path::{components, strip_prefix};
 use super::rpc::RpcClient;
-use crate::proto::{Flavors, FsinfoOk, MAX_DATA, MountArgs, MountOk, MountPath, Status};
+use crate::proto::{
+    DirOp, DirOpArgs, Flavors, FsinfoOk, MAX_DATA, MountArgs, MountOk, MountPath, Name, Status,
+};
 
 /// The minimum and maximum bytes of one READDIR or READDIRPLUS reply. A client has to reserve the
 /// maximum for every listing in progress.
@@ -21,8 +23,13 @@ impl<C: RpcClient> Mount<C> {
     ///
     /// Only the server knows which part of the path is the export. So this function takes the
     /// longest path in the server's list of exports (EXPORT) that is a prefix of `path`. A server
-    /// may hide its list; then the function tries to mount `path`, its parent, and so on up to `/`.
-    /// (Mounting `path` itself would fail if it is a file, or does not exist yet.)
+    /// may hide its list or parts of it; then the function tries to mount `path`, its parent, and so
+    /// on up to `/`. (Mounting `path` itself fails if it does not exist yet.)
+    ///
+    /// A server may also mount what is below an export: directories, and Linux regular files, too.
+    /// That is no root: it can be removed and replaced, and `..` leads out of it. So from what can
+    /// be mounted this function goes up, as long as the parent can be mounted as well and a LOOKUP
+    /// there yields the same file handle. Handles of another export are different ones.
     ///
     /// # Errors
     /// [`NfsError::NotExported`], [`NfsError::Security`], or the error of MNT or FSINFO.
@@ -32,8 +39,8 @@ impl<C: RpcClient> Mount<C> {
         path: &[u8],
         options: &AttachOptions,
     ) -> Result<(Self, Vec<u8>), NfsError> {
-        let mountd = Mount3::new(mountd);
-        let (export, ok) = find_export(&mountd, path).await?;
+        let (nfs, mountd) = (Nfs3::new(nfs), Mount3::new(mountd));
+        let (export, ok) = find_export(&nfs, &mountd, path).await?;
         let usable = |&flavor: &u32| flavor == Flavors::SYS || flavor == Flavors::NONE;
         if !ok.flavors.0.is_empty() && !ok.flavors.0.iter().any(usable) {
             return Err(NfsError::Security {
@@ -43,7 +50,7 @@ impl<C: RpcClient> Mount<C> {
         }
         let rest = strip_prefix(path, &export).unwrap_or_default();
         let mut mount = Self {
-            nfs: Nfs3::new(nfs),
+            nfs,
             root: ok.handle,
             export,
             limits: limits(&FsinfoOk::default(), options),
@@ -61,9 +68,7 @@ impl<C: RpcClient> Mount<C> {
     /// # Errors
     /// The error of the call if it got no reply.
     pub async fn detach<M: RpcClient>(self, mountd: M) -> Result<(), NfsError> {
-        let path = MountPath::from(self.export.as_slice());
-        let outcome = Mount3::new(mountd).unmount(&MountArgs { path }).await;
-        checked::<(), ()>(outcome.map(Ok), Op::Mount, &self.export)
+        unmount(&Mount3::new(mountd), &self.export).await
     }
 }
 
@@ -100,7 +105,8 @@ async fn mount<M: RpcClient>(mountd: &Mount3<M>, path: &[u8]) -> Result<MountOk,
     checked(mountd.mount(&args).await, Op::Mount, path)
 }
 
-async fn find_export<M: RpcClient>(
+async fn find_export<C: RpcClient, M: RpcClient>(
+    nfs: &Nfs3<C>,
     mountd: &Mount3<M>,
     path: &[u8],
 ) -> Result<(Vec<u8>, MountOk), NfsError> {
@@ -120,10 +126,9 @@ async fn find_export<M: RpcClient>(
     }
     let parts: Vec<&[u8]> = components(path).collect();
     for end in (0..=parts.len()).rev() {
-        let mut candidate = b"/".to_vec();
-        candidate.extend(parts[..end].join(&b'/'));
+        let candidate = absolute(&parts[..end]);
         match mount(mountd, &candidate).await {
-            Ok(ok) => return Ok((candidate, ok)),
+            Ok(ok) => return outermost(nfs, mountd, &parts[..end], ok).await,
             Err(error) if error.status().is_some_and(try_shorter) => {}
             Err(error) => return Err(error),
         }
@@ -135,6 +140,61 @@ async fn find_export<M: RpcClient>(
         path: path.into(),
         exports: exports.collect(),
     })
+}
+
+fn absolute(parts: &[&[u8]]) -> Vec<u8> {
+    [b"/", &parts.join(&b'/')[..]].concat()
+}
+
+/// Returns the outermost object above `parts`, or that itself, from which lookups lead to it within
+/// one export. `ok` is the result of mounting `parts`.
+async fn outermost<C: RpcClient, M: RpcClient>(
+    nfs: &Nfs3<C>,
+    mountd: &Mount3<M>,
+    mut parts: &[&[u8]],
+    mut ok: MountOk,
+) -> Result<(Vec<u8>, MountOk), NfsError> {
+    // `..` in a URL's path goes back along the path, as elsewhere in this client.
+    while let Some((&name, above)) = parts.split_last()
+        && name != b".."
+    {
+        let path = absolute(above);
+        let parent = match mount(mountd, &path).await {
+            Ok(parent) => parent,
+            Err(error) if error.is_fatal() => return Err(error),
+            Err(_) => break,
+        };
+        let place = DirOpArgs {
+            what: DirOp {
+                dir: parent.handle,
+                name: Name::from(name),
+            },
+        };
+        let found = checked(nfs.lookup(&place).await, Op::Find, &path);
+        // The server's list of mounts should have only what remains mounted.
+        let unused = match found {
+            Ok(found) if found.object == ok.handle => {
+                let unused = absolute(parts);
+                (parts, ok) = (above, parent);
+                unused
+            }
+            Err(error) if error.is_fatal() => return Err(error),
+            _ => {
+                unmount(mountd, &path).await?;
+                break;
+            }
+        };
+        unmount(mountd, &unused).await?;
+    }
+    Ok((absolute(parts), ok))
+}
+
+/// Tells the server that a path is not in use.
+async fn unmount<M: RpcClient>(mountd: &Mount3<M>, path: &[u8]) -> Result<(), NfsError> {
+    let args = MountArgs {
+        path: MountPath::from(path),
+    };
+    checked::<(), ()>(mountd.unmount(&args).await.map(Ok), Op::Mount, path)
 }
 
 /// Returns whether MNT failed with a status that servers return for a path that is no export. Linux

@@ -10,7 +10,7 @@ use onc_rpc::AcceptStatus;
 use rpc_transport::{CallError, ErrorReply, Runtime};
 use tempfile::TempDir;
 
-use super::{AttachOptions, Mount, NfsError, RpcClient};
+use super::{AttachOptions, Mount, Mount3, NfsError, RpcClient};
 use crate::fs::directory::DirectoryOptions;
 use crate::fs::{DirectoryFs, MemoryFs};
 use crate::in_process::{Fault, InProcess};
@@ -124,6 +124,38 @@ fn without_a_list_the_export_is_found_by_trying() {
         error,
         "the server does not export /srv (and names no export that it has)"
     );
+}
+
+/// Servers mount what is below an export, too. That is no root of an export.
+#[test]
+fn without_a_list_what_lies_below_an_export_is_not_taken_for_one() {
+    let (outer, inner) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::create_dir_all(outer.path().join("data")).unwrap();
+    fs::create_dir_all(inner.path().join("sub/deep")).unwrap();
+    fs::write(inner.path().join("sub/file"), "x").unwrap();
+    let server = serve(&[("/srv", &outer), ("/srv/data", &inner), ("/a/b", &inner)]);
+    for (path, export, rest) in [
+        ("/srv/data/sub", "/srv/data", "sub"),
+        ("/srv/data/sub/deep", "/srv/data", "sub/deep"),
+        ("/srv/data/sub/file", "/srv/data", "sub/file"),
+        ("/srv/data/sub/deep/new", "/srv/data", "sub/deep/new"),
+        ("/a/b/sub/deep", "/a/b", "sub/deep"),
+        // The outer export has a directory there as well, which is another one.
+        ("/srv/data", "/srv/data", ""),
+    ] {
+        let mountd = NoList(server.clone());
+        let options = AttachOptions::default();
+        let attached = Mount::attach(server.clone(), mountd, path.as_bytes(), &options);
+        let (mount, below) = run(attached).unwrap();
+        let found = (mount.export(), &below[..]);
+        assert_eq!(found, (export.as_bytes(), rest.as_bytes()), "{path}");
+        // The server's list of mounts has what is in use, and nothing that was tried.
+        let mountd = Mount3::new(server.clone());
+        let mounted = run(mountd.dump(&())).unwrap().mounts;
+        let mounted: Vec<&[u8]> = mounted.iter().map(|entry| &entry.path.0[..]).collect();
+        assert_eq!(mounted, [export.as_bytes()], "{path}");
+        run(mount.detach(server.clone())).unwrap();
+    }
 }
 
 #[test]
