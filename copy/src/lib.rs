@@ -1,7 +1,7 @@
 //! Copies of whole trees, and of single files, between this machine and an NFS server.
 //!
-//! [`get`] copies from the server, [`put`] to it, [`put_stream`] writes a stream to a file there, and
-//! [`remove`] removes there. Each takes a
+//! [`get`] copies from the server, [`put`] to it, [`put_stream`] writes a stream to a file there,
+//! and [`remove`] removes there. Each takes a
 //! [`Mount`](nfs_binding::client::Mount), which is an export in use, and ends with a [`Report`] of
 //! what was done and of what went wrong. [`CopyOptions`] say what is kept and how much is under way
 //! at once.

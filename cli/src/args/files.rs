@@ -50,8 +50,8 @@ pub(crate) struct MountArgs {
 }
 
 impl MountArgs {
-    /// Converts the arguments to the parameters of a connection. Prints a note for each mount option
-    /// that a later one overrides.
+    /// Converts the arguments to the parameters of a connection. Prints a note for each mount
+    /// option that a later one overrides.
     ///
     /// # Errors
     /// A mount option that is unknown or cannot be used here, or costs that cannot be read.
@@ -72,8 +72,8 @@ impl MountArgs {
     }
 }
 
-/// List what a server exports. The options mountport=, mountproto= and mounthost= say where its MOUNT
-/// service is, if not at the address of NFS.
+/// List what a server exports. The options mountport=, mountproto= and mounthost= say where its
+/// MOUNT service is, if not at the address of NFS.
 #[derive(Debug, Args)]
 pub(crate) struct ExportsArgs {
     /// The server
@@ -141,8 +141,8 @@ pub(crate) struct PutArgs {
     /// Copy directories with everything in them
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// The file or directory to copy; - is standard input, which goes to the file that the URL names
-    /// (a file of that name is ./-)
+    /// The file or directory to copy; - is standard input, which goes to the file that the URL
+    /// names (a file of that name is ./-)
     #[arg(value_name = "LOCAL")]
     pub(crate) source: PathBuf,
     /// The target: a new name, or an existing directory to copy into

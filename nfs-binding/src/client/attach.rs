@@ -23,8 +23,8 @@ impl<C: RpcClient> Mount<C> {
     ///
     /// Only the server knows which part of the path is the export. So this function takes the
     /// longest path in the server's list of exports (EXPORT) that is a prefix of `path`. A server
-    /// may hide its list or parts of it; then the function tries to mount `path`, its parent, and so
-    /// on up to `/`. (Mounting `path` itself fails if it does not exist yet.)
+    /// may hide its list or parts of it; then the function tries to mount `path`, its parent, and
+    /// so on up to `/`. (Mounting `path` itself fails if it does not exist yet.)
     ///
     /// A server may also mount what is below an export: directories, and Linux regular files, too.
     /// That is no root: it can be removed and replaced, and `..` leads out of it. So from what can
