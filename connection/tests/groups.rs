@@ -93,6 +93,38 @@ fn credits_of_a_call_that_waits_to_be_sent_are_not_promised_to_another() {
     assert_eq!(ended, [2, 3]);
 }
 
+/// A call in several Sends that waits to be sent while the inline limit falls is divided again, by
+/// the new limit.
+#[test]
+fn a_carried_call_is_planned_again_when_the_inline_limit_shrinks() {
+    let mut pair = continuing(|client, _| client.inline_send = 32 << 10);
+    let resize = |pair: &mut Pair, size| {
+        let requested = pair.client.connection.request_receive_size(size);
+        assert_eq!(requested, Ok(()));
+    };
+    resize(&mut pair, 16 << 10);
+    // The server announces the new size when every old receive has been consumed.
+    for xid in 10..40 {
+        pair.call(message(xid, 0, &[]), &room(0, &[])).unwrap();
+    }
+    pair.client.room = 0;
+    pair.client.call(message(2, 5000, &[]), &room(0, &[]));
+    pair.client.run();
+    resize(&mut pair, 4096);
+    pair.client.run();
+    let before = pair.client.sent.len();
+    pair.client.room = usize::MAX;
+    pair.answer_with(|call| Some(reply(open(call).0, 0, &[])));
+    pair.settle();
+    let lengths = pair.client.sent[before..].iter();
+    let lengths: Vec<usize> = lengths.map(|(message, _)| message.len()).collect();
+    assert_eq!(lengths.len(), 5, "{lengths:?}");
+    assert!(lengths.iter().all(|&len| len <= 4096), "{lengths:?}");
+    assert_eq!(pair.client.registrations, 0);
+    let (xid, result) = pair.client.finished.pop().unwrap();
+    assert_eq!((xid, result.is_ok()), (2, true));
+}
+
 #[test]
 fn a_reply_that_stays_incomplete_closes_the_clients_connection_after_its_time() {
     let timeout = Duration::from_secs(9);

@@ -66,10 +66,11 @@ impl Requester {
         if unsent.unanswered > 0 {
             return;
         }
-        let outgrown = unsent.outgrown(shared.limits.inline_send);
-        match (unsent.failed.take(), outgrown) {
+        let (failed, no_receives) = (unsent.failed.take(), unsent.no_receives);
+        let outgrown = call.outgrown(shared.limits.inline_send);
+        match (failed, outgrown) {
             _ if call.cancelled => self.end(shared, key, Outcome::Dropped),
-            _ if unsent.no_receives => self.plan_again(shared, key),
+            _ if no_receives => self.plan_again(shared, key),
             (Some(reason), _) => {
                 self.end(shared, key, Outcome::Failed(CallError::TooLarge(reason)))
             }

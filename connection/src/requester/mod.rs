@@ -220,8 +220,9 @@ impl Requester {
     pub(crate) fn limits_changed(&mut self, shared: &mut Shared) {
         let mut outgrown = Vec::new();
         for (key, call) in &mut self.calls {
-            if let Stage::Ready(ready) = &mut call.stage
-                && let Some(source) = ready.outgrown(shared.limits.inline_send)
+            // A call whose memory is still being registered is checked when that is done.
+            if matches!(call.stage, Stage::Ready(_))
+                && let Some(source) = call.outgrown(shared.limits.inline_send)
             {
                 outgrown.push((key, source));
             }

@@ -77,9 +77,11 @@ pub(super) struct Unsent {
     pub(super) no_receives: bool,
     /// The reason why a registration failed, if one did.
     pub(super) failed: Option<String>,
-    /// Length of its Send, bytes.
+    /// Length of its longest Send, bytes. An extension may use the whole limit that it planned
+    /// with, so for its calls this is that limit.
     send_len: u64,
-    /// The original call, kept if limits can change before it is sent.
+    /// The original call, kept if limits can change before it is sent. That of a call that an
+    /// extension carries is in its [`Carrier`].
     source: Option<Box<PendingCall>>,
 }
 
@@ -110,13 +112,6 @@ pub(super) struct Outstanding {
     /// Whether an extension carried the call before, so that further errors about those operations
     /// may arrive.
     pub(super) base_only: bool,
-}
-
-impl Unsent {
-    /// Returns the original call if it no longer fits `inline_send` bytes.
-    pub(super) fn outgrown(&mut self, inline_send: u64) -> Option<Box<PendingCall>> {
-        self.source.take_if(|_| self.send_len > inline_send)
-    }
 }
 
 impl Outstanding {
@@ -171,6 +166,21 @@ impl Outstanding {
             && self.registrations.is_empty()
             && self.carrier.is_none()
             && !self.cancelled
+    }
+
+    /// Returns the original call if it is not sent yet and a Send of it may exceed `inline_send`
+    /// bytes.
+    pub(super) fn outgrown(&mut self, inline_send: u64) -> Option<Box<PendingCall>> {
+        let (Stage::Registering(unsent) | Stage::Ready(unsent)) = &mut self.stage else {
+            return None;
+        };
+        if unsent.send_len <= inline_send {
+            return None;
+        }
+        match &self.carrier {
+            Some(carrier) => Some(Box::new(carrier.source.clone())),
+            None => unsent.source.take(),
+        }
     }
 
     /// Returns the original call, if an extension carries it.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use onc_rpc::{Message, Position, Segments};
 use rdma::{Pool, PoolExhausted, Region};
 use rpcrdma_v2::extension::{CallCandidate, Planned};
-use transfer_plan::{CallItem, CallPayload, CallPlan};
+use transfer_plan::{CallItem, CallPayload, CallPlan, Limits};
 
 use super::outstanding::PendingCall;
 use super::registration::Purpose;
@@ -30,6 +30,7 @@ pub(super) struct Prepared {
     pub(super) payload: CallPayload,
     pub(super) gather: Segments,
     pub(super) regions: Vec<(Purpose, Region)>,
+    /// Length of the longest Send of the call, or the limit by which an extension divides it.
     pub(super) send_len: u64,
     pub(super) source: Option<Box<PendingCall>>,
     pub(super) carrier: Option<Box<Carrier>>,
@@ -121,7 +122,8 @@ pub(super) fn prepare(
     })
 }
 
-/// Allocates the memory that the plan of the extension with number `by` registers.
+/// Allocates the memory that the plan of the extension with number `by` registers. The
+/// plan was made with `limits`.
 ///
 /// # Errors
 /// [`PoolExhausted`]: there is no memory in `pool`. The call is returned.
@@ -129,11 +131,11 @@ pub(super) fn prepare_candidate(
     source: PendingCall,
     by: usize,
     candidate: CallCandidate,
-    max_segment: u64,
+    limits: &Limits,
     pool: &Pool,
 ) -> Result<Prepared, (PoolExhausted, Box<PendingCall>)> {
     let mut memory = Memory {
-        max_segment,
+        max_segment: limits.max_segment,
         pool,
         regions: Vec::new(),
     };
@@ -151,7 +153,7 @@ pub(super) fn prepare_candidate(
         payload: CallPayload::Inline,
         gather: Segments::new(),
         regions: memory.regions,
-        send_len: 0,
+        send_len: limits.inline_send,
         source: None,
         carrier: Some(Box::new(Carrier {
             by,

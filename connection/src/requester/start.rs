@@ -150,8 +150,8 @@ impl Requester {
     ) -> Started {
         let xid = call.xid;
         tracing::debug!(xid, plan = %candidate.plan, "call");
-        let (max, pool) = (shared.limits.max_segment, &shared.config.pool);
-        match prepare_candidate(call, by, candidate, max, pool) {
+        let (limits, pool) = (&shared.limits, &shared.config.pool);
+        match prepare_candidate(call, by, candidate, limits, pool) {
             Ok(prepared) => {
                 self.register(shared, xid, prepared, room);
                 Started::First

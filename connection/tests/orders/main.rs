@@ -119,10 +119,14 @@ quickcheck! {
 
     /// The receive sizes of both ends change while calls wait, are registered, sent and answered:
     /// no message is longer than the receive that it consumes, and every call ends with its reply.
-    fn limits_change_at_any_time_and_nothing_is_lost(seed: u64) -> TestResult {
+    fn limits_change_at_any_time_and_nothing_is_lost(seed: u64, continued: bool) -> TestResult {
         let configs = narrow(Version::Two, seed.is_multiple_of(2), |client, server| {
             for options in [client, server] {
                 (options.inline_send, options.credits) = (32 << 10, 4);
+                if continued {
+                    options.features = "cont".parse().unwrap();
+                    options.credits = 8;
+                }
             }
         });
         let mut sim = Sim::new(configs, seed);
