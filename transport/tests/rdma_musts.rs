@@ -112,6 +112,28 @@ fn s4_5_4_a_responder_that_cannot_send_closes_the_connection() {
 }
 
 #[test]
+fn a_client_that_closes_a_connection_says_why() {
+    // Three pieces do not fit the device's gather list, and there is no memory to join them in.
+    let (mut client, server) = options();
+    client.common.credits = 1;
+    let world = World::new();
+    let narrow = rdma::Attributes {
+        max_gather: 2,
+        ..attributes()
+    };
+    let a = FakeDevice::new(&world, narrow, Pool::new(7 * 4096));
+    let b = FakeDevice::new(&world, attributes(), Pool::new(POOL));
+    let mut pair = Pair::new(Box::new(a), client, Box::new(b), server, address());
+    let conn = pair.connect();
+    let whole = plain(1).gather(|_| true).concat();
+    let pieces: Segments = whole.chunks(4).map(bytes::Bytes::copy_from_slice).collect();
+    pair.submit(conn, Message::new(pieces, []), &room(0, &[]));
+    pair.until(|pair| !pair.down.is_empty());
+    let reason = &pair.down[0].1.reason;
+    assert!(reason.contains("message not sent"), "{reason}");
+}
+
+#[test]
 fn rfc8797_s4_settings_may_change_with_a_new_connection() {
     let (client, server) = options();
     let world = World::new();

@@ -133,11 +133,14 @@ impl Link {
         self.queue.copied() + requester.map_or(0, |counters| counters.copied_bytes)
     }
 
-    /// Returns why the connection ended, in words: `reason`, with the failure that led to it.
+    /// Returns why the connection ended, in words: why this end closed it, or else `reason`, which
+    /// the device reports, with the failure that led to it.
     pub(super) fn end_reason(&self, reason: &Disconnect) -> String {
-        match self.failure {
-            Some(failure) => format!("{reason} ({failure})"),
-            None => reason.to_string(),
+        match (self.phase.closing(), self.failure) {
+            (Some(Closing::Failed(reason)), _) => reason.clone(),
+            (Some(Closing::ByUser), _) => "closed by this side".to_owned(),
+            (None, Some(failure)) => format!("{reason} ({failure})"),
+            (None, None) => reason.to_string(),
         }
     }
 

@@ -17,7 +17,7 @@ use rpcrdma_v1::PrivateData;
 
 use super::RoundTripFeatures;
 use super::driver::{Driver, Link, max_segment};
-use super::link_phase::{Closing, Reached};
+use super::link_phase::Reached;
 use super::options::RdmaServerOptions;
 use super::queue_pair::QueuePair;
 use super::receive_memory::{Share, Wish, share};
@@ -151,12 +151,7 @@ impl RdmaServer {
                 };
                 self.driver.device.destroy(qp);
                 if gone.phase.reached() >= Reached::Established {
-                    let reason = match gone.phase.closing() {
-                        Some(Closing::Failed(reason)) => reason.clone(),
-                        Some(Closing::ByUser) => "closed by this side".to_owned(),
-                        None => gone.end_reason(&reason),
-                    };
-                    let conn = gone.conn;
+                    let (conn, reason) = (gone.conn, gone.end_reason(&reason));
                     let event = ServerTransportEvent::Disconnected { conn, reason };
                     self.driver.events.push_back(event);
                 }
