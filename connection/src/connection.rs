@@ -77,7 +77,24 @@ struct Probing {
     /// The connection as it is if the server speaks version 2.
     open: Open,
     probe: VersionProbe,
+    /// Whether the first message has been sent. Until the server has answered it, no other may
+    /// follow: the server may have one receive (RFC 8166, section 3.3.3).
+    asked: bool,
     pending: PendingCalls,
+}
+
+impl Probing {
+    /// Returns the next action up to the Send of the first message. All later actions wait until
+    /// the version is known.
+    fn poll_action(&mut self, room: usize) -> Option<Action> {
+        if self.asked {
+            return None;
+        }
+        // The requester has no calls yet, so only extensions have something to do.
+        let action = self.open.poll_action(room);
+        self.asked = matches!(action, Some(Action::Send { .. }));
+        action
+    }
 }
 
 #[derive(Debug)]
@@ -236,8 +253,7 @@ impl Connection {
         }
         match &mut self.phase {
             Phase::Open(open) => open.poll_action(room),
-            // Its requester has no calls yet, so only extensions have something to do.
-            Phase::Probing(probing) => probing.open.poll_action(room),
+            Phase::Probing(probing) => probing.poll_action(room),
             Phase::Connecting(_) | Phase::Listening(_) | Phase::Ended(_) => None,
         }
     }
@@ -376,6 +392,7 @@ impl Connection {
                 self.phase = Phase::Probing(Box::new(Probing {
                     open,
                     probe,
+                    asked: false,
                     pending,
                 }));
             }

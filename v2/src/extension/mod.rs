@@ -222,7 +222,8 @@ pub trait Extension: Any + fmt::Debug + Send {
 
     /// Called when the connection begins to use version 2. Operations sent now precede every RPC
     /// message of this side, in the order of the extensions. A client's first message must fit
-    /// [`crate::limits::FIRST_MESSAGE_MAX`].
+    /// [`crate::limits::FIRST_MESSAGE_MAX`]; if it asks the server for version 2, those that follow
+    /// wait for the answer.
     fn connected(&mut self, start: &Start<'_>, out: &mut Outbox<'_>) {
         let _ = (start, out);
     }
