@@ -7,6 +7,7 @@
 mod support;
 
 use std::any::Any;
+use std::cell::Cell;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use onc_rpc::{Message, Segments};
@@ -150,7 +151,7 @@ impl Dialect for Ten {
 impl Operations for Ten {
     fn extensions(&self, config: &Config) -> Vec<Box<dyn Extension>> {
         vec![Box::new(Parts {
-            own: config.options.inline_receive,
+            own: config.receives.size() as u32,
             peer: None,
             calls: Vec::new(),
         })]
@@ -284,8 +285,17 @@ impl TransferMode for Parts {
         Ok(parts.collect())
     }
 
-    fn plan_reply(&self, _: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
-        Vec::new()
+    fn plan_reply(&self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+        let candidate = |_| ReplyCandidate {
+            cost: Cost {
+                transmissions: 1,
+                wire_bytes: reply.shape.payload(),
+                ..Cost::default()
+            },
+            writes: Default::default(),
+            plan: Box::new("one message"),
+        };
+        BROKEN_REPLIES.get().map(candidate).into_iter().collect()
     }
 
     fn send_reply(
@@ -294,8 +304,20 @@ impl TransferMode for Parts {
         _: Box<dyn Planned>,
         _: &Message,
     ) -> Result<Transmissions, NotTransferred> {
-        Err(NotTransferred("replies have no parts".to_owned()))
+        let part = || Transmission {
+            opttype: LAST_PART,
+            info: Bytes::new(),
+            payload: Segments::new(),
+        };
+        let sends = BROKEN_REPLIES.get().unwrap_or(0);
+        Ok((0..sends).map(|_| part()).collect())
     }
+}
+
+thread_local! {
+    /// The number of messages into which the extension divides a reply that it planned for one
+    /// message. `None` if it carries no replies.
+    static BROKEN_REPLIES: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 const DIALECTS: &[&dyn Dialect] = &[&VersionTwo, &Ten];
@@ -357,6 +379,22 @@ fn a_dialect_of_the_programs_own_carries_calls_in_several_sends() {
     let reply = pair.call(call, &room(4, &[sent.len()])).unwrap();
     assert_eq!(open(&reply).2, [sent]);
     assert!(pair.client.registrations > 0);
+}
+
+/// The base protocol takes over from an extension whose reply has more or fewer messages than it
+/// planned: the receives and credits of the peer are those of the plan.
+#[test]
+fn a_reply_that_an_extension_does_not_send_as_planned_goes_by_the_base_protocol() {
+    for sends in [0, 2] {
+        let mut pair = pair();
+        BROKEN_REPLIES.set(Some(sends));
+        let reply = pair.call(message(1, 5000, &[]), &room(5000, &[]));
+        BROKEN_REPLIES.set(None);
+        assert_eq!(open(&reply.unwrap()).1, 5000, "{sends}");
+        let parts = types(&pair.server.sent);
+        let parts = parts.iter().filter(|&&kind| kind == LAST_PART).count();
+        assert_eq!(parts, 0, "{sends}");
+    }
 }
 
 #[test]

@@ -120,7 +120,8 @@ impl Responder {
     /// Returns `None` if it is not.
     ///
     /// # Errors
-    /// The extension cannot lay out its own plan.
+    /// The extension cannot lay out its own plan, or divides the reply into more messages than it
+    /// planned, for which the requester has posted no receives.
     fn lay_out(
         &self,
         shared: &mut Shared,
@@ -149,7 +150,14 @@ impl Responder {
             return Ok(None);
         };
         tracing::debug!(xid = call.xid, plan = %best.plan, "reply");
+        let planned = best.cost.transmissions;
         let messages = mode.send_reply(call.xid, best.plan, message)?;
+        let count = u32::try_from(messages.len()).unwrap_or(u32::MAX);
+        if count == 0 || count > planned {
+            tracing::error!(count, planned, "an extension did not keep to its plan");
+            let reason = format!("{count} messages instead of {planned}");
+            return Err(NotTransferred(reason));
+        }
         Ok(Some((best.writes, operations.group(messages))))
     }
 
