@@ -151,18 +151,19 @@ impl Options {
     /// version.
     #[must_use]
     pub fn receive_size(&self, version: Version) -> u32 {
-        self.receives(version == Version::Two).len()
+        self.receives(version.may_have_operations()).len()
     }
 
     /// Returns the structure of the receives that are posted at first. Each is at least as long as
-    /// the announced or default inline threshold, and, if version 2 may be spoken (`two`), as that
-    /// version's default (version-two-01, section 2.3).
+    /// the announced or default inline threshold. If a version with `operations` may be spoken,
+    /// each is also at least as long as the default of version 2 (version-two-01, section 2.3):
+    /// peers use that until an extension has announced another length.
     #[must_use]
-    pub fn receives(&self, two: bool) -> ReceiveStructure {
+    pub fn receives(&self, operations: bool) -> ReceiveStructure {
         let data = PrivateData::new(self.inline_send, self.inline_receive, false);
-        let least = if two { V2_INLINE } else { 0 };
+        let least = if operations { V2_INLINE } else { 0 };
         let plain = data.receive_size().max(least);
-        if two && self.features.ddp.receive {
+        if operations && self.features.ddp.receive {
             return round_trips::placing(plain);
         }
         ReceiveStructure::plain(plain as usize)
@@ -194,11 +195,11 @@ pub enum Role {
 }
 
 impl Role {
-    /// Returns whether version 2 may be spoken.
-    fn allows_two(&self) -> bool {
+    /// Returns whether a version may be spoken that may have operations.
+    fn may_have_operations(&self) -> bool {
         match self {
-            Self::Client { versions, .. } => versions.allows(Version::Two),
-            Self::Server { versions } => versions.contains(Version::Two),
+            Self::Client { versions, .. } => versions.may_have_operations(),
+            Self::Server { versions } => versions.may_have_operations(),
         }
     }
 
@@ -267,7 +268,7 @@ impl Config {
     /// `role` allows.
     #[must_use]
     pub fn new(role: Role, options: Options, pool: Pool) -> Self {
-        let two = role.allows_two();
+        let operations = role.may_have_operations();
         Self {
             role,
             credits: options.credits,
@@ -278,7 +279,7 @@ impl Config {
                 Role::Server { .. } => Self::DEFAULT_MAX_FETCHED,
             },
             max_segment: u64::from(options.max_segment),
-            receives: options.receives(two),
+            receives: options.receives(operations),
             pool,
             dialects: DIALECTS,
             options,
@@ -292,7 +293,7 @@ impl Config {
             Role::Client { versions, .. } => *versions = Choice::Only(version),
             Role::Server { versions } => *versions = Versions::only(version),
         }
-        self.receives = self.options.receives(self.role.allows_two());
+        self.receives = self.options.receives(self.role.may_have_operations());
         self
     }
 

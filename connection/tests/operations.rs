@@ -24,7 +24,7 @@ use rpcrdma_v2::extension::{
     Transferred, Transmission, Transmissions,
 };
 use rpcrdma_v2::{Body, CallChunks, ErrorBody, Header, Malformed, Optional, Reader};
-use support::{Pair, bytes, data, message, open, room};
+use support::{Endpoint, Pair, bytes, data, message, open, room};
 use transfer_plan::ChunkCounts;
 
 /// The number of the version.
@@ -395,6 +395,36 @@ fn a_reply_that_an_extension_does_not_send_as_planned_goes_by_the_base_protocol(
         let parts = parts.iter().filter(|&&kind| kind == LAST_PART).count();
         assert_eq!(parts, 0, "{sends}");
     }
+}
+
+/// Until the properties are exchanged, messages have up to the default length of a version with
+/// operations, whatever this end wants to receive. The receives must hold that.
+#[test]
+fn receives_hold_a_message_of_the_default_length_before_the_extension_speaks() {
+    let (client, server) = support::configs_with(Version::Other(NUMBER), |client, server| {
+        for options in [client, server] {
+            options.inline_receive = 1024;
+        }
+    });
+    let [mut client, mut server] = [client, server].map(|config| {
+        let dialects = DIALECTS;
+        Endpoint::new(Config { dialects, ..config })
+    });
+    // The call waits for the connection, and is sent right behind the first operation.
+    client.call(message(1, 900, &[]), &room(900, &[]));
+    server.establish(None);
+    client.establish(None);
+    assert_eq!(types(&client.sent), [RECEIVE_SIZE, 0]);
+    assert!(client.sent[1].0.len() > 3600);
+    let mut pair = Pair {
+        client,
+        server,
+        answer: Some(Box::new(support::echo)),
+        answer_back: None,
+    };
+    pair.settle();
+    let (xid, result) = pair.client.finished.pop().unwrap();
+    assert_eq!((xid, open(&result.unwrap()).1), (1, 900));
 }
 
 #[test]

@@ -26,6 +26,13 @@ impl Version {
         }
     }
 
+    /// Returns whether peers of this version may exchange operations of extensions. Version 1 has
+    /// none; of other versions than 1 and 2, only their implementation knows.
+    #[must_use]
+    pub const fn may_have_operations(self) -> bool {
+        !matches!(self, Self::One)
+    }
+
     /// Returns the version with this `rdma_vers`.
     #[must_use]
     pub const fn from_number(number: u32) -> Self {
@@ -70,6 +77,15 @@ impl Choice {
         match self {
             Self::Auto => true,
             Self::Only(only) => only == version,
+        }
+    }
+
+    /// Returns whether a version may be used whose peers may exchange operations of extensions.
+    #[must_use]
+    pub fn may_have_operations(self) -> bool {
+        match self {
+            Self::Auto => true,
+            Self::Only(only) => only.may_have_operations(),
         }
     }
 }
@@ -127,6 +143,12 @@ impl Versions {
     #[must_use]
     pub fn contains(self, version: Version) -> bool {
         (self.low..=self.high).contains(&version)
+    }
+
+    /// Returns whether the set has a version whose peers may exchange operations of extensions.
+    #[must_use]
+    pub fn may_have_operations(self) -> bool {
+        self.high.may_have_operations()
     }
 
     /// Returns the lowest version.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rdma::Budget;
 use rpcrdma_connection::{Config, Options};
-use rpcrdma_negotiation::{Choice, Version, Versions};
+use rpcrdma_negotiation::{Choice, Versions};
 
 use super::receive_memory;
 
@@ -74,8 +74,8 @@ impl RdmaServerOptions {
     /// connection with one credit. With less, every connection is rejected.
     #[must_use]
     pub fn least_receive_memory(&self) -> usize {
-        let two = self.versions.contains(Version::Two);
-        receive_memory::least(&self.common.receives(two))
+        let operations = self.versions.may_have_operations();
+        receive_memory::least(&self.common.receives(operations))
     }
 }
 

@@ -12,7 +12,7 @@ use rdma::{
 use rpcrdma_connection::{
     BEYOND_CREDITS, CallId, Config, Connection, Event, RequesterCounters, ResponderCounters, Role,
 };
-use rpcrdma_negotiation::{Features, Version, VersionDecision};
+use rpcrdma_negotiation::{Features, VersionDecision};
 use rpcrdma_v1::PrivateData;
 
 use super::RoundTripFeatures;
@@ -175,17 +175,17 @@ impl RdmaServer {
         // Where there is not enough for all, half are for callbacks.
         let callbacks = common.callbacks.credits.min(most / 2);
         let credits = common.credits.min(most - callbacks).max(1);
-        let two = self.options.versions.contains(Version::Two);
+        let operations = self.options.versions.may_have_operations();
         let links = self.driver.links.values();
         share(
             self.options.max_receive_memory,
             links.map(|link| link.receive_memory).sum(),
-            &common.receives(two),
+            &common.receives(operations),
             common.max_receive_size,
             Wish {
                 credits,
                 callbacks,
-                features: match two {
+                features: match operations {
                     true => common.features,
                     false => RoundTripFeatures::default(),
                 },
@@ -196,10 +196,9 @@ impl RdmaServer {
     /// Returns the configuration of a new connection with this share.
     fn config(&self, share: &Share, pool: Pool) -> Config {
         let versions = self.options.versions;
-        let two = versions.contains(Version::Two);
         let device = &*self.driver.device;
         let mut common = self.options.common.clone();
-        let receives = common.receives(two);
+        let receives = common.receives(versions.may_have_operations());
         common.features.cont.receive &= share.groups;
         if !share.longer {
             let size = u32::try_from(receives.size()).unwrap_or(u32::MAX);
