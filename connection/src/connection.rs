@@ -421,12 +421,9 @@ impl Connection {
             }
             Phase::Probing(probing) => match probing.probe.received(first_piece(&message)) {
                 ProbeAnswer::Message(decision) => {
-                    let speaks_two = decision.action == VersionAction::Use(Version::Two);
                     self.decided(decision);
                     // What it says of limits counts for the first call already.
-                    if let Phase::Open(open) = &mut self.phase
-                        && speaks_two
-                    {
+                    if let Phase::Open(open) = &mut self.phase {
                         open.received(now, message, invalidated);
                     }
                 }

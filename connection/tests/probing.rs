@@ -97,3 +97,24 @@ fn rfc8166_s3_3_3_one_operation_is_sent_before_the_version_is_known() {
     assert_eq!(open(&pair.call(message(1, 3, &[]), &room(3, &[])).unwrap()).1, 3);
     assert_eq!(sent(&pair.client), [(2, Some(INIT)), (1, None)]);
 }
+
+/// A message of version 1 that decides the version is a message of the connection: it is counted.
+#[test]
+fn a_message_that_decides_version_1_is_handled_in_it() {
+    let mut client = asking(Options::client());
+    let header = rpcrdma_v1::Header {
+        xid: 77,
+        credits: 9,
+        body: rpcrdma_v1::Body::Msg(rpcrdma_v1::Chunks::default()),
+    };
+    let answer = [&header.encode()[..], &bytes(&reply(77, 0, &[]))].concat();
+    client.receive(&answer.into(), None).unwrap();
+    client.run();
+    let expected = VersionDecision {
+        action: VersionAction::Use(Version::One),
+        reason: VersionReason::ShownNow(Evidence::AnsweredVersion1),
+    };
+    assert_eq!(client.decisions, [expected]);
+    let counters = client.connection.requester_counters().unwrap();
+    assert_eq!(counters.unknown_xid, 1);
+}
