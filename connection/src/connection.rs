@@ -20,12 +20,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
 use rdma::{Stag, Time};
+use rpcrdma_chunks::limits::MIN_HEADER_LEN;
 use rpcrdma_negotiation::{
     FirstMessage, ProbeAnswer, Version, VersionAction, VersionDecision, VersionProbe,
     VersionReason, Versions, decide_first_message, decide_without_probe,
 };
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
+use smallvec::SmallVec;
 
 use crate::action::{ReceivesFor, ReceivesId};
 use crate::open::Open;
@@ -419,7 +421,7 @@ impl Connection {
                     self.actions.push_back(Action::Misjudged);
                 }
             }
-            Phase::Probing(probing) => match probing.probe.received(first_piece(&message)) {
+            Phase::Probing(probing) => match probing.probe.received(&start_of(&message)) {
                 ProbeAnswer::Message(decision) => {
                     self.decided(decision);
                     // What it says of limits counts for the first call already.
@@ -435,7 +437,7 @@ impl Connection {
                 }
             },
             Phase::Listening(listening) => {
-                let first = decide_first_message(listening.accepts, first_piece(&message));
+                let first = decide_first_message(listening.accepts, &start_of(&message));
                 self.first_message(first);
                 if let Phase::Open(open) = &mut self.phase {
                     open.received(now, message, invalidated);
@@ -615,10 +617,11 @@ fn open(
     Open::new(config, dialect, peer, first_xid).map_err(|error| error.to_string())
 }
 
-/// Returns the first piece of a message, in which negotiation finds the fixed fields: no receive
-/// begins with a segment that is too short for them ([`crate::ReceiveStructure::new`]).
-fn first_piece(message: &Segments) -> &[u8] {
-    message.first().map_or(&[], |first| first)
+/// Returns the first bytes of a message, in which negotiation finds the fixed fields and the
+/// versions of an error. The message may be divided anywhere, so they are copied.
+fn start_of(message: &Segments) -> SmallVec<[u8; MIN_HEADER_LEN]> {
+    let bytes = message.iter().flatten().copied();
+    bytes.take(MIN_HEADER_LEN).collect()
 }
 
 fn since_start(now: Time) -> Duration {

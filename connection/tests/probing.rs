@@ -118,3 +118,29 @@ fn a_message_that_decides_version_1_is_handled_in_it() {
     let counters = client.connection.requester_counters().unwrap();
     assert_eq!(counters.unknown_xid, 1);
 }
+
+/// Hosts may divide a message anywhere, also where negotiation looks.
+#[test]
+fn the_first_messages_may_be_divided_anywhere() {
+    let pieces = |message: &Bytes, at: usize| -> Event {
+        let pieces = [message.slice(..at), message.slice(at..)];
+        Event::Received {
+            message: pieces.into_iter().collect::<Segments>(),
+            invalidated: None,
+        }
+    };
+    for at in [0, 1, 4, 6, 11, 12, 27] {
+        let mut client = asking(Options::client());
+        let mut server = Endpoint::new(support::server(Versions::default(), Options::server()));
+        server.establish(None);
+        let (first, _) = client.sent[0].clone();
+        server.handle(pieces(&first, at));
+        server.run();
+        assert_eq!(server.decisions.len(), 1, "server, {at}");
+        let (answer, _) = server.sent[0].clone();
+        client.handle(pieces(&answer, at));
+        client.run();
+        assert_eq!(client.decisions.len(), 1, "client, {at}");
+        assert_eq!(client.decisions[0].action, VersionAction::Use(Version::Two));
+    }
+}
