@@ -341,7 +341,9 @@ fn a_reply_in_operations_that_exceeds_its_chunk_fails_its_call() {
         let (_, result) = pair.client.finished.pop().unwrap();
         match result {
             Ok(reply) => assert!(fits && open(&reply).2[0].len() == ROOM, "{len}"),
-            Err(CallError::Protocol(reason)) => assert!(!fits, "{len}: {reason}"),
+            Err(CallError::Protocol(reason)) => {
+                assert!(!fits && reason.contains("wrote more"), "{len}: {reason}");
+            }
             Err(other) => panic!("{other}"),
         }
         assert!(pair.client.registered.is_empty());
@@ -364,6 +366,10 @@ fn an_extension_is_told_once_of_the_end_of_each_call_that_it_laid_out() {
     pair.client.run();
     assert_eq!(ended(), [3]);
     assert_eq!(pair.client.finished.len(), 0);
+    let sent = pair.client.sent.iter();
+    let sent = sent.map(|(message, _)| Seen::new(message).unwrap());
+    let of_call: Vec<bool> = sent.filter(|seen| seen.xid == 3).map(|seen| seen.optional).collect();
+    assert_eq!(of_call, [true, true, true, false]);
     // Cancelled: it ends when the reply arrives.
     let mut pair = carried(4);
     pair.client.connection.cancel(4);
@@ -377,7 +383,12 @@ fn an_extension_is_told_once_of_the_end_of_each_call_that_it_laid_out() {
     pair.client.room = 0;
     pair.client.call(message(6, 2000, &[]), &room(0, &[ROOM]));
     pair.client.run();
+    assert_eq!(pair.client.registered.len(), 2, "it is planned, and waits to be sent");
     pair.client.connection.cancel(6);
+    pair.client.room = usize::MAX;
     pair.client.run();
     assert_eq!(ended(), []);
+    assert_eq!(pair.client.registered.len(), 1, "that of the call 5");
+    let mut sent = pair.client.sent.iter();
+    assert!(sent.all(|(message, _)| Seen::new(message).unwrap().xid != 6));
 }

@@ -425,11 +425,13 @@ fn s4_3_2_2_unused_write_chunks_are_returned_and_released() {
     let mut pair = Pair::new(configs(ONE));
     pair.answer_with(|call| Some(support::reply(open(call).0, 0, &[])));
     let reply = pair.call(plain(1), &room(0, &[9000, 9000])).unwrap();
+    assert_eq!(reply.items().len(), 2);
     assert!(reply.items().iter().all(|item| item.data.is_empty()));
     let reply_header = sent(&pair.server).remove(0).0;
     let writes = &chunks(&reply_header).writes;
     assert_eq!(writes.len(), 2);
-    assert!(writes.iter().flatten().all(|segment| segment.length == 0));
+    let lengths: Vec<u32> = writes.iter().flatten().map(|segment| segment.length).collect();
+    assert_eq!(lengths, [0, 0]);
     drop(reply);
     assert_eq!(pair.client.pool.in_use(), 0, "both chunks are back");
 }

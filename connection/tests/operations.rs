@@ -16,7 +16,7 @@ use rpcrdma_connection::dialect::{
     BadMessage, BadReply, Dialect, ErrorMessage, Incoming, OperationHeader, OperationRouter,
     Operations, Outgoing, Plain, Receiver, VersionTwo, decode_header,
 };
-use rpcrdma_connection::{Config, Direction, Side};
+use rpcrdma_connection::{CallError, Config, Direction, Side};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::extension::{
     CallCandidate, CallToPlan, ConnectionLimits, Cost, Extension, IncomingCall, NotTransferred,
@@ -241,10 +241,12 @@ impl Extension for Parts {
 
 impl TransferMode for Parts {
     fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
-        let Some(peer) = self.peer.filter(|_| call.shape.items().is_empty()) else {
+        // A peer that announces less than a header can take no part.
+        let part = self.peer.map(u64::from).and_then(|peer| peer.checked_sub(PART_HEADER));
+        let part = part.filter(|&part| part > 0 && call.shape.items().is_empty());
+        let Some(part) = part else {
             return Vec::new();
         };
-        let part = u64::from(peer) - PART_HEADER;
         let (sends, reply) = (call.shape.payload().div_ceil(part), call.need.stream_len());
         let cost = Cost {
             transmissions: sends as u32,
@@ -425,6 +427,25 @@ fn receives_hold_a_message_of_the_default_length_before_the_extension_speaks() {
     pair.settle();
     let (xid, result) = pair.client.finished.pop().unwrap();
     assert_eq!((xid, open(&result.unwrap()).1), (1, 900));
+}
+
+/// A peer may announce receives that are shorter than the header of a part.
+#[test]
+fn a_peer_that_takes_no_part_gets_calls_by_the_base_protocol() {
+    for size in [0, 1, PART_HEADER as u32 - 1, PART_HEADER as u32] {
+        let mut pair = pair();
+        let words = [9, NUMBER, 1, RECEIVE_SIZE, 1, size];
+        let announced: Bytes = words.into_iter().flat_map(u32::to_be_bytes).collect();
+        pair.client.receive(&announced, None).unwrap();
+        pair.client.run();
+        pair.client.call(message(1, 5000, &[]), &room(1, &[]));
+        pair.client.run();
+        let parts = types(&pair.client.sent);
+        assert!(!parts.contains(&PART) && !parts.contains(&LAST_PART), "{size}");
+        // Not even a header without chunks fits.
+        let (xid, result) = pair.client.finished.pop().unwrap();
+        assert!(xid == 1 && matches!(result, Err(CallError::TooLarge(_))), "{size}");
+    }
 }
 
 #[test]

@@ -402,9 +402,13 @@ fn rfc8167_s5_1_the_version_stays_what_it_is() {
         assert_eq!(pair.server.sent.len(), sent);
         // Neither end is lost to it, and a client's loss does not change what was decided.
         pair.call(message(2, 0, &[]), &room(0, &[])).unwrap();
-        pair.client.handle(Event::Closed);
-        pair.client.run();
+        for end in [&mut pair.client, &mut pair.server] {
+            end.handle(Event::Closed);
+            end.run();
+            assert_eq!(end.decisions.len(), 1);
+            assert_eq!(end.connection.decision(), Some(end.decisions[0]));
+            assert_eq!(end.decisions[0].action, VersionAction::Use(version));
+        }
         assert_eq!(pair.server.decisions, decisions);
-        assert_eq!(pair.client.decisions.len(), 1);
     }
 }

@@ -63,7 +63,10 @@ fn agrees(have: &OwnProperties, end: &Extensions) -> bool {
     let features = decide_features(have, peer);
     let limits = end.limits();
     let backward = match have.side {
-        Side::Client => features.backward.reason == FeatureReason::NotApplicable,
+        Side::Client => {
+            let backward = (features.backward.value, features.backward.reason);
+            backward == (ReverseDirection::None, FeatureReason::NotApplicable)
+        }
         Side::Server => features.backward.value == limits.reverse_direction,
     };
     features.version == Version::Two

@@ -213,14 +213,43 @@ quickcheck! {
             sim.step();
         }
         sim.collect();
-        let ended = sim.client.finished.len();
         for end in [&mut sim.client, &mut sim.server] {
             end.handle(rpcrdma_connection::Event::Closed);
+            // The answers to what it asked for before come too late.
+            while !end.registering.is_empty() {
+                end.register(0);
+            }
+            while !end.invalidating.is_empty() {
+                end.invalidate(0);
+            }
+            while !end.posting.is_empty() {
+                end.post(0);
+            }
+            while let Some(read) = end.reads.pop() {
+                end.read_done(read);
+            }
+            while let Some((id, _)) = end.delivered.pop_front() {
+                end.reply(id, None);
+            }
             if let Some(action) = end.connection.poll_action(usize::MAX) {
                 return failed(format!("it still wants: {action:?}"));
             }
+            let connection = &end.connection;
+            let left = (connection.unfinished_calls(), connection.unanswered_calls());
+            if left != (0, 0) || connection.waits_for_memory() {
+                return failed(format!("calls, calls of the peer: {left:?}"));
+            }
+            // What the device still has of it goes with the device.
+            end.posted.clear();
+            end.sent.clear();
+            end.registered.clear();
         }
-        TestResult::from_bool(sim.client.finished.len() == ended)
+        sim.forget_content();
+        let pools = [&sim.client, &sim.server].map(|end| end.pool.in_use());
+        match pools {
+            [0, 0] => TestResult::passed(),
+            left => failed(format!("bytes of the pools that the connections hold: {left:?}")),
+        }
     }
 
     /// Arbitrary or almost valid messages from a peer cause no panic and no allocation of memory.
