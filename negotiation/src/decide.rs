@@ -94,16 +94,19 @@ impl VersionDecision {
 }
 
 impl ServerReaction {
-    /// Returns the evidence that the server supports version 1 only. `None` for a server that
-    /// supports version 2, or neither version.
-    fn evidence(&self) -> Option<Evidence> {
+    /// Returns the evidence that the server supports version 1 and not 2.
+    ///
+    /// # Errors
+    /// The lowest and highest version of a server that does not support version 1.
+    fn evidence(&self) -> Result<Evidence, (u32, u32)> {
         let has_one = |low: u32, high: u32| (low..=high).contains(&Version::One.number());
         match *self {
-            Self::Answered(Version::Two | Version::Other(_)) => None,
-            Self::Answered(Version::One) => Some(Evidence::AnsweredVersion1),
-            Self::RefusedVersion { low, high } => has_one(low, high).then_some(Evidence::Refused),
-            Self::Dropped => Some(Evidence::Dropped),
-            Self::NoAnswer => Some(Evidence::NoAnswer),
+            Self::Answered(Version::One) => Ok(Evidence::AnsweredVersion1),
+            Self::Answered(other) => Err((other.number(), other.number())),
+            Self::RefusedVersion { low, high } if has_one(low, high) => Ok(Evidence::Refused),
+            Self::RefusedVersion { low, high } => Err((low, high)),
+            Self::Dropped => Ok(Evidence::Dropped),
+            Self::NoAnswer => Ok(Evidence::NoAnswer),
         }
     }
 }
@@ -121,25 +124,23 @@ pub fn decide_version(choice: Choice, did: &ServerReaction) -> VersionDecision {
             reason: VersionReason::Answered,
         };
     }
-    let (action, reason) = match (did.evidence(), did) {
-        (Some(evidence), _) if !choice.allows(Version::One) => (
+    let (action, reason) = match did.evidence() {
+        Ok(evidence) if !choice.allows(Version::One) => (
             VersionAction::GiveUp,
             VersionReason::VersionOneOnly(evidence),
         ),
-        (Some(evidence @ (Evidence::Dropped | Evidence::NoAnswer)), _) => (
+        Ok(evidence @ (Evidence::Dropped | Evidence::NoAnswer)) => (
             VersionAction::Reconnect(Version::One),
             VersionReason::ShownNow(evidence),
         ),
-        (Some(evidence), _) => (
+        Ok(evidence) => (
             VersionAction::Use(Version::One),
             VersionReason::ShownNow(evidence),
         ),
-        (None, &ServerReaction::RefusedVersion { low, high }) => (
+        Err((low, high)) => (
             VersionAction::GiveUp,
             VersionReason::NoneInCommon { low, high },
         ),
-        // Every other reaction is evidence for version 1.
-        (None, _) => (VersionAction::Use(Version::Two), VersionReason::Answered),
     };
     VersionDecision { action, reason }
 }

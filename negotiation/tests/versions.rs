@@ -109,6 +109,17 @@ fn an_answer_in_version_1_means_version_1() {
     }
 }
 
+/// No probe reads such an answer as one, but the decision is made from any reaction.
+#[test]
+fn a_server_that_answers_in_a_version_of_its_own_has_none_in_common() {
+    for choice in [Choice::Auto, ONLY_TWO] {
+        let decision = decide_version(choice, &ServerReaction::Answered(Version::Other(7)));
+        assert_eq!(decision.action, VersionAction::GiveUp);
+        let (low, high) = (7, 7);
+        assert_eq!(decision.reason, VersionReason::NoneInCommon { low, high });
+    }
+}
+
 #[test]
 fn unrelated_messages_do_not_end_the_wait() {
     for message in [
