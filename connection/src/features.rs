@@ -2,16 +2,20 @@
 
 use rpcrdma_ext_xchar::Exchange;
 use rpcrdma_negotiation::{
-    Features, OwnProperties, PeerProperties, decide_features, decide_round_trips,
+    FeatureReason, Features, OwnProperties, PeerProperties, Version, WithReason, decide_features,
+    decide_round_trips,
 };
 use rpcrdma_v1::PrivateData;
+use rpcrdma_v2::Side;
+use rpcrdma_v2::extension::ConnectionLimits;
 
 use crate::dialect::{self, OperationRouter};
 use crate::{Config, round_trips};
 
-/// Returns the optional features that may be used at present, and why.
+/// Returns the optional features that may be used in `version` at present, and why.
 pub(crate) fn features(
     config: &Config,
+    version: Version,
     peer: Option<PrivateData>,
     operations: Option<&OperationRouter>,
 ) -> Features {
@@ -33,7 +37,7 @@ pub(crate) fn features(
     let exchange = operations.and_then(|operations| operations.extensions.find::<Exchange>());
     let peer = match (operations, exchange) {
         (None, _) => PeerProperties::PrivateData(peer),
-        (Some(_), None) => PeerProperties::NotSaidYet,
+        (Some(_), None) => PeerProperties::NoCharacteristics,
         (Some(_), Some(exchange)) => match exchange.supported() {
             None => PeerProperties::NotSaidYet,
             Some(false) => PeerProperties::NoCharacteristics,
@@ -42,5 +46,40 @@ pub(crate) fn features(
     };
     let round_trips = round_trips::config(config);
     let round_trips = round_trips.map(|own| decide_round_trips(side, &own, peer));
-    decide_features(&have, peer).with_round_trips(round_trips.flatten())
+    let features = decide_features(&have, peer).with_round_trips(round_trips.flatten());
+    let features = Features {
+        version,
+        ..features
+    };
+    match (operations, exchange) {
+        (Some(operations), None) => {
+            let limits = operations.extensions.limits();
+            by_extensions(features, side, config.max_send(), &limits)
+        }
+        _ => features,
+    }
+}
+
+/// Returns the features of a version whose peers have other operations than the exchange of
+/// transport characteristics to settle their limits.
+fn by_extensions(
+    features: Features,
+    side: Side,
+    max_send: u32,
+    limits: &ConnectionLimits,
+) -> Features {
+    fn said<T>(value: T) -> WithReason<T> {
+        let reason = FeatureReason::Extensions;
+        WithReason { value, reason }
+    }
+    Features {
+        inline_send: said(limits.inline_send.min(max_send)),
+        inline_receive: said(limits.inline_receive),
+        invalidated_there: said(limits.may_invalidate),
+        backward: match side {
+            Side::Client => features.backward,
+            Side::Server => said(limits.reverse_direction),
+        },
+        ..features
+    }
 }

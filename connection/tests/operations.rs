@@ -17,7 +17,7 @@ use rpcrdma_connection::dialect::{
     Operations, Outgoing, Plain, Receiver, VersionTwo, decode_header,
 };
 use rpcrdma_connection::{CallError, Config, Direction, Side};
-use rpcrdma_negotiation::Version;
+use rpcrdma_negotiation::{FeatureReason, Version, WithReason};
 use rpcrdma_v2::extension::{
     CallCandidate, CallToPlan, ConnectionLimits, Cost, Extension, IncomingCall, NotTransferred,
     Operation, Outbox, Planned, Refusal, ReplyCandidate, ReplyToPlan, Start, TransferMode,
@@ -353,6 +353,17 @@ fn a_dialect_of_the_programs_own_exchanges_properties_by_its_own_header_types() 
     let mut pair = pair();
     assert_eq!(types(&pair.client.sent), [RECEIVE_SIZE]);
     assert_eq!(types(&pair.server.sent), [RECEIVE_SIZE]);
+    for end in [&pair.client, &pair.server] {
+        let features = end.connection.features().unwrap();
+        assert_eq!(features.version, Version::Other(NUMBER));
+        let inline = [features.inline_send, features.inline_receive];
+        let agreed = WithReason {
+            value: 8192,
+            reason: FeatureReason::Extensions,
+        };
+        assert_eq!(inline, [agreed, agreed]);
+        assert_eq!(features.characteristics.reason, FeatureReason::NotExchanged);
+    }
     // 6,000 bytes are more than the default length of a message, and less than both have announced.
     let reply = pair.call(message(1, 1500, &[]), &room(1500, &[])).unwrap();
     assert_eq!(open(&reply).1, 1500);

@@ -59,6 +59,8 @@ pub enum FeatureReason {
     NotSaidYet,
     /// The peer does not exchange the characteristics that would announce it.
     NotExchanged,
+    /// The extensions of the version settle it, by operations of their own.
+    Extensions,
     /// The upper layer must find out (RFC 8167, section 6).
     UpperLayer,
     /// The feature does not apply to this end.
@@ -235,6 +237,7 @@ impl fmt::Display for FeatureReason {
             Self::NotAnnounced => "the peer said nothing of it, which means this",
             Self::NotSaidYet => "the peer has not said yet",
             Self::NotExchanged => "the peer cannot say",
+            Self::Extensions => "the extensions say so",
             Self::UpperLayer => "for the upper layer to find out",
             Self::NotApplicable => "not for this end",
         })

@@ -27,8 +27,10 @@ impl Connection {
         let Phase::Open(open) = &self.phase else {
             return None;
         };
-        let operations = open.shared.operations.as_deref();
-        Some(features(&open.shared.config, open.peer, operations))
+        let shared = &open.shared;
+        let version = shared.dialect.version();
+        let operations = shared.operations.as_deref();
+        Some(features(&shared.config, version, open.peer, operations))
     }
 
     /// Returns every transfer mode that is possible at present for a call of these lengths, that of
