@@ -368,7 +368,10 @@ fn an_extension_is_told_once_of_the_end_of_each_call_that_it_laid_out() {
     assert_eq!(pair.client.finished.len(), 0);
     let sent = pair.client.sent.iter();
     let sent = sent.map(|(message, _)| Seen::new(message).unwrap());
-    let of_call: Vec<bool> = sent.filter(|seen| seen.xid == 3).map(|seen| seen.optional).collect();
+    let of_call: Vec<bool> = sent
+        .filter(|seen| seen.xid == 3)
+        .map(|seen| seen.optional)
+        .collect();
     assert_eq!(of_call, [true, true, true, false]);
     // Cancelled: it ends when the reply arrives.
     let mut pair = carried(4);
@@ -383,7 +386,11 @@ fn an_extension_is_told_once_of_the_end_of_each_call_that_it_laid_out() {
     pair.client.room = 0;
     pair.client.call(message(6, 2000, &[]), &room(0, &[ROOM]));
     pair.client.run();
-    assert_eq!(pair.client.registered.len(), 2, "it is planned, and waits to be sent");
+    assert_eq!(
+        pair.client.registered.len(),
+        2,
+        "it is planned, and waits to be sent"
+    );
     pair.client.connection.cancel(6);
     pair.client.room = usize::MAX;
     pair.client.run();

@@ -430,7 +430,11 @@ fn s4_3_2_2_unused_write_chunks_are_returned_and_released() {
     let reply_header = sent(&pair.server).remove(0).0;
     let writes = &chunks(&reply_header).writes;
     assert_eq!(writes.len(), 2);
-    let lengths: Vec<u32> = writes.iter().flatten().map(|segment| segment.length).collect();
+    let lengths: Vec<u32> = writes
+        .iter()
+        .flatten()
+        .map(|segment| segment.length)
+        .collect();
     assert_eq!(lengths, [0, 0]);
     drop(reply);
     assert_eq!(pair.client.pool.in_use(), 0, "both chunks are back");

@@ -242,7 +242,10 @@ impl Extension for Parts {
 impl TransferMode for Parts {
     fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
         // A peer that announces less than a header can take no part.
-        let part = self.peer.map(u64::from).and_then(|peer| peer.checked_sub(PART_HEADER));
+        let part = self
+            .peer
+            .map(u64::from)
+            .and_then(|peer| peer.checked_sub(PART_HEADER));
         let part = part.filter(|&part| part > 0 && call.shape.items().is_empty());
         let Some(part) = part else {
             return Vec::new();
@@ -452,10 +455,16 @@ fn a_peer_that_takes_no_part_gets_calls_by_the_base_protocol() {
         pair.client.call(message(1, 5000, &[]), &room(1, &[]));
         pair.client.run();
         let parts = types(&pair.client.sent);
-        assert!(!parts.contains(&PART) && !parts.contains(&LAST_PART), "{size}");
+        assert!(
+            !parts.contains(&PART) && !parts.contains(&LAST_PART),
+            "{size}"
+        );
         // Not even a header without chunks fits.
         let (xid, result) = pair.client.finished.pop().unwrap();
-        assert!(xid == 1 && matches!(result, Err(CallError::TooLarge(_))), "{size}");
+        assert!(
+            xid == 1 && matches!(result, Err(CallError::TooLarge(_))),
+            "{size}"
+        );
     }
 }
 

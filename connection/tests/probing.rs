@@ -90,11 +90,17 @@ fn rfc8166_s3_3_3_one_operation_is_sent_before_the_version_is_known() {
     let mut pair = join(client, Versions::default());
     pair.settle();
     assert_eq!(sent(&pair.client), [(2, Some(INIT)), (2, Some(TALK))]);
-    assert_eq!(open(&pair.call(message(1, 3, &[]), &room(3, &[])).unwrap()).1, 3);
+    assert_eq!(
+        open(&pair.call(message(1, 3, &[]), &room(3, &[])).unwrap()).1,
+        3
+    );
     // A server of version 1 gets the first operation, and calls.
     let mut pair = join(asking(talking()), Versions::only(Version::One));
     pair.settle();
-    assert_eq!(open(&pair.call(message(1, 3, &[]), &room(3, &[])).unwrap()).1, 3);
+    assert_eq!(
+        open(&pair.call(message(1, 3, &[]), &room(3, &[])).unwrap()).1,
+        3
+    );
     assert_eq!(sent(&pair.client), [(2, Some(INIT)), (1, None)]);
 }
 

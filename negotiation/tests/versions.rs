@@ -221,7 +221,10 @@ fn v2_s5_3_a_server_answers_in_the_version_of_the_first_message() {
         let first = decide_first_message(Versions::default(), &first);
         assert_eq!(first, FirstMessage::Use(version));
         let decision = VersionDecision::by_client(version).to_string();
-        assert_eq!(decision, format!("version {number}: the client began with it"));
+        assert_eq!(
+            decision,
+            format!("version {number}: the client began with it")
+        );
     }
 }
 
