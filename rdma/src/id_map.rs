@@ -27,7 +27,9 @@ impl Hasher for IdHasher {
     }
 
     fn write_u64(&mut self, id: u64) {
-        // Fibonacci hashing: spreads neighbours over the high bits, which pick the group.
+        // Fibonacci hashing. The table takes the bucket from the low bits, where an odd factor
+        // keeps neighbours apart, and a tag of each entry from the high bits, over which the
+        // factor spreads them.
         self.0 = (self.0 ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }

@@ -35,8 +35,8 @@ pub(crate) fn joined(message: &Segments) -> Bytes {
     head.freeze()
 }
 
-/// Removes the first `len` bytes of a message, or all if it has fewer. At least one piece is left,
-/// which may be empty.
+/// Removes the first `len` bytes of a message. At least one piece is left, which may be empty,
+/// unless the message has fewer bytes; then nothing is left.
 pub fn advance(message: &mut Segments, mut len: usize) {
     while let Some(first) = message.first_mut() {
         if len <= first.len() {

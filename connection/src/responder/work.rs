@@ -41,7 +41,7 @@ impl Responder {
     }
 
     /// Allocates memory for the chunks of a call and starts to fetch them. Returns false if the
-    /// call has to wait.
+    /// call has to wait for memory, and true also if it has ended with an error.
     pub(super) fn start(&mut self, shared: &mut Shared, key: usize) -> bool {
         let call = &mut self.calls[key];
         let Some(fetch) = &mut call.fetch else {
