@@ -15,8 +15,8 @@ const ERR_VERS: u32 = 1;
 /// Whoever sends the message keeps to two rules: it has at most
 /// [`rpcrdma_v2::limits::FIRST_MESSAGE_MAX`] bytes, and nothing else is sent until the version is
 /// decided, because only one message may be sent before the server has granted credits (RFC 8166,
-/// section 3.3.3). The probe ends with the first decision that one of its
-/// methods returns; whoever has it drops it then.
+/// section 3.3.3). The probe ends with the first decision that one of its methods returns; whoever
+/// has it drops it then.
 #[derive(Clone, Copy, Debug)]
 pub struct VersionProbe {
     choice: Choice,

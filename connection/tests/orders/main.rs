@@ -130,6 +130,8 @@ quickcheck! {
             }
         });
         let mut sim = Sim::new(configs, seed);
+        // Long enough for several Sends of the longest length.
+        let longest = if continued { 40_000 } else { 7001 };
         for xid in 1..=80 {
             for _ in 0..sim.below(8) {
                 sim.step();
@@ -139,7 +141,7 @@ quickcheck! {
                 }
             }
             sim.some_room();
-            sim.call(Side::Client, xid, &[0, 3, 200, 240, 1000, 2000, 4000], 7001);
+            sim.call(Side::Client, xid, &[0, 3, 200, 240, 1000, 2000, 4000], longest);
         }
         sim.client.room = usize::MAX;
         if let Err(error) = sim.finish() {
