@@ -37,18 +37,15 @@ fn asking(versions: Choice) -> Endpoint {
     client
 }
 
-fn decision(verdict: VersionAction, reason: VersionReason) -> VersionDecision {
-    VersionDecision {
-        action: verdict,
-        reason,
-    }
+fn decision(action: VersionAction, reason: VersionReason) -> VersionDecision {
+    VersionDecision { action, reason }
 }
 
 /// Returns the decision of a client that may speak both versions, over a new connection to a server
 /// that did not answer the earlier one (`evidence`).
 fn over_a_new_connection(evidence: Evidence) -> VersionDecision {
-    let verdict = VersionAction::Reconnect(Version::One);
-    decision(verdict, VersionReason::ShownNow(evidence))
+    let action = VersionAction::Reconnect(Version::One);
+    decision(action, VersionReason::ShownNow(evidence))
 }
 
 /// Moves the calls of `first` to a new connection with `evidence`, and checks that they are made
