@@ -1,11 +1,12 @@
 //! `--capture`: the file, and its end in whatever way the process ends.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rdma::Time;
-use rdma_capture::Capture;
+use rdma_capture::{Capture, Stopped};
 use rpcrdma_setup::access::Access;
 use rpcrdma_setup::mount_options::Proto;
 use rpcrdma_setup::{Context, Failure};
@@ -23,6 +24,9 @@ const BETWEEN: Duration = Duration::from_millis(10);
 
 /// The capture of this process.
 static CAPTURE: OnceLock<Capture> = OnceLock::new();
+
+/// Whether the file could not be written.
+static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// The clock of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +51,8 @@ pub(crate) fn open(args: &CaptureArgs, clock: Clock) -> Result<Option<Capture>, 
         Clock::Virtual => 0,
     };
     let told = name.clone();
-    let on_stop = Box::new(move |why: &rdma_capture::Stopped| {
+    let on_stop = Box::new(move |why: &Stopped| {
+        FAILED.fetch_or(matches!(why, Stopped::Failed(_)), Ordering::Relaxed);
         output::complain(format_args!("--capture {told}: {why}"));
     });
     let capture = Capture::create(path, args.limits(), epoch, on_stop)
@@ -79,16 +84,18 @@ pub(crate) fn open_for(access: &mut Access, args: &CaptureArgs) -> Result<(), Fa
     Ok(())
 }
 
-/// Completes the file, before the process ends.
-pub(crate) fn finish() {
+/// Completes the file, before the process ends. Returns whether all of it could be written; if not,
+/// the user has been told.
+pub(crate) fn finish() -> bool {
     if let Some(capture) = CAPTURE.get() {
         for _ in 0..TRIES {
             if capture.try_finish() {
-                return;
+                break;
             }
             thread::sleep(BETWEEN);
         }
     }
+    !FAILED.load(Ordering::Relaxed)
 }
 
 /// Returns the time in nanoseconds since 1970 at which the monotonic clock was zero.

@@ -30,9 +30,10 @@ fn main() -> ExitCode {
         logging::start(cli.verbose);
     }
     let result = run(&cli.command, cli.verbose > 0);
-    capture::finish();
+    let captured = capture::finish();
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) if captured => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::FAILURE,
         Err(failure) => {
             if !matches!(failure, Failure::OutputClosed | Failure::Told(_)) {
                 output::complain(&failure);

@@ -170,6 +170,28 @@ fn a_file_that_cannot_be_is_told_before_anything_starts() {
     assert_eq!(fs::read(&taken).unwrap(), b"precious");
 }
 
+/// A script must notice. What was captured before is whole.
+#[test]
+fn a_file_that_cannot_grow_fails_the_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cut.pcapng");
+    // Blocks of 512 bytes: the limit stands for a full disk.
+    let script = "trap '' XFSZ; ulimit -f 64; exec \"$0\" sim --seed 0 --capture \"$1\"";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script]);
+    command.arg(rpcrdma().get_program()).arg(&file);
+    let finished = Running::start(&mut command).finish();
+    assert_eq!(finished.status.code(), Some(1), "{finished:#?}");
+    assert!(
+        finished.stderr.contains("cannot be written"),
+        "{finished:#?}"
+    );
+    assert!(finished.stdout.contains("seed 0:"), "{finished:#?}");
+    let length = fs::metadata(&file).unwrap().len();
+    assert!(length <= 64 * 1024, "{length}");
+    content(&file);
+}
+
 #[test]
 fn options_without_effect_are_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -134,7 +134,7 @@ pub(crate) fn noise(rows: &[Row], throughput: bool) -> Option<String> {
         let moved = moved.join(",\n");
         format!(
             "This machine was busy: from round to round,\n{moved}.\n\
-             No figure of that kind is more exact, and some are less: measure again when it is quiet."
+             Figures of that kind can be wrong by as much or more: measure again when it is quiet."
         )
     })
 }

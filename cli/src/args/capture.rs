@@ -23,7 +23,10 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "SIZE", requires = "capture", value_parser = capture_size)]
     pub(crate) capture_size: Option<u64>,
 
-    /// Keep only this many bytes of each captured frame; 256 bytes hold all headers. Default: all
+    /// Keep only this many bytes of each captured frame. Default: all
+    ///
+    /// 256 bytes hold all headers, for programs that read bytes. Wireshark shows no more than TCP
+    /// and MPA of an FPDU that is cut, so the reply to a call may seem to have none.
     #[arg(long, value_name = "SIZE", requires = "capture", value_parser = snap)]
     pub(crate) snap: Option<u64>,
 }

@@ -41,6 +41,7 @@ which the floor and the transports take turns, so that other work on the machine
 them. The client runs on one processor and the servers on another, as on two machines.
 
   p50, p99     latency, one call at a time
+  link of D    in the short table: the ratio of x v1 over a link with a delay of D each way
   x v1         p50 divided by that of v1, which has no remote invalidation; computed like x p50
   floor        a raw TCP ping-pong with the same number of bytes each way, in µs, without the added
                delay or rate: with --delay or --rate, there is no comparison with it
@@ -55,7 +56,8 @@ them. The client runs on one processor and the servers on another, as on two mac
   trips        round trips: (p10 at a long delay - p10 at a short one) / twice the difference of
                the delays, from time alone; not repeated for rows of NULL that spin (busy)
   Sends, Reads, Writes, reg, inv
-               work of the devices of both sides per operation (Reads and Writes are RDMA)
+               work of the devices of both sides per operation (Reads and Writes are RDMA; memory
+               registered and invalidated)
   intr c/s     wake-ups of the client or the server from sleep (interrupts)
   copied B     bytes copied in user space, both sides
   wire B       bytes on the wire, both directions, including the device's own framing; none
@@ -91,7 +93,7 @@ an RDMA Read after {:?}.",
     )
 }
 
-/// Measure what NFS operations cost over TCP and over RDMA, and print it as tables.
+/// Measure what NFS operations cost by versions 1 and 2 of RPC-over-RDMA, and with --full over TCP.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = format!("{COLUMNS}\n\n{}", simulated_link()))]
 pub(crate) struct CompareArgs {
@@ -113,7 +115,7 @@ pub(crate) struct CompareArgs {
 
     /// Measure all transports and variants, all operations and six sizes, and print all figures:
     /// some four minutes. Without this and without a selection (--via, --ops, --sizes), the answer
-    /// takes one minute: NULL, and READ and WRITE of 8 KiB and 1 MiB, by version 1 and by version 2
+    /// takes half a minute: NULL, and READ and WRITE of 8 KiB and 1 MiB, by version 1 and by version 2
     /// with all features
     #[arg(long)]
     pub(crate) full: bool,

@@ -145,7 +145,7 @@ impl fmt::Display for Unfinished<'_> {
         write!(f, " (copying again completes {them}")?;
         if *recursive {
             // The target directory exists by now: without `/.`, the source would be copied into it.
-            f.write_str(": DIR/. instead of a DIR that was given a new name")?;
+            f.write_str("; if the target had a new name, copy DIR/. instead of DIR, as the target exists now")?;
         }
         f.write_str(")")
     }
@@ -207,8 +207,8 @@ mod tests {
         );
         assert_eq!(
             of(&paths[..2], true),
-            "not complete on the server: a, b (copying again completes them: DIR/. instead of a DIR \
-             that was given a new name)"
+            "not complete on the server: a, b (copying again completes them; if the target had a new name, \
+             copy DIR/. instead of DIR, as the target exists now)"
         );
         assert!(of(&paths, false).contains("i, j and 2 more"));
     }
