@@ -180,13 +180,22 @@ async fn outermost<C: RpcClient, M: RpcClient>(
             }
             Err(error) if error.is_fatal() => return Err(error),
             _ => {
-                unmount(mountd, &path).await?;
+                release(mountd, &path).await?;
                 break;
             }
         };
-        unmount(mountd, &unused).await?;
+        release(mountd, &unused).await?;
     }
     Ok((absolute(parts), ok))
+}
+
+/// Tells the server that a path that was mounted on the way is not in use. That is advice, which a
+/// server may not understand.
+async fn release<M: RpcClient>(mountd: &Mount3<M>, path: &[u8]) -> Result<(), NfsError> {
+    match unmount(mountd, path).await {
+        Err(error) if error.is_fatal() => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Tells the server that a path is not in use.

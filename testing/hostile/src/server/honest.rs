@@ -114,8 +114,8 @@ impl Call {
         };
         let results = match self.procedure {
             (rpc::NFS, 0) => Xdr::new(),
-            // EXPORT: an empty list. MNT: a handle.
-            (rpc::MOUNT, 5) => Xdr::new().word(0),
+            // EXPORT: a list of one, for everyone. MNT: a handle.
+            (rpc::MOUNT, 5) => Xdr::new().word(1).opaque(EXPORT).word(0).word(0),
             (rpc::MOUNT, 1) => Xdr::new().word(0).opaque(&[0xf1; 16]).word(0),
             (rpc::NFS, 19) => Xdr::new()
                 .words(&[0, 0, MOST, LEN, 1, MOST, MOST, 1, LEN])
@@ -182,6 +182,8 @@ impl Call {
 }
 
 /// The maximum WRITE, bytes.
+/// The export of the honest server, which clients mount.
+pub(super) const EXPORT: &[u8] = b"/hostile";
 const MOST: u32 = 4 << 20;
 
 fn filled(segment: Segment, length: u32) -> Segment {

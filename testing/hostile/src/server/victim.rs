@@ -16,6 +16,7 @@ use rpc_transport::{
     Service, ServiceOutcome,
 };
 
+use super::honest::EXPORT;
 use super::{Ask, Case, DATA_SEED, LEN, Outcome};
 use crate::cases::CALLED;
 use crate::rig::{Form, VICTIM_POOL, content, features, root};
@@ -133,7 +134,7 @@ impl Victim {
             readdirplus: false,
             ..AttachOptions::default()
         };
-        let attached = Mount::attach(client.clone(), client, b"/hostile", &options).await;
+        let attached = Mount::attach(client.clone(), client, EXPORT, &options).await;
         let (mount, _) = attached.map_err(|error| outcome(&error))?;
         Ok(mount)
     }
