@@ -17,8 +17,9 @@ use crate::output;
 /// The interval at which packets are written that do not fill a buffer, so that the file of a
 /// running server can be looked at.
 const EVERY: Duration = Duration::from_millis(500);
-/// How often, and how long apart, a process that ends tries to complete the file while a device
-/// uses it. A file system that does not answer must not keep the process alive.
+/// The number of attempts of an ending process to complete a file that a device still uses, and the
+/// time between two. They are limited, because a file system that does not answer must not keep the
+/// process alive.
 const TRIES: u32 = 100;
 const BETWEEN: Duration = Duration::from_millis(10);
 
@@ -40,7 +41,7 @@ pub(crate) enum Clock {
 /// Creates the file, if one is wanted.
 ///
 /// # Errors
-/// It exists, or cannot be created.
+/// The file exists already, or cannot be created.
 pub(crate) fn open(args: &CaptureArgs, clock: Clock) -> Result<Option<Capture>, Failure> {
     let Some(path) = &args.capture else {
         return Ok(None);

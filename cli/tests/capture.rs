@@ -1,5 +1,5 @@
 //! Tests of `--capture`: the file is whole however the command ends, and each connection is in it.
-//! What Wireshark makes of such files is the subject of `testing/wire-check`.
+//! The tests of what Wireshark shows of such files are in `testing/wire-check`.
 
 mod common;
 
@@ -16,7 +16,7 @@ use pcap_parser::{Block, parse_block_le};
 /// The SYN flag alone, as in the first segment of a connection.
 const SYN: u8 = 0x02;
 
-/// What is in a capture.
+/// The contents of a capture.
 #[derive(Debug)]
 struct Content {
     /// Number of connections.

@@ -24,7 +24,7 @@ const LONGER: f64 = 1.05;
 /// The largest distance from a whole number at which a measured count is shown as that number.
 const WHOLE: f64 = 0.1;
 
-/// The same operation by version 1 and by a variant of version 2.
+/// Two rows of one operation, measured by version 1 and by a variant of version 2.
 struct Pair<'a> {
     v1: &'a Row,
     v2: &'a Row,

@@ -42,7 +42,7 @@ pub(crate) const TIME: Duration = Duration::from_secs(6);
 
 /// The source of the cost model.
 pub(crate) enum Calibration {
-    /// There is none, because nothing is predicted.
+    /// No cost model is needed, because nothing is predicted.
     None,
     /// The user gave all costs.
     Given(Costs),

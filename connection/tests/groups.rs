@@ -165,8 +165,8 @@ fn a_reply_that_stays_incomplete_closes_the_clients_connection_after_its_time() 
     assert_eq!(pair.client.finished.len(), 0);
 }
 
-/// What an end says first, it says of itself: its characteristics precede the answer to a message
-/// that came before them.
+/// A server announces its characteristics before it answers a message that came earlier
+/// (xcharext-02: INITXCH is an end's first message).
 #[test]
 fn the_first_message_of_a_server_is_that_of_its_extensions() {
     let (_, server) = configs_with(Version::Two, |_, _| {});

@@ -24,7 +24,7 @@ const WRITES: usize = 16;
 /// The maximum number of attempts to write a window if the server restarts each time.
 const ATTEMPTS: u32 = 10;
 
-/// Where the data to write comes from.
+/// The data to write.
 pub(super) enum Content {
     /// A local file.
     File(OwnedFd),
@@ -32,7 +32,7 @@ pub(super) enum Content {
     Memory(u64, Vec<Bytes>),
 }
 
-/// What is being copied.
+/// A source of data, and the file on the server that it is written to.
 pub(super) struct Source<'i> {
     pub(super) content: Content,
     pub(super) size: u64,

@@ -121,7 +121,7 @@ struct Pieces<'p, S> {
     wsize: usize,
     /// The maximum number of pieces in a window.
     pieces: usize,
-    /// What has been read from the stream, but is in no piece yet.
+    /// Data that was read from the stream and is in no piece yet.
     rest: Bytes,
 }
 

@@ -7,7 +7,7 @@ use rpcrdma_v2::{Answer, ErrorBody};
 
 use crate::{Version, Versions};
 
-/// What a server does with a message that arrives before the version of the connection is known.
+/// The server's reaction to a message that arrives before the version of the connection is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstMessage {
     /// The message must be handled in this version, which the connection uses from now on for calls

@@ -258,7 +258,7 @@ impl MountOptions {
     /// a later one contradicts them, for a note to the user.
     ///
     /// # Errors
-    /// Those of [`MountOptions::parse`].
+    /// The errors of [`MountOptions::parse`].
     pub fn parse_and_note(text: &str) -> Result<(Self, Vec<Overridden>), OptionError> {
         let mut options = Self::default();
         let mut overrides = Overrides::default();

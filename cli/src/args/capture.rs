@@ -6,7 +6,7 @@ use clap::Args;
 use rdma_capture::{LEAST_SIZE, LEAST_SNAP, Limits, WHOLE};
 use rpcrdma_setup::units;
 
-/// Where to write a capture, and how much.
+/// Options for writing a capture file.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct CaptureArgs {
     /// Write what passes over RDMA to FILE, a new pcapng file that Wireshark and tshark show as

@@ -27,7 +27,7 @@ const MODE: u32 = 0o666;
 /// Returns whether a local path means standard input or output. The file of that name is `./-`.
 ///
 /// # Errors
-/// That and `-r` are given: a stream has no directories.
+/// `-` and `-r` are both given: a stream has no directories.
 fn is_stream(path: &Path, recursive: bool) -> Result<bool, Failure> {
     match (path.as_os_str() == "-", recursive) {
         (true, true) => {

@@ -26,10 +26,11 @@ impl<C: RpcClient> Mount<C> {
     /// may hide its list or parts of it; then the function tries to mount `path`, its parent, and
     /// so on up to `/`. (Mounting `path` itself fails if it does not exist yet.)
     ///
-    /// A server may also mount what is below an export: directories, and Linux regular files, too.
-    /// That is no root: it can be removed and replaced, and `..` leads out of it. So from what can
-    /// be mounted this function goes up, as long as the parent can be mounted as well and a LOOKUP
-    /// there yields the same file handle. Handles of another export are different ones.
+    /// Servers also accept MNT of a directory below an export; Linux accepts it of a regular file.
+    /// Such an object is not the root of the export: it can be removed, and `..` leads out of it.
+    /// So this function goes up from the object that it could mount. It continues while the parent
+    /// can be mounted too and a LOOKUP in the parent returns the same file handle, which it does
+    /// only within one export.
     ///
     /// # Errors
     /// [`NfsError::NotExported`], [`NfsError::Security`], or the error of MNT or FSINFO.

@@ -78,7 +78,7 @@ pub enum Origin {
     Reconstructed,
 }
 
-/// What a file says of the packets of an [`Origin`].
+/// A description of the packets of an [`Origin`], for comments in the file.
 pub(crate) type Comment = &'static str;
 
 const STREAM: Comment = "\
@@ -96,7 +96,7 @@ does not show what it sends and receives. RDMA operations of the peer appear rig
 reply to their call, and the segments that carried them are not known. FPDUs, handles of the sinks \
 of RDMA Reads, client ports, and all lower headers are made up.";
 
-/// What every file says.
+/// The comment of every file.
 const FILE: Comment = "\
 Made by rpcrdma: traffic of RDMA devices as iWARP over TCP. Where the bytes come from is said by \
 the description of each interface, and by a comment on the first packet of each connection.";

@@ -33,7 +33,7 @@ const EMPTY: Unit<'static> = Unit {
 struct Way {
     /// Sequence number of the next byte.
     next: u32,
-    /// What this end acknowledged last.
+    /// The sequence number that this end acknowledged last.
     acknowledged: u32,
     /// Identification of the next IPv4 packet.
     id: u16,

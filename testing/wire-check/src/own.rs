@@ -14,9 +14,9 @@ use crate::error::Error;
 /// A kind of capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// What the server's device shows.
+    /// The bytes that the server's device shows to its tap.
     Shown,
-    /// What middleware concludes on one side.
+    /// The messages that the middleware on one side reconstructs.
     Reconstructed(Direction),
 }
 

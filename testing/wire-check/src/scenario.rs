@@ -57,7 +57,7 @@ pub(crate) enum Form {
     Rdma(Version, RoundTripFeatures),
 }
 
-/// What the devices of a scenario are recorded by.
+/// The records that the devices of a scenario write.
 #[derive(Clone)]
 struct Records {
     /// The requests that are posted.

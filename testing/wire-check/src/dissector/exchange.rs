@@ -115,7 +115,7 @@ struct Recorded {
     layers: Vec<Layer>,
     port: u16,
     file: PathBuf,
-    /// What the devices captured themselves.
+    /// The captures that the devices wrote themselves.
     own: Vec<own::File>,
 }
 

@@ -67,7 +67,7 @@ pub(crate) struct Codecs {
     kinds: Vec<Kind>,
 }
 
-/// What codecs say of bytes.
+/// The result of decoding bytes with this project's codecs.
 pub(crate) enum Said {
     /// The fields.
     Fields(Vec<Field>),

@@ -85,7 +85,7 @@ impl Frames {
     /// Writes the file.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         fs::write(path, &self.bytes)
     }
