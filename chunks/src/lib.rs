@@ -31,6 +31,7 @@
 mod call;
 mod codec;
 mod credits;
+mod direction;
 mod fixed;
 pub mod limits;
 mod list;
@@ -41,6 +42,7 @@ mod reply;
 pub use call::{CallChunks, ReadChunk, Violation, check_xid};
 pub use codec::Reader;
 pub use credits::{CreditOverrun, RequesterCredits, ResponderCredits};
+pub use direction::Direction;
 pub use fixed::{FIXED_LEN, Fixed, Role, proc};
 pub use list::{Chunks, ReadSegment, Segment, WriteChunk};
 pub use malformed::Malformed;

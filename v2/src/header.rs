@@ -1,65 +1,10 @@
 //! Transport headers (version-two-01, section 4.2).
 
-use std::fmt;
-
 use bytes::Bytes;
-use rpcrdma_chunks::{Chunks, Role, proc};
+use rpcrdma_chunks::{Chunks, Direction, proc};
 
 /// `rdma_proc` of RDMA2_OPTIONAL.
 pub const OPTIONAL: u32 = 5;
-
-/// `rdma_direction` and `rdma_optdir`: the `msg_type` of the RPC message that a header belongs to
-/// (section 4.2.2).
-///
-/// The direction tells to which end's XID space the header's XID belongs, and whether its credits
-/// are requested or granted. Calls go from requester to responder, whichever end of the connection
-/// that is, and replies go back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// A call: from requester to responder.
-    Call,
-    /// A reply: from responder to requester.
-    Reply,
-}
-
-impl Direction {
-    /// Returns the `msg_type` of this direction (RFC 5531, section 9).
-    #[must_use]
-    pub const fn number(self) -> u32 {
-        match self {
-            Self::Call => onc_rpc::CALL,
-            Self::Reply => onc_rpc::REPLY,
-        }
-    }
-
-    /// Returns the direction with this `msg_type`, or `None` if there is none.
-    #[must_use]
-    pub const fn from_number(number: u32) -> Option<Self> {
-        match number {
-            onc_rpc::CALL => Some(Self::Call),
-            onc_rpc::REPLY => Some(Self::Reply),
-            _ => None,
-        }
-    }
-
-    /// Returns the role of the receiver of a message with this direction.
-    #[must_use]
-    pub const fn receiver(self) -> Role {
-        match self {
-            Self::Call => Role::Responder,
-            Self::Reply => Role::Requester,
-        }
-    }
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Call => "CALL",
-            Self::Reply => "REPLY",
-        })
-    }
-}
 
 /// `rpcrdma2_error`: the contents of an RDMA2_ERROR header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -48,10 +48,10 @@ mod rules;
 
 pub use codec::VERSION;
 pub use error::{Answer, HeaderError, Side};
-pub use header::{Body, Direction, ErrorBody, Header, OPTIONAL, Optional};
+pub use header::{Body, ErrorBody, Header, OPTIONAL, Optional};
 pub use rpcrdma_chunks::{
-    CallChunks, ChunkTooSmall, Chunks, CreditOverrun, Malformed, ReadChunk, ReadSegment, Reader,
-    ReplyViolation, RequesterCredits, ResponderCredits, ReturnedChunks, Role, Segment, WriteChunk,
-    check_returned, check_write_list, check_xid, chunk_len, fill, unused,
+    CallChunks, ChunkTooSmall, Chunks, CreditOverrun, Direction, Malformed, ReadChunk, ReadSegment,
+    Reader, ReplyViolation, RequesterCredits, ResponderCredits, ReturnedChunks, Role, Segment,
+    WriteChunk, check_returned, check_write_list, check_xid, chunk_len, fill, unused,
 };
 pub use rules::{Violation, check_call, check_payload};
