@@ -15,11 +15,9 @@ impl Chunks {
     /// Returns the encoded length of the three lists in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
-        let writes: usize = self.writes.iter().map(|chunk| 4 + chunk_len(chunk)).sum();
-        let reply = self.reply.as_ref().map_or(0, |chunk| chunk_len(chunk));
-        // Three more words end the read list and the write list, and say whether a reply chunk
-        // follows.
-        self.reads.len() * READ_ENTRY_LEN + writes + reply + 12
+        read_list_len(self.reads.len())
+            + write_list_len(&self.writes)
+            + reply_chunk_len(self.reply.as_ref())
     }
 
     /// Appends the encoded lists to `out`.
@@ -27,24 +25,61 @@ impl Chunks {
         if self.is_empty() {
             return put_words(out, [0; 3]);
         }
-        for read in &self.reads {
-            out.put_u32(1);
-            out.put_u32(read.position);
-            put_segment(out, read.segment);
-        }
-        out.put_u32(0);
-        for chunk in &self.writes {
+        put_read_list(out, &self.reads);
+        put_write_list(out, &self.writes);
+        put_reply_chunk(out, self.reply.as_ref());
+    }
+}
+
+/// Returns the encoded length in bytes of a read list with this number of segments. The word that
+/// ends the list is included.
+#[must_use]
+pub fn read_list_len(segments: usize) -> usize {
+    segments * READ_ENTRY_LEN + 4
+}
+
+/// Returns the encoded length of a write list in bytes. The word that ends the list is included.
+#[must_use]
+pub fn write_list_len(chunks: &[WriteChunk]) -> usize {
+    let chunks = chunks.iter().map(|chunk| 4 + encoded_chunk_len(chunk));
+    chunks.sum::<usize>() + 4
+}
+
+/// Returns the encoded length in bytes of a reply chunk and the word that tells whether there is
+/// one.
+#[must_use]
+pub fn reply_chunk_len(chunk: Option<&WriteChunk>) -> usize {
+    4 + chunk.map_or(0, |chunk| encoded_chunk_len(chunk))
+}
+
+/// Appends a read list alone. Header types of the working group's draft of version 2 have two read
+/// lists, or none.
+pub fn put_read_list<'a>(out: &mut BytesMut, reads: impl IntoIterator<Item = &'a ReadSegment>) {
+    for read in reads {
+        out.put_u32(1);
+        out.put_u32(read.position);
+        put_segment(out, read.segment);
+    }
+    out.put_u32(0);
+}
+
+/// Appends a write list alone.
+pub fn put_write_list(out: &mut BytesMut, chunks: &[WriteChunk]) {
+    for chunk in chunks {
+        out.put_u32(1);
+        put_chunk(out, chunk);
+    }
+    out.put_u32(0);
+}
+
+/// Appends a reply chunk alone, after the word that tells whether there is one.
+pub fn put_reply_chunk(out: &mut BytesMut, chunk: Option<&WriteChunk>) {
+    match chunk {
+        Some(chunk) => {
             out.put_u32(1);
             put_chunk(out, chunk);
         }
-        out.put_u32(0);
-        match &self.reply {
-            Some(chunk) => {
-                out.put_u32(1);
-                put_chunk(out, chunk);
-            }
-            None => out.put_u32(0),
-        }
+        None => out.put_u32(0),
     }
 }
 
@@ -54,7 +89,7 @@ fn put_segment(out: &mut BytesMut, segment: Segment) {
     out.put_u64(segment.offset);
 }
 
-fn chunk_len(chunk: &[Segment]) -> usize {
+fn encoded_chunk_len(chunk: &[Segment]) -> usize {
     4 + chunk.len() * SEGMENT_LEN
 }
 

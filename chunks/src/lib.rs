@@ -40,7 +40,10 @@ mod place;
 mod reply;
 
 pub use call::{CallChunks, ReadChunk, Violation, check_xid};
-pub use codec::Reader;
+pub use codec::{
+    Reader, put_read_list, put_reply_chunk, put_write_list, read_list_len, reply_chunk_len,
+    write_list_len,
+};
 pub use credits::{CreditOverrun, RequesterCredits, ResponderCredits};
 pub use direction::Direction;
 pub use fixed::{FIXED_LEN, Fixed, Role, proc};
