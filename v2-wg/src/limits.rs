@@ -1,0 +1,36 @@
+//! Sizes and limits (version-two-07, sections 4.2.1, 4.2.2, 4.3 and 6.3).
+
+pub use rpcrdma_chunks::limits::{MAX_CHUNK_SEGMENTS, MAX_READ_SEGMENTS, MAX_WRITE_CHUNKS};
+
+/// Inline threshold in bytes, in both directions, until the peer announces another one (section
+/// 4.2.2). Messages that exchange properties never exceed it, whatever has been announced (section
+/// 6.3.4).
+pub const DEFAULT_INLINE: u32 = 4096;
+/// Maximum length in bytes of a client's first message, as the server may know version 1 alone
+/// (section 4.3).
+pub const FIRST_MESSAGE_MAX: u32 = 1024;
+
+/// Length in bytes of the prefix, and of a whole RDMA2_GRANT (sections 6.2.1 and 6.3.2). A shorter
+/// message is discarded. Section 7 says 20 octets, but the structure has four words.
+pub const PREFIX_LEN: usize = 16;
+/// Length in bytes of an RDMA2_CALL_INLINE header without chunks.
+pub const CALL_INLINE_LEN: usize = 32;
+/// Length in bytes of an RDMA2_REPLY_INLINE header without chunks.
+pub const REPLY_INLINE_LEN: usize = 20;
+/// Length in bytes of an RDMA2_CALL_MIDDLE or RDMA2_REPLY_MIDDLE header.
+pub const MIDDLE_LEN: usize = 20;
+/// Minimum length in bytes of the payload that follows an inline or middle header: the header's XDR
+/// ends with the first word of it, `rdma_rpc_first_word`.
+pub const MIN_PAYLOAD_LEN: usize = 4;
+
+/// Maximum number of advertised credits (section 4.2.1: less than 2^31 - 1).
+pub const MAX_CREDITS: u32 = (1 << 31) - 2;
+/// Minimum number of credits to advertise while messages can be taken. With fewer, two idle ends
+/// would answer each other's grants with grants for ever ([`crate::FlowControl::due`]).
+pub const MIN_CREDITS: u32 = 3;
+
+/// Maximum number of properties in one message. The draft sets no limit; this one bounds the memory
+/// that a message can claim.
+pub const MAX_PROPERTIES: usize = 64;
+/// Maximum length in bytes of the value of a property.
+pub const MAX_PROPERTY_LEN: usize = 4096;

@@ -1,0 +1,283 @@
+//! Flow control (section 4.2.1): its figures, the wrap of the counts, and two ends that keep to it.
+
+use quickcheck::{TestResult, quickcheck};
+use rpcrdma_v2_wg::limits::{MAX_CREDITS, MIN_CREDITS};
+use rpcrdma_v2_wg::{FlowControl, Overrun};
+
+/// Counts at which a connection starts: the first one, and some from which the counts, or
+/// differences of 2^31, wrap soon.
+const STARTS: [u32; 6] = [
+    0,
+    i32::MAX as u32 - 1,
+    i32::MAX as u32,
+    u32::MAX - 2,
+    u32::MAX - 1,
+    u32::MAX,
+];
+
+#[test]
+fn wg_s4_2_1_counts_start_at_zero_and_one_message_may_be_sent() {
+    let mut flow = FlowControl::new();
+    assert_eq!((flow.sent(), flow.received(), flow.may_send()), (0, 0, 1));
+    assert_eq!(flow, FlowControl::default());
+    assert!(flow.take_send());
+    assert_eq!((flow.sent(), flow.received(), flow.may_send()), (1, 0, 0));
+}
+
+#[test]
+fn wg_s4_2_1_the_credit_field_is_received_messages_and_advertised_credits() {
+    for start in STARTS {
+        let mut flow = FlowControl::starting_at(start);
+        assert_eq!(flow.credit(1), start.wrapping_add(1));
+        assert_eq!(flow.credit(10), start.wrapping_add(10));
+        flow.take_received(0, false).unwrap();
+        flow.take_received(0, false).unwrap();
+        assert_eq!(flow.credit(10), start.wrapping_add(12));
+        assert_eq!(flow.received(), start.wrapping_add(2));
+    }
+}
+
+#[test]
+fn wg_s4_2_1_no_message_is_sent_beyond_the_limit() {
+    for start in STARTS {
+        let mut flow = FlowControl::starting_at(start);
+        flow.take_received(start.wrapping_add(5), false).unwrap();
+        for left in (0..5).rev() {
+            assert!(flow.take_send());
+            assert_eq!(flow.may_send(), left);
+        }
+        assert!(!flow.take_send(), "the limit is reached");
+        assert_eq!(
+            flow.sent(),
+            start.wrapping_add(5),
+            "and nothing was counted"
+        );
+    }
+}
+
+#[test]
+fn wg_s4_2_1_1_one_grant_may_be_sent_at_the_limit() {
+    for start in STARTS {
+        let mut flow = FlowControl::starting_at(start);
+        assert!(flow.take_send());
+        assert_eq!((flow.may_send(), flow.may_grant()), (0, true));
+        assert!(flow.take_grant());
+        assert!(!flow.may_grant());
+        assert!(
+            !flow.take_grant(),
+            "there is one more receive and no second"
+        );
+        // The grant counted: the peer's new limit is that much higher.
+        flow.take_received(start.wrapping_add(2), false).unwrap();
+        assert_eq!((flow.may_send(), flow.may_grant()), (0, true));
+        assert!(!flow.take_send());
+    }
+}
+
+#[test]
+fn wg_s4_2_1_advertised_credits_may_be_zero_and_may_shrink() {
+    for start in STARTS {
+        let mut flow = FlowControl::starting_at(start);
+        assert_eq!(flow.credit(8), start.wrapping_add(8));
+        flow.take_received(0, false).unwrap();
+        // Seven messages may be on the way, so the limit stays until they have arrived.
+        for advertised in [0, 1, 7] {
+            assert_eq!(flow.credit(advertised), start.wrapping_add(8));
+        }
+        for _ in 0..7 {
+            flow.take_received(0, false).unwrap();
+        }
+        assert_eq!(
+            flow.credit(0),
+            start.wrapping_add(8),
+            "the peer has none left"
+        );
+        assert!(flow.take_received(0, false).is_err());
+        assert_eq!(flow.credit(2), start.wrapping_add(10));
+    }
+}
+
+#[test]
+fn wg_s4_2_1_the_limit_is_that_of_the_last_message_even_if_it_is_lower() {
+    for start in STARTS {
+        let mut flow = FlowControl::starting_at(start);
+        let _ = flow.credit(8);
+        flow.take_received(start.wrapping_add(8), false).unwrap();
+        assert!(flow.take_send() && flow.take_send());
+        assert_eq!(flow.may_send(), 6);
+        flow.take_received(start.wrapping_add(2), false).unwrap();
+        assert_eq!((flow.may_send(), flow.may_grant()), (0, true));
+        flow.take_received(start.wrapping_add(1), false).unwrap();
+        assert_eq!((flow.may_send(), flow.may_grant()), (0, false));
+        flow.take_received(start.wrapping_add(3), false).unwrap();
+        assert_eq!(flow.may_send(), 1);
+    }
+}
+
+#[test]
+fn wg_s4_2_1_advertised_credits_are_less_than_2_to_the_31_minus_1() {
+    for start in STARTS {
+        let mut flow = FlowControl::starting_at(start);
+        for advertised in [MAX_CREDITS, MAX_CREDITS + 1, u32::MAX] {
+            assert_eq!(flow.credit(advertised), start.wrapping_add(MAX_CREDITS));
+        }
+        assert_eq!(flow.receives_needed(), MAX_CREDITS + 1);
+        let mut peer = FlowControl::starting_at(start);
+        let credit = flow.credit(MAX_CREDITS);
+        peer.take_received(credit, false).unwrap();
+        assert_eq!(peer.may_send(), MAX_CREDITS);
+    }
+    assert_eq!(MAX_CREDITS, 0x7fff_fffe);
+}
+
+#[test]
+fn a_peer_that_sends_more_than_it_was_told_overruns_the_receives() {
+    for start in STARTS {
+        let mut flow = FlowControl::starting_at(start);
+        assert_eq!(flow.credit(3), start.wrapping_add(3));
+        for credit in 0..3 {
+            flow.take_received(credit, false).unwrap();
+        }
+        let before = flow;
+        let overrun = Overrun {
+            count: start.wrapping_add(4),
+            limit: start.wrapping_add(3),
+        };
+        assert_eq!(flow.take_received(9, false), Err(overrun));
+        assert_eq!(flow, before, "nothing was taken over");
+        flow.take_received(9, true).unwrap();
+        assert!(flow.take_received(9, true).is_err(), "a second grant");
+        assert!(flow.take_received(9, false).is_err());
+        // The next limit counts the grant.
+        assert_eq!(flow.credit(3), start.wrapping_add(7));
+        flow.take_received(9, false).unwrap();
+    }
+}
+
+#[test]
+fn wg_s4_2_1_1_one_receive_more_than_advertised_is_needed() {
+    for start in STARTS {
+        let mut flow = FlowControl::starting_at(start);
+        assert_eq!(flow.receives_needed(), 2, "one message and a grant");
+        let _ = flow.credit(8);
+        assert_eq!(flow.receives_needed(), 9);
+        let _ = flow.credit(2);
+        assert_eq!(flow.receives_needed(), 9, "messages may be on the way");
+        for left in (1..9).rev() {
+            flow.take_received(0, false).unwrap();
+            assert_eq!(flow.receives_needed(), left);
+        }
+        flow.take_received(0, true).unwrap();
+        assert_eq!(flow.receives_needed(), 0);
+        let _ = flow.credit(8);
+        assert_eq!(flow.receives_needed(), 9);
+    }
+}
+
+#[test]
+fn wg_s4_2_1_1_a_refresh_is_due_before_half_of_the_limit_is_exceeded() {
+    for start in STARTS {
+        for capacity in [1, 2, 7, 8] {
+            let mut flow = FlowControl::starting_at(start);
+            let _ = flow.credit(capacity);
+            for received in 1..=capacity {
+                flow.take_received(0, false).unwrap();
+                let left = capacity - received;
+                assert_eq!(flow.due(capacity, capacity), 2 * left <= capacity);
+                // What would not advance the limit is never due.
+                assert!(!flow.due(left, capacity));
+            }
+            assert!(
+                flow.due(1, capacity),
+                "one more is news for a peer without credits"
+            );
+            assert!(!flow.due(0, capacity));
+            let _ = flow.credit(capacity);
+            assert!(!flow.due(capacity, capacity), "it has been told");
+        }
+    }
+}
+
+#[test]
+fn a_grant_is_not_answered_with_a_grant() {
+    for (capacity, answered) in [(1, true), (2, true), (MIN_CREDITS, false), (64, false)] {
+        let mut flow = FlowControl::new();
+        let _ = flow.credit(capacity);
+        flow.take_received(9, true).unwrap();
+        assert_eq!(flow.due(capacity, capacity), answered, "{capacity}");
+    }
+}
+
+/// One end of a simulated connection: messages on their way to it are limits and whether they are
+/// grants.
+struct End {
+    flow: FlowControl,
+    incoming: std::collections::VecDeque<(u32, bool)>,
+    advertised: u32,
+}
+
+quickcheck! {
+    // Whatever two ends send, receive and advertise in any order: nobody is ever overrun, receives
+    // cover what is on the way, and two ends that both have no credits open each other again.
+    fn two_ends_never_overrun_each_other_and_never_stop(start: u32, near_wrap: bool, steps: Vec<(u8, u8)>) -> TestResult {
+        let start = if near_wrap { start % 8 } else { start }.wrapping_sub(4);
+        let end = || End { flow: FlowControl::starting_at(start), incoming: Default::default(), advertised: 1 };
+        let mut ends = [end(), end()];
+        for (action, advertised) in steps {
+            let at = usize::from(action & 1);
+            match action >> 1 & 3 {
+                0 => ends[at].advertised = u32::from(advertised % 8),
+                1 => step_receive(&mut ends, at),
+                2 => step_send(&mut ends, at, false),
+                _ => step_send(&mut ends, at, true),
+            }
+            for end in &ends {
+                let arriving = end.incoming.len() as u32;
+                if arriving > end.flow.receives_needed() {
+                    return TestResult::error(format!("{arriving} messages for {:?}", end.flow));
+                }
+            }
+        }
+        // All that is on the way arrives, and both ends can take messages again.
+        for at in [0, 1] {
+            while !ends[at].incoming.is_empty() {
+                step_receive(&mut ends, at);
+            }
+            ends[at].advertised = MIN_CREDITS;
+        }
+        // Grants are sent while they are due, and soon none is.
+        for _ in 0..3 {
+            for at in [0, 1] {
+                if ends[at].flow.due(MIN_CREDITS, MIN_CREDITS) {
+                    step_send(&mut ends, at, true);
+                    step_receive(&mut ends, 1 - at);
+                }
+            }
+        }
+        let is_open = |end: &End| end.flow.may_send() > 0 && !end.flow.due(MIN_CREDITS, MIN_CREDITS);
+        match ends.iter().all(is_open) {
+            true => TestResult::passed(),
+            false => TestResult::error(format!("stuck: {:?} {:?}", ends[0].flow, ends[1].flow)),
+        }
+    }
+}
+
+fn step_receive(ends: &mut [End; 2], at: usize) {
+    if let Some((credit, is_grant)) = ends[at].incoming.pop_front() {
+        let taken = ends[at].flow.take_received(credit, is_grant);
+        assert_eq!(taken, Ok(()));
+    }
+}
+
+/// Sends an ordinary message, or a grant if it has news, from `at` to the other end.
+fn step_send(ends: &mut [End; 2], at: usize, grant: bool) {
+    let (flow, advertised) = (&mut ends[at].flow, ends[at].advertised);
+    let sent = match grant {
+        true => flow.due(advertised, u32::MAX) && flow.take_grant(),
+        false => flow.take_send(),
+    };
+    if sent {
+        let credit = flow.credit(advertised);
+        ends[1 - at].incoming.push_back((credit, grant));
+    }
+}
