@@ -6,6 +6,7 @@ use rpcrdma_ext_continuation as cont;
 use rpcrdma_ext_send_ddp as ddp;
 use rpcrdma_ext_xchar as xchar;
 use rpcrdma_ext_xchar::Characteristic;
+use rpcrdma_v2_wg::{ErrorBody, ReverseSupport, header_type, property_id};
 
 use crate::xdr::{Body, Specification};
 
@@ -37,6 +38,72 @@ pub fn of_crates() -> Vec<(&'static str, u64)> {
         ("ROPT_XMTERR", cont::XMTERR),
         ("ROPT_BATCH", batch::ROPT_BATCH),
         ("XCHAR_BATCHMAX", batch::XCHAR_BATCHMAX),
+        ("RDMA2WG_ERROR", header_type::ERROR),
+        ("RDMA2WG_GRANT", header_type::GRANT),
+        ("RDMA2WG_CONNPROP_MIDDLE", header_type::CONNPROP_MIDDLE),
+        ("RDMA2WG_CONNPROP_FINAL", header_type::CONNPROP_FINAL),
+        ("RDMA2WG_CALL_EXTERNAL", header_type::CALL_EXTERNAL),
+        ("RDMA2WG_CALL_MIDDLE", header_type::CALL_MIDDLE),
+        ("RDMA2WG_CALL_INLINE", header_type::CALL_INLINE),
+        ("RDMA2WG_REPLY_EXTERNAL", header_type::REPLY_EXTERNAL),
+        ("RDMA2WG_REPLY_MIDDLE", header_type::REPLY_MIDDLE),
+        ("RDMA2WG_REPLY_INLINE", header_type::REPLY_INLINE),
+        ("RDMA2WG_PROPID_SBSIZ", property_id::SEND_SIZE),
+        ("RDMA2WG_PROPID_RBSIZ", property_id::RECEIVE_SIZE),
+        ("RDMA2WG_PROPID_RSSIZ", property_id::SEGMENT_SIZE),
+        ("RDMA2WG_PROPID_RCSIZ", property_id::SEGMENT_COUNT),
+        ("RDMA2WG_PROPID_BRS", property_id::REVERSE),
+        ("RDMA2WG_PROPID_HOSTAUTH", property_id::HOST_AUTH),
+        ("RDMA2WG_RVRSDIR_NONE", ReverseSupport::None.number()),
+        ("RDMA2WG_RVRSDIR_SIMPLE", ReverseSupport::Simple.number()),
+        ("RDMA2WG_RVRSDIR_CONT", ReverseSupport::Continued.number()),
+        ("RDMA2WG_RVRSDIR_GENL", ReverseSupport::General.number()),
+        (
+            "RDMA2WG_ERR_VERS",
+            ErrorBody::Version { low: 0, high: 0 }.code(),
+        ),
+        ("RDMA2WG_ERR_BAD_XDR", ErrorBody::BadXdr.code()),
+        (
+            "RDMA2WG_ERR_BAD_PROPVAL",
+            ErrorBody::BadPropertyValue.code(),
+        ),
+        (
+            "RDMA2WG_ERR_INVAL_HTYPE",
+            ErrorBody::InvalidHeaderType.code(),
+        ),
+        (
+            "RDMA2WG_ERR_INVAL_CONT",
+            ErrorBody::InvalidContinuation.code(),
+        ),
+        (
+            "RDMA2WG_ERR_READ_CHUNKS",
+            ErrorBody::ReadChunks { max: 0 }.code(),
+        ),
+        (
+            "RDMA2WG_ERR_WRITE_CHUNKS",
+            ErrorBody::WriteChunks { max: 0 }.code(),
+        ),
+        (
+            "RDMA2WG_ERR_SEGMENTS",
+            ErrorBody::Segments { max: 0 }.code(),
+        ),
+        (
+            "RDMA2WG_ERR_WRITE_RESOURCE",
+            ErrorBody::WriteResource {
+                chunk: 0,
+                needed: 0,
+            }
+            .code(),
+        ),
+        (
+            "RDMA2WG_ERR_REPLY_RESOURCE",
+            ErrorBody::ReplyResource { needed: 0 }.code(),
+        ),
+        (
+            "RDMA2WG_ERR_VERS_MISMATCH",
+            ErrorBody::VersionMismatch.code(),
+        ),
+        ("RDMA2WG_ERR_SYSTEM", ErrorBody::System.code()),
     ];
     narrow
         .map(|(name, value)| (name, u64::from(value)))

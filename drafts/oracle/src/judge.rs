@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use rpcrdma_v1::limits::MIN_HEADER_LEN;
+use serde_json::Value;
 
 use crate::kind::{Kind, Read, Refused};
 use crate::program::Answer;
@@ -57,7 +58,7 @@ pub fn judge(
     there: &Answer,
 ) -> Result<Agreement, Disagreement> {
     // The C program ignores bytes behind a value. If these are not payload, they are an error.
-    let is_whole = kind.has_payload || there.used == bytes.len();
+    let is_whole = kind.may_be_followed(bytes) || there.used == bytes.len();
     let accepted = there.accepted && is_whole;
     // The C library accepts some invalid encodings, and encodes their values correctly.
     let is_loose = accepted && there.again != bytes[..there.used];
@@ -73,12 +74,55 @@ pub fn judge(
                 Refused::Retired => matches!(bytes.get(12..16), Some([0, 0, 0, 2 | 3])),
                 Refused::Short => bytes.len() < MIN_HEADER_LEN,
                 Refused::Limit => true,
+                Refused::Rule => breaks_rule(&there.json),
+                Refused::Level => there.json.parse::<u32>().is_ok_and(|level| level > 3),
             };
             match is_rule {
                 true => Ok(Agreement::Stricter(refused)),
                 false => Err(Disagreement::OnlyThere(refused, there.json.clone())),
             }
         }
+    }
+}
+
+/// Returns whether a header of the working group's version 2, as the C program shows it, breaks one
+/// of the rules for the fields of a single header.
+fn breaks_rule(json: &str) -> bool {
+    let Ok(message) = serde_json::from_str::<Value>(json) else {
+        return false;
+    };
+    let header = &message["rdma_hdr"];
+    let reply_chunk = &header["rdma_reply_external"]["rdma_reply"];
+    if header["rdma_htype"] == 11 && reply_chunk.is_null() {
+        return true;
+    }
+    let is_external = header["rdma_htype"] == 8;
+    let call = match is_external {
+        true => &header["rdma_call_external"],
+        false => &header["rdma_call_inline"],
+    };
+    let positions = |list: &str| -> Vec<u64> {
+        let entries = call[list].as_array().into_iter().flatten();
+        let position = |entry: &Value| entry["rdma_entry"]["rdma_position"].as_u64();
+        entries.filter_map(position).collect()
+    };
+    let (call_chunk, reads) = (positions("rdma_call"), positions("rdma_reads"));
+    let wrong_call_chunk =
+        call_chunk.iter().any(|position| *position != 0) || is_external && call_chunk.is_empty();
+    let handle = call["rdma_inv_handle"].as_u64().unwrap_or(0);
+    let is_of_no_chunk = handle != 0 && !has_handle(call, handle);
+    wrong_call_chunk || reads.contains(&0) || !reads.is_sorted() || is_of_no_chunk
+}
+
+/// Returns whether a segment within this value has the handle.
+fn has_handle(within: &Value, handle: u64) -> bool {
+    match within {
+        Value::Array(values) => values.iter().any(|value| has_handle(value, handle)),
+        Value::Object(fields) => {
+            fields.get("rdma_handle").and_then(Value::as_u64) == Some(handle)
+                || fields.values().any(|value| has_handle(value, handle))
+        }
+        _ => false,
     }
 }
 

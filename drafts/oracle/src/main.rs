@@ -72,8 +72,8 @@ fn main() -> ExitCode {
 }
 
 fn work(args: Args) -> io::Result<ExitCode> {
-    let all = Specification::of_files()
-        .map_err(|(file, error)| io::Error::other(format!("drafts/xdr/{file}: {error}")))?;
+    let wrong = |(file, error)| io::Error::other(format!("drafts/xdr/{file}: {error}"));
+    let all = Specification::of_files().map_err(wrong)?;
     match args.what {
         What::Emit { folder } => {
             std::fs::create_dir_all(&folder)?;
@@ -111,7 +111,8 @@ fn work(args: Args) -> io::Result<ExitCode> {
             check,
         } => write_vectors(&mut Program::start(&program, &all)?, &folder, check),
         What::Lua { file } => {
-            std::fs::write(file, emit_lua(&all))?;
+            let dissected = Specification::of_dissector().map_err(wrong)?;
+            std::fs::write(file, emit_lua(&dissected))?;
             Ok(ExitCode::SUCCESS)
         }
         What::Answer => {
@@ -162,7 +163,7 @@ fn write_vectors(program: &mut Program, folder: &Path, check: bool) -> io::Resul
 /// Prints a line for each type, and the disagreements. Returns the number of disagreements.
 fn report(kinds: &[kind::Kind], tallies: &[Tally]) -> u64 {
     println!(
-        "{:<16} {:>8} {:>9} {:>9} {:>9}  forbidden by a rule beyond XDR",
+        "{:<18} {:>8} {:>9} {:>9} {:>9}  forbidden by a rule beyond XDR",
         "kind", "values", "damaged:", "accepted", "refused"
     );
     let (mut values, mut damaged, mut disagreed) = (0, 0, 0);
@@ -179,7 +180,7 @@ fn report(kinds: &[kind::Kind], tallies: &[Tally]) -> u64 {
         let shorter = (*shortened > 0).then(|| format!("(superfluous zeros {shortened})"));
         let rules: Vec<_> = rules.chain(shorter).collect();
         println!(
-            "{:<16} {:>8} {all:>9} {:>9} {refused:>9}  {}",
+            "{:<18} {:>8} {all:>9} {:>9} {refused:>9}  {}",
             kind.name,
             tally.values,
             accepted + shortened,

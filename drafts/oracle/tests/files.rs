@@ -48,7 +48,7 @@ fn the_dissector_s_tables_are_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wireshark/rpcrdma/xdr.lua");
     let committed = fs::read_to_string(path).expect("the dissector's tables");
     assert!(
-        committed == emit_lua(&all()),
+        committed == emit_lua(&Specification::of_dissector().expect("the files are XDR")),
         "run: cargo run -p xdr-oracle -- lua wireshark/rpcrdma/xdr.lua"
     );
 }
@@ -86,6 +86,22 @@ fn the_language_is_read() {
 }
 
 #[test]
+fn a_union_may_be_of_a_number_and_have_a_default() {
+    let mut spec = Specification::default();
+    let text = "const A = 1; typedef unsigned int code;\n\
+                union u switch (code which) { case A: unsigned int v; default: void; };";
+    parse(text, &mut spec).expect("is XDR");
+    let Some(Body::Union(_, arms)) = spec.body("u") else {
+        panic!("a union");
+    };
+    assert_eq!(arms[0].0, ["A"]);
+    assert_eq!(arms[1], (vec![], None));
+    let c = emit(&spec);
+    assert_eq!(c.matches("\tdefault:").count(), 1, "{c}");
+    assert!(emit_lua(&spec).contains("    default = false,"));
+}
+
+#[test]
 fn what_is_no_xdr_is_refused_with_its_line() {
     let error = |text: &str| {
         let error = parse(text, &mut Specification::default()).expect_err(text);
@@ -103,6 +119,15 @@ fn what_is_no_xdr_is_refused_with_its_line() {
     assert_eq!(error("struct s { opaque a; };"), "1: opaque without length");
     let union = "enum e { X = 1 };\nunion u switch (e w) {\ncase Z: void; };";
     assert_eq!(error(union), "3: Z is not of e");
+    let union = "union u switch (unsigned int w) {\ncase Z: void; };";
+    assert_eq!(error(union), "2: Z is not of the constants");
+    let union = "union u switch (unsigned int w) {\ndefault: void; default: void; };";
+    assert_eq!(error(union), "2: an arm after the default");
+    let union = "union u switch (bool w) {\ndefault: void; };";
+    assert_eq!(
+        error(union),
+        "1: a discriminant that is neither an enumeration nor a number"
+    );
     assert_eq!(error("/* "), "1: a comment that does not end");
 }
 

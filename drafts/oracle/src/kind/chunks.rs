@@ -14,7 +14,7 @@ pub(super) fn any_segment(g: &mut Gen) -> Segment {
     }
 }
 
-fn any_chunk(g: &mut Gen) -> WriteChunk {
+pub(super) fn any_chunk(g: &mut Gen) -> WriteChunk {
     few(g, 4, any_segment).into()
 }
 
@@ -37,33 +37,38 @@ pub(super) fn show_segment(json: &mut Json, segment: &Segment) {
     });
 }
 
-fn show_chunk(json: &mut Json, chunk: &WriteChunk) {
+pub(super) fn show_chunk(json: &mut Json, chunk: &WriteChunk) {
     json.object(|to| {
         to.field("rdma_target", |json| json.list(chunk, show_segment));
     });
 }
 
-pub(super) fn show_chunks(to: &mut Fields<'_>, chunks: &Chunks) {
-    let entry = |json: &mut Json, show: &dyn Fn(&mut Json)| {
-        json.object(|to| {
-            to.field("rdma_entry", show);
-        });
-    };
-    to.field("rdma_reads", |json| {
-        json.list(&chunks.reads, |json, read| {
-            entry(json, &|json| {
-                json.object(|to| {
-                    to.number("rdma_position", read.position)
-                        .field("rdma_target", |json| show_segment(json, &read.segment));
-                });
+fn show_entry(json: &mut Json, show: impl FnOnce(&mut Json)) {
+    json.object(|to| {
+        to.field("rdma_entry", show);
+    });
+}
+
+pub(super) fn show_reads<'a>(json: &mut Json, reads: impl IntoIterator<Item = &'a ReadSegment>) {
+    json.list(reads, |json, read| {
+        show_entry(json, |json| {
+            json.object(|to| {
+                to.number("rdma_position", read.position)
+                    .field("rdma_target", |json| show_segment(json, &read.segment));
             });
         });
     });
-    to.field("rdma_writes", |json| {
-        json.list(&chunks.writes, |json, chunk| {
-            entry(json, &|json| show_chunk(json, chunk));
-        });
+}
+
+pub(super) fn show_writes(json: &mut Json, chunks: &[WriteChunk]) {
+    json.list(chunks, |json, chunk| {
+        show_entry(json, |json| show_chunk(json, chunk));
     });
+}
+
+pub(super) fn show_chunks(to: &mut Fields<'_>, chunks: &Chunks) {
+    to.field("rdma_reads", |json| show_reads(json, &chunks.reads));
+    to.field("rdma_writes", |json| show_writes(json, &chunks.writes));
     to.field("rdma_reply", |json| {
         json.option(chunks.reply.as_ref(), show_chunk);
     });

@@ -8,6 +8,8 @@ mod optinfo;
 mod rtr;
 mod v1;
 mod v2;
+mod v2_wg;
+mod wg_property;
 mod xchar;
 
 use bytes::Bytes;
@@ -57,6 +59,12 @@ pub enum Refused {
     /// Shorter than any header except that of an error (RFC 8166, section 4.5), as RDMA_DONE can
     /// be.
     Short,
+    /// A rule of the working group's version 2 for the fields of one header: the positions of read
+    /// chunks, the handle to invalidate, the reply chunk of an external reply (version-two-07,
+    /// sections 4.5.1.1, 6.3.5, 6.3.7, 6.3.8 and 6.5).
+    Rule,
+    /// A level of reverse-direction support that version-two-07, section 5.2.5, does not have.
+    Level,
 }
 
 impl Refused {
@@ -71,6 +79,8 @@ impl Refused {
             Self::Version => "version",
             Self::Retired => "retired",
             Self::Short => "short",
+            Self::Rule => "rule",
+            Self::Level => "level",
         }
     }
 }
@@ -85,9 +95,8 @@ impl From<Malformed> for Refused {
             | Malformed::Procedure(_)
             | Malformed::ErrorCode(_)
             | Malformed::Enumeration(..)
-            | Malformed::Trailing(_)
-            // No codec here has one so far. A new one needs a name of its own above.
-            | Malformed::Rule(_) => Self::Form,
+            | Malformed::Trailing(_) => Self::Form,
+            Malformed::Rule(_) => Self::Rule,
         }
     }
 }
@@ -118,6 +127,18 @@ pub struct Kind {
     pub read: fn(&Bytes) -> Result<Read, Refused>,
     /// Whether bytes after the value are payload. Otherwise they are an error.
     pub has_payload: bool,
+}
+
+impl Kind {
+    /// Returns whether bytes may follow the value with which these bytes begin. In the working
+    /// group's version 2, that depends on the header type, which damage may have changed.
+    #[must_use]
+    pub fn may_be_followed(&self, bytes: &[u8]) -> bool {
+        match self.xdr {
+            v2_wg::MESSAGE => !matches!(bytes.get(12..16), Some([0, 0, 0, 5..=7])),
+            _ => self.has_payload,
+        }
+    }
 }
 
 fn read<C: Codec>(bytes: &Bytes) -> Result<Read, Refused> {
@@ -154,5 +175,14 @@ pub(crate) use kind;
 /// Returns every type to compare.
 #[must_use]
 pub fn all() -> Vec<Kind> {
-    [v1::KINDS, v2::KINDS, xchar::KINDS, rtr::KINDS, batch::KINDS].concat()
+    [
+        v1::KINDS,
+        v2::KINDS,
+        xchar::KINDS,
+        rtr::KINDS,
+        batch::KINDS,
+        v2_wg::KINDS,
+        wg_property::KINDS,
+    ]
+    .concat()
 }

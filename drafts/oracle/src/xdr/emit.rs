@@ -40,9 +40,14 @@ fn show(all: &Specification, name: &str, body: &Body, c: &mut String) {
             let _ = writeln!(c, "\tput_text(\"{{\\\"{}\\\":\");", tag.name);
             one(all, tag, &format!("(&v->{})", tag.name), c);
             let _ = writeln!(c, "\tswitch (v->{}) {{", tag.name);
+            let mut has_default = false;
             for (cases, field) in arms {
                 for case in cases {
                     let _ = writeln!(c, "\tcase {case}:");
+                }
+                if cases.is_empty() {
+                    c.push_str("\tdefault:\n");
+                    has_default = true;
                 }
                 if let Some(field) = field {
                     let _ = writeln!(c, "\tput_text(\",\\\"{}\\\":\");", field.name);
@@ -50,7 +55,10 @@ fn show(all: &Specification, name: &str, body: &Body, c: &mut String) {
                 }
                 c.push_str("\tbreak;\n");
             }
-            c.push_str("\tdefault: break;\n\t}\n\tput_text(\"}\");\n");
+            if !has_default {
+                c.push_str("\tdefault: break;\n");
+            }
+            c.push_str("\t}\n\tput_text(\"}\");\n");
         }
     }
 }

@@ -64,11 +64,14 @@ fn definition(all: &Specification, name: &str, body: &Body, lua: &mut String) {
                 field(tag)
             );
             for (cases, declared) in arms {
+                let arm = declared.as_ref().map_or_else(|| "false".to_owned(), field);
                 for case in cases {
                     // The parser has resolved the names of all cases.
                     let number = all.constants.get(case).copied().unwrap_or_default();
-                    let arm = declared.as_ref().map_or_else(|| "false".to_owned(), field);
                     let _ = writeln!(lua, "    [{number}] = {arm},");
+                }
+                if cases.is_empty() {
+                    let _ = writeln!(lua, "    default = {arm},");
                 }
             }
             lua.push_str("  } }");

@@ -19,7 +19,11 @@ pub const FILES: &[(&str, &str)] = &[
     ("xchar.x", include_str!("../../xdr/xchar.x")),
     ("rtr.x", include_str!("../../xdr/rtr.x")),
     ("batch.x", include_str!("../../xdr/batch.x")),
+    ("rpcrdma2wg.x", include_str!("../../xdr/rpcrdma2wg.x")),
 ];
+
+/// Files of which the Wireshark dissector has no tables, as it does not know their messages.
+const NOT_DISSECTED: &[&str] = &["rpcrdma2wg.x"];
 
 /// An error in a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,7 +72,8 @@ pub struct Declaration {
     pub shape: Shape,
 }
 
-/// An arm of a union: the values that select it, and its field, if it has one.
+/// An arm of a union: the values that select it, and its field, if it has one. No value selects the
+/// default arm, which comes last.
 pub type Arm = (Vec<String>, Option<Declaration>);
 
 /// The definition of a name.
@@ -99,8 +104,20 @@ impl Specification {
     /// # Errors
     /// The name of a file and its error.
     pub fn of_files() -> Result<Self, (&'static str, Error)> {
+        Self::of(|_| true)
+    }
+
+    /// Parses the files that the tables of the Wireshark dissector are made from.
+    ///
+    /// # Errors
+    /// The name of a file and its error.
+    pub fn of_dissector() -> Result<Self, (&'static str, Error)> {
+        Self::of(|name| !NOT_DISSECTED.contains(&name))
+    }
+
+    fn of(includes: impl Fn(&str) -> bool) -> Result<Self, (&'static str, Error)> {
         let mut all = Self::default();
-        for (name, text) in FILES {
+        for (name, text) in FILES.iter().filter(|(name, _)| includes(name)) {
             parse(text, &mut all).map_err(|error| (*name, error))?;
         }
         Ok(all)

@@ -94,26 +94,26 @@ fn union(words: &mut Words<'_>, into: &mut Specification) -> Result<(), Error> {
     let tag = declaration(words, into, None)?;
     words.expect(")")?;
     words.expect("{")?;
-    let Type::Named(enumeration) = &tag.of else {
-        return Err(words.error("a discriminant that is no enumeration"));
-    };
-    let Some(Body::Enum(values)) = into.body(enumeration) else {
-        return Err(words.error(format!("{enumeration} is no enumeration")));
-    };
-    let known: Vec<_> = values.iter().map(|(name, _)| name.clone()).collect();
+    let (known, of) = discriminant(words, into, &tag.of)?;
     let mut arms: Vec<Arm> = Vec::new();
     while !words.accept("}")? {
         let mut cases = Vec::new();
         while words.accept("case")? {
             let case = words.name()?;
             if !known.contains(&case) {
-                return Err(words.error(format!("{case} is not of {enumeration}")));
+                return Err(words.error(format!("{case} is not of {of}")));
             }
             cases.push(case);
             words.expect(":")?;
         }
-        if cases.is_empty() {
+        let is_default = cases.is_empty() && words.accept("default")?;
+        if is_default {
+            words.expect(":")?;
+        } else if cases.is_empty() {
             return Err(words.error("an arm without a case"));
+        }
+        if arms.last().is_some_and(|(cases, _)| cases.is_empty()) {
+            return Err(words.error("an arm after the default"));
         }
         let body = match words.accept("void")? {
             true => None,
@@ -123,6 +123,32 @@ fn union(words: &mut Words<'_>, into: &mut Specification) -> Result<(), Error> {
         arms.push((cases, body));
     }
     define(words, into, name, Body::Union(tag, arms))
+}
+
+/// Returns the names that the cases of a union may have, and what they are names of: the values of
+/// an enumeration or, if the discriminant is a number, all constants.
+fn discriminant(
+    words: &Words<'_>,
+    into: &Specification,
+    of: &Type,
+) -> Result<(Vec<String>, String), Error> {
+    match of {
+        Type::UnsignedInt => {
+            let constants = into.constants.keys().cloned().collect();
+            Ok((constants, "the constants".to_owned()))
+        }
+        Type::Named(name) => match into.body(name) {
+            Some(Body::Enum(values)) => {
+                let names = values.iter().map(|(name, _)| name.clone()).collect();
+                Ok((names, name.clone()))
+            }
+            Some(Body::Typedef(other)) if other.shape == Shape::One => {
+                discriminant(words, into, &other.of)
+            }
+            _ => Err(words.error(format!("{name} is neither an enumeration nor a number"))),
+        },
+        _ => Err(words.error("a discriminant that is neither an enumeration nor a number")),
+    }
 }
 
 /// Parses a declaration. `within` is the structure that is being defined, which its last field may
