@@ -172,7 +172,8 @@ impl FlowControl {
     #[must_use]
     pub fn due(&self, advertised: u32, capacity: u32) -> bool {
         let left = u64::try_from(ahead(self.told, self.received)).unwrap_or(0);
-        ahead(self.next_limit(advertised), self.told) > 0 && 2 * left <= u64::from(capacity)
+        let capacity = u64::from(capacity.min(MAX_CREDITS));
+        ahead(self.next_limit(advertised), self.told) > 0 && 2 * left <= capacity
     }
 }
 

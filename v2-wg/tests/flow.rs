@@ -200,7 +200,14 @@ fn wg_s4_2_1_1_a_refresh_is_due_before_half_of_the_limit_is_exceeded() {
 
 #[test]
 fn a_grant_is_not_answered_with_a_grant() {
-    for (capacity, answered) in [(1, true), (2, true), (MIN_CREDITS, false), (64, false)] {
+    let table = [
+        (1, true),
+        (2, true),
+        (MIN_CREDITS, false),
+        (64, false),
+        (u32::MAX, false),
+    ];
+    for (capacity, answered) in table {
         let mut flow = FlowControl::new();
         let _ = flow.credit(capacity);
         flow.take_received(9, true).unwrap();

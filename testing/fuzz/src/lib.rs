@@ -26,6 +26,7 @@ pub mod rtr;
 pub mod session;
 pub mod v1;
 pub mod v2;
+pub mod v2wg;
 
 /// Runs `work` and checks that it never holds more than `most` bytes of heap.
 ///
