@@ -60,6 +60,9 @@ pub enum VersionReason {
     /// No common version: the server showed that it supports version 1 only, which this side may
     /// not use.
     VersionOneOnly(Evidence),
+    /// No common version: the server answered in this one of the two versions with the number 2,
+    /// and this side may use the other one only.
+    OtherVersionTwo(Version),
 }
 
 /// The action that follows from a decision.
@@ -118,11 +121,15 @@ impl ServerReaction {
 /// over a new connection, because its answer might still arrive on the old one.
 #[must_use]
 pub fn decide_version(choice: Choice, did: &ServerReaction) -> VersionDecision {
-    if let ServerReaction::Answered(Version::Two) = did {
-        return VersionDecision {
-            action: VersionAction::Use(Version::Two),
-            reason: VersionReason::Answered,
+    if let ServerReaction::Answered(version @ (Version::Two | Version::TwoWg)) = *did {
+        let (action, reason) = match version == choice.asked_for() {
+            true => (VersionAction::Use(version), VersionReason::Answered),
+            false => (
+                VersionAction::GiveUp,
+                VersionReason::OtherVersionTwo(version),
+            ),
         };
+        return VersionDecision { action, reason };
     }
     let (action, reason) = match did.evidence() {
         Ok(evidence) if !choice.allows(Version::One) => (
@@ -158,7 +165,7 @@ pub fn decide_without_probe(
             (version, VersionReason::Configured)
         }
         (Choice::Auto, Some(evidence)) => (Version::One, VersionReason::Remembered(evidence)),
-        (Choice::Only(Version::Two), _) | (Choice::Auto, None) => return None,
+        (Choice::Only(Version::Two | Version::TwoWg), _) | (Choice::Auto, None) => return None,
     };
     Some(VersionDecision {
         action: VersionAction::Use(version),
@@ -212,6 +219,12 @@ impl fmt::Display for VersionReason {
             Self::NoneInCommon { low, high } => {
                 let versions = show_versions(*low, *high);
                 write!(f, "the server refused version 2 and speaks {versions}")
+            }
+            Self::OtherVersionTwo(version) => {
+                write!(
+                    f,
+                    "the server answered in version {version} (-o rpcrdma={version})"
+                )
             }
         }
     }

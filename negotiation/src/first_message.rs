@@ -2,7 +2,7 @@
 //! section 5; RFC 8166, section 4.5.1; RFC 8167, section 5.1).
 
 use rpcrdma_chunks::limits::{MIN_ERROR_LEN, MIN_HEADER_LEN};
-use rpcrdma_chunks::{Fixed, proc};
+use rpcrdma_chunks::{FIXED_LEN, Fixed, proc};
 use rpcrdma_v2::{Answer, ErrorBody};
 
 use crate::{Version, Versions};
@@ -29,29 +29,44 @@ pub fn decide_first_message(accepts: Versions, message: &[u8]) -> FirstMessage {
     let Some(fixed) = Fixed::peek(message) else {
         return FirstMessage::Discard;
     };
-    let version = Version::from_number(fixed.version);
+    let version = version_of(accepts, &fixed, message.len());
     let accepted = accepts.contains(version);
     if accepted && let Version::Other(_) = version {
         // Only its dialect knows which messages are errors, and how long headers are.
         return FirstMessage::Use(version);
     }
     let is_error = fixed.procedure == proc::ERROR;
-    let min = match is_error {
-        true => MIN_ERROR_LEN,
-        false => MIN_HEADER_LEN,
+    let min = match version {
+        _ if is_error => MIN_ERROR_LEN,
+        // RDMA2_GRANT has the prefix alone.
+        Version::TwoWg => FIXED_LEN,
+        _ => MIN_HEADER_LEN,
     };
     if message.len() < min || is_error {
         return FirstMessage::Discard;
     }
     match accepted {
         true => FirstMessage::Use(version),
-        false => FirstMessage::Refuse(Answer {
-            xid: fixed.xid,
-            version: fixed.version,
-            error: ErrorBody::Version {
-                low: accepts.low().number(),
-                high: accepts.high().number(),
-            },
-        }),
+        false => {
+            let (low, high) = accepts.range();
+            FirstMessage::Refuse(Answer {
+                xid: fixed.xid,
+                version: fixed.version,
+                error: ErrorBody::Version { low, high },
+            })
+        }
+    }
+}
+
+/// Returns the version of a message. One of the two versions with the number 2 that is accepted
+/// alone has all messages with that number, and answers those of the other with an error of its
+/// own: a version error cannot name it.
+fn version_of(accepts: Versions, fixed: &Fixed, known: usize) -> Version {
+    let version = Version::of(fixed, known);
+    let both = [Version::Two, Version::TwoWg];
+    let mut accepted = both.into_iter().filter(|&two| accepts.contains(two));
+    match (both.contains(&version), accepted.next(), accepted.next()) {
+        (true, Some(only), None) => only,
+        _ => version,
     }
 }

@@ -9,6 +9,11 @@ use crate::{Choice, ServerReaction, Version, VersionDecision, decide_version};
 
 /// `rdma_err` of a version error, the same in both versions.
 const ERR_VERS: u32 = 1;
+/// RDMA2_ERR_BAD_HEADER of 2016. The working group has the same number for RDMA2_ERR_BAD_XDR, which
+/// is no answer to a valid first message.
+const BAD_HEADER: u32 = 2;
+/// RDMA2_ERR_INVAL_HTYPE of the working group, a number that 2016 does not have.
+const INVALID_HEADER_TYPE: u32 = 4;
 
 /// A client's first message, which the server has not answered yet.
 ///
@@ -68,13 +73,30 @@ impl VersionProbe {
             }
             // A version error for a message that was never sent.
             Some(_) => ProbeAnswer::Unrelated,
-            None => match Version::from_number(fixed.version) {
-                version @ (Version::One | Version::Two) => {
+            None => match self.version_of(&fixed, message) {
+                Version::Other(_) => ProbeAnswer::Unrelated,
+                version => {
                     let answered = ServerReaction::Answered(version);
                     ProbeAnswer::Message(decide_version(self.choice, &answered))
                 }
-                Version::Other(_) => ProbeAnswer::Unrelated,
             },
+        }
+    }
+
+    /// Returns the version in which the server answered. An error other than a version error tells
+    /// by its code: a server of 2016 answers a header type that it does not know with
+    /// RDMA2_ERR_BAD_HEADER, one of the working group with RDMA2_ERR_INVAL_HTYPE.
+    fn version_of(&self, fixed: &Fixed, message: &[u8]) -> Version {
+        let asked = self.choice.asked_for();
+        let is_version_2 = fixed.version == asked.number();
+        if !(is_version_2 && fixed.procedure == proc::ERROR) {
+            return Version::of(fixed, message.len());
+        }
+        let code = Reader::new(&message[FIXED_LEN..]).u32();
+        match (fixed.xid == self.xid, code) {
+            (true, Ok(BAD_HEADER)) => Version::Two,
+            (true, Ok(INVALID_HEADER_TYPE)) => Version::TwoWg,
+            _ => asked,
         }
     }
 

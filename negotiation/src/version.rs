@@ -3,13 +3,22 @@
 use std::fmt;
 use std::str::FromStr;
 
+use rpcrdma_chunks::Fixed;
+use rpcrdma_chunks::limits::MIN_HEADER_LEN;
+
+/// The name of [`Version::TwoWg`].
+const WG: &str = "2wg";
+
 /// A version of RPC-over-RDMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// Version 1 (RFC 8166).
     One,
-    /// Version 2 (version-two-01).
+    /// Version 2 of 2016 (version-two-01).
     Two,
+    /// Version 2 of the working group (version-two-07), `2wg` in options and texts. It has the same
+    /// number as [`Version::Two`] and other header types, by which the two are told apart.
+    TwoWg,
     /// Another version, which a program implements. It is not negotiated: both ends must be
     /// configured for it.
     Other(u32),
@@ -21,7 +30,7 @@ impl Version {
     pub const fn number(self) -> u32 {
         match self {
             Self::One => rpcrdma_v1::VERSION,
-            Self::Two => rpcrdma_v2::VERSION,
+            Self::Two | Self::TwoWg => rpcrdma_v2::VERSION,
             Self::Other(number) => number,
         }
     }
@@ -33,7 +42,8 @@ impl Version {
         !matches!(self, Self::One)
     }
 
-    /// Returns the version with this `rdma_vers`.
+    /// Returns the version with this `rdma_vers`. The number 2 has two versions, of which this
+    /// returns [`Version::Two`]; a message tells which one it is ([`Version::of`]).
     #[must_use]
     pub const fn from_number(number: u32) -> Self {
         match number {
@@ -42,11 +52,29 @@ impl Version {
             other => Self::Other(other),
         }
     }
+
+    /// Returns the version of a message, from its fixed fields and the number of bytes that are
+    /// known of it, at least [`MIN_HEADER_LEN`] unless the message is shorter.
+    ///
+    /// The procedures of 2016 are 0, 1, 4 and 5, the header types of the working group 4 to 13 and
+    /// those of its extensions. Both have 4 for errors, which are taken for 2016's here, and 5:
+    /// RDMA2_OPTIONAL of 2016 has 28 bytes at least, RDMA2_GRANT of the working group has 16.
+    #[must_use]
+    pub const fn of(fixed: &Fixed, known: usize) -> Self {
+        match (Self::from_number(fixed.version), fixed.procedure) {
+            (Self::Two, rpcrdma_v2::OPTIONAL) if known < MIN_HEADER_LEN => Self::TwoWg,
+            (Self::Two, 6..) => Self::TwoWg,
+            (version, _) => version,
+        }
+    }
 }
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.number())
+        match self {
+            Self::TwoWg => f.write_str(WG),
+            other => write!(f, "{}", other.number()),
+        }
     }
 }
 
@@ -63,7 +91,7 @@ pub struct ParseVersionError(
 /// The versions that a client may use: `-o rpcrdma=`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// The highest version that the server also supports.
+    /// The highest of version 2 of 2016 and version 1 that the server also supports.
     #[default]
     Auto,
     /// Only this version.
@@ -75,8 +103,17 @@ impl Choice {
     #[must_use]
     pub fn allows(self, version: Version) -> bool {
         match self {
-            Self::Auto => true,
+            Self::Auto => matches!(version, Version::One | Version::Two),
             Self::Only(only) => only == version,
+        }
+    }
+
+    /// Returns the version of the first message that asks the server for version 2.
+    #[must_use]
+    pub fn asked_for(self) -> Version {
+        match self {
+            Self::Only(Version::TwoWg) => Version::TwoWg,
+            _ => Version::Two,
         }
     }
 
@@ -98,7 +135,8 @@ impl FromStr for Choice {
             "auto" => Ok(Self::Auto),
             "1" => Ok(Self::Only(Version::One)),
             "2" => Ok(Self::Only(Version::Two)),
-            _ => Err(ParseVersionError(name.to_owned(), "1, 2 or auto")),
+            WG => Ok(Self::Only(Version::TwoWg)),
+            _ => Err(ParseVersionError(name.to_owned(), "1, 2, 2wg or auto")),
         }
     }
 }
@@ -115,16 +153,20 @@ impl fmt::Display for Choice {
 /// The versions that a server accepts, at least one: `--rpcrdma`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
-    low: Version,
-    high: Version,
+    one: bool,
+    two: bool,
+    two_wg: bool,
+    other: Option<u32>,
 }
 
 impl Default for Versions {
     /// Returns all implemented versions.
     fn default() -> Self {
         Self {
-            low: Version::One,
-            high: Version::Two,
+            one: true,
+            two: true,
+            two_wg: true,
+            other: None,
         }
     }
 }
@@ -133,34 +175,59 @@ impl Versions {
     /// Creates a set of one version.
     #[must_use]
     pub fn only(version: Version) -> Self {
-        Self {
-            low: version,
-            high: version,
+        let none = Self {
+            one: false,
+            two: false,
+            two_wg: false,
+            other: None,
+        };
+        none.with(version)
+    }
+
+    /// Adds a version. Of [`Version::Other`] there is one at most, the last one added.
+    #[must_use]
+    pub fn with(mut self, version: Version) -> Self {
+        match version {
+            Version::One => self.one = true,
+            Version::Two => self.two = true,
+            Version::TwoWg => self.two_wg = true,
+            Version::Other(number) => self.other = Some(number),
         }
+        self
     }
 
     /// Returns whether the set contains `version`.
     #[must_use]
     pub fn contains(self, version: Version) -> bool {
-        (self.low..=self.high).contains(&version)
+        self.iter().any(|contained| contained == version)
     }
 
     /// Returns whether the set has a version whose peers may exchange operations of extensions.
     #[must_use]
     pub fn may_have_operations(self) -> bool {
-        self.high.may_have_operations()
+        self.iter().any(Version::may_have_operations)
     }
 
-    /// Returns the lowest version.
+    /// Returns the lowest and the highest number of a version in the set, as a version error
+    /// reports them.
     #[must_use]
-    pub fn low(self) -> Version {
-        self.low
+    pub fn range(self) -> (u32, u32) {
+        let numbers = || self.iter().map(Version::number);
+        // The set is never empty.
+        let (low, high) = (numbers().min(), numbers().max());
+        (low.unwrap_or_default(), high.unwrap_or_default())
     }
 
-    /// Returns the highest version.
-    #[must_use]
-    pub fn high(self) -> Version {
-        self.high
+    /// Returns the versions.
+    pub fn iter(self) -> impl Iterator<Item = Version> {
+        let known = [
+            (self.one, Version::One),
+            (self.two, Version::Two),
+            (self.two_wg, Version::TwoWg),
+        ];
+        let known = known.into_iter().filter(|(contained, _)| *contained);
+        let known = known.map(|(_, version)| version);
+        known.chain(self.other.map(Version::Other))
     }
 }
 
@@ -168,22 +235,16 @@ impl FromStr for Versions {
     type Err = ParseVersionError;
 
     fn from_str(names: &str) -> Result<Self, ParseVersionError> {
-        let wrong = || ParseVersionError(names.to_owned(), "1, 2 or 1,2");
+        let wrong = || ParseVersionError(names.to_owned(), "some of 1, 2 and 2wg, as in 1,2");
         let mut found: Option<Self> = None;
         for name in names.split(',') {
             let version = match name.trim() {
                 "1" => Version::One,
                 "2" => Version::Two,
+                WG => Version::TwoWg,
                 _ => return Err(wrong()),
             };
-            found = Some(match found {
-                None => Self::only(version),
-                // There are only two versions, so any two of them form a range.
-                Some(versions) => Self {
-                    low: versions.low.min(version),
-                    high: versions.high.max(version),
-                },
-            });
+            found = Some(found.map_or(Self::only(version), |versions| versions.with(version)));
         }
         found.ok_or_else(wrong)
     }
@@ -191,9 +252,11 @@ impl FromStr for Versions {
 
 impl fmt::Display for Versions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.low == self.high {
-            true => write!(f, "{}", self.low),
-            false => write!(f, "{},{}", self.low, self.high),
+        let mut before = "";
+        for version in self.iter() {
+            write!(f, "{before}{version}")?;
+            before = ",";
         }
+        Ok(())
     }
 }

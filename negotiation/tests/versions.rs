@@ -335,19 +335,103 @@ fn all_pairings_find_the_version_and_say_why() {
 
 #[test]
 fn choices_are_parsed_and_printed() {
-    for name in ["auto", "1", "2"] {
+    for name in ["auto", "1", "2", "2wg"] {
         let choice: Choice = name.parse().expect("a choice");
         assert_eq!(choice.to_string(), name);
     }
-    for (name, printed) in [("1", "1"), ("2", "2"), ("1,2", "1,2"), ("2, 1", "1,2")] {
+    for (name, printed) in [
+        ("1", "1"),
+        ("2", "2"),
+        ("1,2", "1,2"),
+        ("2, 1", "1,2"),
+        ("2wg,1", "1,2wg"),
+        ("2wg,2,1", "1,2,2wg"),
+    ] {
         let versions: Versions = name.parse().expect("versions");
         assert_eq!(versions.to_string(), printed);
     }
-    for name in ["", "3", "1-2", "auto,1", "1,,2", "1,2,3"] {
+    for name in ["", "3", "1-2", "auto,1", "1,,2", "1,2,3", "wg", "2WG"] {
         assert!(name.parse::<Versions>().is_err(), "{name}");
     }
     let error = "two".parse::<Choice>().unwrap_err();
-    assert_eq!(error.to_string(), "\"two\" is not 1, 2 or auto");
+    assert_eq!(error.to_string(), "\"two\" is not 1, 2, 2wg or auto");
+}
+
+/// RDMA2_GRANT, RDMA2_CONNPROP_MIDDLE and RDMA2_CONNPROP_FINAL of the working group's version 2.
+const GRANT: [u32; 4] = [0, 2, 9, 5];
+const CONNPROP_MIDDLE: [u32; 5] = [XID, 2, 9, 6, 0];
+const CONNPROP_FINAL: [u32; 5] = [XID, 2, 9, 7, 0];
+/// RDMA2_OPTIONAL of 2016: its first words are those of a grant.
+const OPTIONAL: [u32; 7] = [XID, 2, 9, 5, 0, 1, 0];
+
+#[test]
+fn wg_s4_3_3_the_first_message_tells_the_two_versions_2_apart() {
+    for (message, version) in [
+        (&CONNPROP_MIDDLE[..], Version::TwoWg),
+        (&CONNPROP_FINAL, Version::TwoWg),
+        (&GRANT, Version::TwoWg),
+        (&[XID, 2, 9, 10, 0, 0, 0, 0, XID, 0], Version::TwoWg),
+        (&[XID, 2, 9, 0xffff_ff00, 0, 0, 0], Version::TwoWg),
+        (&OPTIONAL, Version::Two),
+        (&[XID, 2, 9, 0, 0, 0, 0, 0, XID, 0], Version::Two),
+        (&[XID, 1, 9, 0, 0, 0, 0, XID, 0], Version::One),
+    ] {
+        let first = |accepts| decide_first_message(accepts, &words(message));
+        assert_eq!(
+            first(Versions::default()),
+            FirstMessage::Use(version),
+            "{message:?}"
+        );
+        // A server with one of them answers in that one.
+        for only in [Version::Two, Version::TwoWg] {
+            let used = first(Versions::only(only)) == FirstMessage::Use(only);
+            let short = only == Version::Two && message.len() < 7;
+            assert_eq!(
+                used,
+                version != Version::One && !short,
+                "{only} {message:?}"
+            );
+        }
+    }
+    // An error settles nothing.
+    let error = words(&[XID, 2, 9, 4, 2]);
+    let first = decide_first_message(Versions::default(), &error);
+    assert_eq!(first, FirstMessage::Discard);
+}
+
+#[test]
+fn wg_s4_3_a_client_finds_which_version_2_the_server_speaks() {
+    let only = Choice::Only(Version::TwoWg);
+    for (choice, message, version) in [
+        (only, &CONNPROP_FINAL[..], Version::TwoWg),
+        (only, &CONNPROP_MIDDLE, Version::TwoWg),
+        (only, &GRANT, Version::TwoWg),
+        // RDMA2_ERR_BAD_PROPVAL for the client's properties.
+        (only, &[XID, 2, 9, 4, 3], Version::TwoWg),
+        (only, &OPTIONAL, Version::Two),
+        (only, &[XID, 2, 9, 4, 2], Version::Two),
+        (ONLY_TWO, &OPTIONAL, Version::Two),
+        (ONLY_TWO, &[XID, 2, 9, 4, 3], Version::Two),
+        (ONLY_TWO, &[XID, 2, 9, 4, 4], Version::TwoWg),
+        (ONLY_TWO, &CONNPROP_FINAL, Version::TwoWg),
+    ] {
+        let asked = choice.asked_for();
+        let decision = match version == asked {
+            true => speak(version, VersionReason::Answered),
+            false => VersionDecision {
+                action: VersionAction::GiveUp,
+                reason: VersionReason::OtherVersionTwo(version),
+            },
+        };
+        let answer = probe(choice).received(&words(message));
+        assert_eq!(
+            answer,
+            ProbeAnswer::Message(decision),
+            "{choice} {message:?}"
+        );
+    }
+    let text = VersionReason::OtherVersionTwo(Version::TwoWg).to_string();
+    assert_eq!(text, "the server answered in version 2wg (-o rpcrdma=2wg)");
 }
 
 quickcheck! {
@@ -364,7 +448,8 @@ quickcheck! {
         }
         let client = probe(if choose_two { ONLY_TWO } else { Choice::Auto });
         let decides = client.received(&message) != ProbeAnswer::Unrelated;
-        let used = decide_first_message(Versions::default(), &message) != FirstMessage::Discard;
+        let accepts = Versions::only(Version::One).with(Version::Two);
+        let used = decide_first_message(accepts, &message) != FirstMessage::Discard;
         // An arbitrary message is no error for this client's message.
         let expected = known.is_some() && message.len() >= 16;
         let error = message.get(12..16) == Some(&[0, 0, 0, 4]);
