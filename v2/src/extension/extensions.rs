@@ -208,6 +208,13 @@ impl Extensions {
         list.find_map(|extension| (&**extension as &dyn Any).downcast_ref())
     }
 
+    /// Returns the extension of this type, to call methods that request nothing of the engine.
+    #[must_use]
+    pub fn find_mut<T: Extension>(&mut self) -> Option<&mut T> {
+        let mut list = self.list.iter_mut();
+        list.find_map(|extension| (&mut **extension as &mut dyn Any).downcast_mut())
+    }
+
     /// Calls `act` with the extension of this type. Returns `None` if there is none.
     pub fn with<T: Extension, R>(
         &mut self,

@@ -189,6 +189,8 @@ pub struct ConnectionLimits {
     pub may_invalidate: bool,
     /// The peer's support for reverse-direction calls, if the peer is the client.
     pub reverse_direction: ReverseDirection,
+    /// Maximum length in bytes of a segment that the peer accepts, if it has a limit of its own.
+    pub max_segment: Option<u32>,
 }
 
 impl Default for ConnectionLimits {
@@ -201,6 +203,7 @@ impl Default for ConnectionLimits {
             inline_receive: DEFAULT_INLINE,
             may_invalidate: false,
             reverse_direction: ReverseDirection::Inline,
+            max_segment: None,
         }
     }
 }

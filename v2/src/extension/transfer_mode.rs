@@ -15,7 +15,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
-use rpcrdma_chunks::{CallChunks, Chunks};
+use rpcrdma_chunks::{CallChunks, Chunks, WriteChunk};
 use smallvec::SmallVec;
 use transfer_plan::{Limits, ReplyNeed, Shape};
 
@@ -149,6 +149,17 @@ pub trait TransferMode {
     /// none and the base protocol cannot send the reply without chunks either, the call is answered
     /// with RDMA2_ERR_BAD_HEADER.
     fn plan_reply(&self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate>;
+
+    /// Returns the transfer mode for the reply to a call of the base protocol that offered these
+    /// write chunks, if the base protocol cannot transfer the reply. By default there is none.
+    fn plan_last_resort(
+        &self,
+        reply: &ReplyToPlan<'_>,
+        offered: &[WriteChunk],
+    ) -> Option<ReplyCandidate> {
+        let _ = (reply, offered);
+        None
+    }
 
     /// Divides a reply into transmissions as planned. Its explicit RDMA Writes are posted before it
     /// is sent.
