@@ -47,6 +47,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod base;
 mod codec;
 mod error;
 mod flow;

@@ -1,0 +1,173 @@
+//! The receiver of messages in several parts (sections 4.1, 6.3.6, 6.3.9 and 7.1.4).
+//!
+//! The parts of a message follow each other. Only a grant or an error may stand between them
+//! (drafts/errata-07.md): two ends that are both in the middle of a message could not open each
+//! other otherwise.
+
+use onc_rpc::Segments;
+use rpcrdma_chunks::Direction;
+
+use super::{Base, misplaced};
+use crate::{Body, ErrorBody};
+
+/// Maximum number of messages of which further parts are discarded. Parts of a sender that keeps to
+/// the rules belong to one message at a time.
+const MAX_ABANDONED: usize = 4;
+
+/// A message of which the last part has not arrived.
+#[derive(Debug)]
+pub(super) struct Collection {
+    direction: Direction,
+    xid: u32,
+    /// `rdma_remaining` of the last part: the bytes of the payload that are still to come.
+    remaining: u64,
+    payload: Segments,
+}
+
+/// The payload of a message whose last or only part has arrived.
+#[derive(Debug)]
+pub struct Finished {
+    /// The payload, in the pieces in which it was received.
+    pub payload: Segments,
+    /// Whether the message had several parts.
+    pub continued: bool,
+}
+
+/// The reason why a part is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The part is answered with this error.
+    #[error("{1}: {0}")]
+    Answer(ErrorBody, &'static str),
+    /// The part belongs to a message of which one was refused before, and is discarded silently.
+    #[error("part of a message that was refused")]
+    Discard,
+}
+
+impl Base {
+    /// Checks that a message other than a part may stand here.
+    ///
+    /// # Errors
+    /// [`Refused::Answer`]: it stands between the parts of another message, or between those of the
+    /// peer's properties.
+    pub fn admit(&self, body: &Body) -> Result<(), Refused> {
+        let inside = match body {
+            Body::Grant | Body::Error(_) => false,
+            Body::Properties { .. } => self.collection.is_some(),
+            Body::Middle { .. }
+            | Body::Call {
+                external: false, ..
+            } => self.peer.is_incomplete(),
+            Body::Reply {
+                external: false, ..
+            } => self.peer.is_incomplete(),
+            Body::Call { .. } | Body::Reply { .. } => {
+                self.collection.is_some() || self.peer.is_incomplete()
+            }
+        };
+        match inside {
+            true => Err(Refused::Answer(
+                misplaced(),
+                "message between the parts of another",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes a part that others follow: `remaining` is its `rdma_remaining`.
+    ///
+    /// # Errors
+    /// [`Refused`]: the part does not belong to the message whose parts have arrived, or the
+    /// message would be too long. The message is given up.
+    pub fn collect(
+        &mut self,
+        direction: Direction,
+        xid: u32,
+        remaining: u32,
+        payload: Segments,
+    ) -> Result<(), Refused> {
+        if self.abandoned.contains(&(direction, xid)) {
+            return Err(Refused::Discard);
+        }
+        let (len, remaining) = (length(&payload), u64::from(remaining));
+        let refused = match &mut self.collection {
+            None if len + remaining > self.config.max_message => {
+                Refused::Answer(ErrorBody::System, "message longer than allowed")
+            }
+            None => {
+                self.collection = Some(Collection {
+                    direction,
+                    xid,
+                    remaining,
+                    payload,
+                });
+                return Ok(());
+            }
+            Some(begun) if (begun.direction, begun.xid) != (direction, xid) => {
+                Refused::Answer(misplaced(), "part between the parts of another message")
+            }
+            // The last part has a word of payload at least, so something has to remain.
+            Some(begun) if remaining > 0 && begun.remaining == len + remaining => {
+                begun.remaining = remaining;
+                begun.payload.extend(payload);
+                return Ok(());
+            }
+            Some(_) => {
+                self.collection = None;
+                Refused::Answer(
+                    misplaced(),
+                    "rdma_remaining does not count the bytes that follow",
+                )
+            }
+        };
+        self.abandon(direction, xid);
+        Err(refused)
+    }
+
+    /// Takes the last or only part of a message and returns the whole payload.
+    ///
+    /// # Errors
+    /// [`Refused`]: the part does not belong to the message whose parts have arrived.
+    pub fn finish(
+        &mut self,
+        direction: Direction,
+        xid: u32,
+        payload: Segments,
+    ) -> Result<Finished, Refused> {
+        let message = (direction, xid);
+        if let Some(at) = self.abandoned.iter().position(|&bad| bad == message) {
+            self.abandoned.remove(at);
+            return Err(Refused::Discard);
+        }
+        let Some(begun) = self.collection.take() else {
+            let continued = false;
+            return Ok(Finished { payload, continued });
+        };
+        if (begun.direction, begun.xid) != message {
+            self.collection = Some(begun);
+            let reason = "message between the parts of another";
+            return Err(Refused::Answer(misplaced(), reason));
+        }
+        if length(&payload) != begun.remaining {
+            let reason = "rdma_remaining does not count the bytes that follow";
+            return Err(Refused::Answer(misplaced(), reason));
+        }
+        let mut whole = begun.payload;
+        whole.extend(payload);
+        Ok(Finished {
+            payload: whole,
+            continued: true,
+        })
+    }
+
+    fn abandon(&mut self, direction: Direction, xid: u32) {
+        if self.abandoned.len() == MAX_ABANDONED {
+            self.abandoned.pop_front();
+        }
+        self.abandoned.push_back((direction, xid));
+    }
+}
+
+fn length(payload: &Segments) -> u64 {
+    payload.iter().map(|piece| piece.len() as u64).sum()
+}

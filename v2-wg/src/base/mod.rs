@@ -1,0 +1,158 @@
+//! The state of the base protocol at one end of a connection: the exchange of properties (section
+//! 5) and messages in several parts (section 6.6.2).
+//!
+//! [`Base`] uses the interface for extensions of `rpcrdma_v2`, by which an engine asks for the
+//! transfer modes of a message and its limits. What the engine passes to it directly are the
+//! messages of the base protocol that were received.
+
+mod collect;
+mod exchange;
+mod parts;
+mod transfer;
+
+use std::collections::VecDeque;
+
+use rpcrdma_chunks::Direction;
+use rpcrdma_v2::extension::{
+    ConnectionLimits, Extension, Operation, Outbox, Refusal, ReverseDirection, Start, TransferMode,
+};
+
+use self::collect::Collection;
+pub use self::collect::{Finished, Refused};
+use self::exchange::PeerProperties;
+pub use self::transfer::preferred_handle;
+use crate::limits::{DEFAULT_INLINE, FIRST_MESSAGE_MAX};
+use crate::{ErrorBody, Properties, ReverseSupport};
+
+/// The configuration of one end.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The properties that this end announces.
+    pub properties: Properties,
+    /// Whether calls of this end offer a handle to be invalidated by the reply (section 6.5).
+    pub offer_invalidation: bool,
+    /// Whether replies of this end may invalidate the handle that a call offers.
+    pub can_invalidate: bool,
+    /// Maximum length of an RPC message in bytes, items included.
+    pub max_message: u64,
+}
+
+/// The state of the base protocol at one end of a connection.
+#[derive(Debug)]
+pub struct Base {
+    config: Config,
+    peer: PeerProperties,
+    collection: Option<Collection>,
+    /// Messages of which a part was refused. Further parts are discarded silently (section 7.1.4).
+    abandoned: VecDeque<(Direction, u32)>,
+}
+
+impl Base {
+    /// Creates the state for a new connection.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            peer: PeerProperties::default(),
+            collection: None,
+            abandoned: VecDeque::new(),
+        }
+    }
+
+    /// Returns the properties that this end announces.
+    #[must_use]
+    pub fn properties(&self) -> &Properties {
+        &self.config.properties
+    }
+
+    /// Returns the properties that the peer announced, once all have arrived.
+    #[must_use]
+    pub fn peer(&self) -> Option<&Properties> {
+        self.peer.known()
+    }
+
+    /// Returns the maximum length in bytes of a message to the peer. A receiver takes the longest
+    /// possible first message in any case.
+    fn inline_send(&self) -> u32 {
+        let takes = match self.peer() {
+            Some(peer) => peer.receive_size.max(FIRST_MESSAGE_MAX),
+            None => DEFAULT_INLINE,
+        };
+        takes.min(self.config.properties.send_size)
+    }
+
+    /// Returns the number of segments that a header to the peer may list (section 5.2.4).
+    #[must_use]
+    pub fn max_segments(&self) -> u32 {
+        let default = Properties::default();
+        self.peer().unwrap_or(&default).segment_count
+    }
+}
+
+impl Extension for Base {
+    fn name(&self) -> &'static str {
+        "base protocol"
+    }
+
+    /// Returns nothing: the dialect passes the messages of the base protocol directly.
+    fn opttypes(&self) -> &[u32] {
+        &[]
+    }
+
+    fn connected(&mut self, start: &Start<'_>, out: &mut Outbox<'_>) {
+        exchange::announce(&self.config.properties, start, out);
+    }
+
+    fn received(&mut self, _: &Operation<'_>, _: &mut Outbox<'_>) -> Result<(), Refusal> {
+        Err(Refusal::Unsupported)
+    }
+
+    fn refused(&mut self, xid: u32, error: rpcrdma_v2::ErrorBody, _: &mut Outbox<'_>) {
+        // The peer goes by the defaults then, which this end can do as well.
+        rdma_log(xid, error);
+    }
+
+    fn limits(&self, limits: &mut ConnectionLimits) {
+        let inline_send = self.inline_send();
+        limits.inline_send = inline_send;
+        limits.reply_last_resort = Some(inline_send);
+        limits.may_invalidate = self.config.can_invalidate;
+        limits.reverse_direction = ReverseDirection::None;
+        if let Some(peer) = self.peer() {
+            // The peer's last property follows those that it received, so it knows this end's.
+            limits.inline_receive = self.config.properties.receive_size;
+            limits.max_segment = Some(peer.segment_size);
+            limits.reverse_direction = match peer.reverse {
+                ReverseSupport::None => ReverseDirection::None,
+                ReverseSupport::Simple | ReverseSupport::Continued => ReverseDirection::Inline,
+                ReverseSupport::General => ReverseDirection::General,
+            };
+        }
+    }
+
+    fn knows_peer(&self) -> bool {
+        self.peer().is_some()
+    }
+
+    fn is_collecting(&self) -> bool {
+        self.collection.is_some() || self.peer.is_incomplete()
+    }
+
+    fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {
+        Some(self)
+    }
+
+    fn closed(&mut self) {
+        self.collection = None;
+    }
+}
+
+#[cold]
+fn rdma_log(xid: u32, error: rpcrdma_v2::ErrorBody) {
+    tracing::warn!(xid, %error, "the peer did not take the properties of this end");
+}
+
+/// Returns the error for a message that does not belong where it stands.
+const fn misplaced() -> ErrorBody {
+    ErrorBody::InvalidContinuation
+}

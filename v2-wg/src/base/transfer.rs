@@ -1,0 +1,355 @@
+//! Transfer modes in several parts: the continued format (section 6.6.2), with and without chunks.
+//!
+//! The base plan of the engine has the simple and the special format. This one adds what continuing
+//! makes possible: items of a call that stay in its payload, replies for which nothing has to be
+//! provided, and replies that nothing was provided for.
+
+use std::any::Any;
+use std::fmt;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use onc_rpc::{Message, padded};
+use rpcrdma_chunks::{Chunks, WriteChunk, chunk_len, fill, unused};
+use rpcrdma_v2::extension::{
+    CallCandidate, CallToPlan, Cost, NotTransferred, Planned, ReplyCandidate, ReplyToPlan,
+    TransferMode, Transmission, Transmissions,
+};
+use smallvec::SmallVec;
+use transfer_plan::Limits;
+
+use super::Base;
+use super::parts::Division;
+use crate::header::header_type;
+use crate::limits::{CALL_INLINE_LEN, PREFIX_LEN, REPLY_INLINE_LEN};
+use crate::{Body, Header};
+
+/// Length in bytes of a segment in a write chunk, and of what announces and counts a write chunk.
+const SEGMENT_LEN: u64 = 16;
+const WRITE_CHUNK_LEN: u64 = 8;
+/// Length in bytes of a segment in a read list, with its position and what announces it.
+const READ_SEGMENT_LEN: u64 = 24;
+
+/// The transfer plan of a call.
+#[derive(Debug)]
+struct CallPlan {
+    /// Whether each item stays in the payload; the others are in read chunks.
+    in_payload: SmallVec<[bool; 4]>,
+    inline: u64,
+    count: u32,
+    replies: u32,
+}
+
+/// A way to return the reply.
+struct ReplyMode {
+    write_chunks: SmallVec<[u64; 1]>,
+    division: Division,
+    unplaced: u64,
+}
+
+/// The transfer plan of a reply.
+#[derive(Debug)]
+struct ReplyPlan {
+    /// Whether each item stays in the payload; the others are written to write chunks.
+    in_payload: SmallVec<[bool; 4]>,
+    /// The write list to return.
+    writes: Vec<WriteChunk>,
+    inline: u64,
+    count: u32,
+}
+
+impl TransferMode for Base {
+    fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
+        let (shape, limits) = (call.shape, call.limits);
+        let longest = shape.stream_len().max(call.need.stream_len());
+        if longest > limits.max_message || !shape.payload().is_multiple_of(4) {
+            return Vec::new();
+        }
+        let replies = reply_modes(call);
+        let mut candidates = Vec::new();
+        for in_payload in [true, false] {
+            if !in_payload && shape.items().iter().all(|item| item.len == 0) {
+                continue;
+            }
+            for reply in &replies {
+                candidates.extend(candidate(call, in_payload, reply));
+            }
+        }
+        candidates
+    }
+
+    fn send_call(
+        &mut self,
+        xid: u32,
+        plan: Box<dyn Planned>,
+        message: &Message,
+        chunks: &Chunks,
+    ) -> Result<Transmissions, NotTransferred> {
+        let plan = downcast::<CallPlan>(plan)?;
+        let inv_handle = match self.config.offer_invalidation {
+            true => preferred_handle(chunks).unwrap_or_default(),
+            false => 0,
+        };
+        let body = Body::Call {
+            external: false,
+            inv_handle,
+            chunks: chunks.clone(),
+        };
+        let kept = |index: usize| plan.in_payload.get(index).copied().unwrap_or_default();
+        let types = (header_type::CALL_MIDDLE, header_type::CALL_INLINE);
+        divide(xid, message, kept, body, plan.inline, plan.count, types)
+    }
+
+    /// Returns none: a reply is planned by the engine, and continued only if that is necessary.
+    fn plan_reply(&self, _: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+        Vec::new()
+    }
+
+    fn plan_last_resort(
+        &self,
+        reply: &ReplyToPlan<'_>,
+        offered: &[WriteChunk],
+    ) -> Option<ReplyCandidate> {
+        let shape = reply.shape;
+        let mut payload = shape.payload();
+        if !payload.is_multiple_of(4) || shape.stream_len() > reply.limits.max_message {
+            return None;
+        }
+        let mut left = offered.iter().enumerate();
+        let mut list: Vec<WriteChunk> = offered.iter().map(|chunk| unused(chunk)).collect();
+        let (mut writes, mut in_payload) = (SmallVec::new(), SmallVec::new());
+        for (index, item) in shape.items().iter().enumerate() {
+            // Each item uses up a chunk, in order. An item that its chunk is too short for stays in
+            // the payload (section 6.6.4).
+            let chunk = left.next().filter(|_| item.len > 0);
+            let fits = chunk.filter(|(_, chunk)| item.len <= chunk_len(chunk));
+            let filled = fits.and_then(|(at, chunk)| Some((at, fill(chunk, item.len).ok()?)));
+            in_payload.push(filled.is_none());
+            match filled {
+                Some((at, filled)) => {
+                    list[at] = filled;
+                    writes.push((index, at));
+                }
+                None => payload += padded(item.len),
+            }
+        }
+        let segments: u64 = list.iter().map(|chunk| chunk.len() as u64).sum();
+        let header =
+            REPLY_INLINE_LEN as u64 + WRITE_CHUNK_LEN * list.len() as u64 + SEGMENT_LEN * segments;
+        let inline = reply.limits.inline_send;
+        let division = Division::new(payload, inline, header)?;
+        let cost = Cost {
+            transmissions: division.count,
+            wire_bytes: division.wire_bytes,
+            unplaced: payload - shape.payload(),
+            ..Cost::default()
+        };
+        let plan = ReplyPlan {
+            in_payload,
+            writes: list,
+            inline,
+            count: division.count,
+        };
+        Some(ReplyCandidate {
+            cost,
+            writes,
+            plan: Box::new(plan),
+        })
+    }
+
+    fn send_reply(
+        &mut self,
+        xid: u32,
+        plan: Box<dyn Planned>,
+        message: &Message,
+    ) -> Result<Transmissions, NotTransferred> {
+        let plan = downcast::<ReplyPlan>(plan)?;
+        let body = Body::Reply {
+            external: false,
+            chunks: Chunks {
+                writes: plan.writes,
+                ..Chunks::default()
+            },
+        };
+        let kept = |index: usize| plan.in_payload.get(index).copied().unwrap_or_default();
+        let types = (header_type::REPLY_MIDDLE, header_type::REPLY_INLINE);
+        divide(xid, message, kept, body, plan.inline, plan.count, types)
+    }
+}
+
+/// Returns the handle that a call should offer to be invalidated: preferably one of a write or
+/// reply chunk, because the requester waits for that memory.
+#[must_use]
+pub fn preferred_handle(chunks: &Chunks) -> Option<u32> {
+    let written = chunks.writes.iter().chain(&chunks.reply).flatten();
+    let read = chunks.reads.iter().map(|read| read.segment.handle);
+    written.map(|segment| segment.handle).chain(read).next()
+}
+
+/// Returns the ways to return the reply: with nothing provided, and with write chunks for items.
+fn reply_modes(call: &CallToPlan<'_>) -> Vec<ReplyMode> {
+    let (need, limits) = (call.need, call.limits);
+    let header = REPLY_INLINE_LEN as u64;
+    let inline = limits.inline_receive;
+    let all = Division::new(need.stream_len(), inline, header);
+    let mut modes: Vec<ReplyMode> = all
+        .map(|division| ReplyMode {
+            write_chunks: SmallVec::new(),
+            division,
+            unplaced: need.items.iter().sum(),
+        })
+        .into_iter()
+        .collect();
+    // If the reply lacks an item, the next one takes its chunk. So each chunk has room for the
+    // longest of its own item and all later ones (RFC 8166, section 4.3.2.2).
+    let (mut write_chunks, mut longest) = (SmallVec::new(), 0);
+    for &len in need.items.iter().rev() {
+        longest = len.max(longest);
+        if longest > 0 {
+            write_chunks.insert(0, longest);
+        }
+    }
+    let header = header + write_list_len(&write_chunks, limits);
+    if !write_chunks.is_empty()
+        && let Some(division) = Division::new(need.payload, inline, header)
+    {
+        modes.push(ReplyMode {
+            write_chunks,
+            division,
+            unplaced: 0,
+        });
+    }
+    modes
+}
+
+/// Returns the bytes that write chunks of these lengths add to a header.
+fn write_list_len(chunks: &[u64], limits: &Limits) -> u64 {
+    let segments: u64 = chunks.iter().map(|&len| limits.segments(len)).sum();
+    WRITE_CHUNK_LEN * chunks.len() as u64 + SEGMENT_LEN * segments
+}
+
+fn candidate(call: &CallToPlan<'_>, in_payload: bool, reply: &ReplyMode) -> Option<CallCandidate> {
+    let (shape, limits) = (call.shape, call.limits);
+    let (mut payload, mut unplaced) = (shape.payload(), reply.unplaced);
+    let mut header = CALL_INLINE_LEN as u64 + write_list_len(&reply.write_chunks, limits);
+    let mut reads = SmallVec::new();
+    for (index, item) in shape.items().iter().enumerate() {
+        if in_payload || item.len == 0 {
+            payload += item.in_stream();
+            unplaced += item.len;
+        } else {
+            header += READ_SEGMENT_LEN * limits.segments(item.len);
+            reads.push(index);
+        }
+    }
+    let division = Division::new(payload, limits.inline_send, header)?;
+    let replies = reply.division;
+    if division.count == 1 && replies.count == 1 {
+        // The base plan has it as well.
+        return None;
+    }
+    let items = shape.items().iter();
+    let plan = CallPlan {
+        in_payload: items.map(|item| in_payload || item.len == 0).collect(),
+        inline: limits.inline_send,
+        count: division.count,
+        replies: replies.count,
+    };
+    Some(CallCandidate {
+        cost: Cost {
+            transmissions: division.count,
+            wire_bytes: division.wire_bytes,
+            unplaced,
+            reply_transmissions: replies.count,
+            reply_wire_bytes: replies.wire_bytes,
+            ..Cost::default()
+        },
+        reads,
+        write_chunks: reply.write_chunks.clone(),
+        reply_chunk: None,
+        plan: Box::new(plan),
+    })
+}
+
+/// Divides a message into parts of up to `inline` bytes, of which the last has the header of
+/// `body`. There may be `count` of them, of the header types `types` but for the last.
+fn divide(
+    xid: u32,
+    message: &Message,
+    kept: impl FnMut(usize) -> bool,
+    body: Body,
+    inline: u64,
+    count: u32,
+    (middle, last): (u32, u32),
+) -> Result<Transmissions, NotTransferred> {
+    let header = Header {
+        xid,
+        credit: 0,
+        body,
+    };
+    let payload = message.gather(kept);
+    let len = payload.iter().map(|piece| piece.len() as u64).sum();
+    let division = Division::new(len, inline, header.encoded_len() as u64);
+    let division = division.filter(|division| division.count <= count);
+    let parts = division.and_then(|division| division.cut(&payload));
+    let parts = parts.ok_or_else(|| {
+        NotTransferred("the chunk lists are longer than was planned with".to_owned())
+    })?;
+    let mut fields = header.encode();
+    fields.advance(PREFIX_LEN);
+    let transmission = |(payload, left): (_, u64)| match left {
+        0 => Transmission {
+            opttype: last,
+            info: fields.clone(),
+            payload,
+        },
+        // Part of an RPC message, whose length has 32 bits.
+        left => Transmission {
+            opttype: middle,
+            info: word(left as u32),
+            payload,
+        },
+    };
+    Ok(parts.into_iter().map(transmission).collect())
+}
+
+fn word(value: u32) -> Bytes {
+    let mut out = BytesMut::with_capacity(4);
+    bytes::BufMut::put_u32(&mut out, value);
+    out.freeze()
+}
+
+fn downcast<P: Planned>(plan: Box<dyn Planned>) -> Result<P, NotTransferred> {
+    let any: Box<dyn Any> = plan;
+    let plan = any.downcast::<P>();
+    plan.map(|plan| *plan)
+        .map_err(|_| NotTransferred("a plan that is not the base protocol's".to_owned()))
+}
+
+fn messages(count: u32) -> String {
+    match count {
+        1 => "one message".to_owned(),
+        count => format!("{count} messages"),
+    }
+}
+
+impl fmt::Display for CallPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let read = self.in_payload.iter().filter(|kept| !**kept).count();
+        write!(f, "call in {}", messages(self.count))?;
+        if read > 0 {
+            write!(f, ", {read} of its items in read chunks")?;
+        }
+        write!(f, "; reply in up to {}", messages(self.replies))
+    }
+}
+
+impl fmt::Display for ReplyPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let written = self.in_payload.iter().filter(|kept| !**kept).count();
+        write!(f, "reply in {}", messages(self.count))?;
+        match written {
+            0 => Ok(()),
+            written => write!(f, ", {written} of its items in write chunks"),
+        }
+    }
+}
