@@ -359,7 +359,8 @@ impl Connection {
                 let Some(decision) = decide_without_probe(versions, evidence) else {
                     let deadline = since_start(now).saturating_add(patience);
                     let probe = VersionProbe::new(versions, first_xid, deadline);
-                    return self.start_probe(config, probe, peer, first_xid, pending);
+                    let version = versions.asked_for();
+                    return self.start_probe(config, version, probe, peer, first_xid, pending);
                 };
                 self.decision = Some(decision);
                 self.actions.push_back(Action::Decided(decision));
@@ -379,16 +380,17 @@ impl Connection {
         }
     }
 
-    /// Asks the server for version 2 with the first message of the extensions.
+    /// Asks the server for a version with the number 2, by the first message of the extensions.
     fn start_probe(
         &mut self,
         config: Config,
+        version: Version,
         probe: VersionProbe,
         peer: Option<PrivateData>,
         first_xid: u32,
         pending: PendingCalls,
     ) {
-        match open(config, Version::Two, peer, first_xid) {
+        match open(config, version, peer, first_xid) {
             Ok(mut open) => {
                 open.begin();
                 self.phase = Phase::Probing(Box::new(Probing {

@@ -135,6 +135,7 @@ mod shared;
 
 pub mod dialect;
 pub mod round_trips;
+mod send_window;
 
 // What configurations and inspection are made of.
 pub use rpcrdma_ext_continuation::Features as RoundTripFeatures;

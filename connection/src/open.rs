@@ -25,7 +25,7 @@ use crate::dialect::{
 };
 use crate::requester::{PendingCall, PendingCalls, Requester};
 use crate::responder::{ReplyTerms, Responder};
-use crate::shared::Shared;
+use crate::shared::{Shared, most_messages};
 use crate::{Action, CallError, Config, ReceiveStructure, round_trips};
 
 /// Credits requested and granted in a direction without calls: the minimum.
@@ -67,14 +67,21 @@ impl Terms {
             let now = operations.extensions.limits();
             // The default of version 2 counts only as far as this end wants to send as much.
             let send = now.inline_send.min(config.max_send());
+            let limits = config.limits(dialect, send, now.inline_receive);
+            let accepted = now.max_segment.map_or(u64::MAX, u64::from);
             return Self {
-                limits: config.limits(dialect, send, now.inline_receive),
+                limits: Limits {
+                    max_segment: limits.max_segment.min(accepted).max(1),
+                    ..limits
+                },
                 reply: ReplyTerms {
                     may_invalidate: now.may_invalidate,
                     last_resort: now.reply_last_resort.map(u64::from),
                     chunks,
                 },
-                may_be_invalidated: side == Side::Client && options.remote_invalidation,
+                // Where each call says which handle, servers may offer one as well.
+                may_be_invalidated: options.remote_invalidation
+                    && (side == Side::Client || dialect.send_flow_control().is_some()),
             };
         }
         let own = options.private_data();
@@ -116,19 +123,27 @@ impl Open {
         let operations = OperationRouter::new(&config, dialect, first_xid)?;
         let terms = Terms::new(&config, dialect, peer, operations.as_deref());
         let account = config.pool.account().cloned();
+        let counts_sends = dialect.send_flow_control().is_some();
+        // Where every Send counts, so many calls can arrive as messages of any direction.
+        let most_calls = |credits| match counts_sends {
+            true => most_messages(&config),
+            false => credits,
+        };
         let (requester, responder) = match config.role.side() {
             Side::Client => {
                 let extensible = operations.as_ref().is_some_and(|e| e.carries_messages);
                 let invalidated = terms.may_be_invalidated;
-                let requester = Requester::forward(config.credits, extensible, invalidated);
+                let requester =
+                    Requester::forward(config.credits, counts_sends, extensible, invalidated);
                 let responder = (config.callbacks > 0)
-                    .then(|| Responder::new(config.callbacks, terms.reply, account));
+                    .then(|| Responder::new(most_calls(config.callbacks), terms.reply, account));
                 (Some(requester), responder)
             }
             Side::Server => {
-                let requester =
-                    (config.callbacks > 0).then(|| Requester::reverse(config.callbacks));
-                let responder = Responder::new(config.credits, terms.reply, account);
+                let invalidated = terms.may_be_invalidated;
+                let requester = (config.callbacks > 0)
+                    .then(|| Requester::reverse(config.callbacks, counts_sends, invalidated));
+                let responder = Responder::new(most_calls(config.credits), terms.reply, account);
                 (requester, Some(responder))
             }
         };
@@ -156,6 +171,12 @@ impl Open {
     /// Handles a message that arrived.
     pub(crate) fn received(&mut self, now: Time, message: Segments, invalidated: Option<Stag>) {
         let shared = &mut self.shared;
+        if let Some(window) = &mut shared.window
+            && let Err(overrun) = window.received(&mut shared.actions, &message)
+        {
+            let reason = overrun.to_string();
+            return shared.actions.push_back(Action::Close { reason });
+        }
         let receiver = Receiver {
             side: shared.config.role.side(),
             takes_calls: self.responder.is_some(),
@@ -271,7 +292,8 @@ impl Open {
                 requester.pump(&mut self.shared, room);
             }
             if self.shared.actions.is_empty() && !self.run_extensions() {
-                return None;
+                // Any other message would have told the peer as well.
+                return self.shared.window.as_mut()?.grant();
             }
         }
     }

@@ -6,10 +6,12 @@ use bytes::{Bytes, BytesMut};
 use onc_rpc::Segments;
 use rdma::Stag;
 use rpcrdma_chunks::Chunks;
-use rpcrdma_v2::Direction;
+use rpcrdma_v2::{Direction, Side};
+use rpcrdma_v2_wg::limits::{MAX_CREDITS, MIN_CREDITS};
 use transfer_plan::Limits;
 
 use crate::dialect::{Dialect, ErrorMessage, OperationHeader, OperationRouter, Outgoing, Plain};
+use crate::send_window::SendWindow;
 use crate::{Action, Config};
 
 /// The size in bytes of the allocations that headers are encoded into. Some tens of headers share
@@ -28,10 +30,24 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     /// The extensions, in a version that has operations.
     pub(crate) operations: Option<Box<OperationRouter>>,
+    /// Flow control, in a version that counts Sends.
+    pub(crate) window: Option<Box<SendWindow>>,
     /// Actions that are to be returned to the driver, in this order.
     pub(crate) actions: VecDeque<Action>,
     /// The buffer that headers are encoded into.
     pub(crate) headers: BytesMut,
+}
+
+/// Returns the number of messages that an end can receive at a time, where every Send counts. More
+/// receives are posted: for messages that only grant credits, and in place of consumed receives that
+/// are not posted again yet.
+pub(crate) fn most_messages(config: &Config) -> u32 {
+    let callbacks = match config.role.side() {
+        Side::Client => config.callbacks,
+        Side::Server => 0,
+    };
+    let credits = config.credits.saturating_add(callbacks);
+    credits.clamp(MIN_CREDITS, MAX_CREDITS)
 }
 
 impl Shared {
@@ -41,18 +57,24 @@ impl Shared {
         limits: Limits,
         operations: Option<Box<OperationRouter>>,
     ) -> Self {
+        let window = dialect.send_flow_control().map(|format| {
+            let capacity = most_messages(&config);
+            Box::new(SendWindow::new(format, capacity))
+        });
         Self {
             config,
             dialect,
             limits,
             operations,
+            window,
             actions: VecDeque::new(),
             headers: BytesMut::with_capacity(HEADER_ROOM),
         }
     }
 
     /// Encodes the header of a message without chunks.
-    pub(crate) fn encode_plain(&mut self, direction: Direction, header: Plain) -> Bytes {
+    pub(crate) fn encode_plain(&mut self, direction: Direction, mut header: Plain) -> Bytes {
+        header.credits = self.credits(header.credits);
         self.headers.reserve(PLAIN_HEADER);
         self.dialect
             .encode_plain(&mut self.headers, direction, header);
@@ -60,7 +82,8 @@ impl Shared {
     }
 
     /// Encodes a header that may have chunks. Returns it with its chunk lists.
-    pub(crate) fn encode(&mut self, header: Outgoing) -> (Bytes, Chunks) {
+    pub(crate) fn encode(&mut self, mut header: Outgoing) -> (Bytes, Chunks) {
+        header.credits = self.credits(header.credits);
         let chunks = self.dialect.encode(&mut self.headers, header);
         (self.headers.split().freeze(), chunks)
     }
@@ -68,15 +91,39 @@ impl Shared {
     /// Sends a message that takes one Send.
     pub(crate) fn send(&mut self, header: Bytes, mut payload: Segments, invalidate: Option<Stag>) {
         payload.insert(0, header);
-        self.actions.push_back(Action::Send {
-            gather: payload,
-            invalidate,
-            more: false,
-        });
+        self.push_send(payload, invalidate, false);
+    }
+
+    /// Sends a message, as soon as the peer can receive it. `more` says that the next message
+    /// follows at once.
+    pub(crate) fn push_send(&mut self, gather: Segments, invalidate: Option<Stag>, more: bool) {
+        match &mut self.window {
+            Some(window) => window.send(&mut self.actions, gather, invalidate, more),
+            None => self.actions.push_back(Action::Send {
+                gather,
+                invalidate,
+                more,
+            }),
+        }
+    }
+
+    /// Returns the number of messages that the peer can receive now, where every Send counts.
+    pub(crate) fn sendable(&self) -> u32 {
+        let window = self.window.as_ref();
+        window.map_or(u32::MAX, |window| window.available())
+    }
+
+    /// Returns the credit value of a message: `credits`, unless every Send counts.
+    pub(crate) fn credits(&mut self, credits: u32) -> u32 {
+        match &mut self.window {
+            Some(window) => window.credit(),
+            None => credits,
+        }
     }
 
     /// Sends an operation of an extension, without payload.
-    pub(crate) fn send_operation(&mut self, header: OperationHeader) {
+    pub(crate) fn send_operation(&mut self, mut header: OperationHeader) {
+        header.credits = self.credits(header.credits);
         if let Some(operations) = &self.operations {
             let message = operations.encode(&mut self.headers, header);
             self.send(message, Segments::new(), None);
@@ -85,6 +132,7 @@ impl Shared {
 
     /// Sends an error message that grants `credits`.
     pub(crate) fn send_error(&mut self, error: &ErrorMessage, credits: u32) {
+        let credits = self.credits(credits);
         let message = self.dialect.encode_error(error, credits);
         self.send(message, Segments::new(), None);
     }

@@ -11,6 +11,7 @@ use crate::open::Open;
 use crate::receives::EXTRA_RECEIVES;
 use crate::requester::{Requester, RequesterCounters};
 use crate::responder::{Responder, ResponderCounters};
+use crate::send_window::SendWindow;
 use crate::{Config, ConsideredMode};
 
 impl Connection {
@@ -103,6 +104,9 @@ impl Connection {
     /// receives must be posted before a message is sent.
     #[must_use]
     pub fn expected_messages(&self) -> u32 {
+        if let Some(window) = self.window() {
+            return window.expected();
+        }
         let replies = |count: fn(&Requester) -> u32| self.requester().map_or(0, count);
         self.config().map_or(0, |config| match config.role.side() {
             Side::Client => replies(Requester::expected) + config.callbacks,
@@ -115,6 +119,9 @@ impl Connection {
     /// end's memory.
     #[must_use]
     pub fn most_unsent_messages(&self) -> u32 {
+        if let Some(window) = self.window() {
+            return window.capacity().saturating_add(EXTRA_RECEIVES);
+        }
         let has_operations = self
             .open()
             .is_some_and(|open| open.shared.operations.is_some());
@@ -205,6 +212,10 @@ impl Connection {
             Phase::Probing(probing) => Some(&probing.open),
             Phase::Connecting(_) | Phase::Listening(_) | Phase::Ended(_) => None,
         }
+    }
+
+    fn window(&self) -> Option<&SendWindow> {
+        self.open()?.shared.window.as_deref()
     }
 
     fn requester(&self) -> Option<&Requester> {

@@ -52,6 +52,7 @@ mod v1;
 mod v1_direction;
 mod v2;
 mod v2_operations;
+mod wg;
 
 use std::fmt;
 
@@ -73,9 +74,10 @@ pub use plain::Plain;
 pub use v1::VersionOne;
 pub use v2::VersionTwo;
 pub(crate) use v2_operations::exchange;
+pub use wg::VersionTwoWg;
 
 /// All versions that this crate speaks.
-pub const DIALECTS: &[&dyn Dialect] = &[&VersionOne, &VersionTwo];
+pub const DIALECTS: &[&dyn Dialect] = &[&VersionOne, &VersionTwo, &VersionTwoWg];
 
 /// A header to send, with chunk lists or with the payload in a chunk.
 #[derive(Debug)]
@@ -90,6 +92,9 @@ pub struct Outgoing {
     pub inline: bool,
     /// The chunk lists.
     pub chunks: Chunks,
+    /// Whether the responder may invalidate a handle of this call with its reply. Versions 1 and 2
+    /// of 2016 say that once for a connection, and not in each call.
+    pub may_be_invalidated: bool,
 }
 
 /// The end of the connection that received a message.
@@ -148,11 +153,46 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         message: &Message,
     ) -> Result<(), BadReply>;
 
+    /// Returns the flow control of a version that counts every Send, in both directions. A version
+    /// without it counts calls, each of which takes a credit until its reply arrives.
+    fn send_flow_control(&self) -> Option<&dyn SendFlowControl> {
+        None
+    }
+
     /// Returns the operations of the version. A version without operations uses private data
     /// (RFC 8797) to exchange properties, and has no extensions.
     fn operations(&self) -> Option<&dyn Operations> {
         None
     }
+}
+
+/// Flow control of a version in which each end advertises how many messages it can receive, and
+/// every Send counts (version-two-07, section 4.2.1). The connection counts; this trait says where
+/// the numbers are in messages.
+///
+/// In such a version, the credits in [`Plain`], [`Outgoing`], [`OperationHeader`] and
+/// [`Dialect::encode_error`] are the sum of the messages received and the messages that this end can
+/// still receive. The credits in an [`Incoming`] message are ignored.
+pub trait SendFlowControl: fmt::Debug + Send + Sync {
+    /// Returns the credit value of a message that was received, and whether the message only grants
+    /// credits. `None` if the message is too short to tell.
+    fn credit(&self, message: &Segments) -> Option<ReceivedCredit>;
+
+    /// Returns a message that only grants credits.
+    fn encode_grant(&self, credit: u32) -> Bytes;
+
+    /// Returns the start of a message with another credit value, and the number of bytes that it
+    /// replaces. `message` is a message of this end that waited until the peer could receive it.
+    fn with_credit(&self, message: &Bytes, credit: u32) -> Option<(Bytes, usize)>;
+}
+
+/// The part of a received message that flow control looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceivedCredit {
+    /// The credit value.
+    pub credit: u32,
+    /// Whether the message has no other purpose than to grant credits.
+    pub only_grants: bool,
 }
 
 /// Returns the bytes that chunk lists add to a header, in versions 1 and 2.

@@ -8,8 +8,8 @@ use rpcrdma_v2::extension::{DuplicateOpttype, Extension, Extensions, Routed, Tra
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header};
 
 use super::{BadMessage, Dialect, ErrorMessage, Incoming, PeerError};
+use crate::Config;
 use crate::shared::Shared;
-use crate::{Action, Config};
 
 /// The header of an operation to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,7 +186,7 @@ impl Group {
         for (index, message) in self.messages.into_iter().enumerate() {
             let header = OperationHeader {
                 xid,
-                credits,
+                credits: shared.credits(credits),
                 direction,
                 opttype: message.opttype,
                 info: message.info,
@@ -194,11 +194,8 @@ impl Group {
             self.format.encode_operation(&mut shared.headers, header);
             let mut gather = message.payload;
             gather.insert(0, shared.headers.split().freeze());
-            shared.actions.push_back(Action::Send {
-                gather,
-                invalidate: invalidate.take_if(|_| index == last),
-                more: index < last,
-            });
+            let invalidate = invalidate.take_if(|_| index == last);
+            shared.push_send(gather, invalidate, index < last);
         }
     }
 }

@@ -60,7 +60,7 @@ impl Dialect for VersionOne {
             error: match error.error {
                 PeerError::Version { low, high } => ErrorBody::Version { low, high },
                 // Version 1 has no optional operations.
-                PeerError::Chunk | PeerError::Option => ErrorBody::Chunk,
+                _ => ErrorBody::Chunk,
             },
         };
         answer.encode(credits)

@@ -65,8 +65,8 @@ impl Dialect for VersionTwo {
             version: error.version,
             error: match error.error {
                 PeerError::Version { low, high } => ErrorBody::Version { low, high },
-                PeerError::Chunk => ErrorBody::BadHeader,
                 PeerError::Option => ErrorBody::InvalidOption,
+                _ => ErrorBody::BadHeader,
             },
         };
         answer.encode(credits)

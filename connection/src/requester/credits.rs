@@ -5,8 +5,9 @@
 //! their way then, and each consumes a receive when it arrives, so their credits stay taken until a
 //! later call is answered: a connection keeps the order of Sends, so they have arrived by then.
 //!
-//! A version that counts otherwise, messages instead of calls, say, changes this file and
-//! [`rpcrdma_chunks::ResponderCredits`]; the rest of the requester asks only what may be sent.
+//! Where every Send counts, in both directions ([`crate::send_window`]), this file counts the calls
+//! outstanding, each as one, and the number of messages that the peer can receive limits them as
+//! well.
 
 use rpcrdma_chunks::RequesterCredits;
 
@@ -28,16 +29,37 @@ pub(super) struct CallCredits {
     /// Credits reserved for calls that are planned and not sent yet.
     set_aside: u32,
     unconfirmed: UnconfirmedSends,
+    /// Whether the peer grants Sends and not calls. All that is requested is then granted at once.
+    counts_sends: bool,
 }
 
 impl CallCredits {
-    /// Returns the state of a requester that requests `requested` credits.
-    pub(super) fn new(requested: u32) -> Self {
+    /// Returns the state of a requester that requests `requested` credits, or with `counts_sends`
+    /// has at most as many calls outstanding.
+    pub(super) fn new(requested: u32, counts_sends: bool) -> Self {
+        let mut credits = RequesterCredits::new(requested);
+        if counts_sends {
+            credits.granted(requested);
+        }
         Self {
-            credits: RequesterCredits::new(requested),
+            credits,
             set_aside: 0,
             unconfirmed: UnconfirmedSends::default(),
+            counts_sends,
         }
+    }
+
+    /// Returns the credits that a call with so many Sends takes.
+    fn taken(&self, sends: u32) -> u32 {
+        match self.counts_sends {
+            true => 1,
+            false => sends,
+        }
+    }
+
+    /// Returns the grant of a message, if it counts calls.
+    fn grant(&self, granted: Option<u32>) -> Option<u32> {
+        granted.filter(|_| !self.counts_sends)
     }
 
     /// Returns the number of credits that messages request.
@@ -50,14 +72,16 @@ impl CallCredits {
         self.credits.in_flight()
     }
 
-    /// Returns the number of credits that are free and not reserved.
-    pub(super) fn unclaimed(&self) -> u32 {
-        self.credits.available().saturating_sub(self.set_aside)
+    /// Returns the number of credits that are free and not reserved. `sendable` is the number of
+    /// messages that the peer can receive, where every Send counts.
+    pub(super) fn unclaimed(&self, sendable: u32) -> u32 {
+        let free = self.credits.available().min(sendable);
+        free.saturating_sub(self.set_aside)
     }
 
     /// Returns whether any credit is free.
-    pub(super) fn any_free(&self) -> bool {
-        self.credits.available() > 0
+    pub(super) fn any_free(&self, sendable: u32) -> bool {
+        self.credits.available() > 0 && sendable > 0
     }
 
     /// Reserves credits for a planned call.
@@ -71,7 +95,11 @@ impl CallCredits {
     }
 
     /// Returns whether a call that takes `sends` Sends can be sent.
+    ///
+    /// Where every Send counts, a call in several Sends may begin before the peer can receive all
+    /// of them: they follow as it grants more.
     pub(super) fn may_send(&self, sends: u32) -> MaySend {
+        let sends = self.taken(sends);
         // Credits that are held come back with the answer to a call that is still to be sent, which
         // may be this one.
         if sends > self.credits.limit() - self.credits.held() {
@@ -85,7 +113,7 @@ impl CallCredits {
 
     /// Takes the credits of a call that is sent now. Returns its number in the order of calls.
     pub(super) fn sent(&mut self, sends: u32) -> u64 {
-        let taken = self.credits.take_group(sends);
+        let taken = self.credits.take_group(self.taken(sends));
         debug_assert!(taken, "a call is sent only with all its credits");
         self.unconfirmed.sent()
     }
@@ -94,6 +122,7 @@ impl CallCredits {
     /// the grant of the reply.
     pub(super) fn replied(&mut self, number: u64, sends: u32, granted: Option<u32>) {
         self.answered(number);
+        let (sends, granted) = (self.taken(sends), self.grant(granted));
         self.credits.replied_group(sends, granted);
     }
 
@@ -101,6 +130,7 @@ impl CallCredits {
     /// are still in transit. `granted` is the grant of the error, if it has one.
     pub(super) fn refused(&mut self, number: u64, sends: u32, granted: Option<u32>) {
         self.answered(number);
+        let (sends, granted) = (self.taken(sends), self.grant(granted));
         let held = self.credits.refused_group(sends, granted);
         self.unconfirmed.refused(held);
     }
@@ -112,7 +142,9 @@ impl CallCredits {
 
     /// Records the grant of a message that answers no call.
     pub(super) fn granted(&mut self, granted: u32) {
-        self.credits.granted(granted);
+        if !self.counts_sends {
+            self.credits.granted(granted);
+        }
     }
 }
 

@@ -136,17 +136,22 @@ impl Requester {
     /// Returns a client's requester, which has at most `credits` calls outstanding. Receives for
     /// their replies are posted. Extensions may carry calls if it is `extensible`; the responder
     /// may invalidate handles if both ends have agreed so (`may_be_invalidated`).
-    pub(crate) fn forward(credits: u32, extensible: bool, may_be_invalidated: bool) -> Self {
+    pub(crate) fn forward(
+        credits: u32,
+        counts_sends: bool,
+        extensible: bool,
+        may_be_invalidated: bool,
+    ) -> Self {
         Self {
             extensible,
             may_be_invalidated,
-            ..Self::new(credits)
+            ..Self::new(credits, counts_sends)
         }
     }
 
-    fn new(credits: u32) -> Self {
+    fn new(credits: u32, counts_sends: bool) -> Self {
         Self {
-            credits: CallCredits::new(credits),
+            credits: CallCredits::new(credits, counts_sends),
             receives: ReplyReceives::Posted,
             calls: Slab::new(),
             by_xid: IdMap::default(),
@@ -166,11 +171,16 @@ impl Requester {
     }
 
     /// Returns a requester for the reverse direction, which requests its receives before the first
-    /// call.
-    pub(crate) fn reverse(credits: u32) -> Self {
+    /// call. Where every Send counts, the receives of the connection are for messages of both
+    /// directions, and no others are needed.
+    pub(crate) fn reverse(credits: u32, counts_sends: bool, may_be_invalidated: bool) -> Self {
         Self {
-            receives: ReplyReceives::NotPosted,
-            ..Self::new(credits)
+            receives: match counts_sends {
+                true => ReplyReceives::Posted,
+                false => ReplyReceives::NotPosted,
+            },
+            may_be_invalidated,
+            ..Self::new(credits, counts_sends)
         }
     }
 
@@ -334,7 +344,7 @@ impl Requester {
             shape,
             need,
             limits: &shared.limits,
-            credits: self.credits.unclaimed(),
+            credits: self.credits.unclaimed(shared.sendable()),
             reservable: self.reservable(shared),
         };
         let operations = shared.operations.as_mut().filter(|_| self.extensible);

@@ -246,5 +246,32 @@ fn outcome(version: Version, returned: Returned, message: Message) -> Outcome {
         PeerError::Option => {
             CallError::Protocol("the server took a call for an unknown operation".to_owned())
         }
+        PeerError::ReadChunks { max } => CallError::Chunk(format!(
+            "the call has more read chunks than the responder fetches, which are {max}"
+        )),
+        PeerError::WriteChunks { max } => CallError::Chunk(format!(
+            "the call has more write chunks than the responder fills, which are {max}"
+        )),
+        PeerError::Segments { max } => CallError::Chunk(format!(
+            "the call has more segments than the responder accepts, which are {max}"
+        )),
+        PeerError::WriteResource { chunk, needed } => CallError::Chunk(format!(
+            "write chunk {chunk} is too short for its result of {needed} bytes"
+        )),
+        PeerError::ReplyResource { needed } => CallError::Chunk(format!(
+            "the reply chunk is too short for the reply of {needed} bytes"
+        )),
+        PeerError::Continuation => {
+            CallError::Protocol("the responder cannot join the parts of the call".to_owned())
+        }
+        PeerError::PropertyValue => {
+            CallError::Protocol("the responder took a call for properties".to_owned())
+        }
+        PeerError::VersionMismatch => {
+            CallError::Protocol("the responder speaks another version here".to_owned())
+        }
+        PeerError::System => {
+            CallError::Protocol("the responder cannot execute the call".to_owned())
+        }
     })
 }

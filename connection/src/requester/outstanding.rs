@@ -216,7 +216,12 @@ impl Outstanding {
     }
 
     /// Returns the message of a ready call, which requests `credits`.
-    pub(super) fn send(&mut self, shared: &mut Shared, credits: u32) -> Option<Segments> {
+    pub(super) fn send(
+        &mut self,
+        shared: &mut Shared,
+        credits: u32,
+        may_be_invalidated: bool,
+    ) -> Option<Segments> {
         let chunks = self.offered();
         let Stage::Ready(Unsent {
             payload, gather, ..
@@ -231,6 +236,7 @@ impl Outstanding {
             direction: Direction::Call,
             inline: *payload == CallPayload::Inline,
             chunks,
+            may_be_invalidated,
         });
         message.insert(0, header);
         self.stage = Stage::Sent(chunks);

@@ -8,7 +8,6 @@ use super::credits::MaySend;
 use super::outstanding::{Outcome, Stage};
 use super::start::Started;
 use super::{ReplyReceives, Requester};
-use crate::Action;
 use crate::dialect::Group;
 use crate::shared::Shared;
 
@@ -24,7 +23,7 @@ impl Requester {
             return;
         }
         loop {
-            while self.credits.any_free()
+            while self.credits.any_free(shared.sendable())
                 && room > shared.actions.len()
                 && let Some(&key) = self.ready.front()
             {
@@ -35,7 +34,7 @@ impl Requester {
                     return;
                 }
             }
-            if self.waits_for_memory() || self.credits.unclaimed() == 0 {
+            if self.waits_for_memory() || self.credits.unclaimed(shared.sendable()) == 0 {
                 return;
             }
             let Some(call) = self.pending.pop_front() else {
@@ -64,12 +63,9 @@ impl Requester {
         self.credits.give_back(1);
         self.take_credits(key);
         let requested = self.credits.requested();
-        if let Some(gather) = self.calls[key].send(shared, requested) {
-            shared.actions.push_back(Action::Send {
-                gather,
-                invalidate: None,
-                more: false,
-            });
+        let may_be_invalidated = self.may_be_invalidated;
+        if let Some(gather) = self.calls[key].send(shared, requested, may_be_invalidated) {
+            shared.push_send(gather, None, false);
         }
     }
 

@@ -76,7 +76,7 @@ impl Requester {
             shape,
             need: &call.need,
             limits: &shared.limits,
-            credits: self.credits.unclaimed(),
+            credits: self.credits.unclaimed(shared.sendable()),
             reservable: self.reservable(shared),
         };
         let operations = shared.operations.as_mut();

@@ -10,7 +10,7 @@ use transfer_plan::{
 
 use super::place::{self, Placed};
 use super::{InCall, Responder};
-use crate::dialect::{Outgoing, Plain};
+use crate::dialect::{Outgoing, PeerError, Plain};
 use crate::shared::Shared;
 
 impl Responder {
@@ -35,10 +35,19 @@ impl Responder {
             Err(_) if self.terms.last_resort.is_none() => return self.hold(call, message),
             planned => planned,
         };
-        let credits = self.credits.answered();
+        let last_resort = match &planned {
+            Ok(_) => None,
+            Err(_) => self.last_resort(shared, &call, &message),
+        };
+        let credits = self.answered(shared, &call);
+        if let Some((writes, group)) = last_resort {
+            return self.send_group(shared, &call, &message, credits, &writes, group);
+        }
         let plan = match planned {
             Ok(plan) => plan,
-            Err(error) => return self.chunk_error(shared, call.xid, credits, &error),
+            Err(error) => {
+                return self.refuse_call(shared, call.xid, credits, error.answer(), &error);
+            }
         };
         tracing::debug!(xid = call.xid, %plan, "reply");
         let placed = match place::place(&plan, &message, &call.writes, call.reply.as_ref()) {
@@ -63,7 +72,7 @@ impl Responder {
         }
         let header = Plain {
             xid: call.xid,
-            credits: self.credits.answered(),
+            credits: self.answered(shared, call),
         };
         let header = shared.encode_plain(Direction::Reply, header);
         let invalidate = call.handle.filter(|_| self.terms.may_invalidate);
@@ -98,6 +107,7 @@ impl Responder {
                 writes: placed.list,
                 reply: placed.reply,
             },
+            may_be_invalidated: false,
         });
         shared.send(header, placed.payload, invalidate);
     }
@@ -142,4 +152,26 @@ enum NoPlan {
     Shape(#[from] UnpositionedItem),
     #[error(transparent)]
     Plan(#[from] ReplyError),
+}
+
+impl NoPlan {
+    /// Returns the error by which the call is answered. Numbers that do not fit 32 bits are left
+    /// out: zero says that a longer chunk would not help (version-two-07, sections 7.3.4 and
+    /// 7.3.5).
+    fn answer(&self) -> PeerError {
+        let word = |value: u64| u32::try_from(value).unwrap_or(0);
+        match *self {
+            Self::Shape(_) => PeerError::System,
+            Self::Plan(ReplyError::WriteChunkTooShort { len, chunk, .. }) => {
+                PeerError::WriteResource {
+                    chunk: word(chunk as u64 + 1),
+                    needed: word(len),
+                }
+            }
+            Self::Plan(ReplyError::DoesNotFit { len, .. }) => {
+                PeerError::ReplyResource { needed: word(len) }
+            }
+            Self::Plan(_) => PeerError::ReplyResource { needed: 0 },
+        }
+    }
 }

@@ -31,7 +31,7 @@ pub(super) struct CarriedCall {
 }
 
 /// The items of a reply that are placed by RDMA Write, each with the index of its write chunk.
-type Writes = SmallVec<[(usize, usize); 1]>;
+pub(super) type Writes = SmallVec<[(usize, usize); 1]>;
 
 impl Responder {
     /// Handles a call that arrived in operations of the extension with number `by`.
@@ -73,14 +73,14 @@ impl Responder {
         let (shape, base) = match self.plan_without_chunks(shared, &message) {
             Ok(planned) => planned,
             Err(error) => {
-                let credits = self.credits.answered_group(call.messages());
+                let credits = self.answered(shared, &call);
                 return self.chunk_error(shared, call.xid, credits, &error);
             }
         };
         if let Some(plan) = &base
             && shape.items().is_empty()
         {
-            let credits = self.credits.answered_group(call.messages());
+            let credits = self.answered(shared, &call);
             tracing::debug!(xid = call.xid, %plan, "reply");
             return self.send_without_chunks(shared, &call, &message, credits, plan);
         }
@@ -88,7 +88,7 @@ impl Responder {
         if base.is_none() && !matches!(laid_out, Ok(Some(_))) && self.terms.last_resort.is_none() {
             return self.hold(call, message);
         }
-        let credits = self.credits.answered_group(call.messages());
+        let credits = self.answered(shared, &call);
         match (laid_out, base) {
             (Ok(Some((writes, group))), _) => {
                 self.send_group(shared, &call, &message, credits, &writes, group);
@@ -161,6 +161,40 @@ impl Responder {
         Ok(Some((best.writes, operations.group(messages))))
     }
 
+    /// Lets an extension lay out the reply to a call of the base protocol, which has no plan for it.
+    /// Returns `None` if none can.
+    pub(super) fn last_resort(
+        &self,
+        shared: &mut Shared,
+        call: &InCall,
+        message: &Message,
+    ) -> Option<(Writes, Group)> {
+        let shape = Shape::of(message).ok()?;
+        let limits = self.last_resort_limits(shared);
+        let operations = shared.operations.as_mut()?;
+        let reply = ReplyToPlan {
+            shape: &shape,
+            limits: &limits,
+            context: &(),
+        };
+        let mut modes = operations.extensions.transfer_modes();
+        let (by, best) = modes.find_map(|(by, mode)| {
+            let candidate = mode.plan_last_resort(&reply, &call.writes)?;
+            Some((by, candidate))
+        })?;
+        drop(modes);
+        let xid = call.xid;
+        tracing::debug!(xid, plan = %best.plan, "reply");
+        let mode = operations.extensions.transfer_mode(by)?;
+        match mode.send_reply(xid, best.plan, message) {
+            Ok(messages) => Some((best.writes, operations.group(messages))),
+            Err(error) => {
+                tracing::debug!(xid, %error, "reply cannot be sent in several messages");
+                None
+            }
+        }
+    }
+
     /// Sends a reply by the base protocol, without chunks.
     fn send_without_chunks(
         &mut self,
@@ -177,7 +211,7 @@ impl Responder {
     }
 
     /// Writes the items in `writes` to their chunks, and sends the messages that carry the reply.
-    fn send_group(
+    pub(super) fn send_group(
         &mut self,
         shared: &mut Shared,
         call: &InCall,

@@ -238,7 +238,14 @@ impl Responder {
     /// Admits a call whose header requests `requested` credits, and returns its key. A call beyond
     /// the granted credits ends the connection.
     fn admit(&mut self, shared: &mut Shared, mut call: InCall, requested: u32) -> Option<usize> {
-        let taken = self.credits.called_group(requested, call.messages());
+        let taken = match &mut shared.window {
+            // The number of calls outstanding is that of messages that were granted, at most.
+            Some(window) => {
+                window.call_began();
+                self.credits.called_group(u32::MAX, 1)
+            }
+            None => self.credits.called_group(requested, call.messages()),
+        };
         if let Err(overrun) = taken {
             let reason = overrun.to_string();
             shared.actions.push_back(Action::Close { reason });
@@ -267,10 +274,21 @@ impl Responder {
                 self.answer(shared, call, message);
             }
             None => {
-                let _ = self.credits.answered_group(call.messages());
+                let _ = self.answered(shared, &call);
             }
         }
         self.retry(shared);
+    }
+
+    /// Records that a call is answered or dropped. Returns the credits that the answer grants.
+    fn answered(&mut self, shared: &mut Shared, call: &InCall) -> u32 {
+        match &mut shared.window {
+            Some(window) => {
+                window.call_ended();
+                self.credits.answered()
+            }
+            None => self.credits.answered_group(call.messages()),
+        }
     }
 
     fn id(&self, key: usize) -> Option<CallId> {
@@ -310,9 +328,28 @@ impl Responder {
         credits: u32,
         why: &dyn std::fmt::Display,
     ) {
-        rdma::limited!(warn, xid, %why, "answered with ERR_CHUNK");
+        self.refuse_call(shared, xid, credits, PeerError::Chunk, why);
+    }
+
+    /// Answers a call with an error. Versions that have fewer errors than `error` can name answer
+    /// with ERR_CHUNK.
+    fn refuse_call(
+        &mut self,
+        shared: &mut Shared,
+        xid: u32,
+        credits: u32,
+        error: PeerError,
+        why: &dyn std::fmt::Display,
+    ) {
+        rdma::limited!(warn, xid, %why, ?error, "call answered with an error");
         self.counters.errors_sent += 1;
-        shared.send_error(&ErrorMessage::chunk(shared.dialect, xid), credits);
+        let version = shared.dialect.version().number();
+        let answer = ErrorMessage {
+            xid,
+            version,
+            error,
+        };
+        shared.send_error(&answer, credits);
     }
 }
 

@@ -72,9 +72,8 @@ impl Responder {
             Err(FetchError::Later) => return false,
             Err(FetchError::Never(error)) => {
                 let call = self.remove(key);
-                let (xid, messages) = (call.xid, call.messages());
-                let credits = self.credits.answered_group(messages);
-                self.chunk_error(shared, xid, credits, &error);
+                let credits = self.answered(shared, &call);
+                self.chunk_error(shared, call.xid, credits, &error);
                 return true;
             }
         };
@@ -132,8 +131,8 @@ impl Responder {
         let message = fetch.finish();
         let checked = shared.dialect.check_payload(xid, Direction::Call, &message);
         if let Err(error) = checked {
-            let messages = self.remove(key).messages();
-            let credits = self.credits.answered_group(messages);
+            let call = self.remove(key);
+            let credits = self.answered(shared, &call);
             return self.chunk_error(shared, xid, credits, &error);
         }
         self.deliver(shared, key, message);

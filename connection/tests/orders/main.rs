@@ -317,6 +317,7 @@ quickcheck! {
                 direction: Direction::Call,
                 inline,
                 chunks: chunks.clone(),
+                may_be_invalidated: false,
             });
             out.len() as u64 == dialect.header_len()(&counts) && returned == chunks
         }))

@@ -117,8 +117,23 @@ impl Seen {
                 payload_at,
             });
         }
+        let header_type = u32::from_be_bytes(bytes[12..16].try_into().unwrap());
+        let is_wg = header_type > 5 || (header_type == 5 && bytes.len() < 28);
         if version != 2 {
             return None;
+        }
+        if is_wg {
+            let (header, payload_at) = rpcrdma_v2_wg::Header::decode(bytes).unwrap();
+            return Some(Self {
+                version,
+                xid: header.xid,
+                credits: header.credit,
+                chunks: header.body.chunks().cloned(),
+                error: false,
+                direction: header.body.direction(),
+                optional: false,
+                payload_at,
+            });
         }
         let (header, payload_at) = rpcrdma_v2::Header::decode(bytes).unwrap();
         Some(Self {

@@ -8,6 +8,9 @@ use super::{Endpoint, Posted, open, reply};
 /// A function that returns the reply to a call.
 pub type Answer = Box<dyn FnMut(&Message) -> Option<Message>>;
 
+/// The maximum number of rounds in which two ends exchange everything that they have to say.
+const MAX_STEPS: usize = 10_000;
+
 /// A client and a server whose work requests take effect on each other.
 pub struct Pair {
     pub client: Endpoint,
@@ -49,8 +52,13 @@ impl Pair {
     }
 
     /// Executes all actions and work requests in order, until there are none.
+    #[track_caller]
     pub fn settle(&mut self) {
-        while self.step() {}
+        let steps = (0..MAX_STEPS).take_while(|_| self.step()).count();
+        if steps == MAX_STEPS {
+            let last = |end: &Endpoint| end.sent[end.sent.len().saturating_sub(6)..].to_vec();
+            panic!("no end: {:x?}", (last(&self.client), last(&self.server)));
+        }
     }
 
     fn step(&mut self) -> bool {

@@ -1,0 +1,468 @@
+//! Version 2 of the working group (draft-ietf-nfsv4-rpcrdma-version-two-07).
+//!
+//! The parts of a continued message are joined here, so the rest of the crate sees one message. The
+//! messages that it sends are divided by the transfer mode of [`Base`].
+
+use bytes::{Bytes, BytesMut};
+use onc_rpc::{Message, Segments, put_words};
+use rpcrdma_chunks::Chunks;
+use rpcrdma_negotiation::Version;
+use rpcrdma_v2::extension::Extension;
+use rpcrdma_v2::{Direction, ErrorBody as RoutedError, Header as RoutedHeader, Side};
+use rpcrdma_v2_wg::base::{Base, Config as BaseConfig, Refused, preferred_handle};
+use rpcrdma_v2_wg::limits::{CALL_INLINE_LEN, PREFIX_LEN};
+use rpcrdma_v2_wg::{
+    Answer, Body, ErrorBody, Header, Prefix, Properties, ReverseSupport, VERSION, check_call,
+    check_payload, header_type,
+};
+use transfer_plan::ChunkCounts;
+
+use super::{
+    BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, Incoming, OperationHeader,
+    OperationRouter, Operations, Outgoing, PeerError, Plain, ReceivedCredit, Receiver, ReplyBody,
+    ReplyHeader, SendFlowControl, chunks_len, pieces,
+};
+use crate::{CallbackOptions, Config};
+
+/// The maximum number of segments in a header that this end accepts (section 5.2.4).
+const MAX_SEGMENTS: u32 = 256;
+
+/// Version 2 of the working group (draft-ietf-nfsv4-rpcrdma-version-two-07).
+#[derive(Clone, Copy, Debug)]
+pub struct VersionTwoWg;
+
+impl Dialect for VersionTwoWg {
+    fn version(&self) -> Version {
+        Version::TwoWg
+    }
+
+    /// The header of a call is the longest: that of a reply lacks three words.
+    fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
+        |chunks| CALL_INLINE_LEN as u64 + chunks_len(chunks)
+    }
+
+    #[inline]
+    fn encode_plain(&self, out: &mut BytesMut, direction: Direction, header: Plain) {
+        let Plain { xid, credits } = header;
+        match direction {
+            Direction::Call => {
+                let htype = header_type::CALL_INLINE;
+                put_words(out, [xid, VERSION, credits, htype, 0, 0, 0, 0]);
+            }
+            Direction::Reply => {
+                put_words(out, [xid, VERSION, credits, header_type::REPLY_INLINE, 0]);
+            }
+        }
+    }
+
+    fn encode(&self, out: &mut BytesMut, header: Outgoing) -> Chunks {
+        let external = !header.inline;
+        let mut chunks = header.chunks;
+        let body = match header.direction {
+            Direction::Call => {
+                // The call chunk comes first, and positions never decrease (section 4.5.1.1).
+                chunks.reads.sort_by_key(|read| read.position);
+                let offered = header.may_be_invalidated.then(|| preferred_handle(&chunks));
+                Body::Call {
+                    external,
+                    inv_handle: offered.flatten().unwrap_or_default(),
+                    chunks,
+                }
+            }
+            Direction::Reply => {
+                if !external {
+                    // An inline reply cannot return a reply chunk, which is unused then.
+                    chunks.reply = None;
+                }
+                Body::Reply { external, chunks }
+            }
+        };
+        let header = Header {
+            xid: header.xid,
+            credit: header.credits,
+            body,
+        };
+        header.encode_into(out);
+        match header.body {
+            Body::Call { chunks, .. } | Body::Reply { chunks, .. } => chunks,
+            _ => Chunks::default(),
+        }
+    }
+
+    fn encode_error(&self, error: &ErrorMessage, credits: u32) -> Bytes {
+        let answer = Answer {
+            xid: error.xid,
+            version: error.version,
+            error: error_body(error.error),
+        };
+        answer.encode(credits)
+    }
+
+    fn send_flow_control(&self) -> Option<&dyn SendFlowControl> {
+        Some(self)
+    }
+
+    fn decode(
+        &self,
+        mut message: Segments,
+        receiver: &Receiver,
+        operations: Option<&mut OperationRouter>,
+    ) -> Incoming {
+        let Some(operations) = operations else {
+            return bad(
+                Direction::Call,
+                None,
+                "a connection without its base protocol",
+            );
+        };
+        operations.begin(None);
+        let (header, at) = match pieces::decode_header(&message, Header::decode) {
+            Ok(decoded) => decoded,
+            Err(error) => return bad(Direction::Call, error.answer(), error),
+        };
+        let (xid, direction) = (header.xid, header.body.direction());
+        let Some(base) = operations.extensions.find_mut::<Base>() else {
+            return bad(
+                Direction::Call,
+                None,
+                "a connection without its base protocol",
+            );
+        };
+        if let Err(refused) = base.admit(&header.body) {
+            return refuse(direction.unwrap_or(Direction::Call), xid, refused);
+        }
+        match direction {
+            Some(Direction::Call) if !receiver.takes_calls => {
+                // A client tells its server by a property (section 5.2.5).
+                let answer = Answer::new(xid, ErrorBody::InvalidHeaderType);
+                let reason = "a call from the server, which was told that none are taken";
+                return bad(Direction::Call, Some(answer), reason);
+            }
+            Some(Direction::Reply) if !receiver.makes_calls => {
+                let reason = "a reply to a server that makes no calls";
+                return bad(Direction::Reply, None, reason);
+            }
+            _ => {}
+        }
+        match header.body {
+            Body::Grant => Incoming::Operation(Direction::Call, None),
+            Body::Error(error) => failed(xid, header.credit, error, operations),
+            Body::Properties { last, properties } => {
+                let taken = operations
+                    .extensions
+                    .with(|base: &mut Base, out| base.take_properties(last, properties, out));
+                operations.collecting = operations.extensions.is_collecting();
+                match taken {
+                    Some(Err(error)) => {
+                        let answer = Answer::new(xid, error);
+                        bad(Direction::Call, Some(answer), error)
+                    }
+                    _ => Incoming::Operation(Direction::Call, None),
+                }
+            }
+            Body::Middle {
+                direction,
+                remaining,
+            } => {
+                pieces::advance(&mut message, at);
+                let collected = base.collect(direction, xid, remaining, message);
+                operations.collecting = operations.extensions.is_collecting();
+                match collected {
+                    Ok(()) => Incoming::Operation(direction, None),
+                    Err(refused) => refuse(direction, xid, refused),
+                }
+            }
+            Body::Call { external, .. } | Body::Reply { external, .. } => {
+                pieces::advance(&mut message, at);
+                let direction = direction.unwrap_or(Direction::Call);
+                let mut payload = message;
+                if !external {
+                    match base.finish(direction, xid, payload) {
+                        Ok(finished) => payload = finished.payload,
+                        Err(refused) => {
+                            operations.collecting = operations.extensions.is_collecting();
+                            return refuse(direction, xid, refused);
+                        }
+                    }
+                }
+                let most = base.properties().segment_count;
+                if operations.collecting {
+                    operations.collecting = operations.extensions.is_collecting();
+                }
+                rpc_message(header, direction, payload, receiver, most)
+            }
+        }
+    }
+
+    fn check_payload(
+        &self,
+        xid: u32,
+        direction: Direction,
+        message: &Message,
+    ) -> Result<(), BadReply> {
+        check_payload(xid, direction, message)
+            .map_err(|violation| BadReply::Payload(violation.to_string()))
+    }
+
+    fn operations(&self) -> Option<&dyn Operations> {
+        Some(self)
+    }
+}
+
+impl SendFlowControl for VersionTwoWg {
+    fn credit(&self, message: &Segments) -> Option<ReceivedCredit> {
+        let prefix = match message.first() {
+            Some(first) if first.len() >= PREFIX_LEN => Prefix::peek(first),
+            Some(_) => Prefix::peek(&pieces::joined(message)),
+            None => None,
+        };
+        let prefix = prefix.filter(|prefix| prefix.version == VERSION)?;
+        Some(ReceivedCredit {
+            credit: prefix.credit,
+            only_grants: prefix.header_type == header_type::GRANT,
+        })
+    }
+
+    fn encode_grant(&self, credit: u32) -> Bytes {
+        let body = Body::Grant;
+        // Section 6.3.2: the XID is zero.
+        Header {
+            xid: 0,
+            credit,
+            body,
+        }
+        .encode()
+    }
+
+    fn with_credit(&self, message: &Bytes, credit: u32) -> Option<(Bytes, usize)> {
+        let prefix = Prefix::peek(message)?;
+        let mut out = BytesMut::with_capacity(PREFIX_LEN);
+        let Prefix {
+            xid,
+            version,
+            header_type,
+            ..
+        } = prefix;
+        put_words(&mut out, [xid, version, credit, header_type]);
+        Some((out.freeze(), PREFIX_LEN))
+    }
+}
+
+impl Operations for VersionTwoWg {
+    fn extensions(&self, config: &Config) -> Vec<Box<dyn Extension>> {
+        let side = config.role.side();
+        let mut list: Vec<Box<dyn Extension>> = vec![Box::new(Base::new(base(config)))];
+        list.extend(config.options.extensions.iter().map(|make| make(side)));
+        list
+    }
+
+    /// The header types tell the direction.
+    fn encode_operation(&self, out: &mut BytesMut, header: OperationHeader) {
+        let OperationHeader {
+            xid,
+            credits,
+            opttype,
+            info,
+            ..
+        } = header;
+        put_words(out, [xid, VERSION, credits, opttype]);
+        out.extend_from_slice(&info);
+    }
+}
+
+/// Returns the configuration of the base protocol.
+fn base(config: &Config) -> BaseConfig {
+    let options = &config.options;
+    let reverse = match options.callbacks {
+        _ if config.role.side() == Side::Server => ReverseSupport::None,
+        CallbackOptions { credits: 0, .. } => ReverseSupport::None,
+        CallbackOptions { chunks: false, .. } => ReverseSupport::Continued,
+        CallbackOptions { chunks: true, .. } => ReverseSupport::General,
+    };
+    BaseConfig {
+        properties: Properties {
+            send_size: config.max_send(),
+            receive_size: config.receives.len(),
+            segment_size: u32::try_from(config.max_segment).unwrap_or(u32::MAX),
+            segment_count: MAX_SEGMENTS,
+            reverse,
+            host_auth: None,
+        },
+        offer_invalidation: options.remote_invalidation,
+        can_invalidate: options.remote_invalidation,
+        max_message: u64::from(options.max_message),
+    }
+}
+
+fn bad(direction: Direction, answer: Option<Answer>, reason: impl ToString) -> Incoming {
+    let answer = answer.map(|answer| ErrorMessage {
+        xid: answer.xid,
+        version: answer.version,
+        error: peer_error(answer.error).unwrap_or(PeerError::System),
+    });
+    let reason = reason.to_string();
+    Incoming::Bad(direction, BadMessage { answer, reason })
+}
+
+fn refuse(direction: Direction, xid: u32, refused: Refused) -> Incoming {
+    let answer = match refused {
+        Refused::Answer(error, _) => Some(Answer::new(xid, error)),
+        Refused::Discard => None,
+    };
+    bad(direction, answer, refused)
+}
+
+/// Handles an error: one about a message of an extension, or about a call.
+fn failed(xid: u32, credits: u32, error: ErrorBody, operations: &mut OperationRouter) -> Incoming {
+    // Section 7: a code that is not known is ignored, with its message.
+    let Some(peer_error) = peer_error(error) else {
+        return bad(Direction::Reply, None, error);
+    };
+    let routed = match error {
+        ErrorBody::Version { low, high } => RoutedError::Version { low, high },
+        ErrorBody::InvalidHeaderType => RoutedError::InvalidOption,
+        _ => RoutedError::BadHeader,
+    };
+    let header = RoutedHeader {
+        xid,
+        credits,
+        body: rpcrdma_v2::Body::Error(routed),
+    };
+    if let Some(handled) = operations.route(&header, &[], 0) {
+        return handled;
+    }
+    Incoming::Reply(ReplyHeader {
+        xid,
+        granted: credits,
+        body: ReplyBody::Error(peer_error),
+        payload: Segments::new(),
+    })
+}
+
+/// Handles a call or a reply whose payload is complete. A call may have up to `most` segments.
+fn rpc_message(
+    header: Header,
+    direction: Direction,
+    payload: Segments,
+    receiver: &Receiver,
+    most: u32,
+) -> Incoming {
+    let (xid, credits) = (header.xid, header.credit);
+    let max = match direction {
+        Direction::Call => receiver.max_call,
+        Direction::Reply => u64::MAX,
+    };
+    if is_plain(&header, direction, &payload, max) {
+        return Incoming::Plain(direction, Plain { xid, credits }, payload);
+    }
+    match header.body {
+        Body::Reply { external, chunks } => Incoming::Reply(ReplyHeader {
+            xid,
+            granted: credits,
+            body: ReplyBody::Reply {
+                chunks,
+                long: external,
+            },
+            payload,
+        }),
+        body => call(xid, credits, body, payload, receiver.max_call, most),
+    }
+}
+
+/// Returns whether a message has no chunks, and its XID and direction are those of the RPC message.
+fn is_plain(header: &Header, direction: Direction, payload: &Segments, max: u64) -> bool {
+    let no_chunks = match &header.body {
+        Body::Call {
+            external, chunks, ..
+        }
+        | Body::Reply { external, chunks } => !external && chunks.is_empty(),
+        _ => false,
+    };
+    let start = payload.first().and_then(|first| first.first_chunk::<8>());
+    let own = u64::from(header.xid) << 32 | u64::from(direction.number());
+    no_chunks
+        && start.is_some_and(|start| u64::from_be_bytes(*start) == own)
+        && pieces::length(payload) <= max
+}
+
+fn call(
+    xid: u32,
+    requested: u32,
+    body: Body,
+    payload: Segments,
+    max_call: u64,
+    most: u32,
+) -> Incoming {
+    let answered = |error: Option<ErrorBody>, reason: &dyn std::fmt::Display| {
+        let answer = error.map(|error| Answer::new(xid, error));
+        bad(Direction::Call, answer, reason)
+    };
+    let handle = match &body {
+        Body::Call { inv_handle, .. } => Some(*inv_handle).filter(|&handle| handle != 0),
+        _ => None,
+    };
+    // Section 7.3.3.
+    let segments = body.chunks().map_or(0, segments);
+    if segments > most as usize {
+        let reason = format!("{segments} segments, where {most} are accepted");
+        return answered(Some(ErrorBody::Segments { max: most }), &reason);
+    }
+    let chunks = match check_call(body, pieces::length(&payload), max_call) {
+        Ok(chunks) => chunks,
+        Err(violation) => return answered(violation.error(), &violation),
+    };
+    let message = Message::without_items(payload);
+    if chunks.payload.is_none()
+        && let Err(violation) = check_payload(xid, Direction::Call, &message)
+    {
+        return answered(violation.error(), &violation);
+    }
+    Incoming::Call(CallHeader {
+        xid,
+        requested,
+        chunks,
+        handle,
+        payload: message.into_payload(),
+    })
+}
+
+fn segments(chunks: &Chunks) -> usize {
+    let written = chunks.writes.iter().chain(&chunks.reply);
+    chunks.reads.len() + written.map(|chunk| chunk.len()).sum::<usize>()
+}
+
+/// Returns an error in the terms that all versions share, or `None` if its code is not known.
+fn peer_error(error: ErrorBody) -> Option<PeerError> {
+    Some(match error {
+        ErrorBody::Version { low, high } => PeerError::Version { low, high },
+        ErrorBody::BadXdr => PeerError::Chunk,
+        ErrorBody::BadPropertyValue => PeerError::PropertyValue,
+        ErrorBody::InvalidHeaderType => PeerError::Option,
+        ErrorBody::InvalidContinuation => PeerError::Continuation,
+        ErrorBody::ReadChunks { max } => PeerError::ReadChunks { max },
+        ErrorBody::WriteChunks { max } => PeerError::WriteChunks { max },
+        ErrorBody::Segments { max } => PeerError::Segments { max },
+        ErrorBody::WriteResource { chunk, needed } => PeerError::WriteResource { chunk, needed },
+        ErrorBody::ReplyResource { needed } => PeerError::ReplyResource { needed },
+        ErrorBody::VersionMismatch => PeerError::VersionMismatch,
+        ErrorBody::System => PeerError::System,
+        ErrorBody::Other(_) => return None,
+    })
+}
+
+fn error_body(error: PeerError) -> ErrorBody {
+    match error {
+        PeerError::Version { low, high } => ErrorBody::Version { low, high },
+        PeerError::Chunk => ErrorBody::BadXdr,
+        PeerError::PropertyValue => ErrorBody::BadPropertyValue,
+        PeerError::Option => ErrorBody::InvalidHeaderType,
+        PeerError::Continuation => ErrorBody::InvalidContinuation,
+        PeerError::ReadChunks { max } => ErrorBody::ReadChunks { max },
+        PeerError::WriteChunks { max } => ErrorBody::WriteChunks { max },
+        PeerError::Segments { max } => ErrorBody::Segments { max },
+        PeerError::WriteResource { chunk, needed } => ErrorBody::WriteResource { chunk, needed },
+        PeerError::ReplyResource { needed } => ErrorBody::ReplyResource { needed },
+        PeerError::VersionMismatch => ErrorBody::VersionMismatch,
+        PeerError::System => ErrorBody::System,
+    }
+}

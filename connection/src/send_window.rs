@@ -1,0 +1,182 @@
+//! Flow control by messages: the Sends for which the peer has posted receives, and those that wait
+//! for it (version-two-07, section 4.2.1).
+//!
+//! Messages leave in the order in which they were queued. A message that only grants credits passes
+//! those that wait, because the peer keeps a receive for it.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use onc_rpc::Segments;
+use rdma::Stag;
+use rpcrdma_v2_wg::{FlowControl, Overrun};
+
+use crate::Action;
+use crate::dialect::SendFlowControl;
+
+/// A message that waits until the peer can receive it.
+#[derive(Debug)]
+struct BlockedSend {
+    gather: Segments,
+    invalidate: Option<Stag>,
+    more: bool,
+}
+
+/// The state of flow control at one end of a connection.
+#[derive(Debug)]
+pub(crate) struct SendWindow {
+    flow: FlowControl,
+    format: &'static dyn SendFlowControl,
+    /// The number of messages that this end can receive while no call is in progress.
+    capacity: u32,
+    /// The calls of the peer in progress. Each lowers the number of messages that this end
+    /// advertises, so that the peer's calls do not pile up here.
+    calls: u32,
+    /// The credit value of the last message that had one.
+    peer_credit: u32,
+    blocked: VecDeque<BlockedSend>,
+}
+
+impl SendWindow {
+    /// Returns the state of a new connection, for which `capacity` receives are posted, and one for
+    /// a message that only grants credits.
+    pub(crate) fn new(format: &'static dyn SendFlowControl, capacity: u32) -> Self {
+        Self {
+            flow: FlowControl::new(),
+            format,
+            capacity,
+            calls: 0,
+            peer_credit: 1,
+            blocked: VecDeque::new(),
+        }
+    }
+
+    /// Returns the number of messages that can be sent at once.
+    pub(crate) fn available(&self) -> u32 {
+        match self.blocked.is_empty() {
+            true => self.flow.may_send(),
+            false => 0,
+        }
+    }
+
+    /// Returns the number of messages that may still arrive.
+    pub(crate) fn expected(&self) -> u32 {
+        self.flow.receives_needed()
+    }
+
+    /// Returns the maximum number of messages that may be on their way to this end.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Records that a call of the peer is in progress.
+    pub(crate) fn call_began(&mut self) {
+        self.calls += 1;
+    }
+
+    /// Records that a call of the peer has ended.
+    pub(crate) fn call_ended(&mut self) {
+        self.calls = self.calls.saturating_sub(1);
+    }
+
+    fn advertised(&self) -> u32 {
+        self.capacity.saturating_sub(self.calls)
+    }
+
+    /// Returns the credit value of a message that is sent now.
+    pub(crate) fn credit(&mut self) -> u32 {
+        self.flow.credit(self.advertised())
+    }
+
+    /// Queues a message: adds it to `actions` if the peer can receive it.
+    pub(crate) fn send(
+        &mut self,
+        actions: &mut VecDeque<Action>,
+        gather: Segments,
+        invalidate: Option<Stag>,
+        more: bool,
+    ) {
+        let message = BlockedSend {
+            gather,
+            invalidate,
+            more,
+        };
+        if self.available() > 0 {
+            return self.pass(actions, message);
+        }
+        // The device must not wait for a message that may come late.
+        if let Some(Action::Send { more, .. }) = actions.back_mut() {
+            *more = false;
+        }
+        self.blocked.push_back(message);
+    }
+
+    fn pass(&mut self, actions: &mut VecDeque<Action>, message: BlockedSend) {
+        let BlockedSend {
+            gather,
+            invalidate,
+            more,
+        } = message;
+        let taken = self.flow.take_send();
+        debug_assert!(taken, "the peer can receive the message");
+        actions.push_back(Action::Send {
+            gather,
+            invalidate,
+            more,
+        });
+    }
+
+    /// Counts a message that was received, and adds messages to `actions` that the peer can receive
+    /// now.
+    ///
+    /// # Errors
+    /// [`Overrun`]: the peer has sent more messages than this end advertised.
+    pub(crate) fn received(
+        &mut self,
+        actions: &mut VecDeque<Action>,
+        message: &Segments,
+    ) -> Result<(), Overrun> {
+        let credit = self.format.credit(message);
+        let only_grants = credit.is_some_and(|credit| credit.only_grants);
+        // A message that is too short for a credit value leaves the last one in place.
+        self.peer_credit = credit.map_or(self.peer_credit, |credit| credit.credit);
+        self.flow.take_received(self.peer_credit, only_grants)?;
+        while self.flow.may_send() > 0
+            && let Some(mut message) = self.blocked.pop_front()
+        {
+            self.renew(&mut message.gather);
+            message.more &= self.flow.may_send() > 1;
+            self.pass(actions, message);
+        }
+        Ok(())
+    }
+
+    /// Updates the credit value of a message that waited, because a lower value than the last one
+    /// would take credits back from the peer.
+    fn renew(&mut self, message: &mut Segments) {
+        let credit = self.credit();
+        let Some(first) = message.first_mut() else {
+            return;
+        };
+        if let Some((start, len)) = self.format.with_credit(first, credit) {
+            let _: Bytes = first.split_to(len.min(first.len()));
+            message.insert(0, start);
+        }
+    }
+
+    /// Returns a message that grants credits, if the peer has used half of what it may send and no
+    /// other message has told it more (section 4.2.1.1).
+    pub(crate) fn grant(&mut self) -> Option<Action> {
+        let due = self.flow.due(self.advertised(), self.capacity);
+        if !(due && self.flow.take_grant()) {
+            return None;
+        }
+        let credit = self.credit();
+        let message = self.format.encode_grant(credit);
+        Some(Action::Send {
+            gather: Segments::from_iter([message]),
+            invalidate: None,
+            more: false,
+        })
+    }
+}

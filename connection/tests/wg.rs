@@ -1,0 +1,323 @@
+//! Tests of version 2 of the working group (version-two-07): the payload formats of section 6.6,
+//! the exchange of properties, and flow control that counts every Send.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod support;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma_connection::{Options, ReplyRoom};
+use rpcrdma_negotiation::Version;
+use rpcrdma_v2_wg::header_type::{
+    CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, GRANT, REPLY_EXTERNAL, REPLY_INLINE,
+    REPLY_MIDDLE,
+};
+use rpcrdma_v2_wg::{Body, Header, Prefix};
+use support::{Endpoint, Pair, configs_with, data, message, open, reply, room};
+
+/// Returns a connection on which the properties have been exchanged.
+fn connected(change: impl FnOnce(&mut Options, &mut Options)) -> Pair {
+    let pair = Pair::echoing(configs_with(Version::TwoWg, change));
+    assert_eq!(types(&pair.client, 0), [CONNPROP_FINAL]);
+    assert_eq!(types(&pair.server, 0), [CONNPROP_FINAL]);
+    pair
+}
+
+/// Returns the header types of the messages that an end has sent, from the one with this index.
+fn types(end: &Endpoint, from: usize) -> Vec<u32> {
+    let sent = end.sent[from..].iter();
+    sent.map(|(message, _)| Prefix::peek(message).unwrap().header_type)
+        .collect()
+}
+
+/// The messages and RDMA operations of a call.
+#[derive(Debug, PartialEq, Eq)]
+struct Exchange {
+    /// Header types of the client's messages, grants left out.
+    call: Vec<u32>,
+    /// The number of RDMA Reads.
+    reads: usize,
+    /// The number of RDMA Writes.
+    writes: usize,
+    /// Header types of the server's messages, grants left out.
+    reply: Vec<u32>,
+}
+
+/// Makes a call with this content, which is answered with that one, and returns how it went.
+fn exchange(pair: &mut Pair, call: (usize, &[Bytes]), answer: (usize, &[Bytes])) -> Exchange {
+    let (words, items) = (answer.0, answer.1.to_vec());
+    let lens: Vec<usize> = items.iter().map(Bytes::len).collect();
+    let needed = room(words, &lens);
+    let content = (words, items.clone());
+    exchange_with(pair, call, content, &needed)
+}
+
+fn exchange_with(
+    pair: &mut Pair,
+    (words, items): (usize, &[Bytes]),
+    answer: (usize, Vec<Bytes>),
+    needed: &ReplyRoom,
+) -> Exchange {
+    let xid = 100 + pair.client.sent.len() as u32;
+    let before = (pair.client.sent.len(), pair.server.sent.len());
+    let (written, expected) = (pair.server.written.len(), answer.clone());
+    let seen = (words, items.to_vec());
+    pair.server.most_reads = 0;
+    pair.answer_with(move |call| {
+        let (xid, words, items) = open(call);
+        assert_eq!((words, items), seen);
+        Some(reply(xid, answer.0, &answer.1))
+    });
+    let result = pair.call(message(xid, words, items), needed).unwrap();
+    let (_, words, items) = open(&result);
+    assert_eq!((words, items), expected);
+    assert!(pair.client.registered.is_empty(), "memory stays registered");
+    let payload = |end, from| {
+        let mut types = types(end, from);
+        types.retain(|&header_type| header_type != GRANT);
+        types
+    };
+    Exchange {
+        call: payload(&pair.client, before.0),
+        reads: pair.server.most_reads,
+        writes: pair.server.written.len() - written,
+        reply: payload(&pair.server, before.1),
+    }
+}
+
+/// Content of some hundred kilobytes, for which explicit RDMA is cheaper than many Sends.
+fn long() -> Bytes {
+    data(7, 400_000)
+}
+
+#[test]
+fn wg_s6_6_1_2_figure_1_simple_call_and_simple_reply() {
+    let mut pair = connected(|_, _| {});
+    let went = exchange(&mut pair, (3, &[]), (5, &[]));
+    let (call, reply) = (vec![CALL_INLINE], vec![REPLY_INLINE]);
+    assert_eq!(
+        went,
+        Exchange {
+            call,
+            reads: 0,
+            writes: 0,
+            reply
+        }
+    );
+}
+
+#[test]
+fn wg_s6_6_1_2_figure_2_simple_call_with_a_read_chunk() {
+    let mut pair = connected(|_, _| {});
+    let went = exchange(&mut pair, (3, &[long()]), (5, &[]));
+    let (call, reply) = (vec![CALL_INLINE], vec![REPLY_INLINE]);
+    assert_eq!(
+        went,
+        Exchange {
+            call,
+            reads: 1,
+            writes: 0,
+            reply
+        }
+    );
+}
+
+#[test]
+fn wg_s6_6_1_2_figure_3_simple_reply_with_a_write_chunk() {
+    let mut pair = connected(|_, _| {});
+    let went = exchange(&mut pair, (3, &[]), (5, &[long()]));
+    let (call, reply) = (vec![CALL_INLINE], vec![REPLY_INLINE]);
+    assert_eq!(
+        went,
+        Exchange {
+            call,
+            reads: 0,
+            writes: 1,
+            reply
+        }
+    );
+}
+
+#[test]
+fn wg_s6_6_2_2_figure_4_continued_call_and_continued_reply() {
+    let mut pair = connected(|_, _| {});
+    let went = exchange(&mut pair, (2500, &[]), (2600, &[]));
+    let call = vec![CALL_MIDDLE, CALL_MIDDLE, CALL_INLINE];
+    let reply = vec![REPLY_MIDDLE, REPLY_MIDDLE, REPLY_INLINE];
+    assert_eq!(
+        went,
+        Exchange {
+            call,
+            reads: 0,
+            writes: 0,
+            reply
+        }
+    );
+}
+
+#[test]
+fn wg_s6_6_2_2_figure_5_continued_call_with_a_read_chunk() {
+    let mut pair = connected(|_, _| {});
+    let went = exchange(&mut pair, (2500, &[long()]), (5, &[]));
+    let call = vec![CALL_MIDDLE, CALL_MIDDLE, CALL_INLINE];
+    let reply = vec![REPLY_INLINE];
+    assert_eq!(
+        went,
+        Exchange {
+            call,
+            reads: 1,
+            writes: 0,
+            reply
+        }
+    );
+}
+
+#[test]
+fn wg_s6_6_2_2_figure_6_continued_reply_with_a_write_chunk() {
+    let mut pair = connected(|_, _| {});
+    let went = exchange(&mut pair, (3, &[]), (2500, &[long()]));
+    let call = vec![CALL_INLINE];
+    let reply = vec![REPLY_MIDDLE, REPLY_MIDDLE, REPLY_INLINE];
+    assert_eq!(
+        went,
+        Exchange {
+            call,
+            reads: 0,
+            writes: 1,
+            reply
+        }
+    );
+}
+
+#[test]
+fn wg_s6_6_3_1_figure_7_special_call() {
+    let mut pair = connected(|_, _| {});
+    let went = exchange(&mut pair, (100_000, &[]), (5, &[]));
+    let (call, reply) = (vec![CALL_EXTERNAL], vec![REPLY_INLINE]);
+    assert_eq!(
+        went,
+        Exchange {
+            call,
+            reads: 1,
+            writes: 0,
+            reply
+        }
+    );
+}
+
+#[test]
+fn wg_s6_6_3_1_figure_8_special_reply() {
+    // Sends cost more than by default, so that one RDMA Write replaces a hundred of them.
+    let per_message = Duration::from_micros(20);
+    let mut pair = connected(|client, _| client.costs.per_message = per_message);
+    let went = exchange(&mut pair, (3, &[]), (100_000, &[]));
+    let (call, reply) = (vec![CALL_INLINE], vec![REPLY_EXTERNAL]);
+    assert_eq!(
+        went,
+        Exchange {
+            call,
+            reads: 0,
+            writes: 1,
+            reply
+        }
+    );
+}
+
+/// Section 6.6.4: a reply that fits nothing that the requester provided is continued.
+#[test]
+fn wg_s6_6_4_a_reply_longer_than_what_was_provided_is_continued() {
+    let mut pair = connected(|_, _| {});
+    let needed = room(5, &[]);
+    let went = exchange_with(&mut pair, (3, &[]), (2500, vec![data(2, 9000)]), &needed);
+    assert_eq!(went.call, [CALL_INLINE]);
+    assert_eq!(went.reply.last(), Some(&REPLY_INLINE));
+    assert_eq!(went.reply[..4], [REPLY_MIDDLE; 4]);
+    // A write chunk for a shorter result, and a reply chunk that is too short.
+    let needed = room(2500, &[6000]);
+    let went = exchange_with(&mut pair, (3, &[]), (2500, vec![data(2, 9000)]), &needed);
+    assert_eq!(went.reply.last(), Some(&REPLY_INLINE));
+}
+
+/// Section 6.5: the reply invalidates the handle that the call offers, and no other.
+#[test]
+fn wg_s6_5_the_offered_handle_is_invalidated_if_both_ends_want_that() {
+    for (client, server) in [(true, true), (false, true), (true, false)] {
+        let mut pair = connected(|ours, theirs| {
+            ours.remote_invalidation = client;
+            theirs.remote_invalidation = server;
+        });
+        let before = (pair.client.sent.len(), pair.server.sent.len());
+        let _ = exchange(&mut pair, (3, &[long()]), (5, &[]));
+        let (header, _) = Header::decode(&pair.client.sent[before.0].0).unwrap();
+        let Body::Call {
+            inv_handle, chunks, ..
+        } = header.body
+        else {
+            panic!("{header:?}");
+        };
+        let handle = chunks.reads[0].segment.handle;
+        assert_eq!(inv_handle, if client { handle } else { 0 });
+        let invalidated = pair.server.sent[before.1].1.map(|stag| stag.0);
+        assert_eq!(invalidated, (client && server).then_some(handle));
+    }
+}
+
+/// Section 4.2.1: a message of many parts passes a receiver with few credits, which grants more
+/// before they are used up.
+#[test]
+fn wg_s4_2_1_1_credits_are_refreshed_in_a_continued_message() {
+    for credits in [1, 3, 4, 8] {
+        let mut pair = connected(|client, server| {
+            server.credits = credits;
+            client.credits = credits;
+            // Nothing but Sends is used.
+            client.costs.registration = Duration::from_secs(1);
+        });
+        // The calls before have told the ends of each other's credits.
+        for _ in 0..3 {
+            let _ = exchange(&mut pair, (3, &[]), (5, &[]));
+        }
+        let needed = ReplyRoom::default();
+        let went = exchange_with(&mut pair, (3, &[]), (20_000, Vec::new()), &needed);
+        assert_eq!(went.reply.len(), 20, "{credits} credits: {went:?}");
+        let grants = types(&pair.client, 0);
+        let grants = grants.iter().filter(|&&header_type| header_type == GRANT);
+        assert!(grants.count() >= 2, "{credits} credits");
+        assert_eq!(pair.client.closed, None);
+        assert_eq!(pair.server.closed, None);
+    }
+}
+
+/// Section 4.3: one message each way until both ends have credits.
+#[test]
+fn wg_s4_3_the_first_messages_exchange_properties_and_credits() {
+    let pair = connected(|client, server| {
+        client.credits = 17;
+        server.credits = 9;
+    });
+    let credit = |end: &Endpoint| Prefix::peek(&end.sent[0].0).unwrap().credit;
+    assert_eq!(credit(&pair.client), 17);
+    assert_eq!(credit(&pair.server), 1 + 9, "it has received one message");
+    assert!(pair.client.sent[0].0.len() <= 1024);
+}
+
+/// A server whose calls are not answered yet advertises less, and never more calls pile up than it
+/// has credits for.
+#[test]
+fn wg_s4_2_1_calls_in_progress_lower_the_credits() {
+    let mut pair = connected(|_, server| server.credits = 4);
+    pair.answer = None;
+    for xid in 0..10 {
+        pair.client.call(message(xid, 1, &[]), &room(1, &[]));
+    }
+    pair.settle();
+    assert_eq!(pair.server.delivered.len(), 4);
+    let (id, call) = pair.server.delivered.pop_front().unwrap();
+    pair.server.reply(id, support::echo(&call));
+    pair.settle();
+    assert_eq!(pair.server.delivered.len(), 4);
+    pair.answer_with(support::echo);
+    pair.settle();
+    assert_eq!(pair.client.finished.len(), 10);
+}
