@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Checks drafts/errata-07.md: what the errata of version-two-07 say, and the tests that they name.
+
+    errata.py    fails with a list of what is wrong
+
+Every entry has all lines, in their order. Sections exist. A test behind "Test" exists, and one behind "Test wanted"
+does not yet: a name moves from one to the other when the test is written.
+"""
+import re
+import sys
+
+import repo
+
+FILE = "drafts/errata-07.md"
+LINES = ["Section", "Text", "Problem", "Here", "Otherwise", "Interoperates"]
+TESTS = ["Test", "Test wanted"]
+ENTRY = re.compile(r"^### (\d+)\. (.+)$", re.M)
+LINE = re.compile(r"^- ([A-Z][a-z ]+): (.*(?:\n  .*)*)", re.M)
+ANSWERS = re.compile(r"(yes|no|partly)\b")
+
+
+def entries():
+    """All entries, in order: {"number": 1, "title": "...", "Section": "...", ...}."""
+    parts = ENTRY.split((repo.ROOT / FILE).read_text())
+    for number, title, body in zip(parts[1::3], parts[2::3], parts[3::3]):
+        lines = {name: " ".join(text.split()) for name, text in LINE.findall(body.partition("\n## ")[0])}
+        yield {"number": int(number), "title": title, **lines}
+
+
+def names(entry, line):
+    return re.findall(r"`([^`]*)`", entry.get(line, ""))
+
+
+def wrong(entry, functions, numbers):
+    """What is wrong with an entry."""
+    have = [name for name in entry if name not in ("number", "title")]
+    if have[: len(LINES)] != LINES or not have[len(LINES) :] or set(have[len(LINES) :]) - set(TESTS):
+        yield f"lines {', '.join(have)}"
+        return
+    for section in entry["Section"].split(", "):
+        document = "nfs-ulb-v2-06" if section.startswith("ulb ") else "version-two-07"
+        if section.removeprefix("ulb ") not in repo.SECTIONS[document]:
+            yield f"no section {section}"
+    if '"' not in entry["Text"]:
+        yield "the text is not quoted"
+    if not ANSWERS.match(entry["Interoperates"]):
+        yield "it says neither yes, no nor partly"
+    for line in have[len(LINES) :]:
+        if not names(entry, line):
+            yield f"no name behind {line}"
+    yield from (f"no test {name}" for name in names(entry, "Test") if name not in functions)
+    yield from (f"the test {name} is there" for name in names(entry, "Test wanted") if name in functions)
+    for other in re.findall(r"\bentry (\d+)", " ".join(entry[line] for line in LINES)):
+        if int(other) not in numbers:
+            yield f"no entry {other}"
+
+
+def main():
+    functions, found = repo.functions(), list(entries())
+    numbers = [entry["number"] for entry in found]
+    bad = [] if found and numbers == list(range(1, len(found) + 1)) else ["entries are not numbered from 1"]
+    for entry in found:
+        bad += [f"{entry['number']}: {what}" for what in wrong(entry, functions, numbers)]
+    for what in bad:
+        print(f"{FILE}: {what}", file=sys.stderr)
+    wanted = {name for entry in found for name in names(entry, "Test wanted")}
+    tested = sum(1 for entry in found if "Test wanted" not in entry)
+    print(f"{len(found)} errata of version-two-07, {tested} with all their tests, {len(wanted)} tests wanted")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main() if len(sys.argv) == 1 else __doc__)
