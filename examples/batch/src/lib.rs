@@ -1,5 +1,5 @@
 //! An example extension of RPC-over-RDMA version 2, built step by step in docs/tutorial.md: several
-//! small RPC messages in one transmission (rtissues-02, section 4), so that one Send suffices for
+//! small RPC messages in one transmission (rtissues-01, section 4), so that one Send suffices for
 //! all of them.
 //!
 //! The messages follow one header, back to back. The header is an operation that lists their
