@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Checks drafts/errata-07.md: what the errata of version-two-07 say, and the tests that they name.
 
-    errata.py    fails with a list of what is wrong
+    errata.py            fails with a list of what is wrong
+    errata.py --write    moves names of tests between "Test" and "Test wanted" first
 
 Every entry has all lines, in their order. Sections exist. A test behind "Test" exists, and one behind "Test wanted"
-does not yet: a name moves from one to the other when the test is written.
+does not yet.
 """
 import re
 import sys
+import textwrap
 
 import repo
 
@@ -55,8 +57,28 @@ def wrong(entry, functions, numbers):
             yield f"no entry {other}"
 
 
-def main():
-    functions, found = repo.functions(), list(entries())
+def sorted_tests(functions):
+    """The file, with each test behind the line where it belongs."""
+    names_of, out = {}, []
+    for line in (repo.ROOT / FILE).read_text().split("\n") + ["### end"]:
+        if line.startswith(tuple(f"- {name}: " for name in TESTS)) or (names_of and line.startswith("  ")):
+            for name in re.findall(r"`([^`]*)`", line):
+                names_of[name] = TESTS[0] if name in functions else TESTS[1]
+            continue
+        for kind in TESTS:
+            of = [f"`{name}`" for name, its in names_of.items() if its == kind]
+            if of:
+                out += textwrap.wrap(f"- {kind}: {', '.join(of)}", 120, subsequent_indent="  ", break_long_words=False)
+        names_of = {}
+        out.append(line)
+    return "\n".join(out[:-1])
+
+
+def main(write):
+    functions = repo.functions()
+    if write:
+        (repo.ROOT / FILE).write_text(sorted_tests(functions))
+    found = list(entries())
     numbers = [entry["number"] for entry in found]
     bad = [] if found and numbers == list(range(1, len(found) + 1)) else ["entries are not numbered from 1"]
     for entry in found:
@@ -70,4 +92,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main() if len(sys.argv) == 1 else __doc__)
+    sys.exit(main(bool(sys.argv[1:])) if sys.argv[1:] in ([], ["--write"]) else __doc__)
