@@ -14,6 +14,7 @@ missing and fails. FOLDER/extract.sh is the script that the text has for its XDR
     {{table OP}} {{figure OP}}          all rows of an operation
     {{command}} {{costs}}               how the rows were made, and by which costs
     {{errata}}                          the tables of drafts/errata.md
+    {{errata_07}}                       the entries of drafts/errata-07.md
     {{compliance}} {{gaps}}             the summary of the compliance report, and what has no test
     {{oracle kinds}} {{oracle vectors}} how much of it there is
     {{oracle values}} {{oracle disagreements}}    what this build compared, of each kind, and what came of it
@@ -29,6 +30,7 @@ import re
 import sys
 from html import escape
 
+import errata
 import repo
 from trace import Missing, Tracer, breakable
 
@@ -189,6 +191,24 @@ class Draft:
                 )
             out.append("</dl></section>")
         return "\n".join(out)
+
+    def errata_07(self):
+        """A section for each group, with a list of its entries."""
+        out, group = [], None
+        for entry in errata.entries():
+            if entry["group"] != group:
+                out.append("</dl></section>" if group else "")
+                group = entry["group"]
+                title = " ".join(word if word in ("and", "the") else word[0].upper() + word[1:] for word in group.split())
+                out.append(f'<section><name>{inline(title)}</name><dl newline="true">')
+            for name in errata.names(entry, "Test"):
+                self.tracer.seen(name)
+            shown = [(line, inline(entry[line])) for line in errata.LINES[1:]]
+            tests = [f"<tt>{breakable(name)}</tt>" for name in errata.names(entry, "Test")]
+            shown.append(("Seen in", (", ".join(tests) or "no test yet") + "."))
+            body = "".join(f"<t>{name}: {text}</t>" for name, text in shown)
+            out.append(f"<dt>{entry['number']}. {inline(entry['title'])} ({entry['Section']})</dt><dd>{body}</dd>")
+        return "\n".join(out) + "</dl></section>"
 
     def compliance_table(self):
         kinds = ["MUST", "SHOULD"]

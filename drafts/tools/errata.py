@@ -4,14 +4,15 @@
     errata.py            fails with a list of what is wrong
     errata.py --write    moves names of tests between "Test" and "Test wanted" first
 
-Every entry has all lines, in their order. Sections exist. A test behind "Test" exists, and one behind "Test wanted"
-does not yet.
+Every entry has all lines, in their order. Sections exist. A test or file behind "Test" exists, and one behind
+"Test wanted" does not yet.
 """
 import re
 import sys
 import textwrap
 
 import repo
+from trace import Missing, Tracer
 
 FILE = "drafts/errata-07.md"
 LINES = ["Section", "Text", "Problem", "Here", "Otherwise", "Interoperates"]
@@ -22,20 +23,30 @@ ANSWERS = re.compile(r"(yes|no|partly)\b")
 
 
 def entries():
-    """All entries, in order: {"number": 1, "title": "...", "Section": "...", ...}."""
-    parts = ENTRY.split((repo.ROOT / FILE).read_text())
-    for number, title, body in zip(parts[1::3], parts[2::3], parts[3::3]):
-        lines = {name: " ".join(text.split()) for name, text in LINE.findall(body.partition("\n## ")[0])}
-        yield {"number": int(number), "title": title, **lines}
+    """All entries, in order: {"group": "...", "number": 1, "title": "...", "Section": "...", ...}."""
+    for part in (repo.ROOT / FILE).read_text().split("\n## ")[1:]:
+        parts = ENTRY.split(part)
+        for number, title, body in zip(parts[1::3], parts[2::3], parts[3::3]):
+            lines = {name: " ".join(text.split()) for name, text in LINE.findall(body)}
+            yield {"group": part.partition("\n")[0], "number": int(number), "title": title, **lines}
 
 
 def names(entry, line):
     return re.findall(r"`([^`]*)`", entry.get(line, ""))
 
 
-def wrong(entry, functions, numbers):
+def there(tracer, name):
+    """Whether there is such a test, or file."""
+    try:
+        tracer.seen(name)
+    except Missing:
+        return False
+    return True
+
+
+def wrong(entry, tracer, numbers):
     """What is wrong with an entry."""
-    have = [name for name in entry if name not in ("number", "title")]
+    have = [name for name in entry if name in LINES + TESTS or name[0].isupper()]
     if have[: len(LINES)] != LINES or not have[len(LINES) :] or set(have[len(LINES) :]) - set(TESTS):
         yield f"lines {', '.join(have)}"
         return
@@ -50,20 +61,20 @@ def wrong(entry, functions, numbers):
     for line in have[len(LINES) :]:
         if not names(entry, line):
             yield f"no name behind {line}"
-    yield from (f"no test {name}" for name in names(entry, "Test") if name not in functions)
-    yield from (f"the test {name} is there" for name in names(entry, "Test wanted") if name in functions)
+    yield from (f"there is no {name}" for name in names(entry, "Test") if not there(tracer, name))
+    yield from (f"there is {name}, which is not wanted any more" for name in names(entry, "Test wanted") if there(tracer, name))
     for other in re.findall(r"\bentry (\d+)", " ".join(entry[line] for line in LINES)):
         if int(other) not in numbers:
             yield f"no entry {other}"
 
 
-def sorted_tests(functions):
+def sorted_tests(tracer):
     """The file, with each test behind the line where it belongs."""
     names_of, out = {}, []
     for line in (repo.ROOT / FILE).read_text().split("\n") + ["### end"]:
         if line.startswith(tuple(f"- {name}: " for name in TESTS)) or (names_of and line.startswith("  ")):
             for name in re.findall(r"`([^`]*)`", line):
-                names_of[name] = TESTS[0] if name in functions else TESTS[1]
+                names_of[name] = TESTS[0] if there(tracer, name) else TESTS[1]
             continue
         for kind in TESTS:
             of = [f"`{name}`" for name, its in names_of.items() if its == kind]
@@ -75,14 +86,14 @@ def sorted_tests(functions):
 
 
 def main(write):
-    functions = repo.functions()
+    tracer = Tracer()
     if write:
-        (repo.ROOT / FILE).write_text(sorted_tests(functions))
+        (repo.ROOT / FILE).write_text(sorted_tests(tracer))
     found = list(entries())
     numbers = [entry["number"] for entry in found]
     bad = [] if found and numbers == list(range(1, len(found) + 1)) else ["entries are not numbered from 1"]
     for entry in found:
-        bad += [f"{entry['number']}: {what}" for what in wrong(entry, functions, numbers)]
+        bad += [f"{entry['number']}: {what}" for what in wrong(entry, tracer, numbers)]
     for what in bad:
         print(f"{FILE}: {what}", file=sys.stderr)
     wanted = {name for entry in found for name in names(entry, "Test wanted")}
