@@ -27,7 +27,9 @@ def entries():
     for part in (repo.ROOT / FILE).read_text().split("\n## ")[1:]:
         parts = ENTRY.split(part)
         for number, title, body in zip(parts[1::3], parts[2::3], parts[3::3]):
-            lines = {name: " ".join(text.split()) for name, text in LINE.findall(body)}
+            lines = {}
+            for name, text in LINE.findall(body):
+                lines[f"{name} again" if name in lines else name] = " ".join(text.split())
             yield {"group": part.partition("\n")[0], "number": int(number), "title": title, **lines}
 
 
