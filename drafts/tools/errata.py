@@ -64,7 +64,8 @@ def wrong(entry, tracer, numbers):
         if not names(entry, line):
             yield f"no name behind {line}"
     yield from (f"there is no {name}" for name in names(entry, "Test") if not there(tracer, name))
-    yield from (f"there is {name}, which is not wanted any more" for name in names(entry, "Test wanted") if there(tracer, name))
+    written = [name for name in names(entry, "Test wanted") if there(tracer, name)]
+    yield from (f"there is {name}, which is not wanted any more" for name in written)
     for other in re.findall(r"\bentry (\d+)", " ".join(entry[line] for line in LINES)):
         if int(other) not in numbers:
             yield f"no entry {other}"
