@@ -15,7 +15,7 @@ use nfs_binding::server::{
 };
 use rdma::{DeviceError, Pool};
 use rpc_transport::limits::{self, Limits};
-use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Version};
+use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
 use rpc_transport::{Server, ServerOptions, ServerTransport, Service, Stop, TcpOptions, TcpServer};
 use rpcrdma_setup::access::{CALLBACKS, DEFAULT_FEATURES, LinkOptions};
 use rpcrdma_setup::costs::CostsArg;
@@ -38,7 +38,7 @@ const MEMORY_PATH: &str = "/memory";
 /// An export or an address cannot be used.
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     if let Some(features) = args.features.filter(|features| !features.is_none())
-        && !args.rpcrdma.contains(Version::Two)
+        && !args.rpcrdma.may_have_operations()
     {
         let text = format!("--features {features}: version 2 is wanted for that, see --rpcrdma");
         return Err(Failure::Usage(text));

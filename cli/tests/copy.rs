@@ -170,6 +170,11 @@ fn trees_survive_every_pairing_of_versions() {
         ("1,2", "1", "version 1: as asked for"),
         ("1,2", "auto", "version 2: the server answered in it"),
         ("1,2", "2", "version 2: the server answered in it"),
+        ("2wg", "2wg", "version 2wg: the server answered in it"),
+        ("1,2,2wg", "2wg", "version 2wg: the server answered in it"),
+        ("1,2,2wg", "2", "version 2: the server answered in it"),
+        ("1,2,2wg", "1", "version 1: as asked for"),
+        ("1,2,2wg", "auto", "version 2: the server answered in it"),
         ("2", "auto", "version 2: the server answered in it"),
     ] {
         let server = Server::start(["--export", &export, "--rpcrdma", serves]);
@@ -187,7 +192,7 @@ fn trees_survive_every_pairing_of_versions() {
     }
 }
 
-/// All combinations of features for fewer round trips: sixteen copies in each direction, with fewer
+/// All combinations of features for fewer round trips, in both versions 2: 32 copies in each direction, with fewer
 /// of the identical files, because emulation is slow.
 #[test]
 fn trees_survive_every_pairing_of_features() {
@@ -200,10 +205,12 @@ fn trees_survive_every_pairing_of_features() {
     for serves in each {
         let server = Server::start(["--export", &export, "--features", serves]);
         for wants in each {
-            let choice = format!("rpcrdma=2,features={wants}");
-            let back = dir.path().join(format!("{serves}-{wants}"));
-            there_and_back(&server, Proto::Rdma, &choice, &source, &back);
-            tree::assert_same(&source, &back);
+            for version in ["2", "2wg"] {
+                let choice = format!("rpcrdma={version},features={wants}");
+                let back = dir.path().join(format!("{serves}-{version}-{wants}"));
+                there_and_back(&server, Proto::Rdma, &choice, &source, &back);
+                tree::assert_same(&source, &back);
+            }
         }
     }
 }
@@ -228,6 +235,21 @@ fn a_server_without_the_version_that_is_wanted_is_told_of() {
     let ls = ["ls".to_owned(), server.url(Proto::Rdma, "/memory")];
     let refused = run([&ls[..], &options(Proto::Rdma, "rpcrdma=1")].concat());
     refused.fails_with(&["no version in common", "version 2 only", "-o rpcrdma=2"]);
+    let refused = run([&ls[..], &options(Proto::Rdma, "rpcrdma=2wg")].concat());
+    refused.fails_with(&[
+        "no version in common",
+        "answered in version 2",
+        "-o rpcrdma=2",
+    ]);
+
+    let server = Server::start(["--memory", "--rpcrdma", "2wg"]);
+    let ls = ["ls".to_owned(), server.url(Proto::Rdma, "/memory")];
+    let refused = run([&ls[..], &options(Proto::Rdma, "rpcrdma=2")].concat());
+    refused.fails_with(&[
+        "no version in common",
+        "answered in version 2wg",
+        "-o rpcrdma=2wg",
+    ]);
 }
 
 /// A client asks for version 2 first to find out the version, which must not cause a warning.

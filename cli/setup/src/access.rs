@@ -175,15 +175,7 @@ impl Access {
         costs: Option<&CostsArg>,
     ) -> Result<Self, Failure> {
         only_rdma(&mount, costs.is_some())?;
-        let version = match mount.rpcrdma {
-            None => Choice::Auto,
-            Some(number) => match Version::from_number(number) {
-                Version::Other(_) => {
-                    return Err(Failure::Usage(format!("rpcrdma={number}: not a version")));
-                }
-                version => Choice::Only(version),
-            },
-        };
+        let version = mount.rpcrdma.map_or(Choice::Auto, Choice::Only);
         let features = mount.features.unwrap_or(DEFAULT_FEATURES);
         if version == Choice::Only(Version::One) && mount.features.is_some_and(|f| !f.is_none()) {
             let features =

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nfs_binding::client::{AttachOptions, MIN_IO};
 use nfs_binding::overrides::{Overridden, Overrides};
 use nfs_binding::proto::MAX_DATA;
-use rpc_transport::rdma::RoundTripFeatures;
+use rpc_transport::rdma::{Choice, RoundTripFeatures, Version};
 
 /// The port of NFS over RDMA (RFC 8267, section 9).
 pub const RDMA_PORT: u16 = 20049;
@@ -45,7 +45,7 @@ pub struct MountOptions {
     pub mount_host: Option<String>,
     /// `rpcrdma=`: the RPC-over-RDMA version. `None` or `auto`: the highest version that both sides
     /// support.
-    pub rpcrdma: Option<u32>,
+    pub rpcrdma: Option<Version>,
     /// `features=`: the features by which this end saves round trips, in version 2.
     pub features: Option<RoundTripFeatures>,
     /// `device=`: the RDMA device.
@@ -217,7 +217,7 @@ const WITH_EFFECT: &[&str] = &[
     "mountvers=3",
     "vers=3",
     "nfsvers=3",
-    "rpcrdma=1|2|auto",
+    "rpcrdma=1|2|2wg|auto",
     "features=",
     "device=",
     "registration=",
@@ -328,9 +328,10 @@ impl MountOptions {
                 }
             }
             "rpcrdma" => {
-                self.rpcrdma = match given.text()? {
-                    "auto" => None,
-                    _ => Some(given.number("1, 2 or auto", 1, 2)?),
+                let choice = given.text()?.parse();
+                self.rpcrdma = match choice.map_err(|_| given.wrong("1, 2, 2wg or auto"))? {
+                    Choice::Auto => None,
+                    Choice::Only(version) => Some(version),
                 }
             }
             "features" => {
@@ -566,7 +567,7 @@ mod tests {
             proto: Proto::Tcp,
             port: Some(2050),
             mount_port: Some(2051),
-            rpcrdma: Some(1),
+            rpcrdma: Some(Version::One),
             features: Some(RoundTripFeatures {
                 ddp: Directions {
                     send: true,
@@ -593,6 +594,8 @@ mod tests {
         assert!(options.separate_mount());
         let auto = MountOptions::parse("rpcrdma=2,rpcrdma=auto").unwrap();
         assert_eq!(auto, MountOptions::default());
+        let wg = MountOptions::parse("rpcrdma=2wg").unwrap();
+        assert_eq!(wg.rpcrdma, Some(Version::TwoWg));
     }
 
     #[test]

@@ -17,7 +17,7 @@ const URL: &str = "nfs://SERVER[:PORT]/EXPORT/PATH";
 /// Options for connecting to the server.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct MountArgs {
-    /// Mount options, as in nfs(5), separated by commas: proto=rdma|tcp, port=N, rpcrdma=1|2|auto,
+    /// Mount options, as in nfs(5), separated by commas: proto=rdma|tcp, port=N, rpcrdma=1|2|2wg|auto,
     /// features=none|ddp|cont|ddp+cont (each also with :send or :receive; see `serve --help`),
     /// device=iwarp|verbs|verbs:NAME, registration=auto|windows|per-call|persistent-unsafe,
     /// clientaddr=ADDR (chooses the verbs device), rsize=N, wsize=N, nconnect=N,

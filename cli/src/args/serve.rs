@@ -72,7 +72,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "WAY", default_value_t = Policy(None))]
     pub(crate) registration: Policy,
 
-    /// Versions of RPC-over-RDMA that clients may speak: 1, 2 or 1,2
+    /// Versions of RPC-over-RDMA that clients may speak: some of 1, 2 (the drafts of 2016) and 2wg
+    /// (the working group's draft -07), separated by commas
     #[arg(long, value_name = "VERSIONS", default_value_t = Versions::default())]
     pub(crate) rpcrdma: Versions,
 
