@@ -142,7 +142,7 @@ impl Limits {
             // The errors in the tables name these as the lowest and highest version.
             versions: match form {
                 Form::First => Versions::only(Version::One),
-                Form::Translated | Form::Second => Versions::default(),
+                Form::Translated | Form::Second => Versions::only(Version::One).with(Version::Two),
             },
         }
     }
