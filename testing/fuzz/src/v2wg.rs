@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use onc_rpc::pad;
 use rpcrdma_v2_wg::limits::{
     MAX_CREDITS, MAX_PROPERTIES, MAX_PROPERTY_LEN, MIN_CREDITS, MIN_PAYLOAD_LEN,
 };
@@ -101,8 +100,19 @@ fn properties(list: &[Property]) {
     let mut again = Properties::default();
     assert_eq!(again.apply(&applied.encode()), Ok(()));
     assert_eq!(again, applied);
-    let len = |one: &Property| one.value.len() as u64 + pad(one.value.len() as u64);
-    assert!(applied.encode().iter().all(|one| len(one) % 4 == 0));
+    // Of each known property the last value in the list counts, and an empty one is the default.
+    let value = |of: &Properties, id| {
+        let property = of.encode().into_iter().find(|one| one.id == id);
+        property.map(|one| one.value)
+    };
+    for id in 1..=6 {
+        let last = list.iter().rfind(|one| one.id == id);
+        let expected = match last {
+            Some(one) if !one.value.is_empty() => Some(one.value.clone()),
+            _ => value(&Properties::default(), id),
+        };
+        assert_eq!(value(&applied, id), expected, "property {id}");
+    }
 }
 
 /// Checks that the answer to a bad header is a valid RDMA2_ERROR.
