@@ -283,3 +283,16 @@ pub struct Header {
     /// The fields after the prefix.
     pub body: Body,
 }
+
+impl Header {
+    /// Creates an RDMA2_GRANT, whose XID is zero (section 6.3.2). The XID of a received one means
+    /// nothing.
+    #[must_use]
+    pub fn grant(credit: u32) -> Self {
+        Self {
+            xid: 0,
+            credit,
+            body: Body::Grant,
+        }
+    }
+}

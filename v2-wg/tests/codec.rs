@@ -182,6 +182,15 @@ fn wg_s6_3_2_rdma2_grant_is_the_prefix_alone() {
 }
 
 #[test]
+fn wg_s6_3_2_a_grant_has_xid_zero_and_any_other_is_taken() {
+    assert_eq!(Header::grant(9).encode(), words(&[0, 2, 9, 5]));
+    for xid in [0, XID] {
+        let (header, _) = Header::decode(&words(&[xid, 2, 9, 5])).unwrap();
+        assert_eq!((header.credit, header.body), (9, Body::Grant));
+    }
+}
+
+#[test]
 fn wg_s6_3_3_and_s6_3_4_connprop_has_these_bytes() {
     let properties = vec![
         Property {
