@@ -15,8 +15,14 @@ import sys
 import repo
 
 # Lists, and the document of rows before the first heading that names one.
-LISTS = [("v1", None), ("v2", None), ("ext-xchar", "xcharext-02"), ("ext-continuation", "rtrext-00")]
-DOCUMENTS = ["RFC 8166", "RFC 8797", "version-two-01", "xcharext-02", "rtrext-00", "RFC 8167"]
+LISTS = [
+    ("v1", None),
+    ("v2", None),
+    ("v2-wg", None),
+    ("ext-xchar", "xcharext-02"),
+    ("ext-continuation", "rtrext-00"),
+]
+DOCUMENTS = ["RFC 8166", "RFC 8797", "version-two-01", "version-two-07", "xcharext-02", "rtrext-00", "RFC 8167"]
 NAME = re.compile(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+)+)`")
 
 

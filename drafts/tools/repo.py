@@ -10,6 +10,7 @@ DEFAULT = {
     "chunks": "RFC 8166",
     "v1": "RFC 8166",
     "v2": "version-two-01",
+    "v2-wg": "version-two-07",
     "ext-xchar": "xcharext-02",
     "ext-send-ddp": "rtrext-00",
     "ext-continuation": "rtrext-00",
@@ -50,10 +51,16 @@ SECTIONS = {
     "nfs-ulb-v2-06": numbers("1-9 3.1-3 3.3.1-2 4.1-2 5.1-7 5.1.1 5.2.1-2 5.4.1-3 5.5.1-2 5.7.1-2 9.1-2"),
 }
 # Their names in code.
-NAMES = {"version-two-01": "base", "xcharext-02": "xchar", "rtrext-00": "rtr", "RFC 8166": "RFC 8166"}
+NAMES = {
+    "version-two-01": "base",
+    "version-two-07": "version-two-07",
+    "xcharext-02": "xchar",
+    "rtrext-00": "rtr",
+    "RFC 8166": "RFC 8166",
+}
 
 DOCUMENT = re.compile(
-    r"(?P<document>RFC (?:\d+)|version-two-01|xcharext-02|rtrext-00),?\s+sections?\s+"
+    r"(?P<document>RFC (?:\d+)|version-two-0[17]|xcharext-02|rtrext-00),?\s+sections?\s+"
     r"|(?<![\w,] )\b[Ss]ections?\s+(?=\d)"
 )
 NUMBER = re.compile(r"(\d+(?:\.\d+)*)(?:\s*(?:,|and|;|or)\s+(?=\d+(?:\.\d+)*\b))?")
