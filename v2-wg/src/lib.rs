@@ -53,6 +53,7 @@ mod error;
 mod flow;
 mod header;
 pub mod limits;
+mod lists;
 mod property;
 mod rules;
 
