@@ -2,10 +2,9 @@
 
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
-use rpcrdma_ext_send_ddp::{Frame, Headers, Layout, lay_out};
+use rpcrdma_ext_send_ddp::{Frame, Headers, Layout, Rest, cut, lay_out, pad};
 use rpcrdma_v2::extension::{NotTransferred, Transmission, Transmissions};
 
-use crate::cut::{Rest, cut, pad};
 use crate::{Continuation, XMTCONT};
 
 /// A layout with its inputs, so that it can be made again if the header turns out longer or shorter

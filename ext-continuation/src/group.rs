@@ -2,12 +2,11 @@
 
 use bytes::Bytes;
 use onc_rpc::{BulkItem, Message, Position, Segments, padded};
-use rpcrdma_ext_send_ddp::{BadPlacement, Frame, Location, Place, PlacedItem, locate, twice};
+use rpcrdma_ext_send_ddp::{BadPlacement, Frame, Location, Place, PlacedItem, cut, locate, twice};
 use rpcrdma_v2::Direction;
 use rpcrdma_v2::extension::Operation;
 use smallvec::SmallVec;
 
-use crate::cut::cut;
 use crate::report::OutOfRange;
 use crate::{Continuation, Fault, Request, Response, TransmissionId, XMTREQ, XMTRESP};
 

@@ -49,7 +49,6 @@
 mod call;
 mod characteristic;
 mod config;
-mod cut;
 mod emit;
 mod group;
 mod operation;

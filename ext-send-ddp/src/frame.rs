@@ -101,6 +101,17 @@ impl Frame {
         }
     }
 
+    /// Returns the same frame without the targets that a message cannot use. The others are numbered
+    /// as if those did not exist.
+    #[must_use]
+    pub fn with_usable_targets(&self) -> Self {
+        let usable = |target: &&Target| self.usable(target) > 0;
+        Self {
+            len: self.len,
+            targets: self.targets.iter().filter(usable).copied().collect(),
+        }
+    }
+
     /// Returns the maximum length of a message in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {

@@ -34,6 +34,7 @@
 
 mod characteristic;
 mod choose;
+mod cut;
 mod direction;
 mod frame;
 mod layout;
@@ -44,6 +45,7 @@ mod structure;
 
 pub use characteristic::{ReceiveBufferStructure, RoundTripSupport, Support};
 pub use choose::{Ability, DoesNotFit, Handling, choose};
+pub use cut::{Rest, cut, pad};
 pub use direction::{
     DirectedItem, DirectedSet, Direction, check_ranges, get_sets, put_sets, sets_len,
 };

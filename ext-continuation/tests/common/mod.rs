@@ -457,6 +457,7 @@ pub(crate) fn reply_candidates(
     let shape = Shape::of(message).expect("items have positions");
     let limits = end.limits();
     end.plan_reply(&ReplyToPlan {
+        credits: u32::MAX,
         shape: &shape,
         limits: &limits,
         context: &*call.context,

@@ -8,7 +8,8 @@ use onc_rpc::Segments;
 static ZEROES: [u8; 4096] = [0; 4096];
 
 /// Returns `len` bytes of `pieces` from offset `at`, or as many of them as there are.
-pub(crate) fn cut(pieces: &[Bytes], at: u64, len: u64) -> Segments {
+#[must_use]
+pub fn cut(pieces: &[Bytes], at: u64, len: u64) -> Segments {
     let (mut skip, mut left) = (at, len);
     let mut out = Segments::new();
     for piece in pieces {
@@ -29,7 +30,7 @@ pub(crate) fn cut(pieces: &[Bytes], at: u64, len: u64) -> Segments {
 }
 
 /// Appends `len` zero bytes.
-pub(crate) fn pad(out: &mut Segments, len: u64) {
+pub fn pad(out: &mut Segments, len: u64) {
     let mut left = len;
     while left > 0 {
         let take = left.min(ZEROES.len() as u64);
@@ -40,19 +41,21 @@ pub(crate) fn pad(out: &mut Segments, len: u64) {
 
 /// A byte string in several pieces that is consumed from its beginning.
 #[derive(Debug)]
-pub(crate) struct Rest<'a> {
+pub struct Rest<'a> {
     pieces: &'a [Bytes],
     /// Number of consumed bytes of the first piece.
     used: usize,
 }
 
 impl<'a> Rest<'a> {
-    pub(crate) fn new(pieces: &'a [Bytes]) -> Self {
+    /// Begins with the first byte of `pieces`.
+    #[must_use]
+    pub fn new(pieces: &'a [Bytes]) -> Self {
         Self { pieces, used: 0 }
     }
 
     /// Appends the next `len` bytes to `out`. Returns false if there are fewer.
-    pub(crate) fn take(&mut self, len: u64, out: &mut Segments) -> bool {
+    pub fn take(&mut self, len: u64, out: &mut Segments) -> bool {
         let mut left = len;
         while left > 0 {
             let Some(piece) = self.pieces.first() else {
