@@ -221,6 +221,21 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
+    /// Decodes a write list.
+    ///
+    /// # Errors
+    /// Those of [`Reader::chunks`].
+    pub fn write_list(&mut self) -> Result<Vec<WriteChunk>, Malformed> {
+        let mut writes = Vec::new();
+        while self.boolean()? {
+            if writes.len() == MAX_WRITE_CHUNKS {
+                return Err(Malformed::TooMany("chunks in the write list"));
+            }
+            writes.push(self.chunk()?);
+        }
+        Ok(writes)
+    }
+
     /// Decodes the three chunk lists.
     ///
     /// # Errors
@@ -244,13 +259,7 @@ impl<'a> Reader<'a> {
                 segment: self.segment()?,
             });
         }
-        let mut writes = Vec::new();
-        while self.boolean()? {
-            if writes.len() == MAX_WRITE_CHUNKS {
-                return Err(Malformed::TooMany("chunks in the write list"));
-            }
-            writes.push(self.chunk()?);
-        }
+        let writes = self.write_list()?;
         let reply = if self.boolean()? {
             Some(self.chunk()?)
         } else {

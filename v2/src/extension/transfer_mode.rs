@@ -41,6 +41,8 @@ pub struct CallToPlan<'a> {
 pub struct ReplyToPlan<'a> {
     /// Lengths of the reply's payload and bulk items.
     pub shape: &'a Shape,
+    /// Number of messages that the requester can receive now, where each takes a credit of its own.
+    pub credits: u32,
     /// Limits of the connection.
     pub limits: &'a Limits,
     /// The extension's own data about the call: [`IncomingCall::context`].
@@ -150,6 +152,17 @@ pub trait TransferMode {
     /// with RDMA2_ERR_BAD_HEADER.
     fn plan_reply(&self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate>;
 
+    /// Returns a transfer mode for the reply to a call of the base protocol that offered these write
+    /// chunks, as an alternative to the plan of the base protocol. By default there is none.
+    fn plan_base_reply(
+        &self,
+        reply: &ReplyToPlan<'_>,
+        offered: &[WriteChunk],
+    ) -> Option<ReplyCandidate> {
+        let _ = (reply, offered);
+        None
+    }
+
     /// Returns the transfer mode for the reply to a call of the base protocol that offered these
     /// write chunks, if the base protocol cannot transfer the reply. By default there is none.
     fn plan_last_resort(
@@ -195,6 +208,15 @@ pub enum Transferred {
     Call(IncomingCall),
     /// A reply.
     Reply(IncomingReply),
+    /// A call to which the base protocol replies as to one of its own, with the chunks of the call.
+    BaseCall {
+        /// The call. Its context is not used.
+        call: IncomingCall,
+        /// The handle that the reply may invalidate, if any.
+        handle: Option<u32>,
+    },
+    /// A reply to any call, whether or not the extension carried it.
+    AnyReply(IncomingReply),
     /// The peer could not use what was sent for the message with this XID. A call must be sent with
     /// another transfer mode or fail. For a reply, the requester must be told that there will be
     /// none (RDMA2_ERR_BAD_HEADER), so that it does not wait for it.
@@ -204,6 +226,13 @@ pub enum Transferred {
         /// Whether the message was a call or a reply.
         direction: Direction,
         /// The reason, for the log.
+        reason: String,
+    },
+    /// A reply arrived that cannot be used. Its call, which has been executed, fails.
+    Unusable {
+        /// XID of the reply.
+        xid: u32,
+        /// The reason.
         reason: String,
     },
 }
