@@ -1,0 +1,419 @@
+//! The state of the extension at one end of a connection.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use onc_rpc::Message;
+use rpcrdma_chunks::{CallChunks, Direction, Malformed, Reader};
+use rpcrdma_ext_send_ddp::{BufferStructure, Frame};
+use rpcrdma_v2::Side;
+use rpcrdma_v2::extension::{
+    Extension, IncomingCall, IncomingReply, Operation, Outbox, Property, Refusal, TransferMode,
+    Transferred,
+};
+use rpcrdma_v2_wg::limits::{DEFAULT_INLINE, PREFIX_LEN};
+use rpcrdma_v2_wg::{Answer, ErrorBody, check_payload, header_type as base};
+use smallvec::SmallVec;
+
+use crate::group::{Bad, Group};
+use crate::header_type::{CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE};
+use crate::property::word;
+use crate::{
+    CallPlaced, NO_RESULTS, PlacedMiddle, ReplyPlaced, Support, property_id, structure_from,
+    structure_value,
+};
+
+/// Maximum number of messages of which further parts are discarded.
+const MAX_ABANDONED: usize = 4;
+/// The number of bytes that are joined in a copy if a header exceeds the first segment of a receive.
+const LONGEST_HEADER: usize = 256 << 10;
+
+/// The configuration of one end.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which end this is.
+    pub side: Side,
+    /// Whether this end places items in what it sends.
+    pub send: bool,
+    /// Whether the peer may place items in what this end receives.
+    pub receive: bool,
+    /// The structure of this end's receives.
+    pub structure: BufferStructure,
+    /// Minimum length in bytes of an item to place, and of a result to be placed.
+    pub min_placed: u32,
+    /// Maximum length of an RPC message in bytes, items included.
+    pub max_message: u64,
+}
+
+/// The peer's announcements that matter here, each with its default.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerAnnouncements {
+    send_size: u32,
+    receive_size: u32,
+    structure: Option<BufferStructure>,
+    pub(crate) support: Support,
+    pub(crate) smallest_result: u32,
+}
+
+impl Default for PeerAnnouncements {
+    fn default() -> Self {
+        Self {
+            send_size: DEFAULT_INLINE,
+            receive_size: DEFAULT_INLINE,
+            structure: None,
+            support: Support::empty(),
+            smallest_result: NO_RESULTS,
+        }
+    }
+}
+
+/// The state of send-based data placement at one end of a connection: an
+/// [`Extension`](rpcrdma_v2::extension::Extension) that carries RPC messages.
+#[derive(Debug)]
+pub struct Placement {
+    pub(crate) config: Config,
+    pub(crate) peer: PeerAnnouncements,
+    incoming: Option<Group>,
+    /// Messages of which a part was refused. Further parts are discarded silently.
+    abandoned: VecDeque<(Direction, u32)>,
+}
+
+impl Placement {
+    /// Creates the state for a new connection.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            peer: PeerAnnouncements::default(),
+            incoming: None,
+            abandoned: VecDeque::new(),
+        }
+    }
+
+    /// Returns the peer's buffers for messages of up to `inline` bytes, if any data can be placed in
+    /// them.
+    pub(crate) fn peer_frame(&self, inline: u64) -> Option<Frame> {
+        let structure = self.peer.structure.as_ref().filter(|_| self.config.send)?;
+        // A structure of another length than the peer's receives have is taken as not announced.
+        (structure.sum() == u64::from(self.peer.receive_size)).then_some(())?;
+        usable(structure, inline)
+    }
+
+    /// Returns this end's buffers, as the peer can use them.
+    pub(crate) fn own_frame(&self) -> Option<Frame> {
+        let longest = u64::from(self.peer.send_size);
+        usable(&self.config.structure, longest).filter(|_| self.config.receive)
+    }
+
+    /// Returns the length in bytes from which on this end wants results placed.
+    pub(crate) fn smallest_result(&self) -> u32 {
+        match (self.config.side, self.config.receive) {
+            (Side::Client, true) => self.config.min_placed.min(NO_RESULTS - 1),
+            _ => NO_RESULTS,
+        }
+    }
+
+    /// Returns whether calls with placed items may be sent.
+    pub fn places_calls(&self) -> bool {
+        self.config.send && self.peer.support.contains(Support::CALLS)
+    }
+
+    /// Returns whether the peer places results.
+    pub fn has_results_placed(&self) -> bool {
+        self.smallest_result() != NO_RESULTS && self.peer.support.contains(Support::RESULTS)
+    }
+
+    fn part(
+        &mut self,
+        op: &Operation<'_>,
+        direction: Direction,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), Refusal> {
+        let (middle, header) = fields(op.message, PlacedMiddle::decode)?;
+        let max = self.config.max_message;
+        let mut group = match self.begun(op, direction) {
+            Ok(group) => group,
+            Err(bad) => return self.refuse(op.xid, direction, bad, out),
+        };
+        match group.add(middle, op.message, header, max) {
+            Ok(()) => {
+                self.incoming = Some(group);
+                Ok(())
+            }
+            Err(bad) => self.refuse(op.xid, direction, bad, out),
+        }
+    }
+
+    fn call(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        let (call, header) = fields(op.message, CallPlaced::decode)?;
+        let received = self.finished(op, Direction::Call, call.payload, header, &call.items);
+        let (message, parts) = match received {
+            Ok(received) => received,
+            Err(bad) => return self.refuse(op.xid, Direction::Call, bad, out),
+        };
+        let inv_handle = call.inv_handle;
+        match checked(&call, op.xid, &message, self.config.max_message) {
+            Ok(chunks) => {
+                let call = IncomingCall {
+                    xid: op.xid,
+                    requested: op.credits,
+                    transmissions: parts,
+                    message,
+                    chunks,
+                    context: Box::new(()),
+                };
+                let handle = Some(inv_handle).filter(|&handle| handle != 0);
+                out.transferred(Transferred::BaseCall { call, handle });
+                Ok(())
+            }
+            Err(bad) => self.refuse(op.xid, Direction::Call, bad, out),
+        }
+    }
+
+    fn reply(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        let (reply, header) = fields(op.message, ReplyPlaced::decode)?;
+        let received = self.finished(op, Direction::Reply, reply.payload, header, &reply.items);
+        let (message, parts) = match received {
+            Ok(received) => received,
+            Err(bad) => return self.refuse(op.xid, Direction::Reply, bad, out),
+        };
+        let used = reply
+            .writes
+            .iter()
+            .flatten()
+            .any(|segment| segment.length > 0);
+        if used || check_payload(op.xid, Direction::Reply, &message).is_err() {
+            let reason = "a placed reply that is not one of its call";
+            return self.refuse(
+                op.xid,
+                Direction::Reply,
+                Bad(ErrorBody::BadXdr, reason),
+                out,
+            );
+        }
+        out.transferred(Transferred::AnyReply(IncomingReply {
+            xid: op.xid,
+            granted: op.credits,
+            transmissions: parts,
+            message,
+            writes: SmallVec::new(),
+        }));
+        Ok(())
+    }
+
+    /// Returns the parts of a message that have arrived, to which another is to be added.
+    fn begun(&mut self, op: &Operation<'_>, direction: Direction) -> Result<Group, Bad> {
+        match self.incoming.take() {
+            None => Ok(Group::new(direction, op.xid)),
+            Some(group) if (group.direction, group.xid) == (direction, op.xid) => Ok(group),
+            Some(group) => {
+                self.incoming = Some(group);
+                let reason = "part between the parts of another message";
+                Err(Bad(ErrorBody::InvalidContinuation, reason))
+            }
+        }
+    }
+
+    /// Adds the last part of a message. Returns the whole and the number of its parts.
+    fn finished(
+        &mut self,
+        op: &Operation<'_>,
+        direction: Direction,
+        payload: u32,
+        header: u64,
+        items: &[crate::PlacedItem],
+    ) -> Result<(Message, u32), Bad> {
+        let mut group = self.begun(op, direction)?;
+        group.finish(payload, op.message, header)?;
+        let frame = self.own_frame().unwrap_or_else(|| Frame::plain(0));
+        let message = group.message(&frame, items, self.config.max_message)?;
+        Ok((message, group.parts()))
+    }
+
+    /// Refuses a message. A requester learns why; a bad reply fails its call here, as errors go from
+    /// responder to requester only.
+    fn refuse(
+        &mut self,
+        xid: u32,
+        direction: Direction,
+        Bad(error, reason): Bad,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), Refusal> {
+        if self.abandoned.len() == MAX_ABANDONED {
+            self.abandoned.pop_front();
+        }
+        self.abandoned.push_back((direction, xid));
+        match direction {
+            Direction::Call => {
+                let mut info = Answer::new(xid, error).encode(0);
+                let _: Bytes = info.split_to(PREFIX_LEN);
+                out.about(xid, Direction::Reply, base::ERROR, info);
+            }
+            Direction::Reply => {
+                let reason = reason.to_owned();
+                out.transferred(Transferred::Unusable { xid, reason });
+            }
+        }
+        Err(Refusal::Discard(reason))
+    }
+}
+
+/// Returns the buffers with this structure for messages of up to `longest` bytes, if any data can
+/// be placed in them.
+fn usable(structure: &BufferStructure, longest: u64) -> Option<Frame> {
+    let frame = Frame::new(structure).ok()?;
+    let frame = frame.within(longest).with_usable_targets();
+    frame.can_place().then_some(frame)
+}
+
+/// Decodes the fields of a header after its prefix. Returns them with the length of the header.
+fn fields<T>(
+    message: &[Bytes],
+    decode: impl Fn(&mut Reader<'_>) -> Result<T, Malformed>,
+) -> Result<(T, u64), Malformed> {
+    let read = |bytes: &[u8]| {
+        let fields = bytes.get(PREFIX_LEN..).ok_or(Malformed::Truncated)?;
+        let mut from = Reader::new(fields);
+        let value = decode(&mut from)?;
+        Ok((value, (bytes.len() - from.left()) as u64))
+    };
+    match message {
+        [only] => read(only),
+        [first, ..] => read(first).or_else(|_| {
+            let mut head = BytesMut::new();
+            for piece in message {
+                let room = LONGEST_HEADER - head.len();
+                head.extend_from_slice(&piece[..piece.len().min(room)]);
+            }
+            read(&head)
+        }),
+        [] => Err(Malformed::Truncated),
+    }
+}
+
+/// Checks a call whose placed items are in `message`. Returns its chunks.
+fn checked(call: &CallPlaced, xid: u32, message: &Message, max: u64) -> Result<CallChunks, Bad> {
+    if !call.chunks.reads.is_empty() {
+        // Section 7.3.1: zero says that no read chunks can be used for this call.
+        let error = ErrorBody::ReadChunks { max: 0 };
+        return Err(Bad(error, "read chunks beside placed items"));
+    }
+    let mut handles = call.chunks.handles();
+    if call.inv_handle != 0 && !handles.any(|handle| handle == call.inv_handle) {
+        return Err(Bad(
+            ErrorBody::BadXdr,
+            "a handle that the call does not have",
+        ));
+    }
+    if check_payload(xid, Direction::Call, message).is_err() {
+        return Err(Bad(
+            ErrorBody::BadXdr,
+            "header and RPC message do not agree",
+        ));
+    }
+    let checked = CallChunks::new(call.chunks.clone(), false, message.payload_len(), max);
+    checked.map_err(|_| Bad(ErrorBody::BadXdr, "chunk lists that break a rule"))
+}
+
+impl Extension for Placement {
+    fn name(&self) -> &'static str {
+        "send-based data placement"
+    }
+
+    fn opttypes(&self) -> &[u32] {
+        &[
+            CALL_PLACED_MIDDLE,
+            CALL_PLACED,
+            REPLY_PLACED_MIDDLE,
+            REPLY_PLACED,
+        ]
+    }
+
+    fn properties(&self) -> Vec<Property> {
+        let mut properties = Vec::new();
+        let mut add = |id, value| properties.push(Property { id, value });
+        if self.config.receive {
+            add(
+                property_id::STRUCTURE,
+                structure_value(&self.config.structure),
+            );
+        }
+        if self.config.side == Side::Server {
+            let mut support = Support::empty();
+            support.set(Support::CALLS, self.config.receive);
+            support.set(Support::RESULTS, self.config.send);
+            add(property_id::SUPPORT, word(support.bits()));
+        } else if self.config.receive {
+            add(property_id::SMALLEST_RESULT, word(self.smallest_result()));
+        }
+        properties
+    }
+
+    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        let direction = match op.opttype {
+            CALL_PLACED_MIDDLE | CALL_PLACED => Direction::Call,
+            _ => Direction::Reply,
+        };
+        let side = match direction {
+            Direction::Call => Side::Server,
+            Direction::Reply => Side::Client,
+        };
+        if side != self.config.side || !self.config.receive {
+            return Err(Refusal::Unsupported);
+        }
+        let is_last = matches!(op.opttype, CALL_PLACED | REPLY_PLACED);
+        let message = (direction, op.xid);
+        if let Some(at) = self.abandoned.iter().position(|&bad| bad == message) {
+            if is_last {
+                self.abandoned.remove(at);
+            }
+            return Err(Refusal::Discard("part of a message that was refused"));
+        }
+        let taken = match op.opttype {
+            CALL_PLACED => self.call(op, out),
+            REPLY_PLACED => self.reply(op, out),
+            _ => self.part(op, direction, out),
+        };
+        if is_last && taken.is_err() {
+            // No further part of it comes.
+            self.abandoned.retain(|&bad| bad != message);
+        }
+        taken
+    }
+
+    fn property_received(&mut self, property: &Property, out: &mut Outbox<'_>) {
+        let value = &property.value;
+        let number = || value.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
+        let default = PeerAnnouncements::default();
+        match property.id {
+            rpcrdma_v2_wg::property_id::SEND_SIZE => {
+                self.peer.send_size = number().unwrap_or(default.send_size);
+            }
+            rpcrdma_v2_wg::property_id::RECEIVE_SIZE => {
+                self.peer.receive_size = number().unwrap_or(default.receive_size);
+            }
+            property_id::STRUCTURE => self.peer.structure = structure_from(value).ok(),
+            property_id::SUPPORT => {
+                let bits = number().unwrap_or_default();
+                self.peer.support = Support::from_bits_retain(bits);
+            }
+            property_id::SMALLEST_RESULT => {
+                self.peer.smallest_result = number().unwrap_or(default.smallest_result);
+            }
+            _ => return,
+        }
+        out.limits_changed();
+    }
+
+    fn is_collecting(&self) -> bool {
+        self.incoming.is_some()
+    }
+
+    fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {
+        Some(self)
+    }
+
+    fn closed(&mut self) {
+        self.incoming = None;
+    }
+}

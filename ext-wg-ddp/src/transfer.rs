@@ -1,0 +1,419 @@
+//! Transfer modes with items placed by Sends.
+//!
+//! A call is sent with its long items placed, or as the base protocol sends it but without write
+//! chunks, so that the responder places the results. A message is sent only if the peer can receive
+//! all of its parts: a receiver may hold the receives of all of them until the last one arrives.
+
+use std::any::Any;
+use std::fmt;
+
+use bytes::Buf as _;
+use onc_rpc::{Message, Position};
+use rpcrdma_chunks::{Chunks, WriteChunk, unused};
+use rpcrdma_ext_send_ddp::Frame;
+use rpcrdma_v2::extension::{
+    CallCandidate, CallToPlan, Cost, NotTransferred, Planned, ReplyCandidate, ReplyToPlan,
+    TransferMode, Transmission, Transmissions,
+};
+use rpcrdma_v2_wg::base::preferred_handle;
+use rpcrdma_v2_wg::limits::{CALL_INLINE_LEN, PREFIX_LEN, REPLY_INLINE_LEN};
+use rpcrdma_v2_wg::{Body, Header, header_type as base};
+use smallvec::SmallVec;
+use transfer_plan::{Item, Shape};
+
+use crate::codec::limits::{CALL_LEN, ITEM_LEN, MAX_ITEMS, MAX_PARTS, REPLY_LEN};
+use crate::emit::Arranged;
+use crate::header_type::{CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE};
+use crate::{CallPlaced, PlacedItem, Placement, ReplyPlaced};
+
+/// Length in bytes of a segment in a write list, and of what announces and counts a write chunk.
+const SEGMENT_LEN: u64 = 16;
+const WRITE_CHUNK_LEN: u64 = 8;
+
+/// The transfer plan of a call.
+#[derive(Debug)]
+struct CallPlan {
+    /// The indexes of the items that are placed.
+    placed: SmallVec<[usize; 1]>,
+    frame: Frame,
+    count: u32,
+    /// The number of messages in which the reply arrives, at most.
+    replies: u32,
+    /// Whether results are placed.
+    results: bool,
+}
+
+/// The transfer plan of a reply.
+#[derive(Debug)]
+struct ReplyPlan {
+    placed: SmallVec<[usize; 1]>,
+    frame: Frame,
+    /// The write list to return: nothing is written.
+    writes: Vec<WriteChunk>,
+    count: u32,
+}
+
+/// A way to return the reply.
+struct ReplyMode {
+    write_chunks: SmallVec<[u64; 1]>,
+    reply_chunk: Option<u64>,
+    count: u32,
+    wire_bytes: u64,
+    unplaced: u64,
+    placed: bool,
+}
+
+impl TransferMode for Placement {
+    fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
+        let shape = call.shape;
+        let longest = shape.stream_len().max(call.need.stream_len());
+        let known = shape.items().len() <= MAX_ITEMS && call.need.items.len() <= MAX_ITEMS;
+        if longest > call.limits.max_message || !shape.payload().is_multiple_of(4) || !known {
+            return Vec::new();
+        }
+        let replies = self.reply_modes(call);
+        let mut candidates = Vec::new();
+        for reply in &replies {
+            candidates.extend(self.placed_call(call, reply));
+            if reply.placed {
+                candidates.extend(plain_call(call, reply));
+            }
+        }
+        candidates
+    }
+
+    fn send_call(
+        &mut self,
+        xid: u32,
+        plan: Box<dyn Planned>,
+        message: &Message,
+        chunks: &Chunks,
+    ) -> Result<Transmissions, NotTransferred> {
+        let plan = downcast::<CallPlan>(plan)?;
+        let inv_handle = preferred_handle(chunks).unwrap_or_default();
+        let chunks = chunks.clone();
+        let stream = message.gather(|index| !plan.placed.contains(&index));
+        if plan.placed.is_empty() {
+            let body = Body::Call {
+                external: false,
+                inv_handle,
+                chunks,
+            };
+            let mut info = Header {
+                xid,
+                credit: 0,
+                body,
+            }
+            .encode();
+            info.advance(PREFIX_LEN);
+            let call = Transmission {
+                opttype: base::CALL_INLINE,
+                info,
+                payload: stream,
+            };
+            return Ok(Transmissions::from_iter([call]));
+        }
+        let lists = chunks.encoded_len() as u64 - Chunks::default().encoded_len() as u64;
+        let header = CALL_LEN + lists + ITEM_LEN * plan.placed.len() as u64;
+        let (arranged, items) = arrange(&plan.frame, header, message, &plan.placed, plan.count)?;
+        let fields = CallPlaced {
+            inv_handle,
+            chunks,
+            items,
+            payload: arranged.last_payload(),
+        };
+        let types = (CALL_PLACED, CALL_PLACED_MIDDLE);
+        arranged.emit(fields.encode(), types, message, &plan.placed, &stream)
+    }
+
+    /// Returns none: calls that this extension takes are replied to by the base protocol.
+    fn plan_reply(&self, _: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+        Vec::new()
+    }
+
+    fn plan_base_reply(
+        &self,
+        reply: &ReplyToPlan<'_>,
+        offered: &[WriteChunk],
+    ) -> Option<ReplyCandidate> {
+        let shape = reply.shape;
+        let frame = self.peer_frame(reply.limits.inline_send)?;
+        let least = u64::from(self.peer.smallest_result);
+        let mut placed = SmallVec::new();
+        for (index, item) in shape.items().iter().enumerate() {
+            match offered.get(index) {
+                // The requester wants the item where the base protocol puts it.
+                Some(chunk) if !chunk.is_empty() => return None,
+                Some(_) => {}
+                None if item.len > 0 && item.len >= least => placed.push(index),
+                None => {}
+            }
+        }
+        let too_many = placed.len() > MAX_ITEMS;
+        if placed.is_empty() || too_many || !shape.payload().is_multiple_of(4) {
+            return None;
+        }
+        let writes: Vec<WriteChunk> = offered.iter().map(|chunk| unused(chunk)).collect();
+        let header = ReplyPlaced::header_len(&writes, placed.len());
+        let (payload, lens, unplaced) = divided(shape, &placed);
+        let max = reply.credits.min(MAX_PARTS);
+        let arranged = Arranged::new(&frame, header, payload, &lens, max)?;
+        let cost = Cost {
+            transmissions: arranged.count(),
+            wire_bytes: arranged.wire_bytes(),
+            unplaced,
+            placed: 1,
+            ..Cost::default()
+        };
+        let plan = ReplyPlan {
+            placed,
+            frame,
+            writes,
+            count: arranged.count(),
+        };
+        Some(ReplyCandidate {
+            cost,
+            writes: SmallVec::new(),
+            plan: Box::new(plan),
+        })
+    }
+
+    fn send_reply(
+        &mut self,
+        _: u32,
+        plan: Box<dyn Planned>,
+        message: &Message,
+    ) -> Result<Transmissions, NotTransferred> {
+        let plan = downcast::<ReplyPlan>(plan)?;
+        let header = ReplyPlaced::header_len(&plan.writes, plan.placed.len());
+        let (arranged, items) = arrange(&plan.frame, header, message, &plan.placed, plan.count)?;
+        let stream = message.gather(|index| !plan.placed.contains(&index));
+        let fields = ReplyPlaced {
+            writes: plan.writes,
+            items,
+            payload: arranged.last_payload(),
+        };
+        let types = (REPLY_PLACED, REPLY_PLACED_MIDDLE);
+        arranged.emit(fields.encode(), types, message, &plan.placed, &stream)
+    }
+}
+
+impl Placement {
+    /// Returns the ways to return the reply: with results placed, or else with chunks.
+    fn reply_modes(&self, call: &CallToPlan<'_>) -> Vec<ReplyMode> {
+        let (need, limits) = (call.need, call.limits);
+        let least = u64::from(self.smallest_result());
+        let long = |len: &&u64| **len > 0 && **len >= least;
+        let lens: SmallVec<[u64; 1]> = need.items.iter().filter(long).copied().collect();
+        let stream = need.stream_len();
+        let mut modes = Vec::new();
+        if self.has_results_placed()
+            && !lens.is_empty()
+            && let Some(frame) = self.own_frame()
+        {
+            let short: u64 = need.items.iter().filter(|len| !long(len)).sum();
+            let placed: u64 = lens.iter().map(|&len| onc_rpc::padded(len)).sum();
+            let header = REPLY_LEN + ITEM_LEN * lens.len() as u64;
+            let arranged = Arranged::new(&frame, header, stream - placed, &lens, MAX_PARTS);
+            modes.extend(arranged.map(|arranged| ReplyMode {
+                write_chunks: SmallVec::new(),
+                reply_chunk: None,
+                count: arranged.count(),
+                wire_bytes: arranged.wire_bytes(),
+                unplaced: short,
+                placed: true,
+            }));
+        }
+        let header = REPLY_INLINE_LEN as u64;
+        if header + stream <= limits.inline_receive {
+            modes.push(ReplyMode {
+                write_chunks: SmallVec::new(),
+                reply_chunk: None,
+                count: 1,
+                wire_bytes: header + stream,
+                unplaced: need.items.iter().sum(),
+                placed: false,
+            });
+            return modes;
+        }
+        // Each write chunk has room for the longest of its own item and all later ones (RFC 8166,
+        // section 4.3.2.2).
+        let (mut write_chunks, mut longest) = (SmallVec::new(), 0);
+        for &len in need.items.iter().rev() {
+            longest = len.max(longest);
+            if longest > 0 {
+                write_chunks.insert(0, longest);
+            }
+        }
+        let segments: u64 = write_chunks.iter().map(|&len| limits.segments(len)).sum();
+        let lists = WRITE_CHUNK_LEN * write_chunks.len() as u64 + SEGMENT_LEN * segments;
+        let fits = header + lists + need.payload <= limits.inline_receive;
+        modes.push(ReplyMode {
+            write_chunks,
+            reply_chunk: (!fits).then_some(need.payload),
+            count: 1,
+            wire_bytes: header + lists + if fits { need.payload } else { 0 },
+            unplaced: 0,
+            placed: false,
+        });
+        modes
+    }
+
+    /// Returns the transfer mode with the call's long items placed.
+    fn placed_call(&self, call: &CallToPlan<'_>, reply: &ReplyMode) -> Option<CallCandidate> {
+        let least = u64::from(self.config.min_placed.max(1));
+        let items = call.shape.items().iter().enumerate();
+        let placed = items.filter(|(_, item)| item.len >= least);
+        let placed: SmallVec<[usize; 1]> = placed.map(|(index, _)| index).collect();
+        if placed.is_empty() || !self.places_calls() {
+            return None;
+        }
+        let frame = self.peer_frame(call.limits.inline_send)?;
+        let header = CALL_LEN + reply.lists_len(call) + ITEM_LEN * placed.len() as u64;
+        let (payload, lens, unplaced) = divided(call.shape, &placed);
+        let max = call.credits.min(MAX_PARTS);
+        let arranged = Arranged::new(&frame, header, payload, &lens, max)?;
+        let cost = Cost {
+            transmissions: arranged.count(),
+            wire_bytes: arranged.wire_bytes(),
+            unplaced: unplaced + reply.unplaced,
+            placed: 1 + u32::from(reply.placed),
+            reply_transmissions: reply.count,
+            reply_wire_bytes: reply.wire_bytes,
+            ..Cost::default()
+        };
+        let plan = CallPlan {
+            placed,
+            frame,
+            count: arranged.count(),
+            replies: reply.count,
+            results: reply.placed,
+        };
+        Some(reply.candidate(cost, plan))
+    }
+}
+
+/// Returns the transfer mode of a call in one message without chunks, whose results are placed.
+fn plain_call(call: &CallToPlan<'_>, reply: &ReplyMode) -> Option<CallCandidate> {
+    let len = CALL_INLINE_LEN as u64 + call.shape.stream_len();
+    (len <= call.limits.inline_send).then_some(())?;
+    let unplaced: u64 = call.shape.items().iter().map(|item| item.len).sum();
+    let cost = Cost {
+        transmissions: 1,
+        wire_bytes: len,
+        unplaced: unplaced + reply.unplaced,
+        placed: 1,
+        reply_transmissions: reply.count,
+        reply_wire_bytes: reply.wire_bytes,
+        ..Cost::default()
+    };
+    let plan = CallPlan {
+        placed: SmallVec::new(),
+        frame: Frame::plain(0),
+        count: 1,
+        replies: reply.count,
+        results: true,
+    };
+    Some(reply.candidate(cost, plan))
+}
+
+impl ReplyMode {
+    /// Returns the bytes that the chunks for the reply add to the call's header.
+    fn lists_len(&self, call: &CallToPlan<'_>) -> u64 {
+        let segments = |len: &u64| SEGMENT_LEN * call.limits.segments(*len);
+        let writes = self.write_chunks.iter();
+        let reply = self.reply_chunk.iter().map(|len| 4 + segments(len));
+        writes
+            .map(|len| WRITE_CHUNK_LEN + segments(len))
+            .sum::<u64>()
+            + reply.sum::<u64>()
+    }
+
+    fn candidate(&self, cost: Cost, plan: CallPlan) -> CallCandidate {
+        CallCandidate {
+            cost,
+            reads: SmallVec::new(),
+            write_chunks: self.write_chunks.clone(),
+            reply_chunk: self.reply_chunk,
+            plan: Box::new(plan),
+        }
+    }
+}
+
+/// Returns the length of the payload without the placed items, the lengths of those, and the bytes
+/// of items that stay in the payload.
+fn divided(shape: &Shape, placed: &[usize]) -> (u64, SmallVec<[u64; 1]>, u64) {
+    let is_placed = |index: usize| placed.contains(&index);
+    let items = || shape.items().iter().enumerate();
+    let kept = || items().filter(|(index, _)| !is_placed(*index));
+    let payload = shape.payload() + kept().map(|(_, item)| item.in_stream()).sum::<u64>();
+    let lens = items().filter(|(index, _)| is_placed(*index));
+    let lens = lens.map(|(_, item): (usize, &Item)| item.len).collect();
+    (payload, lens, kept().map(|(_, item)| item.len).sum())
+}
+
+/// Lays out a message whose last header has `header` bytes, in at most `count` parts. Returns the
+/// entries of its placed items as well.
+fn arrange(
+    frame: &Frame,
+    header: u64,
+    message: &Message,
+    placed: &[usize],
+    count: u32,
+) -> Result<(Arranged, SmallVec<[PlacedItem; 1]>), NotTransferred> {
+    let changed = || NotTransferred("the message does not fit as it was planned".to_owned());
+    let shape = Shape::of(message).map_err(|error| NotTransferred(error.to_string()))?;
+    let (payload, lens, _) = divided(&shape, placed);
+    let arranged = Arranged::new(frame, header, payload, &lens, count).ok_or_else(changed)?;
+    let entry = |(at, &index): (usize, &usize)| {
+        let item = message.items().get(index)?;
+        let Position::At(position) = item.position else {
+            return None;
+        };
+        let length = u32::try_from(item.data.len()).ok()?;
+        arranged.entry(at, position, length)
+    };
+    let entries = placed.iter().enumerate().map(entry);
+    let items = entries.collect::<Option<_>>().ok_or_else(changed)?;
+    Ok((arranged, items))
+}
+
+fn downcast<P: Planned>(plan: Box<dyn Planned>) -> Result<P, NotTransferred> {
+    let any: Box<dyn Any> = plan;
+    let plan = any.downcast::<P>();
+    plan.map(|plan| *plan)
+        .map_err(|_| NotTransferred("a plan that is not this extension's".to_owned()))
+}
+
+fn messages(count: u32) -> String {
+    match count {
+        1 => "one message".to_owned(),
+        count => format!("{count} messages"),
+    }
+}
+
+impl fmt::Display for CallPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call in {}", messages(self.count))?;
+        if !self.placed.is_empty() {
+            write!(f, ", {} of its items placed", self.placed.len())?;
+        }
+        let results = if self.results {
+            ", its results placed"
+        } else {
+            ""
+        };
+        write!(f, "; reply in up to {}{results}", messages(self.replies))
+    }
+}
+
+impl fmt::Display for ReplyPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let items = self.placed.len();
+        write!(
+            f,
+            "reply in {}, {items} of its items placed",
+            messages(self.count)
+        )
+    }
+}
