@@ -382,7 +382,10 @@ impl Open {
         };
         match (carried, requester, responder) {
             (Transferred::Reply(reply), Some(requester), _) => {
-                requester.take_carried(shared, by, reply);
+                requester.take_carried(shared, Some(by), reply);
+            }
+            (Transferred::AnyReply(reply), Some(requester), _) => {
+                requester.take_carried(shared, None, reply);
             }
             (
                 Transferred::Rejected {
@@ -393,8 +396,14 @@ impl Open {
                 Some(requester),
                 _,
             ) => requester.rejected(shared, xid, &reason),
+            (Transferred::Unusable { xid, reason }, Some(requester), _) => {
+                requester.unusable(shared, xid, reason);
+            }
             (Transferred::Call(call), _, Some(responder)) => {
                 responder.take_carried(shared, by, call);
+            }
+            (Transferred::BaseCall { call, handle }, _, Some(responder)) => {
+                responder.take_joined(shared, call, handle);
             }
             (
                 Transferred::Rejected {
@@ -406,7 +415,14 @@ impl Open {
                 Some(responder),
             ) => responder.rejected(shared, xid, &reason),
             // The server that made it has to learn that it has ended.
-            (Transferred::Call(IncomingCall { xid, .. }), ..) => {
+            (
+                Transferred::Call(IncomingCall { xid, .. })
+                | Transferred::BaseCall {
+                    call: IncomingCall { xid, .. },
+                    ..
+                },
+                ..,
+            ) => {
                 rdma::limited!(
                     warn,
                     xid,
@@ -416,7 +432,10 @@ impl Open {
             }
             // The message itself is not logged, as it can have any length.
             (
-                Transferred::Reply(IncomingReply { xid, .. }) | Transferred::Rejected { xid, .. },
+                Transferred::Reply(IncomingReply { xid, .. })
+                | Transferred::AnyReply(IncomingReply { xid, .. })
+                | Transferred::Rejected { xid, .. }
+                | Transferred::Unusable { xid, .. },
                 ..,
             ) => {
                 rdma::limited!(

@@ -12,7 +12,9 @@ use rpcrdma_v2::extension::{
     CallCandidate, CallToPlan, Extensions, ReplyCandidate, ReplyToPlan, TransferMode,
 };
 use smallvec::SmallVec;
-use transfer_plan::{CallError, CallPlan, CostModel, Effort, Limits, ReplyPlan, Shape, plan_call};
+use transfer_plan::{
+    CallError, CallPlan, CostModel, Effort, Limits, ReplyItem, ReplyPlan, Shape, plan_call,
+};
 
 /// A possible transfer mode of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,6 +191,33 @@ pub(crate) fn choose_reply(
     }
     let best = CostModel::cheapest(&prices)?.checked_sub(before)?;
     Some(candidates.swap_remove(best))
+}
+
+/// Returns the transfer mode `candidate` of a reply to a call of the base protocol, if it is cheaper
+/// than `base`, the plan of the base protocol, or if there is no such plan.
+pub(crate) fn cheaper(
+    candidate: ReplyCandidate,
+    reply: &ReplyToPlan<'_>,
+    base: Option<&ReplyPlan>,
+    costs: &CostModel,
+) -> Option<ReplyCandidate> {
+    let Some(plan) = base else {
+        return Some(candidate);
+    };
+    let mut base = Effort::of((1, plan.send_len()), (0, 0));
+    for (item, how) in &plan.items {
+        match how {
+            ReplyItem::InPayload => base.unplaced += item.len,
+            ReplyItem::WriteChunk(_) => {
+                base.explicit += reply.limits.segments(item.len);
+                base.bytes += item.len;
+                base.write_bytes += item.len;
+            }
+        }
+    }
+    let other = reply_effort(&candidate, reply.shape, reply.limits);
+    let prices = [base, other].map(|effort| (effort, costs.estimate(&effort)));
+    (CostModel::cheapest(&prices) == Some(1)).then_some(candidate)
 }
 
 fn reply_effort(candidate: &ReplyCandidate, shape: &Shape, limits: &Limits) -> Effort {

@@ -3,6 +3,7 @@
 
 use rpcrdma_ext_continuation::{Config, Features};
 use rpcrdma_ext_send_ddp::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup};
+use rpcrdma_ext_wg_ddp::Config as PlacementConfig;
 
 use crate::{Config as ConnectionConfig, ReceiveSegment, ReceiveStructure};
 
@@ -81,6 +82,21 @@ pub fn held_by_a_call(features: Features, credits: u32) -> u32 {
         true => credits.clamp(1, MAX_TRANSMISSIONS),
         false => 0,
     }
+}
+
+/// Returns the configuration of send-based data placement in the working group's version 2, or
+/// `None` if this end has none.
+pub(crate) fn placement(config: &ConnectionConfig) -> Option<PlacementConfig> {
+    let options = &config.options;
+    let ddp = options.features.ddp;
+    (ddp.send || ddp.receive).then(|| PlacementConfig {
+        side: config.role.side(),
+        send: ddp.send,
+        receive: ddp.receive,
+        structure: announced(&config.receives),
+        min_placed: options.costs.min_placed_len(HEAD),
+        max_message: u64::from(options.max_message),
+    })
 }
 
 /// Returns the configuration of the extension, or `None` if this end has none of its features.

@@ -6,14 +6,15 @@
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Segments, put_words};
 use rpcrdma_chunks::Chunks;
+use rpcrdma_ext_wg_ddp::Placement;
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::extension::Extension;
-use rpcrdma_v2::{Direction, ErrorBody as RoutedError, Header as RoutedHeader, Side};
+use rpcrdma_v2::{Direction, ErrorBody as RoutedError, Header as RoutedHeader, Optional, Side};
 use rpcrdma_v2_wg::base::{Base, Config as BaseConfig, Refused, preferred_handle};
 use rpcrdma_v2_wg::limits::{CALL_INLINE_LEN, PREFIX_LEN};
 use rpcrdma_v2_wg::{
-    Answer, Body, ErrorBody, Header, Prefix, Properties, ReverseSupport, VERSION, check_call,
-    check_payload, header_type,
+    Answer, Body, EXPERIMENTAL, ErrorBody, Header, Prefix, Properties, ReverseSupport, VERSION,
+    check_call, check_payload, header_type,
 };
 use transfer_plan::ChunkCounts;
 
@@ -22,7 +23,7 @@ use super::{
     OperationRouter, Operations, Outgoing, PeerError, Plain, ReceivedCredit, Receiver, ReplyBody,
     ReplyHeader, SendFlowControl, chunks_len, pieces,
 };
-use crate::{CallbackOptions, Config};
+use crate::{CallbackOptions, Config, round_trips};
 
 /// The maximum number of segments in a header that this end accepts (section 5.2.4).
 const MAX_SEGMENTS: u32 = 256;
@@ -116,6 +117,9 @@ impl Dialect for VersionTwoWg {
             );
         };
         operations.begin(None);
+        if let Some(routed) = extension_message(&message, receiver, operations) {
+            return routed;
+        }
         let (header, at) = match pieces::decode_header(&message, Header::decode) {
             Ok(decoded) => decoded,
             Err(error) => return bad(Direction::Call, error.answer(), error),
@@ -128,6 +132,14 @@ impl Dialect for VersionTwoWg {
                 "a connection without its base protocol",
             );
         };
+        // A message of an extension may have several parts as well.
+        let inside = operations.collecting && !base.is_collecting();
+        let passes = matches!(header.body, Body::Grant | Body::Error(_));
+        if inside && !passes {
+            let answer = Answer::new(xid, ErrorBody::InvalidContinuation);
+            let reason = "message between the parts of another";
+            return bad(direction.unwrap_or(Direction::Call), Some(answer), reason);
+        }
         if let Err(refused) = base.admit(&header.body) {
             return refuse(direction.unwrap_or(Direction::Call), xid, refused);
         }
@@ -211,12 +223,7 @@ impl Dialect for VersionTwoWg {
 
 impl SendFlowControl for VersionTwoWg {
     fn credit(&self, message: &Segments) -> Option<ReceivedCredit> {
-        let prefix = match message.first() {
-            Some(first) if first.len() >= PREFIX_LEN => Prefix::peek(first),
-            Some(_) => Prefix::peek(&pieces::joined(message)),
-            None => None,
-        };
-        let prefix = prefix.filter(|prefix| prefix.version == VERSION)?;
+        let prefix = prefix(message).filter(|prefix| prefix.version == VERSION)?;
         Some(ReceivedCredit {
             credit: prefix.credit,
             only_grants: prefix.header_type == header_type::GRANT,
@@ -252,6 +259,9 @@ impl Operations for VersionTwoWg {
     fn extensions(&self, config: &Config) -> Vec<Box<dyn Extension>> {
         let side = config.role.side();
         let mut list: Vec<Box<dyn Extension>> = vec![Box::new(Base::new(base(config)))];
+        if let Some(config) = round_trips::placement(config) {
+            list.push(Box::new(Placement::new(config)));
+        }
         list.extend(config.options.extensions.iter().map(|make| make(side)));
         list
     }
@@ -291,6 +301,53 @@ fn base(config: &Config) -> BaseConfig {
         offer_invalidation: options.remote_invalidation,
         can_invalidate: options.remote_invalidation,
         max_message: u64::from(options.max_message),
+    }
+}
+
+/// Passes a message of an extension to it. Returns `None` for messages of the base protocol.
+fn extension_message(
+    message: &Segments,
+    receiver: &Receiver,
+    operations: &mut OperationRouter,
+) -> Option<Incoming> {
+    let prefix = prefix(message).filter(|prefix| prefix.version == VERSION)?;
+    let Prefix {
+        xid,
+        credit,
+        header_type,
+        ..
+    } = prefix;
+    EXPERIMENTAL.contains(&header_type).then_some(())?;
+    // Its header type tells the extension which direction it has.
+    let direction = match receiver.side {
+        Side::Server => Direction::Call,
+        Side::Client => Direction::Reply,
+    };
+    let base = operations.extensions.find::<Base>();
+    if base.is_some_and(Base::is_collecting) {
+        let answer = Answer::new(xid, ErrorBody::InvalidContinuation);
+        let reason = "message between the parts of another";
+        return Some(bad(direction, Some(answer), reason));
+    }
+    let optional = Optional {
+        direction,
+        opttype: header_type,
+        info: Bytes::new(),
+    };
+    let header = RoutedHeader {
+        xid,
+        credits: credit,
+        body: rpcrdma_v2::Body::Optional(optional),
+    };
+    operations.route(&header, message, PREFIX_LEN)
+}
+
+/// Returns the prefix of a message, wherever its pieces end.
+fn prefix(message: &Segments) -> Option<Prefix> {
+    match message.first() {
+        Some(first) if first.len() >= PREFIX_LEN => Prefix::peek(first),
+        Some(_) => Prefix::peek(&pieces::joined(message)),
+        None => None,
     }
 }
 

@@ -94,14 +94,21 @@ impl Requester {
         self.replied(shared, key, Some(granted), outcome);
     }
 
-    /// Handles a reply that arrived in operations of the extension with number `by`.
-    pub(crate) fn take_carried(&mut self, shared: &mut Shared, by: usize, reply: IncomingReply) {
+    /// Handles a reply that arrived in operations: to a call that the extension with number `by`
+    /// carried, or to any call.
+    pub(crate) fn take_carried(
+        &mut self,
+        shared: &mut Shared,
+        by: Option<usize>,
+        reply: IncomingReply,
+    ) {
         let xid = reply.xid;
         let Some(key) = self.sent_call(xid) else {
             return self.unknown(xid);
         };
         let call = &self.calls[key];
-        if call.carrier.as_ref().is_none_or(|carrier| carrier.by != by) {
+        let carried_by = call.carrier.as_ref().map(|carrier| carrier.by);
+        if by.is_some() && carried_by != by {
             return self.discard(&"a reply in operations to a call that was not sent in them");
         }
         let written = reply.writes.iter().enumerate();
@@ -120,6 +127,16 @@ impl Requester {
             )),
         };
         self.replied(shared, key, Some(reply.granted), outcome);
+    }
+
+    /// Fails a call whose reply cannot be used.
+    pub(crate) fn unusable(&mut self, shared: &mut Shared, xid: u32, reason: String) {
+        let Some(key) = self.sent_call(xid) else {
+            return self.unknown(xid);
+        };
+        rdma::limited!(warn, xid, reason, "reply cannot be used");
+        let outcome = Outcome::Failed(CallError::Protocol(reason));
+        self.replied(shared, key, None, outcome);
     }
 
     /// Records that the responder could not use the operations that carried a call. It is sent

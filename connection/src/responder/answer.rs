@@ -35,7 +35,12 @@ impl Responder {
             Err(_) if self.terms.last_resort.is_none() => return self.hold(call, message),
             planned => planned,
         };
+        let other = match message.items().is_empty() {
+            true => None,
+            false => self.alternative(shared, &call, &message, planned.as_ref().ok()),
+        };
         let last_resort = match &planned {
+            _ if other.is_some() => other,
             Ok(_) => None,
             Err(_) => self.last_resort(shared, &call, &message),
         };

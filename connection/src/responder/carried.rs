@@ -16,7 +16,7 @@ use transfer_plan::{Offers, ReplyPlan, Shape, UnpositionedItem, plan_reply};
 use super::fetch::Fetch;
 use super::{InCall, Responder, place};
 use crate::dialect::Group;
-use crate::plan::choose_reply;
+use crate::plan::{cheaper, choose_reply};
 use crate::shared::Shared;
 
 /// Information on a call that arrived in operations of an extension.
@@ -58,6 +58,69 @@ impl Responder {
             carried: Some(Box::new(carried)),
         };
         self.admit_to_fetch(shared, in_call, call.requested);
+    }
+
+    /// Handles a call that arrived in operations and that the base protocol replies to. Its reply may
+    /// invalidate `handle`.
+    pub(crate) fn take_joined(
+        &mut self,
+        shared: &mut Shared,
+        call: IncomingCall,
+        handle: Option<u32>,
+    ) {
+        let chunks = call.chunks;
+        let fetch = Fetch::new(call.message, chunks.payload, chunks.items);
+        let in_call = InCall {
+            xid: call.xid,
+            generation: 0,
+            fetch: Some(Box::new(fetch)),
+            writes: chunks.writes,
+            reply: chunks.reply,
+            handle: handle.map(Stag),
+            fetched: 0,
+            carried: None,
+        };
+        self.admit_to_fetch(shared, in_call, call.requested);
+    }
+
+    /// Lets an extension lay out the reply to a call of the base protocol, if that is cheaper than
+    /// the plan of the base protocol.
+    pub(super) fn alternative(
+        &self,
+        shared: &mut Shared,
+        call: &InCall,
+        message: &Message,
+        base: Option<&ReplyPlan>,
+    ) -> Option<(Writes, Group)> {
+        let credits = shared.sendable();
+        let costs = shared.config.options.costs;
+        let limits = self.last_resort_limits(shared);
+        let operations = shared.operations.as_mut()?;
+        let shape = Shape::of(message).ok()?;
+        let reply = ReplyToPlan {
+            shape: &shape,
+            credits,
+            limits: &limits,
+            context: &(),
+        };
+        let mut modes = operations.extensions.transfer_modes();
+        let (by, candidate) = modes.find_map(|(by, mode)| {
+            let candidate = mode.plan_base_reply(&reply, &call.writes)?;
+            Some((by, candidate))
+        })?;
+        drop(modes);
+        let best = cheaper(candidate, &reply, base, &costs)?;
+        let xid = call.xid;
+        tracing::debug!(xid, plan = %best.plan, "reply");
+        let messages = operations.extensions.transfer_mode(by)?;
+        let messages = messages.send_reply(xid, best.plan, message);
+        match messages {
+            Ok(messages) => Some((best.writes, operations.group(messages))),
+            Err(error) => {
+                tracing::debug!(xid, %error, "reply is sent by the base protocol");
+                None
+            }
+        }
     }
 
     /// Sends an error to a requester that could not use the reply to a call: there will be no other
@@ -131,6 +194,7 @@ impl Responder {
         base: Option<&ReplyPlan>,
     ) -> Result<Option<(Writes, Group)>, NotTransferred> {
         let limits = self.last_resort_limits(shared);
+        let credits = shared.sendable();
         let costs = &shared.config.options.costs;
         let Some(carried) = &call.carried else {
             return Ok(None);
@@ -143,6 +207,7 @@ impl Responder {
         };
         let reply = ReplyToPlan {
             shape,
+            credits,
             limits: &limits,
             context: &*carried.context,
         };
@@ -171,9 +236,11 @@ impl Responder {
     ) -> Option<(Writes, Group)> {
         let shape = Shape::of(message).ok()?;
         let limits = self.last_resort_limits(shared);
+        let credits = shared.sendable();
         let operations = shared.operations.as_mut()?;
         let reply = ReplyToPlan {
             shape: &shape,
+            credits,
             limits: &limits,
             context: &(),
         };

@@ -122,6 +122,19 @@ impl Seen {
         if version != 2 {
             return None;
         }
+        if rpcrdma_v2_wg::EXPERIMENTAL.contains(&header_type) {
+            let prefix = rpcrdma_v2_wg::Prefix::peek(bytes).unwrap();
+            return Some(Self {
+                version,
+                xid: prefix.xid,
+                credits: prefix.credit,
+                chunks: None,
+                error: false,
+                direction: None,
+                optional: true,
+                payload_at: rpcrdma_v2_wg::limits::PREFIX_LEN,
+            });
+        }
         if is_wg {
             let (header, payload_at) = rpcrdma_v2_wg::Header::decode(bytes).unwrap();
             return Some(Self {

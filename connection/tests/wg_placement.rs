@@ -1,0 +1,153 @@
+//! Tests of send-based data placement in version 2 of the working group: the message flows, and
+//! what an end takes and refuses.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod support;
+
+use bytes::Bytes;
+use rpcrdma_connection::{Options, ReplyRoom};
+use rpcrdma_ext_wg_ddp::header_type::{
+    CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE,
+};
+use rpcrdma_negotiation::Version;
+use rpcrdma_v2_wg::Prefix;
+use rpcrdma_v2_wg::header_type::{CALL_INLINE, GRANT, REPLY_INLINE};
+use support::{Endpoint, Pair, configs_with, data, message, open, reply, room};
+
+/// Returns a connection whose ends have these features.
+fn connected(client: &str, server: &str, change: impl FnOnce(&mut Options, &mut Options)) -> Pair {
+    Pair::echoing(configs_with(Version::TwoWg, |ours, theirs| {
+        ours.features = client.parse().unwrap();
+        theirs.features = server.parse().unwrap();
+        change(ours, theirs);
+    }))
+}
+
+fn types(end: &Endpoint, from: usize) -> Vec<u32> {
+    let sent = end.sent[from..].iter();
+    let types = sent.map(|(message, _)| Prefix::peek(message).unwrap().header_type);
+    types.filter(|&header_type| header_type != GRANT).collect()
+}
+
+/// What a call took: header types of the client's and the server's messages, registrations, RDMA
+/// Reads and RDMA Writes.
+type Went = (Vec<u32>, Vec<u32>, usize, usize, usize);
+
+/// Makes a call with these items, which is answered with those.
+fn exchange(pair: &mut Pair, items: &[Bytes], results: &[Bytes]) -> Went {
+    let lens: Vec<usize> = results.iter().map(Bytes::len).collect();
+    exchange_with(pair, items, results, &room(3, &lens))
+}
+
+fn exchange_with(pair: &mut Pair, items: &[Bytes], results: &[Bytes], needed: &ReplyRoom) -> Went {
+    let before = (pair.client.sent.len(), pair.server.sent.len());
+    let (registrations, written) = (pair.client.registrations, pair.server.written.len());
+    pair.server.most_reads = 0;
+    let (sent, answer) = (items.to_vec(), results.to_vec());
+    pair.answer_with(move |call| {
+        let (xid, _, items) = open(call);
+        assert_eq!(items, sent);
+        Some(reply(xid, 3, &answer))
+    });
+    let xid = 100 + before.0 as u32;
+    let result = pair.call(message(xid, 5, items), needed).unwrap();
+    assert_eq!(open(&result).2, results);
+    assert!(pair.client.registered.is_empty(), "memory stays registered");
+    (
+        types(&pair.client, before.0),
+        types(&pair.server, before.1),
+        pair.client.registrations - registrations,
+        pair.server.most_reads,
+        pair.server.written.len() - written,
+    )
+}
+
+/// A WRITE of 8 KiB takes one message each way, no registration and no RDMA Read.
+#[test]
+fn a_call_with_placed_data_takes_one_message() {
+    let mut pair = connected("ddp", "ddp", |_, _| {});
+    let went = exchange(&mut pair, &[data(1, 8192)], &[]);
+    assert_eq!(went, (vec![CALL_PLACED], vec![REPLY_INLINE], 0, 0, 0));
+    let sent = &pair.client.sent.last().unwrap().0;
+    assert_eq!(sent.len(), 1024 + 8192, "it ends with its data");
+    assert_eq!(
+        sent[1024..],
+        data(1, 8192),
+        "data begin where a target begins"
+    );
+    assert!(
+        sent[300..1024].iter().all(|&byte| byte == 0),
+        "padding is zero"
+    );
+}
+
+#[test]
+fn a_long_call_with_placed_data_takes_several_messages() {
+    let mut pair = connected("ddp", "ddp", |_, _| {});
+    let went = exchange(&mut pair, &[data(1, 1 << 20)], &[]);
+    let mut types = vec![CALL_PLACED_MIDDLE; 15];
+    types.push(CALL_PLACED);
+    assert_eq!(went, (types, vec![REPLY_INLINE], 0, 0, 0));
+}
+
+#[test]
+fn results_are_placed_without_directions_in_the_call() {
+    let mut pair = connected("ddp", "ddp", |_, _| {});
+    let went = exchange(&mut pair, &[], &[data(1, 8192)]);
+    assert_eq!(went, (vec![CALL_INLINE], vec![REPLY_PLACED], 0, 0, 0));
+    let went = exchange(&mut pair, &[], &[data(1, 1 << 20)]);
+    let mut types = vec![REPLY_PLACED_MIDDLE; 15];
+    types.push(REPLY_PLACED);
+    assert_eq!(went, (vec![CALL_INLINE], types, 0, 0, 0));
+    // A result that is shorter than asked for stays in the payload.
+    let needed = room(3, &[8192]);
+    let went = exchange_with(&mut pair, &[], &[data(1, 100)], &needed);
+    assert_eq!(went.1, [REPLY_INLINE]);
+}
+
+#[test]
+fn data_are_placed_both_ways_and_items_share_a_segment() {
+    let mut pair = connected("ddp", "ddp", |_, _| {});
+    let items = [data(1, 5000), data(2, 3001)];
+    let went = exchange(&mut pair, &items, &items);
+    assert_eq!(went, (vec![CALL_PLACED], vec![REPLY_PLACED], 0, 0, 0));
+    let sent = &pair.client.sent.last().unwrap().0;
+    assert_eq!(
+        sent[1024 + 8192..],
+        items[1],
+        "the second begins at the next page"
+    );
+}
+
+#[test]
+fn placement_needs_both_ends_in_each_direction() {
+    for (client, server, call, result) in [
+        ("ddp", "none", false, false),
+        ("none", "ddp", false, false),
+        ("ddp:send", "ddp", true, false),
+        ("ddp:receive", "ddp", false, true),
+        ("ddp", "ddp:send", false, true),
+        ("ddp", "ddp:receive", true, false),
+    ] {
+        let mut pair = connected(client, server, |_, _| {});
+        let went = exchange(&mut pair, &[data(1, 400_000)], &[]);
+        let placed = went.0.contains(&CALL_PLACED);
+        assert_eq!(placed, call, "{client} {server}");
+        let went = exchange(&mut pair, &[], &[data(1, 400_000)]);
+        let placed = went.1.contains(&REPLY_PLACED);
+        assert_eq!(placed, result, "{client} {server}");
+    }
+}
+
+/// A message is not begun before the peer can receive all of it.
+#[test]
+fn without_credits_for_all_parts_data_go_by_chunks() {
+    let mut pair = connected("ddp", "ddp", |ours, theirs| {
+        ours.credits = 8;
+        theirs.credits = 8;
+    });
+    let went = exchange(&mut pair, &[data(1, 1 << 20)], &[]);
+    assert_eq!((went.0, went.2, went.3), (vec![CALL_INLINE], 1, 1));
+    let went = exchange(&mut pair, &[data(1, 100_000)], &[]);
+    assert_eq!(went.0, [CALL_PLACED_MIDDLE, CALL_PLACED]);
+}
