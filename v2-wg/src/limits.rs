@@ -29,8 +29,8 @@ pub const MAX_CREDITS: u32 = (1 << 31) - 2;
 /// would answer each other's grants with grants for ever ([`crate::FlowControl::due`]).
 pub const MIN_CREDITS: u32 = 3;
 
-/// Maximum number of properties in one message. The draft sets no limit; this one bounds the memory
-/// that a message can claim.
+/// Maximum number of properties in one message, and of a peer in all its messages. The draft sets no
+/// limit; this one bounds the memory that a peer can claim.
 pub const MAX_PROPERTIES: usize = 64;
 /// Maximum length in bytes of the value of a property.
 pub const MAX_PROPERTY_LEN: usize = 4096;

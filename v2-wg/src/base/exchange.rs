@@ -9,7 +9,7 @@ use rpcrdma_v2::extension::{Outbox, Property as Announced, Start};
 
 use super::{Base, misplaced};
 use crate::header::header_type::{CONNPROP_FINAL, CONNPROP_MIDDLE};
-use crate::limits::{DEFAULT_INLINE, FIRST_MESSAGE_MAX, PREFIX_LEN};
+use crate::limits::{DEFAULT_INLINE, FIRST_MESSAGE_MAX, MAX_PROPERTIES, PREFIX_LEN};
 use crate::{ErrorBody, Properties, Property};
 
 /// The properties of the peer.
@@ -55,7 +55,7 @@ impl Base {
     /// RDMA2_CONNPROP_FINAL.
     ///
     /// # Errors
-    /// The error to answer with. Nothing of the message has been applied then (section 7.2.2).
+    /// The error to answer with: also if there are more than [`MAX_PROPERTIES`] in all. Nothing of the message has been applied then (section 7.2.2).
     pub fn take_properties(
         &mut self,
         last: bool,
@@ -69,6 +69,10 @@ impl Base {
         let PeerProperties::Awaited { begun, so_far, raw } = &mut self.peer else {
             return Err(misplaced());
         };
+        // The peer sends a handful; without a limit it could send them for ever.
+        if raw.len() + properties.len() > MAX_PROPERTIES {
+            return Err(misplaced());
+        }
         let mut applied = so_far.clone();
         let result = applied.apply(&properties);
         result.map_err(|_| ErrorBody::BadPropertyValue)?;
