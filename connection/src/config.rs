@@ -85,6 +85,10 @@ pub struct Options {
     /// Version 2: the time within which a message in several transmissions must be complete;
     /// otherwise the connection is closed.
     pub group_timeout: Duration,
+    /// Version 2 of the working group: the count of messages at which each end begins, the same at
+    /// both ends. The protocol's is 0; a count near 2^32 lets a test see the counters wrap
+    /// (version-two-07, section 4.2.1).
+    pub initial_message_count: u32,
     /// The cost of each operation, by which the cheapest transfer mode of a message is chosen.
     pub costs: CostModel,
     /// Version 2: the features by which this end saves round trips. They determine the segments of
@@ -118,6 +122,7 @@ impl Options {
             max_receive_size: DEFAULT_MAX_RECEIVE,
             spare_receives: DEFAULT_SPARE_RECEIVES,
             group_timeout: DEFAULT_GROUP_TIMEOUT,
+            initial_message_count: 0,
             costs: CostModel::default(),
             features: RoundTripFeatures::default(),
             extensions: Vec::new(),

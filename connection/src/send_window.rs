@@ -39,14 +39,14 @@ pub(crate) struct SendWindow {
 
 impl SendWindow {
     /// Returns the state of a new connection, for which `capacity` receives are posted, and one for
-    /// a message that only grants credits.
-    pub(crate) fn new(format: &'static dyn SendFlowControl, capacity: u32) -> Self {
+    /// a message that only grants credits. Both ends count their messages from `count` on.
+    pub(crate) fn new(format: &'static dyn SendFlowControl, capacity: u32, count: u32) -> Self {
         Self {
-            flow: FlowControl::new(),
+            flow: FlowControl::starting_at(count),
             format,
             capacity,
             calls: 0,
-            peer_credit: 1,
+            peer_credit: count.wrapping_add(1),
             blocked: VecDeque::new(),
         }
     }

@@ -59,7 +59,8 @@ impl Shared {
     ) -> Self {
         let window = dialect.send_flow_control().map(|format| {
             let capacity = most_messages(&config);
-            Box::new(SendWindow::new(format, capacity))
+            let count = config.options.initial_message_count;
+            Box::new(SendWindow::new(format, capacity, count))
         });
         Self {
             config,

@@ -1,11 +1,11 @@
 //! Runs seeds and prints which ones failed: `seeds FIRST..END`, with `--stop` only until the first
-//! failure; or `seeds SEED` for its log. The libraries' tracing goes to standard error as
+//! failure; or `seeds SEED` for its log. `--rpcrdma any` and `--rpcrdma 2wg` are those of `sim`. The libraries' tracing goes to standard error as
 //! `RUST_LOG` says.
 #![expect(clippy::print_stdout, reason = "this is a program")]
 
 use std::process::ExitCode;
 
-use rpcrdma_sim::{Swarm, run, sweep};
+use rpcrdma_sim::{Swarm, VersionsOf, run, sweep};
 
 fn main() -> ExitCode {
     tracing_subscriber::fmt()
@@ -13,27 +13,39 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .without_time()
         .init();
+    let mut swarm = Swarm::default();
     let mut stop = false;
     let mut range = (0, 1000);
-    for argument in std::env::args().skip(1) {
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        if argument == "--rpcrdma" {
+            swarm.versions = match arguments.next().as_deref() {
+                Some("any") => VersionsOf::Free,
+                Some("2wg") => VersionsOf::Wg,
+                _ => return usage(),
+            };
+            continue;
+        }
         let number = |text: &str| text.parse::<u64>().ok();
         let numbers = argument.split_once("..");
         let numbers = numbers.and_then(|(first, end)| number(first).zip(number(end)));
         match (argument.as_str(), numbers, number(&argument)) {
             ("--stop", ..) => stop = true,
             (_, Some(numbers), _) => range = numbers,
-            (_, _, Some(seed)) => return one(seed),
-            _ => {
-                println!("usage: seeds [--stop] FIRST..END, or seeds SEED");
-                return ExitCode::from(2);
-            }
+            (_, _, Some(seed)) => return one(swarm, seed),
+            _ => return usage(),
         }
     }
-    many(range.0..range.1, stop)
+    many(swarm, range.0..range.1, stop)
 }
 
-fn one(seed: u64) -> ExitCode {
-    let report = run(Swarm::default(), seed, true);
+fn usage() -> ExitCode {
+    println!("usage: seeds [--rpcrdma any|2wg] [--stop] FIRST..END, or seeds [--rpcrdma ...] SEED");
+    ExitCode::from(2)
+}
+
+fn one(swarm: Swarm, seed: u64) -> ExitCode {
+    let report = run(swarm, seed, true);
     print!("{}", report.log);
     for violation in &report.violations {
         println!("seed {seed}: {violation}");
@@ -41,9 +53,9 @@ fn one(seed: u64) -> ExitCode {
     ExitCode::from(u8::from(!report.violations.is_empty()))
 }
 
-fn many(seeds: std::ops::Range<u64>, stop: bool) -> ExitCode {
+fn many(swarm: Swarm, seeds: std::ops::Range<u64>, stop: bool) -> ExitCode {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let summary = sweep(Swarm::default(), seeds, threads, |report| {
+    let summary = sweep(swarm, seeds, threads, |report| {
         if let Some(violation) = report.violations.first() {
             println!("seed {}: {violation}", report.seed);
         }

@@ -1,6 +1,6 @@
 //! An independent check of memory access: the segments that calls offer on the wire, compared with
 //! registrations and with the peer's accesses (RFC 8166, sections 3.4.1 and 4.4.1; RFC 8797,
-//! section 4.1).
+//! section 4.1; version-two-07, section 6.5).
 
 use std::collections::BTreeMap;
 
@@ -16,6 +16,8 @@ struct Offer {
     xid: u32,
     /// Whether the responder may write to the region; otherwise it may read it.
     write: bool,
+    /// Whether the reply may invalidate the handle.
+    may_be_invalidated: bool,
     /// The tagged offset of the first byte.
     offset: u64,
 }
@@ -36,7 +38,8 @@ struct Exposed {
 pub(crate) struct Exposure {
     regions: BTreeMap<Stag, Exposed>,
     /// Handles that were invalidated by messages which their receivers have not taken yet. For
-    /// each, the end that had registered it, and the XID of the call that had offered it.
+    /// each, the end that had registered it, and the XID of the call that had offered it to be
+    /// invalidated.
     ended: BTreeMap<Stag, (End, Option<u32>)>,
 }
 
@@ -54,7 +57,8 @@ impl Exposure {
     /// Records that a call is sent. Returns a violation if the call offers memory that is not
     /// registered with this length, or that another call has offered.
     pub(crate) fn offered(&mut self, end: End, xid: u32, offers: &[Offered]) -> Option<String> {
-        for Offered { segment, write } in offers {
+        for offered in offers {
+            let Offered { segment, .. } = offered;
             let stag = Stag(segment.handle);
             let Some(region) = self.regions.get_mut(&stag).filter(|known| known.end == end) else {
                 return Some(format!(
@@ -75,7 +79,8 @@ impl Exposure {
             }
             region.offer = Some(Offer {
                 xid,
-                write: *write,
+                write: offered.write,
+                may_be_invalidated: offered.may_be_invalidated,
                 offset: segment.offset,
             });
         }
@@ -105,7 +110,9 @@ impl Exposure {
     pub(crate) fn invalidated(&mut self, end: End, stag: Stag, by_the_peer: bool) {
         let region = self.regions.remove(&stag);
         if by_the_peer {
-            let xid = region.and_then(|region| Some(region.offer?.xid));
+            let offer = region.and_then(|region| region.offer);
+            let offer = offer.filter(|offer| offer.may_be_invalidated);
+            let xid = offer.map(|offer| offer.xid);
             self.ended.insert(stag, (end, xid));
         }
     }

@@ -9,9 +9,10 @@ use rpc_transport::Retry;
 
 use crate::credits::Credits;
 use crate::exposure::{Exposing, Exposure};
-use crate::message::{self, Meaning, read};
+use crate::message::{self, Meaning, Rules, read};
 use crate::plan::Plan;
 use crate::report::Violation;
+use crate::sends::Sends;
 
 /// The maximum number of stored violations, because a failed run usually has many.
 const KEEP: usize = 20;
@@ -23,6 +24,7 @@ pub(crate) struct Journal {
     text: Option<String>,
     server: NodeId,
     credits: Credits,
+    sends: Sends,
     exposure: Exposure,
     pub(crate) violations: Vec<Violation>,
     pub(crate) happenings: u64,
@@ -42,6 +44,7 @@ impl Journal {
             text: explain.then(String::new),
             server,
             credits: Credits::default(),
+            sends: Sends::new(plan.requester.initial_message_count),
             exposure: Exposure::default(),
             violations: Vec::new(),
             happenings: 0,
@@ -109,7 +112,8 @@ impl Journal {
                 None
             }
             FabricEvent::Posted(end, SendWr::Send { gather, .. }) => {
-                self.sent(*end, &message::sent(gather)?)
+                let len = gather.iter().map(Bytes::len).sum();
+                self.sent(*end, &message::sent(gather)?, len)
             }
             FabricEvent::Taken(end, event) => self.taken(*end, event),
             FabricEvent::Over(end) => {
@@ -120,29 +124,52 @@ impl Journal {
         }
     }
 
-    /// Checks a message that an end sends.
-    fn sent(&mut self, end: End, message: &Bytes) -> Option<String> {
-        match read(message) {
+    /// Checks a message of `len` bytes that an end sends, of which the beginning is known.
+    fn sent(&mut self, end: End, message: &Bytes, len: usize) -> Option<String> {
+        if let Some(counted) = self.sends.sent(end, message, len) {
+            return match (counted, read(message, Rules::Sends)) {
+                (Err(violation), _) => Some(violation),
+                (_, Ok((xid, Meaning::Call(offers)))) => self.exposure.offered(end, xid, &offers),
+                (_, Ok(_)) => None,
+                (_, Err(error)) => Some(unreadable(end, &error)),
+            };
+        }
+        match read(message, Rules::Calls) {
             Ok((xid, Meaning::Call(offers))) => {
                 let offered = self.exposure.offered(end, xid, &offers);
                 self.credits.called(end, xid).or(offered)
             }
             Ok((xid, Meaning::Continued)) => self.credits.continued(end, xid),
             Ok(_) => None,
-            Err(error) => Some(format!("{end} sends a header that cannot be read: {error}")),
+            Err(error) => Some(unreadable(end, &error)),
         }
     }
 
     /// Checks an event that an end takes.
     fn taken(&mut self, end: End, event: &Event) -> Option<String> {
         match event {
-            Event::Established { .. } => self.credits.opened(end),
-            Event::Disconnected { .. } | Event::ConnectFailed { .. } => self.credits.over(end),
+            Event::Established { .. } => {
+                self.credits.opened(end);
+                self.sends.opened(end);
+            }
+            Event::Disconnected { .. } | Event::ConnectFailed { .. } => {
+                self.credits.over(end);
+                self.sends.over(end);
+            }
             Event::Completion(completion) => {
                 let Ok(Success::Receive { buf, invalidated }) = &completion.result else {
                     return None;
                 };
-                let answered = match read(&message::taken(buf)) {
+                let message = message::taken(buf);
+                if let Some(counted) = self.sends.taken(end, &message) {
+                    let answered = match read(&message, Rules::Sends) {
+                        Ok((xid, Meaning::Answer(_))) => Some(xid),
+                        _ => None,
+                    };
+                    let taken = self.exposure.taken(end, answered, *invalidated);
+                    return counted.err().or(taken);
+                }
+                let answered = match read(&message, Rules::Calls) {
                     Ok((xid, Meaning::Answer(credits))) => {
                         self.credits.answered(end, xid, credits);
                         Some(xid)
@@ -160,6 +187,10 @@ impl Journal {
     pub(crate) fn exposing(&self, node: NodeId) -> Exposing {
         self.exposure.calls(node)
     }
+}
+
+fn unreadable(end: End, error: &str) -> String {
+    format!("{end} sends a header that cannot be read: {error}")
 }
 
 impl Observer for Journal {

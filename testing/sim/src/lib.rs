@@ -35,6 +35,7 @@ mod plan;
 mod pools;
 mod probe;
 mod report;
+mod sends;
 mod server;
 mod starve;
 mod sweep;
@@ -43,7 +44,7 @@ mod world;
 
 pub use measure::{CannotMeasure, Measured, Operation, Setting, consider, measure};
 pub use pairing::{Pairing, UnknownPairing};
-pub use plan::{Crash, FeaturesOf, Plan, Swarm, Victim};
+pub use plan::{Crash, FeaturesOf, Plan, Swarm, VersionsOf, Victim};
 pub use probe::{Long, Probe};
 pub use report::{Report, Violation};
 pub use sweep::{Summary, run, run_tapped, running, sweep};

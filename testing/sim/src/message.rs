@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 use rdma::Scatter;
+use rpcrdma_chunks::limits::MIN_HEADER_LEN;
 use rpcrdma_chunks::{Chunks, Segment};
 use rpcrdma_ext_continuation::{Request, XMTCONT, XMTREQ};
 use rpcrdma_ext_send_ddp::Location;
@@ -23,12 +24,24 @@ pub(crate) struct Offered {
     pub(crate) segment: Segment,
     /// Whether the responder may write to the memory; otherwise it may read it.
     pub(crate) write: bool,
+    /// Whether the reply may invalidate the handle. The working group's version 2 names the handle
+    /// in each call; in other versions, both ends agree once for all handles.
+    pub(crate) may_be_invalidated: bool,
+}
+
+/// The rules for the meaning of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rules {
+    /// Credits count calls: version 1, and version 2 of 2016.
+    Calls,
+    /// Credits count Sends: the working group's version 2.
+    Sends,
 }
 
 /// The meaning of a message to the requester that sends or receives it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// A call: takes a credit, and offers memory.
+    /// A call, which offers memory. Takes a credit, where credits count calls.
     Call(Vec<Offered>),
     /// A further transmission of a call: takes a credit as well (rtrext-00, section 4.3).
     Continued,
@@ -43,6 +56,10 @@ pub(crate) fn sent(gather: &[Bytes]) -> Option<Bytes> {
     match gather {
         [] => None,
         [only] => Some(only.clone()),
+        // A header whose beginning was replaced is in two pieces.
+        [first, ..] if first.len() < MIN_HEADER_LEN => {
+            Some(joined(gather.iter().map(|piece| &piece[..])))
+        }
         [first, second, ..] => {
             let mut start = BytesMut::from(&first[..first.len().min(LONGEST_HEADER)]);
             start.extend_from_slice(&second[..second.len().min(TELLING)]);
@@ -53,8 +70,12 @@ pub(crate) fn sent(gather: &[Bytes]) -> Option<Bytes> {
 
 /// Returns the beginning of a message that was received.
 pub(crate) fn taken(receive: &Scatter) -> Bytes {
+    joined(receive.pieces().map(|piece| &piece[..]))
+}
+
+fn joined<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Bytes {
     let mut start = BytesMut::new();
-    for piece in receive.pieces() {
+    for piece in pieces {
         let room = LONGEST_HEADER - start.len();
         start.extend_from_slice(&piece[..piece.len().min(room)]);
     }
@@ -62,8 +83,11 @@ pub(crate) fn taken(receive: &Scatter) -> Bytes {
 }
 
 /// Returns the XID and meaning of a message (RFC 8166, section 3.3.1; in version 2 with its
-/// direction, version-two-01, section 4.2.2).
-pub(crate) fn read(message: &Bytes) -> Result<(u32, Meaning), String> {
+/// direction, version-two-01, section 4.2.2; or by its header type, version-two-07, section 6.1).
+pub(crate) fn read(message: &Bytes, rules: Rules) -> Result<(u32, Meaning), String> {
+    if rules == Rules::Sends {
+        return meaning_wg(message);
+    }
     match rpcrdma_v1::Header::decode(message) {
         Ok((header, at)) => {
             let xid = header.xid;
@@ -110,11 +134,34 @@ fn meaning_1(header: rpcrdma_v1::Header, payload: &[u8]) -> Meaning {
     }
 }
 
+/// Determines the meaning in the working group's version 2.
+fn meaning_wg(message: &Bytes) -> Result<(u32, Meaning), String> {
+    use rpcrdma_v2_wg::Body;
+    let decoded = rpcrdma_v2_wg::Header::decode(message);
+    let (header, _) = decoded.map_err(|error| error.to_string())?;
+    let meaning = match header.body {
+        Body::Call {
+            chunks, inv_handle, ..
+        } => {
+            let mut offered = offers(&chunks);
+            for offer in &mut offered {
+                offer.may_be_invalidated = inv_handle != 0 && offer.segment.handle == inv_handle;
+            }
+            Meaning::Call(offered)
+        }
+        Body::Reply { .. } | Body::Error(_) => Meaning::Answer(header.credit),
+        // The last part of a continued message has the chunks, and it answers the call.
+        Body::Middle { .. } | Body::Grant | Body::Properties { .. } => Meaning::Nothing,
+    };
+    Ok((header.xid, meaning))
+}
+
 fn offers(chunks: &Chunks) -> Vec<Offered> {
     let offered = |write| {
         move |segment: &Segment| Offered {
             segment: *segment,
             write,
+            may_be_invalidated: true,
         }
     };
     let reads = chunks.reads.iter().map(|read| &read.segment);
@@ -131,6 +178,7 @@ fn offers_of(request: &Request) -> Vec<Offered> {
             let offered = |&segment: &Segment| Offered {
                 segment,
                 write: false,
+                may_be_invalidated: true,
             };
             all.extend(segments.iter().map(offered));
         }
@@ -140,6 +188,7 @@ fn offers_of(request: &Request) -> Vec<Offered> {
         let offered = |&segment: &Segment| Offered {
             segment,
             write: true,
+            may_be_invalidated: true,
         };
         all.extend(chunk.iter().map(offered));
     }

@@ -1,11 +1,18 @@
 //! Credit starvation: grants that shrink, down to 0, and grow again (RFC 8166, section 3.3.1).
+//!
+//! Connections of the working group's version 2 are left alone. Their credit values are limits that
+//! an end remembers and never takes back, so a smaller value on the wire would be a fault that no
+//! network has.
+
+use std::collections::BTreeSet;
 
 use bytes::BytesMut;
 use rdma::middleware::Edited;
 use rdma::{Device, QpId, SendWr, Time};
 use rdma_sim::{Fabric, Random, SimDevice};
 
-use crate::message::{self, CREDITS, Meaning, read};
+use crate::message::{self, CREDITS, Meaning, Rules, read};
+use crate::sends::is_wg;
 
 /// The rate and end of reduced grants.
 #[derive(Clone, Debug)]
@@ -29,12 +36,20 @@ pub(crate) fn starving(device: SimDevice, fabric: &Fabric, how: Starvation) -> B
         return Box::new(device);
     }
     let fabric = fabric.clone();
-    Box::new(Edited::new(device, move |_: QpId, wr: &mut SendWr| {
+    let mut wg = BTreeSet::new();
+    Box::new(Edited::new(device, move |qp: QpId, wr: &mut SendWr| {
+        if let SendWr::Send { gather, .. } = wr
+            && let Some(start) = message::sent(gather)
+            && is_wg(&start)
+        {
+            wg.insert(qp);
+        }
         if let SendWr::Send { gather, .. } = wr
             && fabric.now() < heal_at
             && random.chance(parts)
             && let Some(start) = message::sent(gather)
-            && let Ok((_, Meaning::Answer(credits))) = read(&start)
+            && !wg.contains(&qp)
+            && let Ok((_, Meaning::Answer(credits))) = read(&start, Rules::Calls)
             // The header is in the first piece.
             && let Some(header) = gather.first_mut()
         {

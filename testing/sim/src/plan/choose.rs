@@ -10,7 +10,7 @@ use rpc_transport::rdma::{
     Version, Versions,
 };
 
-use super::{AMPLE, Crash, FeaturesOf, PATIENT, Plan, ROOMY, Swarm, Victim};
+use super::{AMPLE, Crash, FeaturesOf, PATIENT, Plan, ROOMY, Swarm, VersionsOf, Victim};
 use crate::pairing::Pairing;
 
 /// The stream of random numbers for versions.
@@ -21,11 +21,23 @@ const BACKWARD: u64 = 6;
 const RESIZING: u64 = 7;
 /// The stream of random numbers for features.
 const FEATURES: u64 = 8;
+/// The stream of random numbers for versions that are chosen freely, and for message counts.
+const FREE_VERSIONS: u64 = 9;
 /// One seed in this many has no faults, and nothing that may end a connection.
 const CALM: u64 = 8;
 /// The maximum length of a chunk of a call or reply, and the minimum length of a segment, bytes.
 const LONGEST_ITEM: u32 = 30_000;
 const SHORTEST_SEGMENT: u32 = 512;
+/// The sets of versions that a server may accept.
+const VERSIONS_OF_SERVERS: [&[Version]; 7] = [
+    &[Version::One],
+    &[Version::Two],
+    &[Version::TwoWg],
+    &[Version::One, Version::Two],
+    &[Version::One, Version::TwoWg],
+    &[Version::Two, Version::TwoWg],
+    &[Version::One, Version::Two, Version::TwoWg],
+];
 /// The maximum number of pieces of a Send.
 const LONGEST_GATHER: usize = 8;
 /// The maximum size of receive buffers, bytes.
@@ -76,6 +88,10 @@ impl Swarm {
         // Separate streams keep the other choices of a seed unchanged.
         let two_only = self.resizing || self.features != FeaturesOf::Seed;
         speech(&mut plan, two_only, &mut Random::new(seed).split(VERSIONS));
+        if !two_only {
+            let random = &mut Random::new(seed).split(FREE_VERSIONS);
+            free_versions(&mut plan, self.versions, random);
+        }
         backward(&mut plan, &mut Random::new(seed).split(BACKWARD));
         let mut random = Random::new(seed).split(FEATURES);
         round_trips(&mut plan, self.features, &mut random);
@@ -194,6 +210,33 @@ fn speech(plan: &mut Plan, two_only: bool, random: &mut Random) {
         ]),
     };
     plan.resizes = random.below(2) == 0;
+}
+
+/// Chooses freely among all versions, if the seed is to do so.
+fn free_versions(plan: &mut Plan, wanted: VersionsOf, random: &mut Random) {
+    let half_of_version_1 = random.below(2) == 0 && Speech::of(plan.seed) == Speech::One;
+    let wg = Choice::Only(Version::TwoWg);
+    plan.version = match wanted {
+        VersionsOf::Seed if !half_of_version_1 => return,
+        VersionsOf::Seed | VersionsOf::Free => {
+            let (one, two) = (Choice::Only(Version::One), Choice::Only(Version::Two));
+            random.pick(&[one, two, Choice::Auto, wg, wg, wg])
+        }
+        VersionsOf::Wg => wg,
+    };
+    let common = VERSIONS_OF_SERVERS
+        .map(|set| {
+            let added = set[1..].iter();
+            added.fold(Versions::only(set[0]), |set, &version| set.with(version))
+        })
+        .into_iter()
+        .filter(|set| set.iter().any(|version| plan.version.allows(version)));
+    plan.versions = random.pick(&common.collect::<Vec<_>>());
+    // Half of the seeds see the counts of messages wrap. Each end sends a few messages before.
+    let before_the_wrap = random.pick(&[0, 0, 0, 1, 5, 40]);
+    let count = 0u32.wrapping_sub(before_the_wrap);
+    plan.requester.initial_message_count = count;
+    plan.responder.initial_message_count = count;
 }
 
 /// Chooses the parameters of calls from server to client.

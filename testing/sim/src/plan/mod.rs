@@ -29,6 +29,24 @@ pub struct Swarm {
     pub resizing: bool,
     /// The features of both sides.
     pub features: FeaturesOf,
+    /// The versions of both sides. Not used if [`Swarm::resizing`] or [`Swarm::features`] demand
+    /// version 2 of 2016.
+    pub versions: VersionsOf,
+}
+
+/// The rule by which seeds choose the versions of both sides. The server accepts any set of
+/// versions that contains one the clients ask for, as nothing would happen otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VersionsOf {
+    /// A quarter of the seeds use version 1 or choose freely, half of them each. The others use
+    /// version 2 of 2016, as [`FeaturesOf`] says.
+    #[default]
+    Seed,
+    /// Every seed chooses freely: half of them the working group's version 2, the others version 1,
+    /// version 2 of 2016 or the higher of the two.
+    Free,
+    /// Every seed uses the working group's version 2.
+    Wg,
 }
 
 /// The rule by which seeds choose the features of both sides.
@@ -170,13 +188,19 @@ impl Plan {
     }
 
     fn speaks_only_two(&self) -> bool {
-        self.version == Choice::Only(Version::Two)
+        self.version == Choice::Only(Version::Two) || self.speaks_wg()
     }
 
-    /// Returns whether version 2 is used.
+    /// Returns whether version 2 of 2016 is used.
     #[must_use]
     pub fn speaks_two(&self) -> bool {
         self.version.allows(Version::Two) && self.versions.contains(Version::Two)
+    }
+
+    /// Returns whether the working group's version 2 is used.
+    #[must_use]
+    pub fn speaks_wg(&self) -> bool {
+        self.version.allows(Version::TwoWg) && self.versions.contains(Version::TwoWg)
     }
 
     /// Returns whether clients wait for every reply, and have memory for every call.
@@ -326,6 +350,7 @@ fn write_options(f: &mut fmt::Formatter<'_>, end: &str, options: &RdmaOptions) -
         max_receive_size,
         spare_receives,
         group_timeout,
+        initial_message_count,
         costs,
         features,
         extensions,
@@ -351,6 +376,7 @@ fn write_options(f: &mut fmt::Formatter<'_>, end: &str, options: &RdmaOptions) -
          {spare_receives} spare, groups within {group_timeout:?}, {} further extensions",
         extensions.len()
     )?;
+    writeln!(f, "{end}: messages counted from {initial_message_count}")?;
     writeln!(
         f,
         "{end}: modes chosen by: delay {:?}, rates {}, {}, {}, message {:?}, registration {:?} \
