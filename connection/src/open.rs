@@ -172,7 +172,7 @@ impl Open {
     pub(crate) fn received(&mut self, now: Time, message: Segments, invalidated: Option<Stag>) {
         let shared = &mut self.shared;
         if let Some(window) = &mut shared.window
-            && let Err(overrun) = window.received(&mut shared.actions, &message)
+            && let Err(overrun) = window.received(&message)
         {
             let reason = overrun.to_string();
             return shared.actions.push_back(Action::Close { reason });
@@ -198,6 +198,9 @@ impl Open {
             requester.invalidated(shared, None, invalidated);
         }
         self.act_upon(incoming, invalidated);
+        if let Some(window) = &mut self.shared.window {
+            window.release(&mut self.shared.actions);
+        }
         if self.shared.operations.is_some() {
             self.note_incomplete(now);
             // Messages of extensions go before the actions just queued, because an end's first

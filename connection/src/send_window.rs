@@ -2,7 +2,9 @@
 //! for it (version-two-07, section 4.2.1).
 //!
 //! Messages leave in the order in which they were queued. A message that only grants credits passes
-//! those that wait, because the peer keeps a receive for it.
+//! those that wait, because the peer keeps a receive for it. What the peer was told counts from when
+//! a message leaves: two ends whose messages wait for each other would both believe that the other
+//! one can send.
 
 use std::collections::VecDeque;
 
@@ -83,9 +85,9 @@ impl SendWindow {
         self.capacity.saturating_sub(self.calls)
     }
 
-    /// Returns the credit value of a message that is sent now.
-    pub(crate) fn credit(&mut self) -> u32 {
-        self.flow.credit(self.advertised())
+    /// Returns the credit value of a message that is encoded now.
+    pub(crate) fn credit(&self) -> u32 {
+        self.flow.next_credit(self.advertised())
     }
 
     /// Queues a message: adds it to `actions` if the peer can receive it.
@@ -111,7 +113,12 @@ impl SendWindow {
         self.blocked.push_back(message);
     }
 
-    fn pass(&mut self, actions: &mut VecDeque<Action>, message: BlockedSend) {
+    fn pass(&mut self, actions: &mut VecDeque<Action>, mut message: BlockedSend) {
+        let credit = self.format.credit(&message.gather);
+        // Messages may be encoded in another order than the one in which they leave.
+        if credit.is_some_and(|credit| !self.flow.tell(credit.credit)) {
+            self.renew(&mut message.gather);
+        }
         let BlockedSend {
             gather,
             invalidate,
@@ -126,21 +133,21 @@ impl SendWindow {
         });
     }
 
-    /// Counts a message that was received, and adds messages to `actions` that the peer can receive
-    /// now.
+    /// Counts a message that was received.
     ///
     /// # Errors
     /// [`Overrun`]: the peer has sent more messages than this end advertised.
-    pub(crate) fn received(
-        &mut self,
-        actions: &mut VecDeque<Action>,
-        message: &Segments,
-    ) -> Result<(), Overrun> {
+    pub(crate) fn received(&mut self, message: &Segments) -> Result<(), Overrun> {
         let credit = self.format.credit(message);
         let only_grants = credit.is_some_and(|credit| credit.only_grants);
         // A message that is too short for a credit value leaves the last one in place.
         self.peer_credit = credit.map_or(self.peer_credit, |credit| credit.credit);
-        self.flow.take_received(self.peer_credit, only_grants)?;
+        self.flow.take_received(self.peer_credit, only_grants)
+    }
+
+    /// Adds messages to `actions` that waited and that the peer can receive now. A message that was
+    /// received must have been handled before: if it is a call, these advertise one message less.
+    pub(crate) fn release(&mut self, actions: &mut VecDeque<Action>) {
         while self.flow.may_send() > 0
             && let Some(mut message) = self.blocked.pop_front()
         {
@@ -148,7 +155,6 @@ impl SendWindow {
             message.more &= self.flow.may_send() > 1;
             self.pass(actions, message);
         }
-        Ok(())
     }
 
     /// Updates the credit value of a message that waited, because a lower value than the last one
@@ -171,7 +177,7 @@ impl SendWindow {
         if !(due && self.flow.take_grant()) {
             return None;
         }
-        let credit = self.credit();
+        let credit = self.flow.credit(self.advertised());
         let message = self.format.encode_grant(credit);
         Some(Action::Send {
             gather: Segments::from_iter([message]),

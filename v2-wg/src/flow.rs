@@ -126,11 +126,33 @@ impl FlowControl {
     /// was told before, it is told the same limit again.
     #[must_use]
     pub fn credit(&mut self, advertised: u32) -> u32 {
+        let credit = self.next_credit(advertised);
+        self.told = credit;
+        credit
+    }
+
+    /// Returns the value of [`FlowControl::credit`] without remembering that the peer was told, for
+    /// a message that is encoded now and may be sent later. [`FlowControl::tell`] must follow when
+    /// it is sent.
+    #[must_use]
+    pub fn next_credit(&self, advertised: u32) -> u32 {
         let next = self.next_limit(advertised);
-        if ahead(next, self.told) > 0 {
-            self.told = next;
+        match ahead(next, self.told) > 0 {
+            true => next,
+            false => self.told,
         }
-        self.told
+    }
+
+    /// Records that a message with this value of the credit field is sent. Returns `false`, without
+    /// recording it, if the value is behind what the peer was told before; the message must not be
+    /// sent then.
+    #[must_use]
+    pub fn tell(&mut self, credit: u32) -> bool {
+        let may_be_told = ahead(credit, self.told) >= 0;
+        if may_be_told {
+            self.told = credit;
+        }
+        may_be_told
     }
 
     fn next_limit(&self, advertised: u32) -> u32 {

@@ -104,7 +104,7 @@ impl RdmaClient {
         match decision.action {
             _ if link.phase.is_closing() => {}
             VersionAction::Use(version) => {
-                if version == Version::Two {
+                if matches!(version, Version::Two | Version::TwoWg) {
                     self.speak_two.insert(remote);
                 }
                 self.driver
