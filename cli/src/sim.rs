@@ -7,9 +7,9 @@ use rdma::Tap;
 use rdma_capture::Origin;
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::units::count;
-use rpcrdma_sim::{FeaturesOf, Report, Summary, Swarm, running, sweep};
+use rpcrdma_sim::{FeaturesOf, Report, Summary, Swarm, VersionsOf, running, sweep};
 
-use crate::args::{ALL, SimArgs};
+use crate::args::{ALL, ANY, SimArgs, WG};
 use crate::capture;
 use crate::interrupt;
 use crate::output;
@@ -39,7 +39,12 @@ fn again(seed: u64, swarm: Swarm) -> String {
         FeaturesOf::Turns => format!(" --features {ALL}"),
         FeaturesOf::Only(pairing) => format!(" --features {pairing}"),
     };
-    format!("rpcrdma sim{resizing}{features} --seed {seed} --explain")
+    let versions = match swarm.versions {
+        VersionsOf::Seed => String::new(),
+        VersionsOf::Free => format!(" --rpcrdma {ANY}"),
+        VersionsOf::Wg => format!(" --rpcrdma {WG}"),
+    };
+    format!("rpcrdma sim{resizing}{features}{versions} --seed {seed} --explain")
 }
 
 /// Prints the seed on a panic, which is a failure too and may end the program.
@@ -141,6 +146,8 @@ fn pairings(summary: &Summary, swarm: Swarm) -> Result<(), Failure> {
         (FeaturesOf::Only(pairing), ..) => {
             output::line(format_args!("features {pairing} in all of them"))
         }
+        _ if swarm.versions == VersionsOf::Wg => output::line("version 2wg in all of them"),
+        _ if swarm.versions == VersionsOf::Free => output::line("versions chosen by each seed"),
         (_, _, Some(0)) => output::line(
             "none of the 16 pairings of features, which are in the last 32 of every 64 seeds",
         ),

@@ -237,6 +237,10 @@ fn wg_s6_6_4_a_reply_longer_than_what_was_provided_is_continued() {
     let needed = room(2500, &[6000]);
     let went = exchange_with(&mut pair, (3, &[]), (2500, vec![data(2, 9000)]), &needed);
     assert_eq!(went.reply.last(), Some(&REPLY_INLINE));
+    // The call has the write chunk here, and it comes back unused.
+    let went = exchange_with(&mut pair, (3, &[]), (5, vec![long()]), &room(5, &[300_000]));
+    assert_eq!((went.writes, went.reply.len()), (0, 99));
+    assert_eq!(went.reply.last(), Some(&REPLY_INLINE));
 }
 
 /// Section 6.5: the reply invalidates the handle that the call offers, and no other.

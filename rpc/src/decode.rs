@@ -248,7 +248,7 @@ impl<'m> Decoder<'m> {
             .get(self.item)
             .map(|item| item.position)
         {
-            None | Some(Position::InOrder) => true,
+            None | Some(Position::InOrder | Position::InOrderOrInline) => true,
             Some(Position::At(position)) => u64::from(position) > self.position + len as u64,
         }
     }
@@ -398,12 +398,13 @@ impl<'m> Decoder<'m> {
     /// Decodes variable-length DDP-eligible opaque data: from the payload, from the bulk item at
     /// this position, or from the next [`Position::InOrder`] item. Never copies, whatever the
     /// number of segments. Data in the payload is an error if the chunk that was available for it
-    /// came back unused (RFC 8166, section 6.1).
+    /// came back unused (RFC 8166, section 6.1), unless the item is
+    /// [`Position::InOrderOrInline`].
     pub fn bulk(&mut self, max: u32) -> Result<Bulk, DecodeError> {
         let Some(item) = self.message.items().get(self.item) else {
             return self.bulk_here(max);
         };
-        if item.position != Position::InOrder {
+        if matches!(item.position, Position::At(_)) {
             return self.bulk_here(max);
         }
         match (self.length(max)?, item.data.len()) {
@@ -416,6 +417,10 @@ impl<'m> Decoder<'m> {
             }
             // The empty opaque consumes no chunk; this chunk belongs to a later item.
             (0, _) => Ok(Bulk::new()),
+            (len, 0) if item.position == Position::InOrderOrInline => {
+                self.item += 1;
+                self.bulk_fixed(len as usize)
+            }
             (len, 0) => Err(DecodeError::NotReduced(len)),
             (len, _) => self.take_item(u64::from(len), item),
         }
@@ -455,8 +460,8 @@ impl<'m> Decoder<'m> {
         for item in self.message.items().iter().skip(self.item) {
             match item.position {
                 Position::At(position) => return Err(DecodeError::StrayBulk(position)),
-                Position::InOrder if item.data.is_empty() => {}
-                Position::InOrder => {
+                Position::InOrder | Position::InOrderOrInline if item.data.is_empty() => {}
+                Position::InOrder | Position::InOrderOrInline => {
                     return Err(DecodeError::UnclaimedBulk(item.data.len() as u64));
                 }
             }

@@ -24,6 +24,9 @@ pub enum Position {
     /// returned in a reply are of this kind, because they carry no position (RFC 8166, section
     /// 3.4.6).
     InOrder,
+    /// The same, but the responder may have left the chunk unused and the value in the payload,
+    /// because the chunk was too short for it (version-two-07, section 6.6.4).
+    InOrderOrInline,
 }
 
 /// The content of a variable-length opaque, kept out of the payload.
@@ -31,8 +34,8 @@ pub enum Position {
 pub struct BulkItem {
     /// Place in the stream.
     pub position: Position,
-    /// Bytes of the item, without XDR round-up. An empty `InOrder` item stands for a write chunk
-    /// that the responder returned unused.
+    /// Bytes of the item, without XDR round-up. An empty item without a position stands for a write
+    /// chunk that the responder returned unused.
     pub data: Bulk,
 }
 

@@ -382,6 +382,23 @@ fn an_item_beside_the_unused_chunk_for_it_is_an_error() {
     assert_eq!(from.finish(), Ok(()));
 }
 
+/// version-two-07, section 6.6.4.
+#[test]
+fn an_item_may_be_inline_if_its_chunk_was_too_short() {
+    let unused = || item(Position::InOrderOrInline, b"");
+    let message = Message::new(words(&[4, 0x6162_6364]), [unused()]);
+    let mut from = Decoder::new(&message);
+    assert_eq!(from.bulk(4).unwrap(), b"abcd"[..]);
+    assert_eq!(from.finish(), Ok(()));
+    // Each item consumes its own chunk, used or not.
+    let used = item(Position::InOrderOrInline, b"efgh");
+    let message = Message::new(words(&[4, 0x6162_6364, 4]), [unused(), used]);
+    let mut from = Decoder::new(&message);
+    assert_eq!(from.bulk(4).unwrap(), b"abcd"[..]);
+    assert_eq!(from.bulk(4).unwrap(), b"efgh"[..]);
+    assert_eq!(from.finish(), Ok(()));
+}
+
 /// RFC 8166 does not say whether an empty opaque consumes a chunk, so both are accepted.
 #[test]
 fn an_empty_item_may_or_may_not_consume_a_chunk() {

@@ -21,7 +21,7 @@ pub(crate) use files::{
 };
 pub(crate) use ping::{PingArgs, PingOp};
 pub(crate) use serve::ServeArgs;
-pub(crate) use sim::{ALL, SimArgs};
+pub(crate) use sim::{ALL, ANY, SimArgs, WG};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use clap::Args;
-use rpcrdma_sim::{FeaturesOf, Swarm};
+use rpcrdma_sim::{FeaturesOf, Swarm, VersionsOf};
 
 use super::CaptureArgs;
 
@@ -15,14 +15,15 @@ memory, connected by a simulated network on a virtual clock. The seed determines
 options, the workload and the faults. The same seed gives the same run, byte for byte, on any
 machine.
 
-Of 64 consecutive seeds starting at a multiple of 64, the first 16 use version 1, the next 16 use
-version 2 with features that a side may only send or only receive, and the last 32 use version 2
-with each of the sixteen combinations of features twice (each side has ddp, cont, both or none).
+Of 64 consecutive seeds starting at a multiple of 64, the first 16 use version 1 or choose freely
+among versions 1, 2 and 2wg at both ends, the next 16 use version 2 with features that a side may
+only send or only receive, and the last 32 use version 2 with each of the sixteen combinations of
+features twice (each side has ddp, cont, both or none).
 
 At every step, the simulation checks that no peer is overrun, that memory is accessed only as it
-was offered and only during its call, and that credits are not exceeded. At the end, it checks that
-every call has ended, that all resources were released, and that the files have the content that
-clients were told.
+was offered and only during its call, that credits are not exceeded, and that nothing stands
+between the parts of a continued message. At the end, it checks that every call has ended, that all
+resources were released, and that the files have the content that clients were told.
 
 The totals are: calls that ended; those that ended \"without results\", that is with an error at
 the client; and faults: connections lost, hosts crashed and registrations refused. Some of the
@@ -51,6 +52,12 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "PAIRING", value_parser = features)]
     pub(crate) features: Option<FeaturesOf>,
 
+    /// Choose the versions of both ends freely in every seed (`any`), or use version 2 of the
+    /// working group in every seed (`2wg`)
+    #[arg(long, value_name = "VERSION", value_parser = versions,
+          conflicts_with_all = ["resizing", "features"])]
+    pub(crate) rpcrdma: Option<VersionsOf>,
+
     /// Print the choices of the seed, and all events
     #[arg(long, requires = "seed")]
     pub(crate) explain: bool,
@@ -69,6 +76,7 @@ impl SimArgs {
         Swarm {
             resizing: self.resizing,
             features: self.features.unwrap_or_default(),
+            versions: self.rpcrdma.unwrap_or_default(),
         }
     }
 }
@@ -88,6 +96,18 @@ fn features(text: &str) -> Result<FeaturesOf, String> {
             Ok(pairing) => Ok(FeaturesOf::Only(pairing)),
             Err(error) => Err(error.to_string()),
         },
+    }
+}
+
+/// The values of `--rpcrdma`.
+pub(crate) const ANY: &str = "any";
+pub(crate) const WG: &str = "2wg";
+
+fn versions(text: &str) -> Result<VersionsOf, String> {
+    match text {
+        ANY => Ok(VersionsOf::Free),
+        WG => Ok(VersionsOf::Wg),
+        _ => Err(format!("`{text}` is neither `{ANY}` nor `{WG}`")),
     }
 }
 
@@ -115,6 +135,13 @@ mod tests {
         assert!(error.contains("SERVER/CLIENT"), "{error}");
         let error = features("ddp/tcp").unwrap_err();
         assert!(error.contains("no feature \"tcp\""), "{error}");
+    }
+
+    #[test]
+    fn versions_are_any_or_those_of_the_working_group() {
+        assert_eq!(versions("any"), Ok(VersionsOf::Free));
+        assert_eq!(versions("2wg"), Ok(VersionsOf::Wg));
+        assert!(versions("2").is_err());
     }
 
     #[test]

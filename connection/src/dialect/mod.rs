@@ -57,7 +57,7 @@ mod wg;
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
-use onc_rpc::{Message, Segments};
+use onc_rpc::{Message, Position, Segments};
 use rpcrdma_chunks::Chunks;
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::{Direction, Side};
@@ -152,6 +152,12 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         direction: Direction,
         message: &Message,
     ) -> Result<(), BadReply>;
+
+    /// Returns the position of the results that belong to the write chunks of a call. In most
+    /// versions, a result that does not fit its chunk is an error.
+    fn result_position(&self) -> Position {
+        Position::InOrder
+    }
 
     /// Returns the flow control of a version that counts every Send, in both directions. A version
     /// without it counts calls, each of which takes a credit until its reply arrives.

@@ -4,7 +4,7 @@
 //! messages that it sends are divided by the transfer mode of [`Base`].
 
 use bytes::{Bytes, BytesMut};
-use onc_rpc::{Message, Segments, put_words};
+use onc_rpc::{Message, Position, Segments, put_words};
 use rpcrdma_chunks::Chunks;
 use rpcrdma_ext_wg_ddp::Placement;
 use rpcrdma_negotiation::Version;
@@ -97,6 +97,11 @@ impl Dialect for VersionTwoWg {
             error: error_body(error.error),
         };
         answer.encode(credits)
+    }
+
+    /// Section 6.6.4: a reply that does not fit what the requester provided is continued.
+    fn result_position(&self) -> Position {
+        Position::InOrderOrInline
     }
 
     fn send_flow_control(&self) -> Option<&dyn SendFlowControl> {

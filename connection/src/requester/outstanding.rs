@@ -289,7 +289,7 @@ impl Outstanding {
             Some(len) => self.take_placed(Purpose::Reply, len).into_segments(),
         };
         let items = writes.iter().enumerate().map(|(chunk, &len)| BulkItem {
-            position: Position::InOrder,
+            position: dialect.result_position(),
             data: self.take_placed(Purpose::Write(chunk), len),
         });
         let message = Message::new(payload, items.collect::<SmallVec<[_; 1]>>());
@@ -317,7 +317,7 @@ impl Outstanding {
         }
         items.sort_by_key(|item| match item.position {
             Position::At(position) => position,
-            Position::InOrder => u32::MAX,
+            Position::InOrder | Position::InOrderOrInline => u32::MAX,
         });
         Message::new(message.payload().clone(), items)
     }

@@ -159,7 +159,7 @@ impl Fetch {
         items.extend(fetched);
         items.sort_by_key(|item| match item.position {
             Position::At(position) => position,
-            Position::InOrder => u32::MAX,
+            Position::InOrder | Position::InOrderOrInline => u32::MAX,
         });
         Message::new(payload, items)
     }

@@ -315,7 +315,7 @@ pub(crate) fn with_items(message: &Message, more: Vec<BulkItem>) -> Message {
     items.extend(more);
     let position = |item: &BulkItem| match item.position {
         Position::At(position) => position,
-        Position::InOrder => panic!("it has a position"),
+        Position::InOrder | Position::InOrderOrInline => panic!("it has a position"),
     };
     items.sort_by_key(position);
     Message::new(message.payload().clone(), items)
