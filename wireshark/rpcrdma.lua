@@ -15,7 +15,8 @@ local walk = load_part("walk")
 local rules = load_part("rules")
 local dialects = load_part("dialects")(xdr.constants)
 local Memory = load_part("memory")(walk)
-local messages = load_part("messages")(walk, dialects, xdr, Memory)
+local messages = load_part("messages")(walk, dialects, xdr, Memory,
+  load_part("working_group"))
 local show = load_part("show")(xdr, dialects, rules, messages)
 
 -- What is known of the capture. `entries` has what each DDP segment or packet was on the first

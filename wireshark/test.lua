@@ -11,7 +11,8 @@ local xdr = load_part("xdr")
 local walk = load_part("walk")
 local dialects = load_part("dialects")(xdr.constants)
 local Memory = load_part("memory")(walk)
-local messages = load_part("messages")(walk, dialects, xdr, Memory)
+local messages = load_part("messages")(walk, dialects, xdr, Memory,
+  load_part("working_group"))
 
 local checks, failures = 0, 0
 
@@ -36,14 +37,43 @@ end
 -- ------------------------------------------------------------------------------------------
 -- Every vector is accepted or refused as the codecs do, with the same length.
 
-local BEYOND_XDR = { short = true, version = true, retired = true }
+local BEYOND_XDR = { short = true, version = true, retired = true, rule = true, level = true }
 
--- Whole messages, and operations in one.
+-- The rules by which the working group's version 2 refuses what XDR accepts.
+local BROKEN = {
+  read_order = true, position_zero = true, body_chunk = true, inv_handle = true,
+  property_value = true,
+}
+
+local function rules(result)
+  local names = {}
+  for _, violation in ipairs(result.violations) do
+    table.insert(names, violation.rule)
+  end
+  return table.concat(names, " ")
+end
+
+local function is_broken(result)
+  for _, violation in ipairs(result.violations) do
+    if BROKEN[violation.rule] then
+      return true
+    end
+  end
+  return false
+end
+
+-- Whole messages, and operations and properties in one.
 local samples = {}
 
 local function sample(type, bytes)
-  if type:find("_xprt_hdr", 1, true) then
+  if type:find("_xprt_hdr", 1, true) or type == "rpcrdma2wg_msg" then
     table.insert(samples, bytes)
+  end
+  for number, property in pairs(dialects[3].properties) do
+    if property.type == type then
+      local padded = bytes .. ("\0"):rep(walk.round_up(#bytes))
+      table.insert(samples, words(7, 2, 8, 7, 1, number, #bytes) .. padded)
+    end
   end
   for number, operation in pairs(dialects[2].operations) do
     if operation.type == type then
@@ -72,7 +102,12 @@ local function check_vectors(path)
     local good = not read.fault and #read.notes == 0
       and (payload == "true" or read.length == #bytes)
     local name = path:match("[^/\\]*$") .. " " .. count
-    if row:find('"accept": true', 1, true) then
+    if reason == "rule" or reason == "level" then
+      -- What these break, messages.lua finds: the sample is the whole message.
+      sample(type, bytes)
+      local result = messages.connection():send(0, samples[#samples], { frame = 1, at = 0 })
+      check(name .. ": " .. reason, is_broken(result), true)
+    elseif row:find('"accept": true', 1, true) then
       check(name, good, true)
       check(name .. ": length", read.length, tonumber(row:match('"length": (%d+)')))
     elseif not BEYOND_XDR[reason] then
@@ -109,14 +144,6 @@ end
 
 local function reply_header(xid)
   return words(xid, 1, 0, 0, 0, 0)
-end
-
-local function rules(result)
-  local names = {}
-  for _, violation in ipairs(result.violations) do
-    table.insert(names, violation.rule)
-  end
-  return table.concat(names, " ")
 end
 
 local function wide(high, low)
@@ -211,6 +238,308 @@ do
   local both = words(4, 2, 8, 5, 1, C.ROPT_BATCH, #info) .. info .. replies
   check("batch: replies", rules(conn:send(SERVER, both, event())), "")
   check("batch: none is left", next(conn.ends[CLIENT].calls), nil)
+end
+
+-- ------------------------------------------------------------------------------------------
+-- Version 2 of the working group.
+
+local GRANT, PROPERTIES_MIDDLE, PROPERTIES_FINAL = 5, 6, 7
+local CALL_EXTERNAL, CALL_MIDDLE, CALL_INLINE = 8, 9, 10
+local REPLY_EXTERNAL, REPLY_MIDDLE, REPLY_INLINE = 11, 12, 13
+
+-- Returns a connection, and a function that sends on it: the end, the XID, the header type, the
+-- words of the header, the payload, and the handle to invalidate. Each end has 1000 credits.
+local function begin()
+  local conn = messages.connection()
+  local counts = { [0] = 0, [1] = 0 }
+  local function send(from, xid, type, fields, payload, invalidate)
+    local now = event()
+    now.invalidate = invalidate
+    counts[from] = counts[from] + 1
+    local header = words(xid, 2, counts[1 - from] + 1000, type, table.unpack(fields))
+    return conn:send(from, header .. (payload or ""), now)
+  end
+  return conn, send
+end
+
+-- The same, when both ends have sent their properties. `level` is the client's support for calls
+-- in reverse direction.
+local function working_group(level)
+  local conn, send = begin()
+  for from = CLIENT, SERVER do
+    local result = send(from, 90 + from, PROPERTIES_FINAL, { 1, 5, 4, level or 0 })
+    check("properties: rules", rules(result), "")
+  end
+  return conn, send
+end
+
+-- A call in three parts whose data is read, and a reply in two whose data is written: chunks stand
+-- in the last part and count in the whole. A grant may stand between the parts.
+do
+  local conn, send = working_group()
+  local body = call_header(7, 3, 7) .. words(5)
+  local payload = body .. words(0xabcd)
+  local first = send(CLIENT, 7, CALL_MIDDLE, { 32 }, payload:sub(1, 16))
+  check("parts: first", rules(first), "")
+  check("parts: grant", rules(send(CLIENT, 0, GRANT, {})), "")
+  check("parts: second", rules(send(CLIENT, 7, CALL_MIDDLE, { 12 }, payload:sub(17, 36))), "")
+  local lists = { 0x44, 1, 44, 0x33, 5, 0, 0x1000, 0, 1, 1, 0x44, 9, 0, 0x2000, 0, 0 }
+  local last = send(CLIENT, 7, CALL_INLINE, lists, payload:sub(37))
+  check("parts: last", rules(last), "")
+  check("parts: nothing yet", #last.payloads, 0)
+  local sink = { handle = 9, offset = wide(0, 0) }
+  local asked = conn:read_request(SERVER, 0x33, wide(0, 0x1000), 5, sink, event())
+  check("parts: read", rules(asked), "")
+  local complete = conn:read_response(CLIENT, function() return 0 end, "hello", event())
+  local whole = body .. "hello\0\0\0" .. words(0xabcd)
+  check("parts: call", complete.payloads[1] and complete.payloads[1].bytes, whole)
+  check("parts: where the call is complete", first.reassembled_in, complete.frame)
+  local written = conn:write(SERVER, 0x44, wide(0, 0x2000), "ninebytes", event())
+  check("parts: written", rules(written), "")
+  local results = reply_header(7) .. words(0, 9)
+  local one = send(SERVER, 7, REPLY_MIDDLE, { 16 }, results:sub(1, 16))
+  check("parts: reply begins", rules(one), "")
+  local returned = { 1, 1, 0x44, 9, 0, 0x2000, 0 }
+  local two = send(SERVER, 7, REPLY_INLINE, returned, results:sub(17), 0x44)
+  check("parts: reply", rules(two), "")
+  check("parts: data", two.payloads[1] and two.payloads[1].bytes, results .. "ninebytes\0\0\0")
+  check("parts: the call's reply", first.response_in, two.frame)
+  check("parts: the reply's call", one.request_in, first.frame)
+  check("parts: where the reply is complete", one.reassembled_in, two.frame)
+end
+
+-- A call and a reply in chunks.
+do
+  local conn, send = working_group()
+  local payload, answer = call_header(8, 3, 1), reply_header(8)
+  local chunks = { 0, 1, 0, 0x55, 40, 0, 0, 0, 0, 0, 1, 1, 0x66, 100, 0, 0 }
+  check("external: call", rules(send(CLIENT, 8, CALL_EXTERNAL, chunks)), "")
+  local sink = { handle = 9, offset = wide(0, 0) }
+  conn:read_request(SERVER, 0x55, wide(0, 0), 40, sink, event())
+  local read = conn:read_response(CLIENT, function() return 0 end, payload, event())
+  check("external: call's message", read.payloads[1] and read.payloads[1].bytes, payload)
+  conn:write(SERVER, 0x66, wide(0, 0), answer, event())
+  local reply = send(SERVER, 8, REPLY_EXTERNAL, { 0, 1, 1, 0x66, #answer, 0, 0 })
+  check("external: reply", rules(reply), "")
+  check("external: reply's message", reply.payloads[1] and reply.payloads[1].bytes, answer)
+end
+
+-- Credits are a count of messages, which wraps.
+do
+  local conn = working_group()
+  local start = 4294967290
+  for index = CLIENT, SERVER do
+    conn.ends[index].messages, conn.ends[index].limit = start, start + 1
+  end
+  local function send(from, xid, credit)
+    if xid == 0 then
+      return conn:send(from, words(0, 2, credit, GRANT), event())
+    end
+    local header = words(xid, 2, credit, CALL_INLINE, 0, 0, 0, 0)
+    return conn:send(from, header .. call_header(xid, 3, 0), event())
+  end
+  local first = send(CLIENT, 1, start + 20)
+  check("credits: the one that was told", rules(first), "")
+  check("credits: the sum", first.flow.peer_sent, start)
+  check("credits: the rest", first.flow.peer_may_send, 20)
+  check("credits: one more is a grant", rules(send(CLIENT, 0, start + 20)), "")
+  check("credits: and no other", rules(send(CLIENT, 2, start + 20)), "limit_exceeded")
+  check("credits: more are told", rules(send(SERVER, 0, start + 13)), "")
+  for xid = 3, 12 do
+    check("credits: beyond 2^32", rules(send(CLIENT, xid, start + 20)), "")
+  end
+  check("credits: none is left", rules(send(CLIENT, 13, start + 20)), "limit_exceeded")
+  -- What was told before still counts, since messages may be on their way.
+  check("credits: a lower limit", rules(send(SERVER, 0, start + 30)), "")
+  check("credits: is shown", send(SERVER, 0, start).flow.peer_may_send, 0)
+  check("credits: and not enforced", rules(send(CLIENT, 14, start + 20)), "")
+  -- More than can be compared, and fewer than none.
+  for _, credit in ipairs({ 2147483700, 4294967295 }) do
+    local bytes = words(90, 2, credit, PROPERTIES_FINAL, 0)
+    check("credits: " .. credit, rules(messages.connection():send(CLIENT, bytes, event())),
+      "credit_range")
+  end
+end
+
+-- The dialect is that of the first message: errors and type 5 are in both.
+do
+  local function dialect(...)
+    local conn = messages.connection()
+    local found
+    for _, bytes in ipairs({ ... }) do
+      found = conn:send(CLIENT, bytes, event()).dialect
+    end
+    return found
+  end
+  local grant, long = words(0, 2, 1, 5), words(0, 2, 1, 5, 0, 1, 0)
+  local failed = words(1, 2, 1, 4, 2)
+  check("dialect: grant", dialect(grant), dialects[3])
+  check("dialect: RDMA2_OPTIONAL", dialect(long), dialects[2])
+  check("dialect: error", dialect(failed), dialects[2])
+  check("dialect: error after a grant", dialect(grant, failed), dialects[3])
+  check("dialect: after a grant", dialect(grant, long), dialects[3])
+  check("dialect: after RDMA2_OPTIONAL", dialect(long, grant), dialects[2])
+  check("dialect: after an error", dialect(failed, words(1, 2, 1, 7, 0)), dialects[3])
+  for type = 6, 13 do
+    check("dialect: type " .. type, dialect(words(1, 2, 1, type, 0)), dialects[3])
+  end
+end
+
+-- What a rule does not forbid.
+do
+  local call, reply = call_header(7, 3, 0), reply_header(7)
+  local NONE = { 0, 0, 0, 0 }
+  local conn, send = working_group(2)
+  -- A client that takes calls in several parts.
+  local middle = send(SERVER, 7, CALL_MIDDLE, { 20 }, call:sub(1, 20))
+  check("reverse: part", rules(middle), "")
+  local last = send(SERVER, 7, CALL_INLINE, NONE, call:sub(21))
+  check("reverse: call", rules(last), "")
+  check("reverse: message", last.payloads[1].bytes, call)
+  check("reverse: reply", rules(send(CLIENT, 7, REPLY_INLINE, { 0 }, reply)), "")
+  -- A write chunk that is not used comes back empty, or with its segments.
+  local offered = { 0, 0, 1, 1, 0x44, 8, 0, 0, 0, 0 }
+  for _, lists in ipairs({ { 0 }, { 1, 0, 0 }, { 1, 1, 0x44, 0, 0, 0, 0 } }) do
+    check("unused: call", rules(send(CLIENT, 7, CALL_INLINE, offered, call)), "")
+    check("unused: reply", rules(send(SERVER, 7, REPLY_INLINE, lists, reply)), "")
+  end
+  -- The parts that follow an error belong to a call that is over.
+  send(CLIENT, 7, CALL_MIDDLE, { 32 }, call:sub(1, 8))
+  check("over: error", rules(send(SERVER, 7, 4, { 5 })), "error_reported")
+  local late = send(CLIENT, 7, CALL_MIDDLE, { 16 }, call:sub(9, 24))
+  check("over: part", rules(late), "")
+  late = send(CLIENT, 7, CALL_INLINE, NONE, call:sub(25))
+  check("over: last part", rules(late), "")
+  check("over: no message", #late.payloads, 0)
+  check("over: no call", conn.ends[CLIENT].calls[7], nil)
+  check("over: the next one", #send(CLIENT, 7, CALL_INLINE, NONE, call).payloads, 1)
+end
+
+-- Each rule, on a connection of its own: the last step breaks it, and those before are right.
+do
+  local call, reply = call_header(7, 3, 0), reply_header(7)
+  local function run(expected, send, steps)
+    for n, step in ipairs(steps) do
+      local result = send(table.unpack(step, 1, 6))
+      local is_error = step[3] == 4 and n < #steps
+      check(expected .. ": step " .. n, rules(result),
+        n == #steps and expected or is_error and "error_reported" or "")
+    end
+  end
+  local function case(expected, ...)
+    local _, send = working_group()
+    run(expected, send, { ... })
+  end
+  local function first(expected, ...)
+    local _, send = begin()
+    run(expected, send, { ... })
+  end
+  local function inline(lists, payload)
+    return { CLIENT, 7, CALL_INLINE, lists or { 0, 0, 0, 0 }, payload or call }
+  end
+  local function answer(lists, invalidate)
+    return { SERVER, 7, REPLY_INLINE, lists, reply, invalidate }
+  end
+  local function failed(...)
+    return { SERVER, 7, 4, { ... } }
+  end
+  -- One write chunk of two segments, of which the first may be invalidated.
+  local offered = inline({ 0x44, 0, 1, 2, 0x44, 8, 0, 0, 0x45, 8, 0, 8, 0, 0 })
+  local part = { CLIENT, 7, CALL_MIDDLE, { 8 }, call }
+
+  case("header_type", { CLIENT, 7, 14, {} })
+  case("header_type", { CLIENT, 7, 0, { 0, 0, 0, 0 }, call })
+  case("form", { CLIENT, 0, GRANT, { 0 } })
+  case("form", { CLIENT, 7, CALL_MIDDLE, { 8 } })
+  case("grant_xid", { CLIENT, 7, GRANT, {} })
+  case("two_payloads", { CLIENT, 7, CALL_EXTERNAL, { 0, 1, 0, 1, 40, 0, 0, 0, 0, 0, 0 }, call })
+  case("xid", inline(nil, call_header(8, 3, 0)))
+  case("direction", inline(nil, call_header(7, 3, 0):sub(1, 4) .. reply:sub(5)))
+  case("too_long", inline(nil, call .. ("\0"):rep(4096)))
+  first("first_too_long", inline(nil, call .. ("\0"):rep(1024)))
+  first("send_size", { CLIENT, 9, PROPERTIES_FINAL, { 1, 1, 4, 60 } },
+    { SERVER, 9, PROPERTIES_FINAL, { 0 } }, inline())
+  first("too_long", { CLIENT, 9, PROPERTIES_FINAL, { 0 } },
+    { SERVER, 9, PROPERTIES_FINAL, { 1, 2, 4, 60 } }, inline())
+  case("properties_again", { CLIENT, 91, PROPERTIES_FINAL, { 0 } })
+  case("properties_again", { CLIENT, 91, PROPERTIES_MIDDLE, { 0 } })
+  first("properties_interrupted", { CLIENT, 9, PROPERTIES_MIDDLE, { 0 } },
+    { SERVER, 9, PROPERTIES_FINAL, { 0 } }, inline())
+  first("property_value", { CLIENT, 9, PROPERTIES_FINAL, { 1, 5, 4, 4 } })
+  first("form property_value", { CLIENT, 9, PROPERTIES_FINAL, { 1, 2, 2, 0 } })
+  first("unknown_property", { CLIENT, 9, PROPERTIES_FINAL, { 1, 7, 0 } })
+  case("part_interrupted", part, { CLIENT, 8, CALL_INLINE, { 0, 0, 0, 0 }, call_header(8, 3, 0) })
+  case("part_interrupted", part, { CLIENT, 7, REPLY_INLINE, { 0 }, reply })
+  case("part_interrupted", part, { CLIENT, 7, CALL_EXTERNAL, { 0, 0, 0, 0, 0 } })
+  case("remaining", { CLIENT, 7, CALL_MIDDLE, { 0 }, call })
+  case("remaining", part, inline(nil, words(1)))
+  case("remaining", part, { CLIENT, 7, CALL_MIDDLE, { 8 }, words(1) })
+  case("remaining", part, { CLIENT, 7, CALL_MIDDLE, { 0 }, words(1, 2) })
+  case("read_order", inline({ 0, 1, 40, 1, 4, 0, 0, 1, 36, 2, 4, 0, 0, 0, 0, 0 }))
+  case("position_zero", inline({ 0, 1, 0, 1, 4, 0, 0, 0, 0, 0 }))
+  case("position_zero", { CLIENT, 7, CALL_EXTERNAL, { 0, 1, 4, 1, 40, 0, 0, 0, 0, 0, 0 } })
+  case("body_chunk", { CLIENT, 7, CALL_EXTERNAL, { 0, 0, 0, 0, 0 } })
+  case("body_chunk", { SERVER, 7, REPLY_EXTERNAL, { 0, 0 } })
+  case("inv_handle", inline({ 1, 0, 0, 0 }))
+  case("wrong_length", { CLIENT, 7, CALL_EXTERNAL, { 0, 1, 0, 1, 41, 0, 0, 0, 0, 0, 0 } })
+  case("segment_size", inline({ 0, 0, 1, 1, 1, 0x100001, 0, 0, 0, 0 }))
+  do
+    local many = { 0, 0, 1, 17 }
+    for _ = 1, 17 * 4 do
+      table.insert(many, 0)
+    end
+    table.insert(many, 0)
+    table.insert(many, 0)
+    case("segment_count", inline(many))
+  end
+  case("reverse", { SERVER, 7, CALL_INLINE, { 0, 0, 0, 0 }, call })
+  case("invalidated", offered, answer({ 0 }, 0x45))
+  case("invalidated", offered, { SERVER, 7, REPLY_MIDDLE, { 4 }, reply, 0x44 })
+  case("invalidated", offered, { SERVER, 0, GRANT, {}, nil, 0x44 })
+  case("no_invalidation", inline(), answer({ 0 }, 0x44))
+  case("returned_chunks", offered, answer({ 1, 1, 0x44, 0, 0, 0, 0 }))
+  case("unmatched", answer({ 0 }))
+  case("error_reported unmatched", failed(2))
+  case("error_reported", inline(), failed(2))
+  case("error_reported", inline(), failed(77))
+  case("error_reported contradiction", offered, failed(6, 0))
+  case("error_reported contradiction", offered, failed(7, 1))
+  case("error_reported contradiction", offered, failed(8, 2))
+  case("error_reported contradiction", offered, failed(9, 2, 17))
+  case("error_reported contradiction", offered, failed(9, 1, 16))
+  case("error_reported contradiction", offered, failed(9, 0, 1))
+  case("error_reported contradiction", inline({ 0, 0, 0, 1, 1, 0x44, 8, 0, 0 }), failed(10, 8))
+  case("error_reported", offered, failed(9, 1, 17))
+  case("error_reported", offered, failed(9, 0, 0))
+  case("error_reported", inline(), failed(10, 8))
+
+  -- Levels of support for calls in reverse direction.
+  for level, wrong in pairs({
+    { SERVER, 7, CALL_MIDDLE, { 8 }, call },
+    { SERVER, 7, CALL_INLINE, { 0, 0, 1, 1, 1, 8, 0, 0, 0, 0 }, call },
+  }) do
+    local _, send = working_group(level)
+    run("reverse", send, { wrong })
+  end
+
+  -- Data that is not where the reply says.
+  local conn, send = working_group()
+  run("written", send, {})
+  send(table.unpack(offered, 1, 5))
+  conn:write(SERVER, 0x44, wide(0, 0), "12345678", event())
+  local returned = { 1, 2, 0x44, 5, 0, 0, 0x45, 0, 0, 8, 0 }
+  check("padding in a chunk", rules(send(table.unpack(answer(returned), 1, 6))), "wrong_length")
+  conn, send = working_group()
+  send(table.unpack(offered, 1, 5))
+  conn:write(SERVER, 0x45, wide(0, 8), "1234", event())
+  returned = { 1, 2, 0x44, 0, 0, 0, 0x45, 4, 0, 8, 0 }
+  local skipped = send(table.unpack(answer(returned), 1, 6))
+  check("a gap in a chunk", rules(skipped), "returned_chunks")
+
+  -- The version of a connection.
+  conn, send = working_group()
+  local other = conn:send(CLIENT, words(7, 1, 8, 0, 0, 0, 0) .. call, event())
+  check("version_changed", rules(other), "version_changed")
 end
 
 -- ------------------------------------------------------------------------------------------

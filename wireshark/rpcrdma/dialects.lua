@@ -7,13 +7,20 @@
 --   protocol     the prefix of its fields
 --   title        the name of its protocol
 --   root         the XDR type of its header
+--   body, type   the field of the root that depends on the message type, and the type's field
 --   least        bytes that every header but an error has, 0 if the document sets no minimum
 --   threshold    the default inline threshold, bytes
---   messages     for each number of `rdma_proc`, the path to the chunk lists (`chunks`), whether an
---                RPC message follows (`inline`), or else `error`, `optional` or `retired`
+--   credits      what a credit is for: "calls" or "messages"
+--   messages     for each message type, the path to the chunk lists (`chunks`), whether an RPC
+--                message follows (`inline`), or else `error`, `optional` or `retired`
 --   operations   for each number of `rdma_opttype`: the XDR type and `role`, its handler in
 --                messages.lua
 --   properties   for each characteristic: the XDR type, and `role` if the dissector needs its value
+--
+-- Version 2 of the working group has its handlers in working_group.lua (`working_group`). Its
+-- message types have the field of their content (`arm`), their `handler`, their `direction` if they
+-- have one, whether they are or can be a part of a message (`part`), and whether others follow
+-- (`more`); its properties have defaults, and some have `values`. `errors` are the codes of errors.
 
 return function(constants)
   local C = constants
@@ -23,6 +30,9 @@ return function(constants)
     protocol = "rpcrdma1",
     title = "RPC-over-RDMA Version 1",
     root = "rpcrdma1_xprt_hdr",
+    body = "rdma_body",
+    type = "rdma_proc",
+    credits = "calls",
     least = 28, -- RFC 8166, section 4.5
     threshold = 1024, -- RFC 8166, section 3.3.2
     messages = {
@@ -41,6 +51,9 @@ return function(constants)
     protocol = "rpcrdma2",
     title = "RPC-over-RDMA Version 2 (2016)",
     root = "rpcrdma2_xprt_hdr",
+    body = "rdma_body",
+    type = "rdma_proc",
+    credits = "calls",
     least = 28,
     threshold = 4096, -- version-two-01, section 3.3
     messages = {
@@ -88,5 +101,108 @@ return function(constants)
     },
   }
 
-  return { version_one, version_two }
+  local CALL, REPLY = C.RDMA2_CALL, C.RDMA2_REPLY
+
+  -- draft-ietf-nfsv4-rpcrdma-version-two-07. The names in the XDR file begin with RDMA2WG, so that it
+  -- can stand beside the one of 2016; the names shown are those of the draft.
+  local working_group = {
+    version = 2,
+    protocol = "rpcrdma2",
+    title = "RPC-over-RDMA Version 2 (NFSv4 working group)",
+    root = "rpcrdma2wg_msg",
+    body = "rdma_hdr",
+    type = "rdma_htype",
+    credits = "messages",
+    working_group = true,
+    least = 16, -- section 6.2.1
+    threshold = 4096, -- section 4.2.2
+    messages = {
+      [C.RDMA2WG_ERROR] = {
+        name = "RDMA2_ERROR", arm = "rdma_error", handler = "error", error = true,
+      },
+      [C.RDMA2WG_GRANT] = {
+        name = "RDMA2_GRANT", arm = "rdma_grant", handler = "grant", grant = true,
+      },
+      [C.RDMA2WG_CONNPROP_MIDDLE] = {
+        name = "RDMA2_CONNPROP_MIDDLE", arm = "rdma_connprop_middle", handler = "properties",
+        properties = true, more = true,
+      },
+      [C.RDMA2WG_CONNPROP_FINAL] = {
+        name = "RDMA2_CONNPROP_FINAL", arm = "rdma_connprop_final", handler = "properties",
+        properties = true,
+      },
+      [C.RDMA2WG_CALL_EXTERNAL] = {
+        name = "RDMA2_CALL_EXTERNAL", arm = "rdma_call_external", handler = "call",
+        direction = CALL,
+      },
+      [C.RDMA2WG_CALL_MIDDLE] = {
+        name = "RDMA2_CALL_MIDDLE", arm = "rdma_call_middle", handler = "call",
+        direction = CALL, inline = true, part = true, more = true,
+      },
+      [C.RDMA2WG_CALL_INLINE] = {
+        name = "RDMA2_CALL_INLINE", arm = "rdma_call_inline", handler = "call",
+        direction = CALL, inline = true, part = true,
+      },
+      [C.RDMA2WG_REPLY_EXTERNAL] = {
+        name = "RDMA2_REPLY_EXTERNAL", arm = "rdma_reply_external", handler = "reply",
+        direction = REPLY,
+      },
+      [C.RDMA2WG_REPLY_MIDDLE] = {
+        name = "RDMA2_REPLY_MIDDLE", arm = "rdma_reply_middle", handler = "reply",
+        direction = REPLY, inline = true, part = true, more = true,
+      },
+      [C.RDMA2WG_REPLY_INLINE] = {
+        name = "RDMA2_REPLY_INLINE", arm = "rdma_reply_inline", handler = "reply",
+        direction = REPLY, inline = true, part = true,
+      },
+    },
+    errors = {
+      [C.RDMA2WG_ERR_VERS] = "RDMA2_ERR_VERS",
+      [C.RDMA2WG_ERR_BAD_XDR] = "RDMA2_ERR_BAD_XDR",
+      [C.RDMA2WG_ERR_BAD_PROPVAL] = "RDMA2_ERR_BAD_PROPVAL",
+      [C.RDMA2WG_ERR_INVAL_HTYPE] = "RDMA2_ERR_INVAL_HTYPE",
+      [C.RDMA2WG_ERR_INVAL_CONT] = "RDMA2_ERR_INVAL_CONT",
+      [C.RDMA2WG_ERR_READ_CHUNKS] = "RDMA2_ERR_READ_CHUNKS",
+      [C.RDMA2WG_ERR_WRITE_CHUNKS] = "RDMA2_ERR_WRITE_CHUNKS",
+      [C.RDMA2WG_ERR_SEGMENTS] = "RDMA2_ERR_SEGMENTS",
+      [C.RDMA2WG_ERR_WRITE_RESOURCE] = "RDMA2_ERR_WRITE_RESOURCE",
+      [C.RDMA2WG_ERR_REPLY_RESOURCE] = "RDMA2_ERR_REPLY_RESOURCE",
+      [C.RDMA2WG_ERR_VERS_MISMATCH] = "RDMA2_ERR_VERS_MISMATCH",
+      [C.RDMA2WG_ERR_SYSTEM] = "RDMA2_ERR_SYSTEM",
+    },
+    operations = {},
+    properties = {
+      [C.RDMA2WG_PROPID_SBSIZ] = {
+        name = "RDMA2_PROPID_SBSIZ", type = "rpcrdma2wg_prop_sbsiz", role = "send_size",
+        default = 4096,
+      },
+      [C.RDMA2WG_PROPID_RBSIZ] = {
+        name = "RDMA2_PROPID_RBSIZ", type = "rpcrdma2wg_prop_rbsiz", role = "receive_size",
+        default = 4096,
+      },
+      [C.RDMA2WG_PROPID_RSSIZ] = {
+        name = "RDMA2_PROPID_RSSIZ", type = "rpcrdma2wg_prop_rssiz", role = "segment_size",
+        default = 1048576,
+      },
+      [C.RDMA2WG_PROPID_RCSIZ] = {
+        name = "RDMA2_PROPID_RCSIZ", type = "rpcrdma2wg_prop_rcsiz", role = "segment_count",
+        default = 16,
+      },
+      [C.RDMA2WG_PROPID_BRS] = {
+        name = "RDMA2_PROPID_BRS", type = "rpcrdma2wg_prop_brs", role = "reverse",
+        default = C.RDMA2WG_RVRSDIR_NONE,
+        values = {
+          [C.RDMA2WG_RVRSDIR_NONE] = "RDMA2_RVRSDIR_NONE",
+          [C.RDMA2WG_RVRSDIR_SIMPLE] = "RDMA2_RVRSDIR_SIMPLE",
+          [C.RDMA2WG_RVRSDIR_CONT] = "RDMA2_RVRSDIR_CONT",
+          [C.RDMA2WG_RVRSDIR_GENL] = "RDMA2_RVRSDIR_GENL",
+        },
+      },
+      [C.RDMA2WG_PROPID_HOSTAUTH] = {
+        name = "RDMA2_PROPID_HOSTAUTH", type = "rpcrdma2wg_prop_hostauth",
+      },
+    },
+  }
+
+  return { version_one, version_two, working_group }
 end

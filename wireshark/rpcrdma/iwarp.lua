@@ -177,6 +177,9 @@ return function(messages, show, walk, state)
     end
     local conn, index = connection(pinfo)
     conn.established = true
+    if fields.request() then
+      conn.client = index
+    end
     local private = fields.private()
     local _, size = (private and private.range:raw() or ""):match(PRIVATE_DATA)
     if size then

@@ -5,12 +5,9 @@
 -- returns a result for show.lua, which later events may complete (`response_in`). Nothing here
 -- depends on Wireshark.
 
-return function(walk, dialects, xdr, Memory)
+return function(walk, dialects, xdr, Memory, load_working_group)
   local C = xdr.constants
-  local by_version = {}
-  for _, dialect in ipairs(dialects) do
-    by_version[dialect.version] = dialect
-  end
+  local version_one, version_two, working_group = dialects[1], dialects[2], dialects[3]
 
   local RPC_REPLY = 1 -- msg_type (RFC 5531, section 9)
   local NFS = 100003
@@ -126,7 +123,9 @@ return function(walk, dialects, xdr, Memory)
     call.procedure = #whole >= 24 and walk.word(whole, 20) or nil
     deliver(result, whole, call.reads[1] and "RPC message, with data that was read"
       or "RPC message")
-    call.result.reassembled_in = result.frame
+    for _, part in ipairs(call.parts or { call.result }) do
+      part.reassembled_in = result.frame
+    end
   end
 
   local function check_segment(result, segment)
@@ -180,9 +179,12 @@ return function(walk, dialects, xdr, Memory)
 
   function Connection:call(result, from, header)
     local message, chunks = header.message, header.chunks
-    local call = begin_call(result, from, header.xid)
-    take_credit(result, from, call)
-    call.is_inline = message.inline
+    -- A call in several parts begins with the first.
+    local call = header.call or begin_call(result, from, header.xid)
+    if header.dialect.credits == "calls" then
+      take_credit(result, from, call)
+    end
+    call.is_inline, call.inv_handle = message.inline, header.inv_handle
     local list, has_payload = {}, false
     for _, read in ipairs(chunks.rdma_reads) do
       local entry = read.rdma_entry
@@ -237,11 +239,14 @@ return function(walk, dialects, xdr, Memory)
     to.granted = math.max(1, credit)
     if result.invalidate and not result.invalidate_checked then
       result.invalidate_checked = true
-      local known = false
-      for _, region in ipairs(call.regions) do
+      -- Version 2 of the working group names the handle; the others allow any of the call's.
+      local known = call.inv_handle == result.invalidate
+      for _, region in ipairs(call.inv_handle and {} or call.regions) do
         known = known or region.handle == result.invalidate
       end
-      if not known then
+      if call.inv_handle == 0 then
+        violate(result, "no_invalidation")
+      elseif not known then
         violate(result, "invalidated", string.format("handle 0x%08x", result.invalidate))
       end
     end
@@ -252,10 +257,13 @@ return function(walk, dialects, xdr, Memory)
   end
 
   -- Takes the segments that a reply returns for a chunk. Returns the data in them, or nil if it is
-  -- not in the capture.
-  local function returned(result, offered, segments)
-    local parts, complete = {}, true
-    if #segments ~= #offered then
+  -- not in the capture. `is_strict` if segments are filled in order, without padding, and an unused
+  -- chunk may come back empty (version-two-07, sections 4.5.2.1, 4.5.2.4 and 6.3.8).
+  local function returned(result, offered, segments, is_strict)
+    local parts, complete, is_full = {}, true, true
+    if is_strict and #segments == 0 then
+      return ""
+    elseif #segments ~= #offered then
       violate(result, "returned_chunks", #segments .. " segments instead of " .. #offered)
     end
     for n, segment in ipairs(segments) do
@@ -269,6 +277,13 @@ return function(walk, dialects, xdr, Memory)
           segment.rdma_length .. " bytes in a segment of " .. region.length)
         complete = false
       else
+        if is_strict and region.filled > segment.rdma_length then
+          violate(result, "wrong_length",
+            region.filled .. " bytes were written, and " .. segment.rdma_length .. " are returned")
+        elseif is_strict and segment.rdma_length > 0 and not is_full then
+          violate(result, "returned_chunks", "a segment is used before the one in front is full")
+        end
+        is_full = is_full and segment.rdma_length == region.length
         local bytes = Memory.content(region, segment.rdma_length)
         if not bytes then
           violate(result, "wrong_length",
@@ -347,12 +362,14 @@ return function(walk, dialects, xdr, Memory)
       return
     end
     local items, complete = {}, true
+    local is_strict = header.dialect.working_group
     if #chunks.rdma_writes > 0 and #chunks.rdma_writes ~= #call.writes then
       violate(result, "returned_chunks",
         #chunks.rdma_writes .. " write chunks instead of " .. #call.writes)
     end
     for n, write in ipairs(chunks.rdma_writes) do
-      local bytes = returned(result, call.writes[n] or {}, write.rdma_entry.rdma_target)
+      local bytes = returned(result, call.writes[n] or {}, write.rdma_entry.rdma_target,
+        is_strict)
       complete = complete and bytes ~= nil
       if bytes and #bytes > 0 then
         table.insert(items, bytes)
@@ -360,7 +377,7 @@ return function(walk, dialects, xdr, Memory)
     end
     local payload = header.payload
     if chunks.rdma_reply then
-      local bytes = returned(result, call.reply or {}, chunks.rdma_reply.rdma_target)
+      local bytes = returned(result, call.reply or {}, chunks.rdma_reply.rdma_target, is_strict)
       if not message.inline then
         payload = bytes
         complete = complete and bytes ~= nil
@@ -677,6 +694,10 @@ return function(walk, dialects, xdr, Memory)
   -- ------------------------------------------------------------------------------------------
   -- Messages
 
+  local handle_working_group = load_working_group(walk, C, {
+    Connection = Connection, violate = violate, begin_call = begin_call, end_call = end_call,
+  })
+
   -- Says the type of opaque data, for walk.read.
   local function inside(dialect)
     return function(walker, name, data)
@@ -685,6 +706,9 @@ return function(walk, dialects, xdr, Memory)
         table_, number = dialect.operations, walker.current.rdma_opttype
       elseif name == "xchv_data" then
         table_, number = dialect.properties, walker.current.xchv_which
+      elseif name == "rdma_data" and data.length > 0 then
+        -- No bytes at all stand for the default.
+        table_, number = dialect.properties, walker.current.rdma_which
       end
       local entry = table_ and table_[number]
       if entry then
@@ -694,12 +718,28 @@ return function(walk, dialects, xdr, Memory)
     end
   end
 
-  -- Returns the dialect of a message, or nil if this cannot be RPC-over-RDMA.
-  function messages.dialect(bytes)
-    if #bytes < 16 then
+  -- Returns the dialect of a message, or nil if its version is not known. `before` is that of
+  -- earlier messages of version 2 on the connection. There are two versions 2: both have type 4 for
+  -- errors, which are taken for 2016's here, and 5, which has 28 bytes at least in 2016 and 16
+  -- otherwise; the others tell them apart.
+  local function dialect_of(bytes, before)
+    local version = #bytes >= 8 and walk.word(bytes, 4)
+    if version == version_one.version then
+      return version_one
+    elseif version ~= version_two.version then
       return nil
+    elseif before then
+      return before
     end
-    local dialect = by_version[walk.word(bytes, 4)]
+    local number = #bytes >= 16 and walk.word(bytes, 12) or C.RDMA2_MSG
+    local is_grant = number == C.RDMA2WG_GRANT and #bytes < version_two.least
+    return (is_grant or number > C.RDMA2WG_GRANT) and working_group or version_two
+  end
+
+  -- Returns the dialect of a message that may be the first of a connection, or nil if this cannot
+  -- be RPC-over-RDMA.
+  function messages.dialect(bytes)
+    local dialect = #bytes >= 16 and dialect_of(bytes)
     return dialect and dialect.messages[walk.word(bytes, 12)] and dialect or nil
   end
 
@@ -721,11 +761,13 @@ return function(walk, dialects, xdr, Memory)
     for _, note in ipairs(read.notes) do
       violate(result, note.rule, note.text, note.node)
     end
-    if read.fault then
+    local number = #bytes >= 16 and walk.word(bytes, 12)
+    local is_unknown = dialect.working_group and number and not dialect.messages[number]
+    if read.fault and not is_unknown then
       violate(result, read.fault.rule, read.fault.text)
     end
-    local body = read.value.rdma_body
-    local message = body and dialect.messages[body.rdma_proc]
+    local body = read.value[dialect.body]
+    local message = body and dialect.messages[body[dialect.type]]
     if #bytes < dialect.least and not (message and message.error) then
       violate(result, "short", #bytes .. " bytes")
     elseif message and message.retired then
@@ -746,13 +788,32 @@ return function(walk, dialects, xdr, Memory)
     end
   end
 
+  -- Checks that a connection keeps its version. It has one when both ends have sent a message of it
+  -- that is no error.
+  local function check_version(self, result, from, to, dialect, bytes)
+    if #bytes < 16 or walk.word(bytes, 12) == C.RDMA_ERROR then
+      return
+    end
+    from.speaks = dialect
+    if dialect.version == version_two.version then
+      self.two = dialect
+    end
+    if self.settled and self.settled ~= dialect then
+      violate(result, "version_changed", "version " .. self.settled.version .. " before")
+    elseif to.speaks == dialect then
+      self.settled = dialect
+    end
+  end
+
   -- Handles a complete Send from end `index`. `event` has `frame`, `at` (seconds) and `invalidate`.
   function Connection:send(index, bytes, event)
     local from, to = self.ends[index], self.ends[1 - index]
     local result = new_result("message")
     result.frame, result.at, result.invalidate = event.frame, event.at, event.invalidate
     from.messages = from.messages + 1
-    local dialect = #bytes >= 8 and by_version[walk.word(bytes, 4)]
+    -- The client sends the first message.
+    self.client = self.client or index
+    local dialect = dialect_of(bytes, self.two)
     if not dialect then
       result.dialect = self.dialect or dialects[1]
       if #bytes < 8 then
@@ -765,6 +826,13 @@ return function(walk, dialects, xdr, Memory)
     result.dialect, self.dialect = dialect, dialect
     local read = messages.read(bytes, dialect)
     local message = check_form(result, read, dialect, bytes)
+    check_version(self, result, from, to, dialect, bytes)
+    if dialect.working_group then
+      if #bytes >= dialect.least then
+        handle_working_group(self, result, from, to, bytes, read)
+      end
+      return result
+    end
     check_size(self, result, dialect, from, to, bytes)
     if result.invalidate and dialect.version > 1 and to.invalidation ~= true then
       violate(result, "no_invalidation")

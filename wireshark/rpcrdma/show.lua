@@ -10,16 +10,23 @@ return function(xdr, dialects, rules, messages)
   }
   local NAMED = {
     rdma_opttype = "operations", optxc_itype = "operations", xchv_which = "properties",
+    rdma_htype = "messages", rdma_err = "errors", rdma_which = "properties",
   }
   local LEAVES = { uint32 = true, uint64 = true, bool = true, opaque = true }
 
-  -- Numbers that the extensions name: operations and characteristics of a dialect.
+  -- Numbers that have names: those of operations, characteristics, message types and errors, and
+  -- the values of a property.
   local function names(dialect, name)
     local entries = NAMED[name] and dialect[NAMED[name]]
+    for _, property in pairs(dialect.properties) do
+      if property.type == name then
+        entries = property.values
+      end
+    end
     local texts
     for number, entry in pairs(entries or {}) do
       texts = texts or {}
-      texts[number] = entry.name
+      texts[number] = type(entry) == "table" and entry.name or entry
     end
     return texts
   end
@@ -81,12 +88,15 @@ return function(xdr, dialects, rules, messages)
     { "time", "relative_time", "Time from the call to the reply" },
     { "reassembled_in", "framenum", "The RPC message is complete in frame" },
     { "call_in", "framenum", "The memory was offered in frame" },
+    { "sent", "uint32", "Messages that the sender has sent, with this one" },
+    { "peer_sent", "uint32", "Messages that the peer has sent so far" },
+    { "peer_may_send", "uint32", "Messages that the peer may still send" },
   }
 
-  local function protocol(dialect)
-    local self = { fields = {}, experts = {}, dialect = dialect }
-    self.proto = Proto(dialect.protocol, dialect.title)
-    local list = {}
+  -- Returns a dialect's fields. A name can stand for other values in another dialect of the same
+  -- protocol: then there are two fields of that name, which one filter finds.
+  local function protocol(dialect, list)
+    local self = { fields = {}, dialect = dialect }
     local function add(name, type)
       if not self.fields[name] then
         self.fields[name] = leaf(dialect, name, type)
@@ -105,27 +115,36 @@ return function(xdr, dialects, rules, messages)
         each_field(type, add)
       end
     end
-    for _, row in ipairs(GENERATED) do
-      local name, kind, text = row[1], row[2], row[3]
-      self.fields[name] = ProtoField[kind](dialect.protocol .. "." .. name, text)
-      table.insert(list, self.fields[name])
-    end
-    self.proto.fields = list
-    local experts = {}
-    for _, row in ipairs(rules) do
-      local name, severity, group, text = row[1], row[2], row[3], row[4]
-      local expert_ = ProtoExpert.new(dialect.protocol .. ".rule." .. name, text,
-        expert.group[group], expert.severity[severity])
-      self.experts[name] = { expert = expert_, text = text }
-      table.insert(experts, expert_)
-    end
-    self.proto.experts = experts
     return self
   end
 
-  local protocols = {}
+  local protocols, shared = {}, {}
   for _, dialect in ipairs(dialects) do
-    protocols[dialect] = protocol(dialect)
+    local common = shared[dialect.protocol]
+    if not common then
+      common = { proto = Proto(dialect.protocol, "RPC-over-RDMA Version " .. dialect.version) }
+      common.list, common.generated, common.experts, common.all = {}, {}, {}, {}
+      shared[dialect.protocol] = common
+      for _, row in ipairs(GENERATED) do
+        local name, kind, text = row[1], row[2], row[3]
+        common.generated[name] = ProtoField[kind](dialect.protocol .. "." .. name, text)
+        table.insert(common.list, common.generated[name])
+      end
+      for _, row in ipairs(rules) do
+        local name, severity, group, text = row[1], row[2], row[3], row[4]
+        local expert_ = ProtoExpert.new(dialect.protocol .. ".rule." .. name, text,
+          expert.group[group], expert.severity[severity])
+        common.experts[name] = { expert = expert_, text = text }
+        table.insert(common.all, expert_)
+      end
+    end
+    local self = protocol(dialect, common.list)
+    self.proto, self.experts, self.generated = common.proto, common.experts, common.generated
+    protocols[dialect] = self
+  end
+  for _, common in pairs(shared) do
+    common.proto.fields = common.list
+    common.proto.experts = common.all
   end
 
   -- Returns a dialect's protocol.
@@ -144,7 +163,7 @@ return function(xdr, dialects, rules, messages)
 
   local function add_generated(self, item, name, value)
     if value then
-      item:add(self.fields[name], value):set_generated()
+      item:add(self.generated[name], value):set_generated()
     end
   end
 
@@ -159,6 +178,9 @@ return function(xdr, dialects, rules, messages)
       local nanoseconds = math.floor(result.time * 1e9 + 0.5)
       local seconds = math.floor(nanoseconds / 1e9)
       add_generated(self, item, "time", NSTime.new(seconds, nanoseconds - seconds * 1e9))
+    end
+    for _, name in ipairs({ "sent", "peer_sent", "peer_may_send" }) do
+      add_generated(self, item, name, result.flow and result.flow[name])
     end
   end
 
@@ -207,11 +229,15 @@ return function(xdr, dialects, rules, messages)
       elseif not LEAVES[node.type] and xdr.types[node.type].kind ~= "enum" then
         item = parent:add(field, tvb(node.at, node.length))
       end
+      if item and node.name == "rdma_credit" and result.flow then
+        item:append_text(string.format(" (messages received and credits: %d sent by the peer, "
+          .. "which may send %d more)", result.flow.peer_sent, result.flow.peer_may_send))
+      end
       parents[node.depth + 1] = item or parent
       items[n] = item
     end
     local text = string.format("%s, XID 0x%08x", result.name or "header", read.value.rdma_xid or 0)
-    top:append_text(": " .. text)
+    top:set_text(result.dialect.title .. ": " .. text)
     if result.incomplete then
       top:append_text(", data is missing in the capture")
     end

@@ -113,6 +113,9 @@ function Walker:named(name, node, type)
     value[tag.name] = number
     local arm = definition.arms[number]
     if arm == nil then
+      arm = definition.arms.default
+    end
+    if arm == nil then
       self:fail("form", tag.name .. " has no arm " .. number)
     elseif arm then
       value[arm.name] = self:field(arm)

@@ -111,8 +111,7 @@ fn work(args: Args) -> io::Result<ExitCode> {
             check,
         } => write_vectors(&mut Program::start(&program, &all)?, &folder, check),
         What::Lua { file } => {
-            let dissected = Specification::of_dissector().map_err(wrong)?;
-            std::fs::write(file, emit_lua(&dissected))?;
+            std::fs::write(file, emit_lua(&all))?;
             Ok(ExitCode::SUCCESS)
         }
         What::Answer => {

@@ -22,9 +22,6 @@ pub const FILES: &[(&str, &str)] = &[
     ("rpcrdma2wg.x", include_str!("../../xdr/rpcrdma2wg.x")),
 ];
 
-/// Files of which the Wireshark dissector has no tables, as it does not know their messages.
-const NOT_DISSECTED: &[&str] = &["rpcrdma2wg.x"];
-
 /// An error in a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
@@ -104,20 +101,8 @@ impl Specification {
     /// # Errors
     /// The name of a file and its error.
     pub fn of_files() -> Result<Self, (&'static str, Error)> {
-        Self::of(|_| true)
-    }
-
-    /// Parses the files that the tables of the Wireshark dissector are made from.
-    ///
-    /// # Errors
-    /// The name of a file and its error.
-    pub fn of_dissector() -> Result<Self, (&'static str, Error)> {
-        Self::of(|name| !NOT_DISSECTED.contains(&name))
-    }
-
-    fn of(includes: impl Fn(&str) -> bool) -> Result<Self, (&'static str, Error)> {
         let mut all = Self::default();
-        for (name, text) in FILES.iter().filter(|(name, _)| includes(name)) {
+        for (name, text) in FILES {
             parse(text, &mut all).map_err(|error| (*name, error))?;
         }
         Ok(all)
