@@ -103,7 +103,7 @@ return function(constants)
 
   local CALL, REPLY = C.RDMA2_CALL, C.RDMA2_REPLY
 
-  -- draft-ietf-nfsv4-rpcrdma-version-two-07. The names in the XDR file begin with RDMA2WG, so that it
+  -- draft-ietf-nfsv4-rpcrdma-version-two-07. Names in the XDR file begin with RDMA2WG, so that it
   -- can stand beside the one of 2016; the names shown are those of the draft.
   local working_group = {
     version = 2,

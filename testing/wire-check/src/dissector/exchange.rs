@@ -21,6 +21,9 @@ use crate::error::Error;
 use crate::own::{self, Own};
 use crate::scenario::{Form, Seen, Stage};
 
+/// The XDR type of headers of the working group's version 2.
+pub(super) const WG_MESSAGE: &str = "rpcrdma2wg_msg";
+
 /// The protocols above RPC-over-RDMA.
 const UPPER: [&str; 3] = ["rpc", "nfs", "mount"];
 
@@ -49,6 +52,8 @@ pub(super) fn check(
         (Version::Two, "ddp", "v2-ddp"),
         (Version::Two, "cont", "v2-cont"),
         (Version::Two, "ddp+cont", "v2-ddp-cont"),
+        (Version::TwoWg, "none", "wg"),
+        (Version::TwoWg, "ddp", "wg-ddp"),
     ];
     for (version, features, name) in forms {
         let features: RoundTripFeatures = features.parse().map_err(Error::ours("features"))?;
@@ -111,6 +116,8 @@ fn compare(
 
 /// A captured exchange.
 struct Recorded {
+    /// The XDR type of its headers.
+    xdr: &'static str,
     seen: Vec<Seen>,
     layers: Vec<Layer>,
     port: u16,
@@ -139,6 +146,11 @@ fn record(wireshark: &Wireshark, folder: &Path, form: Form, name: &str) -> Resul
     };
     let layers = wireshark.layers_with(&file, PROTOCOLS, options)?;
     Ok(Recorded {
+        xdr: match form {
+            Form::Rdma(Version::One, _) => "rpcrdma1_xprt_hdr",
+            Form::Rdma(Version::TwoWg, _) => WG_MESSAGE,
+            _ => "rpcrdma2_xprt_hdr",
+        },
         seen,
         layers,
         port,
@@ -188,13 +200,14 @@ fn said(codecs: &Codecs, recorded: &Recorded, direction: Direction) -> Vec<Vec<F
         Posted::Send { gather, .. } => Some(Bytes::from(gather.concat())),
         _ => None,
     });
-    sends.map(|bytes| said_of(codecs, &bytes)).collect()
+    sends
+        .map(|bytes| said_of(codecs, recorded.xdr, &bytes))
+        .collect()
 }
 
-/// Returns what the codecs say of a message; nothing if they refuse it.
-pub(super) fn said_of(codecs: &Codecs, bytes: &[u8]) -> Vec<Field> {
-    let version = bytes.get(4..8).map_or(0, |word| word[3]);
-    match codecs.header(&format!("rpcrdma{version}_xprt_hdr"), bytes) {
+/// Returns what the codecs say of a message of this type; nothing if they refuse it.
+pub(super) fn said_of(codecs: &Codecs, xdr: &str, bytes: &[u8]) -> Vec<Field> {
+    match codecs.header(xdr, bytes) {
         Said::Fields(fields) => fields,
         Said::Refused => Vec::new(),
     }
@@ -231,10 +244,13 @@ fn pairs(codecs: &Codecs, recorded: &Recorded) -> (usize, Option<String>) {
                 .find(|field| field.name == name)
                 .map(|field| &field.value)
         };
+        // RDMA2_CALL_EXTERNAL and RDMA2_CALL_INLINE: each call of the working group's version has
+        // one of them.
+        let is_call = matches!(of("rdma_htype"), Some(Shown::Number(8 | 10)));
         match (of("rdma_proc"), of("rdma_opttype")) {
             (Some(Shown::Number(0 | 1)), _) => true,
             (_, Some(operation)) => *operation == xmtreq,
-            _ => false,
+            _ => is_call,
         }
     };
     let calls = said(codecs, recorded, Direction::Call)

@@ -21,6 +21,17 @@ const GENERATED: &[&str] = &[
     "time",
     "reassembled_in",
     "call_in",
+    "sent",
+    "peer_sent",
+    "peer_may_send",
+];
+
+/// The fields that are opaque data.
+const OPAQUE: &[&str] = &[
+    "rdma_optinfo",
+    "xchv_data",
+    "rdma_data",
+    "rpcrdma2wg_prop_hostauth",
 ];
 
 /// The lists of bits whose words of zero at the end have no meaning (xcharext-02, section 3.2).
@@ -188,6 +199,8 @@ impl Codecs {
         let number = match declared.name.as_str() {
             "rdma_optinfo" => &around["rdma_opttype"],
             "xchv_data" => &around["xchv_which"],
+            // No bytes at all stand for the default (version-two-07, section 5.1).
+            "rdma_data" if around["rdma_data"] != "" => &around["rdma_which"],
             _ => return,
         };
         let Some(xdr) = self.inside_type(&declared.name, number.as_u64().unwrap_or(u64::MAX))
@@ -205,10 +218,11 @@ impl Codecs {
         }
     }
 
-    /// Returns the XDR type of an operation or a characteristic.
+    /// Returns the XDR type of an operation, a characteristic or a property.
     fn inside_type(&self, field: &str, number: u64) -> Option<&'static str> {
         let table = match field {
             "rdma_optinfo" => OPERATIONS,
+            "rdma_data" => PROPERTIES,
             _ => CHARACTERISTICS,
         };
         let is = |constant: &str| self.all.constants.get(constant) == Some(&number);
@@ -252,6 +266,16 @@ pub(crate) const CHARACTERISTICS: &[(&str, &str)] = &[
     ("XCHAR_BATCHMAX", "xchrbatchmax"),
 ];
 
+/// The properties of the working group's version 2 and the types of their values.
+pub(crate) const PROPERTIES: &[(&str, &str)] = &[
+    ("RDMA2WG_PROPID_SBSIZ", "rpcrdma2wg_prop_sbsiz"),
+    ("RDMA2WG_PROPID_RBSIZ", "rpcrdma2wg_prop_rbsiz"),
+    ("RDMA2WG_PROPID_RSSIZ", "rpcrdma2wg_prop_rssiz"),
+    ("RDMA2WG_PROPID_RCSIZ", "rpcrdma2wg_prop_rcsiz"),
+    ("RDMA2WG_PROPID_BRS", "rpcrdma2wg_prop_brs"),
+    ("RDMA2WG_PROPID_HOSTAUTH", "rpcrdma2wg_prop_hostauth"),
+];
+
 fn push(to: &mut Vec<Field>, depth: usize, name: &str, value: Shown) {
     to.push(Field {
         depth,
@@ -289,7 +313,7 @@ pub(crate) fn shown(layer: &Layer) -> (Vec<Field>, Vec<String>) {
                 None => line.show.parse().ok(),
             };
             // Opaque data is shown as its bytes with colons, which can look like a number.
-            let is_data = name == "rdma_optinfo" || name == "xchv_data";
+            let is_data = OPAQUE.contains(&name);
             let value = match number {
                 _ if is_data => Shown::Bytes(line.value.clone()),
                 Some(number) => Shown::Number(number),

@@ -86,6 +86,34 @@ fn operation(xid: u32, direction: u32, number: u32, info: &[u8], payload: &[u8])
     message
 }
 
+/// Encodes a message of the working group's version 2, which tells its receiver that it may send 32
+/// messages.
+fn wg(xid: u32, header_type: u32, fields: &[u32], payload: &[u8]) -> Vec<u8> {
+    let header = words(&[xid, 2, 32, header_type]);
+    [header, words(fields), payload.to_vec()].concat()
+}
+
+/// Header types of the working group's version 2 (version-two-07, section 6.1).
+mod wg_type {
+    pub(super) const ERROR: u32 = 4;
+    pub(super) const GRANT: u32 = 5;
+    pub(super) const CONNPROP_MIDDLE: u32 = 6;
+    pub(super) const CONNPROP_FINAL: u32 = 7;
+    pub(super) const CALL_EXTERNAL: u32 = 8;
+    pub(super) const CALL_MIDDLE: u32 = 9;
+    pub(super) const CALL_INLINE: u32 = 10;
+    pub(super) const REPLY_EXTERNAL: u32 = 11;
+    pub(super) const REPLY_MIDDLE: u32 = 12;
+    pub(super) const REPLY_INLINE: u32 = 13;
+}
+
+/// The properties of both ends.
+fn begun_wg() -> Vec<Step> {
+    let client = wg(0xffff, wg_type::CONNPROP_FINAL, &[0], &[]);
+    let server = wg(0xfffe, wg_type::CONNPROP_FINAL, &[0], &[]);
+    vec![Send(Client, client), Send(Server, server)]
+}
+
 /// Calls without arguments, and their replies: so that 32 credits are granted.
 fn begun_v1() -> Vec<Step> {
     let call = v1(1, 32, MSG, &[0, 0, 0], &rpc(1, CALL));
@@ -345,6 +373,178 @@ fn cases_first(numbers: &Numbers<'_>) -> Vec<(&'static str, Vec<Step>)> {
     ]
 }
 
+/// Returns the cases of the working group's version 2 that begin with the properties of both ends.
+fn cases_wg() -> Vec<(&'static str, Vec<Step>)> {
+    const NONE: &[u32] = &[0, 0, 0, 0];
+    let send = |header_type, fields: &[u32], payload: &[u8]| {
+        Send(Client, wg(2, header_type, fields, payload))
+    };
+    let one = |header_type, fields: &[u32]| vec![send(header_type, fields, &[])];
+    let call = |lists: &[u32]| send(wg_type::CALL_INLINE, lists, &rpc(2, CALL));
+    // A handle to invalidate, and one write chunk of 100 bytes.
+    let offered = || call(&[&[HANDLE], &write_list(HANDLE, 100)[..]].concat());
+    let part = || send(wg_type::CALL_MIDDLE, &[8], &rpc(2, CALL));
+    let reply = |header_type, lists: &[u32]| wg(2, header_type, lists, &rpc(2, REPLY));
+    let unused: Vec<u32> = write_list(HANDLE, 0)[1..8].to_vec();
+    let failed = |fields: &[u32]| Send(Server, wg(2, wg_type::ERROR, fields, &[]));
+    let other = |xid, header_type, fields: &[u32], payload: &[u8]| {
+        Send(Client, wg(xid, header_type, fields, payload))
+    };
+    let read_segment = |position| [vec![1, position], segment(HANDLE, 40, OFFSET)].concat();
+    let external = |position| [vec![0], read_segment(position), vec![0, 0, 0, 0]].concat();
+    let many = (0..33).map(|n| other(20 + n, wg_type::CALL_INLINE, NONE, &rpc(20 + n, CALL)));
+    vec![
+        ("limit_exceeded", many.take(32).collect()),
+        (
+            "credit_range",
+            vec![Send(Client, words(&[0, 2, u32::MAX, wg_type::GRANT]))],
+        ),
+        (
+            "version_changed",
+            vec![Send(Client, v1(2, 32, MSG, &[0, 0, 0], &rpc(2, CALL)))],
+        ),
+        ("header_type", one(14, &[])),
+        ("header_type", one(MSG, NONE)),
+        ("form", vec![other(0, wg_type::GRANT, &[0], &[])]),
+        ("grant_xid", one(wg_type::GRANT, &[])),
+        (
+            "too_long",
+            vec![send(
+                wg_type::CALL_INLINE,
+                NONE,
+                &[rpc(2, CALL), vec![0; 4100]].concat(),
+            )],
+        ),
+        (
+            "xid",
+            vec![send(wg_type::CALL_INLINE, NONE, &rpc(3, CALL))],
+        ),
+        (
+            "direction",
+            vec![send(wg_type::CALL_INLINE, NONE, &rpc(2, REPLY))],
+        ),
+        (
+            "two_payloads",
+            vec![send(wg_type::CALL_EXTERNAL, &external(0), &rpc(2, CALL))],
+        ),
+        (
+            "part_interrupted",
+            vec![
+                part(),
+                other(3, wg_type::CALL_INLINE, NONE, &rpc(3, CALL)),
+            ],
+        ),
+        (
+            "remaining",
+            vec![part(), send(wg_type::CALL_INLINE, NONE, &[0; 4])],
+        ),
+        (
+            "remaining",
+            vec![
+                call(NONE),
+                Send(Server, wg(2, wg_type::REPLY_MIDDLE, &[0], &rpc(2, REPLY))),
+            ],
+        ),
+        ("properties_again", one(wg_type::CONNPROP_FINAL, &[0])),
+        (
+            "reverse",
+            vec![Send(
+                Server,
+                wg(2, wg_type::CALL_INLINE, NONE, &rpc(2, CALL)),
+            )],
+        ),
+        ("segment_size", {
+            let chunk = write_list(HANDLE, (1 << 20) + 1);
+            vec![call(&[&[0], &chunk[..]].concat())]
+        }),
+        ("segment_count", {
+            let segments = vec![0; 17 * 4];
+            vec![call(&[vec![0, 0, 1, 17], segments, vec![0, 0]].concat())]
+        }),
+        ("read_order", {
+            let reads = [read_segment(40), read_segment(36)].concat();
+            vec![call(&[vec![0], reads, vec![0, 0, 0]].concat())]
+        }),
+        (
+            "position_zero",
+            vec![call(&[vec![0], read_segment(0), vec![0, 0, 0]].concat())],
+        ),
+        ("position_zero", one(wg_type::CALL_EXTERNAL, &external(4))),
+        ("body_chunk", one(wg_type::CALL_EXTERNAL, &[0; 5])),
+        (
+            "body_chunk",
+            vec![
+                call(NONE),
+                Send(Server, wg(2, wg_type::REPLY_EXTERNAL, &[0, 0], &[])),
+            ],
+        ),
+        ("inv_handle", vec![call(&[HANDLE, 0, 0, 0])]),
+        ("invalidated", {
+            let message = reply(wg_type::REPLY_INLINE, &unused);
+            vec![offered(), SendWithInvalidate(Server, message, HANDLE + 1)]
+        }),
+        ("invalidated", {
+            let grant = wg(0, wg_type::GRANT, &[], &[]);
+            vec![offered(), SendWithInvalidate(Server, grant, HANDLE)]
+        }),
+        ("no_invalidation", {
+            let message = reply(wg_type::REPLY_INLINE, &[0]);
+            vec![call(NONE), SendWithInvalidate(Server, message, HANDLE)]
+        }),
+        ("error_reported", vec![call(NONE), failed(&[2])]),
+        ("unmatched", vec![failed(&[2])]),
+        ("contradiction", vec![offered(), failed(&[9, 2, 200])]),
+        // The responder must not write bytes that fill the data up.
+        ("wrong_length", {
+            let used: Vec<u32> = write_list(HANDLE, 97)[1..8].to_vec();
+            let message = reply(wg_type::REPLY_INLINE, &used);
+            let write = Write(Server, (HANDLE, OFFSET), 100);
+            vec![offered(), write, Send(Server, message)]
+        }),
+    ]
+}
+
+/// Returns the cases of the working group's version 2 in the exchange of properties.
+fn cases_wg_first() -> Vec<(&'static str, Vec<Step>)> {
+    let properties = |from, header_type, fields: &[u32]| {
+        Send(from, wg(0xffff, header_type, fields, &[]))
+    };
+    let last = |from, fields: &[u32]| properties(from, wg_type::CONNPROP_FINAL, fields);
+    let call = || {
+        let message = wg(2, wg_type::CALL_INLINE, &[0, 0, 0, 0], &rpc(2, CALL));
+        Send(Client, message)
+    };
+    vec![
+        ("first_too_long", {
+            let long = [rpc(2, CALL), vec![0; 1024]].concat();
+            let message = wg(2, wg_type::CALL_INLINE, &[0, 0, 0, 0], &long);
+            vec![Send(Client, message)]
+        }),
+        (
+            "limit_exceeded",
+            vec![
+                last(Client, &[0]),
+                Send(Client, wg(0, wg_type::GRANT, &[], &[])),
+                Send(Client, wg(0, wg_type::GRANT, &[], &[])),
+            ],
+        ),
+        (
+            "send_size",
+            vec![last(Client, &[1, 1, 4, 60]), last(Server, &[0]), call()],
+        ),
+        (
+            "properties_interrupted",
+            vec![
+                properties(Client, wg_type::CONNPROP_MIDDLE, &[0]),
+                last(Server, &[0]),
+                call(),
+            ],
+        ),
+        ("property_value", vec![last(Client, &[1, 5, 4, 4])]),
+        ("unknown_property", vec![last(Client, &[1, 77, 0])]),
+    ]
+}
+
 /// Returns the names of the rules.
 fn rules() -> Result<BTreeSet<String>, Error> {
     let file = root().join("wireshark/rpcrdma/rules.lua");
@@ -375,6 +575,8 @@ pub(super) fn check(
     add(&begun_v2, cases_v2(&numbers));
     add(&|| numbers.placing(), cases_placing(&numbers));
     add(&Vec::new, cases_first(&numbers));
+    add(&begun_wg, cases_wg());
+    add(&Vec::new, cases_wg_first());
 
     let mut frames = Frames::new();
     let mut ranges = Vec::new();

@@ -5,13 +5,30 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::fields::{self, CHARACTERISTICS, Codecs, Field, OPERATIONS};
+use super::fields::{self, CHARACTERISTICS, Codecs, Field, OPERATIONS, PROPERTIES};
 use super::frames::{End, Frames, Iwarp};
 use super::{Wireshark, root};
 use crate::error::Error;
 
 /// The rules whose violation makes a message one that decoders refuse.
-const FORM: &[&str] = &["form", "boolean", "round_up", "short", "version", "retired"];
+const FORM: &[&str] = &[
+    "form",
+    "boolean",
+    "round_up",
+    "short",
+    "version",
+    "retired",
+    "header_type",
+    "property_value",
+    "read_order",
+    "position_zero",
+    "body_chunk",
+    "inv_handle",
+];
+
+/// Header types of the working group's version 2 (version-two-07, section 6.1).
+const GRANT: u32 = 5;
+const CONNPROP_FINAL: u32 = 7;
 
 /// One vector in the capture.
 struct Placed {
@@ -123,12 +140,21 @@ fn place(codecs: &Codecs, frames: &mut Frames) -> Result<Vec<Placed>, Error> {
         {
             let bytes = unhex(vector["bytes"].as_str().unwrap_or(""))
                 .ok_or_else(|| Error::ours("a vector")("not hexadecimal"))?;
+            let is_property = PROPERTIES.iter().any(|(_, of)| *of == xdr);
+            if is_property && bytes.is_empty() {
+                // No value, and in a list of properties none is needed.
+                continue;
+            }
             let (message, within) = message(codecs, xdr, &bytes)?;
             let number = placed.len() as u16;
             let mut connection = Iwarp::open(frames, number, [&[], &[]]);
             // After a good message, whatever comes belongs to this protocol.
-            let version = if xdr == "rpcrdma1_xprt_hdr" { 1 } else { 2 };
-            connection.send(frames, End::Server, &error(version), None);
+            let first = match xdr {
+                "rpcrdma1_xprt_hdr" => error(1),
+                _ if xdr.starts_with("rpcrdma2wg") => words(&[0, 2, 2, GRANT]),
+                _ => error(2),
+            };
+            connection.send(frames, End::Server, &first, None);
             connection.send(frames, End::Client, &message, None);
             placed.push(Placed {
                 name: format!("{} {n}", content["kind"].as_str().unwrap_or("?")),
@@ -148,7 +174,7 @@ fn message(
     xdr: &str,
     bytes: &[u8],
 ) -> Result<(Vec<u8>, Option<&'static str>), Error> {
-    if xdr.ends_with("_xprt_hdr") {
+    if xdr.ends_with("_xprt_hdr") || xdr == "rpcrdma2wg_msg" {
         return Ok((bytes.to_vec(), None));
     }
     let find = |table: &[(&'static str, &str)]| {
@@ -157,6 +183,11 @@ fn message(
     };
     if let Some(operation) = find(OPERATIONS) {
         return Ok((optional(operation, bytes), Some("rdma_optinfo")));
+    }
+    if let Some(which) = find(PROPERTIES) {
+        let mut properties = words(&[0x0101, 2, 1, CONNPROP_FINAL, 1, which]);
+        opaque(&mut properties, bytes);
+        return Ok((properties, Some("rdma_data")));
     }
     let which = find(CHARACTERISTICS);
     let which = which.ok_or_else(|| Error::ours("a vector")(format!("{xdr} is nowhere")))?;
