@@ -282,7 +282,8 @@ do
   local first = send(CLIENT, 7, CALL_MIDDLE, { 32 }, payload:sub(1, 16))
   check("parts: first", rules(first), "")
   check("parts: grant", rules(send(CLIENT, 0, GRANT, {})), "")
-  check("parts: second", rules(send(CLIENT, 7, CALL_MIDDLE, { 12 }, payload:sub(17, 36))), "")
+  local second = send(CLIENT, 7, CALL_MIDDLE, { 12 }, payload:sub(17, 36))
+  check("parts: second", rules(second), "")
   local lists = { 0x44, 1, 44, 0x33, 5, 0, 0x1000, 0, 1, 1, 0x44, 9, 0, 0x2000, 0, 0 }
   local last = send(CLIENT, 7, CALL_INLINE, lists, payload:sub(37))
   check("parts: last", rules(last), "")
@@ -293,7 +294,9 @@ do
   local complete = conn:read_response(CLIENT, function() return 0 end, "hello", event())
   local whole = body .. "hello\0\0\0" .. words(0xabcd)
   check("parts: call", complete.payloads[1] and complete.payloads[1].bytes, whole)
-  check("parts: where the call is complete", first.reassembled_in, complete.frame)
+  for _, part in ipairs({ first, second, last }) do
+    check("parts: where the call is complete", part.reassembled_in, complete.frame)
+  end
   local written = conn:write(SERVER, 0x44, wide(0, 0x2000), "ninebytes", event())
   check("parts: written", rules(written), "")
   local results = reply_header(7) .. words(0, 9)
@@ -353,6 +356,13 @@ do
   check("credits: a lower limit", rules(send(SERVER, 0, start + 30)), "")
   check("credits: is shown", send(SERVER, 0, start).flow.peer_may_send, 0)
   check("credits: and not enforced", rules(send(CLIENT, 14, start + 20)), "")
+  -- A server of version 1 has other credits.
+  conn = messages.connection()
+  conn:send(CLIENT, words(90, 2, 8, PROPERTIES_MIDDLE, 0), event())
+  local refused = conn:send(SERVER, words(90, 2, 8, 4, 1, 1, 1), event())
+  check("credits: of version 1", rules(refused), "error_reported")
+  local next_ = conn:send(CLIENT, words(90, 2, 8, PROPERTIES_FINAL, 0), event())
+  check("credits: do not count", rules(next_), "limit_exceeded")
   -- More than can be compared, and fewer than none.
   for _, credit in ipairs({ 2147483700, 4294967295 }) do
     local bytes = words(90, 2, credit, PROPERTIES_FINAL, 0)
@@ -411,6 +421,15 @@ do
   late = send(CLIENT, 7, CALL_INLINE, NONE, call:sub(25))
   check("over: last part", rules(late), "")
   check("over: no message", #late.payloads, 0)
+  -- The sender gives up what was refused, and an error may stand between parts.
+  send(CLIENT, 7, CALL_MIDDLE, { 32 }, call:sub(1, 8))
+  send(SERVER, 7, 4, { 5 })
+  check("over: another", #send(CLIENT, 8, CALL_INLINE, NONE, call_header(8, 3, 0)).payloads, 1)
+  send(SERVER, 9, CALL_INLINE, NONE, call_header(9, 3, 0))
+  send(CLIENT, 7, CALL_MIDDLE, { 32 }, call:sub(1, 8))
+  check("between: error", rules(send(CLIENT, 9, 4, { 2 })), "error_reported")
+  check("between: message", #send(CLIENT, 7, CALL_INLINE, NONE, call:sub(9)).payloads, 1)
+  send(SERVER, 7, REPLY_INLINE, { 0 }, reply)
   check("over: no call", conn.ends[CLIENT].calls[7], nil)
   check("over: the next one", #send(CLIENT, 7, CALL_INLINE, NONE, call).payloads, 1)
 end
@@ -455,7 +474,7 @@ do
   case("two_payloads", { CLIENT, 7, CALL_EXTERNAL, { 0, 1, 0, 1, 40, 0, 0, 0, 0, 0, 0 }, call })
   case("xid", inline(nil, call_header(8, 3, 0)))
   case("direction", inline(nil, call_header(7, 3, 0):sub(1, 4) .. reply:sub(5)))
-  case("too_long", inline(nil, call .. ("\0"):rep(4096)))
+  case("too_long send_size", inline(nil, call .. ("\0"):rep(4096)))
   first("first_too_long", inline(nil, call .. ("\0"):rep(1024)))
   first("send_size", { CLIENT, 9, PROPERTIES_FINAL, { 1, 1, 4, 60 } },
     { SERVER, 9, PROPERTIES_FINAL, { 0 } }, inline())
@@ -465,7 +484,22 @@ do
   case("properties_again", { CLIENT, 91, PROPERTIES_MIDDLE, { 0 } })
   first("properties_interrupted", { CLIENT, 9, PROPERTIES_MIDDLE, { 0 } },
     { SERVER, 9, PROPERTIES_FINAL, { 0 } }, inline())
+  first("limit_exceeded", { CLIENT, 9, PROPERTIES_MIDDLE, { 0 } },
+    { CLIENT, 9, PROPERTIES_FINAL, { 0 } })
+  -- Announced sizes are not those of messages with properties.
+  first("too_long send_size unknown_property", { CLIENT, 9, PROPERTIES_FINAL, { 1, 2, 4, 60000 } },
+    { SERVER, 9, PROPERTIES_FINAL, { 1, 99, 5000 }, ("\0"):rep(5000) })
+  first("", { CLIENT, 9, PROPERTIES_MIDDLE, { 1, 1, 4, 20 } },
+    { SERVER, 9, PROPERTIES_FINAL, { 0 } }, { CLIENT, 9, PROPERTIES_FINAL, { 1, 1, 4, 20 } })
+  -- The server knows the client's version by its first message.
+  first("unknown_property", { CLIENT, 9, PROPERTIES_FINAL, { 0 } },
+    { SERVER, 9, PROPERTIES_FINAL, { 1, 99, 2000 }, ("\0"):rep(2000) })
+  -- No bytes stand for the default.
+  first("reverse", { CLIENT, 9, PROPERTIES_MIDDLE, { 1, 5, 4, 3 } },
+    { SERVER, 9, PROPERTIES_FINAL, { 0 } }, { CLIENT, 9, PROPERTIES_FINAL, { 1, 5, 0 } },
+    { SERVER, 7, CALL_INLINE, { 0, 0, 0, 0 }, call })
   first("property_value", { CLIENT, 9, PROPERTIES_FINAL, { 1, 5, 4, 4 } })
+  first("form property_value", { CLIENT, 9, PROPERTIES_FINAL, { 1, 5, 8, 0, 0 } })
   first("form property_value", { CLIENT, 9, PROPERTIES_FINAL, { 1, 2, 2, 0 } })
   first("unknown_property", { CLIENT, 9, PROPERTIES_FINAL, { 1, 7, 0 } })
   case("part_interrupted", part, { CLIENT, 8, CALL_INLINE, { 0, 0, 0, 0 }, call_header(8, 3, 0) })
@@ -475,6 +509,7 @@ do
   case("remaining", part, inline(nil, words(1)))
   case("remaining", part, { CLIENT, 7, CALL_MIDDLE, { 8 }, words(1) })
   case("remaining", part, { CLIENT, 7, CALL_MIDDLE, { 0 }, words(1, 2) })
+  case("", inline({ 0, 1, 40, 1, 4, 0, 0, 1, 40, 2, 4, 0, 0, 0, 0, 0 }))
   case("read_order", inline({ 0, 1, 40, 1, 4, 0, 0, 1, 36, 2, 4, 0, 0, 0, 0, 0 }))
   case("position_zero", inline({ 0, 1, 0, 1, 4, 0, 0, 0, 0, 0 }))
   case("position_zero", { CLIENT, 7, CALL_EXTERNAL, { 0, 1, 4, 1, 40, 0, 0, 0, 0, 0, 0 } })
@@ -502,6 +537,9 @@ do
   case("error_reported unmatched", failed(2))
   case("error_reported", inline(), failed(2))
   case("error_reported", inline(), failed(77))
+  -- A code that is not known is discarded: the call goes on.
+  case("", inline(), failed(77), answer({ 0 }))
+  case("unmatched", inline(), failed(2), answer({ 0 }))
   case("error_reported contradiction", offered, failed(6, 0))
   case("error_reported contradiction", offered, failed(7, 1))
   case("error_reported contradiction", offered, failed(8, 2))
@@ -535,6 +573,36 @@ do
   returned = { 1, 2, 0x44, 0, 0, 0, 0x45, 4, 0, 8, 0 }
   local skipped = send(table.unpack(answer(returned), 1, 6))
   check("a gap in a chunk", rules(skipped), "returned_chunks")
+
+  -- The message in a chunk is another's, or not whole.
+  local chunk = { 0, 0, 0, 1, 1, 0x44, 40, 0, 0 }
+  for wrong, bytes in pairs({ xid = reply_header(8), wrong_length = reply .. "\0\0" }) do
+    conn, send = working_group()
+    send(CLIENT, 7, CALL_INLINE, chunk, call)
+    conn:write(SERVER, 0x44, wide(0, 0), bytes, event())
+    local external = send(SERVER, 7, REPLY_EXTERNAL, { 0, 1, 1, 0x44, #bytes, 0, 0 })
+    check("reply chunk: " .. wrong, rules(external), wrong)
+  end
+  conn, send = working_group()
+  send(CLIENT, 7, CALL_EXTERNAL, { 0, 1, 0, 0x55, 40, 0, 0, 0, 0, 0, 0 })
+  local sink = { handle = 9, offset = wide(0, 0) }
+  conn:read_request(SERVER, 0x55, wide(0, 0), 40, sink, event())
+  local read = conn:read_response(CLIENT, function() return 0 end, call_header(8, 3, 1), event())
+  check("call chunk: xid", rules(read), "xid")
+
+  -- The rest of a message whose count is wrong belongs to nothing.
+  conn, send = working_group()
+  send(table.unpack(part))
+  send(CLIENT, 7, CALL_MIDDLE, { 8 }, words(1))
+  local rest = send(table.unpack(inline(nil, words(1, 2)), 1, 5))
+  check("wrong count: the rest", rules(rest), "")
+  check("wrong count: no message", #rest.payloads, 0)
+
+  -- A bad value, and nothing of its message is taken.
+  conn, send = begin()
+  send(CLIENT, 9, PROPERTIES_FINAL, { 2, 1, 4, 60, 5, 4, 9 })
+  send(SERVER, 9, PROPERTIES_FINAL, { 0 })
+  check("a bad value changes nothing", rules(send(table.unpack(inline(), 1, 5))), "")
 
   -- The version of a connection.
   conn, send = working_group()

@@ -20,7 +20,7 @@
 -- Version 2 of the working group has its handlers in working_group.lua (`working_group`). Its
 -- message types have the field of their content (`arm`), their `handler`, their `direction` if they
 -- have one, whether they are or can be a part of a message (`part`), and whether others follow
--- (`more`); its properties have defaults, and some have `values`. `errors` are the codes of errors.
+-- (`more`). Some of its properties have `values`. `errors` are the codes of errors.
 
 return function(constants)
   local C = constants
@@ -174,23 +174,18 @@ return function(constants)
     properties = {
       [C.RDMA2WG_PROPID_SBSIZ] = {
         name = "RDMA2_PROPID_SBSIZ", type = "rpcrdma2wg_prop_sbsiz", role = "send_size",
-        default = 4096,
       },
       [C.RDMA2WG_PROPID_RBSIZ] = {
         name = "RDMA2_PROPID_RBSIZ", type = "rpcrdma2wg_prop_rbsiz", role = "receive_size",
-        default = 4096,
       },
       [C.RDMA2WG_PROPID_RSSIZ] = {
         name = "RDMA2_PROPID_RSSIZ", type = "rpcrdma2wg_prop_rssiz", role = "segment_size",
-        default = 1048576,
       },
       [C.RDMA2WG_PROPID_RCSIZ] = {
         name = "RDMA2_PROPID_RCSIZ", type = "rpcrdma2wg_prop_rcsiz", role = "segment_count",
-        default = 16,
       },
       [C.RDMA2WG_PROPID_BRS] = {
         name = "RDMA2_PROPID_BRS", type = "rpcrdma2wg_prop_brs", role = "reverse",
-        default = C.RDMA2WG_RVRSDIR_NONE,
         values = {
           [C.RDMA2WG_RVRSDIR_NONE] = "RDMA2_RVRSDIR_NONE",
           [C.RDMA2WG_RVRSDIR_SIMPLE] = "RDMA2_RVRSDIR_SIMPLE",

@@ -83,6 +83,14 @@ return function(walk, dialects, xdr, Memory, load_working_group)
     return order
   end
 
+  local function check_xid(result, xid, payload)
+    if #payload < 8 then
+      violate(result, "no_payload", #payload .. " bytes")
+    elseif walk.word(payload, 0) ~= xid then
+      violate(result, "xid", string.format("0x%08x in the RPC message", walk.word(payload, 0)))
+    end
+  end
+
   -- Puts a call together when all that it offers for reading has been read. `result` is that of the
   -- event that completed it.
   local function finish_call(call, result)
@@ -117,6 +125,9 @@ return function(walk, dialects, xdr, Memory, load_working_group)
     if not whole then
       violate(result, "position", "the stream has " .. #(payload or "") .. " bytes")
       return
+    end
+    if not call.is_inline then
+      check_xid(result, call.xid, whole)
     end
     call.program = #whole >= 24 and walk.word(whole, 12) or nil
     call.rpc_version = #whole >= 24 and walk.word(whole, 16) or nil
@@ -166,14 +177,6 @@ return function(walk, dialects, xdr, Memory, load_working_group)
     if from.outstanding > from.granted then
       violate(result, "credits_exceeded",
         from.outstanding .. " outstanding, " .. from.granted .. " granted")
-    end
-  end
-
-  local function check_xid(result, xid, payload)
-    if #payload < 8 then
-      violate(result, "no_payload", #payload .. " bytes")
-    elseif walk.word(payload, 0) ~= xid then
-      violate(result, "xid", string.format("0x%08x in the RPC message", walk.word(payload, 0)))
     end
   end
 
@@ -381,6 +384,9 @@ return function(walk, dialects, xdr, Memory, load_working_group)
       if not message.inline then
         payload = bytes
         complete = complete and bytes ~= nil
+        if bytes then
+          check_xid(result, header.xid, bytes)
+        end
       end
     elseif not message.inline then
       violate(result, "no_payload", "there is no reply chunk")

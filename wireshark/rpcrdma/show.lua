@@ -230,8 +230,8 @@ return function(xdr, dialects, rules, messages)
         item = parent:add(field, tvb(node.at, node.length))
       end
       if item and node.name == "rdma_credit" and result.flow then
-        item:append_text(string.format(" (messages received and credits: %d sent by the peer, "
-          .. "which may send %d more)", result.flow.peer_sent, result.flow.peer_may_send))
+        item:append_text(string.format(" = messages received + credits: the peer has sent %d, "
+          .. "and may send %d more", result.flow.peer_sent, result.flow.peer_may_send))
       end
       parents[node.depth + 1] = item or parent
       items[n] = item
@@ -272,6 +272,9 @@ return function(xdr, dialects, rules, messages)
       show.message(entry.result, entry.whole, whole, pinfo, tree)
     elseif tvb then
       show.message(entry.result, tvb:raw(), tvb, pinfo, tree)
+    else
+      -- A Send of no bytes.
+      show.access(entry.result, entry.result.dialect, nil, pinfo, tree)
     end
   end
 

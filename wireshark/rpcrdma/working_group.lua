@@ -52,8 +52,9 @@ return function(walk, C, shared)
     if from == conn.ends[conn.client] and from.messages == 1 and #bytes > FIRST_MESSAGE then
       violate(result, "first_too_long", #bytes .. " bytes")
     end
-    if from.send_size and not message.properties and #bytes > from.send_size then
-      violate(result, "send_size", #bytes .. " of " .. from.send_size .. " bytes")
+    local own = not message.properties and from.send_size or threshold
+    if #bytes > own then
+      violate(result, "send_size", #bytes .. " of " .. own .. " bytes")
     end
   end
 
@@ -114,9 +115,9 @@ return function(walk, C, shared)
     -- Nothing of a message with a bad value counts (section 7.2.2).
     for _, property in ipairs(good and list or {}) do
       local known = header.dialect.properties[property.rdma_which]
-      local value = property.rdma_data.value
       if known and known.role then
-        properties[known.role](from, value ~= nil and value or known.default)
+        -- No value at all stands for the default.
+        properties[known.role](from, property.rdma_data.value)
       end
     end
     from.properties_begun = header.message.more
@@ -262,7 +263,7 @@ return function(walk, C, shared)
     local items = #chunks.rdma_reads + #chunks.rdma_writes
     if level == C.RDMA2WG_RVRSDIR_NONE then
       violate(result, "reverse", "none are taken")
-    elseif level < C.RDMA2WG_RVRSDIR_GENL and (items > 0 or not message.part) then
+    elseif level < C.RDMA2WG_RVRSDIR_GENL and items > 0 then
       violate(result, "reverse", "no chunks are taken")
     elseif level < C.RDMA2WG_RVRSDIR_CONT and message.more then
       violate(result, "reverse", "no calls in several parts are taken")
@@ -396,7 +397,6 @@ return function(walk, C, shared)
       violate(result, "unmatched")
       return
     end
-    to.asked[header.xid] = nil
     -- An error with a code that is not known is discarded.
     if not call or not name then
       return
