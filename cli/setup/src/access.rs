@@ -84,7 +84,7 @@ enum Port {
 
 /// A client that is connected to a server.
 pub struct Reached {
-    /// The runtime that drives the client.
+    /// The runtime (of `rpc_transport`) that drives the client.
     pub runtime: Runtime,
     /// The client.
     pub client: Client,

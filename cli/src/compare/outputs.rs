@@ -24,9 +24,10 @@ enum Place {
 }
 
 impl Place {
-    /// Prepares a destination. `-` is standard output if `option` allows that. The measurement takes
-    /// minutes and may fail or be interrupted, so an existing file keeps its content until there is
-    /// something to write, and a new one is made only then.
+    /// Checks that a destination can be written, so that the measurement is not lost for want of a
+    /// place. `-` is standard output if `option` allows that. An existing file keeps its content, and
+    /// a new one is created and removed again: both are written when there are results, because the
+    /// measurement takes minutes and may fail.
     fn open(option: &str, path: &Path) -> Result<Self, Failure> {
         match (path == Path::new("-"), option) {
             (true, JSON) => return Ok(Self::Stdout),

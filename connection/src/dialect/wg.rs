@@ -37,7 +37,8 @@ impl Dialect for VersionTwoWg {
         Version::TwoWg
     }
 
-    /// The header of a call is the longest: that of a reply lacks three words.
+    /// The header of a call is the longest: that of an inline reply lacks three words, that of an
+    /// external one two.
     fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
         |chunks| CALL_INLINE_LEN as u64 + chunks_len(chunks)
     }

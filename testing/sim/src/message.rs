@@ -47,7 +47,9 @@ pub(crate) enum Meaning {
     Continued,
     /// A message that grants this many credits, and returns one if it answers a call.
     Answer(u32),
-    /// An operation of an extension that does not concern credits, or an unknown one.
+    /// Neither a call nor an answer to one: an unknown message, or an operation of an extension. In
+    /// the working group's version 2 also grants, properties, and all parts of a message but the
+    /// last; `sends.rs` checks their credits.
     Nothing,
 }
 

@@ -19,7 +19,8 @@ const MAX_ABANDONED: usize = 4;
 pub(super) struct Collection {
     direction: Direction,
     xid: u32,
-    /// `rdma_remaining` of the last part: the bytes of the payload that are still to come.
+    /// `rdma_remaining` of the part that arrived latest: the bytes of the payload that are still to
+    /// come.
     remaining: u64,
     payload: Segments,
 }

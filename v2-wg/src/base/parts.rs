@@ -6,7 +6,8 @@ use onc_rpc::Segments;
 
 use crate::limits::{MIDDLE_LEN, MIN_PAYLOAD_LEN};
 
-/// The number of parts of a payload, and the bytes that they take.
+/// The division of a payload into parts: how many there are, how long each is, and how many bytes
+/// they take on the wire, headers included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Division {
     /// Length of the payload in bytes.

@@ -270,8 +270,12 @@ fn candidate(call: &CallToPlan<'_>, in_payload: bool, reply: &ReplyMode) -> Opti
     })
 }
 
-/// Divides a message into parts of up to `inline` bytes, of which the last has the header of
-/// `body`. There may be `count` of them, of the header types `types` but for the last.
+/// Divides a message into parts of up to `inline` bytes. The last part has the header fields of
+/// `body`. `types` are the header type of all parts but the last, and that of the last. `kept` says
+/// whether an item stays in the payload.
+///
+/// # Errors
+/// There would be more parts than `count`, the number that was planned.
 fn divide(
     xid: u32,
     message: &Message,

@@ -415,10 +415,7 @@ fn cases_wg() -> Vec<(&'static str, Vec<Step>)> {
                 &[rpc(2, CALL), vec![0; 4100]].concat(),
             )],
         ),
-        (
-            "xid",
-            vec![send(wg_type::CALL_INLINE, NONE, &rpc(3, CALL))],
-        ),
+        ("xid", vec![send(wg_type::CALL_INLINE, NONE, &rpc(3, CALL))]),
         (
             "direction",
             vec![send(wg_type::CALL_INLINE, NONE, &rpc(2, REPLY))],
@@ -429,10 +426,7 @@ fn cases_wg() -> Vec<(&'static str, Vec<Step>)> {
         ),
         (
             "part_interrupted",
-            vec![
-                part(),
-                other(3, wg_type::CALL_INLINE, NONE, &rpc(3, CALL)),
-            ],
+            vec![part(), other(3, wg_type::CALL_INLINE, NONE, &rpc(3, CALL))],
         ),
         (
             "remaining",
@@ -506,9 +500,8 @@ fn cases_wg() -> Vec<(&'static str, Vec<Step>)> {
 
 /// Returns the cases of the working group's version 2 in the exchange of properties.
 fn cases_wg_first() -> Vec<(&'static str, Vec<Step>)> {
-    let properties = |from, header_type, fields: &[u32]| {
-        Send(from, wg(0xffff, header_type, fields, &[]))
-    };
+    let properties =
+        |from, header_type, fields: &[u32]| Send(from, wg(0xffff, header_type, fields, &[]));
     let last = |from, fields: &[u32]| properties(from, wg_type::CONNPROP_FINAL, fields);
     let call = || {
         let message = wg(2, wg_type::CALL_INLINE, &[0, 0, 0, 0], &rpc(2, CALL));
