@@ -11,6 +11,7 @@ DEFAULT = {
     "v1": "RFC 8166",
     "v2": "version-two-01",
     "v2-wg": "version-two-07",
+    "ext-wg-ddp": "version-two-07",
     "ext-xchar": "xcharext-02",
     "ext-send-ddp": "rtrext-00",
     "ext-continuation": "rtrext-00",
