@@ -200,7 +200,8 @@ impl End {
                     Transferred::Reply(reply) => {
                         self.transferred(reply.xid, Direction::Reply, &reply.message);
                     }
-                    Transferred::Rejected { .. } => {}
+                    // This extension has no other reports.
+                    _ => {}
                 },
                 _ => {}
             }

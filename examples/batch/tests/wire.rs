@@ -95,7 +95,7 @@ fn arrive(
             Transferred::Reply(reply) => {
                 got.push((reply.xid, reply.message.gather(|_| true).concat().into()));
             }
-            Transferred::Rejected { .. } => panic!("{transferred:?}"),
+            other => panic!("{other:?}"),
         }
     }
     (routed, got)
