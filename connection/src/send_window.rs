@@ -22,7 +22,13 @@ struct BlockedSend {
     gather: Segments,
     invalidate: Option<Stag>,
     more: bool,
+    is_error: bool,
 }
+
+/// The peer caused more errors than this end keeps for it while it grants no credits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} errors wait for credits of the peer")]
+pub(crate) struct TooManyErrors(u32);
 
 /// The state of flow control at one end of a connection.
 #[derive(Debug)]
@@ -37,6 +43,9 @@ pub(crate) struct SendWindow {
     /// The credit value of the last message that had one.
     peer_credit: u32,
     blocked: VecDeque<BlockedSend>,
+    /// The number of errors in `blocked`. A call counts in `calls` until its reply is sent, so
+    /// that replies do not pile up; a bad message does not.
+    blocked_errors: u32,
 }
 
 impl SendWindow {
@@ -50,6 +59,7 @@ impl SendWindow {
             calls: 0,
             peer_credit: count.wrapping_add(1),
             blocked: VecDeque::new(),
+            blocked_errors: 0,
         }
     }
 
@@ -102,7 +112,35 @@ impl SendWindow {
             gather,
             invalidate,
             more,
+            is_error: false,
         };
+        self.send_or_block(actions, message);
+    }
+
+    /// Queues an error, like [`SendWindow::send`].
+    ///
+    /// # Errors
+    /// [`TooManyErrors`]: as many errors wait as messages of the peer can be on their way. The
+    /// connection cannot be continued (section 7.4).
+    pub(crate) fn send_error(
+        &mut self,
+        actions: &mut VecDeque<Action>,
+        error: Bytes,
+    ) -> Result<(), TooManyErrors> {
+        if self.blocked_errors >= self.capacity {
+            return Err(TooManyErrors(self.blocked_errors));
+        }
+        let message = BlockedSend {
+            gather: Segments::from_iter([error]),
+            invalidate: None,
+            more: false,
+            is_error: true,
+        };
+        self.send_or_block(actions, message);
+        Ok(())
+    }
+
+    fn send_or_block(&mut self, actions: &mut VecDeque<Action>, message: BlockedSend) {
         if self.available() > 0 {
             return self.pass(actions, message);
         }
@@ -110,6 +148,7 @@ impl SendWindow {
         if let Some(Action::Send { more, .. }) = actions.back_mut() {
             *more = false;
         }
+        self.blocked_errors += u32::from(message.is_error);
         self.blocked.push_back(message);
     }
 
@@ -123,6 +162,7 @@ impl SendWindow {
             gather,
             invalidate,
             more,
+            is_error: _,
         } = message;
         let taken = self.flow.take_send();
         debug_assert!(taken, "the peer can receive the message");
@@ -151,16 +191,16 @@ impl SendWindow {
         while self.flow.may_send() > 0
             && let Some(mut message) = self.blocked.pop_front()
         {
+            self.blocked_errors -= u32::from(message.is_error);
             self.renew(&mut message.gather);
             message.more &= self.flow.may_send() > 1;
             self.pass(actions, message);
         }
     }
 
-    /// Updates the credit value of a message that waited, because a lower value than the last one
-    /// would take credits back from the peer.
+    /// Sets the credit value of a message that waited.
     fn renew(&mut self, message: &mut Segments) {
-        let credit = self.credit();
+        let credit = self.flow.credit(self.advertised());
         let Some(first) = message.first_mut() else {
             return;
         };

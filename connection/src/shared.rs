@@ -131,10 +131,18 @@ impl Shared {
         }
     }
 
-    /// Sends an error message that grants `credits`.
+    /// Sends an error message that grants `credits`. Closes the connection if too many errors wait.
     pub(crate) fn send_error(&mut self, error: &ErrorMessage, credits: u32) {
         let credits = self.credits(credits);
         let message = self.dialect.encode_error(error, credits);
-        self.send(message, Segments::new(), None);
+        match &mut self.window {
+            Some(window) => {
+                if let Err(error) = window.send_error(&mut self.actions, message) {
+                    let reason = error.to_string();
+                    self.actions.push_back(Action::Close { reason });
+                }
+            }
+            None => self.send(message, Segments::new(), None),
+        }
     }
 }

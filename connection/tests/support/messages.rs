@@ -118,7 +118,14 @@ impl Seen {
             });
         }
         let header_type = u32::from_be_bytes(bytes[12..16].try_into().unwrap());
-        let is_wg = header_type > 5 || (header_type == 5 && bytes.len() < 28);
+        // Both versions 2 have errors with the same header type, and the codes of one of 2016 are
+        // fewer.
+        let only_wg = || rpcrdma_v2::Header::decode(bytes).is_err();
+        let is_wg = match header_type {
+            4 => only_wg(),
+            5 => bytes.len() < 28,
+            _ => header_type > 5,
+        };
         if version != 2 {
             return None;
         }
@@ -142,7 +149,7 @@ impl Seen {
                 xid: header.xid,
                 credits: header.credit,
                 chunks: header.body.chunks().cloned(),
-                error: false,
+                error: matches!(header.body, rpcrdma_v2_wg::Body::Error(_)),
                 direction: header.body.direction(),
                 optional: false,
                 payload_at,

@@ -11,10 +11,12 @@
 mod endpoint;
 mod messages;
 mod pair;
+mod wg_peer;
 
 pub use endpoint::{Endpoint, PendingRead, Posted};
 pub use messages::{Seen, bytes, data, message, open, reply, room};
 pub use pair::{Answer, Pair, echo};
+pub use wg_peer::{Sent, WgPeer, encoded, inline_call, inline_reply};
 
 use std::time::Duration;
 

@@ -1,0 +1,338 @@
+//! Flow control in version 2 of the working group (version-two-07, section 4.2.1): every Send
+//! counts, in both directions.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod support;
+
+use std::time::Duration;
+
+use onc_rpc::Message;
+use rpcrdma_connection::{CallbackOptions, ReplyRoom};
+use rpcrdma_negotiation::Version;
+use rpcrdma_v2_wg::header_type::GRANT;
+use rpcrdma_v2_wg::{Body, Chunks, Direction, ErrorBody, Header, Prefix, Properties};
+use support::{
+    Endpoint, Pair, Sent, WgPeer, bytes, configs_with, encoded, inline_call, message, open, reply,
+    room,
+};
+
+/// Returns a connection whose ends have these credits and transfer everything by Sends.
+fn by_sends(client: u32, server: u32) -> Pair {
+    Pair::echoing(configs_with(Version::TwoWg, |ours, theirs| {
+        (ours.credits, theirs.credits) = (client, server);
+        ours.costs.registration = Duration::from_secs(1);
+    }))
+}
+
+/// Makes a call with so many words, which is answered with so many.
+fn call(pair: &mut Pair, words: usize, answer: usize) {
+    pair.answer_with(move |call| Some(reply(open(call).0, answer, &[])));
+    let xid = 1000 + pair.client.sent.len() as u32;
+    let result = pair.call(message(xid, words, &[]), &ReplyRoom::default());
+    assert_eq!(open(&result.unwrap()).1, answer);
+}
+
+fn prefixes(end: &Endpoint) -> impl Iterator<Item = Prefix> {
+    end.sent.iter().map(|(sent, _)| Prefix::peek(sent).unwrap())
+}
+
+fn is_grant(body: &Body) -> bool {
+    matches!(body, Body::Grant)
+}
+
+/// Returns a server with three credits whose client grants none, after the exchange of properties.
+fn server_without_credits() -> WgPeer {
+    let mut peer = WgPeer::listening(|server| server.credits = 3);
+    peer.advertised = 0;
+    peer.exchanged(&Properties::default())
+}
+
+/// Makes a call of the peer without chunks.
+fn send_call(peer: &mut WgPeer, xid: u32) {
+    peer.send_rpc(inline_call(Chunks::default()), &message(xid, 1, &[]));
+}
+
+/// With the sum of the sent count, the side that sends more would be told too little, and the other
+/// too much.
+#[test]
+fn wg_s4_2_1_uneven_traffic_neither_stalls_nor_overruns() {
+    for (words, answer) in [(5000, 1), (1, 5000)] {
+        let mut pair = by_sends(7, 8);
+        for _ in 0..20 {
+            call(&mut pair, words, answer);
+        }
+        let sent = (pair.client.sent.len(), pair.server.sent.len());
+        assert!(sent.0.abs_diff(sent.1) > 50, "{sent:?} is even traffic");
+        assert_eq!((&pair.client.closed, &pair.server.closed), (&None, &None));
+    }
+}
+
+#[test]
+fn wg_s4_2_1_a_grant_counts_as_a_message() {
+    // Grants that are sent: one reply passes the limit of four, after the properties and two grants.
+    let mut peer = WgPeer::listening(|server| server.credits = 4);
+    peer.advertised = 4;
+    peer = peer.exchanged(&Properties::default());
+    peer.advertised = 0;
+    let parts = bytes(&message(7, 16, &[]));
+    for (at, part) in parts[..16].chunks(4).enumerate() {
+        let left = parts.len() - 4 * (at + 1);
+        peer.send_middle(Direction::Call, 7, part, left);
+    }
+    peer.send(7, inline_call(Chunks::default()), &parts[16..]);
+    let grants = peer.taken();
+    assert!(grants.iter().all(is_grant));
+    assert_eq!(grants.len(), 2, "each after two messages");
+    peer.reply(Some(reply(7, 1, &[])));
+    send_call(&mut peer, 8);
+    peer.reply(Some(reply(8, 1, &[])));
+    let replies = peer.taken();
+    let replies: Vec<_> = replies.iter().filter(|body| !is_grant(body)).collect();
+    assert_eq!(
+        replies.len(),
+        1,
+        "properties, two grants and a reply are four"
+    );
+    // Grants that are received: those of the peer count in the next credit field.
+    let mut peer = WgPeer::client(|client| client.credits = 8);
+    peer.send(0, Body::Grant, &[]);
+    peer.send(0, Body::Grant, &[]);
+    peer.end.call(message(1, 1, &[]), &room(1, &[]));
+    let sent = peer.take();
+    assert_eq!(sent[0].header.credit, 3 + 8);
+}
+
+/// Both ends have used up their credits. The server grants more as soon as it can take another
+/// call, and then the client's grant lets the reply pass.
+#[test]
+fn wg_s4_2_1_1_both_ends_at_zero_go_on() {
+    let mut peer = server_without_credits();
+    for xid in 1..=3 {
+        send_call(&mut peer, xid);
+    }
+    assert_eq!(peer.end.delivered.len(), 3);
+    assert_eq!(peer.flow.may_send(), 0);
+    assert!(peer.taken().is_empty(), "it has no credit and grants none");
+    peer.reply(Some(reply(1, 1, &[])));
+    assert_eq!(peer.taken(), [Body::Grant], "the reply waits");
+    peer.advertised = 10;
+    peer.send(0, Body::Grant, &[]);
+    let sent = peer.taken();
+    assert!(matches!(sent[..], [Body::Reply { .. }]), "{sent:?}");
+    // And the other way round: the server's second reply tells the client more.
+    peer.reply(Some(reply(2, 1, &[])));
+    assert!(peer.flow.may_send() > 0);
+}
+
+#[test]
+fn wg_s4_2_1_1_a_grant_is_never_useless() {
+    // While nothing can be taken, nothing is granted.
+    let mut peer = server_without_credits();
+    for xid in 1..=3 {
+        send_call(&mut peer, xid);
+        assert_eq!(peer.taken(), []);
+    }
+    // In any traffic, each grant is ahead of all values before it.
+    for credits in 1..12 {
+        let mut pair = by_sends(credits, 13 - credits);
+        for (words, answer) in [(9000, 1), (1, 9000), (2500, 2500), (1, 1)] {
+            call(&mut pair, words, answer);
+        }
+        let mut grants = 0;
+        for end in [&pair.client, &pair.server] {
+            let mut told = 0;
+            for prefix in prefixes(end) {
+                if prefix.header_type == GRANT {
+                    assert!(prefix.credit > told, "{credits}: {prefix:?} after {told}");
+                    grants += 1;
+                }
+                told = told.max(prefix.credit);
+            }
+        }
+        assert!(grants > 0, "{credits}");
+    }
+}
+
+/// A grant takes a credit itself, so with one or two credits a grant would be answered by another.
+#[test]
+fn wg_s4_2_1_1_idle_ends_send_no_grants() {
+    for credits in 1..5 {
+        let mut pair = by_sends(credits, credits);
+        for words in [1, 3000, 1] {
+            // `settle` fails if the ends do not come to rest.
+            call(&mut pair, words, words);
+        }
+        let sent = (pair.client.sent.len(), pair.server.sent.len());
+        pair.settle();
+        assert_eq!(sent, (pair.client.sent.len(), pair.server.sent.len()));
+    }
+    // Grants alone are not answered before half of the credits are used.
+    let mut peer = WgPeer::server(|server| server.credits = 1);
+    peer.send(0, Body::Grant, &[]);
+    assert_eq!(peer.taken(), [], "two of three credits are left");
+}
+
+/// The device takes the message, as more receives are posted than were told to the peer.
+#[test]
+fn wg_s4_2_1_a_peer_that_exceeds_its_limit_loses_the_connection() {
+    for (grant, taken) in [(true, 4), (false, 3)] {
+        let mut peer = server_without_credits();
+        for xid in 1..=3 {
+            send_call(&mut peer, xid);
+        }
+        let credit = 1;
+        for more in 0..2 {
+            assert_eq!(peer.end.closed.is_some(), 3 + more > taken, "{more}");
+            let body = match grant && more == 0 {
+                true => Body::Grant,
+                false => inline_call(Chunks::default()),
+            };
+            let payload = match &body {
+                Body::Grant => Vec::new(),
+                _ => bytes(&message(9, 1, &[])),
+            };
+            let xid = if is_grant(&body) { 0 } else { 9 };
+            peer.send_bytes(&encoded(&Header { xid, credit, body }, &payload));
+        }
+        assert!(peer.end.closed.is_some(), "grant first: {grant}");
+        assert_eq!(peer.end.delivered.len(), 3);
+    }
+}
+
+/// A peer that grants nothing and goes on sending bad messages does not fill the memory of this
+/// end, and the errors arrive as soon as it grants something.
+#[test]
+fn wg_s7_errors_wait_for_credits_and_not_without_bound() {
+    let bad = || inline_call(Chunks::default());
+    let mut peer = server_without_credits();
+    for xid in 1..=3 {
+        peer.send(xid, bad(), &[0; 8]);
+    }
+    let sent = peer.taken();
+    assert!(sent.iter().all(is_grant), "errors wait: {sent:?}");
+    peer.advertised = 10;
+    peer.send(0, Body::Grant, &[]);
+    let errors: Vec<_> = (1..=3).map(|xid| (xid, ErrorBody::BadXdr)).collect();
+    assert_eq!(peer.errors(), errors);
+
+    // With one credit for each three bad messages, errors pile up.
+    let mut peer = server_without_credits();
+    let mut xid = 0;
+    while peer.end.closed.is_none() {
+        assert!(xid < 100, "there is no bound");
+        xid += 1;
+        peer.advertised = u32::from(xid % 3 == 0);
+        peer.send(xid, bad(), &[0; 8]);
+    }
+    assert!(xid > 3, "closed after {xid} messages");
+}
+
+/// Each end is in the middle of a message that is longer than the credits of the other.
+#[test]
+fn wg_two_continued_messages_without_credits_are_completed() {
+    let callbacks = CallbackOptions {
+        credits: 1,
+        chunks: false,
+    };
+    let mut pair = Pair::echoing(configs_with(Version::TwoWg, |ours, theirs| {
+        (ours.credits, theirs.credits) = (2, 3);
+        (ours.callbacks, theirs.callbacks) = (callbacks, callbacks);
+        ours.costs.registration = Duration::from_secs(1);
+        theirs.costs.registration = Duration::from_secs(1);
+    }));
+    call(&mut pair, 1, 1);
+    let long = |call: &Message| Some(reply(open(call).0, 20_000, &[]));
+    pair.answer_with(long);
+    pair.answer_back = Some(Box::new(long));
+    for xid in 1..20 {
+        pair.client
+            .call(message(xid, 1, &[]), &ReplyRoom::default());
+        pair.server
+            .call(message(xid, 1, &[]), &ReplyRoom::default());
+        pair.settle();
+    }
+    for end in [&pair.client, &pair.server] {
+        assert_eq!(end.closed, None);
+        for (_, result) in &end.finished {
+            assert_eq!(open(result.as_ref().unwrap()).1, 20_000);
+        }
+        assert_eq!(end.finished.len(), 19);
+    }
+    // A grant between the parts of one message lets the other go on, at both ends.
+    let mut peer = WgPeer::listening(|server| server.credits = 3);
+    peer.advertised = 3;
+    peer = peer.exchanged(&Properties::default());
+    send_call(&mut peer, 1);
+    peer.advertised = 0;
+    let answer = reply(1, 5000, &[]);
+    peer.reply(Some(answer.clone()));
+    let parts = peer.take();
+    let is_part = |sent: &Sent| matches!(sent.header.body, Body::Middle { .. });
+    assert!(parts.len() < 4 && parts.iter().all(is_part));
+    let call = bytes(&message(2, 20, &[]));
+    peer.send_middle(Direction::Call, 2, &call[..8], call.len() - 8);
+    peer.send_middle(Direction::Call, 2, &call[8..16], call.len() - 16);
+    assert_eq!(
+        peer.taken(),
+        [Body::Grant],
+        "between the parts of the reply"
+    );
+    peer.advertised = 10;
+    peer.send(0, Body::Grant, &[]);
+    let rest = peer.take();
+    assert!(matches!(
+        rest.last().unwrap().header.body,
+        Body::Reply { .. }
+    ));
+    let whole: Vec<u8> = parts
+        .iter()
+        .chain(&rest)
+        .flat_map(|sent| sent.payload.clone())
+        .collect();
+    assert_eq!(whole, bytes(&answer));
+    peer.send(2, inline_call(Chunks::default()), &call[16..]);
+    assert_eq!(open(&peer.end.delivered[0].1).1, 20);
+}
+
+/// The answer begins with the server's properties, which carry the credits for the next call.
+#[test]
+fn wg_s4_3_a_call_may_be_the_first_message() {
+    let mut peer = WgPeer::listening(|server| server.credits = 3);
+    send_call(&mut peer, 1);
+    peer.reply(Some(reply(1, 1, &[])));
+    let sent = peer.take();
+    let [properties, answer] = &sent[..] else {
+        panic!("{sent:?}");
+    };
+    assert!(matches!(
+        properties.header.body,
+        Body::Properties { last: true, .. }
+    ));
+    assert_eq!(answer.payload, bytes(&reply(1, 1, &[])));
+    // The client's properties may follow, once.
+    let properties = Properties::default().encode();
+    peer.properties(properties.clone(), true);
+    assert_eq!(peer.taken(), []);
+    send_call(&mut peer, 2);
+    peer.reply(Some(reply(2, 1, &[])));
+    let sent = peer.taken();
+    assert!(matches!(sent.last(), Some(Body::Reply { .. })), "{sent:?}");
+    peer.properties(properties, true);
+    let errors = peer.errors();
+    assert!(matches!(errors[..], [(_, ErrorBody::InvalidContinuation)]));
+}
+
+/// The answer carries the credits with which the client goes on.
+#[test]
+fn wg_s4_3_a_middle_as_the_first_message_is_answered() {
+    let mut peer = WgPeer::listening(|server| server.credits = 3);
+    let mut properties = Properties::default().encode();
+    let rest = properties.split_off(2);
+    peer.properties(properties, false);
+    let sent = peer.taken();
+    assert!(matches!(sent[..], [Body::Properties { last: true, .. }]));
+    assert!(peer.flow.may_send() > 0);
+    peer.properties(rest, true);
+    send_call(&mut peer, 1);
+    assert_eq!(peer.end.delivered.len(), 1);
+}
