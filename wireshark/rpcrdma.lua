@@ -1,5 +1,6 @@
--- A Wireshark dissector for RPC-over-RDMA: version 1 (RFC 8166), and version 2 of 2016
--- (draft-cel-nfsv4-rpcrdma-version-two-01) with its extensions. README.md says how to use it.
+-- A Wireshark dissector for RPC-over-RDMA: version 1 (RFC 8166), version 2 of 2016
+-- (draft-cel-nfsv4-rpcrdma-version-two-01) with its extensions, and version 2 of the NFSv4 working
+-- group (draft-ietf-nfsv4-rpcrdma-version-two-07). README.md says how to use it.
 --
 -- It takes what stock Wireshark decodes of iWARP and InfiniBand, before Wireshark's own dissector
 -- of version 1, and gives whole RPC messages to Wireshark's dissectors of RPC and NFS.

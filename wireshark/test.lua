@@ -510,6 +510,8 @@ do
   case("remaining", part, { CLIENT, 7, CALL_MIDDLE, { 8 }, words(1) })
   case("remaining", part, { CLIENT, 7, CALL_MIDDLE, { 0 }, words(1, 2) })
   case("", inline({ 0, 1, 40, 1, 4, 0, 0, 1, 40, 2, 4, 0, 0, 0, 0, 0 }))
+  case("position", inline({ 0, 1, 38, 1, 4, 0, 0, 0, 0, 0 }))
+  case("position", inline({ 0, 1, 44, 1, 4, 0, 0, 0, 0, 0 }))
   case("read_order", inline({ 0, 1, 40, 1, 4, 0, 0, 1, 36, 2, 4, 0, 0, 0, 0, 0 }))
   case("position_zero", inline({ 0, 1, 0, 1, 4, 0, 0, 0, 0, 0 }))
   case("position_zero", { CLIENT, 7, CALL_EXTERNAL, { 0, 1, 4, 1, 40, 0, 0, 0, 0, 0, 0 } })

@@ -20,7 +20,8 @@
 -- Version 2 of the working group has its handlers in working_group.lua (`working_group`). Its
 -- message types have the field of their content (`arm`), their `handler`, their `direction` if they
 -- have one, whether they are or can be a part of a message (`part`), and whether others follow
--- (`more`). Some of its properties have `values`. `errors` are the codes of errors.
+-- (`more`). The `role` of a property is the field of an end that has its value, and some have
+-- `values`. `errors` are the codes of errors.
 
 return function(constants)
   local C = constants
@@ -176,7 +177,7 @@ return function(constants)
         name = "RDMA2_PROPID_SBSIZ", type = "rpcrdma2wg_prop_sbsiz", role = "send_size",
       },
       [C.RDMA2WG_PROPID_RBSIZ] = {
-        name = "RDMA2_PROPID_RBSIZ", type = "rpcrdma2wg_prop_rbsiz", role = "receive_size",
+        name = "RDMA2_PROPID_RBSIZ", type = "rpcrdma2wg_prop_rbsiz", role = "size",
       },
       [C.RDMA2WG_PROPID_RSSIZ] = {
         name = "RDMA2_PROPID_RSSIZ", type = "rpcrdma2wg_prop_rssiz", role = "segment_size",

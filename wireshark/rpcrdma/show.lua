@@ -6,7 +6,8 @@ return function(xdr, dialects, rules, messages)
 
   -- Numbers that are not quantities.
   local HEXADECIMAL = {
-    rdma_xid = true, rdma_handle = true, rdma_offset = true, xmsi_xid = true, xmrseg_flags = true,
+    rdma_xid = true, rdma_inv_handle = true, rdma_rpc_first_word = true, rdma_handle = true,
+    rdma_offset = true, xmsi_xid = true, xmrseg_flags = true,
   }
   local NAMED = {
     rdma_opttype = "operations", optxc_itype = "operations", xchv_which = "properties",

@@ -61,28 +61,6 @@ return function(walk, C, shared)
   -- ------------------------------------------------------------------------------------------
   -- Properties (section 5)
 
-  local properties = {}
-
-  function properties.send_size(from, value)
-    from.send_size = value
-  end
-
-  function properties.receive_size(from, value)
-    from.size = value
-  end
-
-  function properties.segment_size(from, value)
-    from.segment_size = value
-  end
-
-  function properties.segment_count(from, value)
-    from.segment_count = value
-  end
-
-  function properties.reverse(from, value)
-    from.reverse = value
-  end
-
   local function is_valid(known, property)
     local data = property.rdma_data
     if data.length == 0 then
@@ -117,7 +95,7 @@ return function(walk, C, shared)
       local known = header.dialect.properties[property.rdma_which]
       if known and known.role then
         -- No value at all stands for the default.
-        properties[known.role](from, property.rdma_data.value)
+        from[known.role] = property.rdma_data.value
       end
     end
     from.properties_begun = header.message.more
