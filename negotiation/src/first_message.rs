@@ -48,7 +48,13 @@ pub fn decide_first_message(accepts: Versions, message: &[u8]) -> FirstMessage {
     match accepted {
         true => FirstMessage::Use(version),
         false => {
-            let (low, high) = accepts.range();
+            let (low, high) = match version {
+                // The range would contain the number 2, which is another version here.
+                Version::Two if accepts.contains(Version::TwoWg) => {
+                    (Version::One.number(), Version::One.number())
+                }
+                _ => accepts.range(),
+            };
             FirstMessage::Refuse(Answer {
                 xid: fixed.xid,
                 version: fixed.version,
@@ -60,9 +66,13 @@ pub fn decide_first_message(accepts: Versions, message: &[u8]) -> FirstMessage {
 
 /// Returns the version of a message. One of the two versions with the number 2 that is accepted
 /// alone has all messages with that number, and answers those of the other with an error of its
-/// own: a version error cannot name it.
+/// own: a version error cannot name it. But clients that can use version 1 as well begin with the
+/// version of 2016, and are told of version 1 by a version error if the server accepts it.
 fn version_of(accepts: Versions, fixed: &Fixed, known: usize) -> Version {
     let version = Version::of(fixed, known);
+    if version == Version::Two && !accepts.contains(version) && accepts.contains(Version::One) {
+        return version;
+    }
     let both = [Version::Two, Version::TwoWg];
     let mut accepted = both.into_iter().filter(|&two| accepts.contains(two));
     match (both.contains(&version), accepted.next(), accepted.next()) {

@@ -393,6 +393,14 @@ fn wg_s4_3_3_the_first_message_tells_the_two_versions_2_apart() {
             );
         }
     }
+    // A client that can use version 1 as well begins with version 2 of 2016.
+    let accepts = Versions::only(Version::One).with(Version::TwoWg);
+    let probe = words(&[XID, 2, 9, 5, 0, 0, 0, 0]);
+    let FirstMessage::Refuse(answer) = decide_first_message(accepts, &probe) else {
+        panic!("accepted");
+    };
+    let (low, high) = (1, 1);
+    assert_eq!(answer.error, rpcrdma_v2::ErrorBody::Version { low, high });
     // An error settles nothing.
     let error = words(&[XID, 2, 9, 4, 2]);
     let first = decide_first_message(Versions::default(), &error);
