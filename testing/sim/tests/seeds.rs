@@ -1,6 +1,7 @@
 //! Tests that run a few seeds; CI runs many more (`.ci/run sim`).
 
-use rpcrdma_sim::{FeaturesOf, Pairing, Plan, Swarm, Victim, sweep};
+use rpc_transport::rdma::{Choice, Version, Versions};
+use rpcrdma_sim::{FeaturesOf, Pairing, Plan, Swarm, VersionsOf, Victim, sweep};
 
 const SEEDS: u64 = 120;
 
@@ -18,6 +19,57 @@ fn the_first_seeds_find_nothing_and_have_faults() {
     assert!(summary.faults > SEEDS, "{summary:?}");
     assert!(summary.failures > 0, "{summary:?}");
     assert!(summary.callbacks > SEEDS, "{summary:?}");
+}
+
+#[test]
+fn the_first_seeds_of_the_working_groups_version_find_nothing() {
+    let swarm = Swarm {
+        versions: VersionsOf::Wg,
+        ..Swarm::default()
+    };
+    let mut found = Vec::new();
+    let summary = sweep(swarm, 0..SEEDS, 2, |report| {
+        let seed = report.seed;
+        found.extend(report.violations.into_iter().map(|what| (seed, what)));
+        true
+    });
+    assert_eq!(found, []);
+    assert!(summary.calls > 50 * SEEDS, "{summary:?}");
+    assert!(summary.callbacks > SEEDS, "{summary:?}");
+}
+
+/// Tests that free seeds have every choice of a client, every set of a server, and counts of
+/// messages that wrap, and that both ends always have a version in common.
+#[test]
+fn free_seeds_have_versions_of_all_kinds() {
+    let plans = |versions| {
+        let swarm = Swarm {
+            versions,
+            ..Swarm::default()
+        };
+        (0..400).map(move |seed| swarm.plan(seed))
+    };
+    let free: Vec<Plan> = plans(VersionsOf::Free).collect();
+    let has = |of: &dyn Fn(&Plan) -> bool| free.iter().filter(|plan| of(plan)).count() > 10;
+    let only = [Version::One, Version::Two, Version::TwoWg].map(Choice::Only);
+    for choice in only.into_iter().chain([Choice::Auto]) {
+        assert!(has(&|plan| plan.version == choice), "{choice}");
+    }
+    for names in ["1", "2", "2wg", "1,2", "1,2wg", "2,2wg", "1,2,2wg"] {
+        let versions: Versions = names.parse().unwrap();
+        assert!(has(&|plan| plan.versions == versions), "{names}");
+    }
+    assert!(has(&|plan| plan.requester.initial_message_count == 0));
+    assert!(has(&|plan| plan.requester.initial_message_count != 0));
+    for plan in free {
+        let counts = [&plan.requester, &plan.responder].map(|end| end.initial_message_count);
+        assert_eq!(counts[0], counts[1]);
+        let mut accepted = plan.versions.iter();
+        assert!(accepted.any(|version| plan.version.allows(version)));
+    }
+    assert!(plans(VersionsOf::Wg).all(|plan| plan.speaks_wg()));
+    let chosen = plans(VersionsOf::Seed).filter(Plan::speaks_wg).count();
+    assert!((10..40).contains(&chosen), "{chosen}");
 }
 
 /// Tests the variety of seeds: each kind of fault is on in some seeds and off in others, and some
