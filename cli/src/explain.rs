@@ -79,8 +79,12 @@ fn setting(args: &ExplainArgs, access: &Access) -> Result<(Setting, Costs), Fail
             return Err(Failure::Usage(text("--server-features")));
         }
     }
+    if version == Version::TwoWg && args.server_features.is_some_and(|it| !it.is_none()) {
+        let text = "--server-features: of version 2 of 2016, which rpcrdma=2wg leaves out";
+        return Err(Failure::usage(text));
+    }
     setting.responder.features = args.server_features.unwrap_or(RoundTripFeatures::ALL);
-    if version == Version::Two {
+    if version != Version::One {
         for options in [&mut setting.requester, &mut setting.responder] {
             options.inline_send = inline;
             options.inline_receive = inline;

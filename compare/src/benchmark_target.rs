@@ -113,7 +113,8 @@ impl BenchTarget {
     /// The server process has ended.
     pub(crate) fn usage(&mut self) -> Result<Both, Failure> {
         let server: Usage = self.server.ask(USAGE)?;
-        let client = Usage::now(&self.mounted.reached.counters());
+        let reached = &self.mounted.reached;
+        let client = Usage::now(&reached.counters(), reached.grants_sent());
         Ok(Both { client, server })
     }
 

@@ -229,11 +229,12 @@ impl Measured {
                 by(network)
             ),
         };
-        vec![
-            table::speed(&self.rows),
-            table::costs(&self.rows),
-            format!("{trips}`rpcrdma compare --help` explains the columns."),
-        ]
+        let mut parts = vec![table::speed(&self.rows), table::costs(&self.rows)];
+        parts.extend(table::grants(&self.rows));
+        parts.push(format!(
+            "{trips}`rpcrdma compare --help` explains the columns."
+        ));
+        parts
     }
 
     /// Returns what was found, in sentences that are computed from the rows: round trips, interrupts

@@ -356,6 +356,8 @@ fn row(
         invalidations: device(total.invalidations),
         interrupts_requester: per_call(tally.did.client.interrupts),
         interrupts_responder: per_call(tally.did.server.interrupts),
+        grants: device(total.grants).filter(|_| bench.variant.has_grants()),
+        grant_interrupts: None,
         copied_bytes: per_call(total.copied_bytes),
         wire_bytes: per_call(total.wire_bytes_sent).filter(|_| bench.counts_wire()),
         floor_p50_us: baselines.latency.p50_us(),

@@ -125,6 +125,11 @@ pub struct Row {
     pub interrupts_requester: Option<f64>,
     /// Wake-ups of the responder per operation.
     pub interrupts_responder: Option<f64>,
+    /// Messages per operation that only grant credits, both sides. They are in `sends` as well.
+    /// Null for versions without such messages, and where they are not counted.
+    pub grants: Option<f64>,
+    /// Wake-ups per operation at which nothing but such messages had arrived, both sides.
+    pub grant_interrupts: Option<f64>,
     /// Bytes copied in user space per operation, both sides.
     pub copied_bytes: Option<f64>,
     /// Bytes on the wire per operation, both directions; null for verbs devices.
@@ -191,6 +196,8 @@ pub(crate) mod tests {
             invalidations: Some(1.0),
             interrupts_requester: Some(1.0),
             interrupts_responder: Some(1.0),
+            grants: None,
+            grant_interrupts: None,
             copied_bytes: Some(0.0),
             wire_bytes: Some(1_050_000.0),
             floor_p50_us: Some(400.0),

@@ -103,51 +103,56 @@ pub fn serve_child(served: &str) -> Result<(), Failure> {
     };
     let service = memory_service(MEMORY)?;
     let mut server = Server::new(service, options).context("cannot start the server")?;
-    let (address, counters): (SocketAddr, Box<dyn Fn() -> Counters>) = match variant.version() {
-        Some(version) => {
-            let device = link
-                .device(&DeviceChoice {
-                    name: args.device.parse().map_err(|error: String| odd(&error))?,
-                    registration: args
-                        .registration
-                        .parse()
-                        .map_err(|error: String| odd(&error))?,
-                    address: Some(args.listen),
-                    resources: Resources::default(),
-                    // The client's side shows the same bytes.
-                    capture: None,
-                })?
-                .device;
-            let mut options = RdmaServerOptions {
-                versions: Versions::only(version),
-                ..RdmaServerOptions::default()
-            };
-            let costs = args.costs.as_deref().map(CostsArg::parse).transpose();
-            let costs = costs.map_err(|error| odd(&error))?;
-            let costs = CostsArg::load(costs.as_ref())?;
-            variant.configure(&mut options.common, args.inline);
-            options.common.costs = costs.model();
-            let mut port = RdmaServer::new(device, options);
-            let address = port.listen(any_port).context(what)?;
-            let port = Rc::new(RefCell::new(port));
-            server
-                .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
-                .context("cannot listen")?;
-            (address, Box::new(move || port.borrow().counters()))
-        }
-        None => {
-            let port = TcpServer::bind(any_port, link.tcp()).context(what)?;
-            let address = port.local_addr();
-            let port = Rc::new(RefCell::new(port));
-            server
-                .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
-                .context("cannot listen")?;
-            (
-                address,
-                Box::new(move || tcp_counters(&port.borrow().counters())),
-            )
-        }
-    };
+    let (address, counters): (SocketAddr, Box<dyn Fn() -> (Counters, u64)>) =
+        match variant.version() {
+            Some(version) => {
+                let device = link
+                    .device(&DeviceChoice {
+                        name: args.device.parse().map_err(|error: String| odd(&error))?,
+                        registration: args
+                            .registration
+                            .parse()
+                            .map_err(|error: String| odd(&error))?,
+                        address: Some(args.listen),
+                        resources: Resources::default(),
+                        // The client's side shows the same bytes.
+                        capture: None,
+                    })?
+                    .device;
+                let mut options = RdmaServerOptions {
+                    versions: Versions::only(version),
+                    ..RdmaServerOptions::default()
+                };
+                let costs = args.costs.as_deref().map(CostsArg::parse).transpose();
+                let costs = costs.map_err(|error| odd(&error))?;
+                let costs = CostsArg::load(costs.as_ref())?;
+                variant.configure(&mut options.common, args.inline);
+                options.common.costs = costs.model();
+                let mut port = RdmaServer::new(device, options);
+                let address = port.listen(any_port).context(what)?;
+                let port = Rc::new(RefCell::new(port));
+                server
+                    .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
+                    .context("cannot listen")?;
+                let counters = move || {
+                    let port = port.borrow();
+                    (port.counters(), port.grants_sent())
+                };
+                (address, Box::new(counters))
+            }
+            None => {
+                let port = TcpServer::bind(any_port, link.tcp()).context(what)?;
+                let address = port.local_addr();
+                let port = Rc::new(RefCell::new(port));
+                server
+                    .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
+                    .context("cannot listen")?;
+                (
+                    address,
+                    Box::new(move || (tcp_counters(&port.borrow().counters()), 0)),
+                )
+            }
+        };
 
     let control = Control::default();
     let (_, mut stop) = control.take();
@@ -161,7 +166,10 @@ pub fn serve_child(served: &str) -> Result<(), Failure> {
         let (order, next) = control.take();
         stop = next;
         match order {
-            Some(Order::Usage) => answer(&Usage::now(&counters()))?,
+            Some(Order::Usage) => {
+                let (device, grants) = counters();
+                answer(&Usage::now(&device, grants))?;
+            }
             Some(Order::End) => return Ok(()),
             None => {}
         }

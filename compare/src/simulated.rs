@@ -18,6 +18,7 @@ use crate::op::Op;
 use crate::options::Options;
 use crate::options::inline_size;
 use crate::rows::{Conditions, Mode, OverDelay, Row, Split};
+use crate::table;
 use crate::variant::{Variant, longest_inline};
 
 /// The delays for latency over delay, as multiples of the delay of the setting.
@@ -300,6 +301,8 @@ fn row(op: Op, via: Variant, setting: &Setting, what: &Measured) -> Row {
         }),
         interrupts_requester: Some(f64::from(what.requester_interrupts)),
         interrupts_responder: Some(f64::from(what.responder_interrupts)),
+        grants: what.grants.map(|grants| grants.messages),
+        grant_interrupts: what.grants.map(|grants| grants.interrupts),
         copied_bytes: both(|counters| counters.copied_bytes),
         wire_bytes: both(|counters| counters.wire_bytes_sent),
         floor_p50_us: None,
@@ -374,5 +377,8 @@ pub(crate) fn text(rows: &[Row]) -> Vec<String> {
     }
     let remark = "Counted on the way of each reply: round trips, interrupts and registrations that it had\n\
                   to wait for; the rest is what both devices did. Time is virtual.";
-    vec![waited.render(), done.render(), remark.to_owned()]
+    let mut parts = vec![waited.render(), done.render()];
+    parts.extend(table::grants(rows));
+    parts.push(remark.to_owned());
+    parts
 }

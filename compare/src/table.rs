@@ -100,6 +100,25 @@ pub(crate) fn costs(rows: &[Row]) -> String {
     table.render()
 }
 
+/// Formats the table of messages that only grant credits, or returns `None` if no row can have any.
+/// No reply waits for them, so they are kept apart from what it waits for.
+pub(crate) fn grants(rows: &[Row]) -> Option<String> {
+    let mut table = Table::new(3, ["op", "size", "via", "GRANTs", "intr by GRANTs"]);
+    let counted = rows.iter().filter(|row| row.grants.is_some());
+    let mut any = false;
+    for row in counted {
+        any = true;
+        table.push([
+            op(row),
+            size(row),
+            row.conveyance.to_owned(),
+            count(row.grants),
+            count(row.grant_interrupts),
+        ]);
+    }
+    any.then(|| table.render())
+}
+
 /// The relative variation of the baseline and the raw stream from round to round above which there
 /// is a warning.
 const QUIET: f64 = 0.1;
@@ -201,6 +220,18 @@ mod tests {
         }
         some.floor_spread = None;
         assert_eq!(noise(&[some], false), None, "throughput is not shown");
+    }
+
+    #[test]
+    fn grants_have_a_table_of_their_own_where_there_can_be_any() {
+        assert_eq!(grants(&[sample()]), None);
+        let mut wg = sample();
+        wg.conveyance = "wg";
+        wg.grants = Some(0.25);
+        let text = grants(&[sample(), wg]).unwrap();
+        let last: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(last, ["read", "1", "MiB", "wg", "0.25", "-"]);
+        assert_eq!(text.lines().count(), 2);
     }
 
     #[test]

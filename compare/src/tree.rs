@@ -158,6 +158,8 @@ fn row(
         invalidations: device(did.invalidations),
         interrupts_requester: per_copy(tally.did.client.interrupts),
         interrupts_responder: per_copy(tally.did.server.interrupts),
+        grants: device(did.grants).filter(|_| bench.variant.has_grants()),
+        grant_interrupts: None,
         copied_bytes: per_copy(did.copied_bytes),
         wire_bytes: per_copy(did.wire_bytes_sent).filter(|_| bench.counts_wire()),
         floor_p50_us: None,

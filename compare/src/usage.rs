@@ -17,6 +17,8 @@ pub(crate) struct Usage {
     pub(crate) rdma_reads: u64,
     /// RDMA Writes posted.
     pub(crate) rdma_writes: u64,
+    /// Sends posted that only granted credits, on the connections that exist now.
+    pub(crate) grants: u64,
     /// Regions registered.
     pub(crate) registrations: u64,
     /// Regions invalidated, by this side or by the peer's Send With Invalidate.
@@ -37,9 +39,11 @@ fn cpu_ns() -> u64 {
 }
 
 impl Usage {
-    /// Returns the usage of this process now, with these counters of its device.
-    pub(crate) fn now(device: &Counters) -> Self {
+    /// Returns the usage of this process now, with these counters of its device and of its
+    /// connections.
+    pub(crate) fn now(device: &Counters, grants: u64) -> Self {
         Self {
+            grants,
             cpu_ns: cpu_ns(),
             sends: device.sends,
             rdma_reads: device.rdma_reads,
@@ -56,6 +60,7 @@ impl Usage {
         Self {
             cpu_ns: f(self.cpu_ns, other.cpu_ns),
             sends: f(self.sends, other.sends),
+            grants: f(self.grants, other.grants),
             rdma_reads: f(self.rdma_reads, other.rdma_reads),
             rdma_writes: f(self.rdma_writes, other.rdma_writes),
             registrations: f(self.registrations, other.registrations),
@@ -128,12 +133,12 @@ mod tests {
 
     #[test]
     fn processor_time_grows_with_work() {
-        let before = Usage::now(&Counters::default());
+        let before = Usage::now(&Counters::default(), 0);
         let mut sum = 0u64;
         for n in 0..3_000_000u64 {
             sum = black_box(sum.wrapping_add(n));
         }
-        let used = Usage::now(&Counters::default()) - before;
+        let used = Usage::now(&Counters::default(), 0) - before;
         assert!(used.cpu_ns > 100_000, "{used:?}");
     }
 
@@ -145,7 +150,7 @@ mod tests {
             wire_bytes_sent: 70,
             ..Counters::default()
         };
-        let usage = Usage::now(&device);
+        let usage = Usage::now(&device, 0);
         assert_eq!(usage.invalidations, 5);
         assert_eq!((usage + usage - usage).wire_bytes_sent, 70);
     }

@@ -22,11 +22,14 @@ pub enum Variant {
     V2Cont,
     /// Version 2 with both of them
     V2DdpCont,
+    /// Version 2 of the working group (version-two-07), where message continuation and remote
+    /// invalidation belong to the protocol
+    Wg,
 }
 
 impl Variant {
     /// All variants, in the order of tables.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Tcp,
         Self::V1,
         Self::V1Inv,
@@ -34,6 +37,7 @@ impl Variant {
         Self::V2Ddp,
         Self::V2Cont,
         Self::V2DdpCont,
+        Self::Wg,
     ];
 
     /// Returns the name in options, tables and rows.
@@ -47,6 +51,7 @@ impl Variant {
             Self::V2Ddp => "v2-ddp",
             Self::V2Cont => "v2-cont",
             Self::V2DdpCont => "v2-ddp-cont",
+            Self::Wg => "wg",
         }
     }
 
@@ -56,13 +61,19 @@ impl Variant {
             Self::Tcp => None,
             Self::V1 | Self::V1Inv => Some(Version::One),
             Self::V2 | Self::V2Ddp | Self::V2Cont | Self::V2DdpCont => Some(Version::Two),
+            Self::Wg => Some(Version::TwoWg),
         }
+    }
+
+    /// Returns whether the version has messages that only grant credits.
+    pub(crate) fn has_grants(self) -> bool {
+        self.version() == Some(Version::TwoWg)
     }
 
     /// Returns the size of receive buffers in bytes. `inline` is the one to use in version 2.
     pub(crate) fn inline(self, inline: u32) -> Option<u32> {
         match self.version()? {
-            Version::Two => Some(inline),
+            Version::Two | Version::TwoWg => Some(inline),
             _ => Some(RdmaOptions::DEFAULT_INLINE),
         }
     }
@@ -153,6 +164,7 @@ mod tests {
     fn receives_that_bulk_data_is_placed_in_are_longer() {
         let sizes = |inline| {
             let of = [Variant::Tcp, Variant::V1, Variant::V2, Variant::V2DdpCont];
+            assert_eq!(Variant::Wg.longest_inline(inline), Some(inline));
             of.map(|variant| variant.longest_inline(inline))
         };
         assert_eq!(sizes(8192), [None, Some(4096), Some(8192), Some(65 << 10)]);

@@ -143,6 +143,7 @@ pub use rpcrdma_ext_xchar::NotChanged;
 pub use rpcrdma_negotiation::{Choice, Evidence, Features, Version, VersionDecision, Versions};
 pub use rpcrdma_v1::PrivateData;
 pub use rpcrdma_v2::{Direction, Side};
+pub use rpcrdma_v2_wg::Properties;
 pub use transfer_plan::{CostModel, ReplyNeed, Shape};
 
 pub use action::{Action, CallId, Event, ReadId, ReceivesId, RegistrationId};

@@ -46,6 +46,8 @@ pub(crate) struct SendWindow {
     /// The number of errors in `blocked`. A call counts in `calls` until its reply is sent, so
     /// that replies do not pile up; a bad message does not.
     blocked_errors: u32,
+    /// The number of messages sent that only grant credits.
+    grants_sent: u64,
 }
 
 impl SendWindow {
@@ -60,6 +62,7 @@ impl SendWindow {
             peer_credit: count.wrapping_add(1),
             blocked: VecDeque::new(),
             blocked_errors: 0,
+            grants_sent: 0,
         }
     }
 
@@ -79,6 +82,11 @@ impl SendWindow {
     /// Returns the maximum number of messages that may be on their way to this end.
     pub(crate) fn capacity(&self) -> u32 {
         self.capacity
+    }
+
+    /// Returns the number of messages sent that only granted credits.
+    pub(crate) fn grants_sent(&self) -> u64 {
+        self.grants_sent
     }
 
     /// Records that a call of the peer is in progress.
@@ -219,6 +227,7 @@ impl SendWindow {
         }
         let credit = self.flow.credit(self.advertised());
         let message = self.format.encode_grant(credit);
+        self.grants_sent += 1;
         Some(Action::Send {
             gather: Segments::from_iter([message]),
             invalidate: None,

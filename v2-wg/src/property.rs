@@ -1,5 +1,7 @@
 //! Transport properties (version-two-07, section 5).
 
+use std::fmt;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use rpcrdma_chunks::{Malformed, Reader};
 
@@ -109,6 +111,34 @@ impl Default for Properties {
             segment_count: 16,
             reverse: ReverseSupport::None,
             host_auth: None,
+        }
+    }
+}
+
+impl fmt::Display for Properties {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            send_size,
+            receive_size,
+            segment_size,
+            segment_count,
+            reverse,
+            host_auth,
+        } = self;
+        let reverse = match reverse {
+            ReverseSupport::None => "none",
+            ReverseSupport::Simple => "of one message",
+            ReverseSupport::Continued => "without chunks",
+            ReverseSupport::General => "with chunks",
+        };
+        write!(
+            f,
+            "sends up to {send_size} bytes, receives up to {receive_size}, segments up to \
+             {segment_size}, {segment_count} in a header, reverse-direction calls {reverse}, "
+        )?;
+        match host_auth {
+            Some(message) => write!(f, "host authentication of {} bytes", message.len()),
+            None => f.write_str("no host authentication"),
         }
     }
 }

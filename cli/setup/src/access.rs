@@ -113,15 +113,35 @@ impl Reached {
     }
 
     /// Returns for each RDMA connection its version and the features that may be used on it, with
-    /// the reasons.
+    /// the reasons. In the working group's version 2, the properties of both ends follow.
     pub fn decisions(&self) -> Vec<String> {
         match &self.port {
             Port::Tcp(_) => Vec::new(),
-            Port::Rdma(port) => port
-                .borrow()
-                .negotiated()
-                .map(|(decision, features)| format!("RPC-over-RDMA {decision}\n{features}"))
-                .collect(),
+            Port::Rdma(port) => {
+                let port = port.borrow();
+                let described = |conn| {
+                    let (decision, features) = (port.decision(conn)?, port.features(conn)?);
+                    let mut text = format!("RPC-over-RDMA {decision}\n{features}");
+                    if let Some((own, peer)) = port.properties(conn) {
+                        text.push_str(&format!("\nproperties of this end: {own}"));
+                        text.push_str(&match peer {
+                            Some(peer) => format!("\nproperties of the server: {peer}"),
+                            None => "\nproperties of the server: not arrived".to_owned(),
+                        });
+                    }
+                    Some(text)
+                };
+                port.connections().filter_map(described).collect()
+            }
+        }
+    }
+
+    /// Returns the number of messages that only granted credits, sent on the connections that exist
+    /// now.
+    pub fn grants_sent(&self) -> u64 {
+        match &self.port {
+            Port::Tcp(_) => 0,
+            Port::Rdma(port) => port.borrow().grants_sent(),
         }
     }
 

@@ -3,6 +3,8 @@
 use rpcrdma_ext_xchar::{Characteristic, Exchange, NotChanged, ReceiveBufferSize};
 use rpcrdma_negotiation::{Features, VersionDecision};
 use rpcrdma_v2::Side;
+use rpcrdma_v2_wg::Properties;
+use rpcrdma_v2_wg::base::Base;
 use transfer_plan::{ReplyNeed, Shape};
 
 use super::{Connection, Phase};
@@ -32,6 +34,15 @@ impl Connection {
         let version = shared.dialect.version();
         let operations = shared.operations.as_deref();
         Some(features(&shared.config, version, open.peer, operations))
+    }
+
+    /// Returns the properties of this end, and those of the peer once they have arrived, in the
+    /// working group's version 2 (version-two-07, section 5).
+    #[must_use]
+    pub fn properties(&self) -> Option<(Properties, Option<Properties>)> {
+        let operations = self.open()?.shared.operations.as_deref()?;
+        let base = operations.extensions.find::<Base>()?;
+        Some((base.properties().clone(), base.peer().cloned()))
     }
 
     /// Returns every transfer mode that is possible at present for a call of these lengths, that of
@@ -212,6 +223,13 @@ impl Connection {
             Phase::Probing(probing) => Some(&probing.open),
             Phase::Connecting(_) | Phase::Listening(_) | Phase::Ended(_) => None,
         }
+    }
+
+    /// Returns the number of messages sent that only granted credits, which a version without flow
+    /// control by Sends does not have (version-two-07, section 6.3.2).
+    #[must_use]
+    pub fn grants_sent(&self) -> u64 {
+        self.window().map_or(0, SendWindow::grants_sent)
     }
 
     fn window(&self) -> Option<&SendWindow> {

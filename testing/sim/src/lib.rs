@@ -42,7 +42,7 @@ mod sweep;
 mod work;
 mod world;
 
-pub use measure::{CannotMeasure, Measured, Operation, Setting, consider, measure};
+pub use measure::{CannotMeasure, Grants, Measured, Operation, Setting, consider, measure};
 pub use pairing::{Pairing, UnknownPairing};
 pub use plan::{Crash, FeaturesOf, Plan, Swarm, VersionsOf, Victim};
 pub use probe::{Long, Probe};

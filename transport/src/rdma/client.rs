@@ -85,6 +85,13 @@ impl RdmaClient {
         counters
     }
 
+    /// Returns the number of messages that only granted credits, sent on the connections that exist
+    /// now (version-two-07, section 6.3.2). They are Sends as well.
+    #[must_use]
+    pub fn grants_sent(&self) -> u64 {
+        self.driver.grants_sent()
+    }
+
     /// Returns the number of bytes that the transport has copied, without those that the device
     /// counts ([`rdma::Counters::copied_bytes`]). The number never decreases.
     #[must_use]

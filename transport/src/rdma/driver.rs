@@ -208,6 +208,13 @@ impl<E: CallEvent> Driver<E> {
         self.copied + self.links.values().map(Link::copied).sum::<u64>()
     }
 
+    /// Returns the number of messages that only granted credits, sent on the connections that exist
+    /// now.
+    pub(super) fn grants_sent(&self) -> u64 {
+        let links = self.links.values();
+        links.map(|link| link.connection.grants_sent()).sum()
+    }
+
     /// Adds a connection whose queue pair has just been made, and executes its first actions.
     pub(super) fn add(&mut self, link: Link) {
         let qp = link.queue.qp();

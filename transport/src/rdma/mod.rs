@@ -19,7 +19,7 @@ pub use client::RdmaClient;
 pub use options::{RdmaClientOptions, RdmaServerOptions};
 pub use rpcrdma_connection::{
     BadStructure, CallbackOptions, ConsideredMode, MakeExtension, Options as RdmaOptions,
-    ReceiveSegment, ReceiveStructure, RequesterCounters, ResponderCounters,
+    Properties, ReceiveSegment, ReceiveStructure, RequesterCounters, ResponderCounters,
 };
 pub use rpcrdma_ext_continuation::{Directions, Features as RoundTripFeatures, UnknownFeature};
 pub use rpcrdma_ext_xchar::NotChanged;

@@ -1,6 +1,7 @@
 //! Measures the cost of a call without faults, counted along the causal path of its reply.
 
 mod calls;
+mod grants;
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,6 +26,8 @@ use crate::server::ServerHost;
 
 pub use self::calls::{CannotMeasure, Operation};
 use self::calls::{failed, make, prepare};
+use self::grants::GrantCounter;
+pub use self::grants::Grants;
 
 const SERVER: NodeId = NodeId(0);
 const CLIENT: NodeId = NodeId(1);
@@ -32,6 +35,9 @@ const CLIENT: NodeId = NodeId(1);
 const MEMORY: usize = 64 << 20;
 /// A pause that suffices for the work that an earlier call left.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The number of calls over which grants are counted: a grant is due when half of the credits of an
+/// end are used up.
+const GRANTED_CALLS: u32 = 128;
 /// The limit of virtual time for the whole measurement.
 const LIMIT: Time = Time::from_nanos(1_000_000_000_000);
 
@@ -108,6 +114,8 @@ pub struct Measured {
     pub registrations: u32,
     /// The number of local invalidations that the results had to wait for.
     pub invalidations: u32,
+    /// The messages that only grant credits, in a version that has them.
+    pub grants: Option<Grants>,
     /// The counters of the client's device for this call, whether waited for or not.
     pub requester: Counters,
     /// The counters of the server's device for this call, whether waited for or not.
@@ -144,6 +152,8 @@ type Both = (Measured, Vec<ConsideredMode>);
 
 fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> {
     let fabric = Fabric::new(1, setting.costs.clone(), Faults::default());
+    let grants = Rc::new(RefCell::new(GrantCounter::default()));
+    fabric.watch(Rc::clone(&grants) as Rc<RefCell<_>>);
     let address = |host: u8| -> SocketAddr { (Ipv4Addr::new(10, 0, 0, host), 20049).into() };
     let host = |number| Host {
         address: address(number),
@@ -178,6 +188,7 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
         version: Choice::Only(setting.version),
         ..RdmaClientOptions::default()
     };
+    let version = setting.version;
     let found = Rc::new(RefCell::new(Found::default()));
     let (result, view) = (Rc::clone(&found), fabric.clone());
     let port = Rc::clone(&server.port);
@@ -189,7 +200,8 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
         |device| Box::new(device),
         |desk| {
             Box::pin(async move {
-                let measured = run(desk, &view, (address(1), port), operation).await;
+                let counter = (version == Version::TwoWg).then_some(grants);
+                let measured = run(desk, &view, (address(1), port), operation, counter).await;
                 result.borrow_mut().result = Some(measured);
             })
         },
@@ -215,6 +227,7 @@ async fn run(
     fabric: &Fabric,
     (server, responder): (SocketAddr, Rc<RefCell<RdmaServer>>),
     operation: Operation,
+    grants: Option<Rc<RefCell<GrantCounter>>>,
 ) -> Result<Both, CannotMeasure> {
     let concrete = Rc::clone(&desk.port);
     let port = Rc::clone(&desk.port) as Rc<RefCell<dyn ClientTransport>>;
@@ -248,6 +261,15 @@ async fn run(
     let after = counters();
     let sum = |counts: [u32; rdma_sim::MAX_NODES]| counts.iter().sum();
     let last = tally.last.borrow_mut().take();
+    let mut granted = None;
+    if let Some(counter) = grants {
+        counter.borrow_mut().take(1);
+        for _ in 0..GRANTED_CALLS {
+            make(&nfs, file, operation, long.as_ref()).await?;
+            rpc.sleep(PAUSE).await;
+        }
+        granted = Some(counter.borrow_mut().take(GRANTED_CALLS));
+    }
     let considered = last.map_or_else(Vec::new, |call| {
         let (message, room) = call.into_message(0, credential());
         concrete.borrow_mut().considered_call(&message, &room)
@@ -259,6 +281,7 @@ async fn run(
         responder_interrupts: path.interrupts[SERVER.0],
         registrations: sum(path.registrations),
         invalidations: sum(path.invalidations),
+        grants: granted,
         requester: since(before.0, after.0),
         responder: since(before.1, after.1),
     };

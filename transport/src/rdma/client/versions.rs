@@ -7,7 +7,7 @@
 
 use onc_rpc::Message;
 use rdma::QpId;
-use rpcrdma_connection::ConsideredMode;
+use rpcrdma_connection::{ConsideredMode, Properties};
 use rpcrdma_ext_xchar::NotChanged;
 use rpcrdma_negotiation::{Features, Version, VersionAction, VersionDecision, VersionReason};
 use transfer_plan::{ReplyNeed, Shape};
@@ -34,6 +34,13 @@ impl RdmaClient {
     #[must_use]
     pub fn features(&self, conn: ConnectionId) -> Option<Features> {
         self.link(conn)?.connection.features()
+    }
+
+    /// Returns the properties of this end, and those of the server once they have arrived, on a
+    /// connection of the working group's version 2 (version-two-07, section 5).
+    #[must_use]
+    pub fn properties(&self, conn: ConnectionId) -> Option<(Properties, Option<Properties>)> {
+        self.link(conn)?.connection.properties()
     }
 
     /// Returns every transfer mode that is possible at present for a call of this shape with a
