@@ -28,8 +28,8 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
             output::line("")?;
         }
         let version = match setting.version {
-            Version::Two => format!(
-                "version 2 of RPC-over-RDMA, features {} here and {} at the server",
+            version @ (Version::Two | Version::TwoWg) => format!(
+                "version {version} of RPC-over-RDMA, features {} here and {} at the server",
                 setting.requester.features, setting.responder.features
             ),
             version => format!("version {version} of RPC-over-RDMA"),
@@ -78,10 +78,6 @@ fn setting(args: &ExplainArgs, access: &Access) -> Result<(Setting, Costs), Fail
         {
             return Err(Failure::Usage(text("--server-features")));
         }
-    }
-    if version == Version::TwoWg && args.server_features.is_some_and(|it| !it.is_none()) {
-        let text = "--server-features: of version 2 of 2016, which rpcrdma=2wg leaves out";
-        return Err(Failure::usage(text));
     }
     setting.responder.features = args.server_features.unwrap_or(RoundTripFeatures::ALL);
     if version != Version::One {
