@@ -5,10 +5,11 @@ use std::ops::Range;
 use bytes::{Bytes, BytesMut};
 use rdma::Scatter;
 use rpcrdma_chunks::limits::MIN_HEADER_LEN;
-use rpcrdma_chunks::{Chunks, Segment};
+use rpcrdma_chunks::{Chunks, Reader, Segment};
 use rpcrdma_ext_continuation::{Request, XMTCONT, XMTREQ};
 use rpcrdma_ext_send_ddp::Location;
 use rpcrdma_v2::{Body, Direction};
+use rpcrdma_v2_wg::limits::PREFIX_LEN;
 
 /// The range of `rdma_credit` in a header of either version (RFC 8166, section 4.2; version-two-01,
 /// section 4.2.1).
@@ -139,23 +140,48 @@ fn meaning_1(header: rpcrdma_v1::Header, payload: &[u8]) -> Meaning {
 /// Determines the meaning in the working group's version 2.
 fn meaning_wg(message: &Bytes) -> Result<(u32, Meaning), String> {
     use rpcrdma_v2_wg::Body;
+    if let Some(placed) = placed(message) {
+        return placed;
+    }
     let decoded = rpcrdma_v2_wg::Header::decode(message);
     let (header, _) = decoded.map_err(|error| error.to_string())?;
     let meaning = match header.body {
         Body::Call {
             chunks, inv_handle, ..
-        } => {
-            let mut offered = offers(&chunks);
-            for offer in &mut offered {
-                offer.may_be_invalidated = inv_handle != 0 && offer.segment.handle == inv_handle;
-            }
-            Meaning::Call(offered)
-        }
+        } => Meaning::Call(offers_with(&chunks, inv_handle)),
         Body::Reply { .. } | Body::Error(_) => Meaning::Answer(header.credit),
         // The last part of a continued message has the chunks, and it answers the call.
         Body::Middle { .. } | Body::Grant | Body::Properties { .. } => Meaning::Nothing,
     };
     Ok((header.xid, meaning))
+}
+
+/// Determines the meaning of a message whose items are placed by Sends, or returns `None` for a
+/// message of the base protocol.
+fn placed(message: &Bytes) -> Option<Result<(u32, Meaning), String>> {
+    use rpcrdma_ext_wg_ddp::{CallPlaced, header_type};
+    let prefix = rpcrdma_v2_wg::Prefix::peek(message)?;
+    let meaning = match prefix.header_type {
+        header_type::CALL_PLACED => {
+            let mut rest = Reader::new(message.get(PREFIX_LEN..)?);
+            CallPlaced::decode(&mut rest)
+                .map(|call| Meaning::Call(offers_with(&call.chunks, call.inv_handle)))
+                .map_err(|error| error.to_string())
+        }
+        header_type::REPLY_PLACED => Ok(Meaning::Answer(prefix.credit)),
+        header_type::CALL_PLACED_MIDDLE | header_type::REPLY_PLACED_MIDDLE => Ok(Meaning::Nothing),
+        _ => return None,
+    };
+    Some(meaning.map(|meaning| (prefix.xid, meaning)))
+}
+
+/// Returns the offers of a call that names the handle to be invalidated; zero if there is none.
+fn offers_with(chunks: &Chunks, inv_handle: u32) -> Vec<Offered> {
+    let mut offered = offers(chunks);
+    for offer in &mut offered {
+        offer.may_be_invalidated = inv_handle != 0 && offer.segment.handle == inv_handle;
+    }
+    offered
 }
 
 fn offers(chunks: &Chunks) -> Vec<Offered> {

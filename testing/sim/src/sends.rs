@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use rdma_sim::End;
+use rpcrdma_ext_wg_ddp::header_type::{
+    CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE,
+};
 
 /// The value of `rdma_vers`.
 const VERSION: u32 = 2;
@@ -71,7 +74,8 @@ struct Unfinished {
     xid: u32,
     /// The header types of the next parts: that of all but the last one, and that of the last one.
     parts: (u32, u32),
-    /// The number of bytes that follow. Exchanges of properties have none.
+    /// The number of bytes that follow. Exchanges of properties have none, and placed messages
+    /// count other bytes.
     remaining: Option<u32>,
 }
 
@@ -216,6 +220,8 @@ impl Account {
             CONNPROP_MIDDLE | CONNPROP_FINAL => Some((CONNPROP_MIDDLE, CONNPROP_FINAL)),
             CALL_MIDDLE | CALL_INLINE => Some((CALL_MIDDLE, CALL_INLINE)),
             REPLY_MIDDLE | REPLY_INLINE => Some((REPLY_MIDDLE, REPLY_INLINE)),
+            CALL_PLACED_MIDDLE | CALL_PLACED => Some((CALL_PLACED_MIDDLE, CALL_PLACED)),
+            REPLY_PLACED_MIDDLE | REPLY_PLACED => Some((REPLY_PLACED_MIDDLE, REPLY_PLACED)),
             _ => None,
         };
         let payload = match header_type {
@@ -249,10 +255,11 @@ impl Account {
             }
         }
         self.unfinished = match header_type {
-            CONNPROP_MIDDLE | CALL_MIDDLE | REPLY_MIDDLE => parts.map(|parts| Unfinished {
+            CONNPROP_MIDDLE | CALL_MIDDLE | REPLY_MIDDLE | CALL_PLACED_MIDDLE
+            | REPLY_PLACED_MIDDLE => parts.map(|parts| Unfinished {
                 xid,
                 parts,
-                remaining: (header_type != CONNPROP_MIDDLE).then_some(remaining),
+                remaining: matches!(header_type, CALL_MIDDLE | REPLY_MIDDLE).then_some(remaining),
             }),
             _ => None,
         };
