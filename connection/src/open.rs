@@ -235,6 +235,9 @@ impl Open {
             (Incoming::Operation(Direction::Reply, Some(credits)), Some(requester), _) => {
                 requester.granted(credits);
             }
+            (Incoming::Unusable { xid, reason }, Some(requester), _) => {
+                requester.unusable(shared, xid, reason);
+            }
             (Incoming::Bad(direction, bad), ..) => self.refuse(direction, &bad),
             // A dialect decodes only what the receiver can take.
             _ => {}

@@ -18,6 +18,13 @@ pub enum Incoming {
     /// An optional operation that an extension has dealt with. Its credits count like those of a
     /// message of its direction; an error has none (version-two-01, section 5).
     Operation(Direction, Option<u32>),
+    /// A reply that cannot be used, and that ends its call.
+    Unusable {
+        /// The XID of the call.
+        xid: u32,
+        /// A description of the error, for the log and the upper layer.
+        reason: String,
+    },
     /// An invalid message, and the direction in which it was sent.
     Bad(Direction, BadMessage),
 }
@@ -206,10 +213,11 @@ impl ReplyHeader {
     ) -> Result<(Returned, Message), BadReply> {
         let inline = pieces::length(&self.payload);
         let message = Message::without_items(self.payload);
-        let (chunks, long) = match self.body {
+        let (mut chunks, long) = match self.body {
             ReplyBody::Reply { chunks, long } => (chunks, long),
             ReplyBody::Error(error) => return Ok((Returned::Error(error), message)),
         };
+        dialect.complete_returned(&mut chunks, offered);
         let returned = check_returned(&chunks, long, inline, offered)?;
         if returned.long.is_none() {
             dialect.check_payload(self.xid, Direction::Reply, &message)?;

@@ -27,6 +27,7 @@
 //! |---|---|
 //! | a header that cannot be read, or that breaks a rule | [`Incoming::Bad`], with the error message that the version prescribes, if any |
 //! | a call or reply for an end that takes none ([`Receiver`]) | [`Incoming::Bad`] |
+//! | a reply that breaks a rule, where that ends its call | [`Incoming::Unusable`] |
 //! | an operation of an extension | what [`OperationRouter::route`] returned |
 //! | a call or reply without chunks, whose XID and direction are those of the RPC message | [`Incoming::Plain`] |
 //! | any other call | [`Incoming::Call`], with its chunk lists checked ([`rpcrdma_v1::check_call`], [`rpcrdma_v2::check_call`]) |
@@ -158,6 +159,16 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     fn result_position(&self) -> Position {
         Position::InOrder
     }
+
+    /// Returns whether a reply that breaks a rule ends its call with an error. Otherwise it is
+    /// discarded silently (RFC 8166, section 4.5), and the call waits for its time-out.
+    fn bad_replies_end_calls(&self) -> bool {
+        false
+    }
+
+    /// Completes the chunk lists of a reply before they are compared with those that were offered,
+    /// in a version in which a responder may shorten what it has not used.
+    fn complete_returned(&self, _returned: &mut Chunks, _offered: &Chunks) {}
 
     /// Returns the flow control of a version that counts every Send, in both directions. A version
     /// without it counts calls, each of which takes a credit until its reply arrives.

@@ -5,7 +5,7 @@
 
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Position, Segments, put_words};
-use rpcrdma_chunks::Chunks;
+use rpcrdma_chunks::{Chunks, WriteChunk, unused};
 use rpcrdma_ext_wg_ddp::Placement;
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::extension::Extension;
@@ -13,8 +13,8 @@ use rpcrdma_v2::{Direction, ErrorBody as RoutedError, Header as RoutedHeader, Op
 use rpcrdma_v2_wg::base::{Base, Config as BaseConfig, Refused, preferred_handle};
 use rpcrdma_v2_wg::limits::{CALL_INLINE_LEN, PREFIX_LEN};
 use rpcrdma_v2_wg::{
-    Answer, Body, EXPERIMENTAL, ErrorBody, Header, Prefix, Properties, ReverseSupport, VERSION,
-    check_call, check_payload, header_type,
+    Answer, Body, DecodeError, EXPERIMENTAL, ErrorBody, Header, HeaderError, Prefix, Properties,
+    ReverseSupport, VERSION, check_call, check_payload, header_type,
 };
 use transfer_plan::ChunkCounts;
 
@@ -105,6 +105,23 @@ impl Dialect for VersionTwoWg {
         Position::InOrderOrInline
     }
 
+    fn bad_replies_end_calls(&self) -> bool {
+        true
+    }
+
+    /// Chunks that are empty, and chunks that are missing at the end of the list, are not used
+    /// (drafts/errata-07.md).
+    fn complete_returned(&self, returned: &mut Chunks, offered: &Chunks) {
+        let missing = offered.writes.len().saturating_sub(returned.writes.len());
+        let missing = std::iter::repeat_n(WriteChunk::new(), missing);
+        returned.writes.extend(missing);
+        for (returned, offered) in returned.writes.iter_mut().zip(&offered.writes) {
+            if returned.is_empty() {
+                *returned = unused(offered);
+            }
+        }
+    }
+
     fn send_flow_control(&self) -> Option<&dyn SendFlowControl> {
         Some(self)
     }
@@ -126,9 +143,9 @@ impl Dialect for VersionTwoWg {
         if let Some(routed) = extension_message(&message, receiver, operations) {
             return routed;
         }
-        let (header, at) = match pieces::decode_header(&message, Header::decode) {
+        let (mut header, at) = match pieces::decode_header(&message, Header::decode) {
             Ok(decoded) => decoded,
-            Err(error) => return bad(Direction::Call, error.answer(), error),
+            Err(error) => return undecodable(&message, &error, receiver, operations),
         };
         let (xid, direction) = (header.xid, header.body.direction());
         let Some(base) = operations.extensions.find_mut::<Base>() else {
@@ -142,9 +159,9 @@ impl Dialect for VersionTwoWg {
         let inside = operations.collecting && !base.is_collecting();
         let passes = matches!(header.body, Body::Grant | Body::Error(_));
         if inside && !passes {
-            let answer = Answer::new(xid, ErrorBody::InvalidContinuation);
             let reason = "message between the parts of another";
-            return bad(direction.unwrap_or(Direction::Call), Some(answer), reason);
+            let refused = Refused::Answer(ErrorBody::InvalidContinuation, reason);
+            return refuse(direction.unwrap_or(Direction::Call), xid, refused);
         }
         if let Err(refused) = base.admit(&header.body) {
             return refuse(direction.unwrap_or(Direction::Call), xid, refused);
@@ -161,6 +178,14 @@ impl Dialect for VersionTwoWg {
                 return bad(Direction::Reply, None, reason);
             }
             _ => {}
+        }
+        let reverse = base.properties().reverse;
+        if receiver.side == Side::Client
+            && direction == Some(Direction::Call)
+            && let Err(error) = limit_to_announced(&mut header.body, reverse)
+        {
+            let reason = "a call beyond the support that was announced";
+            return refuse(Direction::Call, xid, Refused::Answer(error, reason));
         }
         match header.body {
             Body::Grant => Incoming::Operation(Direction::Call, None),
@@ -310,6 +335,34 @@ fn base(config: &Config) -> BaseConfig {
     }
 }
 
+/// Checks that a call to a client, or a part of one, needs no more support than the client has
+/// announced (sections 4.6.4 and 5.2.5). A reply chunk alone is no error: it stays unused.
+///
+/// # Errors
+/// The error to answer with.
+fn limit_to_announced(body: &mut Body, announced: ReverseSupport) -> Result<(), ErrorBody> {
+    if announced == ReverseSupport::General {
+        return Ok(());
+    }
+    match body {
+        Body::Middle { .. } if announced < ReverseSupport::Continued => {
+            Err(ErrorBody::InvalidHeaderType)
+        }
+        Body::Call { external: true, .. } => Err(ErrorBody::InvalidHeaderType),
+        Body::Call { chunks, .. } if !chunks.reads.is_empty() => {
+            Err(ErrorBody::ReadChunks { max: 0 })
+        }
+        Body::Call { chunks, .. } if !chunks.writes.is_empty() => {
+            Err(ErrorBody::WriteChunks { max: 0 })
+        }
+        Body::Call { chunks, .. } => {
+            chunks.reply = None;
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Passes a message of an extension to it. Returns `None` for messages of the base protocol.
 fn extension_message(
     message: &Segments,
@@ -331,9 +384,9 @@ fn extension_message(
     };
     let base = operations.extensions.find::<Base>();
     if base.is_some_and(Base::is_collecting) {
-        let answer = Answer::new(xid, ErrorBody::InvalidContinuation);
         let reason = "message between the parts of another";
-        return Some(bad(direction, Some(answer), reason));
+        let refused = Refused::Answer(ErrorBody::InvalidContinuation, reason);
+        return Some(refuse(direction, xid, refused));
     }
     let optional = Optional {
         direction,
@@ -367,12 +420,56 @@ fn bad(direction: Direction, answer: Option<Answer>, reason: impl ToString) -> I
     Incoming::Bad(direction, BadMessage { answer, reason })
 }
 
+/// Refuses a part of a message. An error is about a call of its receiver, so a reply is not answered
+/// with one: it ends its call here (section 6.3.9, drafts/errata-07.md).
 fn refuse(direction: Direction, xid: u32, refused: Refused) -> Incoming {
-    let answer = match refused {
-        Refused::Answer(error, _) => Some(Answer::new(xid, error)),
-        Refused::Discard => None,
+    let answer = match (refused, direction) {
+        (Refused::Discard, _) => None,
+        (Refused::Answer(_, reason), Direction::Reply) => {
+            let reason = reason.to_owned();
+            return Incoming::Unusable { xid, reason };
+        }
+        (Refused::Answer(error, _), Direction::Call) => Some(Answer::new(xid, error)),
     };
     bad(direction, answer, refused)
+}
+
+/// Handles a message whose header cannot be decoded.
+fn undecodable(
+    message: &Segments,
+    error: &DecodeError,
+    receiver: &Receiver,
+    operations: &mut OperationRouter,
+) -> Incoming {
+    if let (Some(xid), HeaderError::Version { version, is_error }) = (error.xid, error.error) {
+        // Section 7.1.2. Whether the message is a call is not known.
+        let answers = receiver.takes_calls && !is_error;
+        let answer = answers.then_some(Answer {
+            xid,
+            version,
+            error: ErrorBody::VersionMismatch,
+        });
+        return bad(Direction::Call, answer, error);
+    }
+    let prefix = prefix(message).filter(|prefix| prefix.version == VERSION);
+    match prefix.map(|prefix| (prefix.header_type, prefix.xid)) {
+        Some((header_type::CONNPROP_MIDDLE | header_type::CONNPROP_FINAL, _)) => {
+            let last = prefix.is_some_and(|it| it.header_type == header_type::CONNPROP_FINAL);
+            let _ = operations
+                .extensions
+                .with(|base: &mut Base, out| base.lost_properties(last, out));
+            operations.collecting = operations.extensions.is_collecting();
+        }
+        Some((
+            header_type::REPLY_EXTERNAL | header_type::REPLY_MIDDLE | header_type::REPLY_INLINE,
+            xid,
+        )) => {
+            let reason = error.to_string();
+            return Incoming::Unusable { xid, reason };
+        }
+        _ => {}
+    }
+    bad(Direction::Call, error.answer(), error)
 }
 
 /// Handles an error: one about a message of an extension, or about a call.

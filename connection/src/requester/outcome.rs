@@ -65,6 +65,9 @@ impl Requester {
         };
         let (returned, message) = match reply.check(shared.dialect, offered) {
             Ok(checked) => checked,
+            Err(error) if shared.dialect.bad_replies_end_calls() => {
+                return self.unusable(shared, xid, error.to_string());
+            }
             Err(error) => return self.discard(&error),
         };
         if let Returned::Error(PeerError::Version { low, high }) = returned {

@@ -96,6 +96,7 @@ impl Base {
                 Refused::Answer(ErrorBody::System, "message longer than allowed")
             }
             None => {
+                self.abandoned.clear();
                 self.collection = Some(Collection {
                     direction,
                     xid,
@@ -141,6 +142,7 @@ impl Base {
             return Err(Refused::Discard);
         }
         let Some(begun) = self.collection.take() else {
+            self.abandoned.clear();
             let continued = false;
             return Ok(Finished { payload, continued });
         };

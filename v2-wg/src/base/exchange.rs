@@ -73,21 +73,41 @@ impl Base {
         if raw.len() + properties.len() > MAX_PROPERTIES {
             return Err(misplaced());
         }
-        let mut applied = so_far.clone();
-        let result = applied.apply(&properties);
-        result.map_err(|_| ErrorBody::BadPropertyValue)?;
-        *so_far = applied;
+        // Nothing is applied of a message with a bad value, which was a part of the exchange all
+        // the same.
+        let applied = so_far.apply(&properties);
         *begun = true;
-        raw.extend(properties);
-        if last {
-            let (known, raw) = (so_far.clone(), std::mem::take(raw));
-            self.peer = PeerProperties::Known(known);
-            for Property { id, value } in raw {
-                out.share_property(Announced { id, value });
-            }
-            out.limits_changed();
+        if applied.is_ok() {
+            raw.extend(properties);
         }
-        Ok(())
+        if last {
+            self.exchange_ended(out);
+        }
+        applied.map_err(|_| ErrorBody::BadPropertyValue)
+    }
+
+    /// Records that a message with properties was received that cannot be decoded, and of which
+    /// nothing is applied. `last` says that it was RDMA2_CONNPROP_FINAL: its sender may not send
+    /// another one (section 6.3.4).
+    pub fn lost_properties(&mut self, last: bool, out: &mut Outbox<'_>) {
+        if let (None, PeerProperties::Awaited { begun, .. }) = (&self.collection, &mut self.peer) {
+            *begun = true;
+            if last {
+                self.exchange_ended(out);
+            }
+        }
+    }
+
+    fn exchange_ended(&mut self, out: &mut Outbox<'_>) {
+        let PeerProperties::Awaited { so_far, raw, .. } = &mut self.peer else {
+            return;
+        };
+        let (known, raw) = (so_far.clone(), std::mem::take(raw));
+        self.peer = PeerProperties::Known(known);
+        for Property { id, value } in raw {
+            out.share_property(Announced { id, value });
+        }
+        out.limits_changed();
     }
 }
 

@@ -43,8 +43,13 @@ pub struct Base {
     config: Config,
     peer: PeerProperties,
     collection: Option<Collection>,
-    /// Messages of which a part was refused. Further parts are discarded silently (section 7.1.4).
+    /// Messages of which a part was refused. Further parts are discarded silently (section 7.1.4),
+    /// until the last one has arrived or another message begins: then the same XID may be that of
+    /// a call that is made again.
     abandoned: VecDeque<(Direction, u32)>,
+    /// Whether the peer has refused the header type of the first part of a continued call, which is
+    /// not sent again then (section 7.1.3).
+    no_continued_calls: bool,
 }
 
 impl Base {
@@ -56,6 +61,7 @@ impl Base {
             peer: PeerProperties::default(),
             collection: None,
             abandoned: VecDeque::new(),
+            no_continued_calls: false,
         }
     }
 

@@ -74,7 +74,14 @@ impl TransferMode for Base {
                 candidates.extend(candidate(call, in_payload, reply));
             }
         }
+        if self.no_continued_calls {
+            candidates.retain(|candidate| candidate.cost.transmissions == 1);
+        }
         candidates
+    }
+
+    fn call_refused(&mut self, _: u32, error: rpcrdma_v2::ErrorBody) {
+        self.no_continued_calls |= error == rpcrdma_v2::ErrorBody::InvalidOption;
     }
 
     fn send_call(

@@ -1,0 +1,306 @@
+//! Continued messages and the exchange of properties in version 2 of the working group
+//! (version-two-07, sections 6.3.3 to 6.3.9 and 7.1.4): what may stand between the parts, and what
+//! becomes of the rest.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod support;
+
+use onc_rpc::Message;
+use rdma::Stag;
+use rpcrdma_connection::ReplyRoom;
+use rpcrdma_negotiation::Version;
+use rpcrdma_v2_wg::header_type::{GRANT, REPLY_INLINE, REPLY_MIDDLE};
+use rpcrdma_v2_wg::{
+    Body, Chunks, Direction, ErrorBody, Prefix, Properties, Property, property_id,
+};
+use support::{
+    Pair, WgPeer, bytes, configs_with, data, inline_call, inline_reply, message, open, reply, room,
+};
+
+const CALL: Direction = Direction::Call;
+const REPLY: Direction = Direction::Reply;
+const MISPLACED: ErrorBody = ErrorBody::InvalidContinuation;
+
+fn call(xid: u32) -> Vec<u8> {
+    bytes(&message(xid, 20, &[]))
+}
+
+/// Returns a server that has the first part of this call, and the rest.
+fn begun(xid: u32) -> (WgPeer, Vec<u8>) {
+    let mut peer = WgPeer::server(|_| {});
+    let mut first = call(xid);
+    let rest = first.split_off(16);
+    peer.send_middle(CALL, xid, &first, rest.len());
+    assert_eq!(peer.taken(), []);
+    (peer, rest)
+}
+
+/// Returns a client that has made calls with these XIDs.
+fn calling(xids: impl IntoIterator<Item = u32>) -> WgPeer {
+    let mut peer = WgPeer::client(|_| {});
+    for xid in xids {
+        let needed = room(3000, &[]);
+        peer.end.call(message(xid, 1, &[]), &needed);
+    }
+    let _ = peer.take();
+    peer
+}
+
+/// Returns the XIDs of the calls that were delivered, and removes them.
+fn delivered(peer: &mut WgPeer) -> Vec<u32> {
+    let calls = peer.end.delivered.drain(..);
+    calls.map(|(_, call)| open(&call).0).collect()
+}
+
+fn finished(peer: &mut WgPeer) -> Vec<(u32, bool)> {
+    let finished = peer.end.finished.drain(..);
+    finished
+        .map(|(xid, result)| (xid, result.is_ok()))
+        .collect()
+}
+
+#[test]
+fn wg_s6_3_6_a_grant_may_stand_between_parts() {
+    let (mut peer, rest) = begun(7);
+    peer.send(0, Body::Grant, &[]);
+    peer.send_middle(CALL, 7, &rest[..8], rest.len() - 8);
+    peer.send_error(99, ErrorBody::BadXdr);
+    peer.send(7, inline_call(Chunks::default()), &rest[8..]);
+    assert_eq!(peer.taken(), []);
+    assert_eq!(delivered(&mut peer), [7]);
+
+    let mut peer = calling([1]);
+    let answer = bytes(&reply(1, 20, &[]));
+    peer.send_middle(REPLY, 1, &answer[..8], answer.len() - 8);
+    peer.send(0, Body::Grant, &[]);
+    peer.send(1, inline_reply(Chunks::default()), &answer[8..]);
+    assert_eq!(finished(&mut peer), [(1, true)]);
+    assert_eq!(peer.taken(), []);
+
+    // Nor do they disturb an exchange of properties.
+    let mut peer = WgPeer::listening(|_| {});
+    let mut properties = Properties::default().encode();
+    let last = properties.split_off(2);
+    peer.properties(properties, false);
+    let _ = peer.take();
+    peer.send(0, Body::Grant, &[]);
+    peer.properties(last, true);
+    assert_eq!(peer.taken(), []);
+}
+
+#[test]
+fn wg_s6_3_6_what_is_no_part_is_refused() {
+    let segment = rpcrdma_v2_wg::Segment {
+        handle: 1,
+        length: 80,
+        offset: 0,
+    };
+    let position = 0;
+    let reads = vec![rpcrdma_v2_wg::ReadSegment { position, segment }];
+    let external = Body::Call {
+        external: true,
+        inv_handle: 0,
+        chunks: Chunks {
+            reads,
+            ..Chunks::default()
+        },
+    };
+    let properties = Body::Properties {
+        last: true,
+        properties: Vec::new(),
+    };
+    for (xid, between) in [(8, external), (9, properties)] {
+        let (mut peer, rest) = begun(7);
+        peer.send(xid, between, &[]);
+        assert_eq!(peer.errors(), [(xid, MISPLACED)]);
+        peer.send(7, inline_call(Chunks::default()), &rest);
+        assert_eq!(delivered(&mut peer), [7]);
+    }
+}
+
+#[test]
+fn wg_s6_3_3_a_call_between_properties_is_refused() {
+    let mut peer = WgPeer::listening(|_| {});
+    let mut properties = Properties::default().encode();
+    let last = properties.split_off(2);
+    peer.properties(properties, false);
+    let _ = peer.take();
+    peer.send(7, inline_call(Chunks::default()), &call(7));
+    peer.send_middle(CALL, 8, &[0; 8], 8);
+    assert_eq!(peer.errors(), [(7, MISPLACED), (8, MISPLACED)]);
+    peer.properties(last, true);
+    peer.send(7, inline_call(Chunks::default()), &call(7));
+    assert_eq!(peer.taken(), []);
+    assert_eq!(delivered(&mut peer), [7]);
+}
+
+#[test]
+fn wg_s7_1_4_an_interrupting_message_is_refused_and_the_other_goes_on() {
+    let (mut peer, rest) = begun(7);
+    peer.send(8, inline_call(Chunks::default()), &call(8));
+    assert_eq!(peer.errors(), [(8, MISPLACED)]);
+    // All parts of the message that interrupts are discarded, and one error is enough.
+    let other = call(9);
+    peer.send_middle(CALL, 9, &other[..8], other.len() - 8);
+    peer.send_middle(CALL, 9, &other[8..16], other.len() - 16);
+    peer.send(9, inline_call(Chunks::default()), &other[16..]);
+    assert_eq!(peer.errors(), [(9, MISPLACED)]);
+    peer.send(7, inline_call(Chunks::default()), &rest);
+    assert_eq!(delivered(&mut peer), [7]);
+    assert_eq!(peer.taken(), []);
+}
+
+#[test]
+fn wg_s7_1_4_an_xid_can_be_used_again() {
+    // The rest of the message that failed is discarded up to its last part, or up to a message that
+    // begins another.
+    for finishes in [true, false] {
+        let (mut peer, rest) = begun(7);
+        peer.send_middle(CALL, 7, &rest[..8], rest.len());
+        assert_eq!(peer.errors(), [(7, MISPLACED)]);
+        peer.send_middle(CALL, 7, &rest[8..16], rest.len() - 16);
+        match finishes {
+            true => peer.send(7, inline_call(Chunks::default()), &rest[16..]),
+            false => peer.send(8, inline_call(Chunks::default()), &call(8)),
+        }
+        assert_eq!(peer.taken(), []);
+        peer.send(7, inline_call(Chunks::default()), &call(7));
+        let expected = if finishes { vec![7] } else { vec![8, 7] };
+        assert_eq!(delivered(&mut peer), expected);
+    }
+    // The last part itself can be at fault.
+    let (mut peer, rest) = begun(7);
+    peer.send(7, inline_call(Chunks::default()), &rest[4..]);
+    assert_eq!(peer.errors(), [(7, MISPLACED)]);
+    peer.send(7, inline_call(Chunks::default()), &call(7));
+    assert_eq!(delivered(&mut peer), [7]);
+}
+
+#[test]
+fn wg_s6_3_6_a_message_beyond_the_limit_is_refused_at_its_first_part() {
+    let max = 1 << 16;
+    let mut peer = WgPeer::server(|server| server.max_message = max);
+    peer.send_middle(CALL, 7, &[0; 16], max as usize - 12);
+    assert_eq!(peer.errors(), [(7, ErrorBody::System)]);
+    peer.send_middle(CALL, 7, &[0; 16], max as usize - 28);
+    peer.send(7, inline_call(Chunks::default()), &[0; 16]);
+    assert_eq!(peer.taken(), [], "the rest is discarded");
+    peer.send_middle(CALL, 8, &[0; 16], max as usize - 16);
+    assert_eq!(peer.taken(), [], "exactly the limit");
+    // A reply that is too long fails its call.
+    let mut peer = calling([1, 2]);
+    peer.send_middle(REPLY, 1, &[0; 16], u32::MAX as usize);
+    assert_eq!(finished(&mut peer), [(1, false)]);
+    peer.send_middle(REPLY, 1, &[0; 16], u32::MAX as usize - 16);
+    assert_eq!(peer.taken(), [], "errors go to requesters alone");
+    peer.send_rpc(inline_reply(Chunks::default()), &reply(2, 1, &[]));
+    assert_eq!(finished(&mut peer), [(2, true)]);
+}
+
+#[test]
+fn wg_s6_3_9_a_broken_off_reply_fails_the_call_and_is_not_reported() {
+    // A last part of another length.
+    let mut peer = calling([1, 2]);
+    let answer = bytes(&reply(1, 20, &[]));
+    peer.send_middle(REPLY, 1, &answer[..8], answer.len() - 8);
+    peer.send(1, inline_reply(Chunks::default()), &answer[12..]);
+    assert_eq!(finished(&mut peer), [(1, false)]);
+    // A middle part of another length, and the rest of the reply.
+    let answer = bytes(&reply(2, 20, &[]));
+    peer.send_middle(REPLY, 2, &answer[..8], answer.len() - 8);
+    peer.send_middle(REPLY, 2, &answer[8..16], answer.len() - 8);
+    assert_eq!(finished(&mut peer), [(2, false)]);
+    peer.send(2, inline_reply(Chunks::default()), &answer[16..]);
+    assert_eq!((finished(&mut peer), peer.taken()), (vec![], vec![]));
+    // A reply that interrupts another fails for itself.
+    let mut peer = calling([1, 2]);
+    let answer = bytes(&reply(1, 20, &[]));
+    peer.send_middle(REPLY, 1, &answer[..8], answer.len() - 8);
+    peer.send_rpc(inline_reply(Chunks::default()), &reply(2, 1, &[]));
+    assert_eq!(finished(&mut peer), [(2, false)]);
+    peer.send(1, inline_reply(Chunks::default()), &answer[8..]);
+    assert_eq!(finished(&mut peer), [(1, true)]);
+    assert_eq!(peer.taken(), []);
+}
+
+/// The peer may not send a second one, so it would wait for ever.
+#[test]
+fn wg_s7_2_2_a_refused_final_ends_the_exchange() {
+    let bad = |value: &[u8]| Property {
+        id: property_id::REVERSE,
+        value: value.to_vec().into(),
+    };
+    for wrong in [bad(&[0, 0, 0, 4]), bad(&[0; 8]), bad(&[0; 5000])] {
+        let mut peer = WgPeer::listening(|server| server.inline_receive = 8192);
+        let size = Property {
+            id: property_id::RECEIVE_SIZE,
+            value: vec![0, 0, 8, 0].into(),
+        };
+        peer.properties(vec![size], false);
+        let _ = peer.take();
+        peer.properties(vec![wrong], true);
+        let errors = peer.errors();
+        assert!(matches!(errors[..], [(_, ErrorBody::BadPropertyValue)]));
+        peer.properties(Vec::new(), true);
+        let errors = peer.errors();
+        assert!(matches!(errors[..], [(_, MISPLACED)]), "{errors:?}");
+        // What was said before counts.
+        peer.send(7, inline_call(Chunks::default()), &call(7));
+        peer.reply(Some(reply(7, 1000, &[])));
+        let sent = peer.end.sent.iter().map(|(sent, _)| sent.len());
+        assert_eq!(sent.skip(1).max(), Some(2048));
+    }
+}
+
+#[test]
+fn wg_s4_1_parts_of_messages_are_not_interleaved() {
+    let mut pair = Pair::echoing(configs_with(Version::TwoWg, |_, _| {}));
+    pair.answer_with(|call: &Message| Some(reply(open(call).0, 5000, &[])));
+    for xid in 1..=8 {
+        pair.client
+            .call(message(xid, 1, &[]), &ReplyRoom::default());
+    }
+    pair.settle();
+    assert_eq!(pair.client.finished.len(), 8);
+    let sent = pair.server.sent.iter();
+    let sent = sent.map(|(sent, _)| Prefix::peek(sent).unwrap());
+    let mut xids: Vec<_> = sent
+        .filter(|prefix| [REPLY_MIDDLE, REPLY_INLINE].contains(&prefix.header_type))
+        .map(|prefix| prefix.xid)
+        .collect();
+    assert_eq!(xids.len(), 8 * 5);
+    xids.dedup();
+    assert_eq!(xids.len(), 8, "{xids:?}");
+}
+
+#[test]
+fn wg_s6_5_only_the_last_send_of_a_reply_invalidates() {
+    let mut pair = Pair::echoing(configs_with(Version::TwoWg, |_, _| {}));
+    pair.answer_with(|call: &Message| Some(reply(open(call).0, 2500, &[])));
+    let call = message(1, 1, &[data(1, 400_000)]);
+    pair.call(call, &room(2500, &[])).unwrap();
+    let sent: Vec<_> = pair.server.sent[1..]
+        .iter()
+        .map(|(sent, invalidate)| (Prefix::peek(sent).unwrap().header_type, *invalidate))
+        .filter(|(header_type, _)| *header_type != GRANT)
+        .collect();
+    let handles: Vec<_> = sent.iter().map(|(_, handle)| handle.is_some()).collect();
+    assert_eq!(handles, [false, false, true], "{sent:?}");
+    // A requester copes with another order.
+    let mut peer = WgPeer::client(|_| {});
+    peer.end
+        .call(message(1, 1, &[data(1, 400_000)]), &room(20, &[]));
+    let sent = peer.take();
+    let Body::Call { inv_handle, .. } = sent[0].header.body else {
+        panic!("{sent:?}");
+    };
+    let answer = bytes(&reply(1, 20, &[]));
+    let remaining = answer.len() as u32 - 8;
+    let middle = Body::Middle {
+        direction: REPLY,
+        remaining,
+    };
+    peer.send_invalidating(1, middle, &answer[..8], Some(Stag(inv_handle)));
+    peer.send(1, inline_reply(Chunks::default()), &answer[8..]);
+    assert_eq!(finished(&mut peer), [(1, true)]);
+}
