@@ -218,7 +218,8 @@ fn free_versions(plan: &mut Plan, wanted: VersionsOf, random: &mut Random) {
     let wg = Choice::Only(Version::TwoWg);
     plan.version = match wanted {
         VersionsOf::Seed if !half_of_version_1 => return,
-        VersionsOf::Seed | VersionsOf::Free => {
+        VersionsOf::Seed => random.pick(&[Choice::Only(Version::One), wg]),
+        VersionsOf::Free => {
             let (one, two) = (Choice::Only(Version::One), Choice::Only(Version::Two));
             random.pick(&[one, two, Choice::Auto, wg, wg, wg])
         }

@@ -38,8 +38,8 @@ pub struct Swarm {
 /// versions that contains one the clients ask for, as nothing would happen otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VersionsOf {
-    /// A quarter of the seeds use version 1 or choose freely, half of them each. The others use
-    /// version 2 of 2016, as [`FeaturesOf`] says.
+    /// A quarter of the seeds use version 1. Half of these choose between version 1 and the working
+    /// group's version 2 instead. The others use version 2 of 2016, as [`FeaturesOf`] says.
     #[default]
     Seed,
     /// Every seed chooses freely: half of them the working group's version 2, the others version 1,
