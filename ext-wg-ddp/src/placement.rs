@@ -76,6 +76,9 @@ pub struct Placement {
     incoming: Option<Group>,
     /// Messages of which a part was refused. Further parts are discarded silently.
     abandoned: VecDeque<(Direction, u32)>,
+    /// Whether the peer has refused a header type of calls, although it announced that it takes
+    /// them. It is not sent again (version-two-07, section 7.1.3).
+    pub(crate) calls_refused: bool,
 }
 
 impl Placement {
@@ -87,6 +90,7 @@ impl Placement {
             peer: PeerAnnouncements::default(),
             incoming: None,
             abandoned: VecDeque::new(),
+            calls_refused: false,
         }
     }
 
@@ -115,7 +119,7 @@ impl Placement {
 
     /// Returns whether calls with placed items may be sent.
     pub fn places_calls(&self) -> bool {
-        self.config.send && self.peer.support.contains(Support::CALLS)
+        self.config.send && self.peer.support.contains(Support::CALLS) && !self.calls_refused
     }
 
     /// Returns whether the peer places results.

@@ -64,6 +64,10 @@ struct ReplyMode {
 }
 
 impl TransferMode for Placement {
+    fn call_refused(&mut self, _: u32, error: rpcrdma_v2::ErrorBody) {
+        self.calls_refused |= error == rpcrdma_v2::ErrorBody::InvalidOption;
+    }
+
     fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
         let shape = call.shape;
         let longest = shape.stream_len().max(call.need.stream_len());

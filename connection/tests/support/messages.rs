@@ -101,7 +101,12 @@ impl Seen {
     pub fn new(bytes: &Bytes) -> Option<Self> {
         let version = u32::from_be_bytes(bytes[4..8].try_into().unwrap());
         if version == 1 {
-            let (header, payload_at) = rpcrdma_v1::Header::decode(bytes).unwrap();
+            let decoded = rpcrdma_v1::Header::decode(bytes);
+            // RDMA2_ERR_VERS_MISMATCH has the version of the message that it answers.
+            if decoded.is_err() && bytes[12..20] == [0, 0, 0, 4, 0, 0, 0, 11] {
+                return None;
+            }
+            let (header, payload_at) = decoded.unwrap();
             let error = matches!(header.body, rpcrdma_v1::Body::Error(_));
             return Some(Self {
                 version,

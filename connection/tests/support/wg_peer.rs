@@ -6,7 +6,7 @@ use rdma::Stag;
 use rpcrdma_connection::{Config, Options};
 use rpcrdma_negotiation::{Choice, Version, Versions};
 use rpcrdma_v2_wg::{
-    Body, Chunks, Direction, ErrorBody, FlowControl, Header, Properties, Property,
+    Body, Chunks, Direction, ErrorBody, FlowControl, Header, Prefix, Properties, Property,
 };
 
 use super::{Endpoint, bytes};
@@ -61,6 +61,25 @@ impl WgPeer {
         let mut options = Options::client();
         change(&mut options);
         Self::new(super::client(Choice::Only(Version::TwoWg), options)).exchanged(properties)
+    }
+
+    /// Returns a client whose server has sent this set of properties.
+    pub fn client_announced(set: &[Property], change: impl FnOnce(&mut Options)) -> Self {
+        let mut options = Options::client();
+        change(&mut options);
+        let mut peer = Self::new(super::client(Choice::Only(Version::TwoWg), options));
+        peer.properties(set.to_vec(), true);
+        let _ = peer.take();
+        peer
+    }
+
+    /// Counts messages of the end that are none of the base protocol, up to this number.
+    pub fn skip(&mut self, messages: usize) {
+        for (message, _) in &self.end.sent[self.seen..messages] {
+            let credit = Prefix::peek(message).unwrap().credit;
+            self.flow.take_received(credit, false).unwrap();
+        }
+        self.seen = messages;
     }
 
     fn new(config: Config) -> Self {

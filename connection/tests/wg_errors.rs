@@ -1,0 +1,527 @@
+//! Errors and chunks in version 2 of the working group (version-two-07, sections 4.5, 6.5, 6.6.3,
+//! 6.6.4 and 7): what is refused and how, and what an error ends.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod support;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use onc_rpc::Message;
+use rdma::Stag;
+use rpcrdma_connection::CallbackOptions;
+use rpcrdma_v2_wg::{
+    Body, Chunks, Direction, ErrorBody, Header, Properties, ReadSegment, Segment, WriteChunk,
+    unused,
+};
+use support::{
+    Sent, WgPeer, bytes, data, encoded, inline_call, inline_reply, message, open, reply, room,
+};
+
+fn segment(handle: u32, length: u32) -> Segment {
+    let offset = u64::from(handle) << 32;
+    Segment {
+        handle,
+        length,
+        offset,
+    }
+}
+
+fn read(position: u32, length: u32) -> ReadSegment {
+    let segment = segment(1 + position, length);
+    ReadSegment { position, segment }
+}
+
+fn chunk(lengths: &[u32]) -> WriteChunk {
+    let segments = lengths.iter().zip(1..);
+    segments.map(|(&len, at)| segment(at, len)).collect()
+}
+
+fn reads(reads: Vec<ReadSegment>) -> Chunks {
+    Chunks {
+        reads,
+        ..Chunks::default()
+    }
+}
+
+fn writes(writes: Vec<WriteChunk>) -> Chunks {
+    Chunks {
+        writes,
+        ..Chunks::default()
+    }
+}
+
+fn reply_chunk(chunk: WriteChunk) -> Chunks {
+    Chunks {
+        reply: Some(chunk),
+        ..Chunks::default()
+    }
+}
+
+/// Returns a client that makes a call for which chunks of these lengths are offered, and the call's
+/// chunks.
+fn offering(items: &[usize]) -> (WgPeer, Chunks) {
+    let mut peer = WgPeer::client(|client| client.costs.per_message = Duration::from_secs(1));
+    peer.end.call(message(1, 1, &[]), &room(1, items));
+    let chunks = chunks_of(&peer.take());
+    (peer, chunks)
+}
+
+fn chunks_of(sent: &[Sent]) -> Chunks {
+    let last = &sent.last().expect("nothing was sent").header;
+    last.body.chunks().expect("no chunks").clone()
+}
+
+/// Returns the only call that has finished.
+#[track_caller]
+fn finished(peer: &mut WgPeer) -> (u32, Option<Message>) {
+    let (xid, result) = peer.end.finished.remove(0);
+    assert!(peer.end.finished.is_empty());
+    (xid, result.ok())
+}
+
+/// Returns a client that takes calls, with a call of its own with XID 5.
+fn both_ways(chunks: bool) -> WgPeer {
+    let mut peer = WgPeer::client(|client| {
+        client.callbacks = CallbackOptions { credits: 4, chunks };
+    });
+    peer.end.call(message(5, 1, &[]), &room(1, &[]));
+    let _ = peer.take();
+    peer
+}
+
+#[test]
+fn wg_s7_an_error_is_never_answered() {
+    let error = |version: u32, code: u32| -> Bytes {
+        let words = [5, version, 50, 4, code].map(u32::to_be_bytes);
+        Bytes::from(words.concat())
+    };
+    for mut peer in [WgPeer::server(|_| {}), both_ways(true)] {
+        // Another version, a code that is not known, one whose fields are missing, and no code.
+        let bad = [
+            error(3, 2),
+            error(2, 77),
+            error(2, 6),
+            error(2, 2).slice(..16),
+        ];
+        for message in bad {
+            peer.send_bytes(&message);
+            assert_eq!(peer.taken(), []);
+            assert_eq!((peer.end.finished.len(), &peer.end.closed), (0, &None));
+        }
+    }
+}
+
+#[test]
+fn wg_s7_an_unrecognized_error_is_discarded() {
+    let mut peer = both_ways(false);
+    peer.send_error(5, ErrorBody::Other(77));
+    assert_eq!((peer.end.finished.len(), peer.taken()), (0, vec![]));
+    peer.send_rpc(inline_reply(Chunks::default()), &reply(5, 1, &[]));
+    assert!(finished(&mut peer).1.is_some());
+}
+
+#[test]
+fn wg_s7_3_an_error_for_no_call_is_discarded() {
+    let mut peer = both_ways(false);
+    for xid in [0, 6, u32::MAX] {
+        peer.send_error(xid, ErrorBody::System);
+    }
+    assert_eq!((peer.end.finished.len(), peer.taken()), (0, vec![]));
+    peer.send_error(5, ErrorBody::System);
+    assert_eq!(finished(&mut peer), (5, None));
+}
+
+/// Both ends have a call with the same XID.
+#[test]
+fn wg_s7_an_error_is_about_a_call_of_its_receiver() {
+    let mut peer = both_ways(false);
+    peer.send_rpc(inline_call(Chunks::default()), &message(5, 1, &[]));
+    peer.send_error(5, ErrorBody::BadXdr);
+    assert_eq!(finished(&mut peer), (5, None));
+    assert_eq!(peer.end.delivered.len(), 1);
+    peer.reply(Some(reply(5, 1, &[])));
+    let sent = peer.taken();
+    assert!(matches!(sent[..], [Body::Reply { .. }]), "{sent:?}");
+}
+
+#[test]
+fn wg_s7_1_2_another_version_is_answered_with_vers_mismatch() {
+    let mut peer = WgPeer::server(|_| {});
+    let (xid, credit) = (9, 100);
+    let body = inline_call(Chunks::default());
+    let mut call = encoded(&Header { xid, credit, body }, &bytes(&message(9, 1, &[]))).to_vec();
+    call[7] = 1;
+    peer.send_bytes(&Bytes::from(call));
+    peer.end.run();
+    let answer = &peer.end.sent.last().unwrap().0;
+    let words: Vec<u32> = answer
+        .chunks(4)
+        .map(|word| u32::from_be_bytes(word.try_into().unwrap()))
+        .collect();
+    assert_eq!((words[0], words[1], words[3], words[4]), (9, 1, 4, 11));
+    assert_eq!(words.len(), 5);
+    assert!(peer.end.delivered.is_empty());
+}
+
+#[test]
+fn wg_s7_3_errors_end_the_call() {
+    let errors = [
+        ErrorBody::BadXdr,
+        ErrorBody::InvalidContinuation,
+        ErrorBody::ReadChunks { max: 0 },
+        ErrorBody::WriteChunks { max: 0 },
+        ErrorBody::Segments { max: 1 },
+        ErrorBody::WriteResource {
+            chunk: 1,
+            needed: 500_000,
+        },
+        ErrorBody::ReplyResource { needed: 9000 },
+        ErrorBody::VersionMismatch,
+        ErrorBody::System,
+    ];
+    for error in errors {
+        let (mut peer, _) = offering(&[400_000]);
+        peer.send_error(1, error);
+        assert_eq!(finished(&mut peer), (1, None), "{error}");
+        assert_eq!(peer.taken(), [], "{error}");
+        assert!(peer.end.registered.is_empty(), "{error}");
+    }
+}
+
+#[test]
+fn wg_s7_3_4_a_zero_means_that_the_call_is_not_repeated() {
+    for (chunk, needed) in [(0, 0), (0, 500_000), (1, 0)] {
+        let (mut peer, _) = offering(&[400_000]);
+        peer.send_error(1, ErrorBody::WriteResource { chunk, needed });
+        assert_eq!(finished(&mut peer), (1, None));
+        assert_eq!(peer.taken(), []);
+    }
+}
+
+/// The type of a continued call is that of its first part. The call is sent again by other types,
+/// and the type is not used any more.
+#[test]
+fn wg_s7_1_3_the_refused_type_is_that_of_the_first_message() {
+    let mut peer = WgPeer::client(|_| {});
+    let call = message(1, 2500, &[]);
+    peer.end.call(call, &room(1, &[]));
+    let sent = peer.taken();
+    assert!(matches!(sent[0], Body::Middle { .. }));
+    peer.send_error(1, ErrorBody::InvalidHeaderType);
+    let sent = peer.taken();
+    assert!(matches!(sent[..], [Body::Call { external: true, .. }]));
+    peer.send_rpc(inline_reply(Chunks::default()), &reply(1, 1, &[]));
+    assert!(finished(&mut peer).1.is_some());
+    peer.end.call(message(2, 2500, &[]), &room(1, &[]));
+    let sent = peer.taken();
+    assert!(matches!(sent[..], [Body::Call { external: true, .. }]));
+    // An error with XID zero, or for no call, changes nothing.
+    let mut peer = WgPeer::client(|_| {});
+    peer.send_error(0, ErrorBody::InvalidHeaderType);
+    peer.send_error(1, ErrorBody::InvalidHeaderType);
+    peer.end.call(message(1, 2500, &[]), &room(1, &[]));
+    assert!(matches!(peer.taken()[0], Body::Middle { .. }));
+}
+
+#[test]
+fn wg_s7_1_3_a_call_by_an_unknown_type_is_sent_by_the_base() {
+    // A server that has announced the extension, and refuses its types all the same.
+    let placing = |options: &mut rpcrdma_connection::Options| {
+        options.features = "ddp".parse().unwrap();
+    };
+    let announced = {
+        let mut server = WgPeer::listening(placing);
+        server.properties(Properties::default().encode(), true);
+        match server.taken().remove(0) {
+            Body::Properties { properties, .. } => properties,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut peer = WgPeer::client_announced(&announced, placing);
+    peer.end
+        .call(message(1, 1, &[data(1, 8192)]), &room(1, &[]));
+    peer.end.run();
+    let placed = peer.end.sent.len();
+    assert_eq!(peer.end.sent.last().unwrap().0[12], 0xff, "experimental");
+    peer.skip(placed);
+    peer.send_error(1, ErrorBody::InvalidHeaderType);
+    let sent = peer.take();
+    assert!(matches!(
+        sent.last().unwrap().header.body,
+        Body::Call { .. }
+    ));
+    peer.send_rpc(inline_reply(Chunks::default()), &reply(1, 1, &[]));
+    assert!(finished(&mut peer).1.is_some());
+    // Nor is the type used again.
+    peer.end
+        .call(message(2, 1, &[data(1, 8192)]), &room(1, &[]));
+    let sent = peer.take();
+    assert!(matches!(
+        sent.last().unwrap().header.body,
+        Body::Call { .. }
+    ));
+}
+
+#[test]
+fn wg_s5_2_4_the_segment_count_is_that_of_a_header() {
+    let header = |read_segments: u32, reply_segments: usize| Chunks {
+        reads: (0..read_segments).map(|_| read(8, 4)).collect(),
+        writes: vec![chunk(&[8; 100])],
+        reply: Some(chunk(&vec![8; reply_segments])),
+    };
+    let mut peer = WgPeer::server(|server| server.inline_receive = 16 << 10);
+    peer.send(7, inline_call(header(100, 57)), &bytes(&message(7, 1, &[])));
+    assert_eq!(peer.errors(), [(7, ErrorBody::Segments { max: 256 })]);
+    assert!(peer.end.reads.is_empty() && peer.end.delivered.is_empty());
+    peer.send(8, inline_call(header(100, 56)), &bytes(&message(8, 1, &[])));
+    assert_eq!(peer.taken(), []);
+    assert!(!peer.end.reads.is_empty());
+}
+
+#[test]
+fn wg_s7_3_2_too_many_write_chunks_are_refused_before_the_call_is_executed() {
+    for (count, taken) in [(16, true), (17, false)] {
+        let mut peer = WgPeer::server(|_| {});
+        let chunks = writes(vec![chunk(&[100]); count]);
+        peer.send(7, inline_call(chunks), &bytes(&message(7, 1, &[])));
+        assert_eq!(peer.end.delivered.len(), usize::from(taken));
+        let expected = [(7, ErrorBody::WriteChunks { max: 16 })];
+        assert_eq!(peer.errors(), expected[usize::from(taken)..]);
+    }
+}
+
+#[test]
+fn wg_ulb_s5_4_2_several_chunks_are_taken_within_the_segment_count() {
+    let mut peer = WgPeer::server(|_| {});
+    let items = [data(1, 8), data(2, 12)];
+    let whole = message(7, 1, &items);
+    let lists = Chunks {
+        reads: vec![read(20, 8), read(32, 4), read(32, 8)],
+        writes: vec![chunk(&[8]), chunk(&[4, 4])],
+        reply: None,
+    };
+    let payload = whole.gather(|_| false).concat();
+    peer.send(7, inline_call(lists), &payload);
+    let mut parts = [&items[0][..], &items[1][..4], &items[1][4..]].into_iter();
+    for mut read in std::mem::take(&mut peer.end.reads) {
+        read.sink.copy_from_slice(parts.next().unwrap());
+        peer.end.read_done(read);
+    }
+    peer.end.run();
+    assert_eq!(open(&peer.end.delivered[0].1).2, items);
+    peer.reply(Some(reply(7, 1, &[data(3, 8), data(4, 7)])));
+    let lengths: Vec<Vec<u32>> = chunks_of(&peer.take())
+        .writes
+        .iter()
+        .map(|chunk| chunk.iter().map(|segment| segment.length).collect())
+        .collect();
+    assert_eq!(lengths, [vec![8], vec![4, 3]]);
+}
+
+#[test]
+fn wg_s4_5_1_chunks_that_overlap_or_lie_beyond_the_payload_are_refused() {
+    // The payload of the call has 20 bytes, and its first chunk reaches to position 24.
+    let payload = bytes(&message(7, 1, &[]));
+    assert_eq!(payload.len(), 20);
+    let cases = [
+        (vec![read(12, 9), read(20, 4)], false),
+        (vec![read(12, 9), read(24, 4)], true),
+        (vec![read(24, 4)], false),
+        (vec![read(20, 4)], true),
+        (vec![read(16, 4), read(28, 4)], false),
+        (vec![read(16, 4), read(24, 4)], true),
+    ];
+    for (list, taken) in cases {
+        let mut peer = WgPeer::server(|_| {});
+        peer.send(7, inline_call(reads(list.clone())), &payload);
+        let expected = [(7, ErrorBody::BadXdr)];
+        assert_eq!(peer.errors(), expected[usize::from(taken)..], "{list:?}");
+        assert_eq!(peer.end.reads.is_empty(), !taken, "{list:?}");
+    }
+}
+
+#[test]
+fn wg_s5_2_5_a_call_beyond_the_announced_support_is_refused() {
+    let external = Body::Call {
+        external: true,
+        inv_handle: 0,
+        chunks: reads(vec![read(0, 40)]),
+    };
+    let cases = [
+        (external, ErrorBody::InvalidHeaderType),
+        (
+            inline_call(reads(vec![read(8, 4)])),
+            ErrorBody::ReadChunks { max: 0 },
+        ),
+        (
+            inline_call(writes(vec![chunk(&[8])])),
+            ErrorBody::WriteChunks { max: 0 },
+        ),
+    ];
+    let payload = bytes(&message(7, 1, &[]));
+    for (body, error) in cases {
+        let mut peer = both_ways(false);
+        let external = matches!(body, Body::Call { external: true, .. });
+        peer.send(7, body, if external { &[] } else { &payload });
+        assert_eq!(peer.errors(), [(7, error)]);
+        assert!(peer.end.reads.is_empty() && peer.end.delivered.is_empty());
+    }
+    // A reply chunk is left unused.
+    let mut peer = both_ways(false);
+    peer.send(7, inline_call(reply_chunk(chunk(&[9000]))), &payload);
+    peer.reply(Some(reply(7, 1500, &[])));
+    let sent = peer.taken();
+    assert!(matches!(
+        sent[..],
+        [
+            Body::Middle { .. },
+            Body::Reply {
+                external: false,
+                ..
+            }
+        ]
+    ));
+    // A client without support takes no call at all.
+    let mut peer = WgPeer::client(|_| {});
+    peer.send(7, inline_call(Chunks::default()), &payload);
+    peer.send_middle(Direction::Call, 8, &payload, 8);
+    let refused = [7, 8].map(|xid| (xid, ErrorBody::InvalidHeaderType));
+    assert_eq!(peer.errors(), refused);
+}
+
+#[test]
+fn wg_s4_5_2_1_unused_chunks_come_back_with_zero_lengths() {
+    let offered = vec![chunk(&[100, 50]), chunk(&[200])];
+    let mut peer = WgPeer::server(|_| {});
+    let call = inline_call(writes(offered.clone()));
+    peer.send(7, call, &bytes(&message(7, 1, &[])));
+    peer.reply(Some(reply(7, 1, &[])));
+    let expected: Vec<_> = offered.iter().map(|chunk| unused(chunk)).collect();
+    assert_eq!(chunks_of(&peer.take()).writes, expected);
+}
+
+#[test]
+fn wg_s4_5_2_1_empty_and_unused_chunks_are_taken_alike() {
+    let answer = reply(1, 1, &[]);
+    let (_, offered) = offering(&[400_000, 300_000]);
+    assert_eq!(offered.writes.len(), 2);
+    let zeroes: Vec<_> = offered.writes.iter().map(|chunk| unused(chunk)).collect();
+    let empty = WriteChunk::new();
+    let returned = [
+        vec![],
+        vec![empty.clone()],
+        vec![empty.clone(), empty.clone()],
+        zeroes.clone(),
+        zeroes[..1].to_vec(),
+        vec![empty.clone(), zeroes[1].clone()],
+    ];
+    for list in returned {
+        let (mut peer, _) = offering(&[400_000, 300_000]);
+        peer.send_rpc(inline_reply(writes(list.clone())), &answer);
+        assert!(finished(&mut peer).1.is_some(), "{list:?}");
+    }
+    // More than was offered fails the call.
+    let mut longer = zeroes[0].clone();
+    longer.push(segment(77, 0));
+    let more = [
+        vec![zeroes[0].clone(), zeroes[1].clone(), empty],
+        vec![longer, zeroes[1].clone()],
+    ];
+    for list in more {
+        let (mut peer, _) = offering(&[400_000, 300_000]);
+        peer.send_rpc(inline_reply(writes(list.clone())), &answer);
+        assert_eq!(finished(&mut peer), (1, None), "{list:?}");
+        assert_eq!(peer.taken(), []);
+    }
+}
+
+#[test]
+fn wg_s6_6_3_a_reply_chunk_is_used_if_it_is_long_enough() {
+    let answer = reply(7, 1500, &[]);
+    let len = bytes(&answer).len() as u32;
+    for (offered, external) in [(len, true), (len - 4, false)] {
+        let mut peer = WgPeer::server(|_| {});
+        let call = inline_call(reply_chunk(chunk(&[offered])));
+        peer.send(7, call, &bytes(&message(7, 1, &[])));
+        peer.reply(Some(answer.clone()));
+        let sent = peer.taken();
+        match external {
+            true => assert!(matches!(sent[..], [Body::Reply { external: true, .. }])),
+            false => assert!(matches!(
+                sent[..],
+                [
+                    Body::Middle { .. },
+                    Body::Reply {
+                        external: false,
+                        ..
+                    }
+                ]
+            )),
+        }
+    }
+}
+
+/// Returns a client that has offered a reply chunk.
+fn with_reply_chunk() -> (WgPeer, WriteChunk) {
+    let mut peer = WgPeer::client(|client| client.costs.per_message = Duration::from_secs(1));
+    peer.end.call(message(1, 1, &[]), &room(3000, &[]));
+    let chunk = chunks_of(&peer.take()).reply.expect("no reply chunk");
+    (peer, chunk)
+}
+
+#[test]
+fn wg_s6_6_4_a_reply_in_any_format_is_taken() {
+    let answer = bytes(&reply(1, 500, &[]));
+    let (mut peer, _) = with_reply_chunk();
+    peer.send(1, inline_reply(Chunks::default()), &answer);
+    assert!(finished(&mut peer).1.is_some(), "simple");
+    let (mut peer, _) = with_reply_chunk();
+    peer.send_middle(Direction::Reply, 1, &answer[..100], answer.len() - 100);
+    peer.send(1, inline_reply(Chunks::default()), &answer[100..]);
+    assert!(finished(&mut peer).1.is_some(), "continued");
+    let (mut peer, mut chunk) = with_reply_chunk();
+    let to = chunk[0];
+    peer.end
+        .remote_write(Stag(to.handle), to.offset, &answer)
+        .unwrap();
+    chunk[0].length = answer.len() as u32;
+    let body = Body::Reply {
+        external: true,
+        chunks: reply_chunk(chunk),
+    };
+    peer.send(1, body, &[]);
+    let (_, result) = finished(&mut peer);
+    assert_eq!(open(&result.unwrap()).1, 500, "special");
+}
+
+#[test]
+fn wg_s6_3_10_a_reply_chunk_that_does_not_come_back_was_not_used() {
+    let (mut peer, chunk) = with_reply_chunk();
+    let handle = Stag(chunk[0].handle);
+    assert!(peer.end.registered.contains_key(&handle));
+    peer.send_rpc(inline_reply(Chunks::default()), &reply(1, 1, &[]));
+    assert!(finished(&mut peer).1.is_some());
+    assert_eq!(peer.end.invalidated, [handle]);
+    assert!(peer.end.registered.is_empty());
+}
+
+#[test]
+fn wg_s6_5_a_handle_in_the_call_allows_invalidation_in_both_directions() {
+    let mut forward = WgPeer::server(|_| {});
+    let mut reverse = both_ways(true);
+    for peer in [&mut forward, &mut reverse] {
+        for handle in [1, 0] {
+            let call = Body::Call {
+                external: false,
+                inv_handle: handle,
+                chunks: writes(vec![chunk(&[100])]),
+            };
+            peer.send(7, call, &bytes(&message(7, 1, &[])));
+            peer.reply(Some(reply(7, 1, &[])));
+            let sent = peer.take();
+            let invalidated = sent[0].invalidate.map(|stag| stag.0);
+            assert_eq!(invalidated, Some(handle).filter(|&handle| handle != 0));
+        }
+    }
+}
