@@ -187,3 +187,7 @@ fn items(from: &mut Reader<'_>) -> Result<SmallVec<[PlacedItem; 1]>, Malformed> 
     };
     (0..count).map(item).collect()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests;

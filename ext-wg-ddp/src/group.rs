@@ -231,3 +231,7 @@ fn check_positions(items: &[PlacedItem], payload: u64, max: u64) -> Result<(), B
         false => Ok(()),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests;

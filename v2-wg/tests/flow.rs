@@ -288,3 +288,37 @@ fn step_send(ends: &mut [End; 2], at: usize, grant: bool) {
         ends[1 - at].incoming.push_back((credit, grant));
     }
 }
+
+/// Two ends go on as before when their counts pass 2^32, in both directions, and the value of a
+/// credit field may be any number.
+#[test]
+fn wg_s4_2_1_counters_wrap() {
+    for start in STARTS {
+        let mut ends = [
+            FlowControl::starting_at(start),
+            FlowControl::starting_at(start),
+        ];
+        for round in 0..10_u32 {
+            for from in [0, 1] {
+                let is_grant = round % 3 == 2;
+                let taken = match is_grant {
+                    true => ends[from].take_grant(),
+                    false => ends[from].take_send(),
+                };
+                assert!(taken, "{start}: round {round}");
+                let credit = ends[from].credit(5);
+                ends[1 - from].take_received(credit, is_grant).unwrap();
+            }
+        }
+        for end in &ends {
+            assert_eq!(end.sent(), start.wrapping_add(10));
+            assert_eq!(end.received(), start.wrapping_add(10));
+        }
+        // The second has heard the last word, the first has one message more to hear of.
+        assert_eq!((ends[0].may_send(), ends[1].may_send()), (5, 4));
+        // A limit that is 2^31 or more ahead counts as behind.
+        let beyond = ends[1].sent().wrapping_add(1 << 31);
+        ends[1].take_received(beyond, false).unwrap();
+        assert_eq!((ends[1].may_send(), ends[1].may_grant()), (0, false));
+    }
+}

@@ -5,8 +5,12 @@ mod common;
 use bytes::Bytes;
 use common::words;
 use quickcheck::{Arbitrary, Gen, quickcheck};
+use rpcrdma_v2::Side;
+use rpcrdma_v2::extension::{Action, Extension, Extensions};
+use rpcrdma_v2_wg::base::{Base, Config};
 use rpcrdma_v2_wg::{
-    BadProperty, EXPERIMENTAL, Malformed, Properties, Property, ReverseSupport, property_id,
+    BadProperty, EXPERIMENTAL, Malformed, Properties, Property, ReverseSupport, header_type,
+    property_id,
 };
 
 fn property(id: u32, value: &[u32]) -> Property {
@@ -121,7 +125,7 @@ fn wg_s5_1_an_unknown_property_is_skipped() {
 }
 
 #[test]
-fn of_a_property_listed_twice_the_last_value_counts() {
+fn wg_s5_1_of_two_values_for_one_property_the_last_counts() {
     let mut properties = Properties::default();
     let list = [[8192], [16384]].map(|value| property(property_id::RECEIVE_SIZE, &value));
     assert_eq!(properties.apply(&list), Ok(()));
@@ -158,4 +162,53 @@ fn wg_s5_1_and_s7_2_2_a_value_of_another_type_is_bad_and_nothing_is_applied() {
             assert_eq!(properties, Properties::default(), "{bad:?}");
         }
     }
+}
+
+/// The value is the XDR of `opaque<>`, in a property whose value is `opaque<>`.
+#[test]
+fn wg_s5_2_6_host_authentication_has_two_lengths() {
+    let host_auth = Some(Bytes::from_static(b"hello"));
+    let own = Properties {
+        host_auth,
+        ..Properties::default()
+    };
+    let encoded = own.encode();
+    let material = encoded.last().unwrap();
+    assert_eq!(material.id, property_id::HOST_AUTH);
+    assert_eq!(material.value[..], b"\0\0\0\x05hello\0\0\0"[..]);
+    let mut read = Properties::default();
+    assert_eq!(read.apply(&encoded), Ok(()));
+    assert_eq!(read, own);
+    // No octets are the same as no property.
+    let none = Property {
+        id: property_id::HOST_AUTH,
+        value: Bytes::new(),
+    };
+    assert_eq!(read.apply(&[none]), Ok(()));
+    assert_eq!(read.host_auth, None);
+}
+
+#[test]
+fn wg_s6_3_3_all_parts_of_an_exchange_have_one_xid() {
+    let properties = Properties {
+        host_auth: Some(Bytes::from(vec![7; 3000])),
+        ..Properties::default()
+    };
+    let config = Config {
+        properties,
+        offer_invalidation: true,
+        can_invalidate: true,
+        max_message: 1 << 20,
+    };
+    let base: Box<dyn Extension> = Box::new(Base::new(config));
+    let mut extensions = Extensions::new(Side::Client, 77, vec![base]).unwrap();
+    extensions.connected(None);
+    let mut sent = Vec::new();
+    while let Some(action) = extensions.next_action() {
+        if let Action::Send(message) = action {
+            sent.push((message.xid, message.optional.opttype));
+        }
+    }
+    let (middle, last) = (header_type::CONNPROP_MIDDLE, header_type::CONNPROP_FINAL);
+    assert_eq!(sent, [(sent[0].0, middle), (sent[0].0, last)]);
 }

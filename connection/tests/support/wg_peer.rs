@@ -5,6 +5,7 @@ use onc_rpc::Message;
 use rdma::Stag;
 use rpcrdma_connection::{Config, Options};
 use rpcrdma_negotiation::{Choice, Version, Versions};
+use rpcrdma_v1::PrivateData;
 use rpcrdma_v2_wg::{
     Body, Chunks, Direction, ErrorBody, FlowControl, Header, Prefix, Properties, Property,
 };
@@ -84,7 +85,8 @@ impl WgPeer {
 
     fn new(config: Config) -> Self {
         let mut end = Endpoint::new(config);
-        end.establish(None);
+        // In version 2 of the working group, private data means nothing.
+        end.establish(Some(PrivateData::new(1024, 1024, false)));
         Self {
             end,
             flow: FlowControl::new(),

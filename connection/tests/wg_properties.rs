@@ -1,0 +1,146 @@
+//! What the properties of version 2 of the working group change (version-two-07, sections 4.2.2, 4.3
+//! and 5.2): lengths of messages and segments.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod support;
+
+use rpcrdma_connection::ReplyRoom;
+use rpcrdma_v2_wg::{Chunks, Properties, Property, property_id};
+use support::{WgPeer, bytes, data, inline_call, message, reply, room};
+
+fn sizes(send_size: u32, receive_size: u32) -> Properties {
+    Properties {
+        send_size,
+        receive_size,
+        ..Properties::default()
+    }
+}
+
+/// Returns the length of the longest message of the end after its properties.
+fn longest(peer: &WgPeer) -> usize {
+    let lengths = peer.end.sent[1..].iter().map(|(sent, _)| sent.len());
+    lengths.max().unwrap()
+}
+
+fn long_call(peer: &mut WgPeer, xid: u32) {
+    let call = message(xid, 5000, &[]);
+    peer.end.call(call, &ReplyRoom::default());
+    peer.end.run();
+}
+
+#[test]
+fn wg_s5_2_1_the_smaller_of_the_two_sizes_limits_a_message() {
+    for (own, peers, expected) in [
+        (8192, 16384, 8192),
+        (8192, 4096, 4096),
+        (4096, 8192, 4096),
+        (8192, 8192, 8192),
+    ] {
+        // The peer's maximum send size has nothing to do with it.
+        for send_size in [1024, 65536] {
+            let properties = sizes(send_size, peers);
+            let mut peer = WgPeer::client_of(&properties, |client| client.inline_send = own);
+            long_call(&mut peer, 1);
+            assert_eq!(longest(&peer), expected, "{own} {peers}");
+        }
+    }
+}
+
+#[test]
+fn wg_s5_2_2_a_lower_receive_size_counts_from_when_it_was_read() {
+    let mut peer = WgPeer::listening(|_| {});
+    let call = bytes(&message(1, 1, &[]));
+    peer.send(1, inline_call(Chunks::default()), &call);
+    peer.reply(Some(reply(1, 3000, &[])));
+    assert_eq!(longest(&peer), 4096, "the default");
+    let before = peer.end.sent.len();
+    peer.properties(sizes(4096, 2048).encode(), true);
+    peer.send(2, inline_call(Chunks::default()), &call_with(2));
+    peer.reply(Some(reply(2, 3000, &[])));
+    let after = peer.end.sent[before..].iter().map(|(sent, _)| sent.len());
+    assert_eq!(after.max(), Some(2048));
+}
+
+fn call_with(xid: u32) -> Vec<u8> {
+    bytes(&message(xid, 1, &[]))
+}
+
+#[test]
+fn wg_s5_2_3_long_segments_are_divided_by_the_requester() {
+    for (segment_size, count) in [(1 << 20, 1), (100_000, 4), (65_536, 7)] {
+        let properties = Properties {
+            segment_size,
+            ..Properties::default()
+        };
+        let mut peer = WgPeer::client_of(&properties, |_| {});
+        let call = message(1, 1, &[data(1, 400_000)]);
+        peer.end.call(call, &room(1, &[400_000]));
+        let sent = peer.take();
+        let chunks = sent[0].header.body.chunks().unwrap();
+        let reads: Vec<u32> = chunks
+            .reads
+            .iter()
+            .map(|read| read.segment.length)
+            .collect();
+        let writes: Vec<u32> = chunks.writes[0].iter().map(|part| part.length).collect();
+        for lengths in [reads, writes] {
+            assert_eq!(lengths.len(), count);
+            assert!(
+                lengths.iter().all(|&len| len <= segment_size),
+                "{lengths:?}"
+            );
+        }
+    }
+}
+
+/// Each end sends by the other's receives, whether it sends calls or replies.
+#[test]
+fn wg_s4_2_2_each_direction_has_its_own_inline_threshold() {
+    let callbacks = rpcrdma_connection::CallbackOptions {
+        credits: 2,
+        chunks: false,
+    };
+    let mut peer = WgPeer::client_of(&sizes(4096, 8192), |client| {
+        client.callbacks = callbacks;
+        (client.inline_send, client.inline_receive) = (16384, 4096);
+    });
+    long_call(&mut peer, 1);
+    assert_eq!(longest(&peer), 8192, "call");
+    let mut peer = WgPeer::client_of(&sizes(4096, 8192), |client| {
+        client.callbacks = callbacks;
+        (client.inline_send, client.inline_receive) = (16384, 4096);
+    });
+    peer.send(5, inline_call(Chunks::default()), &call_with(5));
+    peer.reply(Some(reply(5, 5000, &[])));
+    assert_eq!(longest(&peer), 8192, "reply");
+}
+
+/// A version 1 server discards a shorter message without an answer (RFC 8166, section 4.5).
+#[test]
+fn wg_s4_3_the_first_message_is_long_enough_for_version_1() {
+    let peer = WgPeer::client(|_| {});
+    let first = &peer.end.sent[0].0;
+    assert!((28..=1024).contains(&first.len()), "{}", first.len());
+    let told = |id| move |property: &Property| property.id == id && property.value.len() == 4;
+    let (header, _) = rpcrdma_v2_wg::Header::decode(first).unwrap();
+    let rpcrdma_v2_wg::Body::Properties { properties, .. } = header.body else {
+        panic!("{header:?}");
+    };
+    for id in [property_id::SEND_SIZE, property_id::RECEIVE_SIZE] {
+        assert!(properties.iter().any(told(id)), "{id}");
+    }
+}
+
+/// Both ends have said 1024 bytes in private data; receives of version 2 hold 4096.
+#[test]
+fn wg_s4_2_2_private_data_counts_in_version_1_alone() {
+    let mut peer = WgPeer::client(|client| client.inline_receive = 1024);
+    assert!(
+        peer.end
+            .receives
+            .iter()
+            .all(|receive| receive.size() >= 4096)
+    );
+    long_call(&mut peer, 1);
+    assert_eq!(longest(&peer), 4096, "the peer's private data is no limit");
+}
