@@ -168,6 +168,17 @@ fn wg_s7_1_4_an_xid_can_be_used_again() {
         let expected = if finishes { vec![7] } else { vec![8, 7] };
         assert_eq!(delivered(&mut peer), expected);
     }
+    // The message that begins another may have several parts.
+    let (mut peer, rest) = begun(7);
+    peer.send_middle(CALL, 7, &rest[..8], rest.len());
+    assert_eq!(peer.errors(), [(7, MISPLACED)]);
+    let other = call(8);
+    peer.send_middle(CALL, 8, &other[..8], other.len() - 8);
+    peer.send(8, inline_call(Chunks::default()), &other[8..]);
+    let again = call(7);
+    peer.send_middle(CALL, 7, &again[..8], again.len() - 8);
+    peer.send(7, inline_call(Chunks::default()), &again[8..]);
+    assert_eq!(delivered(&mut peer), [8, 7]);
     // The last part itself can be at fault.
     let (mut peer, rest) = begun(7);
     peer.send(7, inline_call(Chunks::default()), &rest[4..]);
