@@ -15,10 +15,10 @@ memory, connected by a simulated network on a virtual clock. The seed determines
 options, the workload and the faults. The same seed gives the same run, byte for byte, on any
 machine.
 
-Of 64 consecutive seeds starting at a multiple of 64, the first 16 use version 1 or, some
-of them, version 2 of the working group (2wg), the next 16 use version 2 with features that a side may
-only send or only receive, and the last 32 use version 2 with each of the sixteen combinations of
-features twice (each side has ddp, cont, both or none).
+Of 64 consecutive seeds starting at a multiple of 64, the first 16 use version 1 or, some of
+them, version 2 of the working group (2wg), the next 16 use version 2 with features that a side
+may only send or only receive, and the last 32 use version 2 with each of the sixteen
+combinations of features twice (each side has ddp, cont, both or none).
 
 At every step, the simulation checks that no peer is overrun, that memory is accessed only as it
 was offered and only during its call, that credits are not exceeded, and that nothing stands
