@@ -240,8 +240,8 @@ impl Placement {
             });
             return modes;
         }
-        // Each write chunk has room for the longest of its own item and all later ones (RFC 8166,
-        // section 4.3.2.2).
+        // Each write chunk has room for the longest of its own item and all later ones
+        // (RFC 8166, section 4.3.2.2).
         let (mut write_chunks, mut longest) = (SmallVec::new(), 0);
         for &len in need.items.iter().rev() {
             longest = len.max(longest);
