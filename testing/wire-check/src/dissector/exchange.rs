@@ -53,7 +53,6 @@ pub(super) fn check(
         (Version::Two, "cont", "v2-cont"),
         (Version::Two, "ddp+cont", "v2-ddp-cont"),
         (Version::TwoWg, "none", "wg"),
-        (Version::TwoWg, "ddp", "wg-ddp"),
     ];
     for (version, features, name) in forms {
         let features: RoundTripFeatures = features.parse().map_err(Error::ours("features"))?;
