@@ -25,11 +25,13 @@ pub enum Variant {
     /// Version 2 of the working group (version-two-07), where message continuation and remote
     /// invalidation belong to the protocol
     Wg,
+    /// The working group's version 2 with send-based data placement as an extension
+    WgDdp,
 }
 
 impl Variant {
     /// All variants, in the order of tables.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Tcp,
         Self::V1,
         Self::V1Inv,
@@ -38,6 +40,7 @@ impl Variant {
         Self::V2Cont,
         Self::V2DdpCont,
         Self::Wg,
+        Self::WgDdp,
     ];
 
     /// Returns the name in options, tables and rows.
@@ -52,6 +55,7 @@ impl Variant {
             Self::V2Cont => "v2-cont",
             Self::V2DdpCont => "v2-ddp-cont",
             Self::Wg => "wg",
+            Self::WgDdp => "wg-ddp",
         }
     }
 
@@ -61,7 +65,7 @@ impl Variant {
             Self::Tcp => None,
             Self::V1 | Self::V1Inv => Some(Version::One),
             Self::V2 | Self::V2Ddp | Self::V2Cont | Self::V2DdpCont => Some(Version::Two),
-            Self::Wg => Some(Version::TwoWg),
+            Self::Wg | Self::WgDdp => Some(Version::TwoWg),
         }
     }
 
@@ -101,7 +105,7 @@ impl Variant {
     /// Returns the features for fewer round trips that both ends use.
     pub(crate) fn features(self) -> RoundTripFeatures {
         let mut features = RoundTripFeatures::default();
-        if matches!(self, Self::V2Ddp | Self::V2DdpCont) {
+        if matches!(self, Self::V2Ddp | Self::V2DdpCont | Self::WgDdp) {
             features.ddp = Directions::BOTH;
         }
         if matches!(self, Self::V2Cont | Self::V2DdpCont) {
@@ -116,7 +120,7 @@ impl Variant {
 /// than 4096 bytes. With placement, a Send is as long as the peer's receives.
 pub(crate) fn longest_inline(options: &RdmaOptions, version: Version) -> u32 {
     let receive = options.receive_size(version);
-    match version == Version::Two && options.features.ddp.send {
+    match matches!(version, Version::Two | Version::TwoWg) && options.features.ddp.send {
         true => receive,
         false => receive.min(options.inline_send),
     }
