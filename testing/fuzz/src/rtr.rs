@@ -230,6 +230,7 @@ fn delivered(transferred: Transferred) {
             assert!(reply.writes.is_empty());
         }
         Transferred::Rejected { xid, .. } => assert_eq!(xid, XID),
+        other => panic!("the extension does not deliver {other:?}"),
     }
 }
 
