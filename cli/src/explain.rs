@@ -60,7 +60,7 @@ fn setting(args: &ExplainArgs, access: &Access) -> Result<(Setting, Costs), Fail
     let inline = inline_size(args.inline)?;
     let version = match access.rdma.version {
         Choice::Only(version) => version,
-        Choice::Auto => Version::Two,
+        Choice::Auto => Version::TwoWg,
     };
     let mut setting = Setting {
         version,

@@ -174,7 +174,8 @@ fn trees_survive_every_pairing_of_versions() {
         ("1,2,2wg", "2wg", "version 2wg: the server answered in it"),
         ("1,2,2wg", "2", "version 2: the server answered in it"),
         ("1,2,2wg", "1", "version 1: as asked for"),
-        ("1,2,2wg", "auto", "version 2: the server answered in it"),
+        ("1,2,2wg", "auto", "version 2wg: the server answered in it"),
+        ("1,2wg", "auto", "version 2wg: the server answered in it"),
         ("2", "auto", "version 2: the server answered in it"),
     ] {
         let server = Server::start(["--export", &export, "--rpcrdma", serves]);

@@ -359,8 +359,8 @@ impl Connection {
                 let Some(decision) = decide_without_probe(versions, evidence) else {
                     let deadline = since_start(now).saturating_add(patience);
                     let probe = VersionProbe::new(versions, first_xid, deadline);
-                    let version = versions.asked_for();
-                    return self.start_probe(config, version, probe, peer, first_xid, pending);
+                    let opened = open(config, probe.asked(), peer, probe.xid());
+                    return self.start_probe(opened, probe, pending);
                 };
                 self.decision = Some(decision);
                 self.actions.push_back(Action::Decided(decision));
@@ -383,14 +383,11 @@ impl Connection {
     /// Asks the server for a version with the number 2, by the first message of the extensions.
     fn start_probe(
         &mut self,
-        config: Config,
-        version: Version,
+        opened: Result<Open, String>,
         probe: VersionProbe,
-        peer: Option<PrivateData>,
-        first_xid: u32,
         pending: PendingCalls,
     ) {
-        match open(config, version, peer, first_xid) {
+        match opened {
             Ok(mut open) => {
                 open.begin();
                 self.phase = Phase::Probing(Box::new(Probing {
@@ -432,6 +429,7 @@ impl Connection {
                     }
                 }
                 ProbeAnswer::VersionError(decision) => self.decided(decision),
+                ProbeAnswer::AskFor(version) => self.ask_again(version),
                 ProbeAnswer::Unrelated => {
                     if let Some(requester) = &mut probing.open.requester {
                         requester.discard(&"no answer to a version 2 message");
@@ -501,6 +499,16 @@ impl Connection {
         }
     }
 
+    /// Asks the server for the other version with the number 2, which it has shown to speak.
+    fn ask_again(&mut self, version: Version) {
+        let Phase::Probing(probing) = self.phase.take() else {
+            return;
+        };
+        let probe = probing.probe.again(version);
+        let opened = reopen(probing.open, version, probe.xid());
+        self.start_probe(opened, probe, probing.pending);
+    }
+
     /// Handles the outcome of a client's version negotiation.
     fn decided(&mut self, decision: VersionDecision) {
         let Phase::Probing(probing) = self.phase.take() else {
@@ -518,15 +526,10 @@ impl Connection {
             return;
         };
         if version != opened.shared.dialect.version() {
-            let peer = opened.peer;
-            let requester = opened.requester.take();
-            opened = match open(opened.into_config(), version, peer, 0) {
+            opened = match reopen(opened, version, 0) {
                 Ok(open) => open,
                 Err(reason) => return self.not_opened(reason, pending),
             };
-            if let (Some(new), Some(old)) = (&mut opened.requester, requester) {
-                new.counters = old.counters;
-            }
         }
         opened.take_over(pending);
         self.phase = Phase::Open(Box::new(opened));
@@ -632,4 +635,18 @@ fn since_start(now: Time) -> Duration {
 
 fn time_at(since_start: Duration) -> Time {
     Time::ZERO + since_start
+}
+
+/// Returns the state of a connection that spoke another version before. What it has counted stays.
+///
+/// # Errors
+/// As for [`open`].
+fn reopen(opened: Open, version: Version, first_xid: u32) -> Result<Open, String> {
+    let counters = opened.requester.as_ref().map(|old| old.counters);
+    let peer = opened.peer;
+    let mut opened = open(opened.into_config(), version, peer, first_xid)?;
+    if let (Some(requester), Some(counters)) = (&mut opened.requester, counters) {
+        requester.counters = counters;
+    }
+    Ok(opened)
 }

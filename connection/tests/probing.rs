@@ -5,6 +5,7 @@ mod support;
 
 use bytes::Bytes;
 use onc_rpc::Segments;
+use rpcrdma_chunks::Fixed;
 use rpcrdma_connection::{Event, Options, Side};
 use rpcrdma_negotiation::{
     Choice, Evidence, Version, VersionAction, VersionDecision, VersionReason, Versions,
@@ -41,10 +42,10 @@ impl Extension for Talker {
     }
 }
 
-/// Returns a client that may speak both versions and has asked its server for version 2, with the
-/// given options.
-fn asking(options: Options) -> Endpoint {
-    let mut client = Endpoint::new(support::client(Choice::Auto, options));
+/// Returns a client that may speak these versions and has asked its server for the highest, with
+/// the given options.
+fn asking(choice: Choice, options: Options) -> Endpoint {
+    let mut client = Endpoint::new(support::client(choice, options));
     client.establish(None);
     client
 }
@@ -68,11 +69,11 @@ fn join(client: Endpoint, versions: Versions) -> Pair {
     }
 }
 
-/// Returns the version and `rdma_opttype` of each message of the client.
-fn sent(client: &Endpoint) -> Vec<(u32, Option<u32>)> {
+/// Returns the version of each message of the client, and the `rdma_opttype` of version 2 of 2016.
+fn sent(client: &Endpoint) -> Vec<(Version, Option<u32>)> {
     let seen = client.sent.iter().map(|(message, _)| {
-        let version = u32::from_be_bytes(message[4..8].try_into().unwrap());
-        let operation = (version == 2).then(|| Header::decode(message).unwrap().0.body);
+        let version = Version::of(&Fixed::peek(message).unwrap(), message.len());
+        let operation = (version == Version::Two).then(|| Header::decode(message).unwrap().0.body);
         match operation {
             Some(Body::Optional(optional)) => (version, Some(optional.opttype)),
             _ => (version, None),
@@ -84,30 +85,72 @@ fn sent(client: &Endpoint) -> Vec<(u32, Option<u32>)> {
 /// RFC 8166, section 3.3.3: until a server has granted more, it may have one receive.
 #[test]
 fn rfc8166_s3_3_3_one_operation_is_sent_before_the_version_is_known() {
-    const INIT: u32 = 1;
-    let client = asking(talking());
-    assert_eq!(sent(&client), [(2, Some(INIT))]);
-    let mut pair = join(client, Versions::default());
-    pair.settle();
-    assert_eq!(sent(&pair.client), [(2, Some(INIT)), (2, Some(TALK))]);
-    assert_eq!(
-        open(&pair.call(message(1, 3, &[]), &room(3, &[])).unwrap()).1,
-        3
-    );
-    // A server of version 1 gets the first operation, and calls.
-    let mut pair = join(asking(talking()), Versions::only(Version::One));
-    pair.settle();
-    assert_eq!(
-        open(&pair.call(message(1, 3, &[]), &room(3, &[])).unwrap()).1,
-        3
-    );
-    assert_eq!(sent(&pair.client), [(2, Some(INIT)), (1, None)]);
+    const PROPERTIES: (Version, Option<u32>) = (Version::TwoWg, None);
+    const INIT: (Version, Option<u32>) = (Version::Two, Some(1));
+    const TALKED: (Version, Option<u32>) = (Version::Two, Some(TALK));
+    const CALL: (Version, Option<u32>) = (Version::One, None);
+    let ones = Versions::only(Version::One);
+    let of_2016 = ones.with(Version::Two);
+    for (choice, versions, expected) in [
+        (
+            Choice::Only(Version::Two),
+            Versions::default(),
+            &[INIT, TALKED][..],
+        ),
+        // A server of 2016 is asked for its own version, again by one operation.
+        (Choice::Auto, of_2016, &[PROPERTIES, INIT, TALKED]),
+        // A server of version 1 gets the first operation, and calls.
+        (Choice::Auto, ones, &[PROPERTIES, CALL]),
+    ] {
+        let client = asking(choice, talking());
+        assert_eq!(sent(&client), expected[..1], "{choice}");
+        let mut pair = join(client, versions);
+        pair.settle();
+        let before = expected.len() - usize::from(expected.ends_with(&[CALL]));
+        assert_eq!(
+            sent(&pair.client),
+            expected[..before],
+            "{choice} {versions}"
+        );
+        let reply = pair.call(message(1, 3, &[]), &room(3, &[])).unwrap();
+        assert_eq!(open(&reply).1, 3);
+        assert_eq!(
+            sent(&pair.client)[..expected.len()],
+            *expected,
+            "{choice} {versions}"
+        );
+    }
+}
+
+/// A server that has shown to speak version 2 of 2016 may be lost before it answers in it.
+#[test]
+fn a_client_that_asks_again_waits_no_longer_for_it() {
+    let mut client = asking(Choice::Auto, Options::client());
+    let deadline = client.connection.poll_timeout();
+    let xid = u32::from_be_bytes(client.sent[0].0[..4].try_into().unwrap());
+    let refused = rpcrdma_v2::Answer {
+        xid,
+        version: 2,
+        error: rpcrdma_v2::ErrorBody::BadHeader,
+    };
+    client.receive(&refused.encode(1).into(), None).unwrap();
+    client.run();
+    assert_eq!(client.sent.len(), 2);
+    assert!(client.decisions.is_empty());
+    assert_eq!(client.connection.poll_timeout(), deadline);
+    client.handle(Event::Closed);
+    client.run();
+    let expected = VersionDecision {
+        action: VersionAction::Reconnect(Version::One),
+        reason: VersionReason::ShownNow(Evidence::Dropped),
+    };
+    assert_eq!(client.decisions, [expected]);
 }
 
 /// A message of version 1 that decides the version is a message of the connection: it is counted.
 #[test]
 fn a_message_that_decides_version_1_is_handled_in_it() {
-    let mut client = asking(Options::client());
+    let mut client = asking(Choice::Auto, Options::client());
     let header = rpcrdma_v1::Header {
         xid: 77,
         credits: 9,
@@ -135,8 +178,13 @@ fn the_first_messages_may_be_divided_anywhere() {
             invalidated: None,
         }
     };
-    for at in [0, 1, 4, 6, 11, 12, 27] {
-        let mut client = asking(Options::client());
+    let versions = [Version::Two, Version::TwoWg];
+    let ats = [0, 1, 4, 6, 11, 12, 27];
+    for (version, at) in versions
+        .into_iter()
+        .flat_map(|version| ats.map(|at| (version, at)))
+    {
+        let mut client = asking(Choice::Only(version), Options::client());
         let mut server = Endpoint::new(support::server(Versions::default(), Options::server()));
         server.establish(None);
         let (first, _) = client.sent[0].clone();
@@ -147,6 +195,6 @@ fn the_first_messages_may_be_divided_anywhere() {
         client.handle(pieces(&answer, at));
         client.run();
         assert_eq!(client.decisions.len(), 1, "client, {at}");
-        assert_eq!(client.decisions[0].action, VersionAction::Use(Version::Two));
+        assert_eq!(client.decisions[0].action, VersionAction::Use(version));
     }
 }

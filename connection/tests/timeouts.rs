@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rdma::Time;
+use rpcrdma_chunks::Fixed;
 use rpcrdma_connection::{Action, Connection, Event, Options};
 use rpcrdma_negotiation::{
     Choice, Evidence, Version, VersionAction, VersionDecision, VersionReason, Versions,
@@ -31,7 +32,9 @@ fn asking(versions: Choice) -> Endpoint {
     client.call(message(2, 6, &[]), &room(6, &[]));
     client.run();
     assert_eq!(client.sent.len(), 1, "only the first message is sent");
-    assert!(Seen::new(&client.sent[0].0).unwrap().optional);
+    let first = &client.sent[0].0;
+    let asked = Version::of(&Fixed::peek(first).unwrap(), first.len());
+    assert_eq!(asked, versions.asked_for());
     assert_eq!(client.connection.unfinished_calls(), 2);
     assert!(client.decisions.is_empty());
     client
@@ -125,7 +128,7 @@ fn refusal(xid: u32, low: u32, high: u32) -> Bytes {
 #[test]
 fn a_server_that_refuses_version_2_gets_the_calls_in_version_1() {
     let mut client = asking(Choice::Auto);
-    let xid = Seen::new(&client.sent[0].0).unwrap().xid;
+    let xid = Fixed::peek(&client.sent[0].0).unwrap().xid;
     // An error for another message decides nothing.
     client.receive(&refusal(xid + 1, 1, 1), None).unwrap();
     client.run();
@@ -154,7 +157,7 @@ fn a_server_that_refuses_version_2_gets_the_calls_in_version_1() {
 #[test]
 fn a_server_that_speaks_neither_version_ends_the_matter() {
     let mut client = asking(Choice::Auto);
-    let xid = Seen::new(&client.sent[0].0).unwrap().xid;
+    let xid = Fixed::peek(&client.sent[0].0).unwrap().xid;
     client.receive(&refusal(xid, 3, 4), None).unwrap();
     client.run();
     let reason = VersionReason::NoneInCommon { low: 3, high: 4 };
@@ -165,7 +168,7 @@ fn a_server_that_speaks_neither_version_ends_the_matter() {
 
 #[test]
 fn an_answer_in_version_2_ends_the_wait() {
-    let mut client = asking(Choice::Auto);
+    let mut client = asking(Choice::Only(Version::Two));
     let xid = Seen::new(&client.sent[0].0).unwrap().xid;
     // The server has no characteristics, which it says in version 2.
     let answer = Answer {

@@ -122,7 +122,7 @@ impl ServerReaction {
 #[must_use]
 pub fn decide_version(choice: Choice, did: &ServerReaction) -> VersionDecision {
     if let ServerReaction::Answered(version @ (Version::Two | Version::TwoWg)) = *did {
-        let (action, reason) = match version == choice.asked_for() {
+        let (action, reason) = match choice.allows(version) {
             true => (VersionAction::Use(version), VersionReason::Answered),
             false => (
                 VersionAction::GiveUp,

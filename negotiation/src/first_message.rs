@@ -66,8 +66,9 @@ pub fn decide_first_message(accepts: Versions, message: &[u8]) -> FirstMessage {
 
 /// Returns the version of a message. One of the two versions with the number 2 that is accepted
 /// alone has all messages with that number, and answers those of the other with an error of its
-/// own: a version error cannot name it. But clients that can use version 1 as well begin with the
-/// version of 2016, and are told of version 1 by a version error if the server accepts it.
+/// own: a version error cannot name it. But a client that begins with the version of 2016 may know
+/// nothing of the working group's: it is told of version 1 by a version error if the server accepts
+/// it.
 fn version_of(accepts: Versions, fixed: &Fixed, known: usize) -> Version {
     let version = Version::of(fixed, known);
     if version == Version::Two && !accepts.contains(version) && accepts.contains(Version::One) {

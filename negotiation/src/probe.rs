@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rpcrdma_chunks::{FIXED_LEN, Fixed, Reader, proc};
 
-use crate::{Choice, ServerReaction, Version, VersionDecision, decide_version};
+use crate::{
+    Choice, ServerReaction, Version, VersionAction, VersionDecision, VersionReason, decide_version,
+};
 
 /// `rdma_err` of a version error, the same in both versions.
 const ERR_VERS: u32 = 1;
@@ -25,6 +27,8 @@ const INVALID_HEADER_TYPE: u32 = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct VersionProbe {
     choice: Choice,
+    /// The version of the message.
+    asked: Version,
     xid: u32,
     deadline: Duration,
 }
@@ -37,6 +41,10 @@ pub enum ProbeAnswer {
     Message(VersionDecision),
     /// The message decides the version and has no other content.
     VersionError(VersionDecision),
+    /// The message has no other content than that the server speaks this version instead, which
+    /// has the same number as the one it was asked for. The server must be asked for it
+    /// ([`VersionProbe::again`]), because the properties of both ends are exchanged in it.
+    AskFor(Version),
     /// The message decides nothing and must be discarded. The server's answer is still to come.
     Unrelated,
 }
@@ -49,9 +57,33 @@ impl VersionProbe {
     pub fn new(choice: Choice, xid: u32, deadline: Duration) -> Self {
         Self {
             choice,
+            asked: choice.asked_for(),
             xid,
             deadline,
         }
+    }
+
+    /// Returns the version of the probe's message.
+    #[must_use]
+    pub fn asked(&self) -> Version {
+        self.asked
+    }
+
+    /// Returns the probe that follows the answer [`ProbeAnswer::AskFor`]. It asks for this version
+    /// by a message with the next XID, and waits no longer than this one would have.
+    #[must_use]
+    pub fn again(self, version: Version) -> Self {
+        Self {
+            asked: version,
+            xid: self.xid.wrapping_add(1),
+            ..self
+        }
+    }
+
+    /// Returns the XID of the probe's message.
+    #[must_use]
+    pub fn xid(&self) -> u32 {
+        self.xid
     }
 
     /// Returns the time at which the wait for the answer ends.
@@ -75,11 +107,25 @@ impl VersionProbe {
             Some(_) => ProbeAnswer::Unrelated,
             None => match self.version_of(&fixed, message) {
                 Version::Other(_) => ProbeAnswer::Unrelated,
-                version => {
-                    let answered = ServerReaction::Answered(version);
-                    ProbeAnswer::Message(decide_version(self.choice, &answered))
-                }
+                version => self.answered(version),
             },
+        }
+    }
+
+    /// Returns what an answer in this version means. A server is asked for a second version once
+    /// only: one that answers in the first again would be asked for ever.
+    fn answered(&self, version: Version) -> ProbeAnswer {
+        let other_two = version != self.asked && version.number() == self.asked.number();
+        if !other_two {
+            let answered = ServerReaction::Answered(version);
+            return ProbeAnswer::Message(decide_version(self.choice, &answered));
+        }
+        match self.choice.allows(version) && self.asked == self.choice.asked_for() {
+            true => ProbeAnswer::AskFor(version),
+            false => ProbeAnswer::Message(VersionDecision {
+                action: VersionAction::GiveUp,
+                reason: VersionReason::OtherVersionTwo(version),
+            }),
         }
     }
 
@@ -87,7 +133,7 @@ impl VersionProbe {
     /// by its code: a server of 2016 answers a header type that it does not know with
     /// RDMA2_ERR_BAD_HEADER, one of the working group with RDMA2_ERR_INVAL_HTYPE.
     fn version_of(&self, fixed: &Fixed, message: &[u8]) -> Version {
-        let asked = self.choice.asked_for();
+        let asked = self.asked;
         let is_version_2 = fixed.version == asked.number();
         if !(is_version_2 && fixed.procedure == proc::ERROR) {
             return Version::of(fixed, message.len());

@@ -91,7 +91,8 @@ pub struct ParseVersionError(
 /// The versions that a client may use: `-o rpcrdma=`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// The highest of version 2 of 2016 and version 1 that the server also supports.
+    /// The first of these that the server also supports: version 2 of the working group, version 2
+    /// of 2016, version 1.
     #[default]
     Auto,
     /// Only this version.
@@ -103,7 +104,7 @@ impl Choice {
     #[must_use]
     pub fn allows(self, version: Version) -> bool {
         match self {
-            Self::Auto => matches!(version, Version::One | Version::Two),
+            Self::Auto => !matches!(version, Version::Other(_)),
             Self::Only(only) => only == version,
         }
     }
@@ -112,8 +113,8 @@ impl Choice {
     #[must_use]
     pub fn asked_for(self) -> Version {
         match self {
-            Self::Only(Version::TwoWg) => Version::TwoWg,
-            _ => Version::Two,
+            Self::Auto | Self::Only(Version::TwoWg) => Version::TwoWg,
+            Self::Only(_) => Version::Two,
         }
     }
 

@@ -24,6 +24,15 @@ fn probe(choice: Choice) -> VersionProbe {
     VersionProbe::new(choice, XID, START + PATIENCE)
 }
 
+/// Returns the probe of a client that may use all versions, after the server has shown that it
+/// speaks version 2 of 2016.
+fn asked_again() -> VersionProbe {
+    let again = probe(Choice::Auto).again(Version::Two);
+    assert_eq!((again.asked(), again.xid()), (Version::Two, XID + 1));
+    assert_eq!(again.deadline(), START + PATIENCE);
+    again
+}
+
 fn speak(version: Version, reason: VersionReason) -> VersionDecision {
     VersionDecision {
         action: VersionAction::Use(version),
@@ -42,9 +51,10 @@ fn v2_s5_1_a_server_that_answers_in_version_2_speaks_it() {
         &[XID, 2, 32, 4, 3],
         &[XID, 2, 32, 4, 2],
     ] {
-        for choice in [Choice::Auto, ONLY_TWO] {
+        for probe in [probe(ONLY_TWO), asked_again()] {
             let expected = ProbeAnswer::Message(speak(Version::Two, VersionReason::Answered));
-            let answered = probe(choice).received(&words(answer));
+            let answer = [&[answer[0].max(probe.xid())], &answer[1..]].concat();
+            let answered = probe.received(&words(&answer));
             assert_eq!(answered, expected, "{answer:?}");
         }
     }
@@ -281,12 +291,34 @@ fn errors_and_short_messages_do_not_settle_the_version() {
     assert_eq!(short, FirstMessage::Discard);
 }
 
+/// Returns the answer of a server that accepts these versions to the message of a probe. It answers
+/// a header type that its version does not have with an error of that version.
+fn answer_to(probe: &VersionProbe, accepts: Versions) -> Bytes {
+    let xid = probe.xid();
+    let first = match probe.asked() {
+        Version::TwoWg => [xid, 2, 32, 7, 1, 1, 4, 4096],
+        _ => [xid, 2, 32, 5, 0, 1, 0, 0],
+    };
+    match decide_first_message(accepts, &words(&first)) {
+        FirstMessage::Use(used) => match (used, used == probe.asked()) {
+            (Version::TwoWg, true) => words(&[xid, 2, 32, 7, 0]),
+            (Version::TwoWg, false) => words(&[xid, 2, 32, 4, 4]),
+            (_, true) => words(&[xid, 2, 32, 5, 1, 1, 0]),
+            (_, false) => words(&[xid, 2, 32, 4, 2]),
+        },
+        FirstMessage::Refuse(answer) => answer.encode(32),
+        FirstMessage::Discard => panic!("an answer"),
+    }
+}
+
 #[test]
 fn all_pairings_find_the_version_and_say_why() {
     let refused = "version 1: the server refused version 2 and speaks 1";
     let answered = "version 2: the server answered in it";
     let configured = "version 1: as asked for";
+    let working_group = "version 2wg: the server answered in it";
     let nothing = "no version in common: the server refused version 2 and speaks 1";
+    let other = "no version in common: the server answered in version 2 (-o rpcrdma=2)";
     // The client's choice, what the server accepts, the client's decision, and the version of the
     // connection. A client that is to speak version 1 only learns from its first call that the
     // server does not.
@@ -294,6 +326,15 @@ fn all_pairings_find_the_version_and_say_why() {
         ("auto", "1", refused, Some(Version::One)),
         ("auto", "2", answered, Some(Version::Two)),
         ("auto", "1,2", answered, Some(Version::Two)),
+        ("auto", "2wg", working_group, Some(Version::TwoWg)),
+        ("auto", "1,2wg", working_group, Some(Version::TwoWg)),
+        ("auto", "2,2wg", working_group, Some(Version::TwoWg)),
+        ("auto", "1,2,2wg", working_group, Some(Version::TwoWg)),
+        ("2wg", "1", nothing, None),
+        ("2wg", "1,2", other, None),
+        ("2wg", "1,2wg", working_group, Some(Version::TwoWg)),
+        ("2", "1,2,2wg", answered, Some(Version::Two)),
+        ("1", "1,2,2wg", configured, Some(Version::One)),
         ("1", "1", configured, Some(Version::One)),
         ("1", "2", configured, None),
         ("1", "1,2", configured, Some(Version::One)),
@@ -305,21 +346,27 @@ fn all_pairings_find_the_version_and_say_why() {
         let choice: Choice = choice.parse().expect("a choice");
         let accepts: Versions = accepts.parse().expect("versions");
         let decision = decide_without_probe(choice, None).unwrap_or_else(|| {
-            let first = words(&[XID, 2, 32, 5, 0, 1, 0]);
-            let answer = match decide_first_message(accepts, &first) {
-                FirstMessage::Use(version) => words(&[XID, version.number(), 32, 5, 1, 1, 0]),
-                FirstMessage::Refuse(answer) => answer.encode(32),
-                FirstMessage::Discard => panic!("an answer"),
-            };
-            match probe(choice).received(&answer) {
+            let probe = probe(choice);
+            match probe.received(&answer_to(&probe, accepts)) {
                 ProbeAnswer::Message(decision) | ProbeAnswer::VersionError(decision) => decision,
+                ProbeAnswer::AskFor(version) => {
+                    let probe = probe.again(version);
+                    match probe.received(&answer_to(&probe, accepts)) {
+                        ProbeAnswer::Message(decision) => decision,
+                        answer => panic!("{answer:?}"),
+                    }
+                }
                 ProbeAnswer::Unrelated => panic!("it decides"),
             }
         });
         assert_eq!(decision.to_string(), decided, "{pairing}");
         let used = match decision.action {
             VersionAction::Use(version) => {
-                let call = words(&[XID, version.number(), 32, 0, 0, 0, 0]);
+                let kind = match version {
+                    Version::TwoWg => CALL_INLINE,
+                    _ => 0,
+                };
+                let call = words(&[XID, version.number(), 32, kind, 0, 0, 0]);
                 match decide_first_message(accepts, &call) {
                     FirstMessage::Use(version) => Some(version),
                     FirstMessage::Refuse(_) => None,
@@ -357,6 +404,8 @@ fn choices_are_parsed_and_printed() {
     assert_eq!(error.to_string(), "\"two\" is not 1, 2, 2wg or auto");
 }
 
+/// RDMA2_CALL_INLINE of the working group's version 2.
+const CALL_INLINE: u32 = 10;
 /// RDMA2_GRANT, RDMA2_CONNPROP_MIDDLE and RDMA2_CONNPROP_FINAL of the working group's version 2.
 const GRANT: [u32; 4] = [0, 2, 9, 5];
 const CONNPROP_MIDDLE: [u32; 5] = [XID, 2, 9, 6, 0];
@@ -393,7 +442,7 @@ fn wg_s4_3_3_the_first_message_tells_the_two_versions_2_apart() {
             );
         }
     }
-    // A client that can use version 1 as well begins with version 2 of 2016.
+    // A client that knows nothing of the working group's version may know version 1.
     let accepts = Versions::only(Version::One).with(Version::TwoWg);
     let probe = words(&[XID, 2, 9, 5, 0, 0, 0, 0]);
     let FirstMessage::Refuse(answer) = decide_first_message(accepts, &probe) else {
@@ -438,6 +487,16 @@ fn wg_s4_3_a_client_finds_which_version_2_the_server_speaks() {
             "{choice} {message:?}"
         );
     }
+    // A client that may use both is told to ask for the other one, but only once.
+    for message in [&OPTIONAL[..], &[XID, 2, 9, 4, 2]] {
+        let answer = probe(Choice::Auto).received(&words(message));
+        assert_eq!(answer, ProbeAnswer::AskFor(Version::Two), "{message:?}");
+    }
+    let answer = asked_again().received(&words(&CONNPROP_FINAL));
+    let reason = VersionReason::OtherVersionTwo(Version::TwoWg);
+    let action = VersionAction::GiveUp;
+    let decision = VersionDecision { action, reason };
+    assert_eq!(answer, ProbeAnswer::Message(decision));
     let text = VersionReason::OtherVersionTwo(Version::TwoWg).to_string();
     assert_eq!(text, "the server answered in version 2wg (-o rpcrdma=2wg)");
 }
@@ -471,6 +530,7 @@ quickcheck! {
                 decision.action == VersionAction::GiveUp
                     || decision.action == VersionAction::Use(Version::Two)
             }
+            ProbeAnswer::AskFor(_) => false,
             ProbeAnswer::Unrelated => true,
         };
         let accepts = Versions::only(Version::One);

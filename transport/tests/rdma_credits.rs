@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rdma::{Attributes, Pool};
 use rdma_support::fabric::{FakeDevice, World, address, attributes};
 use rdma_support::{POOL, Pair, message, open, reply, room, speaking};
-use rpc_transport::rdma::{Choice, Versions};
+use rpc_transport::rdma::{Choice, Version, Versions};
 use rpc_transport::{ConnectionId, ServerTransport};
 use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal};
 use rpcrdma_v2::{Body, Direction, Header, Optional};
@@ -62,7 +62,7 @@ fn held(pair: &Pair) -> Vec<u32> {
 /// a grant that is lowered meanwhile still applies to it.
 #[test]
 fn s3_3_1_a_call_behind_a_message_of_an_extension_heeds_a_grant_that_is_lowered() {
-    let (mut client, mut server) = speaking(Choice::Auto, Versions::default());
+    let (mut client, mut server) = speaking(Choice::Only(Version::Two), Versions::default());
     client.common.extensions.push(|_| Box::new(Talkative));
     server.common.extensions.push(|_| Box::new(Talkative));
     let world = World::new();

@@ -28,7 +28,7 @@ fn only(version: Version) -> Choice {
 }
 
 fn both() -> (RdmaClientOptions, RdmaServerOptions) {
-    speaking(Choice::Auto, Versions::default())
+    speaking(only(Version::Two), Versions::default())
 }
 
 fn iwarp(client: RdmaClientOptions, server: RdmaServerOptions) -> Pair {
@@ -75,9 +75,9 @@ fn every_shape(pair: &mut Pair, conn: ConnectionId) {
     }
 }
 
-/// Returns the four pairings of ends that speak version 1 only or both versions, each with the
-/// expected version.
-fn pairings() -> [(Choice, Versions, Version, &'static str); 4] {
+/// Returns pairings of ends that speak version 1 only or several versions, each with the expected
+/// version.
+fn pairings() -> [(Choice, Versions, Version, &'static str); 5] {
     let (one, two) = (Version::One, Version::Two);
     [
         (only(one), Versions::only(one), one, "as asked for"),
@@ -91,6 +91,12 @@ fn pairings() -> [(Choice, Versions, Version, &'static str); 4] {
         (
             Choice::Auto,
             Versions::default(),
+            Version::TwoWg,
+            "the server answered in it",
+        ),
+        (
+            Choice::Auto,
+            Versions::only(one).with(two),
             two,
             "the server answered in it",
         ),
@@ -192,8 +198,14 @@ fn version_1_on_the_wire_is_the_same_with_version_2_at_hand() {
 
 #[test]
 fn v2_s5_requests_wait_until_the_version_is_known() {
-    for versions_there in [Versions::default(), Versions::only(Version::One)] {
-        let (client, server) = speaking(Choice::Auto, versions_there);
+    let one = Versions::only(Version::One);
+    // What each client asks first, by the version of its messages and of the calls.
+    for (choice, versions_there, asked, spoken) in [
+        (only(Version::Two), Versions::default(), &[2][..], 2),
+        (Choice::Auto, one.with(Version::Two), &[2, 2], 2),
+        (Choice::Auto, one, &[2], 1),
+    ] {
+        let (client, server) = speaking(choice, versions_there);
         let (world, mut pair) = Pair::fake_with(client, server, attributes());
         pair.echo();
         let conn = pair.client.open(pair.address, pair.now());
@@ -203,25 +215,23 @@ fn v2_s5_requests_wait_until_the_version_is_known() {
         }
         pair.until(|pair| pair.ended.len() == 20);
         let calls = sent(&world.borrow(), CLIENT);
-        let spoken = match versions_there == Versions::default() {
-            true => 2,
-            false => 1,
-        };
-        let mut expected = vec![spoken; 21];
-        expected[0] = 2;
+        let expected = [asked, &[spoken; 20]].concat();
         assert_eq!(
             versions(&calls),
             expected,
-            "asked once, then each call was sent once"
+            "asked, then each call was sent once"
         );
         let answers = sent(&world.borrow(), SERVER);
-        let first = Header::decode(&answers[0]).unwrap().0;
+        let answer = |at: usize| Header::decode(&answers[at]).unwrap().0.body;
+        if asked.len() == 2 {
+            assert_eq!(answer(0), Body::Error(ErrorBody::BadHeader));
+        }
         match spoken {
             1 => assert_eq!(
-                first.body,
+                answer(0),
                 Body::Error(ErrorBody::Version { low: 1, high: 1 })
             ),
-            _ => assert!(matches!(first.body, Body::Optional(_))),
+            _ => assert!(matches!(answer(asked.len() - 1), Body::Optional(_))),
         }
         for (_, end) in std::mem::take(&mut pair.ended) {
             end.reply();
@@ -508,7 +518,7 @@ fn xchar_s3_1_receives_are_replaced_as_they_are_used() {
 /// again after a connection has worked.
 #[test]
 fn a_server_that_drops_version_2_gets_version_1_on_a_new_connection() {
-    let (client, server) = both();
+    let (client, server) = speaking(Choice::Auto, Versions::default());
     let (world, mut pair) = Pair::fake_with(client, server, attributes());
     pair.echo();
     world.borrow_mut().lose_at = Some(0);
@@ -532,7 +542,7 @@ fn a_server_that_drops_version_2_gets_version_1_on_a_new_connection() {
     pair.until(|pair| !pair.down.is_empty());
     let conn = pair.connect();
     let verdict = pair.client.decision(conn).unwrap().action;
-    assert_eq!(verdict, VersionAction::Use(Version::Two));
+    assert_eq!(verdict, VersionAction::Use(Version::TwoWg));
 }
 
 /// The number of an operation that no document assigns.

@@ -43,8 +43,8 @@ pub struct MountOptions {
     pub mount_proto: Option<Proto>,
     /// `mounthost=`: the host of MOUNT, if it differs from the host of NFS.
     pub mount_host: Option<String>,
-    /// `rpcrdma=`: the RPC-over-RDMA version. `None` or `auto`: the highest version that both sides
-    /// support.
+    /// `rpcrdma=`: the RPC-over-RDMA version. `None` or `auto`: the first of `2wg`, 2 and 1 that
+    /// both sides support.
     pub rpcrdma: Option<Version>,
     /// `features=`: the features by which this end saves round trips, in version 2.
     pub features: Option<RoundTripFeatures>,

@@ -197,6 +197,8 @@ impl Speech {
 /// Chooses the versions. There is always a common one, as nothing would happen otherwise.
 fn speech(plan: &mut Plan, two_only: bool, random: &mut Random) {
     let (one, two) = (Version::One, Version::Two);
+    // Servers of 2016, which such clients ask for the working group's version first.
+    let of_2016 = Versions::only(one).with(two);
     (plan.version, plan.versions) = match Speech::of(plan.seed) {
         Speech::One if !two_only => random.pick(&[
             (Choice::Only(one), Versions::only(one)),
@@ -204,8 +206,8 @@ fn speech(plan: &mut Plan, two_only: bool, random: &mut Random) {
             (Choice::Auto, Versions::only(one)),
         ]),
         _ => random.pick(&[
-            (Choice::Auto, Versions::default()),
-            (Choice::Auto, Versions::default()),
+            (Choice::Auto, of_2016),
+            (Choice::Auto, of_2016),
             (Choice::Only(two), Versions::default()),
         ]),
     };
