@@ -76,6 +76,15 @@ on_device() {
     for version in 1 auto; do
         check "$1/serve-1/rpcrdma-$version" 120 tree_on_ours "rpcrdma=$version"
     done
+    for serves in none ddp cont ddp+cont; do
+        check "$1/serve-$serves" 40 fresh_server --features "$serves"
+        for version in 2 2wg; do
+            for wants in none ddp cont ddp+cont; do
+                check "$1/serve-$serves/rpcrdma-$version-$wants" 120 \
+                    tree_on_ours "rpcrdma=$version,features=$wants"
+            done
+        done
+    done
     check "$1/server-killed" 120 server_killed
     check "$1/server-killed/leaks-nothing" 60 resources_are idle
     check "$1/server-ends" 60 server_ends
