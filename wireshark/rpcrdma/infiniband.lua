@@ -99,6 +99,25 @@ return function(messages, show, walk, state)
     return found
   end
 
+  -- A packet's number comes again after 2^24 others.
+  local RECENT = 1048576
+
+  -- Returns the frame of the earlier packet of this direction that a packet repeats. A sender that
+  -- misses an acknowledgement sends again what was not acknowledged (InfiniBand architecture
+  -- specification, section 9.7.5.1). Requests have numbers of their own, and so have responses.
+  local function repeats(way, kind, number, frame)
+    local space = kind == "read_response" and "responses" or "requests"
+    way[space] = way[space] or { count = 0, counts = {}, frames = {} }
+    local seen = way[space]
+    seen.count = seen.count + 1
+    local before = seen.counts[number]
+    if before and seen.count - before < RECENT then
+      return seen.frames[number]
+    end
+    seen.counts[number], seen.frames[number] = seen.count, frame
+    return nil
+  end
+
   local handlers = {}
 
   function handlers.send(way, bytes, event, is_first, is_last)
@@ -168,7 +187,14 @@ return function(messages, show, walk, state)
     if kind[4] then
       event.invalidate = fields.invalidate().range:uint()
     end
-    local entry = handlers[kind[1]](way, bytes, event, kind[2], kind[3])
+    local again = repeats(way, kind[1], value("number"), pinfo.number)
+    local entry
+    if not again then
+      entry = handlers[kind[1]](way, bytes, event, kind[2], kind[3])
+    elseif way.conn.dialect then
+      local about = string.format("the packet of frame %d again", again)
+      entry = { access = { violations = {}, payloads = {}, about = about } }
+    end
     if entry then
       entry.conn, entry.length = way.conn, length
       entry.ports = { way.conn.port + way.index, way.conn.port + 1 - way.index }

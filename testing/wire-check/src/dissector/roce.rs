@@ -1,5 +1,6 @@
 //! Makes RoCE version 2 of a capture of iWARP: the same messages, RDMA Writes and RDMA Reads in
-//! packets of a reliable connection. So the dissector can be checked without such a device.
+//! packets of a reliable connection, some of them sent again. So the dissector can be checked without
+//! such a device.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -41,6 +42,7 @@ pub(super) fn transcode(from: &Path, port: u16, to: &Path) -> Result<(), Error> 
     let mut roce = Roce {
         frames: Frames::new(),
         numbers: [0; 2],
+        unacknowledged: [Vec::new(), Vec::new()],
     };
     let mut at = FILE_HEADER;
     while let Some(header) = file.get(at..at + PACKET_HEADER) {
@@ -158,7 +160,12 @@ impl Stream {
 struct Roce {
     frames: Frames,
     numbers: [u32; 2],
+    /// The last packets of each end, which it sends again.
+    unacknowledged: [Vec<Vec<u8>>; 2],
 }
+
+/// After so many packets, an end misses an acknowledgement and sends them again.
+const AGAIN: usize = 5;
 
 /// Opcodes for the first, a middle, the last and the only packet.
 type Opcodes = [u8; 4];
@@ -188,6 +195,13 @@ impl Roce {
         packet.extend(data);
         packet.resize(packet.len() + pad + 4, 0);
         self.frames.packet(from, 17, &packet);
+        let unacknowledged = &mut self.unacknowledged[from as usize];
+        unacknowledged.push(packet);
+        if unacknowledged.len() == AGAIN {
+            for packet in unacknowledged.drain(..) {
+                self.frames.packet(from, 17, &packet);
+            }
+        }
     }
 
     /// Adds a message in packets. `first` and `last` are the headers of these packets.
