@@ -325,7 +325,7 @@ fn explain_names_all_ways_and_marks_the_one_that_is_taken() {
     // Assumptions about the peer are shown only where they matter.
     assert!(!one.contains("features"), "{one}");
     let less = explain(&["-o", "features=cont", "--server-features", "ddp", "null"]);
-    let said = "null, version 2 of RPC-over-RDMA, features cont here and ddp at the server:";
+    let said = "null, version 2wg of RPC-over-RDMA, features cont here and ddp at the server:";
     assert!(less.contains(said), "{less}");
     for wrong in [&["sing"][..], &["write:0"], &["-o", "tcp", "null"], &[]] {
         let finished = run([&["explain"], wrong].concat());

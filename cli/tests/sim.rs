@@ -87,7 +87,7 @@ fn less_than_a_receive_limits_what_is_sent_inline() {
         let args = [
             "explain",
             "-o",
-            "features=none",
+            "rpcrdma=2,features=none",
             "--inline",
             inline,
             "write:2k",

@@ -223,15 +223,13 @@ fn v2_s5_requests_wait_until_the_version_is_known() {
         );
         let answers = sent(&world.borrow(), SERVER);
         let answer = |at: usize| Header::decode(&answers[at]).unwrap().0.body;
-        if asked.len() == 2 {
-            assert_eq!(answer(0), Body::Error(ErrorBody::BadHeader));
-        }
-        match spoken {
-            1 => assert_eq!(
-                answer(0),
-                Body::Error(ErrorBody::Version { low: 1, high: 1 })
-            ),
-            _ => assert!(matches!(answer(asked.len() - 1), Body::Optional(_))),
+        let error = match spoken {
+            1 => Some(ErrorBody::Version { low: 1, high: 1 }),
+            _ => (asked.len() == 2).then_some(ErrorBody::BadHeader),
+        };
+        match error {
+            Some(error) => assert!((0..2).any(|at| answer(at) == Body::Error(error.clone()))),
+            None => assert!(matches!(answer(0), Body::Optional(_))),
         }
         for (_, end) in std::mem::take(&mut pair.ended) {
             end.reply();

@@ -12,7 +12,7 @@ use crate::exposure::{Exposing, Exposure};
 use crate::message::{self, Meaning, Rules, read};
 use crate::plan::Plan;
 use crate::report::Violation;
-use crate::sends::Sends;
+use crate::sends::{Sends, asks_for_wg};
 
 /// The maximum number of stored violations, because a failed run usually has many.
 const KEEP: usize = 20;
@@ -44,7 +44,7 @@ impl Journal {
             text: explain.then(String::new),
             server,
             credits: Credits::default(),
-            sends: Sends::new(plan.requester.initial_message_count),
+            sends: Sends::new(plan.requester.initial_message_count, plan.speaks_wg()),
             exposure: Exposure::default(),
             violations: Vec::new(),
             happenings: 0,
@@ -133,6 +133,9 @@ impl Journal {
                 (_, Ok(_)) => None,
                 (_, Err(error)) => Some(unreadable(end, &error)),
             };
+        }
+        if asks_for_wg(message) {
+            return None;
         }
         match read(message, Rules::Calls) {
             Ok((xid, Meaning::Call(offers))) => {

@@ -63,6 +63,12 @@ pub(crate) fn is_wg(message: &[u8]) -> bool {
     })
 }
 
+/// Returns whether a message asks the peer whether it speaks the working group's version 2.
+pub(crate) fn asks_for_wg(message: &[u8]) -> bool {
+    let start = Start::of(message).filter(|_| is_wg(message));
+    start.is_some_and(|start| matches!(start.header_type, CONNPROP_MIDDLE | CONNPROP_FINAL))
+}
+
 /// Returns whether a message of the working group's version 2 only grants credits.
 pub(crate) fn is_grant(message: &[u8]) -> bool {
     is_wg(message) && Start::of(message).is_some_and(|start| start.header_type == GRANT)
@@ -97,13 +103,16 @@ struct Account {
 pub(crate) struct Sends {
     /// The count at which connections begin.
     first: u32,
+    /// Whether both ends have the working group's version 2.
+    spoken: bool,
     accounts: BTreeMap<End, Account>,
 }
 
 impl Sends {
-    pub(crate) fn new(first: u32) -> Self {
+    pub(crate) fn new(first: u32, spoken: bool) -> Self {
         Self {
             first,
+            spoken,
             accounts: BTreeMap::new(),
         }
     }
@@ -152,7 +161,7 @@ impl Sends {
 
     fn account(&mut self, end: End, message: &Bytes) -> Option<(&mut Account, Start)> {
         let account = self.accounts.get_mut(&end)?;
-        account.is_wg |= is_wg(message);
+        account.is_wg |= self.spoken && is_wg(message);
         let start = Start::of(message).filter(|_| account.is_wg)?;
         Some((account, start))
     }
@@ -295,7 +304,7 @@ mod tests {
                 node: NodeId(0),
                 qp: rdma::QpId(1),
             };
-            let mut sends = Sends::new(first);
+            let mut sends = Sends::new(first, true);
             sends.opened(end);
             let mut tested = Self { sends, end };
             tested
@@ -384,11 +393,17 @@ mod tests {
             node: NodeId(0),
             qp: rdma::QpId(1),
         };
-        let mut sends = Sends::new(0);
+        let mut sends = Sends::new(0, true);
         sends.opened(end);
         let version_1 = Bytes::from_iter([7u32, 1, 9, 0, 0, 0, 0].map(u32::to_be_bytes).concat());
         assert_eq!(sends.sent(end, &version_1, 28), None);
         let optional = message(7, 9, 5, &[0, 0, 0], 0);
         assert_eq!(sends.sent(end, &optional, 28), None);
+        // One end asks for what the other does not have.
+        let mut sends = Sends::new(0, false);
+        sends.opened(end);
+        let properties = message(7, 9, CONNPROP_FINAL, &[0], 0);
+        assert!(asks_for_wg(&properties) && !asks_for_wg(&optional));
+        assert_eq!(sends.sent(end, &properties, 20), None);
     }
 }

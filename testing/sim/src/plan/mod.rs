@@ -194,7 +194,8 @@ impl Plan {
     /// Returns whether version 2 of 2016 is used.
     #[must_use]
     pub fn speaks_two(&self) -> bool {
-        self.version.allows(Version::Two) && self.versions.contains(Version::Two)
+        let common = self.version.allows(Version::Two) && self.versions.contains(Version::Two);
+        common && !self.speaks_wg()
     }
 
     /// Returns whether the working group's version 2 is used.
