@@ -104,13 +104,15 @@ fn sends(file: &[u8]) -> Vec<Vec<u8>> {
         _ => 0,
     };
     let (mut partial, mut whole) = (HashMap::<Way, Vec<u8>>::new(), Vec::new());
+    // The packets seen, by direction and number: a sender may send a packet again.
+    let mut seen = HashSet::new();
     let mut at = FILE_HEADER;
     while let Some(header) = file.get(at..at + PACKET_HEADER) {
         let length = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
         at += PACKET_HEADER;
         let packet = file.get(at..at + length).unwrap_or(&[]);
         at += length;
-        let Some((key, opcode, data)) = packet.get(before_ip..).and_then(roce) else {
+        let Some((key, number, opcode, data)) = packet.get(before_ip..).and_then(roce) else {
             continue;
         };
         // First, middle, last and only, some with four bytes of immediate data or a handle before
@@ -124,6 +126,9 @@ fn sends(file: &[u8]) -> Vec<Vec<u8>> {
             5 | 23 => (4, true, true),
             _ => continue,
         };
+        if !seen.insert((key.clone(), number)) {
+            continue;
+        }
         let message = partial.entry(key.clone()).or_default();
         if is_first {
             message.clear();
@@ -136,8 +141,8 @@ fn sends(file: &[u8]) -> Vec<Vec<u8>> {
     whole
 }
 
-/// Returns the direction, the opcode, and what follows the base header.
-fn roce(ip: &[u8]) -> Option<(Way, u8, &[u8])> {
+/// Returns the direction, the number, the opcode, and what follows the base header.
+fn roce(ip: &[u8]) -> Option<(Way, u32, u8, &[u8])> {
     const UDP: u8 = 17;
     let start = usize::from(ip.first()? & 15) * 4;
     let total = usize::from(u16::from_be_bytes([*ip.get(2)?, *ip.get(3)?]));
@@ -150,6 +155,8 @@ fn roce(ip: &[u8]) -> Option<(Way, u8, &[u8])> {
     let base = packet.get(..BASE)?;
     let pad = usize::from(base[1] >> 4 & 3);
     let queue_pair = u32::from_be_bytes([0, base[5], base[6], base[7]]);
+    let number = u32::from_be_bytes([0, base[9], base[10], base[11]]);
     let data = packet.get(BASE..packet.len().checked_sub(CHECKSUM + pad)?)?;
-    Some(((ip.get(12..20)?.to_vec(), queue_pair), base[0], data))
+    let way = (ip.get(12..20)?.to_vec(), queue_pair);
+    Some((way, number, base[0], data))
 }
