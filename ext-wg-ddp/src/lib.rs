@@ -64,4 +64,7 @@ mod transfer;
 
 pub use codec::{CallPlaced, PlacedItem, PlacedMiddle, ReplyPlaced, header_type, limits};
 pub use placement::{Config, Placement};
-pub use property::{NO_RESULTS, Support, property_id, structure_from, structure_value};
+pub use property::{
+    NO_RESULTS, Support, property_id, smallest_result_from, smallest_result_value, structure_from,
+    structure_value, support_from, support_value,
+};

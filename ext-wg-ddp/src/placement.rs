@@ -17,10 +17,9 @@ use smallvec::SmallVec;
 
 use crate::group::{Bad, Group};
 use crate::header_type::{CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE};
-use crate::property::word;
 use crate::{
-    CallPlaced, NO_RESULTS, PlacedMiddle, ReplyPlaced, Support, property_id, structure_from,
-    structure_value,
+    CallPlaced, NO_RESULTS, PlacedMiddle, ReplyPlaced, Support, property_id, smallest_result_from,
+    smallest_result_value, structure_from, structure_value, support_from, support_value,
 };
 
 /// Maximum number of messages of which further parts are discarded.
@@ -346,9 +345,10 @@ impl Extension for Placement {
             let mut support = Support::empty();
             support.set(Support::CALLS, self.config.receive);
             support.set(Support::RESULTS, self.config.send);
-            add(property_id::SUPPORT, word(support.bits()));
+            add(property_id::SUPPORT, support_value(support));
         } else if self.config.receive {
-            add(property_id::SMALLEST_RESULT, word(self.smallest_result()));
+            let value = smallest_result_value(self.smallest_result());
+            add(property_id::SMALLEST_RESULT, value);
         }
         properties
     }
@@ -398,11 +398,11 @@ impl Extension for Placement {
             }
             property_id::STRUCTURE => self.peer.structure = structure_from(value).ok(),
             property_id::SUPPORT => {
-                let bits = number().unwrap_or_default();
-                self.peer.support = Support::from_bits_retain(bits);
+                self.peer.support = support_from(value).unwrap_or_default();
             }
             property_id::SMALLEST_RESULT => {
-                self.peer.smallest_result = number().unwrap_or(default.smallest_result);
+                let length = smallest_result_from(value);
+                self.peer.smallest_result = length.unwrap_or(default.smallest_result);
             }
             _ => return,
         }

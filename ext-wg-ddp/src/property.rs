@@ -70,7 +70,34 @@ pub fn structure_from(value: &[u8]) -> Result<BufferStructure, Malformed> {
     })
 }
 
-/// Encodes a value of one word.
-pub(crate) fn word(value: u32) -> Bytes {
+/// Encodes the value of [`property_id::SUPPORT`].
+#[must_use]
+pub fn support_value(support: Support) -> Bytes {
+    word(support.bits())
+}
+
+/// Decodes the value of [`property_id::SUPPORT`].
+///
+/// # Errors
+/// [`Malformed`]: the value does not match its XDR definition.
+pub fn support_from(value: &[u8]) -> Result<Support, Malformed> {
+    Reader::whole(value, Reader::u32).map(Support::from_bits_retain)
+}
+
+/// Encodes the value of [`property_id::SMALLEST_RESULT`], a length in bytes.
+#[must_use]
+pub fn smallest_result_value(length: u32) -> Bytes {
+    word(length)
+}
+
+/// Decodes the value of [`property_id::SMALLEST_RESULT`], a length in bytes.
+///
+/// # Errors
+/// [`Malformed`]: the value does not match its XDR definition.
+pub fn smallest_result_from(value: &[u8]) -> Result<u32, Malformed> {
+    Reader::whole(value, Reader::u32)
+}
+
+fn word(value: u32) -> Bytes {
     Bytes::copy_from_slice(&value.to_be_bytes())
 }

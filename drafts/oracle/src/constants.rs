@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use rpcrdma_ext_continuation as cont;
 use rpcrdma_ext_send_ddp as ddp;
+use rpcrdma_ext_wg_ddp as placed;
 use rpcrdma_ext_xchar as xchar;
 use rpcrdma_ext_xchar::Characteristic;
 use rpcrdma_v2_wg::{ErrorBody, ReverseSupport, header_type, property_id};
@@ -104,6 +105,23 @@ pub fn of_crates() -> Vec<(&'static str, u64)> {
             ErrorBody::VersionMismatch.code(),
         ),
         ("RDMA2WG_ERR_SYSTEM", ErrorBody::System.code()),
+        (
+            "RDMA2_CALL_PLACED_MIDDLE",
+            placed::header_type::CALL_PLACED_MIDDLE,
+        ),
+        ("RDMA2_CALL_PLACED", placed::header_type::CALL_PLACED),
+        (
+            "RDMA2_REPLY_PLACED_MIDDLE",
+            placed::header_type::REPLY_PLACED_MIDDLE,
+        ),
+        ("RDMA2_REPLY_PLACED", placed::header_type::REPLY_PLACED),
+        ("RDMA2_PROPID_RBSTRUCT", placed::property_id::STRUCTURE),
+        ("RDMA2_PROPID_PLACEMENT", placed::property_id::SUPPORT),
+        ("RDMA2_PROPID_RESMIN", placed::property_id::SMALLEST_RESULT),
+        ("RDMA2_RBUF_TARGET", ddp::SegmentFlags::DDP.bits()),
+        ("RDMA2_PLACE_CALLS", placed::Support::CALLS.bits()),
+        ("RDMA2_PLACE_RESULTS", placed::Support::RESULTS.bits()),
+        ("RDMA2_RESMIN_NONE", placed::NO_RESULTS),
     ];
     narrow
         .map(|(name, value)| (name, u64::from(value)))

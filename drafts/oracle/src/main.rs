@@ -162,7 +162,7 @@ fn write_vectors(program: &mut Program, folder: &Path, check: bool) -> io::Resul
 /// Prints a line for each type, and the disagreements. Returns the number of disagreements.
 fn report(kinds: &[kind::Kind], tallies: &[Tally]) -> u64 {
     println!(
-        "{:<18} {:>8} {:>9} {:>9} {:>9}  forbidden by a rule beyond XDR",
+        "{:<26} {:>8} {:>9} {:>9} {:>9}  forbidden by a rule beyond XDR",
         "kind", "values", "damaged:", "accepted", "refused"
     );
     let (mut values, mut damaged, mut disagreed) = (0, 0, 0);
@@ -179,7 +179,7 @@ fn report(kinds: &[kind::Kind], tallies: &[Tally]) -> u64 {
         let shorter = (*shortened > 0).then(|| format!("(superfluous zeros {shortened})"));
         let rules: Vec<_> = rules.chain(shorter).collect();
         println!(
-            "{:<18} {:>8} {all:>9} {:>9} {refused:>9}  {}",
+            "{:<26} {:>8} {all:>9} {:>9} {refused:>9}  {}",
             kind.name,
             tally.values,
             accepted + shortened,

@@ -6,7 +6,10 @@ use rpcrdma_ext_send_ddp::{BufferSegment, BufferStructure, SegmentFlags, Segment
 use rpcrdma_v2_wg::EXPERIMENTAL;
 
 use super::*;
-use crate::{property_id, structure_from, structure_value};
+use crate::{
+    Support, property_id, smallest_result_from, smallest_result_value, structure_from,
+    structure_value, support_from, support_value,
+};
 
 fn short<T>(g: &mut Gen, max: usize, mut make: impl FnMut(&mut Gen) -> T) -> Vec<T> {
     let count = usize::arbitrary(g) % (max + 1);
@@ -110,6 +113,17 @@ quickcheck! {
             Reader::whole(call, CallPlaced::decode).is_err()
                 && Reader::whole(reply, ReplyPlaced::decode).is_err()
         }
+    }
+}
+
+#[test]
+fn words_of_properties_are_read_as_they_were_written_and_nothing_else_is() {
+    let support = Support::CALLS | Support::from_bits_retain(4);
+    assert_eq!(support_from(&support_value(support)), Ok(support));
+    assert_eq!(smallest_result_from(&smallest_result_value(512)), Ok(512));
+    for value in [&[][..], &[0, 0, 2], &[0, 0, 0, 1, 0], &[0; 8]] {
+        assert!(support_from(value).is_err(), "{value:?}");
+        assert!(smallest_result_from(value).is_err(), "{value:?}");
     }
 }
 

@@ -9,6 +9,7 @@ mod rtr;
 mod v1;
 mod v2;
 mod v2_wg;
+mod wg_ddp;
 mod wg_property;
 mod xchar;
 
@@ -183,6 +184,7 @@ pub fn all() -> Vec<Kind> {
         batch::KINDS,
         v2_wg::KINDS,
         wg_property::KINDS,
+        wg_ddp::KINDS,
     ]
     .concat()
 }

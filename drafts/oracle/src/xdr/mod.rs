@@ -20,6 +20,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("rtr.x", include_str!("../../xdr/rtr.x")),
     ("batch.x", include_str!("../../xdr/batch.x")),
     ("rpcrdma2wg.x", include_str!("../../xdr/rpcrdma2wg.x")),
+    ("wg-ddp.x", include_str!("../../xdr/wg-ddp.x")),
 ];
 
 /// An error in a file.
