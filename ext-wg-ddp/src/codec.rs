@@ -117,17 +117,36 @@ impl CallPlaced {
         out.freeze()
     }
 
-    /// Decodes the fields after the prefix.
+    /// Decodes the fields after the prefix. Also checks the rules for the chunk lists of an inline
+    /// call that need nothing but the header: the positions of read chunks (sections 4.5.1.1 and
+    /// 6.6.3) and the handle to invalidate (section 6.5).
     ///
     /// # Errors
-    /// [`Malformed`]: they do not match their XDR definition, or exceed a limit.
+    /// [`Malformed`]: they do not match their XDR definition, exceed a limit, or break a rule.
     pub fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self {
+        let call = Self {
             inv_handle: from.u32()?,
             chunks: from.chunks()?,
             items: items(from)?,
             payload: from.u32()?,
-        })
+        };
+        call.check()?;
+        Ok(call)
+    }
+
+    fn check(&self) -> Result<(), Malformed> {
+        let positions = self.chunks.reads.iter().map(|read| read.position);
+        if !positions.clone().is_sorted() {
+            return Err(Malformed::Rule("positions of read chunks decrease"));
+        }
+        if positions.clone().any(|position| position == 0) {
+            return Err(Malformed::Rule("position-zero read chunk in the read list"));
+        }
+        let mut handles = self.chunks.handles();
+        if self.inv_handle != 0 && !handles.any(|handle| handle == self.inv_handle) {
+            return Err(Malformed::Rule("a handle that the call does not have"));
+        }
+        Ok(())
     }
 }
 

@@ -48,8 +48,8 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub(crate) struct PeerAnnouncements {
     send_size: u32,
-    receive_size: u32,
-    structure: Option<BufferStructure>,
+    pub(crate) receive_size: u32,
+    pub(crate) structure: Option<BufferStructure>,
     pub(crate) support: Support,
     pub(crate) smallest_result: u32,
 }
@@ -301,13 +301,6 @@ fn checked(call: &CallPlaced, xid: u32, message: &Message, max: u64) -> Result<C
         let error = ErrorBody::ReadChunks { max: 0 };
         return Err(Bad(error, "read chunks beside placed items"));
     }
-    let mut handles = call.chunks.handles();
-    if call.inv_handle != 0 && !handles.any(|handle| handle == call.inv_handle) {
-        return Err(Bad(
-            ErrorBody::BadXdr,
-            "a handle that the call does not have",
-        ));
-    }
     if check_payload(xid, Direction::Call, message).is_err() {
         return Err(Bad(
             ErrorBody::BadXdr,
@@ -379,8 +372,12 @@ impl Extension for Placement {
             _ => self.part(op, direction, out),
         };
         if is_last && taken.is_err() {
-            // No further part of it comes.
+            // No further part of it comes. If this one cannot be decoded, the others are still here.
             self.abandoned.retain(|&bad| bad != message);
+            let is_same = |group: &Group| (group.direction, group.xid) == message;
+            if self.incoming.as_ref().is_some_and(is_same) {
+                self.incoming = None;
+            }
         }
         taken
     }

@@ -154,7 +154,8 @@ impl TransferMode for Placement {
             }
         }
         let too_many = placed.len() > MAX_ITEMS;
-        if placed.is_empty() || too_many || !shape.payload().is_multiple_of(4) {
+        let too_long = shape.stream_len() > reply.limits.max_message;
+        if placed.is_empty() || too_many || too_long || !shape.payload().is_multiple_of(4) {
             return None;
         }
         let writes: Vec<WriteChunk> = offered.iter().map(|chunk| unused(chunk)).collect();
@@ -421,3 +422,7 @@ impl fmt::Display for ReplyPlan {
         )
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests;

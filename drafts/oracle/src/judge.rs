@@ -85,8 +85,8 @@ pub fn judge(
     }
 }
 
-/// Returns whether a header of the working group's version 2, as the C program shows it, breaks one
-/// of the rules for the fields of a single header.
+/// Returns whether a header of the working group's version 2 or its placement extension, as the C
+/// program shows it, breaks one of the rules for the fields of a single header.
 fn breaks_rule(json: &str) -> bool {
     let Ok(message) = serde_json::from_str::<Value>(json) else {
         return false;
@@ -97,8 +97,10 @@ fn breaks_rule(json: &str) -> bool {
         return true;
     }
     let is_external = header["rdma_htype"] == 8;
+    let placed = &header["rdma_call_placed"];
     let call = match is_external {
         true => &header["rdma_call_external"],
+        false if placed.is_object() => placed,
         false => &header["rdma_call_inline"],
     };
     let positions = |list: &str| -> Vec<u64> {

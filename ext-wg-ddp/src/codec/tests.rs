@@ -48,16 +48,19 @@ impl Arbitrary for Any {
             payload: u32::arbitrary(g),
         };
         let read = |g: &mut Gen| ReadSegment {
-            position: u32::arbitrary(g),
+            position: u32::arbitrary(g).max(1),
             segment: segment(g),
         };
+        let mut chunks = Chunks {
+            reads: short(g, 3, read),
+            writes: short(g, 3, chunk),
+            reply: bool::arbitrary(g).then(|| chunk(g)),
+        };
+        chunks.reads.sort_by_key(|read| read.position);
+        let handles: Vec<_> = chunks.handles().chain([0]).collect();
         let call = CallPlaced {
-            inv_handle: u32::arbitrary(g),
-            chunks: Chunks {
-                reads: short(g, 3, read),
-                writes: short(g, 3, chunk),
-                reply: bool::arbitrary(g).then(|| chunk(g)),
-            },
+            inv_handle: *g.choose(&handles).unwrap(),
+            chunks,
             items: short(g, limits::MAX_ITEMS, item).into(),
             payload: u32::arbitrary(g),
         };
@@ -112,6 +115,42 @@ quickcheck! {
             let reply = &values[2][..cut % values[2].len()];
             Reader::whole(call, CallPlaced::decode).is_err()
                 && Reader::whole(reply, ReplyPlaced::decode).is_err()
+        }
+    }
+}
+
+#[test]
+fn calls_that_break_a_rule_of_their_lists_are_refused() {
+    let read = |position| ReadSegment {
+        position,
+        segment: Segment {
+            handle: 5,
+            length: 4,
+            offset: 0,
+        },
+    };
+    let cases = [
+        (0, vec![], true),
+        (5, vec![8, 8, 12], true),
+        (6, vec![8], false),
+        (5, vec![], false),
+        (0, vec![12, 8], false),
+        (0, vec![0, 8], false),
+    ];
+    for (inv_handle, positions, taken) in cases {
+        let call = CallPlaced {
+            inv_handle,
+            chunks: Chunks {
+                reads: positions.iter().copied().map(read).collect(),
+                ..Chunks::default()
+            },
+            items: SmallVec::new(),
+            payload: 0,
+        };
+        let again = Reader::whole(&call.encode(), CallPlaced::decode);
+        match taken {
+            true => assert_eq!(again, Ok(call)),
+            false => assert!(matches!(again, Err(Malformed::Rule(_))), "{again:?}"),
         }
     }
 }

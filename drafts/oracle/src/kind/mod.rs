@@ -60,8 +60,8 @@ pub enum Refused {
     /// Shorter than any header except that of an error (RFC 8166, section 4.5), as RDMA_DONE can
     /// be.
     Short,
-    /// A rule of the working group's version 2 for the fields of one header: the positions of read
-    /// chunks, the handle to invalidate, the reply chunk of an external reply (version-two-07,
+    /// A rule of the working group's version 2 for the fields of one header, which its placement
+    /// extension has as well: the positions of read chunks, the handle to invalidate, the reply chunk of an external reply (version-two-07,
     /// sections 4.5.1.1, 6.3.5, 6.3.7, 6.3.8 and 6.5).
     Rule,
     /// A level of reverse-direction support that version-two-07, section 5.2.5, does not have.

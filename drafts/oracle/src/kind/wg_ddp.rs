@@ -13,7 +13,7 @@ use rpcrdma_ext_wg_ddp::{
 use rpcrdma_v2_wg::limits::PREFIX_LEN;
 use rpcrdma_v2_wg::{Prefix, Reader, VERSION};
 
-use super::any::{few, number};
+use super::any::{few, number, one_of};
 use super::chunks::{any_chunk, any_chunks, show_chunk, show_reads, show_writes};
 use super::{Codec, Kind, Refused, kind};
 use crate::show::{Fields, Json};
@@ -83,9 +83,15 @@ fn any_item(g: &mut Gen) -> PlacedItem {
 }
 
 fn any_call(g: &mut Gen) -> CallPlaced {
+    let mut chunks = any_chunks(g);
+    chunks.reads.sort_by_key(|read| read.position);
+    for read in &mut chunks.reads {
+        read.position = read.position.max(1);
+    }
+    let handles: Vec<_> = chunks.handles().chain([0]).collect();
     CallPlaced {
-        inv_handle: u32::arbitrary(g),
-        chunks: any_chunks(g),
+        inv_handle: one_of(g, &handles).unwrap_or(0),
+        chunks,
         items: few(g, 4, any_item).into(),
         payload: number(g),
     }
