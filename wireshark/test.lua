@@ -66,7 +66,7 @@ end
 local samples = {}
 
 local function sample(type, bytes)
-  if type:find("_xprt_hdr", 1, true) or type == "rpcrdma2wg_msg" then
+  if type:find("_xprt_hdr", 1, true) or type:find("_msg", 1, true) then
     table.insert(samples, bytes)
   end
   for number, property in pairs(dialects[3].properties) do
@@ -610,6 +610,270 @@ do
   conn, send = working_group()
   local other = conn:send(CLIENT, words(7, 1, 8, 0, 0, 0, 0) .. call, event())
   check("version_changed", rules(other), "version_changed")
+end
+
+-- ------------------------------------------------------------------------------------------
+-- Its placement extension.
+
+local CALL_PLACED_MIDDLE, CALL_PLACED = 0xffffff01, 0xffffff02
+local REPLY_PLACED_MIDDLE, REPLY_PLACED = 0xffffff03, 0xffffff04
+
+-- One segment for headers and payload, and three for data: at 1024, 2048 and 3072.
+local STRUCTURE = { 0xffffff01, 36, 2, 1, 1024, 0, 0, 3, 1024, 8, 1 }
+
+-- Joins lists of words.
+local function concat(...)
+  local all = {}
+  for _, list in ipairs({ ... }) do
+    for _, word in ipairs(list) do
+      table.insert(all, word)
+    end
+  end
+  return all
+end
+
+-- Returns the bytes behind a header of so many words, prefix excluded: the payload, and then each
+-- run of data, { at, bytes }, behind zeros.
+local function with_data(fields, payload, ...)
+  local bytes, header = payload, 16 + 4 * #fields
+  for _, run in ipairs({ ... }) do
+    bytes = bytes .. ("\0"):rep(run[1] - header - #bytes) .. run[2]
+  end
+  return bytes
+end
+
+-- Returns a connection of two ends that have announced the structure and all abilities. `size` is
+-- the longest message of the client, and `level` its support for calls in reverse direction.
+local function placing(size, level)
+  local conn, send = begin()
+  local client = concat({ 5, 2, 4, 4096, 1, 4, size or 4096, 5, 4, level or 0 }, STRUCTURE,
+    { 0xffffff03, 4, 64 })
+  local server = concat({ 3, 2, 4, 4096 }, STRUCTURE, { 0xffffff02, 4, 3 })
+  check("placement: client", rules(send(CLIENT, 90, PROPERTIES_FINAL, client)), "")
+  check("placement: server", rules(send(SERVER, 91, PROPERTIES_FINAL, server)), "")
+  return conn, send
+end
+
+-- The fields of calls and replies whose chunk lists are empty.
+local function placed_call(length, ...)
+  return concat({ 0, 0, 0, 0, select("#", ...) }, concat(...), { length })
+end
+
+local function placed_reply(length, ...)
+  return concat({ 0, select("#", ...) }, concat(...), { length })
+end
+
+-- Two items share a segment in one message.
+do
+  local conn, send = placing()
+  local body = call_header(7, 3, 7)
+  local payload = body .. words(5) .. words(9)
+  local fields = placed_call(#payload, { 44, 5, 0, 0 }, { 56, 9, 0, 8 })
+  local bytes = with_data(fields, payload, { 1024, "hello" }, { 1032, "ninebytes" })
+  local call = send(CLIENT, 7, CALL_PLACED, fields, bytes)
+  check("placed: call", rules(call), "")
+  local whole = body .. words(5) .. "hello\0\0\0" .. words(9) .. "ninebytes\0\0\0"
+  check("placed: its message", call.payloads[1] and call.payloads[1].bytes, whole)
+  check("placed: complete", call.reassembled_in, call.frame)
+  local results = reply_header(7) .. words(0, 70)
+  local data = ("x"):rep(70)
+  fields = placed_reply(#results, { #results, 70, 1, 0 })
+  local reply = send(SERVER, 7, REPLY_PLACED, fields, with_data(fields, results, { 2048, data }))
+  check("placed: reply", rules(reply), "")
+  check("placed: its data", reply.payloads[1] and reply.payloads[1].bytes,
+    results .. data .. "\0\0")
+  check("placed: the call's reply", call.response_in, reply.frame)
+  check("placed: the reply's call", reply.request_in, call.frame)
+  check("placed: no call is left", next(conn.ends[CLIENT].calls), nil)
+end
+
+-- Calls and replies in three messages, with a grant between: data goes on in the next message, and
+-- a segment behind the sender's longest message has no number.
+do
+  local _, send = placing(3072)
+  local body = call_header(7, 3, 7)
+  local payload = body .. words(2500, 77)
+  local data = ("data"):rep(625)
+  -- Segments 0 and 1 are in the first message, 2 and 3 in the second.
+  local first = { 2, 8, 40 }
+  local one = send(CLIENT, 7, CALL_PLACED_MIDDLE, first,
+    with_data(first, payload:sub(1, 40), { 2048, data:sub(1, 1024) }))
+  check("parts with data: first", rules(one), "")
+  check("parts with data: grant", rules(send(CLIENT, 0, GRANT, {})), "")
+  local second = { 1, 8, 0 }
+  local two = send(CLIENT, 7, CALL_PLACED_MIDDLE, second,
+    with_data(second, "", { 1024, data:sub(1025) }))
+  check("parts with data: second", rules(two), "")
+  local last = placed_call(8, { 44, 2500, 1, 0 })
+  local three = send(CLIENT, 7, CALL_PLACED, last, payload:sub(41))
+  check("parts with data: last", rules(three), "")
+  check("parts with data: message", three.payloads[1] and three.payloads[1].bytes,
+    body .. words(2500) .. data .. words(77))
+  for _, part in ipairs({ one, two, three }) do
+    check("parts with data: where the call is complete", part.reassembled_in, three.frame)
+  end
+  -- The server's longest message is one of the default length.
+  local results = reply_header(7) .. words(4000)
+  first = { 1, 0, #results }
+  local begun = send(SERVER, 7, REPLY_PLACED_MIDDLE, first,
+    with_data(first, results, { 1024, data .. data:sub(1, 572) }))
+  check("parts with data: reply begins", rules(begun), "")
+  last = placed_reply(0, { #results, 4000, 0, 0 })
+  local ended = send(SERVER, 7, REPLY_PLACED, last, with_data(last, "", { 1024, data:sub(1, 928) }))
+  check("parts with data: reply", rules(ended), "")
+  local answer = results .. data .. data:sub(1, 572) .. data:sub(1, 928)
+  check("parts with data: results", ended.payloads[1] and ended.payloads[1].bytes, answer)
+  check("parts with data: the reply's call", begun.request_in, one.frame)
+  check("parts with data: where the reply is", begun.reassembled_in, ended.frame)
+end
+
+-- A read chunk beside a placed item, and a reply that invalidates the write chunk beside its item.
+do
+  local conn, send = placing()
+  local body = call_header(7, 3, 7)
+  local payload = body .. words(8) .. words(4)
+  local lists = { 0x44, 1, 56, 0x33, 4, 0, 0, 0, 1, 1, 0x44, 100, 0, 0, 0, 0 }
+  local fields = concat(lists, { 1, 44, 8, 2, 0, #payload })
+  local bytes = with_data(fields, payload, { 3072, "wideword" })
+  local call = send(CLIENT, 7, CALL_PLACED, fields, bytes)
+  check("beside a chunk: call", rules(call), "")
+  check("beside a chunk: nothing yet", #call.payloads, 0)
+  local sink = { handle = 9, offset = wide(0, 0) }
+  conn:read_request(SERVER, 0x33, wide(0, 0), 4, sink, event())
+  local read = conn:read_response(CLIENT, function() return 0 end, "read", event())
+  check("beside a chunk: message", read.payloads[1] and read.payloads[1].bytes,
+    body .. words(8) .. "wideword" .. words(4) .. "read")
+  local results = reply_header(7) .. words(64)
+  fields = { 1, 1, 0x44, 0, 0, 0, 0, 1, #results, 64, 0, 0, #results }
+  bytes = with_data(fields, results, { 1024, ("y"):rep(64) })
+  local reply = send(SERVER, 7, REPLY_PLACED, fields, bytes, 0x44)
+  check("beside a chunk: reply", rules(reply), "")
+  check("beside a chunk: results", #reply.payloads, 1)
+end
+
+-- Each of its rules: the last step breaks it, and those before are right.
+do
+  local payload = call_header(7, 3, 7) .. words(64)
+  local data = ("d"):rep(64)
+  -- What breaks these is shown as the message that it is.
+  local SHOWN = {
+    [""] = true, placed_padding = true, xid = true, direction = true, invalidated = true,
+    unmatched = true,
+  }
+  local function case(expected, ...)
+    local _, send = placing()
+    local steps = { ... }
+    for n, step in ipairs(steps) do
+      local result = send(table.unpack(step, 1, 6))
+      local wanted = n == #steps and expected or ""
+      check("placement: " .. expected .. ": step " .. n, rules(result), wanted)
+      if n == #steps and not SHOWN[expected] then
+        check("placement: " .. expected .. ": no message", #result.payloads, 0)
+      end
+    end
+  end
+  -- A call with one item, which is at a place in the message.
+  local function one(item, at, bytes, length)
+    local fields = placed_call(length or #payload, item)
+    return { CLIENT, 7, CALL_PLACED, fields, with_data(fields, payload, { at, bytes or data }) }
+  end
+  local function part(messages, remaining, length, bytes)
+    return { CLIENT, 7, CALL_PLACED_MIDDLE, { messages, remaining, length }, bytes }
+  end
+  local function last(length, bytes)
+    return { CLIENT, 7, CALL_PLACED, placed_call(length), bytes }
+  end
+  local begun = part(2, 40, 4, payload:sub(1, 4))
+
+  case("", one({ 44, 64, 0, 0 }, 1024))
+  case("placed_position", one({ 44, 0, 0, 0 }, 1024, ""))
+  case("placed_position", one({ 42, 64, 0, 0 }, 1024))
+  case("placed_position", one({ 4, 64, 0, 0 }, 1024))
+  case("placed_position", one({ 48, 64, 0, 0 }, 1024))
+  case("segment_number", one({ 44, 64, 3, 0 }, 1024))
+  case("segment_number", one({ 44, 1025, 2, 0 }, 3072, ("d"):rep(1024)))
+  case("segment_offset", one({ 44, 64, 0, 4 }, 1028))
+  case("segment_offset", one({ 44, 64, 0, 1024 }, 1024))
+  case("not_placed", one({ 44, 65, 0, 0 }, 1024))
+  case("payload_length", last(48, payload))
+  case("payload_length", last(43, payload))
+  case("placed_padding", one({ 44, 64, 0, 0 }, 1023, "!" .. data))
+  case("placed_padding", one({ 44, 64, 0, 0 }, 1024, data .. "\0"))
+  do
+    local fields = placed_call(#payload, { 40, 16, 0, 0 }, { 56, 16, 0, 8 })
+    local bytes = with_data(fields, payload, { 1024, data:sub(1, 24) })
+    case("placed_overlap", { CLIENT, 7, CALL_PLACED, fields, bytes })
+    -- The payload goes on to byte 1028.
+    local long = payload .. ("\0"):rep(1028 - 16 - 40 - #payload)
+    fields = placed_call(#long, { 44, 64, 0, 0 })
+    case("placed_overlap", { CLIENT, 7, CALL_PLACED, fields, long .. data })
+  end
+  case("placed_count", part(0, 40, 4, payload:sub(1, 4)))
+  case("placed_count", begun, last(40, payload:sub(5)))
+  case("placed_count", begun, part(2, 36, 4, payload:sub(5, 8)))
+  case("remaining", begun, part(1, 40, 4, payload:sub(5, 8)))
+  case("remaining", part(1, 40, 4, payload:sub(1, 4)), last(36, payload:sub(5, 40)))
+  case("part_interrupted", begun, { CLIENT, 7, CALL_INLINE, { 0, 0, 0, 0 }, payload:sub(5) })
+  case("part_interrupted", { CLIENT, 7, CALL_MIDDLE, { 8 }, payload:sub(1, 36) },
+    last(8, payload:sub(37)))
+  case("part_interrupted", begun, { CLIENT, 8, CALL_INLINE, { 0, 0, 0, 0 }, call_header(8, 3, 0) })
+  case("placed_credits", part(1000, 40, 4, payload:sub(1, 4)))
+  case("inv_handle", { CLIENT, 7, CALL_PLACED, concat({ 5 }, placed_call(44)), payload })
+  case("xid", { CLIENT, 8, CALL_PLACED, placed_call(44), payload })
+  case("direction", { CLIENT, 7, CALL_PLACED, placed_call(24), reply_header(7) })
+  case("invalidated", { CLIENT, 7, CALL_PLACED, placed_call(44), payload, 5 })
+  case("unmatched", { SERVER, 7, REPLY_PLACED, placed_reply(24), reply_header(7) })
+  case("form", { CLIENT, 7, CALL_PLACED_MIDDLE, { 1, 0 } })
+  -- The rest of what was refused belongs to nothing, and the next call is one.
+  case("", one({ 44, 64, 0, 0 }, 1024), { CLIENT, 8, CALL_PLACED, placed_call(40),
+    call_header(8, 3, 0) })
+  -- A bad part is answered, and ends its call.
+  do
+    local _, send = placing()
+    send(table.unpack(begun, 1, 5))
+    send(table.unpack(part(2, 36, 4, payload:sub(5, 8)), 1, 5))
+    check("placement: error", rules(send(SERVER, 7, 4, { 5 })), "error_reported")
+    check("placement: the rest", rules(send(table.unpack(last(36, payload:sub(9)), 1, 5))), "")
+    local after = send(CLIENT, 9, CALL_PLACED, placed_call(40), call_header(9, 3, 0))
+    check("placement: the next", rules(after), "")
+    check("placement: is a call", #after.payloads, 1)
+  end
+
+  -- What ends have not announced.
+  local function unannounced(expected, from, ...)
+    local _, send = begin()
+    send(CLIENT, 90, PROPERTIES_FINAL, { 0 })
+    local announced = send(SERVER, 91, PROPERTIES_FINAL, from)
+    check("placement: announcement", rules(announced), expected)
+    for n, wrong in ipairs({ ... }) do
+      local result = send(table.unpack(one({ 44, 64, 0, 0 }, 1024), 1, 5))
+      check("placement: unannounced " .. n, rules(result), wrong)
+    end
+  end
+  unannounced("", concat({ 2, 2, 4, 4096 }, STRUCTURE), "unsupported")
+  unannounced("", { 1, 0xffffff02, 4, 2 }, "unsupported segment_number")
+  unannounced("", { 1, 0xffffff02, 4, 1 }, "segment_number")
+  unannounced("", concat({ 2, 0xffffff02, 4, 1 }, STRUCTURE), "")
+  unannounced("buffer_structure", concat({ 3, 2, 4, 4100, 0xffffff02, 4, 1 }, STRUCTURE),
+    "segment_number")
+  unannounced("buffer_structure",
+    { 1, 0xffffff01, 20, 1, 0x10000, 0x10001, 0, 1 }, "unsupported segment_number")
+  unannounced("form property_value", { 1, 0xffffff01, 16, 1, 4096, 0, 1 })
+  unannounced("form property_value", { 1, 0xffffff02, 8, 3, 0 })
+  do
+    local _, send = begin()
+    send(CLIENT, 90, PROPERTIES_FINAL, { 1, 0xffffff03, 4, 0xffffffff })
+    send(SERVER, 91, PROPERTIES_FINAL, { 0 })
+    send(CLIENT, 7, CALL_INLINE, { 0, 0, 0, 0 }, call_header(7, 3, 0))
+    local wrong = send(SERVER, 7, REPLY_PLACED, placed_reply(24), reply_header(7))
+    check("placement: no replies", rules(wrong), "unsupported")
+  end
+  -- In reverse direction, as calls with chunks.
+  for level, wrong in pairs({ [2] = "unsupported reverse", [3] = "unsupported" }) do
+    local _, send = placing(4096, level)
+    local result = send(SERVER, 7, CALL_PLACED, placed_call(40), call_header(7, 3, 0))
+    check("placement: reverse, level " .. level, rules(result), wrong)
+  end
 end
 
 -- ------------------------------------------------------------------------------------------

@@ -20,8 +20,9 @@
 -- Version 2 of the working group has its handlers in working_group.lua (`working_group`). Its
 -- message types have the field of their content (`arm`), their `handler`, their `direction` if they
 -- have one, whether they are or can be a part of a message (`part`), and whether others follow
--- (`more`). The `role` of a property is the field of an end that has its value, and some have
--- `values`. `errors` are the codes of errors.
+-- (`more`). Those of an extension have their own `root`, and those with data that Sends place are
+-- `placed`. The `role` of a property is the field of an end that has its value, and some have
+-- `values`; the length of a value can vary if it is `variable`. `errors` are the codes of errors.
 
 return function(constants)
   local C = constants
@@ -156,6 +157,27 @@ return function(constants)
         name = "RDMA2_REPLY_INLINE", arm = "rdma_reply_inline", handler = "reply",
         direction = REPLY, inline = true, part = true,
       },
+      -- ext-wg-ddp
+      [C.RDMA2_CALL_PLACED_MIDDLE] = {
+        name = "RDMA2_CALL_PLACED_MIDDLE", root = "rpcrdma2_placed_msg",
+        arm = "rdma_call_placed_middle", handler = "placed",
+        direction = CALL, inline = true, placed = true, more = true,
+      },
+      [C.RDMA2_CALL_PLACED] = {
+        name = "RDMA2_CALL_PLACED", root = "rpcrdma2_placed_msg",
+        arm = "rdma_call_placed", handler = "placed",
+        direction = CALL, inline = true, placed = true,
+      },
+      [C.RDMA2_REPLY_PLACED_MIDDLE] = {
+        name = "RDMA2_REPLY_PLACED_MIDDLE", root = "rpcrdma2_placed_msg",
+        arm = "rdma_reply_placed_middle", handler = "placed",
+        direction = REPLY, inline = true, placed = true, more = true,
+      },
+      [C.RDMA2_REPLY_PLACED] = {
+        name = "RDMA2_REPLY_PLACED", root = "rpcrdma2_placed_msg",
+        arm = "rdma_reply_placed", handler = "placed",
+        direction = REPLY, inline = true, placed = true,
+      },
     },
     errors = {
       [C.RDMA2WG_ERR_VERS] = "RDMA2_ERR_VERS",
@@ -195,7 +217,18 @@ return function(constants)
         },
       },
       [C.RDMA2WG_PROPID_HOSTAUTH] = {
-        name = "RDMA2_PROPID_HOSTAUTH", type = "rpcrdma2wg_prop_hostauth",
+        name = "RDMA2_PROPID_HOSTAUTH", type = "rpcrdma2wg_prop_hostauth", variable = true,
+      },
+      -- ext-wg-ddp
+      [C.RDMA2_PROPID_RBSTRUCT] = {
+        name = "RDMA2_PROPID_RBSTRUCT", type = "rpcrdma2_prop_rbstruct", role = "structure",
+        variable = true,
+      },
+      [C.RDMA2_PROPID_PLACEMENT] = {
+        name = "RDMA2_PROPID_PLACEMENT", type = "rpcrdma2_prop_placement", role = "placement",
+      },
+      [C.RDMA2_PROPID_RESMIN] = {
+        name = "RDMA2_PROPID_RESMIN", type = "rpcrdma2_prop_resmin", role = "smallest_result",
       },
     },
   }

@@ -133,7 +133,7 @@ return function(walk, dialects, xdr, Memory, load_working_group)
     call.rpc_version = #whole >= 24 and walk.word(whole, 16) or nil
     call.procedure = #whole >= 24 and walk.word(whole, 20) or nil
     deliver(result, whole, call.reads[1] and "RPC message, with data that was read"
-      or "RPC message")
+      or call.placed and "RPC message, put together" or "RPC message")
     for _, part in ipairs(call.parts or { call.result }) do
       part.reassembled_in = result.frame
     end
@@ -212,13 +212,13 @@ return function(walk, dialects, xdr, Memory, load_working_group)
         table.insert(call.reply, offer(call, from, segment, "write", result))
       end
     end
-    call.payload = header.payload
+    call.payload, call.placed = header.payload, header.placed
     call.reads = read_chunks(list)
     if message.inline then
       check_xid(result, header.xid, header.payload)
-      -- Later positions count the chunks before them too; they are checked when all is there.
+      -- Later positions count the items before them too; they are checked when all is there.
       local first = call.reads[1] and call.reads[1].position or 0
-      if first > #header.payload then
+      if first > #header.payload and not header.placed then
         violate(result, "position", first .. " in a payload of " .. #header.payload)
       end
     elseif not has_payload then
@@ -393,12 +393,16 @@ return function(walk, dialects, xdr, Memory, load_working_group)
       complete = false
     end
     to.memory:withdraw(call.regions)
+    -- Where written data belongs among placed items, nothing says.
+    if header.placed and #items > 0 then
+      complete = false
+    end
     if complete and payload then
       local whole = insert_written(call, payload, items)
       if whole then
-        local placed = #items > 0 or not message.inline
-        deliver(result, whole, placed and "RPC message, with data that was written"
-          or "RPC message")
+        local written = #items > 0 or not message.inline
+        deliver(result, whole, written and "RPC message, with data that was written"
+          or header.placed and "RPC message, put together" or "RPC message")
         return
       end
     end
@@ -702,6 +706,7 @@ return function(walk, dialects, xdr, Memory, load_working_group)
 
   local handle_working_group = load_working_group(walk, C, {
     Connection = Connection, violate = violate, begin_call = begin_call, end_call = end_call,
+    join = join,
   })
 
   -- Says the type of opaque data, for walk.read.
@@ -751,7 +756,9 @@ return function(walk, dialects, xdr, Memory, load_working_group)
 
   -- Reads a message, whatever came before it.
   function messages.read(bytes, dialect)
-    return walk.read(xdr.types, dialect.root, bytes, inside(dialect))
+    local message = #bytes >= 16 and dialect.messages[walk.word(bytes, 12)]
+    local root = message and message.root or dialect.root
+    return walk.read(xdr.types, root, bytes, inside(dialect))
   end
 
   -- Says whether a message without a direction in its header is a reply (version 1).

@@ -7,7 +7,7 @@ return function(xdr, dialects, rules, messages)
   -- Numbers that are not quantities.
   local HEXADECIMAL = {
     rdma_xid = true, rdma_inv_handle = true, rdma_rpc_first_word = true, rdma_handle = true,
-    rdma_offset = true, xmsi_xid = true, xmrseg_flags = true,
+    rdma_offset = true, rdma_flags = true, xmsi_xid = true, xmrseg_flags = true,
   }
   local NAMED = {
     rdma_opttype = "operations", optxc_itype = "operations", xchv_which = "properties",
@@ -105,6 +105,11 @@ return function(xdr, dialects, rules, messages)
       end
     end
     each_field(dialect.root, add)
+    for _, message in pairs(dialect.messages) do
+      if message.root then
+        each_field(message.root, add)
+      end
+    end
     for _, entries in ipairs({ dialect.operations, dialect.properties }) do
       for _, entry in pairs(entries) do
         each_field(entry.type, add)

@@ -1,5 +1,6 @@
 -- Messages of the working group's version 2 (draft-ietf-nfsv4-rpcrdma-version-two-07): flow control
--- by a count of messages, properties, messages in several parts, and the rules for chunks.
+-- by a count of messages, properties, messages in several parts, and the rules for chunks. And
+-- those of its placement extension (ext-wg-ddp), called "placement" here.
 --
 -- `shared` has what messages.lua does for all versions. Nothing here depends on Wireshark.
 
@@ -66,13 +67,23 @@ return function(walk, C, shared)
     if data.length == 0 then
       -- The default (section 5.1).
       return true
-    elseif data.value == nil or known.type ~= "rpcrdma2wg_prop_hostauth" and data.length ~= 4 then
+    elseif data.value == nil or not known.variable and data.length ~= 4 then
       return false
     end
     return not known.values or known.values[data.value] ~= nil
   end
 
   local handlers = {}
+
+  -- The length of a receive buffer with these segments (placement).
+  local function structure_length(structure)
+    local length = 0
+    for _, segments in ipairs(structure) do
+      -- A number with a fraction, which does not wrap.
+      length = length + 1.0 * segments.rdma_count * segments.rdma_length
+    end
+    return length
+  end
 
   function handlers.properties(_, result, from, _, header)
     local list, good = header.arm.rdma_props, true
@@ -98,6 +109,14 @@ return function(walk, C, shared)
         from[known.role] = property.rdma_data.value
       end
     end
+    if from.structure and not header.message.more and not from.properties_done then
+      local sum, size = structure_length(from.structure), from.size or header.dialect.threshold
+      if sum ~= size then
+        violate(result, "buffer_structure",
+          string.format("%.0f bytes in a buffer of %d", sum, size))
+        from.structure = nil
+      end
+    end
     from.properties_begun = header.message.more
     from.properties_done = from.properties_done or not header.message.more
   end
@@ -116,8 +135,8 @@ return function(walk, C, shared)
       violate(result, "properties_interrupted", message.name)
       return false
     end
-    local continues = parts and message.part and parts.direction == message.direction
-      and parts.xid == header.xid
+    local continues = parts and (message.part and not parts.sends or message.placed and parts.sends)
+      and parts.direction == message.direction and parts.xid == header.xid
     if not parts or continues then
       return true
     elseif parts.refused then
@@ -241,8 +260,8 @@ return function(walk, C, shared)
     local items = #chunks.rdma_reads + #chunks.rdma_writes
     if level == C.RDMA2WG_RVRSDIR_NONE then
       violate(result, "reverse", "none are taken")
-    elseif level < C.RDMA2WG_RVRSDIR_GENL and items > 0 then
-      violate(result, "reverse", "no chunks are taken")
+    elseif level < C.RDMA2WG_RVRSDIR_GENL and (items > 0 or message.placed) then
+      violate(result, "reverse", "no items outside of the payload are taken")
     elseif level < C.RDMA2WG_RVRSDIR_CONT and message.more then
       violate(result, "reverse", "no calls in several parts are taken")
     end
@@ -330,6 +349,238 @@ return function(walk, C, shared)
     header.chunks = {
       rdma_reads = {}, rdma_writes = arm.rdma_writes, rdma_reply = arm.rdma_reply,
     }
+    shared.Connection.reply(conn, result, from, to, header)
+  end
+
+  -- ------------------------------------------------------------------------------------------
+  -- Placement
+
+  -- Returns the segments for data of an end's receives that end within `most` bytes, in their
+  -- order, which is that of their numbers.
+  local function targets(structure, most)
+    local list, at = {}, 0
+    for _, segments in ipairs(structure or {}) do
+      -- More segments than this are no buffer, and would only take time here.
+      for _ = 1, math.min(segments.rdma_count, 1024) do
+        local length = segments.rdma_length
+        if at + length > most then
+          return list
+        elseif segments.rdma_flags % (2 * C.RDMA2_RBUF_TARGET) >= C.RDMA2_RBUF_TARGET then
+          local align = math.max(segments.rdma_align, 4)
+          table.insert(list, { at = at, length = length, align = align })
+        end
+        at = at + length
+      end
+    end
+    return list
+  end
+
+  -- Takes a part of a message with placed items, or the only one. Returns all parts if the message
+  -- is complete.
+  local function collect_placed(result, from, header)
+    local arm, more, parts = header.arm, header.message.more, from.parts
+    local left, rest = more and arm.rdma_messages or 0, more and arm.rdma_remaining or 0
+    local length = arm.rdma_payload_length
+    local is_first = not parts
+    if is_first then
+      parts = { direction = header.message.direction, xid = header.xid, results = {}, sends = {} }
+      from.parts = more and parts or nil
+      -- The receives of all parts may be held until the last one arrives.
+      local credits = (from.limit or 1) - from.messages
+      if left > credits then
+        violate(result, "placed_credits", left .. " messages to come, " .. credits .. " credits")
+      end
+    elseif not more then
+      from.parts = nil
+    end
+    table.insert(parts.results, result)
+    if parts.refused then
+      return nil
+    end
+    local before = #result.violations
+    if more and left == 0 then
+      violate(result, "placed_count", "none, in one that is not the last")
+    elseif not is_first and left ~= parts.left - 1 then
+      violate(result, "placed_count", left .. " to come, after " .. parts.left)
+    end
+    if not is_first and length + rest ~= parts.remaining then
+      violate(result, "remaining",
+        length .. " bytes and " .. rest .. " to come, of " .. parts.remaining)
+    end
+    if length > #header.payload or length % 4 ~= 0 then
+      violate(result, "payload_length", length .. " of " .. #header.payload .. " bytes")
+    end
+    if #result.violations > before then
+      parts.refused = true
+      return nil
+    end
+    parts.left, parts.remaining = left, rest
+    local first = #header.bytes - #header.payload
+    table.insert(parts.sends, {
+      bytes = header.bytes, payload = header.payload:sub(1, length),
+      used = { { from = 0, to = first + length } },
+    })
+    return not more and parts or nil
+  end
+
+  -- Returns the bytes of a placed item, or nil after a violation. Notes in each part what of it is
+  -- used.
+  local function placed_item(result, sends, list, item)
+    local bytes, number, offset = {}, item.rdma_segment, item.rdma_offset
+    local left = item.rdma_length
+    while left > 0 do
+      local send = #list > 0 and sends[math.floor(number / #list) + 1]
+      if not send then
+        violate(result, "segment_number", number .. " of " .. #list * #sends)
+        return nil
+      end
+      local target = list[number % #list + 1]
+      if offset % target.align ~= 0 or offset >= target.length then
+        violate(result, "segment_offset", offset .. " in a segment of " .. target.length)
+        return nil
+      end
+      local at, length = target.at + offset, math.min(left, target.length - offset)
+      local part = send.bytes:sub(at + 1, at + length)
+      if #part < length then
+        violate(result, "not_placed",
+          "segment " .. number .. " has " .. #part .. " of " .. length .. " bytes")
+        return nil
+      end
+      table.insert(send.used, { from = at, to = at + length })
+      table.insert(bytes, part)
+      left, number, offset = left - length, number + 1, 0
+    end
+    return table.concat(bytes)
+  end
+
+  -- Checks that nothing in a part is used twice, and what is used by nothing. Returns whether the
+  -- receiver takes it.
+  local function check_used(result, send)
+    table.sort(send.used, function(a, b) return a.from < b.from end)
+    local last = 0
+    for _, used in ipairs(send.used) do
+      if used.from < last then
+        violate(result, "placed_overlap", "byte " .. used.from .. " of a message")
+        return false
+      elseif send.bytes:sub(last + 1, used.from):find("[^\0]") then
+        violate(result, "placed_padding", "before byte " .. used.from .. " of a message")
+      end
+      last = used.to
+    end
+    if last < #send.bytes then
+      violate(result, "placed_padding", #send.bytes - last .. " bytes at the end of a message")
+    end
+    return true
+  end
+
+  -- The words that an RPC message begins with, before which no item is: XID and direction.
+  local RPC_START = 8
+
+  -- Checks the positions of placed items, which count in the whole stream.
+  local function check_positions(result, items, payload, has_reads)
+    local last, reduced = RPC_START, 0
+    for _, item in ipairs(items) do
+      local position, length = item.rdma_position, item.rdma_length
+      -- Items that are read count as well; these positions are checked when all is there.
+      local is_beyond = not has_reads and position > #payload + reduced
+      if length == 0 or position % 4 ~= 0 or position < last or is_beyond then
+        violate(result, "placed_position", length .. " bytes at " .. position)
+        return false
+      end
+      length = length + walk.round_up(length)
+      last, reduced = position + length, reduced + length
+    end
+    return true
+  end
+
+  -- Returns the payload of a complete message and its placed items, or nil after a violation.
+  local function take_placed(result, from, to, header, sends)
+    local arm, threshold = header.arm, header.dialect.threshold
+    local payload, items = {}, {}
+    for _, send in ipairs(sends) do
+      table.insert(payload, send.payload)
+    end
+    payload = table.concat(payload)
+    if not check_positions(result, arm.rdma_placed, payload, #(arm.rdma_reads or {}) > 0) then
+      return nil
+    end
+    local most = math.min(from.send_size or threshold, to.size or threshold)
+    local list = targets(to.structure, most)
+    for _, item in ipairs(arm.rdma_placed) do
+      local bytes = placed_item(result, sends, list, item)
+      if not bytes then
+        return nil
+      end
+      table.insert(items, { position = item.rdma_position, bytes = bytes })
+    end
+    for _, send in ipairs(sends) do
+      if not check_used(result, send) then
+        return nil
+      end
+    end
+    return payload, items
+  end
+
+  -- Says whether an end has announced that it takes messages with placed items.
+  local function takes_placed(to, direction)
+    if direction == C.RDMA2_CALL then
+      return (to.placement or 0) % (2 * C.RDMA2_PLACE_CALLS) >= C.RDMA2_PLACE_CALLS
+    end
+    return (to.smallest_result or C.RDMA2_RESMIN_NONE) ~= C.RDMA2_RESMIN_NONE
+  end
+
+  function handlers.placed(conn, result, from, to, header)
+    local arm, message = header.arm, header.message
+    local is_call, chunks = message.direction == C.RDMA2_CALL, EMPTY
+    if not takes_placed(to, message.direction) then
+      violate(result, "unsupported", message.name)
+    end
+    if not message.more then
+      chunks = {
+        rdma_reads = arm.rdma_reads or {},
+        rdma_writes = arm.rdma_provisional_writes or arm.rdma_writes,
+        rdma_reply = arm.rdma_provisional_reply,
+      }
+      if is_call and not check_call_header(result, arm, chunks, false) then
+        from.asked[header.xid], from.parts = true, nil
+        return
+      end
+    end
+    local continued = from.parts
+    if is_call and not (continued and continued.refused) then
+      check_announced(conn, result, to, header, chunks)
+    end
+    local parts = collect_placed(result, from, header)
+    local call = continued and continued.call
+    if is_call and not continued and from.parts then
+      call = shared.begin_call(result, from, header.xid)
+      from.parts.call, call.parts = call, from.parts.results
+    elseif not is_call then
+      local answered = to.calls[header.xid]
+      result.request_in = answered and answered.result.frame
+    end
+    header.call, result.is_call = call, is_call
+    local payload, items
+    if parts then
+      payload, items = take_placed(result, from, to, header, parts.sends)
+    end
+    if not payload then
+      -- The responder may answer what it refuses.
+      from.asked[header.xid] = true
+      return
+    end
+    check_direction(result, payload, not is_call)
+    header.payload, header.chunks, header.placed = payload, chunks, items
+    if is_call then
+      header.inv_handle = arm.rdma_inv_handle
+      shared.Connection.call(conn, result, from, header)
+      return
+    end
+    for _, part in ipairs(parts.results) do
+      part.reassembled_in = result.frame
+    end
+    -- The positions have been checked, so that this is no nil.
+    header.payload = shared.join(payload, items)
     shared.Connection.reply(conn, result, from, to, header)
   end
 
@@ -425,7 +676,7 @@ return function(walk, C, shared)
       dialect = dialect, message = message, xid = xid, credit = credit, arm = arm, bytes = bytes,
       payload = bytes:sub(read.length + (message.part and -3 or 1)),
     }
-    if not message.part and not message.error and read.length < #bytes then
+    if not message.inline and not message.error and read.length < #bytes then
       local rule = message.direction and "two_payloads" or "form"
       violate(result, rule, #bytes - read.length .. " bytes follow the header")
       read.fault = read.fault or not message.direction

@@ -23,6 +23,8 @@ use crate::scenario::{Form, Seen, Stage};
 
 /// The XDR type of headers of the working group's version 2.
 pub(super) const WG_MESSAGE: &str = "rpcrdma2wg_msg";
+/// The XDR type of headers of its placement extension.
+pub(super) const PLACED_MESSAGE: &str = "rpcrdma2_placed_msg";
 
 /// The protocols above RPC-over-RDMA.
 const UPPER: [&str; 3] = ["rpc", "nfs", "mount"];
@@ -53,6 +55,7 @@ pub(super) fn check(
         (Version::Two, "cont", "v2-cont"),
         (Version::Two, "ddp+cont", "v2-ddp-cont"),
         (Version::TwoWg, "none", "wg"),
+        (Version::TwoWg, "ddp", "wg-ddp"),
     ];
     for (version, features, name) in forms {
         let features: RoundTripFeatures = features.parse().map_err(Error::ours("features"))?;
@@ -204,8 +207,17 @@ fn said(codecs: &Codecs, recorded: &Recorded, direction: Direction) -> Vec<Vec<F
         .collect()
 }
 
-/// Returns what the codecs say of a message of this type; nothing if they refuse it.
+/// Returns what the codecs say of a message of this type; nothing if they refuse it. Headers of the
+/// placement extension are among those of [`WG_MESSAGE`].
 pub(super) fn said_of(codecs: &Codecs, xdr: &str, bytes: &[u8]) -> Vec<Field> {
+    let first = codecs.constant("RDMA2_CALL_PLACED_MIDDLE");
+    let placed = first..=codecs.constant("RDMA2_REPLY_PLACED");
+    let number = bytes.get(12..).and_then(|rest| rest.first_chunk());
+    let number = number.map(|number| u32::from_be_bytes(*number));
+    let xdr = match number {
+        Some(number) if xdr == WG_MESSAGE && placed.contains(&number) => PLACED_MESSAGE,
+        _ => xdr,
+    };
     match codecs.header(xdr, bytes) {
         Said::Fields(fields) => fields,
         Said::Refused => Vec::new(),
@@ -236,6 +248,7 @@ fn headers(codecs: &Codecs, recorded: &Recorded, direction: Direction) -> (usize
 /// Checks that as many calls have a reply, and replies a call and a time, as calls were sent.
 fn pairs(codecs: &Codecs, recorded: &Recorded) -> (usize, Option<String>) {
     let xmtreq = Shown::Number(u64::from(codecs.constant("ROPT_XMTREQ")));
+    let placed = u64::from(codecs.constant("RDMA2_CALL_PLACED"));
     let is_call = |fields: &Vec<Field>| {
         let of = |name: &str| {
             fields
@@ -243,9 +256,12 @@ fn pairs(codecs: &Codecs, recorded: &Recorded) -> (usize, Option<String>) {
                 .find(|field| field.name == name)
                 .map(|field| &field.value)
         };
-        // RDMA2_CALL_EXTERNAL and RDMA2_CALL_INLINE: each call of the working group's version has
-        // one of them.
-        let is_call = matches!(of("rdma_htype"), Some(Shown::Number(8 | 10)));
+        // RDMA2_CALL_EXTERNAL, RDMA2_CALL_INLINE and RDMA2_CALL_PLACED: each call of the working
+        // group's version has one of them.
+        let is_call = match of("rdma_htype") {
+            Some(Shown::Number(number)) => matches!(number, 8 | 10) || *number == placed,
+            _ => false,
+        };
         match (of("rdma_proc"), of("rdma_opttype")) {
             (Some(Shown::Number(0 | 1)), _) => true,
             (_, Some(operation)) => *operation == xmtreq,

@@ -266,7 +266,8 @@ pub(crate) const CHARACTERISTICS: &[(&str, &str)] = &[
     ("XCHAR_BATCHMAX", "xchrbatchmax"),
 ];
 
-/// The properties of the working group's version 2 and the types of their values.
+/// The properties of the working group's version 2 and its placement extension, and the types of
+/// their values.
 pub(crate) const PROPERTIES: &[(&str, &str)] = &[
     ("RDMA2WG_PROPID_SBSIZ", "rpcrdma2wg_prop_sbsiz"),
     ("RDMA2WG_PROPID_RBSIZ", "rpcrdma2wg_prop_rbsiz"),
@@ -274,6 +275,9 @@ pub(crate) const PROPERTIES: &[(&str, &str)] = &[
     ("RDMA2WG_PROPID_RCSIZ", "rpcrdma2wg_prop_rcsiz"),
     ("RDMA2WG_PROPID_BRS", "rpcrdma2wg_prop_brs"),
     ("RDMA2WG_PROPID_HOSTAUTH", "rpcrdma2wg_prop_hostauth"),
+    ("RDMA2_PROPID_RBSTRUCT", "rpcrdma2_prop_rbstruct"),
+    ("RDMA2_PROPID_PLACEMENT", "rpcrdma2_prop_placement"),
+    ("RDMA2_PROPID_RESMIN", "rpcrdma2_prop_resmin"),
 ];
 
 fn push(to: &mut Vec<Field>, depth: usize, name: &str, value: Shown) {

@@ -114,6 +114,89 @@ fn begun_wg() -> Vec<Step> {
     vec![Send(Client, client), Send(Server, server)]
 }
 
+/// The numbers of the placement extension of the working group's version 2 (`ext-wg-ddp`).
+mod placed {
+    pub(super) const CALL_MIDDLE: u32 = 0xffff_ff01;
+    pub(super) const CALL: u32 = 0xffff_ff02;
+    /// The length of the segment in front of those for data.
+    pub(super) const HEAD: usize = 1024;
+    /// Receives of 4096 bytes, of which the last three segments are for data, and all abilities of
+    /// a server.
+    pub(super) const PROPERTIES: &[u32] = &[
+        3,
+        2,
+        4,
+        4096,
+        0xffff_ff01,
+        36,
+        2,
+        1,
+        HEAD as u32,
+        0,
+        0,
+        3,
+        1024,
+        8,
+        1,
+        0xffff_ff02,
+        4,
+        3,
+    ];
+}
+
+/// The properties of both ends, the server's with those of the placement extension.
+fn begun_wg_placing() -> Vec<Step> {
+    let client = wg(0xffff, wg_type::CONNPROP_FINAL, &[0], &[]);
+    let server = wg(0xfffe, wg_type::CONNPROP_FINAL, placed::PROPERTIES, &[]);
+    vec![Send(Client, client), Send(Server, server)]
+}
+
+/// Returns the cases of the placement extension.
+fn cases_wg_placing() -> Vec<(&'static str, Vec<Step>)> {
+    let part =
+        |counts: &[u32], payload: &[u8]| Send(Client, wg(2, placed::CALL_MIDDLE, counts, payload));
+    let call = |length: u32, items: &[[u32; 4]], rest: &[u8]| {
+        let lists = [0, 0, 0, 0, items.len() as u32];
+        let fields = [&lists[..], &items.concat(), &[length]].concat();
+        Send(Client, wg(2, placed::CALL, &fields, rest))
+    };
+    // A call with one item of 64 bytes, whose bytes may not all be there.
+    let one = |item: [u32; 4], present: usize, padding: u8| {
+        let mut rest = rpc(2, CALL);
+        let header = 16 + 4 * 10;
+        rest.resize(placed::HEAD - header, padding);
+        rest.resize(placed::HEAD - header + present, 1);
+        vec![call(40, &[item], &rest)]
+    };
+    let begun = || part(&[2, 0, 40], &rpc(2, CALL));
+    vec![
+        ("placed_count", vec![part(&[0, 0, 40], &rpc(2, CALL))]),
+        ("placed_count", vec![begun(), call(0, &[], &[])]),
+        ("remaining", vec![begun(), part(&[1, 0, 4], &[0; 4])]),
+        ("placed_credits", vec![part(&[32, 0, 40], &rpc(2, CALL))]),
+        ("placed_position", one([40, 0, 0, 0], 64, 0)),
+        ("placed_position", one([44, 64, 0, 0], 64, 0)),
+        ("placed_overlap", {
+            let mut rest = rpc(2, CALL);
+            rest.resize(placed::HEAD + 64 - 56, 0);
+            vec![call(placed::HEAD as u32 - 52, &[[40, 64, 0, 0]], &rest)]
+        }),
+        ("placed_padding", one([40, 64, 0, 0], 64, 1)),
+        ("placed_padding", one([40, 64, 0, 0], 65, 0)),
+        ("payload_length", vec![call(44, &[], &rpc(2, CALL))]),
+        ("segment_number", one([40, 64, 3, 0], 64, 0)),
+        ("segment_offset", one([40, 64, 0, 4], 64, 0)),
+        ("not_placed", one([40, 64, 0, 0], 63, 0)),
+        (
+            "part_interrupted",
+            vec![
+                begun(),
+                Send(Client, wg(2, wg_type::CALL_INLINE, &[0; 4], &[0; 4])),
+            ],
+        ),
+    ]
+}
+
 /// Calls without arguments, and their replies: so that 32 credits are granted.
 fn begun_v1() -> Vec<Step> {
     let call = v1(1, 32, MSG, &[0, 0, 0], &rpc(1, CALL));
@@ -534,6 +617,24 @@ fn cases_wg_first() -> Vec<(&'static str, Vec<Step>)> {
             ],
         ),
         ("property_value", vec![last(Client, &[1, 5, 4, 4])]),
+        (
+            "buffer_structure",
+            vec![last(
+                Client,
+                &[2, 2, 4, 4100, 0xffff_ff01, 20, 1, 1, 4096, 0, 1],
+            )],
+        ),
+        (
+            "unsupported",
+            vec![
+                last(Client, &[0]),
+                last(Server, &[0]),
+                Send(
+                    Client,
+                    wg(2, placed::CALL, &[0, 0, 0, 0, 0, 40], &rpc(2, CALL)),
+                ),
+            ],
+        ),
         ("unknown_property", vec![last(Client, &[1, 77, 0])]),
     ]
 }
@@ -569,6 +670,7 @@ pub(super) fn check(
     add(&|| numbers.placing(), cases_placing(&numbers));
     add(&Vec::new, cases_first(&numbers));
     add(&begun_wg, cases_wg());
+    add(&begun_wg_placing, cases_wg_placing());
     add(&Vec::new, cases_wg_first());
 
     let mut frames = Frames::new();

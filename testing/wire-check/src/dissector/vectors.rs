@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::exchange::{PLACED_MESSAGE, WG_MESSAGE};
 use super::fields::{self, CHARACTERISTICS, Codecs, Field, OPERATIONS, PROPERTIES};
 use super::frames::{End, Frames, Iwarp};
 use super::{Wireshark, root};
@@ -151,7 +152,8 @@ fn place(codecs: &Codecs, frames: &mut Frames) -> Result<Vec<Placed>, Error> {
             // After a good message, whatever comes belongs to this protocol.
             let first = match xdr {
                 "rpcrdma1_xprt_hdr" => error(1),
-                _ if xdr.starts_with("rpcrdma2wg") => words(&[0, 2, 2, GRANT]),
+                WG_MESSAGE | PLACED_MESSAGE => words(&[0, 2, 2, GRANT]),
+                _ if is_property => words(&[0, 2, 2, GRANT]),
                 _ => error(2),
             };
             connection.send(frames, End::Server, &first, None);
@@ -174,7 +176,7 @@ fn message(
     xdr: &str,
     bytes: &[u8],
 ) -> Result<(Vec<u8>, Option<&'static str>), Error> {
-    if xdr.ends_with("_xprt_hdr") || xdr == "rpcrdma2wg_msg" {
+    if xdr.ends_with("_xprt_hdr") || matches!(xdr, WG_MESSAGE | PLACED_MESSAGE) {
         return Ok((bytes.to_vec(), None));
     }
     let find = |table: &[(&'static str, &str)]| {
