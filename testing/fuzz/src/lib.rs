@@ -27,6 +27,7 @@ pub mod session;
 pub mod v1;
 pub mod v2;
 pub mod v2wg;
+pub mod wgddp;
 
 /// Runs `work` and checks that it never holds more than `most` bytes of heap.
 ///
