@@ -138,4 +138,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]) if len(sys.argv) == 2 else __doc__)
+    sys.exit(main(*sys.argv[1:]) if len(sys.argv) == 2 and not sys.argv[1].startswith("-") else __doc__)

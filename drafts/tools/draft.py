@@ -1,20 +1,26 @@
 #!/usr/bin/env python3
 """Fills in the draft's template.
 
-    draft.py TEMPLATE ROWS.json COMPLIANCE.json ORACLE.json DOCNAME FOLDER
+    draft.py TEMPLATE ROWS.json LONG.json COMPLIANCE.json ORACLE.json DOCNAME FOLDER
 
 What stands in double braces in TEMPLATE is replaced; the result is FOLDER/DOCNAME.xml. Everything that is
 referred to has to be there: rows of measurements, constants, files, tests. Otherwise it says what is
-missing and fails. FOLDER/extract.sh is the script that the text has for its XDR.
+missing and fails. FOLDER/extract.sh is the script that the text has for its XDR. LONG.json has rows of
+receives as long as those that bulk data is placed in; each is called VIA-long here.
 
     {{docname}} {{date}}                DOCNAME, and today
     {{row OP SIZE CONVEYANCE KEY}}      a value of a measured row
     {{same KEY}} {{gbits}}              a value that all rows have
     {{check OP SIZE VIA KEY < OP SIZE VIA KEY}}   nothing, if it is so (also =, >; a number on the right)
-    {{table OP}} {{figure OP}}          all rows of an operation
+    {{slope OP SIZE VIA}}               how much later a row's replies come for each unit of delay, there and back
+    {{table OP [VIA,... [SIZE,...]]}}   rows of an operation, by default those of the drafts of 2016
+    {{figure OP [VIA,...]}}             their times
     {{command}} {{costs}}               how the rows were made, and by which costs
+    {{command long}}                    how those of LONG.json were made
     {{errata}}                          the tables of drafts/errata.md
-    {{errata_07}}                       the entries of drafts/errata-07.md
+    {{errata_07}} {{entry NUMBER}}      the entries of drafts/errata-07.md, or a reference to one
+    {{requirements DOCUMENT KEY}}       a number of the summary of the compliance report
+    {{octets PATH NAME}}                an array of words in the sources, each with the comment behind it
     {{compliance}} {{gaps}}             the summary of the compliance report, and what has no test
     {{oracle kinds}} {{oracle vectors}} how much of it there is
     {{oracle values}} {{oracle disagreements}}    what this build compared, of each kind, and what came of it
@@ -36,6 +42,7 @@ from trace import Missing, Tracer, breakable
 
 TODAY = datetime.date.today()
 COMMAND = "rpcrdma compare --device sim --ops null,read,write --sizes 1k,8k,64k,1M"
+LONG = "rpcrdma compare --device sim --ops read,write --sizes 1k,8k,64k,1M --via wg --inline 65k"
 UNITS = {"nanos": "ns", "micros": "us", "millis": "ms", "secs": "s"}
 CONVEYANCES = ["v1", "v1-inv", "v2", "v2-ddp", "v2-cont", "v2-ddp-cont"]
 # Headings of a table's columns, and the values in each, joined by a sign.
@@ -48,6 +55,8 @@ COLUMNS = [
     ("octets", "", ["wire_bytes"]),
     ("us", "", ["p50_us"]),
 ]
+# A column of the versions that have messages which only grant credits.
+GRANTS = ("GRANT", "", ["grants"])
 
 # Prints the XDR of a draft, from its text form: base 3.3 wants such a script in the documents of extensions.
 EXTRACT = """\
@@ -85,6 +94,13 @@ class Draft:
     def row(self, *words):
         return shown(self.value(*words))
 
+    def slope(self, op, size, conveyance):
+        """The time of a reply by the delay of the link there and back."""
+        points = self.value(op, size, conveyance, "latency_over_delay")
+        first, last = points[0], points[-1]
+        delay = 2 * (last["delay_us"] - first["delay_us"])
+        return f"{(last['p50_us'] - first['p50_us']) / delay:.2f}"
+
     def same(self, key):
         values = {row[key] for row in self.rows}
         if len(values) != 1 or None in values:
@@ -102,35 +118,40 @@ class Draft:
             raise Missing(f"what the text says: {' '.join(words)}, with {left} and {right}")
         return ""
 
-    def of(self, op):
-        rows = [row for row in self.rows if row["op"] == op]
-        sizes = sorted({row["size"] for row in rows})
-        by = lambda size: [row for c in CONVEYANCES for row in rows if (row["size"], row["conveyance"]) == (size, c)]
+    def of(self, op, vias=None, of_sizes=None):
+        vias = vias.split(",") if vias else CONVEYANCES
+        rows = [row for row in self.rows if row["op"] == op and row["conveyance"] in vias]
+        sizes = [int(size) for size in of_sizes.split(",")] if of_sizes else sorted({row["size"] for row in rows})
+        by = lambda size: [row for via in vias for row in rows if (row["size"], row["conveyance"]) == (size, via)]
         lines = [by(size) for size in sizes]
         for size, line in zip(sizes, lines):
-            if [row["conveyance"] for row in line] != CONVEYANCES:
+            if [row["conveyance"] for row in line] != vias:
                 raise Missing(f"a row for each transfer mode of {op} {size}")
         if not rows:
             raise Missing(f"rows of {op}")
         return list(zip(sizes, lines))
 
-    def table(self, op):
+    def table(self, op, vias=None, of_sizes=None):
+        of = self.of(op, vias, of_sizes)
+        grants = any(row.get("grants") is not None for _, rows in of for row in rows)
+        columns = COLUMNS[:-1] + [GRANTS] * grants + COLUMNS[-1:]
         out = [f"<table><name>{op.upper()}, by Size and Conveyance</name><thead><tr><th>size</th><th>by</th>"]
-        out += [f'<th align="right">{name}</th>' for name, _, _ in COLUMNS]
+        out += [f'<th align="right">{name}</th>' for name, _, _ in columns]
         out.append("</tr></thead><tbody>")
-        for size, rows in self.of(op):
+        cell = lambda row, key: "-" if row[key] is None else shown(row[key])
+        for size, rows in of:
             for row in rows:
-                values = [sign.join(shown(row[key]) for key in keys) for _, sign, keys in COLUMNS]
+                values = [sign.join(cell(row, key) for key in keys) for _, sign, keys in columns]
                 cells = [f'<td align="right">{value}</td>' for value in values]
                 first = size_name(size).replace(" ", "&#160;")
                 by = row["conveyance"].replace("-", "&#8209;")
                 out.append(f"<tr><td>{first}</td><td>{by}</td>{''.join(cells)}</tr>")
         return "\n".join(out) + "\n</tbody></table>"
 
-    def figure(self, op):
+    def figure(self, op, vias=None):
         """Bars of time, each size to its own scale."""
         width, text, shapes, y = 36, [], [], 0
-        for size, rows in self.of(op):
+        for size, rows in self.of(op, vias):
             longest = max(row["p50_us"] for row in rows)
             text.append(f"{op.upper()} of {size_name(size)}")
             y += 22
@@ -155,8 +176,8 @@ class Draft:
             f'<artwork type="ascii-art"><![CDATA[\n{art}\n]]></artwork></artset></figure>'
         )
 
-    def command(self):
-        return COMMAND
+    def command(self, which=None):
+        return LONG if which == "long" else COMMAND
 
     def date(self):
         return f'<date year="{TODAY:%Y}" month="{TODAY:%B}" day="{TODAY.day}"/>'
@@ -209,6 +230,34 @@ class Draft:
             body = "".join(f"<t>{name}: {text}</t>" for name, text in shown)
             out.append(f"<dt>{entry['number']}. {inline(entry['title'])} ({entry['Section']})</dt><dd>{body}</dd>")
         return "\n".join(out) + "</dl></section>"
+
+    def entry(self, number):
+        """A reference to an entry of errata-07.md."""
+        if int(number) not in [entry["number"] for entry in errata.entries()]:
+            raise Missing(f"entry {number} of errata-07.md")
+        return f"entry {number}"
+
+    def requirements(self, document, *key):
+        """A number of the compliance report: {{requirements version-two-07 MUST with tests}}."""
+        for counts in self.compliance["documents"]:
+            if counts["document"] == document:
+                return str(counts[" ".join(key)])
+        raise Missing(f"requirements of {document}")
+
+    def octets(self, path, name):
+        """An array of words, as they are on the wire."""
+        text = (repo.ROOT / path).read_text()
+        match = re.search(rf"const {name}: \[u32; (\d+)\] = \[(.*?)\];", text, re.S)
+        if not match:
+            raise Missing(f"an array {name} in {path}")
+        words = re.findall(r"0x([0-9a-f]{4})_([0-9a-f]{4}), // (.*)", match.group(2))
+        if len(words) != int(match.group(1)):
+            raise Missing(f"the meaning of each word of {name} in {path}")
+        out = [" octet  value        field"]
+        for at, (high, low, meaning) in enumerate(words):
+            number = bytes.fromhex(high + low).hex(" ")
+            out.append(f"{4 * at:>6}  {number}  {meaning}")
+        return '<artwork type="ascii-art"><![CDATA[\n' + "\n".join(out) + "\n]]></artwork>"
 
     def compliance_table(self):
         kinds = ["MUST", "SHOULD"]
@@ -315,9 +364,11 @@ def traced(template, tracer):
             tracer.seen(name)
 
 
-def main(template, rows, compliance, oracle, docname, folder):
+def main(template, rows, long, compliance, oracle, docname, folder):
     template = pathlib.Path(template).read_text()
-    draft = Draft(*(json.loads(pathlib.Path(path).read_text()) for path in (rows, compliance, oracle)), docname)
+    rows, long, *lists = (json.loads(pathlib.Path(path).read_text()) for path in (rows, long, compliance, oracle))
+    long = [{**row, "conveyance": f"{row['conveyance']}-long"} for row in long]
+    draft = Draft(rows + long, *lists, docname)
     try:
         traced(template, draft.tracer)
         text = draft.expand(template)
@@ -330,6 +381,6 @@ def main(template, rows, compliance, oracle, docname, folder):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 7:
+    if len(sys.argv) != 8:
         sys.exit(__doc__)
     main(*sys.argv[1:])
