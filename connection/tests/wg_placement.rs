@@ -151,3 +151,114 @@ fn without_credits_for_all_parts_data_go_by_chunks() {
     let went = exchange(&mut pair, &[data(1, 100_000)], &[]);
     assert_eq!(went.0, [CALL_PLACED_MIDDLE, CALL_PLACED]);
 }
+
+/// The header of an 8 KiB write whose payload has 156 bytes without the data, as the draft shows it
+/// (drafts/text/rpcrdma-v2-send-placement.xml).
+#[rustfmt::skip]
+const PLACED_CALL: [u32; 14] = [
+    0x0000_0001, // rdma_xid
+    0x0000_0002, // rdma_vers
+    0x0000_0000, // rdma_credit
+    0xffff_ff02, // rdma_htype: RDMA2_CALL_PLACED
+    0x0000_0000, // rdma_inv_handle: none
+    0x0000_0000, // rdma_reads: none
+    0x0000_0000, // rdma_provisional_writes: none
+    0x0000_0000, // rdma_provisional_reply: none
+    0x0000_0001, // rdma_placed: one item
+    0x0000_0098, // rdma_position: 152
+    0x0000_2000, // rdma_length: 8192
+    0x0000_0000, // rdma_segment: 0
+    0x0000_0000, // rdma_offset: 0
+    0x0000_009c, // rdma_payload_length: 156
+];
+
+/// The first header of a 1 MiB write with such a payload.
+#[rustfmt::skip]
+const PLACED_CALL_MIDDLE: [u32; 7] = [
+    0x0000_0001, // rdma_xid
+    0x0000_0002, // rdma_vers
+    0x0000_0000, // rdma_credit
+    0xffff_ff01, // rdma_htype: RDMA2_CALL_PLACED_MIDDLE
+    0x0000_000f, // rdma_messages: 15 follow
+    0x0000_0000, // rdma_remaining: none
+    0x0000_009c, // rdma_payload_length: 156
+];
+
+/// The last header of the same write.
+#[rustfmt::skip]
+const PLACED_CALL_LAST: [u32; 14] = [
+    0x0000_0001, // rdma_xid
+    0x0000_0002, // rdma_vers
+    0x0000_0000, // rdma_credit
+    0xffff_ff02, // rdma_htype: RDMA2_CALL_PLACED
+    0x0000_0000, // rdma_inv_handle: none
+    0x0000_0000, // rdma_reads: none
+    0x0000_0000, // rdma_provisional_writes: none
+    0x0000_0000, // rdma_provisional_reply: none
+    0x0000_0001, // rdma_placed: one item
+    0x0000_0098, // rdma_position: 152
+    0x0010_0000, // rdma_length: 1048576
+    0x0000_0000, // rdma_segment: 0
+    0x0000_0000, // rdma_offset: 0
+    0x0000_0000, // rdma_payload_length: 0
+];
+
+/// The header of the reply to an 8 KiB read whose payload has 128 bytes without the data.
+#[rustfmt::skip]
+const PLACED_REPLY: [u32; 11] = [
+    0x0000_0001, // rdma_xid
+    0x0000_0002, // rdma_vers
+    0x0000_0000, // rdma_credit
+    0xffff_ff04, // rdma_htype: RDMA2_REPLY_PLACED
+    0x0000_0000, // rdma_writes: none
+    0x0000_0001, // rdma_placed: one item
+    0x0000_007c, // rdma_position: 124
+    0x0000_2000, // rdma_length: 8192
+    0x0000_0000, // rdma_segment: 0
+    0x0000_0000, // rdma_offset: 0
+    0x0000_0080, // rdma_payload_length: 128
+];
+
+/// Returns the first words of a message. XID and credits, which tell how far the connection has
+/// come, are those of the examples.
+fn words(message: &[u8], count: usize) -> Vec<u32> {
+    let words = message.chunks_exact(4).take(count);
+    let mut words: Vec<u32> = words
+        .map(|word| u32::from_be_bytes(word.try_into().unwrap()))
+        .collect();
+    (words[0], words[2]) = (1, 0);
+    words
+}
+
+#[test]
+fn the_examples_of_the_draft_are_what_is_sent() {
+    let mut pair = connected("ddp", "ddp", |_, _| {});
+    let sent = |pair: &mut Pair, length: usize| {
+        let before = pair.client.sent.len();
+        pair.answer_with(|call| Some(reply(open(call).0, 3, &[])));
+        let xid = 100 + before as u32;
+        let call = message(xid, 34, &[data(1, length)]);
+        pair.call(call, &room(3, &[])).unwrap();
+        let sent = pair.client.sent[before..].iter();
+        let is_grant = |message: &Bytes| Prefix::peek(message).unwrap().header_type == GRANT;
+        let messages = sent.map(|(message, _)| message.clone());
+        messages.filter(|message| !is_grant(message)).collect::<Vec<_>>()
+    };
+    let short = sent(&mut pair, 8192);
+    assert_eq!(short.len(), 1);
+    assert_eq!(words(&short[0], 14), PLACED_CALL);
+    assert_eq!(short[0].len(), 1024 + 8192);
+    let long = sent(&mut pair, 1 << 20);
+    assert_eq!(words(&long[0], 7), PLACED_CALL_MIDDLE);
+    assert_eq!(words(long.last().unwrap(), 14), PLACED_CALL_LAST);
+    assert_eq!(long.len(), 16);
+    assert!(long.iter().all(|message| message.len() == 66560));
+
+    let before = pair.server.sent.len();
+    pair.answer_with(|call| Some(reply(open(call).0, 27, &[data(2, 8192)])));
+    let xid = 100 + pair.client.sent.len() as u32;
+    pair.call(message(xid, 3, &[]), &room(27, &[8192])).unwrap();
+    let answer = &pair.server.sent[before].0;
+    assert_eq!(words(answer, 11), PLACED_REPLY);
+    assert_eq!(answer.len(), 1024 + 8192);
+}
