@@ -242,7 +242,9 @@ fn the_examples_of_the_draft_are_what_is_sent() {
         let sent = pair.client.sent[before..].iter();
         let is_grant = |message: &Bytes| Prefix::peek(message).unwrap().header_type == GRANT;
         let messages = sent.map(|(message, _)| message.clone());
-        messages.filter(|message| !is_grant(message)).collect::<Vec<_>>()
+        messages
+            .filter(|message| !is_grant(message))
+            .collect::<Vec<_>>()
     };
     let short = sent(&mut pair, 8192);
     assert_eq!(short.len(), 1);
