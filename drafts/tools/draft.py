@@ -13,6 +13,7 @@ receives as long as those that bulk data is placed in; each is called VIA-long h
     {{same KEY}} {{gbits}}              a value that all rows have
     {{check OP SIZE VIA KEY < OP SIZE VIA KEY}}   nothing, if it is so (also =, >; a number on the right)
     {{slope OP SIZE VIA}}               how much later a row's replies come for each unit of delay, there and back
+    {{alike OPS SIZES VIAS KEYS}}       nothing, if these rows have the same of these keys; each is a list with commas
     {{table OP [VIA,... [SIZE,...]]}}   rows of an operation, by default those of the drafts of 2016
     {{figure OP [VIA,...]}}             their times
     {{command}} {{costs}}               how the rows were made, and by which costs
@@ -30,6 +31,7 @@ receives as long as those that bulk data is placed in; each is called VIA-long h
     {{traces}}                          all of that
 """
 import datetime
+import itertools
 import json
 import pathlib
 import re
@@ -116,6 +118,13 @@ class Draft:
         holds = {"<": left < right, "=": left == right, ">": left > right}[sign]
         if not holds:
             raise Missing(f"what the text says: {' '.join(words)}, with {left} and {right}")
+        return ""
+
+    def alike(self, ops, sizes, vias, keys):
+        """Nothing, if these rows have the same values of these keys."""
+        first, *others = vias.split(",")
+        for op, size, via, key in itertools.product(ops.split(","), sizes.split(","), others, keys.split(",")):
+            self.check(op, size, via, key, "=", op, size, first, key)
         return ""
 
     def of(self, op, vias=None, of_sizes=None):

@@ -16,7 +16,7 @@ import repo
 BLOCK = re.compile(r"<(t|li|dd)>(.*?)</\1>", re.S)
 SECTION = re.compile(r'<section(?: anchor="([^"]*)")?[^>]*><name>(.*?)</name>', re.S)
 MARK = re.compile(r"\{\{(seen|text|plain)\b\s*(.*?)\}\}", re.S)
-FIGURES = re.compile(r"\{\{(row|same|slope|check|table|oracle|const|requirements)\b")
+FIGURES = re.compile(r"\{\{(row|same|slope|check|alike|table|oracle|const|requirements)\b")
 
 
 class Missing(Exception):
