@@ -144,7 +144,7 @@ class Draft:
         of = self.of(op, vias, of_sizes)
         grants = any(row.get("grants") is not None for _, rows in of for row in rows)
         columns = COLUMNS[:-1] + [GRANTS] * grants + COLUMNS[-1:]
-        out = [f"<table><name>{op.upper()}, by Size and Conveyance</name><thead><tr><th>size</th><th>by</th>"]
+        out = [f"<table><name>{op.upper()}, by Size and Transfer Mode</name><thead><tr><th>size</th><th>by</th>"]
         out += [f'<th align="right">{name}</th>' for name, _, _ in columns]
         out.append("</tr></thead><tbody>")
         cell = lambda row, key: "-" if row[key] is None else shown(row[key])
