@@ -219,6 +219,22 @@ const PLACED_REPLY: [u32; 11] = [
     0x0000_0080, // rdma_payload_length: 128
 ];
 
+/// The structure of the receives in these examples, as it is announced.
+#[rustfmt::skip]
+const STRUCTURE: [u32; 11] = [
+    0xffff_ff01, // rdma_which: RDMA2_PROPID_RBSTRUCT
+    0x0000_0024, // rdma_data: 36 octets
+    0x0000_0002, // two elements
+    0x0000_0001, // rdma_count: 1
+    0x0000_0400, // rdma_length: 1024
+    0x0000_0001, // rdma_align: 1
+    0x0000_0000, // rdma_flags: no target
+    0x0000_0001, // rdma_count: 1
+    0x0001_0000, // rdma_length: 65536
+    0x0000_1000, // rdma_align: 4096
+    0x0000_0001, // rdma_flags: RDMA2_RBUF_TARGET
+];
+
 /// Returns the first words of a message. XID and credits, which tell how far the connection has
 /// come, are those of the examples.
 fn words(message: &[u8], count: usize) -> Vec<u32> {
@@ -233,6 +249,19 @@ fn words(message: &[u8], count: usize) -> Vec<u32> {
 #[test]
 fn the_examples_of_the_draft_are_what_is_sent() {
     let mut pair = connected("ddp", "ddp", |_, _| {});
+    let announced: Vec<u8> = STRUCTURE
+        .iter()
+        .copied()
+        .flat_map(u32::to_be_bytes)
+        .collect();
+    for end in [&pair.client, &pair.server] {
+        let properties = &end.sent[0].0;
+        assert!(
+            properties
+                .windows(announced.len())
+                .any(|part| part == announced)
+        );
+    }
     let sent = |pair: &mut Pair, length: usize| {
         let before = pair.client.sent.len();
         pair.answer_with(|call| Some(reply(open(call).0, 3, &[])));
