@@ -1,0 +1,241 @@
+//! Rules of send-based data placement in version 2 of the working group, with a client whose
+//! messages the test writes itself (drafts/text/rpcrdma-v2-send-placement.xml).
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod support;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use rpcrdma_ext_send_ddp::BufferStructure;
+use rpcrdma_ext_wg_ddp::header_type::{
+    CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE,
+};
+use rpcrdma_ext_wg_ddp::{CallPlaced, PlacedItem, PlacedMiddle, structure_value};
+use rpcrdma_v2_wg::header_type::{GRANT, REPLY_INLINE, REPLY_MIDDLE};
+use rpcrdma_v2_wg::{
+    Body, Chunks, ErrorBody, Prefix, Property, ReadSegment, Segment, WriteChunk, property_id,
+};
+use support::{WgPeer, bytes, data, inline_call, message, open, reply};
+
+const RECEIVE_SIZE: u32 = 66560;
+/// Where the target of a receive begins.
+const TARGET: usize = 1024;
+/// The position of the only item of a call with one word, and the length of its payload.
+const POSITION: u32 = 20;
+const PAYLOAD: u32 = 24;
+
+/// Returns a server that places results and takes placed calls. Its client sends messages of up to
+/// `send_size` bytes, and wants results of 512 bytes placed.
+fn server(send_size: u32) -> WgPeer {
+    let mut peer = WgPeer::listening(|server| server.features = "ddp".parse().unwrap());
+    let word = |id, value: u32| Property {
+        id,
+        value: Bytes::copy_from_slice(&value.to_be_bytes()),
+    };
+    let structure = BufferStructure::with_placement(1024, 1, 65536);
+    let structure = Property {
+        id: rpcrdma_ext_wg_ddp::property_id::STRUCTURE,
+        value: structure_value(&structure),
+    };
+    let properties = vec![
+        word(property_id::SEND_SIZE, send_size),
+        word(property_id::RECEIVE_SIZE, RECEIVE_SIZE),
+        structure,
+        word(rpcrdma_ext_wg_ddp::property_id::SMALLEST_RESULT, 512),
+    ];
+    peer.properties(properties, true);
+    let _ = peer.take();
+    peer
+}
+
+/// Sends a message of the client: the fields of a header after its prefix, payload, and data for
+/// the target.
+fn send(peer: &mut WgPeer, xid: u32, header_type: u32, fields: &[u8], payload: &[u8], data: &[u8]) {
+    let mut out = BytesMut::new();
+    for word in [xid, 2, peer.flow.credit(peer.advertised), header_type] {
+        out.put_u32(word);
+    }
+    out.put_slice(fields);
+    out.put_slice(payload);
+    if !data.is_empty() {
+        out.resize(TARGET, 0);
+        out.put_slice(data);
+    }
+    peer.send_bytes(&out.freeze());
+}
+
+/// Returns the payload of a call with one item, without the item.
+fn payload(xid: u32, item: &Bytes) -> Vec<u8> {
+    let call = message(xid, 1, std::slice::from_ref(item));
+    call.gather(|_| false).concat()
+}
+
+/// Sends the last or only part of a call with one item of this length.
+fn send_last(peer: &mut WgPeer, xid: u32, length: usize, payload: &[u8], data: &[u8]) {
+    let item = PlacedItem {
+        position: POSITION,
+        length: length as u32,
+        segment: 0,
+        offset: 0,
+    };
+    let last = CallPlaced {
+        inv_handle: 0,
+        chunks: Chunks::default(),
+        items: [item].into_iter().collect(),
+        payload: payload.len() as u32,
+    };
+    send(peer, xid, CALL_PLACED, &last.encode(), payload, data);
+}
+
+/// Sends the first part of a call with an item of 65,540 bytes, of which all but four are in it.
+fn send_first(peer: &mut WgPeer, xid: u32, messages: u32, item: &Bytes) {
+    let first = PlacedMiddle {
+        messages,
+        remaining: 0,
+        payload: PAYLOAD,
+    };
+    let payload = payload(xid, item);
+    assert_eq!(payload.len() as u32, PAYLOAD);
+    let kind = CALL_PLACED_MIDDLE;
+    send(peer, xid, kind, &first.encode(), &payload, &item[..65536]);
+}
+
+fn delivered(peer: &mut WgPeer) -> Vec<(u32, Vec<Bytes>)> {
+    let calls = peer.end.delivered.drain(..).map(|(_, call)| open(&call));
+    calls.map(|(xid, _, items)| (xid, items)).collect()
+}
+
+/// A target is usable if it ends within what the sender has announced that it sends at most. Without
+/// a usable target, an item has no place.
+#[test]
+fn targets_are_usable_within_the_placement_limit() {
+    let item = data(1, 8192);
+    for (send_size, taken) in [(RECEIVE_SIZE, true), (RECEIVE_SIZE - 1, false)] {
+        let mut peer = server(send_size);
+        let payload = payload(7, &item);
+        send_last(&mut peer, 7, item.len(), &payload, &item);
+        let expected = [(7, ErrorBody::BadXdr)];
+        assert_eq!(peer.errors(), expected[usize::from(taken)..]);
+        let expected = [(7, vec![item.clone()])];
+        assert_eq!(delivered(&mut peer), expected[usize::from(!taken)..]);
+    }
+}
+
+#[test]
+fn grants_stand_between_the_parts_of_a_placed_call_and_calls_do_not() {
+    let mut peer = server(RECEIVE_SIZE);
+    let item = data(1, 65540);
+    send_first(&mut peer, 7, 1, &item);
+    peer.send(0, Body::Grant, &[]);
+    assert_eq!(peer.errors(), []);
+    // The message that interrupts is refused under its own XID, and the other one goes on.
+    let call = bytes(&message(8, 1, &[]));
+    peer.send(8, inline_call(Chunks::default()), &call);
+    send_last(&mut peer, 9, 4, &payload(9, &data(2, 4)), &data(2, 4));
+    let misplaced = ErrorBody::InvalidContinuation;
+    assert_eq!(peer.errors(), [(8, misplaced), (9, misplaced)]);
+    send_last(&mut peer, 7, item.len(), &[], &item[65536..]);
+    assert_eq!(peer.errors(), []);
+    assert_eq!(delivered(&mut peer), [(7, vec![item])]);
+}
+
+#[test]
+fn the_rest_of_a_refused_placed_call_is_discarded_up_to_the_final_message() {
+    let mut peer = server(RECEIVE_SIZE);
+    let item = data(1, 65540);
+    send_first(&mut peer, 7, 3, &item);
+    let wrong = PlacedMiddle {
+        messages: 3,
+        remaining: 0,
+        payload: 0,
+    };
+    let kind = CALL_PLACED_MIDDLE;
+    send(&mut peer, 7, kind, &wrong.encode(), &[], &item[..65536]);
+    assert_eq!(peer.errors(), [(7, ErrorBody::InvalidContinuation)]);
+    let next = PlacedMiddle {
+        messages: 1,
+        ..wrong
+    };
+    send(&mut peer, 7, kind, &next.encode(), &[], &item[..65536]);
+    send_last(&mut peer, 7, item.len(), &[], &item[65536..]);
+    assert_eq!((peer.errors(), delivered(&mut peer)), (vec![], vec![]));
+    // The XID can be used again.
+    let item = data(2, 8192);
+    let payload = payload(7, &item);
+    send_last(&mut peer, 7, item.len(), &payload, &item);
+    assert_eq!(delivered(&mut peer), [(7, vec![item])]);
+    assert_eq!(peer.errors(), []);
+}
+
+#[test]
+fn read_chunks_beside_placed_items_are_refused() {
+    let mut peer = server(RECEIVE_SIZE);
+    let segment = Segment {
+        handle: 1,
+        length: 4,
+        offset: 0,
+    };
+    let position = PAYLOAD;
+    let call = CallPlaced {
+        inv_handle: 0,
+        chunks: Chunks {
+            reads: vec![ReadSegment { position, segment }],
+            ..Chunks::default()
+        },
+        items: Default::default(),
+        payload: PAYLOAD,
+    };
+    let payload = payload(7, &data(1, 4));
+    send(&mut peer, 7, CALL_PLACED, &call.encode(), &payload, &[]);
+    assert_eq!(peer.errors(), [(7, ErrorBody::ReadChunks { max: 0 })]);
+    assert!(peer.end.reads.is_empty() && peer.end.delivered.is_empty());
+}
+
+/// Returns whether results of these lengths were placed, and how many were written, for a call with
+/// this write list.
+fn returned(lengths: &[usize], writes: &[u32]) -> (bool, usize) {
+    let mut peer = server(RECEIVE_SIZE);
+    let segment = |length| Segment {
+        handle: 5,
+        length,
+        offset: 0,
+    };
+    let chunk = |&length: &u32| -> WriteChunk {
+        let segments = (length > 0).then(|| segment(length));
+        segments.into_iter().collect()
+    };
+    let chunks = Chunks {
+        writes: writes.iter().map(chunk).collect(),
+        ..Chunks::default()
+    };
+    peer.send(7, inline_call(chunks), &bytes(&message(7, 1, &[])));
+    let before = peer.end.sent.len();
+    let items: Vec<Bytes> = lengths.iter().map(|&length| data(1, length)).collect();
+    peer.end.run();
+    let (id, _) = peer.end.delivered.pop_front().unwrap();
+    peer.end.reply(id, Some(reply(7, 1, &items)));
+    peer.end.run();
+    let sent = peer.end.sent[before..].iter();
+    let types = sent.map(|(message, _)| Prefix::peek(message).unwrap().header_type);
+    let types: Vec<u32> = types.filter(|&kind| kind != GRANT).collect();
+    let placed = types.contains(&REPLY_PLACED);
+    let base = [REPLY_PLACED_MIDDLE, REPLY_MIDDLE, REPLY_INLINE];
+    assert_eq!(types.iter().any(|kind| base[1..].contains(kind)), !placed);
+    (placed, peer.end.written.len())
+}
+
+#[test]
+fn results_are_placed_unless_the_write_list_says_otherwise() {
+    // No write chunk, and the smallest placed result.
+    assert_eq!(returned(&[512], &[]), (true, 0));
+    assert_eq!(returned(&[511], &[]), (false, 0));
+    assert_eq!(returned(&[511, 512], &[]), (true, 0));
+    // An empty write chunk excepts its result, and no other.
+    assert_eq!(returned(&[8192], &[0]), (false, 0));
+    assert_eq!(returned(&[8192, 8192], &[0]), (true, 0));
+    // A write chunk that is not empty is used, and nothing is placed beside it.
+    assert_eq!(returned(&[8192], &[8192]), (false, 1));
+    assert_eq!(returned(&[8192, 8192], &[0, 8192]), (false, 1));
+    assert_eq!(returned(&[8192, 8192], &[8192]), (false, 1));
+    // One that no result of the reply matches has no effect.
+    assert_eq!(returned(&[8192], &[0, 8192]), (false, 0));
+}
