@@ -225,17 +225,24 @@ fn returned(lengths: &[usize], writes: &[u32]) -> (bool, usize) {
 
 #[test]
 fn results_are_placed_unless_the_write_list_says_otherwise() {
-    // No write chunk, and the smallest placed result.
-    assert_eq!(returned(&[512], &[]), (true, 0));
-    assert_eq!(returned(&[511], &[]), (false, 0));
-    assert_eq!(returned(&[511, 512], &[]), (true, 0));
-    // An empty write chunk excepts its result, and no other.
-    assert_eq!(returned(&[8192], &[0]), (false, 0));
-    assert_eq!(returned(&[8192, 8192], &[0]), (true, 0));
-    // A write chunk that is not empty is used, and nothing is placed beside it.
-    assert_eq!(returned(&[8192], &[8192]), (false, 1));
-    assert_eq!(returned(&[8192, 8192], &[0, 8192]), (false, 1));
-    assert_eq!(returned(&[8192, 8192], &[8192]), (false, 1));
-    // One that no result of the reply matches has no effect.
-    assert_eq!(returned(&[8192], &[0, 8192]), (false, 0));
+    let cases: [(&[usize], &[u32], (bool, usize)); 10] = [
+        // No write chunk, and the smallest placed result.
+        (&[512], &[], (true, 0)),
+        (&[511], &[], (false, 0)),
+        (&[511, 512], &[], (true, 0)),
+        // An empty write chunk excepts its result, and no other.
+        (&[8192], &[0], (false, 0)),
+        (&[8192, 8192], &[0], (true, 0)),
+        // A write chunk that is not empty is used, and nothing is placed beside it.
+        (&[8192], &[8192], (false, 1)),
+        (&[8192, 8192], &[0, 8192], (false, 1)),
+        (&[8192, 8192], &[8192], (false, 1)),
+        (&[512, 60000], &[512], (false, 1)),
+        // One that no result of the reply matches has no effect.
+        (&[8192], &[0, 8192], (false, 0)),
+    ];
+    let wrong = cases
+        .iter()
+        .filter(|(lengths, writes, expected)| returned(lengths, writes) != *expected);
+    assert_eq!(wrong.collect::<Vec<_>>(), Vec::<&(_, _, _)>::new());
 }
