@@ -223,9 +223,12 @@ fn returned(lengths: &[usize], writes: &[u32]) -> (bool, usize) {
     (placed, peer.end.written.len())
 }
 
+/// Lengths of results, the lengths of the write chunks, and what becomes of the results.
+type Case = (&'static [usize], &'static [u32], (bool, usize));
+
 #[test]
 fn results_are_placed_unless_the_write_list_says_otherwise() {
-    let cases: [(&[usize], &[u32], (bool, usize)); 10] = [
+    let cases: [Case; 10] = [
         // No write chunk, and the smallest placed result.
         (&[512], &[], (true, 0)),
         (&[511], &[], (false, 0)),
@@ -244,5 +247,5 @@ fn results_are_placed_unless_the_write_list_says_otherwise() {
     let wrong = cases
         .iter()
         .filter(|(lengths, writes, expected)| returned(lengths, writes) != *expected);
-    assert_eq!(wrong.collect::<Vec<_>>(), Vec::<&(_, _, _)>::new());
+    assert_eq!(wrong.collect::<Vec<_>>(), Vec::<&Case>::new());
 }
