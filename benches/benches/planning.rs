@@ -11,7 +11,7 @@ use rpcrdma_benches::against;
 use rpcrdma_connection::dialect::{Dialect, VersionTwo};
 use rpcrdma_ext_send_ddp::{BufferStructure, Frame, Headers, lay_out};
 use rpcrdma_v2::{Body, Chunks, Direction, Header, Optional, ReadSegment, Segment};
-use transfer_plan::{CostModel, Item, Limits, ReplyNeed, Shape, plan_call};
+use transfer_plan::{ChunkLimits, CostModel, Item, Limits, ReplyNeed, Shape, plan_call};
 
 /// The number of bytes whose copy is the yardstick of all benchmarks here: a transport header.
 const YARD: usize = 64;
@@ -27,6 +27,7 @@ fn plans(c: &mut Criterion) {
         inline_receive: 4096,
         max_segment: 1 << 30,
         max_message: 4 << 20,
+        chunks: ChunkLimits::default(),
         header_len: VersionTwo.header_len(),
     };
     let item = Item {

@@ -144,6 +144,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let room = ReplyRoom {
         payload: 4,
         items: [8192].into_iter().collect(),
+        idempotent: true,
     };
     ends[0]
         .connection

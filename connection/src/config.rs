@@ -9,7 +9,7 @@ use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::Extension;
 use rpcrdma_v2::limits::{DEFAULT_INLINE as V2_INLINE, FIRST_MESSAGE_MAX};
-use transfer_plan::{CostModel, Limits};
+use transfer_plan::{ChunkLimits, CostModel, Limits};
 
 use crate::dialect::{DIALECTS, Dialect};
 use crate::{ReceiveStructure, round_trips};
@@ -321,6 +321,7 @@ impl Config {
             inline_receive: u64::from(receive),
             max_segment: self.max_segment,
             max_message: u64::from(self.options.max_message),
+            chunks: ChunkLimits::default(),
             header_len: dialect.header_len(),
         }
     }

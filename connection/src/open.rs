@@ -18,7 +18,7 @@ use rpcrdma_v2::extension::{
     OutgoingOperation, ReverseDirection, Transferred,
 };
 use rpcrdma_v2::{Direction, Side};
-use transfer_plan::Limits;
+use transfer_plan::{ChunkLimits, Limits};
 
 use crate::dialect::{
     BadMessage, Dialect, ErrorMessage, Incoming, OperationHeader, OperationRouter, Receiver,
@@ -72,6 +72,10 @@ impl Terms {
             return Self {
                 limits: Limits {
                     max_segment: limits.max_segment.min(accepted).max(1),
+                    chunks: ChunkLimits {
+                        segments: now.max_segments.unwrap_or(u32::MAX),
+                        ..limits.chunks
+                    },
                     ..limits
                 },
                 reply: ReplyTerms {

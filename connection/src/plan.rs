@@ -77,6 +77,12 @@ impl CallModes {
             for candidate in mode.plan_call(call) {
                 let effort = call_effort(&candidate, call, may_invalidate);
                 let cost = costs.estimate(&effort);
+                let offered = candidate.write_chunks.len();
+                // Every segment of a chunk is a registration.
+                let chunks = call.limits.chunks;
+                if !chunks.allow(candidate.reads.len(), offered, effort.registrations) {
+                    continue;
+                }
                 let needs = &candidate.cost;
                 if needs.transmissions <= call.credits && needs.receives <= call.reservable {
                     possible.push(Some(candidates.len()));

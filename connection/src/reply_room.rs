@@ -21,6 +21,12 @@ pub struct ReplyRoom {
     /// The maximum length of each DDP-eligible result item, in bytes, in the order in which the
     /// items are decoded.
     pub items: SmallVec<[u32; 1]>,
+    /// Whether the call is idempotent: executing it twice has the same effect as executing it once.
+    /// If its reply turns out to be longer than this room, such a call is made again with more; any
+    /// other ends with [`CallError::Chunk`](crate::CallError::Chunk), because the responder has
+    /// executed it (version-two-07, sections 6.6.4, 7.3.4 and 7.3.5). Versions that do not say how
+    /// much more is needed do not make use of this.
+    pub idempotent: bool,
 }
 
 impl ReplyRoom {

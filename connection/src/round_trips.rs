@@ -5,6 +5,7 @@ use rpcrdma_ext_continuation::{Config, Features};
 use rpcrdma_ext_send_ddp::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup};
 use rpcrdma_ext_wg_ddp::Config as PlacementConfig;
 
+use crate::dialect::MAX_SEGMENTS;
 use crate::{Config as ConnectionConfig, ReceiveSegment, ReceiveStructure};
 
 /// Length of the first segment of receives with placement, bytes: room for the header, and for the
@@ -96,6 +97,7 @@ pub(crate) fn placement(config: &ConnectionConfig) -> Option<PlacementConfig> {
         structure: announced(&config.receives),
         min_placed: options.costs.min_placed_len(HEAD),
         max_message: u64::from(options.max_message),
+        max_segments: MAX_SEGMENTS,
     })
 }
 

@@ -16,8 +16,8 @@ use rpcrdma_v2::limits::DEFAULT_INLINE;
 use rpcrdma_v2::{Answer, Direction, ErrorBody};
 use support::{Endpoint, Seen, configs_with, data};
 use transfer_plan::{
-    ChunkCounts, Limits, Offer, Offers, ReplyNeed, ReplyPayload, ReplyPlan, Shape, plan_call,
-    plan_reply,
+    ChunkCounts, ChunkLimits, Limits, Offer, Offers, ReplyNeed, ReplyPayload, ReplyPlan, Shape,
+    plan_call, plan_reply,
 };
 
 const XID: u32 = 0x1234_5678;
@@ -89,6 +89,7 @@ impl Arbitrary for Case {
             room: ReplyRoom {
                 payload: near(g, bytes).saturating_sub(16) as u32,
                 items: lens(g, bytes).iter().map(|&len| len as u32).collect(),
+                idempotent: false,
             },
             writes: (0..count).map(|_| chunk(g)).collect(),
             reply: (u8::arbitrary(g) % 3 == 0).then(|| chunk(g)),
@@ -109,6 +110,7 @@ impl Case {
             },
             max_segment: 1 << 20,
             max_message: u64::from(self.max_message),
+            chunks: ChunkLimits::default(),
             header_len: header_len(self.version),
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use onc_rpc::Message;
 use rdma::Stag;
-use rpcrdma_connection::CallbackOptions;
+use rpcrdma_connection::{CallbackOptions, ReplyRoom};
 use rpcrdma_v2_wg::{
     Body, Chunks, Direction, ErrorBody, Header, Properties, ReadSegment, Segment, WriteChunk,
     unused,
@@ -170,7 +170,7 @@ fn wg_s7_3_errors_end_the_call() {
         ErrorBody::BadXdr,
         ErrorBody::InvalidContinuation,
         ErrorBody::ReadChunks { max: 0 },
-        ErrorBody::WriteChunks { max: 0 },
+        ErrorBody::WriteChunks { max: 1 },
         ErrorBody::Segments { max: 1 },
         ErrorBody::WriteResource {
             chunk: 1,
@@ -191,12 +191,148 @@ fn wg_s7_3_errors_end_the_call() {
 
 #[test]
 fn wg_s7_3_4_a_zero_means_that_the_call_is_not_repeated() {
-    for (chunk, needed) in [(0, 0), (0, 500_000), (1, 0)] {
-        let (mut peer, _) = offering(&[400_000]);
+    // Nor are an index that the call does not have, and a length that it has provided.
+    for (chunk, needed) in [(0, 0), (0, 500_000), (1, 0), (2, 500_000), (1, 400_000)] {
+        let mut peer = repeatable(1, &[400_000]);
+        let _ = peer.take();
         peer.send_error(1, ErrorBody::WriteResource { chunk, needed });
-        assert_eq!(finished(&mut peer), (1, None));
+        assert_eq!(finished(&mut peer), (1, None), "{chunk} {needed}");
         assert_eq!(peer.taken(), []);
     }
+    for needed in [0, 12_000] {
+        let mut peer = repeatable(3000, &[]);
+        let _ = peer.take();
+        peer.send_error(1, ErrorBody::ReplyResource { needed });
+        assert_eq!(finished(&mut peer), (1, None), "{needed}");
+        assert_eq!(peer.taken(), []);
+    }
+}
+
+/// Returns a client that has made an idempotent call, of whose results `words` are in the payload.
+/// Messages cost so much that chunks are used.
+fn repeatable(words: usize, items: &[usize]) -> WgPeer {
+    let mut peer = WgPeer::client(|client| client.costs.per_message = Duration::from_secs(1));
+    let room = ReplyRoom {
+        idempotent: true,
+        ..room(words, items)
+    };
+    peer.end.call(message(1, 1, &[]), &room);
+    peer
+}
+
+fn offered(chunk: &WriteChunk) -> u64 {
+    chunk.iter().map(|part| u64::from(part.length)).sum()
+}
+
+/// The call has been executed, but once more makes no difference: it is made again with the length
+/// that the responder needs.
+#[test]
+fn wg_s6_6_4_only_idempotent_calls_are_repeated() {
+    let item = ErrorBody::WriteResource {
+        chunk: 2,
+        needed: 500_000,
+    };
+    let mut peer = repeatable(1, &[400_000, 300_000]);
+    let _ = peer.take();
+    peer.send_error(1, item);
+    let lengths = |peer: &mut WgPeer| -> Vec<u64> {
+        let writes = chunks_of(&peer.take()).writes;
+        writes.iter().map(offered).collect()
+    };
+    assert_eq!(lengths(&mut peer), [500_000, 500_000]);
+    assert!(peer.end.finished.is_empty());
+    // The result has grown since: twice more, and not for ever.
+    for needed in [600_000, 700_000] {
+        peer.send_error(1, ErrorBody::WriteResource { chunk: 2, needed });
+        assert_eq!(lengths(&mut peer)[1], u64::from(needed));
+    }
+    let needed = 800_000;
+    peer.send_error(1, ErrorBody::WriteResource { chunk: 2, needed });
+    assert_eq!(finished(&mut peer), (1, None));
+    assert!(peer.end.registered.is_empty());
+
+    let mut peer = repeatable(3000, &[]);
+    let _ = peer.take();
+    peer.send_error(1, ErrorBody::ReplyResource { needed: 20_000 });
+    let chunk = chunks_of(&peer.take()).reply.expect("no reply chunk");
+    assert!((20_000..20_100).contains(&offered(&chunk)), "{chunk:?}");
+    peer.send_rpc(inline_reply(Chunks::default()), &reply(1, 1, &[]));
+    assert!(finished(&mut peer).1.is_some());
+
+    let (mut peer, _) = offering(&[400_000, 300_000]);
+    peer.send_error(1, item);
+    let (_, result) = peer.end.finished.remove(0);
+    let error = result.unwrap_err().to_string();
+    assert!(error.contains("has been executed"), "{error}");
+    assert_eq!(peer.taken(), []);
+}
+
+/// The responder has not executed the call, which is sent again with no more than it takes.
+#[test]
+fn wg_s7_3_a_call_is_sent_again_with_fewer_chunks() {
+    let items = [data(1, 90_000), data(2, 70_000), data(3, 50_000)];
+    let room = room(1, &[100_000, 80_000]);
+    let (reads, writes, segments) = (
+        |max| ErrorBody::ReadChunks { max },
+        |max| ErrorBody::WriteChunks { max },
+        |max| ErrorBody::Segments { max },
+    );
+    for errors in [
+        vec![reads(2)],
+        vec![reads(0)],
+        vec![writes(1)],
+        vec![writes(0)],
+        vec![segments(4)],
+        vec![segments(1)],
+        vec![reads(1), writes(0), segments(1)],
+    ] {
+        let mut peer = WgPeer::client(|client| client.costs.per_message = Duration::from_secs(1));
+        peer.end.call(message(1, 1, &items), &room);
+        let first = chunks_of(&peer.take());
+        assert_eq!((first.reads.len(), first.writes.len()), (3, 2));
+        for (at, error) in errors.iter().enumerate() {
+            peer.send_error(1, *error);
+            assert!(peer.end.finished.is_empty(), "{error}");
+            let body = peer.taken().pop().unwrap_or_else(|| panic!("{error}"));
+            let sent = body.chunks().unwrap();
+            // A chunk that has the whole call is no read chunk.
+            let listed = sent.reads.iter().filter(|read| read.position > 0);
+            let listed = (listed.count(), sent.writes.len(), sent.handles().count());
+            for error in &errors[..=at] {
+                let kept = match *error {
+                    ErrorBody::ReadChunks { max } => listed.0 <= max as usize,
+                    ErrorBody::WriteChunks { max } => listed.1 <= max as usize,
+                    ErrorBody::Segments { max } => listed.2 <= max as usize,
+                    _ => false,
+                };
+                assert!(kept, "{error}: {listed:?}");
+            }
+        }
+        // The same once more is a responder that does not say what it takes.
+        peer.send_error(1, errors[errors.len() - 1]);
+        assert_eq!(finished(&mut peer), (1, None), "{errors:?}");
+        assert_eq!(peer.taken(), []);
+        assert!(peer.end.registered.is_empty());
+    }
+}
+
+/// A responder that reads nothing at all gets a continued call.
+#[test]
+fn wg_s7_3_1_a_call_is_continued_instead_of_having_chunks() {
+    let mut peer = WgPeer::client(|client| client.costs.per_message = Duration::from_secs(1));
+    peer.end
+        .call(message(1, 1, &[data(1, 90_000)]), &room(1, &[]));
+    assert_eq!(chunks_of(&peer.take()).reads.len(), 1);
+    peer.send_error(1, ErrorBody::ReadChunks { max: 0 });
+    assert!(matches!(
+        peer.taken()[..],
+        [Body::Call { external: true, .. }]
+    ));
+    peer.send_error(1, ErrorBody::Segments { max: 0 });
+    let sent = peer.taken();
+    assert!(matches!(sent[0], Body::Middle { .. }), "{:?}", sent[0]);
+    peer.send_rpc(inline_reply(Chunks::default()), &reply(1, 1, &[]));
+    assert!(finished(&mut peer).1.is_some());
 }
 
 /// The type of a continued call is that of its first part. The call is sent again by other types,
@@ -524,4 +660,36 @@ fn wg_s6_5_a_handle_in_the_call_allows_invalidation_in_both_directions() {
             assert_eq!(invalidated, Some(handle).filter(|&handle| handle != 0));
         }
     }
+}
+
+/// The item goes without its padding, and neither end takes the padding from its buffers.
+#[test]
+fn wg_s4_5_3_1_padding_of_a_reduced_item_is_put_back_as_zeroes() {
+    let item = data(1, 5);
+    let whole = message(7, 1, &[item.clone()]);
+    let mut peer = WgPeer::server(|_| {});
+    let payload = whole.gather(|_| false).concat();
+    peer.send(7, inline_call(reads(vec![read(20, 5)])), &payload);
+    let mut read = peer.end.reads.remove(0);
+    assert_eq!(read.sink.len(), 5);
+    read.sink.copy_from_slice(&item);
+    peer.end.read_done(read);
+    peer.end.run();
+    let delivered = bytes(&peer.end.delivered[0].1);
+    assert_eq!(delivered, bytes(&whole));
+    assert_eq!(delivered[20..28], [&item[..], &[0; 3]].concat());
+    // What is continued has it as well.
+    let mut client = WgPeer::client(|_| {});
+    let items = [data(2, 4999), data(3, 5)];
+    client.end.call(message(1, 1, &items), &room(1, &[]));
+    let sent: Vec<u8> = client
+        .take()
+        .iter()
+        .flat_map(|part| part.payload.to_vec())
+        .collect();
+    assert_eq!(sent, bytes(&message(1, 1, &items)));
+    assert_eq!(
+        (sent[20 + 4999], sent[24 + 5000 + 5..][..3] == [0; 3]),
+        (0, true)
+    );
 }

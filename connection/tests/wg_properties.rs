@@ -4,6 +4,10 @@
 
 mod support;
 
+use std::time::Duration;
+
+use bytes::Bytes;
+use onc_rpc::{Bulk, BulkItem, Message, Position};
 use rpcrdma_connection::ReplyRoom;
 use rpcrdma_v2_wg::{Chunks, Properties, Property, property_id};
 use support::{WgPeer, bytes, data, inline_call, message, reply, room};
@@ -91,6 +95,46 @@ fn wg_s5_2_3_long_segments_are_divided_by_the_requester() {
             );
         }
     }
+}
+
+/// All segments of a call's header count, those for its reply included. Data in more pieces than
+/// that is copied together.
+#[test]
+fn wg_s5_2_4_a_requester_keeps_the_segment_count_of_its_peer() {
+    let call = |segment_count: u32, pieces: usize| {
+        let properties = Properties {
+            segment_count,
+            segment_size: 50_000,
+            ..Properties::default()
+        };
+        // Messages cost so much that chunks are used.
+        let dear = Duration::from_secs(1);
+        let mut peer = WgPeer::client_of(&properties, |client| client.costs.per_message = dear);
+        let whole = data(1, 200_000);
+        let pieces: Bulk = whole
+            .chunks(200_000 / pieces)
+            .map(Bytes::copy_from_slice)
+            .collect();
+        let item = BulkItem {
+            position: Position::At(20),
+            data: pieces,
+        };
+        let call = Message::new(message(1, 1, &[]).into_payload(), [item]);
+        peer.end.call(call, &room(1, &[200_000]));
+        let sent = peer.take();
+        let last = sent.last().map(|sent| sent.header.body.clone());
+        let listed = last.map(|body| body.chunks().unwrap().handles().count());
+        (listed, peer.end.finished.len())
+    };
+    assert_eq!(call(16, 1), (Some(8), 0));
+    assert_eq!(call(8, 1), (Some(8), 0));
+    let (fewer, _) = call(7, 1);
+    assert!(fewer.is_some_and(|listed| listed <= 7), "{fewer:?}");
+    // Ten pieces fit sixteen segments beside the reply's four, and no fewer.
+    assert_eq!(call(16, 10), (Some(14), 0));
+    assert_eq!(call(13, 10), (Some(8), 0));
+    // Not even one segment: the call goes without chunks.
+    assert_eq!(call(0, 1).0.unwrap_or_default(), 0);
 }
 
 /// Each end sends by the other's receives, whether it sends calls or replies.

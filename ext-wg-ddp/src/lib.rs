@@ -48,6 +48,7 @@
 //!     structure: BufferStructure::with_placement(1024, 1, 65536),
 //!     min_placed: 512,
 //!     max_message: 1 << 22,
+//!     max_segments: 256,
 //! });
 //! let announced: Vec<u32> = client.properties().iter().map(|property| property.id).collect();
 //! assert_eq!(announced, [0xffff_ff01, 0xffff_ff03]);

@@ -42,6 +42,8 @@ pub struct Config {
     pub min_placed: u32,
     /// Maximum length of an RPC message in bytes, items included.
     pub max_message: u64,
+    /// Maximum number of segments in the header of a call (version-two-07, section 5.2.4).
+    pub max_segments: u32,
 }
 
 /// The peer's announcements that matter here, each with its default.
@@ -155,7 +157,7 @@ impl Placement {
             Err(bad) => return self.refuse(op.xid, Direction::Call, bad, out),
         };
         let inv_handle = call.inv_handle;
-        match checked(&call, op.xid, &message, self.config.max_message) {
+        match checked(&call, op.xid, &message, &self.config) {
             Ok(chunks) => {
                 let call = IncomingCall {
                     xid: op.xid,
@@ -295,11 +297,21 @@ fn fields<T>(
 }
 
 /// Checks a call whose placed items are in `message`. Returns its chunks.
-fn checked(call: &CallPlaced, xid: u32, message: &Message, max: u64) -> Result<CallChunks, Bad> {
+fn checked(
+    call: &CallPlaced,
+    xid: u32,
+    message: &Message,
+    config: &Config,
+) -> Result<CallChunks, Bad> {
     if !call.chunks.reads.is_empty() {
         // Section 7.3.1: zero says that no read chunks can be used for this call.
         let error = ErrorBody::ReadChunks { max: 0 };
         return Err(Bad(error, "read chunks beside placed items"));
+    }
+    let max = config.max_segments;
+    if call.chunks.handles().count() > max as usize {
+        let error = ErrorBody::Segments { max };
+        return Err(Bad(error, "more segments than are taken"));
     }
     if check_payload(xid, Direction::Call, message).is_err() {
         return Err(Bad(
@@ -307,7 +319,12 @@ fn checked(call: &CallPlaced, xid: u32, message: &Message, max: u64) -> Result<C
             "header and RPC message do not agree",
         ));
     }
-    let checked = CallChunks::new(call.chunks.clone(), false, message.payload_len(), max);
+    let checked = CallChunks::new(
+        call.chunks.clone(),
+        false,
+        message.payload_len(),
+        config.max_message,
+    );
     checked.map_err(|_| Bad(ErrorBody::BadXdr, "chunk lists that break a rule"))
 }
 

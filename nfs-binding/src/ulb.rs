@@ -14,7 +14,7 @@ use rpc_transport::ReplyRoom;
 
 use crate::proto::{
     Attributes, HandleArgs, MAX_PATH, Procedure, ReadArgs, ReaddirArgs, ReaddirplusArgs, Status,
-    Verifier, Xdr, mnt, nfs,
+    Verifier, Xdr, is_idempotent, mnt, nfs,
 };
 
 /// The reply size for MOUNT's EXPORT and DUMP, which the protocol does not bound, bytes. RFC 8267
@@ -31,22 +31,25 @@ const READDIR_FIXED: u32 =
 /// A procedure whose reply size is known before the call is made.
 pub trait Binding: Procedure {
     /// Returns the maximum size of the reply to a call with these arguments.
+    /// If a responder says that the reply is longer all the same, a procedure that is idempotent is
+    /// called again (version-two-07, section 6.6.4).
     fn reply_room(args: &Self::Args) -> ReplyRoom;
 }
 
 /// Returns the size of results without DDP-eligible items.
-fn payload(payload: u32) -> ReplyRoom {
+fn payload<P: Procedure>(payload: u32) -> ReplyRoom {
     ReplyRoom {
         payload,
         items: Default::default(),
+        idempotent: is_idempotent(P::PROGRAM, P::NUMBER),
     }
 }
 
 /// Returns the size of results with one DDP-eligible item of at most `item` bytes.
-fn with_item(payload: u32, item: u32) -> ReplyRoom {
+fn with_item<P: Procedure>(payload: u32, item: u32) -> ReplyRoom {
     ReplyRoom {
-        payload,
         items: [item].into_iter().collect(),
+        ..self::payload::<P>(payload)
     }
 }
 
@@ -54,7 +57,7 @@ macro_rules! bounded {
     ($($procedure:ty),* $(,)?) => {$(
         impl Binding for $procedure {
             fn reply_room(_: &Self::Args) -> ReplyRoom {
-                payload(<Self as Procedure>::Results::MAX_LEN)
+                payload::<Self>(<Self as Procedure>::Results::MAX_LEN)
             }
         }
     )*};
@@ -87,36 +90,36 @@ bounded!(
 
 impl Binding for nfs::Read {
     fn reply_room(args: &ReadArgs) -> ReplyRoom {
-        with_item(<Self as Procedure>::Results::MAX_LEN, args.count)
+        with_item::<Self>(<Self as Procedure>::Results::MAX_LEN, args.count)
     }
 }
 
 impl Binding for nfs::Readlink {
     fn reply_room(_: &HandleArgs) -> ReplyRoom {
-        with_item(<Self as Procedure>::Results::MAX_LEN, MAX_PATH)
+        with_item::<Self>(<Self as Procedure>::Results::MAX_LEN, MAX_PATH)
     }
 }
 
 impl Binding for nfs::Readdir {
     fn reply_room(args: &ReaddirArgs) -> ReplyRoom {
-        payload(READDIR_FIXED.saturating_add(args.count))
+        payload::<Self>(READDIR_FIXED.saturating_add(args.count))
     }
 }
 
 impl Binding for nfs::Readdirplus {
     fn reply_room(args: &ReaddirplusArgs) -> ReplyRoom {
-        payload(READDIR_FIXED.saturating_add(args.max_count))
+        payload::<Self>(READDIR_FIXED.saturating_add(args.max_count))
     }
 }
 
 impl Binding for mnt::Export {
     fn reply_room((): &()) -> ReplyRoom {
-        payload(MOUNT_LIST_ROOM)
+        payload::<Self>(MOUNT_LIST_ROOM)
     }
 }
 
 impl Binding for mnt::Dump {
     fn reply_room((): &()) -> ReplyRoom {
-        payload(MOUNT_LIST_ROOM)
+        payload::<Self>(MOUNT_LIST_ROOM)
     }
 }

@@ -51,6 +51,16 @@ pub enum CallError {
         /// The inline threshold in bytes.
         max: u64,
     },
+    /// The chunks have more segments than the responder takes ([`ChunkLimits::segments`]).
+    ///
+    /// [`ChunkLimits::segments`]: crate::ChunkLimits::segments
+    #[error("its chunks have {count} segments, the responder takes {max}")]
+    SegmentCount {
+        /// Number of segments.
+        count: u64,
+        /// The limit.
+        max: u32,
+    },
 }
 
 /// The transfer plan of a call.
@@ -130,6 +140,8 @@ struct Offered {
 /// (section 3.5.2), and a Send is the cheapest operation. Otherwise the longest items are moved to
 /// read chunks until the rest fits. If that is not enough, the payload goes into a position-zero
 /// read chunk, and items that are longer than the inline threshold into read chunks of their own.
+/// Where the responder takes fewer read chunks, items stay in the payload; where it takes fewer
+/// write chunks, the whole reply is given a reply chunk (version-two-07, sections 7.3.1 and 7.3.2).
 ///
 /// # Errors
 /// [`CallError`] if no transfer mode of the base protocol can send this call or return its reply.
@@ -140,10 +152,6 @@ pub fn plan_call(shape: &Shape, need: &ReplyNeed, limits: &Limits) -> Result<Cal
     }
     let offered = offer(need, limits)?;
     let mut counts = offered.counts;
-    let fits = |counts: &ChunkCounts, payload: u64| {
-        (limits.header_len)(counts) + payload <= limits.inline_send
-    };
-
     let mut items: SmallVec<[(Item, CallItem); 1]> = shape
         .items()
         .iter()
@@ -154,18 +162,20 @@ pub fn plan_call(shape: &Shape, need: &ReplyNeed, limits: &Limits) -> Result<Cal
         (limits.header_len)(&counts) + payload_len,
         limits.inline_send,
     );
-    while !fits(&counts, payload_len) {
+    let mut read_chunks = 0;
+    while !limits.fits(&counts, payload_len) && read_chunks < limits.chunks.read_chunks {
         let Some(longest) = longest_worth_reducing(&items, limits) else {
             break;
         };
         let (item, how) = &mut items[longest];
         *how = CallItem::ReadChunk;
+        read_chunks += 1;
         payload_len -= item.in_stream();
         counts.read_segments += limits.segments(item.len);
     }
 
     let mut payload = CallPayload::Inline;
-    if !fits(&counts, payload_len) {
+    if !limits.fits(&counts, payload_len) {
         payload = CallPayload::PositionZero;
         // The payload needs a chunk anyway, so short items are no longer worth one of their own.
         for (item, how) in &mut items {
@@ -180,7 +190,7 @@ pub fn plan_call(shape: &Shape, need: &ReplyNeed, limits: &Limits) -> Result<Cal
             ..*counts
         };
         let apart = zero(payload_len, &counts);
-        counts = if fits(&apart, 0) {
+        counts = if limits.fits(&apart, 0) {
             apart
         } else {
             // The header has too many segments. One chunk for everything has the fewest.
@@ -195,6 +205,10 @@ pub fn plan_call(shape: &Shape, need: &ReplyNeed, limits: &Limits) -> Result<Cal
     if header_len > limits.inline_send {
         let (len, max) = (header_len, limits.inline_send);
         return Err(CallError::TooManySegments { len, max });
+    }
+    let (count, max) = (counts.segments(), limits.chunks.segments);
+    if count > u64::from(max) {
+        return Err(CallError::SegmentCount { count, max });
     }
     Ok(CallPlan {
         payload,
@@ -256,9 +270,15 @@ fn offer(need: &ReplyNeed, limits: &Limits) -> Result<Offered, CallError> {
             offered.counts.write_segments += limits.segments(longest);
         }
     }
-    if (limits.header_len)(&offered.counts) + need.payload > limits.inline_receive {
-        offered.reply_chunk = Some(need.payload);
-        offered.counts.reply_segments = Some(limits.segments(need.payload));
+    if offered.write_chunks.len() > limits.chunks.write_chunks as usize {
+        offered.write_chunks.clear();
+        offered.counts = ChunkCounts::default();
+        offered.payload = need.stream_len();
+    }
+    let payload = offered.payload;
+    if (limits.header_len)(&offered.counts) + payload > limits.inline_receive {
+        offered.reply_chunk = Some(payload);
+        offered.counts.reply_segments = Some(limits.segments(payload));
     }
     // The reply's header repeats all offered chunks (sections 3.4.6 and 4.3.3).
     let len = (limits.header_len)(&offered.counts);

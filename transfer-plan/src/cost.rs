@@ -291,7 +291,7 @@ impl CostModel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ChunkCounts, Item, Shape, plan_call};
+    use crate::{ChunkCounts, ChunkLimits, Item, Shape, plan_call};
 
     fn limits(max_segment: u64) -> Limits {
         Limits {
@@ -299,6 +299,7 @@ mod tests {
             inline_receive: 4096,
             max_segment,
             max_message: 1 << 22,
+            chunks: ChunkLimits::default(),
             header_len: |chunks: &ChunkCounts| 28 + 24 * chunks.read_segments,
         }
     }

@@ -7,13 +7,14 @@
 //! ([`Limits::header_len`]).
 //!
 //! ```
-//! use transfer_plan::{ChunkCounts, Item, Limits, ReplyNeed, Shape, plan_call};
+//! use transfer_plan::{ChunkCounts, ChunkLimits, Item, Limits, ReplyNeed, Shape, plan_call};
 //!
 //! let limits = Limits {
 //!     inline_send: 4096,
 //!     inline_receive: 4096,
 //!     max_segment: 1 << 30,
 //!     max_message: 1 << 22,
+//!     chunks: ChunkLimits::default(),
 //!     header_len: |chunks: &ChunkCounts| 28 + 24 * chunks.read_segments,
 //! };
 //! let write = Shape::new(156, [Item { position: 152, len: 8192 }]);
@@ -38,7 +39,7 @@ mod shape;
 
 pub use call::{CallError, CallItem, CallPayload, CallPlan, needs_no_chunks, plan_call};
 pub use cost::{CostModel, Effort};
-pub use limits::{ChunkCounts, Limits};
+pub use limits::{ChunkCounts, ChunkLimits, Limits};
 pub use parameter::{CostParameter, Figure};
 pub use reply::{Offer, Offers, ReplyError, ReplyItem, ReplyPayload, ReplyPlan, plan_reply};
 pub use shape::{Item, ReplyNeed, Shape, UnpositionedItem};

@@ -13,6 +13,56 @@ pub struct ChunkCounts {
     pub reply_segments: Option<u64>,
 }
 
+impl ChunkCounts {
+    /// Returns the number of segments in all lists.
+    #[must_use]
+    pub fn segments(&self) -> u64 {
+        self.read_segments + self.write_segments + self.reply_segments.unwrap_or(0)
+    }
+}
+
+/// The maximum numbers of chunks and segments in the header of a call that its responder takes. By
+/// default there is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkLimits {
+    /// Maximum number of read chunks. The chunk that has the payload is none of them.
+    pub read_chunks: u32,
+    /// Maximum number of write chunks.
+    pub write_chunks: u32,
+    /// Maximum number of segments of all chunks together (version-two-07, section 5.2.4).
+    pub segments: u32,
+}
+
+impl ChunkLimits {
+    /// Returns the stricter of both limits, each by itself.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            read_chunks: self.read_chunks.min(other.read_chunks),
+            write_chunks: self.write_chunks.min(other.write_chunks),
+            segments: self.segments.min(other.segments),
+        }
+    }
+
+    /// Returns whether a header may list so many chunks and segments.
+    #[must_use]
+    pub fn allow(&self, read_chunks: usize, write_chunks: usize, segments: u64) -> bool {
+        read_chunks as u64 <= u64::from(self.read_chunks)
+            && write_chunks as u64 <= u64::from(self.write_chunks)
+            && segments <= u64::from(self.segments)
+    }
+}
+
+impl Default for ChunkLimits {
+    fn default() -> Self {
+        Self {
+            read_chunks: u32::MAX,
+            write_chunks: u32::MAX,
+            segments: u32::MAX,
+        }
+    }
+}
+
 /// The limits of a connection, its protocol version and its device.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -25,6 +75,8 @@ pub struct Limits {
     pub max_segment: u64,
     /// Maximum length in bytes of the whole XDR stream of an RPC message, in either direction.
     pub max_message: u64,
+    /// Maximum numbers of chunks and segments in the header of a call.
+    pub chunks: ChunkLimits,
     /// Returns the length in bytes of the protocol version's transport header with these chunks.
     pub header_len: fn(&ChunkCounts) -> u64,
 }
@@ -36,5 +88,13 @@ impl Limits {
     #[must_use]
     pub fn segments(&self, len: u64) -> u64 {
         len.div_ceil(self.max_segment.max(1)).max(1)
+    }
+
+    /// Returns whether a call with these chunks can be sent with `payload` bytes after its header.
+    #[must_use]
+    pub fn fits(&self, counts: &ChunkCounts, payload: u64) -> bool {
+        let len = (self.header_len)(counts).checked_add(payload);
+        len.is_some_and(|len| len <= self.inline_send)
+            && counts.segments() <= u64::from(self.chunks.segments)
     }
 }

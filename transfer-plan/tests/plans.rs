@@ -5,8 +5,8 @@
 use onc_rpc::padded;
 use quickcheck::{Arbitrary, Gen, quickcheck};
 use transfer_plan::{
-    CallError, CallItem, CallPayload, ChunkCounts, Item, Limits, Offer, Offers, ReplyError,
-    ReplyItem, ReplyNeed, ReplyPayload, Shape, needs_no_chunks, plan_call, plan_reply,
+    CallError, CallItem, CallPayload, ChunkCounts, ChunkLimits, Item, Limits, Offer, Offers,
+    ReplyError, ReplyItem, ReplyNeed, ReplyPayload, Shape, needs_no_chunks, plan_call, plan_reply,
 };
 
 /// The header length of version 1 (RFC 8166, section 4.7).
@@ -25,6 +25,7 @@ fn limits(inline: u64) -> Limits {
         inline_receive: inline,
         max_segment: 1 << 30,
         max_message: 1 << 24,
+        chunks: ChunkLimits::default(),
         header_len,
     }
 }
@@ -313,6 +314,7 @@ impl Case {
             inline_receive: self.inline_receive,
             max_segment: self.max_segment,
             max_message: 1 << 22,
+            chunks: ChunkLimits::default(),
             header_len,
         }
     }
@@ -402,6 +404,33 @@ quickcheck! {
         plan.send_len() <= case.inline_send
             && plan.payload_len + apart == case.call.stream_len()
             && items == case.call.items()
+    }
+
+    /// The header of a call lists no more than its responder takes, and fewer chunks lose nothing.
+    fn a_call_has_no_more_chunks_than_are_taken(case: Case, reads: u8, writes: u8, segments: u8) -> bool {
+        let chunks = ChunkLimits {
+            read_chunks: u32::from(reads % 4),
+            write_chunks: u32::from(writes % 4),
+            segments: u32::from(segments % 16),
+        };
+        let limits = Limits { chunks, ..case.limits() };
+        let plan = match plan_call(&case.call, &case.need, &limits) {
+            Ok(plan) => plan,
+            Err(CallError::SegmentCount { count, max }) => {
+                return count > u64::from(max) && max == chunks.segments;
+            }
+            Err(_) => return plan_call(&case.call, &case.need, &case.limits()).is_err()
+                || writes % 4 < 3,
+        };
+        let zero = (plan.payload == CallPayload::PositionZero).then_some(plan.payload_len);
+        let apart = plan.items.iter().filter(|(_, how)| *how == CallItem::ReadChunk);
+        let apart: Vec<u64> = apart.map(|(item, _)| item.len).collect();
+        let offered = plan.write_chunks.iter().chain(&plan.reply_chunk);
+        let all = apart.iter().chain(&zero).chain(offered);
+        let listed: u64 = all.map(|&len| limits.segments(len)).sum();
+        let room: u64 = plan.write_chunks.iter().chain(&plan.reply_chunk).sum();
+        chunks.allow(apart.len(), plan.write_chunks.len(), listed)
+            && (!plan.has_chunks() || room == 0 || room >= plan.reply_payload)
     }
 
     /// Every reply within the announced bounds can be sent with the chunks that were offered for

@@ -11,8 +11,8 @@ use rpcrdma_v1::{
     chunk_len, fill, unused,
 };
 use transfer_plan::{
-    CallItem, CallPayload, ChunkCounts, Item, Limits, Offer, Offers, ReplyError, ReplyItem,
-    ReplyNeed, ReplyPayload, ReplyPlan, Shape, plan_call, plan_reply,
+    CallItem, CallPayload, ChunkCounts, ChunkLimits, Item, Limits, Offer, Offers, ReplyError,
+    ReplyItem, ReplyNeed, ReplyPayload, ReplyPlan, Shape, plan_call, plan_reply,
 };
 
 const INLINE: u64 = 1024;
@@ -23,6 +23,7 @@ fn limits(max_segment: u64) -> Limits {
         inline_receive: INLINE,
         max_segment,
         max_message: 1 << 24,
+        chunks: ChunkLimits::default(),
         header_len: |chunks: &ChunkCounts| {
             28 + 24 * chunks.read_segments
                 + 8 * chunks.write_chunks

@@ -12,7 +12,7 @@ use rpcrdma_v2::extension::{
     Refusal, Routed, Start, Transferred,
 };
 use rpcrdma_v2::{Answer, Body, Chunks, Direction, ErrorBody, Header, Malformed, Optional, Side};
-use transfer_plan::{ChunkCounts, Limits, ReplyNeed, Shape};
+use transfer_plan::{ChunkCounts, ChunkLimits, Limits, ReplyNeed, Shape};
 
 const A: u32 = 100;
 const B: u32 = 200;
@@ -242,6 +242,7 @@ fn a_call_is_planned_sent_and_received_in_an_operation() {
         inline_receive: 4096,
         max_segment: 1 << 30,
         max_message: 1 << 20,
+        chunks: ChunkLimits::default(),
         header_len: |_: &ChunkCounts| 32,
     };
     let call = CallToPlan {

@@ -75,6 +75,7 @@ pub use plain::Plain;
 pub use v1::VersionOne;
 pub use v2::VersionTwo;
 pub(crate) use v2_operations::exchange;
+pub(crate) use wg::MAX_SEGMENTS;
 pub use wg::VersionTwoWg;
 
 /// All versions that this crate speaks.

@@ -26,7 +26,7 @@ use super::{
 use crate::{CallbackOptions, Config, round_trips};
 
 /// The maximum number of segments in a header that this end accepts (section 5.2.4).
-const MAX_SEGMENTS: u32 = 256;
+pub(crate) const MAX_SEGMENTS: u32 = 256;
 
 /// Version 2 of the working group (draft-ietf-nfsv4-rpcrdma-version-two-07).
 #[derive(Clone, Copy, Debug)]

@@ -67,7 +67,7 @@ impl Requester {
             return;
         }
         let (failed, no_receives) = (unsent.failed.take(), unsent.no_receives);
-        let outgrown = call.outgrown(shared.limits.inline_send);
+        let outgrown = call.outgrown(&shared.limits);
         match (failed, outgrown) {
             _ if call.cancelled => self.end(shared, key, Outcome::Dropped),
             _ if no_receives => self.plan_again(shared, key),

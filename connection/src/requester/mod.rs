@@ -16,6 +16,7 @@ mod outcome;
 mod outstanding;
 mod prepared;
 mod registration;
+mod repeat;
 mod send;
 mod start;
 mod watch;
@@ -229,10 +230,10 @@ impl Requester {
     /// the limits waits for those that were sent ([`Requester::watch`]).
     pub(crate) fn limits_changed(&mut self, shared: &mut Shared) {
         let mut outgrown = Vec::new();
-        for (key, call) in &mut self.calls {
+        for (key, call) in &self.calls {
             // A call whose memory is still being registered is checked when that is done.
             if matches!(call.stage, Stage::Ready(_))
-                && let Some(source) = call.outgrown(shared.limits.inline_send)
+                && let Some(source) = call.outgrown(&shared.limits)
             {
                 outgrown.push((key, source));
             }

@@ -14,6 +14,9 @@ use crate::dialect::{PeerError, Plain, ReplyHeader, Returned};
 use crate::shared::Shared;
 use crate::{Action, CallError};
 
+/// What an error means that comes after the call was executed.
+const EXECUTED: &str = "the call has been executed and is not repeated";
+
 impl Requester {
     /// Handles a reply without chunks. If the call is plain too, it ends at once.
     pub(crate) fn take_plain(
@@ -92,7 +95,10 @@ impl Requester {
                 }
                 self.without_extensions(key)
             }
-            _ => outcome(shared.dialect.version(), returned, message),
+            _ => match self.repeated(key, &returned) {
+                Some(again) => Outcome::Again(Box::new(again)),
+                None => outcome(shared.dialect.version(), returned, message),
+            },
         };
         self.replied(shared, key, Some(granted), outcome);
     }
@@ -160,9 +166,10 @@ impl Requester {
 
     /// Returns the outcome by which a call that an extension could not carry is planned again.
     fn without_extensions(&self, key: usize) -> Outcome {
-        match self.calls[key].source() {
-            Some(source) => Outcome::Again(Box::new(source.base_only())),
-            None => Outcome::Failed(CallError::Protocol(
+        let call = &self.calls[key];
+        match (&call.carrier, call.source()) {
+            (Some(_), Some(source)) => Outcome::Again(Box::new(source.clone().base_only())),
+            _ => Outcome::Failed(CallError::Protocol(
                 "the server refused an operation that was not sent".to_owned(),
             )),
         }
@@ -276,10 +283,10 @@ fn outcome(version: Version, returned: Returned, message: Message) -> Outcome {
             "the call has more segments than the responder accepts, which are {max}"
         )),
         PeerError::WriteResource { chunk, needed } => CallError::Chunk(format!(
-            "write chunk {chunk} is too short for its result of {needed} bytes"
+            "write chunk {chunk} is too short for its result of {needed} bytes; {EXECUTED}"
         )),
         PeerError::ReplyResource { needed } => CallError::Chunk(format!(
-            "the reply chunk is too short for the reply of {needed} bytes"
+            "the reply chunk is too short for the reply of {needed} bytes; {EXECUTED}"
         )),
         PeerError::Continuation => {
             CallError::Protocol("the responder cannot join the parts of the call".to_owned())

@@ -6,7 +6,7 @@ use rpcrdma_chunks::{Chunks, ReadSegment, WriteChunk};
 use rpcrdma_v2::Direction;
 use rpcrdma_v2::extension::Written;
 use smallvec::SmallVec;
-use transfer_plan::{CallPayload, ReplyNeed};
+use transfer_plan::{CallPayload, ChunkLimits, Limits, ReplyNeed};
 
 use super::prepared::{Carrier, Prepared};
 use super::registration::{Purpose, Registration};
@@ -45,6 +45,12 @@ pub(crate) struct PendingCall {
     pub(super) need: ReplyNeed,
     /// Whether only the base protocol may transfer the call, because an extension has failed.
     pub(super) base_only: bool,
+    /// Whether the call may be executed more than once.
+    pub(super) idempotent: bool,
+    /// The chunks that the responder takes for this call, by the errors with which it has answered.
+    pub(super) chunks: ChunkLimits,
+    /// The number of times that the call was sent again because of an error.
+    pub(super) repeats: u8,
 }
 
 impl PendingCall {
@@ -56,6 +62,17 @@ impl PendingCall {
             message,
             need: room.need(),
             base_only: false,
+            idempotent: room.idempotent,
+            chunks: ChunkLimits::default(),
+            repeats: 0,
+        }
+    }
+
+    /// Returns the limits with which the call is planned, on a connection with these limits.
+    pub(super) fn limits(&self, connection: &Limits) -> Limits {
+        Limits {
+            chunks: connection.chunks.and(self.chunks),
+            ..*connection
         }
     }
 
@@ -80,9 +97,6 @@ pub(super) struct Unsent {
     /// Length of its longest Send, bytes. An extension may use the whole limit that it planned
     /// with, so for its calls this is that limit.
     send_len: u64,
-    /// The original call, kept if limits can change before it is sent. That of a call that an
-    /// extension carries is in its [`Carrier`].
-    source: Option<Box<PendingCall>>,
 }
 
 /// The progress of a call.
@@ -109,6 +123,9 @@ pub(super) struct Outstanding {
     pub(super) cancelled: bool,
     /// The extension that carries the call, if one does.
     pub(super) carrier: Option<Box<Carrier>>,
+    /// The original call, kept if it may have to be planned again: while the limits can change, or
+    /// because the responder may refuse its chunks. An extension's call always has it.
+    source: Option<Box<PendingCall>>,
     /// Whether an extension carried the call before, so that further errors about those operations
     /// may arrive.
     pub(super) base_only: bool,
@@ -128,7 +145,6 @@ impl Outstanding {
             no_receives: false,
             failed: None,
             send_len: prepared.send_len,
-            source: prepared.source,
         };
         let stage = match unsent.unanswered == 0 {
             true => Stage::Ready(unsent),
@@ -141,6 +157,7 @@ impl Outstanding {
             number: 0,
             cancelled: false,
             carrier,
+            source: prepared.source,
             base_only: prepared.base_only,
         };
         (call, prepared.regions)
@@ -155,6 +172,7 @@ impl Outstanding {
             number: 0,
             cancelled: false,
             carrier: None,
+            source: None,
             base_only,
         }
     }
@@ -168,25 +186,21 @@ impl Outstanding {
             && !self.cancelled
     }
 
-    /// Returns the original call if it is not sent yet and a Send of it may exceed `inline_send`
-    /// bytes.
-    pub(super) fn outgrown(&mut self, inline_send: u64) -> Option<Box<PendingCall>> {
-        let (Stage::Registering(unsent) | Stage::Ready(unsent)) = &mut self.stage else {
+    /// Returns the original call if it is not sent yet, and by these limits a Send of it may be too
+    /// long or its header may list too many segments.
+    pub(super) fn outgrown(&self, limits: &Limits) -> Option<Box<PendingCall>> {
+        let (Stage::Registering(unsent) | Stage::Ready(unsent)) = &self.stage else {
             return None;
         };
-        if unsent.send_len <= inline_send {
-            return None;
-        }
-        match &self.carrier {
-            Some(carrier) => Some(Box::new(carrier.source.clone())),
-            None => unsent.source.take(),
-        }
+        let listed = self.registrations.len() as u64;
+        let outgrown =
+            unsent.send_len > limits.inline_send || listed > u64::from(limits.chunks.segments);
+        self.source.clone().filter(|_| outgrown)
     }
 
-    /// Returns the original call, if an extension carries it.
-    pub(super) fn source(&self) -> Option<PendingCall> {
-        let carrier = self.carrier.as_ref()?;
-        Some(carrier.source.clone())
+    /// Returns the original call, if it is kept.
+    pub(super) fn source(&self) -> Option<&PendingCall> {
+        self.source.as_deref()
     }
 
     /// Returns the number of Sends of the call, each of which takes a credit.

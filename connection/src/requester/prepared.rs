@@ -1,10 +1,10 @@
 //! Planned calls whose memory has been allocated and not registered yet.
 
 use bytes::Bytes;
-use onc_rpc::{Message, Position, Segments};
+use onc_rpc::{Bulk, Message, Position, Segments};
 use rdma::{Pool, PoolExhausted, Region};
 use rpcrdma_v2::extension::{CallCandidate, Planned};
-use transfer_plan::{CallItem, CallPayload, CallPlan, Limits};
+use transfer_plan::{CallItem, CallPayload, CallPlan, ChunkCounts, Limits};
 
 use super::outstanding::PendingCall;
 use super::registration::Purpose;
@@ -21,8 +21,6 @@ pub(super) struct Carrier {
     pub(super) sends: u32,
     /// Further receives that are posted for the reply.
     pub(super) receives: u32,
-    /// The original call.
-    pub(super) source: PendingCall,
 }
 
 /// A planned call with its memory.
@@ -48,6 +46,7 @@ impl Prepared {
 struct Memory<'a> {
     max_segment: u64,
     pool: &'a Pool,
+    copied: &'a mut u64,
     regions: Vec<(Purpose, Region)>,
 }
 
@@ -59,6 +58,40 @@ impl Memory<'_> {
                 self.regions.push((Purpose::Read(position), region));
             }
         }
+    }
+
+    /// Adds items that the responder reads. Their data may lie in more pieces than the header can
+    /// list beside the chunks in `others` and `payload` bytes; they are copied together then.
+    fn items<'m>(
+        &mut self,
+        items: impl Iterator<Item = (u32, &'m Bulk)> + Clone,
+        limits: &Limits,
+        others: ChunkCounts,
+        payload: u64,
+    ) -> Result<(), PoolExhausted> {
+        let segments = |data: &Bulk| {
+            let pieces = data.pieces().iter();
+            pieces
+                .map(|piece| limits.segments(piece.len() as u64))
+                .sum::<u64>()
+        };
+        let counts = ChunkCounts {
+            read_segments: others.read_segments
+                + items.clone().map(|(_, data)| segments(data)).sum::<u64>(),
+            ..others
+        };
+        let fits = limits.fits(&counts, payload);
+        for (position, data) in items {
+            match fits {
+                true => self.read(position, data.pieces()),
+                false => {
+                    let gather = data.pieces().iter().cloned().collect();
+                    let joined = memory::flatten(&gather, self.pool, self.copied)?;
+                    self.read(position, &[joined]);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn write(&mut self, purpose: Purpose, len: u64) -> Result<(), PoolExhausted> {
@@ -83,6 +116,17 @@ impl Memory<'_> {
     }
 }
 
+/// Counts the chunks of these lengths that a call offers for its reply.
+fn offered(write_chunks: &[u64], reply_chunk: Option<u64>, limits: &Limits) -> ChunkCounts {
+    let segments = |len| limits.segments(len);
+    ChunkCounts {
+        read_segments: 0,
+        write_chunks: write_chunks.len() as u64,
+        write_segments: write_chunks.iter().copied().map(segments).sum(),
+        reply_segments: reply_chunk.map(segments),
+    }
+}
+
 /// Divides a call as its plan says, and allocates memory for its results. The number of bytes
 /// copied is added to `copied`.
 ///
@@ -91,25 +135,31 @@ impl Memory<'_> {
 pub(super) fn prepare(
     message: &Message,
     plan: &CallPlan,
-    max_segment: u64,
+    limits: &Limits,
     pool: &Pool,
     copied: &mut u64,
 ) -> Result<Prepared, PoolExhausted> {
     let mut memory = Memory {
-        max_segment,
+        max_segment: limits.max_segment,
         pool,
+        copied,
         regions: Vec::new(),
     };
     let mut gather = message.gather(|index| plan.items[index].1 == CallItem::InPayload);
     if plan.payload == CallPayload::PositionZero {
-        memory.read(0, &[memory::flatten(&gather, pool, copied)?]);
+        let joined = memory::flatten(&gather, pool, memory.copied)?;
+        memory.read(0, &[joined]);
         gather.clear();
     }
-    for ((item, how), bulk) in plan.items.iter().zip(message.items()) {
-        if *how == CallItem::ReadChunk {
-            memory.read(item.position, bulk.data.pieces());
-        }
-    }
+    let items = plan.items.iter().zip(message.items());
+    let items = items.filter(|((_, how), _)| *how == CallItem::ReadChunk);
+    let items = items.map(|((item, _), bulk)| (item.position, &bulk.data));
+    let others = ChunkCounts {
+        read_segments: memory.regions.len() as u64,
+        ..offered(&plan.write_chunks, plan.reply_chunk, limits)
+    };
+    let payload = plan.send_len() - plan.header_len;
+    memory.items(items, limits, others, payload)?;
     memory.results(&plan.write_chunks, plan.reply_chunk)?;
     Ok(Prepared {
         payload: plan.payload,
@@ -133,20 +183,25 @@ pub(super) fn prepare_candidate(
     candidate: CallCandidate,
     limits: &Limits,
     pool: &Pool,
+    copied: &mut u64,
 ) -> Result<Prepared, (PoolExhausted, Box<PendingCall>)> {
     let mut memory = Memory {
         max_segment: limits.max_segment,
         pool,
+        copied,
         regions: Vec::new(),
     };
-    for &index in &candidate.reads {
-        if let Some(item) = source.message.items().get(index)
-            && let Position::At(position) = item.position
-        {
-            memory.read(position, item.data.pieces());
+    let items = candidate.reads.iter().filter_map(|&index| {
+        let item = source.message.items().get(index)?;
+        match item.position {
+            Position::At(position) => Some((position, &item.data)),
+            Position::InOrder | Position::InOrderOrInline => None,
         }
-    }
-    if let Err(error) = memory.results(&candidate.write_chunks, candidate.reply_chunk) {
+    });
+    let (writes, reply) = (&candidate.write_chunks, candidate.reply_chunk);
+    let others = offered(writes, reply, limits);
+    let collected = memory.items(items, limits, others, 0);
+    if let Err(error) = collected.and_then(|()| memory.results(writes, reply)) {
         return Err((error, Box::new(source)));
     }
     Ok(Prepared {
@@ -154,13 +209,12 @@ pub(super) fn prepare_candidate(
         gather: Segments::new(),
         regions: memory.regions,
         send_len: limits.inline_send,
-        source: None,
+        source: Some(Box::new(source)),
         carrier: Some(Box::new(Carrier {
             by,
             plan: Some(candidate.plan),
             sends: candidate.cost.transmissions.max(1),
             receives: candidate.cost.receives,
-            source,
         })),
         base_only: false,
     })

@@ -78,7 +78,8 @@ impl Requester {
             MaySend::Later => return true,
             MaySend::Never => {
                 if let Some(source) = self.calls[key].source() {
-                    self.unready(shared, key, Outcome::Again(Box::new(source)));
+                    let again = Outcome::Again(Box::new(source.clone()));
+                    self.unready(shared, key, again);
                 }
                 return false;
             }
@@ -102,13 +103,10 @@ impl Requester {
         let xid = call.xid;
         let gone = || NotTransferred("its extension is gone".to_owned());
         let carrier = call.carrier.as_mut().ok_or_else(gone)?;
-        let plan = carrier.plan.take().ok_or_else(gone)?;
+        let (by, plan) = (carrier.by, carrier.plan.take().ok_or_else(gone)?);
+        let message: &Message = &call.source().ok_or_else(gone)?.message;
         let operations = shared.operations.as_mut().ok_or_else(gone)?;
-        let mode = operations
-            .extensions
-            .transfer_mode(carrier.by)
-            .ok_or_else(gone)?;
-        let message: &Message = &carrier.source.message;
+        let mode = operations.extensions.transfer_mode(by).ok_or_else(gone)?;
         let messages = mode.send_call(xid, plan, message, &chunks)?;
         Ok(operations.group(messages))
     }
@@ -139,7 +137,7 @@ impl Requester {
     /// Plans a call again, without extensions.
     pub(super) fn plan_again(&mut self, shared: &mut Shared, key: usize) {
         let outcome = match self.calls[key].source() {
-            Some(source) => Outcome::Again(Box::new(source.base_only())),
+            Some(source) => Outcome::Again(Box::new(source.clone().base_only())),
             None => Outcome::Dropped,
         };
         self.end(shared, key, outcome);

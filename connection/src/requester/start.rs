@@ -49,7 +49,7 @@ impl Requester {
         if self.extensible && !call.base_only {
             return self.plan_with_extensions(shared, call, &shape, room);
         }
-        match plan_call(&shape, &call.need, &shared.limits) {
+        match plan_call(&shape, &call.need, &call.limits(&shared.limits)) {
             Ok(plan) => self.start_base(shared, call, &plan, room),
             Err(error) => fail(shared, call.xid, error.to_string()),
         }
@@ -65,7 +65,8 @@ impl Requester {
         shape: &Shape,
         room: usize,
     ) -> Started {
-        let base = plan_call(shape, &call.need, &shared.limits);
+        let limits = call.limits(&shared.limits);
+        let base = plan_call(shape, &call.need, &limits);
         if let Ok(plan) = &base
             && plan.is_plain(&call.need)
         {
@@ -75,7 +76,7 @@ impl Requester {
         let to_plan = CallToPlan {
             shape,
             need: &call.need,
-            limits: &shared.limits,
+            limits: &limits,
             credits: self.credits.unclaimed(shared.sendable()),
             reservable: self.reservable(shared),
         };
@@ -114,9 +115,9 @@ impl Requester {
             let reason = format!("the responder takes no chunks, and the call has some: {plan}");
             return fail(shared, call.xid, reason);
         }
-        let (max, pool) = (shared.limits.max_segment, &shared.config.pool);
+        let (limits, pool) = (&shared.limits, &shared.config.pool);
         let copied = &mut self.counters.copied_bytes;
-        let mut prepared = match prepare(&call.message, plan, max, pool, copied) {
+        let mut prepared = match prepare(&call.message, plan, limits, pool, copied) {
             Ok(prepared) => prepared,
             Err(error) if error.wanted > error.limit => {
                 return fail(shared, call.xid, error.to_string());
@@ -131,7 +132,8 @@ impl Requester {
         prepared.base_only = call.base_only;
         tracing::debug!(xid, %plan, "call");
         let at_once = prepared.regions.is_empty() && self.sends_at_once(shared, room);
-        // Where the limits can change before it is sent, it may have to be planned again.
+        // Where the limits can change before it is sent, or the responder can refuse its chunks, it
+        // may have to be planned again.
         if shared.operations.is_some() && !at_once {
             prepared.keep(call);
         }
@@ -151,7 +153,8 @@ impl Requester {
         let xid = call.xid;
         tracing::debug!(xid, plan = %candidate.plan, "call");
         let (limits, pool) = (&shared.limits, &shared.config.pool);
-        match prepare_candidate(call, by, candidate, limits, pool) {
+        let copied = &mut self.counters.copied_bytes;
+        match prepare_candidate(call, by, candidate, limits, pool, copied) {
             Ok(prepared) => {
                 self.register(shared, xid, prepared, room);
                 Started::First

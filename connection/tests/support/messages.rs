@@ -68,6 +68,7 @@ pub fn room(words: usize, items: &[usize]) -> ReplyRoom {
     ReplyRoom {
         payload: (16 + 4 * words + 4 * items.len()).saturating_sub(24) as u32,
         items: items.iter().map(|&len| len as u32).collect(),
+        idempotent: false,
     }
 }
 

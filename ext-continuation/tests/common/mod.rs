@@ -13,7 +13,7 @@ use rpcrdma_v2::extension::{
     ReplyCandidate, ReplyToPlan, Routed, Transferred, Transmission, Transmissions,
 };
 use rpcrdma_v2::{Body, Chunks, Direction, Header, Optional, ReadSegment, Segment, Side, fill};
-use transfer_plan::{ChunkCounts, Limits, ReplyNeed, Shape};
+use transfer_plan::{ChunkCounts, ChunkLimits, Limits, ReplyNeed, Shape};
 
 pub(crate) const MAX_MESSAGE: u64 = 4 << 20;
 pub(crate) const CREDITS: u32 = 32;
@@ -93,6 +93,7 @@ impl End {
             inline_receive: u64::from(now.inline_receive),
             max_segment: 1 << 20,
             max_message: MAX_MESSAGE,
+            chunks: ChunkLimits::default(),
             header_len: |chunks: &ChunkCounts| {
                 let segments = chunks.read_segments * 24 + chunks.write_segments * 16;
                 32 + segments + chunks.write_chunks * 8

@@ -18,6 +18,26 @@ pub const MOUNT_PROGRAM: u32 = 100_005;
 /// The version of MOUNT that belongs to NFS version 3.
 pub const MOUNT_VERSION: u32 = 3;
 
+/// Returns whether executing a procedure twice has the same effect as executing it once. WRITE is
+/// not idempotent here: a late repetition would undo a later WRITE.
+#[must_use]
+pub fn is_idempotent(prog: u32, proc: u32) -> bool {
+    let changes = matches!(
+        proc,
+        nfs::Setattr::NUMBER
+            | nfs::Write::NUMBER
+            | nfs::Create::NUMBER
+            | nfs::Mkdir::NUMBER
+            | nfs::Symlink::NUMBER
+            | nfs::Mknod::NUMBER
+            | nfs::Remove::NUMBER
+            | nfs::Rmdir::NUMBER
+            | nfs::Rename::NUMBER
+            | nfs::Link::NUMBER
+    );
+    prog != NFS_PROGRAM || !changes
+}
+
 /// A remote procedure.
 pub trait Procedure {
     /// The program number.

@@ -24,7 +24,7 @@ use siphasher::sip::SipHasher13;
 use crate::fs;
 use crate::proto::{
     Attributes, FileHandle, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION, Procedure, Xdr,
-    mnt, nfs,
+    is_idempotent, mnt, nfs,
 };
 use call_context::CallContext;
 use handle::HandleCodec;
@@ -363,20 +363,6 @@ impl Service for NfsServer {
     }
 
     fn remember_reply(&self, prog: u32, _: u32, proc: u32) -> bool {
-        // WRITE is not idempotent: a late repetition would undo a later WRITE.
-        prog == NFS_PROGRAM
-            && matches!(
-                proc,
-                nfs::Setattr::NUMBER
-                    | nfs::Write::NUMBER
-                    | nfs::Create::NUMBER
-                    | nfs::Mkdir::NUMBER
-                    | nfs::Symlink::NUMBER
-                    | nfs::Mknod::NUMBER
-                    | nfs::Remove::NUMBER
-                    | nfs::Rmdir::NUMBER
-                    | nfs::Rename::NUMBER
-                    | nfs::Link::NUMBER
-            )
+        prog == NFS_PROGRAM && !is_idempotent(prog, proc)
     }
 }

@@ -51,6 +51,7 @@ pub async fn echo(client: &Client, data: Bytes) -> Result<Bytes, CallError> {
         reply: ReplyRoom {
             payload: 4,
             items: [len].into_iter().collect(),
+            idempotent: false,
         },
     });
     let reply = call.await?;

@@ -222,6 +222,7 @@ fn go_on(job: &Arc<Job>) {
             reply: ReplyRoom {
                 payload: 8,
                 items: [job.order.reply_len].into_iter().collect(),
+                idempotent: false,
             },
         };
         let again = Arc::clone(job);

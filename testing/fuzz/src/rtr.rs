@@ -18,7 +18,7 @@ use rpcrdma_v2::extension::{
     Transferred,
 };
 use rpcrdma_v2::{Chunks, Direction, Header, Malformed, Optional, Reader, Side, chunk_len};
-use transfer_plan::{ChunkCounts, Limits, ReplyNeed, Shape};
+use transfer_plan::{ChunkCounts, ChunkLimits, Limits, ReplyNeed, Shape};
 
 use crate::chunks::most;
 
@@ -155,6 +155,7 @@ fn outstanding(end: &mut Extensions) {
         inline_receive: 8704,
         max_segment: 1 << 20,
         max_message: MAX_MESSAGE,
+        chunks: ChunkLimits::default(),
         header_len: |_: &ChunkCounts| 32,
     };
     let message = Message::from_payload(Bytes::from_static(&[0; 64]));

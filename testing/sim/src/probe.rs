@@ -49,6 +49,7 @@ impl Echo {
                 items: [self.item.saturating_sub(self.short_item)]
                     .into_iter()
                     .collect(),
+                idempotent: false,
             },
         }
     }
@@ -92,6 +93,7 @@ impl Long {
             reply: ReplyRoom {
                 payload: 4 + reply.next_multiple_of(4),
                 items: Default::default(),
+                idempotent: false,
             },
         };
         Self { call, reply }

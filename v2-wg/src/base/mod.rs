@@ -124,6 +124,7 @@ impl Extension for Base {
         limits.reply_last_resort = Some(inline_send);
         limits.may_invalidate = self.config.can_invalidate;
         limits.reverse_direction = ReverseDirection::None;
+        limits.max_segments = Some(self.max_segments());
         if let Some(peer) = self.peer() {
             // The peer's last property follows those that it received, so it knows this end's.
             limits.inline_receive = self.config.properties.receive_size;

@@ -191,6 +191,8 @@ pub struct ConnectionLimits {
     pub reverse_direction: ReverseDirection,
     /// Maximum length in bytes of a segment that the peer accepts, if it has a limit of its own.
     pub max_segment: Option<u32>,
+    /// Maximum number of segments in the header of a call that the peer accepts, if it has a limit.
+    pub max_segments: Option<u32>,
 }
 
 impl Default for ConnectionLimits {
@@ -204,6 +206,7 @@ impl Default for ConnectionLimits {
             may_invalidate: false,
             reverse_direction: ReverseDirection::Inline,
             max_segment: None,
+            max_segments: None,
         }
     }
 }

@@ -15,6 +15,7 @@ impl Run {
         let right = ReplyRoom {
             payload: payload.saturating_sub(REPLY_HEADER),
             items: items.iter().map(|item| item.len() as u32).collect(),
+            idempotent: xid.is_multiple_of(2),
         };
         let message = message(xid, CALL, words, &items);
         let (room, right) = match room {
@@ -23,7 +24,12 @@ impl Run {
             Room::Other { words, item } => {
                 let (payload, item) = (4 * u32::from(*words), u32::from(*item));
                 let items = right.items.iter().map(|_| item).collect();
-                (ReplyRoom { payload, items }, false)
+                let room = ReplyRoom {
+                    payload,
+                    items,
+                    ..right
+                };
+                (room, false)
             }
         };
         let may_fail = !right || message.stream_len() > u64::from(MAX_MESSAGE) - 512;

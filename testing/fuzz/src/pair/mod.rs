@@ -475,6 +475,7 @@ fn room(words: usize, items: &[Bytes]) -> ReplyRoom {
     ReplyRoom {
         payload: (20 + 4 * words + 4 * items.len()).saturating_sub(24) as u32,
         items: items.iter().map(|item| item.len() as u32).collect(),
+        idempotent: false,
     }
 }
 

@@ -71,6 +71,7 @@ impl Echo {
             reply: ReplyRoom {
                 payload: plain.saturating_sub(self.short),
                 items: items.map(|len| len.saturating_sub(self.short)).collect(),
+                idempotent: false,
             },
         }
     }

@@ -1,0 +1,92 @@
+//! Calls that are made again after an error that says what to change (version-two-07, section 7.3).
+//!
+//! Some errors refuse the chunks of a call that was not executed: it is sent again with fewer. Others
+//! say that a reply did not fit what its call offered: the call was executed, so only one that is
+//! idempotent is made again, with larger chunks.
+
+use super::Requester;
+use super::outstanding::{Outstanding, PendingCall};
+use super::registration::Purpose;
+use crate::dialect::{PeerError, Returned};
+
+/// The maximum number of times that a call is sent again. Each error that refuses chunks can lead to
+/// one more, and so can a result that has grown meanwhile.
+const MAX_REPEATS: u8 = 3;
+
+impl Requester {
+    /// Returns the call that was answered like this as it is to be sent again, or `None` if it has
+    /// ended.
+    pub(super) fn repeated(&self, key: usize, returned: &Returned) -> Option<PendingCall> {
+        let Returned::Error(error) = *returned else {
+            return None;
+        };
+        let call = &self.calls[key];
+        let source = call.source().filter(|call| call.repeats < MAX_REPEATS)?;
+        let mut again = source.clone();
+        again.repeats += 1;
+        let changed = match error {
+            PeerError::WriteResource { .. } | PeerError::ReplyResource { .. } => {
+                source.idempotent && with_more_room(call, &mut again, error)
+            }
+            _ => with_fewer_chunks(call, &mut again, error),
+        };
+        changed.then(|| {
+            rdma::limited!(
+                warn,
+                xid = call.xid,
+                ?error,
+                "call is sent again in another way"
+            );
+            again
+        })
+    }
+}
+
+/// Limits the chunks of a call that was refused with this error. Returns false if it is no such
+/// error, or if the call has no more chunks than the responder takes.
+fn with_fewer_chunks(call: &Outstanding, again: &mut PendingCall, error: PeerError) -> bool {
+    let offered = call.offered();
+    let listed = offered.reads.iter().map(|read| read.position);
+    let mut positions: Vec<u32> = listed.filter(|&position| position != 0).collect();
+    positions.dedup();
+    let chunks = &mut again.chunks;
+    let (limit, max, count) = match error {
+        PeerError::ReadChunks { max } => (&mut chunks.read_chunks, max, positions.len()),
+        PeerError::WriteChunks { max } => (&mut chunks.write_chunks, max, offered.writes.len()),
+        PeerError::Segments { max } => (&mut chunks.segments, max, call.registrations.len()),
+        _ => return false,
+    };
+    *limit = max;
+    count > max as usize
+}
+
+/// Gives a call the room for its reply that this error asks for. Returns false if it says none, or no
+/// more than there was.
+fn with_more_room(call: &Outstanding, again: &mut PendingCall, error: PeerError) -> bool {
+    // The responder cannot continue replies, which is what extensions would count on.
+    again.base_only = true;
+    match error {
+        PeerError::WriteResource { chunk, needed } => {
+            let (index, needed) = ((chunk as usize).wrapping_sub(1), u64::from(needed));
+            let room = call.room(Purpose::Write(index));
+            match again.need.items.get_mut(index) {
+                Some(item) if room > 0 && needed > room => {
+                    *item = needed;
+                    true
+                }
+                _ => false,
+            }
+        }
+        PeerError::ReplyResource { needed } => {
+            // Results that have no write chunk are in the reply chunk as well.
+            let (needed, payload) = (u64::from(needed), &mut again.need.payload);
+            let room = match call.room(Purpose::Reply) {
+                0 => *payload,
+                room => room,
+            };
+            *payload = payload.saturating_add(needed.saturating_sub(room));
+            needed > room
+        }
+        _ => false,
+    }
+}
