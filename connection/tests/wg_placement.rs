@@ -9,10 +9,11 @@ use rpcrdma_connection::{Options, ReplyRoom};
 use rpcrdma_ext_wg_ddp::header_type::{
     CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE,
 };
+use rpcrdma_ext_wg_ddp::property_id;
 use rpcrdma_negotiation::Version;
-use rpcrdma_v2_wg::Prefix;
 use rpcrdma_v2_wg::header_type::{CALL_INLINE, GRANT, REPLY_INLINE};
-use support::{Endpoint, Pair, configs_with, data, message, open, reply, room};
+use rpcrdma_v2_wg::{Body, ErrorBody, Header, Prefix, Properties, Property};
+use support::{Endpoint, Pair, WgPeer, configs_with, data, encoded, message, open, reply, room};
 
 /// Returns a connection whose ends have these features.
 fn connected(client: &str, server: &str, change: impl FnOnce(&mut Options, &mut Options)) -> Pair {
@@ -136,6 +137,89 @@ fn placement_needs_both_ends_in_each_direction() {
         let went = exchange(&mut pair, &[], &[data(1, 400_000)]);
         let placed = went.1.contains(&REPLY_PLACED);
         assert_eq!(placed, result, "{client} {server}");
+    }
+}
+
+/// A value of another type is answered, and nothing of its message is applied (version-two-07,
+/// sections 5.1 and 7.2.2). An end without the extension does not know the property.
+#[test]
+fn a_property_of_a_wrong_length_is_a_bad_value() {
+    let good = |client: &mut Options| client.features = "ddp".parse().unwrap();
+    let announced = |id, value: &[u8]| {
+        let mut set = Properties::default().encode();
+        let support = Property {
+            id: property_id::SUPPORT,
+            value: Bytes::copy_from_slice(&3u32.to_be_bytes()),
+        };
+        set.push(support);
+        let value = Bytes::copy_from_slice(value);
+        set.push(Property { id, value });
+        set
+    };
+    let bad: [(u32, &[u8]); 5] = [
+        (property_id::SUPPORT, &[0; 3]),
+        (property_id::SUPPORT, &[0; 8]),
+        (property_id::SMALLEST_RESULT, &[0]),
+        (property_id::STRUCTURE, &[0; 7]),
+        (property_id::STRUCTURE, &[0, 0, 0, 2, 0, 0, 0, 0]),
+    ];
+    let answer = |set: Vec<Property>, change: fn(&mut Options)| {
+        let mut peer = WgPeer::listening(change);
+        peer.properties(set, true);
+        let sent = peer.taken();
+        let answered = |error| sent.contains(&Body::Error(error));
+        answered(ErrorBody::BadPropertyValue)
+    };
+    for (id, value) in bad {
+        assert!(answer(announced(id, value), good), "{id} {value:?}");
+        assert!(!answer(announced(id, value), |_| {}), "{id} {value:?}");
+    }
+    let fine: [(u32, &[u8]); 3] = [
+        (property_id::SUPPORT, &[]),
+        (property_id::SMALLEST_RESULT, &[0; 4]),
+        (property_id::STRUCTURE, &[0; 4]),
+    ];
+    for (id, value) in fine {
+        assert!(!answer(announced(id, value), good), "{id} {value:?}");
+    }
+}
+
+/// A call with placed data is planned, and then the peer can receive fewer messages than that.
+#[test]
+fn a_placed_call_does_not_begin_without_credits_for_all_parts() {
+    let placing = |options: &mut Options| options.features = "ddp".parse().unwrap();
+    let announced = {
+        let mut server = WgPeer::listening(placing);
+        server.properties(Properties::default().encode(), true);
+        match server.taken().remove(0) {
+            Body::Properties { properties, .. } => properties,
+            other => panic!("{other:?}"),
+        }
+    };
+    // The server places no results, so that the call waits for the registration of a write chunk.
+    let support = |property: Property| match property.id {
+        property_id::SUPPORT => Property {
+            value: Bytes::copy_from_slice(&1u32.to_be_bytes()),
+            ..property
+        },
+        _ => property,
+    };
+    let set: Vec<Property> = announced.into_iter().map(support).collect();
+    for (left, expected) in [(100, vec![CALL_PLACED_MIDDLE; 16]), (15, vec![CALL_INLINE])] {
+        let mut peer = WgPeer::client_announced(&set, placing);
+        peer.end
+            .call(message(1, 1, &[data(1, 1 << 20)]), &room(1, &[400_000]));
+        peer.end.poll();
+        let before = peer.end.sent.len();
+        assert_eq!(peer.end.registering.len(), 1);
+        // The server has received one message, the properties.
+        let (xid, credit, body) = (0, 1 + left, Body::Grant);
+        let grant = encoded(&Header { xid, credit, body }, &[]);
+        peer.end.receive(&grant, None).unwrap();
+        peer.end.run();
+        let sent = types(&peer.end, before);
+        assert_eq!(sent.len(), expected.len(), "{sent:?}");
+        assert_eq!(sent[0], expected[0]);
     }
 }
 

@@ -126,6 +126,7 @@ impl Transmit {
         Some(CallCandidate {
             cost: Cost {
                 transmissions: planned.count(),
+                may_wait: false,
                 wire_bytes: planned.wire_bytes(),
                 unplaced: unplaced + reply.unplaced,
                 placed: u32::from(places) + u32::from(reply.placed),

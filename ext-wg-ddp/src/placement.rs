@@ -399,6 +399,18 @@ impl Extension for Placement {
         taken
     }
 
+    /// Section 5.1 of version-two-07: a value is empty, which means the default, or the encoding of
+    /// the property's type.
+    fn is_valid(&self, property: &Property) -> bool {
+        let value = &property.value;
+        match property.id {
+            _ if value.is_empty() => true,
+            property_id::STRUCTURE => structure_from(value).is_ok(),
+            property_id::SUPPORT | property_id::SMALLEST_RESULT => value.len() == 4,
+            _ => true,
+        }
+    }
+
     fn property_received(&mut self, property: &Property, out: &mut Outbox<'_>) {
         let value = &property.value;
         let number = || value.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));

@@ -8,13 +8,13 @@ use onc_rpc::{Message, Position, Segments, put_words};
 use rpcrdma_chunks::{Chunks, WriteChunk, unused};
 use rpcrdma_ext_wg_ddp::Placement;
 use rpcrdma_negotiation::Version;
-use rpcrdma_v2::extension::Extension;
+use rpcrdma_v2::extension::{Extension, Extensions, Property as Announced};
 use rpcrdma_v2::{Direction, ErrorBody as RoutedError, Header as RoutedHeader, Optional, Side};
 use rpcrdma_v2_wg::base::{Base, Config as BaseConfig, Refused, preferred_handle};
 use rpcrdma_v2_wg::limits::{CALL_INLINE_LEN, PREFIX_LEN};
 use rpcrdma_v2_wg::{
     Answer, Body, DecodeError, EXPERIMENTAL, ErrorBody, Header, HeaderError, Prefix, Properties,
-    ReverseSupport, VERSION, check_call, check_payload, header_type,
+    Property, ReverseSupport, VERSION, check_call, check_payload, header_type,
 };
 use transfer_plan::ChunkCounts;
 
@@ -191,16 +191,14 @@ impl Dialect for VersionTwoWg {
             Body::Grant => Incoming::Operation(Direction::Call, None),
             Body::Error(error) => failed(xid, header.credit, error, operations),
             Body::Properties { last, properties } => {
-                let taken = operations
-                    .extensions
-                    .with(|base: &mut Base, out| base.take_properties(last, properties, out));
+                let taken = take_properties(last, properties, &mut operations.extensions);
                 operations.collecting = operations.extensions.is_collecting();
                 match taken {
-                    Some(Err(error)) => {
+                    Err(error) => {
                         let answer = Answer::new(xid, error);
                         bad(Direction::Call, Some(answer), error)
                     }
-                    _ => Incoming::Operation(Direction::Call, None),
+                    Ok(()) => Incoming::Operation(Direction::Call, None),
                 }
             }
             Body::Middle {
@@ -361,6 +359,29 @@ fn limit_to_announced(body: &mut Body, announced: ReverseSupport) -> Result<(), 
         }
         _ => Ok(()),
     }
+}
+
+/// Takes the properties of a message, of the base protocol and of extensions.
+///
+/// # Errors
+/// The error to answer with. Nothing of the message has been applied then (section 7.2.2).
+fn take_properties(
+    last: bool,
+    properties: Vec<Property>,
+    extensions: &mut Extensions,
+) -> Result<(), ErrorBody> {
+    let all_valid = properties.iter().all(|Property { id, value }| {
+        let (id, value) = (*id, value.clone());
+        extensions.is_valid(&Announced { id, value })
+    });
+    let taken = extensions.with(|base: &mut Base, out| {
+        if all_valid || base.peer().is_some() {
+            return base.take_properties(last, properties, out);
+        }
+        base.lost_properties(last, out);
+        Err(ErrorBody::BadPropertyValue)
+    });
+    taken.unwrap_or(Ok(()))
 }
 
 /// Passes a message of an extension to it. Returns `None` for messages of the base protocol.

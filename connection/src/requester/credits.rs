@@ -18,7 +18,7 @@ pub(super) enum MaySend {
     Now,
     /// Not before credits are free.
     Later,
-    /// Never: the grant was lowered, and the call takes more Sends than there can be credits.
+    /// Not as it was planned: the peer takes fewer Sends than it did then.
     Never,
 }
 
@@ -96,8 +96,7 @@ impl CallCredits {
 
     /// Returns whether a call that takes `sends` Sends can be sent.
     ///
-    /// Where every Send counts, a call in several Sends may begin before the peer can receive all
-    /// of them: they follow as it grants more.
+    /// Where every Send counts, this says nothing about the Sends that the peer can receive.
     pub(super) fn may_send(&self, sends: u32) -> MaySend {
         let sends = self.taken(sends);
         // Credits that are held come back with the answer to a call that is still to be sent, which

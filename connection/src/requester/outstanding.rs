@@ -208,6 +208,11 @@ impl Outstanding {
         self.carrier.as_ref().map_or(1, |carrier| carrier.sends)
     }
 
+    /// Returns whether the call may be begun before the peer can receive all of its Sends.
+    pub(super) fn may_wait(&self) -> bool {
+        self.carrier.as_ref().is_none_or(|carrier| carrier.may_wait)
+    }
+
     /// Returns the maximum number of messages in which the reply may arrive.
     pub(super) fn reply_messages(&self) -> u32 {
         1 + self.carrier.as_ref().map_or(0, |carrier| carrier.receives)

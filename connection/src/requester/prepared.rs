@@ -19,6 +19,8 @@ pub(super) struct Carrier {
     pub(super) plan: Option<Box<dyn Planned>>,
     /// The number of Sends of the call: the planned number, and after sending the actual one.
     pub(super) sends: u32,
+    /// Whether the call may be begun before the peer can receive all of its Sends.
+    pub(super) may_wait: bool,
     /// Further receives that are posted for the reply.
     pub(super) receives: u32,
 }
@@ -214,6 +216,7 @@ pub(super) fn prepare_candidate(
             by,
             plan: Some(candidate.plan),
             sends: candidate.cost.transmissions.max(1),
+            may_wait: candidate.cost.may_wait,
             receives: candidate.cost.receives,
         })),
         base_only: false,

@@ -73,7 +73,14 @@ impl Requester {
     /// until there are enough credits for it. Returns false if it can no longer be sent as planned;
     /// it is then planned again.
     fn send_carried(&mut self, shared: &mut Shared, key: usize) -> bool {
-        match self.credits.may_send(self.calls[key].sends()) {
+        let call = &self.calls[key];
+        let may_send = match self.credits.may_send(call.sends()) {
+            // Other messages, such as replies, took Sends that were there when it was planned, or the
+            // peer takes fewer now. How long that lasts is not known.
+            MaySend::Now if !call.may_wait() && call.sends() > shared.sendable() => MaySend::Never,
+            may_send => may_send,
+        };
+        match may_send {
             MaySend::Now => {}
             MaySend::Later => return true,
             MaySend::Never => {

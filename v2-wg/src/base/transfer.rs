@@ -271,6 +271,7 @@ fn candidate(call: &CallToPlan<'_>, in_payload: bool, reply: &ReplyMode) -> Opti
     Some(CallCandidate {
         cost: Cost {
             transmissions: division.count,
+            may_wait: true,
             wire_bytes: division.wire_bytes,
             unplaced,
             reply_transmissions: replies.count,

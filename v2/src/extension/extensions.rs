@@ -88,6 +88,14 @@ impl Extensions {
         self.each(|extension, out| extension.connected(&start, out));
     }
 
+    /// Returns whether no extension takes the value of this property for an invalid one.
+    #[must_use]
+    pub fn is_valid(&self, property: &Property) -> bool {
+        self.list
+            .iter()
+            .all(|extension| extension.is_valid(property))
+    }
+
     /// Routes a received message. `message` is the whole message, as slices of its receive
     /// segments; its header is `header` and ends at offset `payload_at`. Must be called for every
     /// message, in the order of arrival, before the message is handled otherwise.

@@ -250,6 +250,13 @@ pub trait Extension: Any + fmt::Debug + Send {
         let _ = (xid, error, out);
     }
 
+    /// Returns whether a value is one of this property. An empty value stands for the default. What
+    /// the extension does not know, and does not reject, is valid.
+    fn is_valid(&self, property: &Property) -> bool {
+        let _ = property;
+        true
+    }
+
     /// Called when another extension announced a property of the peer, either at the start or
     /// because the property changed.
     fn property_received(&mut self, property: &Property, out: &mut Outbox<'_>) {

@@ -55,6 +55,9 @@ pub struct ReplyToPlan<'a> {
 pub struct Cost {
     /// Number of messages to the peer. A call takes as many credits.
     pub transmissions: u32,
+    /// Whether the first transmissions of a call may be sent before the peer can receive all of
+    /// them. Otherwise the call is planned again if it turns out that the peer can receive fewer.
+    pub may_wait: bool,
     /// Length in bytes of all transmissions, headers and padding included.
     pub wire_bytes: u64,
     /// Bytes of bulk items that arrive inside a payload stream, so that the receiver has to copy
