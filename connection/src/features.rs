@@ -1,13 +1,15 @@
 //! The optional features that may be used on a connection, and why.
 
+use rpcrdma_ext_wg_ddp::Placement;
 use rpcrdma_ext_xchar::Exchange;
 use rpcrdma_negotiation::{
-    FeatureReason, Features, OwnProperties, PeerProperties, Version, WithReason, decide_features,
-    decide_round_trips,
+    FeatureReason, Features, OwnProperties, PeerProperties, RoundTrips, Version, WithReason,
+    decide_features, decide_round_trips,
 };
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::ConnectionLimits;
+use rpcrdma_v2_wg::base::Base;
 
 use crate::dialect::{self, OperationRouter};
 use crate::{Config, round_trips};
@@ -54,7 +56,11 @@ pub(crate) fn features(
     match (operations, exchange) {
         (Some(operations), None) => {
             let limits = operations.extensions.limits();
-            by_extensions(features, side, config.max_send(), &limits)
+            let features = by_extensions(features, side, config.max_send(), &limits);
+            match operations.extensions.find::<Base>() {
+                Some(base) => of_working_group(features, config, base, operations),
+                None => features,
+            }
         }
         _ => features,
     }
@@ -80,6 +86,53 @@ fn by_extensions(
             Side::Client => features.backward,
             Side::Server => said(limits.reverse_direction),
         },
+        ..features
+    }
+}
+
+/// Returns the features in version 2 of the working group. Continued messages belong to the version,
+/// and each call says whether its reply may invalidate a handle.
+fn of_working_group(
+    features: Features,
+    config: &Config,
+    base: &Base,
+    operations: &OperationRouter,
+) -> Features {
+    fn decided<T>(value: T, reason: FeatureReason) -> WithReason<T> {
+        WithReason { value, reason }
+    }
+    let known = base.peer().is_some();
+    let offers = config.options.remote_invalidation;
+    let placement = operations.extensions.find::<Placement>();
+    let placed = |of: fn(&Placement) -> bool| match placement {
+        None => decided(false, FeatureReason::Here),
+        Some(placement) if of(placement) => decided(true, FeatureReason::Both),
+        Some(_) if known => decided(false, FeatureReason::NotAnnounced),
+        Some(_) => decided(false, FeatureReason::NotSaidYet),
+    };
+    let (there, here): (fn(&Placement) -> bool, fn(&Placement) -> bool) = match config.role.side() {
+        Side::Client => (Placement::places_calls, Placement::has_results_placed),
+        Side::Server => (Placement::places_results, Placement::has_calls_placed),
+    };
+    Features {
+        characteristics: match known {
+            true => decided(true, FeatureReason::Both),
+            false => decided(false, FeatureReason::NotSaidYet),
+        },
+        invalidated_here: match offers {
+            true => decided(true, FeatureReason::EachCall),
+            false => decided(false, FeatureReason::Here),
+        },
+        invalidated_there: match features.invalidated_there.value {
+            true => decided(true, FeatureReason::EachCall),
+            false => decided(false, FeatureReason::Here),
+        },
+        round_trips: Some(RoundTrips {
+            placed_there: placed(there),
+            placed_here: placed(here),
+            call_transmissions: decided(u32::MAX, FeatureReason::Version),
+            reply_transmissions: decided(u32::MAX, FeatureReason::Version),
+        }),
         ..features
     }
 }

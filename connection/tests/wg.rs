@@ -325,3 +325,43 @@ fn wg_s4_2_1_calls_in_progress_lower_the_credits() {
     pair.settle();
     assert_eq!(pair.client.finished.len(), 10);
 }
+
+/// Returns the features of an end, one in a line.
+fn features(end: &Endpoint) -> Vec<String> {
+    let features = end.connection.features().unwrap().to_string();
+    features.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn what_is_said_of_a_connection_is_what_it_does() {
+    let pair = connected(|client, server| {
+        (client.inline_send, server.inline_receive) = (8192, 16384);
+        (client.features, server.features) = ("ddp".parse().unwrap(), "ddp:send".parse().unwrap());
+        server.remote_invalidation = false;
+    });
+    let client = features(&pair.client);
+    for line in [
+        "transport characteristics: yes (both ends have it)",
+        "remote invalidation, by the peer: yes (each call says which handle)",
+        "remote invalidation, by this end: yes (each call says which handle)",
+        "bulk data placed by Sends, to the peer: no (the peer said nothing of it, which means this)",
+        "bulk data placed by Sends, from the peer: yes (both ends have it)",
+        "transmissions of a call: any number (every peer of this version does)",
+    ] {
+        assert!(
+            client.iter().any(|said| said == line),
+            "{line}\n{client:#?}"
+        );
+    }
+    let server = features(&pair.server);
+    for line in [
+        "remote invalidation, by this end: no (this end's choice)",
+        "bulk data placed by Sends, to the peer: yes (both ends have it)",
+        "bulk data placed by Sends, from the peer: no (the peer said nothing of it, which means this)",
+    ] {
+        assert!(
+            server.iter().any(|said| said == line),
+            "{line}\n{server:#?}"
+        );
+    }
+}

@@ -128,6 +128,16 @@ impl Placement {
         self.smallest_result() != NO_RESULTS && self.peer.support.contains(Support::RESULTS)
     }
 
+    /// Returns whether results of the peer's calls are placed.
+    pub fn places_results(&self) -> bool {
+        self.config.send && self.peer.smallest_result != NO_RESULTS && self.peer.structure.is_some()
+    }
+
+    /// Returns whether the peer may place items of its calls, and can.
+    pub fn has_calls_placed(&self) -> bool {
+        self.config.receive
+    }
+
     fn part(
         &mut self,
         op: &Operation<'_>,

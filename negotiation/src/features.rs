@@ -61,6 +61,10 @@ pub enum FeatureReason {
     NotExchanged,
     /// The extensions of the version settle it, by operations of their own.
     Extensions,
+    /// Each call says it for itself (version-two-07, section 6.5).
+    EachCall,
+    /// Every peer of this version does.
+    Version,
     /// The upper layer must find out (RFC 8167, section 6).
     UpperLayer,
     /// The feature does not apply to this end.
@@ -238,6 +242,8 @@ impl fmt::Display for FeatureReason {
             Self::NotSaidYet => "the peer has not said yet",
             Self::NotExchanged => "the peer cannot say",
             Self::Extensions => "the extensions say so",
+            Self::EachCall => "each call says which handle",
+            Self::Version => "every peer of this version does",
             Self::UpperLayer => "for the upper layer to find out",
             Self::NotApplicable => "not for this end",
         })

@@ -20,9 +20,9 @@ pub struct RoundTrips {
     pub placed_there: WithReason<bool>,
     /// Whether the peer's Sends place bulk data at this end.
     pub placed_here: WithReason<bool>,
-    /// Maximum number of transmissions of a call.
+    /// Maximum number of transmissions of a call; `u32::MAX` if there is none.
     pub call_transmissions: WithReason<u32>,
-    /// Maximum number of transmissions of a reply.
+    /// Maximum number of transmissions of a reply; `u32::MAX` if there is none.
     pub reply_transmissions: WithReason<u32>,
 }
 
@@ -108,9 +108,16 @@ impl fmt::Display for RoundTrips {
             "\nbulk data placed by Sends, from the peer: {} ({why})",
             yes(value)
         )?;
-        let WithReason { value, reason: why } = self.call_transmissions;
-        write!(f, "\ntransmissions of a call: up to {value} ({why})")?;
-        let WithReason { value, reason: why } = self.reply_transmissions;
-        write!(f, "\ntransmissions of a reply: up to {value} ({why})")
+        let counts = [
+            ("call", self.call_transmissions),
+            ("reply", self.reply_transmissions),
+        ];
+        for (message, WithReason { value, reason: why }) in counts {
+            match value {
+                u32::MAX => write!(f, "\ntransmissions of a {message}: any number ({why})")?,
+                value => write!(f, "\ntransmissions of a {message}: up to {value} ({why})")?,
+            }
+        }
+        Ok(())
     }
 }
