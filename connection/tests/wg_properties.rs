@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use onc_rpc::{Bulk, BulkItem, Message, Position};
 use rpcrdma_connection::ReplyRoom;
-use rpcrdma_v2_wg::{Chunks, Properties, Property, property_id};
+use rpcrdma_v2_wg::{Body, Chunks, ErrorBody, Properties, Property, property_id};
 use support::{WgPeer, bytes, data, inline_call, message, reply, room};
 
 fn sizes(send_size: u32, receive_size: u32) -> Properties {
@@ -63,6 +63,42 @@ fn wg_s5_2_2_a_lower_receive_size_counts_from_when_it_was_read() {
     peer.reply(Some(reply(2, 3000, &[])));
     let after = peer.end.sent[before..].iter().map(|(sent, _)| sent.len());
     assert_eq!(after.max(), Some(2048));
+}
+
+/// Nothing keeps a peer from announcing receives below the length of a first message. They are not
+/// exceeded, and what does not fit them fails.
+#[test]
+fn wg_s5_2_2_a_receive_size_below_1024_is_not_exceeded() {
+    for size in [0, 16, 24, 40, 64, 512, 1023] {
+        let mut peer = WgPeer::client_of(&sizes(4096, size), |_| {});
+        long_call(&mut peer, 1);
+        let sent = peer.take();
+        match sent.is_empty() {
+            true => {
+                let (_, result) = peer.end.finished.remove(0);
+                let error = result.unwrap_err().to_string();
+                assert!(error.contains("inline threshold"), "{size}: {error}");
+                assert!(size < 56, "{size}");
+            }
+            false => assert!(longest(&peer) <= size as usize, "{size}"),
+        }
+        let mut peer = WgPeer::listening(|_| {});
+        peer.properties(sizes(4096, size).encode(), true);
+        let _ = peer.take();
+        let before = peer.end.sent.len();
+        peer.send(2, inline_call(Chunks::default()), &call_with(2));
+        peer.reply(Some(reply(2, 3000, &[])));
+        let sent = peer.taken();
+        let lengths = peer.end.sent[before..].iter().map(|(sent, _)| sent.len());
+        match sent[..] {
+            // An error is the shortest answer that there is.
+            [Body::Error(error)] => {
+                assert_eq!(error, ErrorBody::ReplyResource { needed: 0 }, "{size}");
+                assert!(size < 24, "{size}");
+            }
+            _ => assert!(lengths.max() <= Some(size as usize), "{size}"),
+        }
+    }
 }
 
 fn call_with(xid: u32) -> Vec<u8> {
@@ -167,7 +203,7 @@ fn wg_s4_3_the_first_message_is_long_enough_for_version_1() {
     assert!((28..=1024).contains(&first.len()), "{}", first.len());
     let told = |id| move |property: &Property| property.id == id && property.value.len() == 4;
     let (header, _) = rpcrdma_v2_wg::Header::decode(first).unwrap();
-    let rpcrdma_v2_wg::Body::Properties { properties, .. } = header.body else {
+    let Body::Properties { properties, .. } = header.body else {
         panic!("{header:?}");
     };
     for id in [property_id::SEND_SIZE, property_id::RECEIVE_SIZE] {

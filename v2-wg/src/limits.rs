@@ -23,6 +23,11 @@ pub const MIDDLE_LEN: usize = 20;
 /// ends with the first word of it, `rdma_rpc_first_word`.
 pub const MIN_PAYLOAD_LEN: usize = 4;
 
+/// Maximum number of parts of a continued message to send: enough for the longest messages by
+/// default and receives of 1 KiB. A peer that announces a few bytes for its receives would make
+/// this end hold millions of messages otherwise.
+pub const MAX_PARTS: u32 = 8192;
+
 /// Maximum number of advertised credits (section 4.2.1: less than 2^31 - 1).
 pub const MAX_CREDITS: u32 = (1 << 31) - 2;
 /// Minimum number of credits to advertise while messages can be taken. With fewer, two idle ends

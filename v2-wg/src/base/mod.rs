@@ -21,7 +21,7 @@ use self::collect::Collection;
 pub use self::collect::{Finished, Refused};
 use self::exchange::PeerProperties;
 pub use self::transfer::preferred_handle;
-use crate::limits::{DEFAULT_INLINE, FIRST_MESSAGE_MAX};
+use crate::limits::DEFAULT_INLINE;
 use crate::{ErrorBody, Properties, ReverseSupport};
 
 /// The configuration of one end.
@@ -77,13 +77,10 @@ impl Base {
         self.peer.known()
     }
 
-    /// Returns the maximum length in bytes of a message to the peer. A receiver takes the longest
-    /// possible first message in any case.
+    /// Returns the maximum length in bytes of a message to the peer. Section 5.2.2 has no minimum: a
+    /// call or reply whose header does not fit fails.
     fn inline_send(&self) -> u32 {
-        let takes = match self.peer() {
-            Some(peer) => peer.receive_size.max(FIRST_MESSAGE_MAX),
-            None => DEFAULT_INLINE,
-        };
+        let takes = self.peer().map_or(DEFAULT_INLINE, |peer| peer.receive_size);
         takes.min(self.config.properties.send_size)
     }
 

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use onc_rpc::Segments;
 
-use crate::limits::{MIDDLE_LEN, MIN_PAYLOAD_LEN};
+use crate::limits::{MAX_PARTS, MIDDLE_LEN, MIN_PAYLOAD_LEN};
 
 /// The division of a payload into parts: how many there are, how long each is, and how many bytes
 /// they take on the wire, headers included.
@@ -24,7 +24,8 @@ pub(super) struct Division {
 
 impl Division {
     /// Divides a payload of `len` bytes for messages of up to `inline` bytes. The last one has a
-    /// header of `header` bytes. Returns `None` if a header leaves no room.
+    /// header of `header` bytes. Returns `None` if a header leaves no room, or if there would be more
+    /// than [`MAX_PARTS`].
     pub(super) fn new(len: u64, inline: u64, header: u64) -> Option<Self> {
         let room = inline.checked_sub(header)?;
         if len <= room {
@@ -45,6 +46,7 @@ impl Division {
         }
         let middles = (len - last).div_ceil(middle);
         let count = u32::try_from(middles).ok()?.checked_add(1)?;
+        (count <= MAX_PARTS).then_some(())?;
         Some(Self {
             len,
             middle,
@@ -95,7 +97,8 @@ mod tests {
             let len = u64::from(units) * 4;
             let (inline, header) = (u64::from(inline), 20 + u64::from(header));
             let Some(division) = Division::new(len, inline, header) else {
-                return inline < header + 4 || inline < 24;
+                let room = inline.saturating_sub(20) / 4 * 4;
+                return inline < header + 4 || inline < 24 || len > room * u64::from(MAX_PARTS - 1);
             };
             let whole: Vec<u8> = (0..len).map(|at| at as u8).collect();
             let (front, back) = whole.split_at(whole.len() / 3);
