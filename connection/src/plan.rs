@@ -4,7 +4,9 @@
 //! Nothing here changes any state: the functions take lengths, limits and costs, and return a plan.
 //!
 //! A call in several transmissions takes one credit for each of them, and only credits that are
-//! free. A call for which they are not enough uses RDMA Reads and Writes instead.
+//! free. A call for which they are not enough uses RDMA Reads and Writes instead. Where it may begin
+//! without the credits for all of them, and where a reply in several messages needs more than this
+//! end can receive at a time, the round trips in which it waits are a part of its cost.
 
 use std::time::Duration;
 
@@ -75,7 +77,11 @@ impl CallModes {
         let modes = extensions.map(Extensions::transfer_modes);
         for (by, mode) in modes.into_iter().flatten() {
             for candidate in mode.plan_call(call) {
-                let effort = call_effort(&candidate, call, may_invalidate);
+                let mut effort = call_effort(&candidate, call, may_invalidate);
+                if candidate.cost.may_wait {
+                    effort.wait_for_credits(candidate.cost.transmissions, call.credits);
+                }
+                effort.wait_for_credits(candidate.cost.reply_transmissions, call.reply_credits);
                 let cost = costs.estimate(&effort);
                 let offered = candidate.write_chunks.len();
                 // Every segment of a chunk is a registration.
@@ -84,7 +90,8 @@ impl CallModes {
                     continue;
                 }
                 let needs = &candidate.cost;
-                if needs.transmissions <= call.credits && needs.receives <= call.reservable {
+                let sends = needs.may_wait || needs.transmissions <= call.credits;
+                if sends && needs.receives <= call.reservable {
                     possible.push(Some(candidates.len()));
                     prices.push((effort, cost));
                 }

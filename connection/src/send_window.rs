@@ -79,6 +79,11 @@ impl SendWindow {
         self.flow.receives_needed()
     }
 
+    /// Returns the number of messages that the peer may send when it has received the next message.
+    pub(crate) fn receivable(&self) -> u32 {
+        self.credit().wrapping_sub(self.flow.received())
+    }
+
     /// Returns the maximum number of messages that may be on their way to this end.
     pub(crate) fn capacity(&self) -> u32 {
         self.capacity

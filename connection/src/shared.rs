@@ -114,6 +114,13 @@ impl Shared {
         window.map_or(u32::MAX, |window| window.available())
     }
 
+    /// Returns the number of messages that the peer may send when the next message has reached it,
+    /// where every Send counts.
+    pub(crate) fn receivable(&self) -> u32 {
+        let window = self.window.as_ref();
+        window.map_or(u32::MAX, |window| window.receivable())
+    }
+
     /// Returns the credit value of a message: `credits`, unless every Send counts.
     pub(crate) fn credits(&mut self, credits: u32) -> u32 {
         match &mut self.window {

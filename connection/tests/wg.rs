@@ -192,7 +192,9 @@ fn wg_s6_6_2_2_figure_6_continued_reply_with_a_write_chunk() {
 
 #[test]
 fn wg_s6_6_3_1_figure_7_special_call() {
-    let mut pair = connected(|_, _| {});
+    // Sends cost more than by default, so that one RDMA Read replaces a hundred of them.
+    let per_message = Duration::from_micros(20);
+    let mut pair = connected(|client, _| client.costs.per_message = per_message);
     let went = exchange(&mut pair, (100_000, &[]), (5, &[]));
     let (call, reply) = (vec![CALL_EXTERNAL], vec![REPLY_INLINE]);
     assert_eq!(
@@ -364,4 +366,46 @@ fn what_is_said_of_a_connection_is_what_it_does() {
             "{line}\n{server:#?}"
         );
     }
+}
+
+/// Returns the header types of a call of `len` bytes and the number of RDMA Reads, with a server that
+/// takes so many messages at a time.
+fn sent_with(credits: u32, len: usize, delay: Duration) -> (Vec<u32>, usize) {
+    let mut pair = connected(|client, server| {
+        server.credits = credits;
+        client.costs.link_delay = delay;
+    });
+    let went = exchange(&mut pair, (1, &[data(1, len)]), (1, &[]));
+    (went.call, went.reads)
+}
+
+/// Round trips in which a message waits for credits are a part of its cost.
+#[test]
+fn a_call_is_continued_where_it_does_not_wait_for_credits() {
+    let (short, long) = (Duration::from_micros(5), Duration::from_millis(1));
+    let continued = |parts: usize| {
+        let mut types = vec![CALL_MIDDLE; parts - 1];
+        types.push(CALL_INLINE);
+        (types, 0)
+    };
+    assert_eq!(sent_with(64, 60_000, short), continued(15));
+    assert_eq!(sent_with(8, 60_000, short), (vec![CALL_INLINE], 1));
+    // Over a long path copies are cheap, and any number of messages that are not waited for.
+    assert_eq!(sent_with(128, 400_000, long), continued(99));
+    assert_eq!(sent_with(32, 400_000, long), (vec![CALL_INLINE], 1));
+}
+
+#[test]
+fn a_call_that_waits_for_credits_arrives() {
+    let mut pair = connected(|client, server| {
+        (client.credits, server.credits) = (8, 8);
+        client.costs.registration = Duration::from_secs(1);
+    });
+    let went = exchange(
+        &mut pair,
+        (1, &[data(1, 200_000)]),
+        (1, &[data(2, 300_000)]),
+    );
+    assert_eq!((went.call.len(), went.reads, went.writes), (50, 0, 0));
+    assert_eq!(went.reply.len(), 74);
 }

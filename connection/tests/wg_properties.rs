@@ -78,7 +78,7 @@ fn wg_s5_2_2_a_receive_size_below_1024_is_not_exceeded() {
                 let (_, result) = peer.end.finished.remove(0);
                 let error = result.unwrap_err().to_string();
                 assert!(error.contains("inline threshold"), "{size}: {error}");
-                assert!(size < 56, "{size}");
+                assert!(size < 40, "{size}");
             }
             false => assert!(longest(&peer) <= size as usize, "{size}"),
         }

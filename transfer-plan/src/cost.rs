@@ -35,6 +35,11 @@ pub struct Effort {
     /// Number of times that the responder waits for RDMA Reads, a round trip each. The reads of one
     /// message are started together and count once.
     pub turnarounds: u64,
+    /// Number of times that a sender waits until its peer can receive more messages, a round trip
+    /// each.
+    pub waits: u64,
+    /// Number of messages that are sent while these round trips last.
+    pub during_waits: u64,
     /// Bytes of all these operations, in both directions.
     pub bytes: u64,
     /// The part of `bytes` that RDMA Reads fetch.
@@ -90,6 +95,17 @@ impl Effort {
         self.write_bytes += len;
     }
 
+    /// Adds the waits of a message in `sends` Sends, of which the peer can receive `credits` now. A
+    /// peer grants more when half of what it can receive is used (version-two-07, section 4.2.1.1).
+    /// So the first wait comes at the end of the credits in hand, and each later one half of them
+    /// further on; the sender uses the other half until the grant has come.
+    pub fn wait_for_credits(&mut self, sends: u32, credits: u32) {
+        let (missing, half) = (sends.saturating_sub(credits), u64::from(credits / 2));
+        let waits = u64::from(missing).div_ceil(half.max(1));
+        self.waits += waits;
+        self.during_waits += waits * half;
+    }
+
     /// Records that the reply invalidates one of the registrations remotely.
     pub fn remotely_invalidated(&mut self) {
         self.invalidations = self.invalidations.saturating_sub(1);
@@ -100,14 +116,15 @@ impl fmt::Display for Effort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} sends, {} B", self.sends, self.bytes)?;
         let counts = [
-            (self.explicit, "RDMA operation"),
-            (self.turnarounds, "turn-around"),
-            (self.registrations, "registration"),
-            (self.invalidations, "local invalidation"),
+            (self.explicit, "RDMA operation", ""),
+            (self.turnarounds, "turn-around", ""),
+            (self.waits, "wait", " for credits"),
+            (self.registrations, "registration", ""),
+            (self.invalidations, "local invalidation", ""),
         ];
-        for (count, name) in counts.into_iter().filter(|(count, _)| *count > 0) {
+        for (count, name, rest) in counts.into_iter().filter(|(count, ..)| *count > 0) {
             let s = if count > 1 { "s" } else { "" };
-            write!(f, ", {count} {name}{s}")?;
+            write!(f, ", {count} {name}{s}{rest}")?;
         }
         match self.unplaced {
             0 => Ok(()),
@@ -282,6 +299,10 @@ impl CostModel {
         nanos += 2 * (self.link_delay.as_nanos() + self.interrupt.as_nanos());
         let turnaround = 2 * self.link_delay + self.read_turnaround + self.interrupt;
         nanos += times(turnaround, effort.turnarounds);
+        // A message to the receiver, and its grant.
+        let waited = times(2 * (self.link_delay + self.interrupt), effort.waits);
+        let meanwhile = stream * u128::from(effort.during_waits) / u128::from(messages.max(1));
+        nanos += waited.saturating_sub(meanwhile);
         // The requester waits once for all invalidations.
         nanos += times(self.invalidation_wait, u64::from(effort.invalidations > 0));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -321,6 +342,8 @@ mod tests {
                 sends: 2,
                 explicit: 1,
                 turnarounds: 1,
+                waits: 0,
+                during_waits: 0,
                 bytes: 52 + 156 + 8192 + 52 + 240,
                 read_bytes: 8192,
                 write_bytes: 0,
@@ -374,6 +397,43 @@ mod tests {
     }
 
     #[test]
+    fn a_message_waits_for_the_credits_that_it_lacks() {
+        let waits = |sends, credits| {
+            let mut effort = Effort::default();
+            effort.wait_for_credits(sends, credits);
+            effort.waits
+        };
+        for (sends, credits, expected) in [
+            (1, 1, 0),
+            (16, 16, 0),
+            (17, 16, 1),
+            (24, 16, 1),
+            (25, 16, 2),
+            (3, 0, 3),
+            (4, 1, 3),
+            (u32::MAX, u32::MAX, 0),
+        ] {
+            assert_eq!(waits(sends, credits), expected, "{sends} {credits}");
+        }
+        let mut effort = Effort::of((17, 60_000), (1, 100));
+        let model = CostModel::default();
+        let without = model.estimate(&effort);
+        effort.wait_for_credits(17, 16);
+        // All messages take 5.6 us, and half of the credits 2.5 us of that. The round trip takes 16.
+        let wait = model.estimate(&effort) - without;
+        assert!((13..15).contains(&wait.as_micros()), "{wait:?}");
+        assert!(
+            effort.to_string().ends_with(", 1 wait for credits"),
+            "{effort}"
+        );
+        effort.wait_for_credits(17, 4);
+        assert!(
+            effort.to_string().ends_with(", 8 waits for credits"),
+            "{effort}"
+        );
+    }
+
+    #[test]
     fn items_shorter_than_their_padding_are_not_placed() {
         let model = CostModel::default();
         assert_eq!(model.min_placed_len(1000), 800);
@@ -411,7 +471,7 @@ mod tests {
             placement: Duration::ZERO,
         };
         let mut effort = write(8192, 3000, false);
-        (effort.groups, effort.placed) = (1, 2);
+        (effort.groups, effort.placed, effort.waits) = (1, 2, 3);
         let effort = effort;
         let us = Duration::from_micros(1);
         let price = |change: fn(&mut CostModel)| {
@@ -421,13 +481,13 @@ mod tests {
             model.estimate(&effort).as_nanos() / us.as_nanos()
         };
         const US: Duration = Duration::from_micros(1);
-        assert_eq!(price(|model| model.link_delay = US), 4);
+        assert_eq!(price(|model| model.link_delay = US), 10);
         assert_eq!(price(|model| model.per_message = US), 5);
         assert_eq!(price(|model| model.registration = US), 3);
         assert_eq!(price(|model| model.registration_page = US), 2);
         assert_eq!(price(|model| model.invalidation = US), 3);
         assert_eq!(price(|model| model.invalidation_wait = US), 1);
-        assert_eq!(price(|model| model.interrupt = US), 3);
+        assert_eq!(price(|model| model.interrupt = US), 9);
         assert_eq!(price(|model| model.read_turnaround = US), 1);
         assert_eq!(price(|model| model.call = US), 1);
         assert_eq!(price(|model| model.group = US), 1);

@@ -250,6 +250,7 @@ fn a_call_is_planned_sent_and_received_in_an_operation() {
         need: &ReplyNeed::new(3 * LEN, []),
         limits: &limits,
         credits: 2,
+        reply_credits: u32::MAX,
         reservable: 2,
     };
     let mut found = client.transfer_modes();

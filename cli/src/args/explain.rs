@@ -28,6 +28,8 @@ The resources of a mode, for both ends together, with the longest reply that the
   RDMA operations      RDMA Reads and RDMA Writes
   turn-arounds         how often the server must wait for RDMA Reads before it can begin: a round
                        trip each
+  waits for credits    how often a sender must wait until its peer can receive more messages, in
+                       rpcrdma=2wg: a round trip each
   registrations        memory regions that the client registers
   local invalidations  registrations that the client must invalidate itself
   B unplaced           bytes of file data that arrive inside a message, so that their receiver

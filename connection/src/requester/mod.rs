@@ -346,6 +346,7 @@ impl Requester {
             need,
             limits: &shared.limits,
             credits: self.credits.unclaimed(shared.sendable()),
+            reply_credits: shared.receivable(),
             reservable: self.reservable(shared),
         };
         let operations = shared.operations.as_mut().filter(|_| self.extensible);

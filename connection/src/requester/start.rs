@@ -78,6 +78,7 @@ impl Requester {
             need: &call.need,
             limits: &limits,
             credits: self.credits.unclaimed(shared.sendable()),
+            reply_credits: shared.receivable(),
             reservable: self.reservable(shared),
         };
         let operations = shared.operations.as_mut();

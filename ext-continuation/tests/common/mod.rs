@@ -444,6 +444,7 @@ impl Planning {
             need: &self.need,
             limits: &self.limits,
             credits: self.credits,
+            reply_credits: u32::MAX,
             reservable: self.reservable,
         })
     }

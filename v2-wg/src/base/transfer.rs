@@ -23,10 +23,6 @@ use crate::header::header_type;
 use crate::limits::{CALL_INLINE_LEN, PREFIX_LEN, REPLY_INLINE_LEN};
 use crate::{Body, Header};
 
-/// Maximum number of messages into which a call is divided, and in which its reply is to come. With
-/// more, a message waits for grants in between, which the cost model does not count; explicit RDMA
-/// takes fewer operations.
-const MAX_PARTS: u32 = 64;
 /// Length in bytes of a segment in a write chunk, and of what announces and counts a write chunk.
 const SEGMENT_LEN: u64 = 16;
 const WRITE_CHUNK_LEN: u64 = 8;
@@ -254,9 +250,6 @@ fn candidate(call: &CallToPlan<'_>, in_payload: bool, reply: &ReplyMode) -> Opti
     }
     let division = Division::new(payload, limits.inline_send, header)?;
     let replies = reply.division;
-    if division.count > MAX_PARTS || replies.count > MAX_PARTS {
-        return None;
-    }
     if division.count == 1 && replies.count == 1 {
         // The base plan has it as well.
         return None;

@@ -72,7 +72,10 @@ impl Setting {
             rate: costs.rate,
             read_rate: costs.rate,
             write_rate: costs.rate,
-            per_message: costs.post + costs.completion,
+            // One end posts messages while the other handles the completions of earlier ones. What
+            // a message takes alone is counted with the call.
+            per_message: costs.post.max(costs.completion),
+            call: 2 * costs.post.min(costs.completion),
             registration: costs.register,
             registration_page: costs.register_page,
             invalidation: costs.invalidate,
