@@ -133,9 +133,9 @@ impl Open {
             true => most_messages(&config),
             false => credits,
         };
+        let extensible = operations.as_ref().is_some_and(|e| e.carries_messages);
         let (requester, responder) = match config.role.side() {
             Side::Client => {
-                let extensible = operations.as_ref().is_some_and(|e| e.carries_messages);
                 let invalidated = terms.may_be_invalidated;
                 let requester =
                     Requester::forward(config.credits, counts_sends, extensible, invalidated);
@@ -145,8 +145,11 @@ impl Open {
             }
             Side::Server => {
                 let invalidated = terms.may_be_invalidated;
-                let requester = (config.callbacks > 0)
-                    .then(|| Requester::reverse(config.callbacks, counts_sends, invalidated));
+                // The extensions of 2016 carry calls from client to server alone.
+                let extensible = extensible && counts_sends;
+                let requester = (config.callbacks > 0).then(|| {
+                    Requester::reverse(config.callbacks, counts_sends, extensible, invalidated)
+                });
                 let responder = Responder::new(most_calls(config.credits), terms.reply, account);
                 (requester, Some(responder))
             }
@@ -382,11 +385,13 @@ impl Open {
     }
 
     /// Handles an RPC message, or a report about one, that arrived in operations of the extension
-    /// with number `by`. Extensions carry messages of calls from client to server only.
+    /// with number `by`. The extensions of 2016 carry messages of calls from client to server only.
     fn carried(&mut self, by: usize, carried: Transferred) {
         let credits = self.credits(Direction::Reply);
         let shared = &mut self.shared;
+        let both = shared.dialect.send_flow_control().is_some();
         let (requester, responder) = match shared.config.role.side() {
+            _ if both => (self.requester.as_mut(), self.responder.as_mut()),
             Side::Client => (self.requester.as_mut(), None),
             Side::Server => (None, self.responder.as_mut()),
         };

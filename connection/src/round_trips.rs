@@ -4,6 +4,7 @@
 use rpcrdma_ext_continuation::{Config, Features};
 use rpcrdma_ext_send_ddp::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup};
 use rpcrdma_ext_wg_ddp::Config as PlacementConfig;
+use rpcrdma_v2::Side;
 
 use crate::dialect::MAX_SEGMENTS;
 use crate::{Config as ConnectionConfig, ReceiveSegment, ReceiveStructure};
@@ -90,8 +91,10 @@ pub fn held_by_a_call(features: Features, credits: u32) -> u32 {
 pub(crate) fn placement(config: &ConnectionConfig) -> Option<PlacementConfig> {
     let options = &config.options;
     let ddp = options.features.ddp;
+    let (side, callbacks) = (config.role.side(), options.callbacks);
     (ddp.send || ddp.receive).then(|| PlacementConfig {
-        side: config.role.side(),
+        makes_calls: side == Side::Client || callbacks.credits > 0,
+        takes_calls: side == Side::Server || callbacks.credits > 0 && callbacks.chunks,
         send: ddp.send,
         receive: ddp.receive,
         structure: announced(&config.receives),

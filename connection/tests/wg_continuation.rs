@@ -7,11 +7,11 @@ mod support;
 
 use onc_rpc::Message;
 use rdma::Stag;
-use rpcrdma_connection::ReplyRoom;
+use rpcrdma_connection::{CallbackOptions, ReplyRoom};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2_wg::header_type::{GRANT, REPLY_INLINE, REPLY_MIDDLE};
 use rpcrdma_v2_wg::{
-    Body, Chunks, Direction, ErrorBody, Prefix, Properties, Property, property_id,
+    Body, Chunks, Direction, ErrorBody, Prefix, Properties, Property, ReverseSupport, property_id,
 };
 use support::{
     Pair, WgPeer, bytes, configs_with, data, inline_call, inline_reply, message, open, reply, room,
@@ -314,4 +314,141 @@ fn wg_s6_5_only_the_last_send_of_a_reply_invalidates() {
     peer.send_invalidating(1, middle, &answer[..8], Some(Stag(inv_handle)));
     peer.send(1, inline_reply(Chunks::default()), &answer[8..]);
     assert_eq!(finished(&mut peer), [(1, true)]);
+}
+
+/// Returns what each part but the last says that remains, and the bytes that follow it.
+fn remaining(peer: &mut WgPeer) -> Vec<(u32, usize)> {
+    let sent = peer.take();
+    let follows = |at: usize| sent[at + 1..].iter().map(|part| part.payload.len()).sum();
+    let said = sent.iter().enumerate();
+    said.filter_map(|(at, part)| match part.header.body {
+        Body::Middle { remaining, .. } => Some((remaining, follows(at))),
+        _ => None,
+    })
+    .collect()
+}
+
+#[test]
+fn wg_s6_3_6_remaining_counts_what_follows() {
+    let mut client = WgPeer::client(|_| {});
+    client.end.call(message(1, 4000, &[]), &room(1, &[]));
+    let mut server = WgPeer::server(|_| {});
+    server.send(7, inline_call(Chunks::default()), &call(7));
+    server.reply(Some(reply(7, 4000, &[])));
+    for peer in [&mut client, &mut server] {
+        let parts = remaining(peer);
+        assert_eq!(parts.len(), 3, "{parts:?}");
+        for (said, follows) in parts {
+            assert_eq!(said as usize, follows);
+        }
+    }
+}
+
+#[test]
+fn wg_s6_3_6_a_count_that_does_not_add_up_is_invalid_continuation() {
+    // In the second part: one word more or less than what remains, and nothing.
+    for wrong in [-4, 4, i32::MIN] {
+        let (mut peer, rest) = begun(7);
+        let right = rest.len() as i32 - 8;
+        let said = if wrong == i32::MIN { 0 } else { right + wrong };
+        peer.send_middle(CALL, 7, &rest[..8], said as usize);
+        assert_eq!(peer.errors(), [(7, MISPLACED)], "{wrong}");
+        peer.send(7, inline_call(Chunks::default()), &rest[8..]);
+        assert_eq!((peer.taken(), delivered(&mut peer)), (vec![], vec![]));
+    }
+    // In the last part.
+    for len in [4, 8] {
+        let (mut peer, mut rest) = begun(7);
+        rest.resize(rest.len() + len - 6, 0);
+        peer.send(7, inline_call(Chunks::default()), &rest);
+        assert_eq!(peer.errors(), [(7, MISPLACED)]);
+        assert_eq!(delivered(&mut peer), []);
+    }
+    // A reply fails its call.
+    let answer = bytes(&reply(1, 20, &[]));
+    let mut peer = calling([1]);
+    peer.send_middle(REPLY, 1, &answer[..8], answer.len() - 4);
+    peer.send(1, inline_reply(Chunks::default()), &answer[8..]);
+    assert_eq!(finished(&mut peer), [(1, false)]);
+    assert_eq!(peer.taken(), []);
+}
+
+#[test]
+fn wg_s6_3_4_an_empty_set_of_properties_is_sent() {
+    // A peer that has nothing to tell ends its exchange all the same, and is answered.
+    let mut server = WgPeer::listening(|_| {});
+    server.properties(Vec::new(), true);
+    let sent = server.taken();
+    assert!(matches!(sent[..], [Body::Properties { last: true, .. }]));
+    server.properties(Vec::new(), true);
+    assert_eq!(server.errors().len(), 1, "the exchange is over");
+    server.send(7, inline_call(Chunks::default()), &call(7));
+    assert_eq!(delivered(&mut server), [7]);
+    let mut client = WgPeer::client_announced(&[], |_| {});
+    client.end.call(message(1, 1, &[]), &room(1, &[]));
+    assert!(matches!(client.taken()[..], [Body::Call { .. }]));
+}
+
+/// Makes a call of 9 KB from a server to a client with this level of support. Returns the header
+/// types of what the server sends, or the error.
+fn called_back(reverse: ReverseSupport) -> Result<Vec<Body>, String> {
+    let mut peer = WgPeer::listening(|server| {
+        server.callbacks = CallbackOptions {
+            credits: 4,
+            chunks: true,
+        };
+    });
+    peer = peer.exchanged(&Properties {
+        reverse,
+        ..Properties::default()
+    });
+    peer.end
+        .call(message(5, 2, &[data(1, 9000)]), &room(2, &[9000]));
+    let sent = peer.taken();
+    match peer.end.finished.pop() {
+        Some((_, result)) => Err(result.unwrap_err().to_string()),
+        None => Ok(sent),
+    }
+}
+
+#[test]
+fn wg_s5_2_5_a_call_to_a_client_has_the_format_that_it_takes() {
+    let error = called_back(ReverseSupport::None).unwrap_err();
+    assert!(error.contains("takes no calls"), "{error}");
+    let error = called_back(ReverseSupport::Simple).unwrap_err();
+    assert!(error.contains("responder takes 0"), "{error}");
+    for level in [ReverseSupport::Continued, ReverseSupport::General] {
+        let sent = called_back(level).unwrap();
+        let (last, parts) = sent.split_last().unwrap();
+        assert_eq!(parts.len(), 2, "{level:?}");
+        assert!(parts.iter().all(|part| matches!(part, Body::Middle { .. })));
+        assert!(last.chunks().is_some_and(Chunks::is_empty), "{last:?}");
+    }
+}
+
+/// Calls from server to client, and their replies, are continued as those of the other direction.
+#[test]
+fn calls_and_replies_of_both_directions_are_continued() {
+    for chunks in [false, true] {
+        let mut pair = Pair::echoing(configs_with(Version::TwoWg, |client, server| {
+            client.callbacks = CallbackOptions { credits: 4, chunks };
+            server.callbacks = client.callbacks;
+        }));
+        pair.answer_back = Some(Box::new(support::echo));
+        let items = [data(1, 9000)];
+        let needed = room(2, &[9000]);
+        pair.call(message(1, 2, &items), &needed).unwrap();
+        let before = (pair.server.sent.len(), pair.client.sent.len());
+        pair.server.call(message(1, 2, &items), &needed);
+        pair.settle();
+        let (_, result) = pair.server.finished.pop().unwrap();
+        assert_eq!(open(&result.unwrap()).2, items);
+        assert_eq!(pair.server.registrations, 0);
+        for (end, before) in [(&pair.server, before.0), (&pair.client, before.1)] {
+            let sent = end.sent[before..].iter();
+            let types = sent.map(|(sent, _)| Prefix::peek(sent).unwrap().header_type);
+            let types = types.filter(|&header_type| header_type != GRANT);
+            assert_eq!(types.count(), 3, "chunks: {chunks}");
+        }
+    }
 }

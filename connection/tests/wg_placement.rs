@@ -5,7 +5,7 @@
 mod support;
 
 use bytes::Bytes;
-use rpcrdma_connection::{Options, ReplyRoom};
+use rpcrdma_connection::{CallbackOptions, Options, ReplyRoom};
 use rpcrdma_ext_wg_ddp::header_type::{
     CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE,
 };
@@ -376,4 +376,30 @@ fn the_examples_of_the_draft_are_what_is_sent() {
     let answer = &pair.server.sent[before].0;
     assert_eq!(words(answer, 11), PLACED_REPLY);
     assert_eq!(answer.len(), 1024 + 8192);
+}
+
+/// A client that takes calls with chunks takes placed ones, too, and its results are placed.
+#[test]
+fn data_are_placed_in_calls_to_a_client_and_their_replies() {
+    for chunks in [true, false] {
+        let mut pair = connected("ddp", "ddp", |client, server| {
+            client.callbacks = CallbackOptions { credits: 4, chunks };
+            server.callbacks = client.callbacks;
+        });
+        pair.answer_back = Some(Box::new(support::echo));
+        let items = [data(1, 8192)];
+        // Properties arrive with the first call.
+        pair.call(message(1, 3, &items), &room(3, &[8192])).unwrap();
+        let before = (pair.server.sent.len(), pair.client.sent.len());
+        pair.server.call(message(1, 3, &items), &room(3, &[8192]));
+        pair.settle();
+        let (_, result) = pair.server.finished.pop().unwrap();
+        assert_eq!(open(&result.unwrap()).2, items);
+        assert_eq!(pair.server.registrations, 0);
+        let went = (types(&pair.server, before.0), types(&pair.client, before.1));
+        match chunks {
+            true => assert_eq!(went, (vec![CALL_PLACED], vec![REPLY_PLACED])),
+            false => assert!(!went.0.contains(&CALL_PLACED) && !went.1.contains(&REPLY_PLACED)),
+        }
+    }
 }

@@ -31,18 +31,20 @@
 //! sent once, so structures never change; credits count Sends, so nothing is reserved for replies;
 //! chunk lists are those of the base protocol; errors are those of the base protocol.
 //!
-//! This end sends and takes placed messages of calls from client to server. Of a call with placed
-//! items it takes no read chunks beside them.
+//! Both directions of calls can have placed messages. A client announces what it supports as a
+//! responder only if it takes calls with chunks (version-two-07, section 5.2.5). Of a call with
+//! placed items, this end takes no read chunks beside them.
 //!
 //! A client's state at the beginning of a connection, and the properties that it announces:
 //!
 //! ```
 //! use rpcrdma_ext_send_ddp::BufferStructure;
 //! use rpcrdma_ext_wg_ddp::{Config, Placement};
-//! use rpcrdma_v2::{Side, extension::Extension as _};
+//! use rpcrdma_v2::extension::Extension as _;
 //!
 //! let client = Placement::new(Config {
-//!     side: Side::Client,
+//!     makes_calls: true,
+//!     takes_calls: false,
 //!     send: true,
 //!     receive: true,
 //!     structure: BufferStructure::with_placement(1024, 1, 65536),

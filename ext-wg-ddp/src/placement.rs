@@ -6,7 +6,6 @@ use bytes::{Bytes, BytesMut};
 use onc_rpc::Message;
 use rpcrdma_chunks::{CallChunks, Direction, Malformed, Reader};
 use rpcrdma_ext_send_ddp::{BufferStructure, Frame};
-use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::{
     Extension, IncomingCall, IncomingReply, Operation, Outbox, Property, Refusal, TransferMode,
     Transferred,
@@ -30,8 +29,11 @@ const LONGEST_HEADER: usize = 256 << 10;
 /// The configuration of one end.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which end this is.
-    pub side: Side,
+    /// Whether this end makes calls: a client, and a server that calls its clients.
+    pub makes_calls: bool,
+    /// Whether this end takes calls with chunks: a server, and a client that has announced so
+    /// (version-two-07, section 5.2.5).
+    pub takes_calls: bool,
     /// Whether this end places items in what it sends.
     pub send: bool,
     /// Whether the peer may place items in what this end receives.
@@ -112,9 +114,9 @@ impl Placement {
 
     /// Returns the length in bytes from which on this end wants results placed.
     pub(crate) fn smallest_result(&self) -> u32 {
-        match (self.config.side, self.config.receive) {
-            (Side::Client, true) => self.config.min_placed.min(NO_RESULTS - 1),
-            _ => NO_RESULTS,
+        match self.config.makes_calls && self.config.receive {
+            true => self.config.min_placed.min(NO_RESULTS - 1),
+            false => NO_RESULTS,
         }
     }
 
@@ -130,12 +132,13 @@ impl Placement {
 
     /// Returns whether results of the peer's calls are placed.
     pub fn places_results(&self) -> bool {
-        self.config.send && self.peer.smallest_result != NO_RESULTS && self.peer.structure.is_some()
+        let wanted = self.peer.smallest_result != NO_RESULTS && self.peer.structure.is_some();
+        self.config.takes_calls && self.config.send && wanted
     }
 
     /// Returns whether the peer may place items of its calls, and can.
     pub fn has_calls_placed(&self) -> bool {
-        self.config.receive
+        self.config.takes_calls && self.config.receive
     }
 
     fn part(
@@ -273,6 +276,14 @@ impl Placement {
     }
 }
 
+/// Returns the direction of a header type.
+fn direction(header_type: u32) -> Direction {
+    match header_type {
+        CALL_PLACED_MIDDLE | CALL_PLACED => Direction::Call,
+        _ => Direction::Reply,
+    }
+}
+
 /// Returns the buffers with this structure for messages of up to `longest` bytes, if any data can
 /// be placed in them.
 fn usable(structure: &BufferStructure, longest: u64) -> Option<Frame> {
@@ -352,6 +363,10 @@ impl Extension for Placement {
         ]
     }
 
+    fn direction(&self, opttype: u32) -> Option<Direction> {
+        Some(direction(opttype))
+    }
+
     fn properties(&self) -> Vec<Property> {
         let mut properties = Vec::new();
         let mut add = |id, value| properties.push(Property { id, value });
@@ -361,12 +376,13 @@ impl Extension for Placement {
                 structure_value(&self.config.structure),
             );
         }
-        if self.config.side == Side::Server {
+        if self.config.takes_calls {
             let mut support = Support::empty();
             support.set(Support::CALLS, self.config.receive);
             support.set(Support::RESULTS, self.config.send);
             add(property_id::SUPPORT, support_value(support));
-        } else if self.config.receive {
+        }
+        if self.config.makes_calls && self.config.receive {
             let value = smallest_result_value(self.smallest_result());
             add(property_id::SMALLEST_RESULT, value);
         }
@@ -374,15 +390,12 @@ impl Extension for Placement {
     }
 
     fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        let direction = match op.opttype {
-            CALL_PLACED_MIDDLE | CALL_PLACED => Direction::Call,
-            _ => Direction::Reply,
+        let direction = direction(op.opttype);
+        let takes = match direction {
+            Direction::Call => self.config.takes_calls,
+            Direction::Reply => self.config.makes_calls,
         };
-        let side = match direction {
-            Direction::Call => Side::Server,
-            Direction::Reply => Side::Client,
-        };
-        if side != self.config.side || !self.config.receive {
+        if !(takes && self.config.receive) {
             return Err(Refusal::Unsupported);
         }
         let is_last = matches!(op.opttype, CALL_PLACED | REPLY_PLACED);

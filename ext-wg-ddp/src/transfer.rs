@@ -141,6 +141,7 @@ impl TransferMode for Placement {
         offered: &[WriteChunk],
     ) -> Option<ReplyCandidate> {
         let shape = reply.shape;
+        self.places_results().then_some(())?;
         let frame = self.peer_frame(reply.limits.inline_send)?;
         let least = u64::from(self.peer.smallest_result);
         let mut placed = SmallVec::new();

@@ -195,6 +195,7 @@ fn wg_s6_3_3_all_parts_of_an_exchange_have_one_xid() {
         ..Properties::default()
     };
     let config = Config {
+        side: Side::Client,
         properties,
         offer_invalidation: true,
         can_invalidate: true,

@@ -319,6 +319,7 @@ fn base(config: &Config) -> BaseConfig {
         CallbackOptions { chunks: true, .. } => ReverseSupport::General,
     };
     BaseConfig {
+        side: config.role.side(),
         properties: Properties {
             send_size: config.max_send(),
             receive_size: config.receives.len(),
@@ -398,11 +399,11 @@ fn extension_message(
         ..
     } = prefix;
     EXPERIMENTAL.contains(&header_type).then_some(())?;
-    // Its header type tells the extension which direction it has.
-    let direction = match receiver.side {
+    let direction = operations.extensions.direction(header_type);
+    let direction = direction.unwrap_or(match receiver.side {
         Side::Server => Direction::Call,
         Side::Client => Direction::Reply,
-    };
+    });
     let base = operations.extensions.find::<Base>();
     if base.is_some_and(Base::is_collecting) {
         let reason = "message between the parts of another";

@@ -118,7 +118,8 @@ pub(crate) struct Requester {
     no_memory: Option<PoolExhausted>,
     /// Whether calls and their replies may have chunks.
     pub(crate) chunks: bool,
-    /// Whether extensions may carry calls: only those from client to server.
+    /// Whether extensions may carry calls: those from client to server, and where each Send counts in
+    /// both directions, those from server to client.
     extensible: bool,
     /// Further receives that are posted for replies in several messages.
     further_receives: u32,
@@ -174,8 +175,15 @@ impl Requester {
     /// Returns a requester for the reverse direction, which requests its receives before the first
     /// call. Where every Send counts, the receives of the connection are for messages of both
     /// directions, and no others are needed.
-    pub(crate) fn reverse(credits: u32, counts_sends: bool, may_be_invalidated: bool) -> Self {
+    /// Extensions may carry calls if it is `extensible`.
+    pub(crate) fn reverse(
+        credits: u32,
+        counts_sends: bool,
+        extensible: bool,
+        may_be_invalidated: bool,
+    ) -> Self {
         Self {
+            extensible,
             receives: match counts_sends {
                 true => ReplyReceives::Posted,
                 false => ReplyReceives::NotPosted,

@@ -68,10 +68,15 @@ impl PendingCall {
         }
     }
 
-    /// Returns the limits with which the call is planned, on a connection with these limits.
-    pub(super) fn limits(&self, connection: &Limits) -> Limits {
+    /// Returns the limits with which the call is planned, on a connection with these limits. `any`
+    /// says whether the responder takes chunks at all.
+    pub(super) fn limits(&self, connection: &Limits, any: bool) -> Limits {
+        let mut chunks = connection.chunks.and(self.chunks);
+        if !any {
+            chunks.segments = 0;
+        }
         Limits {
-            chunks: connection.chunks.and(self.chunks),
+            chunks,
             ..*connection
         }
     }

@@ -49,7 +49,7 @@ impl Requester {
         if self.extensible && !call.base_only {
             return self.plan_with_extensions(shared, call, &shape, room);
         }
-        match plan_call(&shape, &call.need, &call.limits(&shared.limits)) {
+        match plan_call(&shape, &call.need, &call.limits(&shared.limits, true)) {
             Ok(plan) => self.start_base(shared, call, &plan, room),
             Err(error) => fail(shared, call.xid, error.to_string()),
         }
@@ -65,7 +65,7 @@ impl Requester {
         shape: &Shape,
         room: usize,
     ) -> Started {
-        let limits = call.limits(&shared.limits);
+        let limits = call.limits(&shared.limits, self.chunks);
         let base = plan_call(shape, &call.need, &limits);
         if let Ok(plan) = &base
             && plan.is_plain(&call.need)

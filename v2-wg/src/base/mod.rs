@@ -13,6 +13,7 @@ mod transfer;
 use std::collections::VecDeque;
 
 use rpcrdma_chunks::Direction;
+use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::{
     ConnectionLimits, Extension, Operation, Outbox, Refusal, ReverseDirection, Start, TransferMode,
 };
@@ -27,6 +28,8 @@ use crate::{ErrorBody, Properties, ReverseSupport};
 /// The configuration of one end.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Which end this is.
+    pub side: Side,
     /// The properties that this end announces.
     pub properties: Properties,
     /// Whether calls of this end offer a handle to be invalidated by the reply (section 6.5).
@@ -82,6 +85,19 @@ impl Base {
     fn inline_send(&self) -> u32 {
         let takes = self.peer().map_or(DEFAULT_INLINE, |peer| peer.receive_size);
         takes.min(self.config.properties.send_size)
+    }
+
+    /// Returns whether calls of this end may be continued. Calls of a server are in the reverse
+    /// direction, in which its client may take one message only (section 5.2.5).
+    fn may_continue_calls(&self) -> bool {
+        let takes = match self.config.side {
+            Side::Client => true,
+            Side::Server => {
+                let peer = self.peer();
+                peer.is_some_and(|peer| peer.reverse >= ReverseSupport::Continued)
+            }
+        };
+        takes && !self.no_continued_calls
     }
 
     /// Returns the number of segments that a header to the peer may list (section 5.2.4).

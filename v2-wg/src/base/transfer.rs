@@ -74,7 +74,7 @@ impl TransferMode for Base {
                 candidates.extend(candidate(call, in_payload, reply));
             }
         }
-        if self.no_continued_calls {
+        if !self.may_continue_calls() {
             candidates.retain(|candidate| candidate.cost.transmissions == 1);
         }
         candidates

@@ -9,7 +9,7 @@ use super::{
     Action, Calls, ConnectionLimits, Extension, Operation, Outbox, Property, Refusal, Start,
     TransferMode,
 };
-use crate::{Answer, Body, ErrorBody, Header, Side};
+use crate::{Answer, Body, Direction, ErrorBody, Header, Side};
 
 /// Two extensions own the same `rdma_opttype`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -86,6 +86,14 @@ impl Extensions {
             properties: &properties,
         };
         self.each(|extension, out| extension.connected(&start, out));
+    }
+
+    /// Returns the direction of an operation, if its owner knows it.
+    #[must_use]
+    pub fn direction(&self, opttype: u32) -> Option<Direction> {
+        let mut list = self.list.iter();
+        let owner = list.find(|extension| extension.opttypes().contains(&opttype))?;
+        owner.direction(opttype)
     }
 
     /// Returns whether no extension takes the value of this property for an invalid one.

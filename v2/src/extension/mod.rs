@@ -219,6 +219,13 @@ pub trait Extension: Any + fmt::Debug + Send {
     /// Returns the `rdma_opttype` values that the extension owns. They never change.
     fn opttypes(&self) -> &[u32];
 
+    /// Returns the direction of one of these operations, if its number tells it. Needed where headers
+    /// do not say it otherwise.
+    fn direction(&self, opttype: u32) -> Option<Direction> {
+        let _ = opttype;
+        None
+    }
+
     /// Returns the properties of this side that the extension wants the peer to know. Called once,
     /// before the connection begins. The extension that exchanges properties, if there is one,
     /// sends them.
