@@ -90,8 +90,8 @@ fn by_extensions(
     }
 }
 
-/// Returns the features in version 2 of the working group. Continued messages belong to the version,
-/// and each call says whether its reply may invalidate a handle.
+/// Returns the features in version 2 of the working group. Continued messages belong to the
+/// version, and each call says whether its reply may invalidate a handle.
 fn of_working_group(
     features: Features,
     config: &Config,

@@ -4,9 +4,9 @@
 //! Nothing here changes any state: the functions take lengths, limits and costs, and return a plan.
 //!
 //! A call in several transmissions takes one credit for each of them, and only credits that are
-//! free. A call for which they are not enough uses RDMA Reads and Writes instead. Where it may begin
-//! without the credits for all of them, and where a reply in several messages needs more than this
-//! end can receive at a time, the round trips in which it waits are a part of its cost.
+//! free. A call for which they are not enough uses RDMA Reads and Writes instead. Where it may
+//! begin without the credits for all of them, and where a reply in several messages needs more than
+//! this end can receive at a time, the round trips in which it waits are a part of its cost.
 
 use std::time::Duration;
 

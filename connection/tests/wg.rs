@@ -346,7 +346,8 @@ fn what_is_said_of_a_connection_is_what_it_does() {
         "transport characteristics: yes (both ends have it)",
         "remote invalidation, by the peer: yes (each call says which handle)",
         "remote invalidation, by this end: yes (each call says which handle)",
-        "bulk data placed by Sends, to the peer: no (the peer said nothing of it, which means this)",
+        "bulk data placed by Sends, to the peer: no (the peer said nothing of it, which means \
+         this)",
         "bulk data placed by Sends, from the peer: yes (both ends have it)",
         "transmissions of a call: any number (every peer of this version does)",
     ] {
@@ -359,7 +360,8 @@ fn what_is_said_of_a_connection_is_what_it_does() {
     for line in [
         "remote invalidation, by this end: no (this end's choice)",
         "bulk data placed by Sends, to the peer: yes (both ends have it)",
-        "bulk data placed by Sends, from the peer: no (the peer said nothing of it, which means this)",
+        "bulk data placed by Sends, from the peer: no (the peer said nothing of it, which means \
+         this)",
     ] {
         assert!(
             server.iter().any(|said| said == line),
@@ -368,8 +370,8 @@ fn what_is_said_of_a_connection_is_what_it_does() {
     }
 }
 
-/// Returns the header types of a call of `len` bytes and the number of RDMA Reads, with a server that
-/// takes so many messages at a time.
+/// Returns the header types of a call of `len` bytes and the number of RDMA Reads, with a server
+/// that takes so many messages at a time.
 fn sent_with(credits: u32, len: usize, delay: Duration) -> (Vec<u32>, usize) {
     let mut pair = connected(|client, server| {
         server.credits = credits;

@@ -419,7 +419,8 @@ mod tests {
         let model = CostModel::default();
         let without = model.estimate(&effort);
         effort.wait_for_credits(17, 16);
-        // All messages take 5.6 us, and half of the credits 2.5 us of that. The round trip takes 16.
+        // All messages take 5.6 us, and half of the credits 2.5 us of that. The round trip takes
+        // 16.
         let wait = model.estimate(&effort) - without;
         assert!((13..15).contains(&wait.as_micros()), "{wait:?}");
         assert!(

@@ -407,7 +407,9 @@ quickcheck! {
     }
 
     /// The header of a call lists no more than its responder takes, and fewer chunks lose nothing.
-    fn a_call_has_no_more_chunks_than_are_taken(case: Case, reads: u8, writes: u8, segments: u8) -> bool {
+    fn a_call_has_no_more_chunks_than_are_taken(
+        case: Case, reads: u8, writes: u8, segments: u8
+    ) -> bool {
         let chunks = ChunkLimits {
             read_chunks: u32::from(reads % 4),
             write_chunks: u32::from(writes % 4),

@@ -118,8 +118,8 @@ pub(crate) struct Requester {
     no_memory: Option<PoolExhausted>,
     /// Whether calls and their replies may have chunks.
     pub(crate) chunks: bool,
-    /// Whether extensions may carry calls: those from client to server, and where each Send counts in
-    /// both directions, those from server to client.
+    /// Whether extensions may carry calls: those from client to server, and where each Send counts
+    /// in both directions, those from server to client.
     extensible: bool,
     /// Further receives that are posted for replies in several messages.
     further_receives: u32,

@@ -1,16 +1,16 @@
 //! Calls that are made again after an error that says what to change (version-two-07, section 7.3).
 //!
-//! Some errors refuse the chunks of a call that was not executed: it is sent again with fewer. Others
-//! say that a reply did not fit what its call offered: the call was executed, so only one that is
-//! idempotent is made again, with larger chunks.
+//! Some errors refuse the chunks of a call that was not executed: it is sent again with fewer.
+//! Others say that a reply did not fit what its call offered: the call was executed, so only one
+//! that is idempotent is made again, with larger chunks.
 
 use super::Requester;
 use super::outstanding::{Outstanding, PendingCall};
 use super::registration::Purpose;
 use crate::dialect::{PeerError, Returned};
 
-/// The maximum number of times that a call is sent again. Each error that refuses chunks can lead to
-/// one more, and so can a result that has grown meanwhile.
+/// The maximum number of times that a call is sent again. Each error that refuses chunks can lead
+/// to one more, and so can a result that has grown meanwhile.
 const MAX_REPEATS: u8 = 3;
 
 impl Requester {
@@ -60,8 +60,8 @@ fn with_fewer_chunks(call: &Outstanding, again: &mut PendingCall, error: PeerErr
     count > max as usize
 }
 
-/// Gives a call the room for its reply that this error asks for. Returns false if it says none, or no
-/// more than there was.
+/// Gives a call the room for its reply that this error asks for. Returns false if it says none, or
+/// no more than there was.
 fn with_more_room(call: &Outstanding, again: &mut PendingCall, error: PeerError) -> bool {
     // The responder cannot continue replies, which is what extensions would count on.
     again.base_only = true;

@@ -75,8 +75,8 @@ impl Requester {
     fn send_carried(&mut self, shared: &mut Shared, key: usize) -> bool {
         let call = &self.calls[key];
         let may_send = match self.credits.may_send(call.sends()) {
-            // Other messages, such as replies, took Sends that were there when it was planned, or the
-            // peer takes fewer now. How long that lasts is not known.
+            // Other messages, such as replies, took Sends that were there when it was planned, or
+            // the peer takes fewer now. How long that lasts is not known.
             MaySend::Now if !call.may_wait() && call.sends() > shared.sendable() => MaySend::Never,
             may_send => may_send,
         };

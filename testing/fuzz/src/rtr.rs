@@ -165,7 +165,7 @@ fn outstanding(end: &mut Extensions) {
         limits: &limits,
         credits: 4,
         reply_credits: u32::MAX,
-reservable: 4,
+        reservable: 4,
     };
     let transfer_mode = end.transfer_mode(1).expect("it carries calls");
     let candidates = transfer_mode.plan_call(&call);

@@ -80,8 +80,8 @@ impl Base {
         self.peer.known()
     }
 
-    /// Returns the maximum length in bytes of a message to the peer. Section 5.2.2 has no minimum: a
-    /// call or reply whose header does not fit fails.
+    /// Returns the maximum length in bytes of a message to the peer. Section 5.2.2 has no minimum:
+    /// a call or reply whose header does not fit fails.
     fn inline_send(&self) -> u32 {
         let takes = self.peer().map_or(DEFAULT_INLINE, |peer| peer.receive_size);
         takes.min(self.config.properties.send_size)

@@ -24,8 +24,8 @@ pub(super) struct Division {
 
 impl Division {
     /// Divides a payload of `len` bytes for messages of up to `inline` bytes. The last one has a
-    /// header of `header` bytes. Returns `None` if a header leaves no room, or if there would be more
-    /// than [`MAX_PARTS`].
+    /// header of `header` bytes. Returns `None` if a header leaves no room, or if there would be
+    /// more than [`MAX_PARTS`].
     pub(super) fn new(len: u64, inline: u64, header: u64) -> Option<Self> {
         let room = inline.checked_sub(header)?;
         if len <= room {

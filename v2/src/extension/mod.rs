@@ -219,8 +219,8 @@ pub trait Extension: Any + fmt::Debug + Send {
     /// Returns the `rdma_opttype` values that the extension owns. They never change.
     fn opttypes(&self) -> &[u32];
 
-    /// Returns the direction of one of these operations, if its number tells it. Needed where headers
-    /// do not say it otherwise.
+    /// Returns the direction of one of these operations, if its number tells it. Needed where
+    /// headers do not say it otherwise.
     fn direction(&self, opttype: u32) -> Option<Direction> {
         let _ = opttype;
         None

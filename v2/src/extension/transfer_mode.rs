@@ -30,11 +30,11 @@ pub struct CallToPlan<'a> {
     pub need: &'a ReplyNeed,
     /// Limits of the connection.
     pub limits: &'a Limits,
-    /// Credits that the peer grants; an upper bound for the number of transmissions of a call, unless
-    /// it may wait in between ([`Cost::may_wait`]).
+    /// Credits that the peer grants; an upper bound for the number of transmissions of a call,
+    /// unless it may wait in between ([`Cost::may_wait`]).
     pub credits: u32,
-    /// Number of messages that this end can receive as replies now, where each takes a credit of its
-    /// own. A longer reply waits in between.
+    /// Number of messages that this end can receive as replies now, where each takes a credit of
+    /// its own. A longer reply waits in between.
     pub reply_credits: u32,
     /// Maximum number of additional receives that can be posted for the reply.
     pub reservable: u32,
