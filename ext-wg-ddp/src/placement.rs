@@ -147,7 +147,10 @@ impl Placement {
         direction: Direction,
         out: &mut Outbox<'_>,
     ) -> Result<(), Refusal> {
-        let (middle, header) = fields(op.message, PlacedMiddle::decode)?;
+        let (middle, header) = match fields(op.message, PlacedMiddle::decode) {
+            Ok(decoded) => decoded,
+            Err(_) => return self.malformed(op.xid, direction, out),
+        };
         let max = self.config.max_message;
         let mut group = match self.begun(op, direction) {
             Ok(group) => group,
@@ -163,7 +166,10 @@ impl Placement {
     }
 
     fn call(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        let (call, header) = fields(op.message, CallPlaced::decode)?;
+        let (call, header) = match fields(op.message, CallPlaced::decode) {
+            Ok(decoded) => decoded,
+            Err(_) => return self.malformed(op.xid, Direction::Call, out),
+        };
         let received = self.finished(op, Direction::Call, call.payload, header, &call.items);
         let (message, parts) = match received {
             Ok(received) => received,
@@ -189,7 +195,10 @@ impl Placement {
     }
 
     fn reply(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        let (reply, header) = fields(op.message, ReplyPlaced::decode)?;
+        let (reply, header) = match fields(op.message, ReplyPlaced::decode) {
+            Ok(decoded) => decoded,
+            Err(_) => return self.malformed(op.xid, Direction::Reply, out),
+        };
         let received = self.finished(op, Direction::Reply, reply.payload, header, &reply.items);
         let (message, parts) = match received {
             Ok(received) => received,
@@ -246,6 +255,27 @@ impl Placement {
         let frame = self.own_frame().unwrap_or_else(|| Frame::plain(0));
         let message = group.message(&frame, items, self.config.max_message)?;
         Ok((message, group.parts()))
+    }
+
+    /// Gives up the message of which parts have arrived if it is this one, because another message
+    /// stands in the place of its next part.
+    pub fn lost_part(&mut self, direction: Direction, xid: u32) {
+        let is_it = |group: &Group| (group.direction, group.xid) == (direction, xid);
+        if self.incoming.as_ref().is_some_and(is_it) {
+            self.incoming = None;
+        }
+    }
+
+    /// Refuses a part whose header cannot be decoded, and the message that it belongs to.
+    fn malformed(
+        &mut self,
+        xid: u32,
+        direction: Direction,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), Refusal> {
+        self.lost_part(direction, xid);
+        let bad = Bad(ErrorBody::BadXdr, "a header that cannot be decoded");
+        self.refuse(xid, direction, bad, out)
     }
 
     /// Refuses a message. A requester learns why; a bad reply fails its call here, as errors go from

@@ -159,11 +159,13 @@ impl Dialect for VersionTwoWg {
         let inside = operations.collecting && !base.is_collecting();
         let passes = matches!(header.body, Body::Grant | Body::Error(_));
         if inside && !passes {
+            lost_part(operations, direction, xid, true);
             let reason = "message between the parts of another";
             let refused = Refused::Answer(ErrorBody::InvalidContinuation, reason);
             return refuse(direction.unwrap_or(Direction::Call), xid, refused);
         }
         if let Err(refused) = base.admit(&header.body) {
+            lost_part(operations, direction, xid, true);
             return refuse(direction.unwrap_or(Direction::Call), xid, refused);
         }
         match direction {
@@ -456,6 +458,21 @@ fn refuse(direction: Direction, xid: u32, refused: Refused) -> Incoming {
     bad(direction, answer, refused)
 }
 
+/// Gives up a message with several parts, if a message with the same direction and XID that cannot
+/// be used stands in the place of one of them. `last` says that no other part comes.
+fn lost_part(operations: &mut OperationRouter, direction: Option<Direction>, xid: u32, last: bool) {
+    let Some(direction) = direction else {
+        return;
+    };
+    if let Some(base) = operations.extensions.find_mut::<Base>() {
+        base.lost_part(direction, xid, last);
+    }
+    if let Some(placement) = operations.extensions.find_mut::<Placement>() {
+        placement.lost_part(direction, xid);
+    }
+    operations.collecting = operations.extensions.is_collecting();
+}
+
 /// Handles a message whose header cannot be decoded.
 fn undecodable(
     message: &Segments,
@@ -474,6 +491,20 @@ fn undecodable(
         return bad(Direction::Call, answer, error);
     }
     let prefix = prefix(message).filter(|prefix| prefix.version == VERSION);
+    let part_of = prefix.and_then(|prefix| match prefix.header_type {
+        header_type::CALL_MIDDLE => Some((Direction::Call, prefix.xid, false)),
+        header_type::CALL_EXTERNAL | header_type::CALL_INLINE => {
+            Some((Direction::Call, prefix.xid, true))
+        }
+        header_type::REPLY_MIDDLE => Some((Direction::Reply, prefix.xid, false)),
+        header_type::REPLY_EXTERNAL | header_type::REPLY_INLINE => {
+            Some((Direction::Reply, prefix.xid, true))
+        }
+        _ => None,
+    });
+    if let Some((direction, xid, last)) = part_of {
+        lost_part(operations, Some(direction), xid, last);
+    }
     match prefix.map(|prefix| (prefix.header_type, prefix.xid)) {
         Some((header_type::CONNPROP_MIDDLE | header_type::CONNPROP_FINAL, _)) => {
             let last = prefix.is_some_and(|it| it.header_type == header_type::CONNPROP_FINAL);
@@ -491,7 +522,22 @@ fn undecodable(
         }
         _ => {}
     }
-    bad(Direction::Call, error.answer(), error)
+    let answer = error.answer().map(|answer| Answer {
+        error: as_announced(answer.error),
+        ..answer
+    });
+    bad(Direction::Call, answer, error)
+}
+
+/// Returns an error that says no more segments are accepted than this end has announced, also if the
+/// limit of the decoder is a higher one.
+fn as_announced(error: ErrorBody) -> ErrorBody {
+    match error {
+        ErrorBody::Segments { max } => ErrorBody::Segments {
+            max: max.min(MAX_SEGMENTS),
+        },
+        error => error,
+    }
 }
 
 /// Handles an error: one about a message of an extension, or about a call.

@@ -163,6 +163,18 @@ impl Base {
         })
     }
 
+    /// Gives up a message of which a part cannot be used (section 7.1.4, drafts/errata-07.md).
+    /// `last` says that no other part of it comes; otherwise those are discarded silently.
+    pub fn lost_part(&mut self, direction: Direction, xid: u32, last: bool) {
+        let is_it = |begun: &Collection| (begun.direction, begun.xid) == (direction, xid);
+        if self.collection.as_ref().is_some_and(is_it) {
+            self.collection = None;
+            if !last {
+                self.abandon(direction, xid);
+            }
+        }
+    }
+
     fn abandon(&mut self, direction: Direction, xid: u32) {
         if self.abandoned.len() == MAX_ABANDONED {
             self.abandoned.pop_front();

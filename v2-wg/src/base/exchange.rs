@@ -55,7 +55,8 @@ impl Base {
     /// RDMA2_CONNPROP_FINAL.
     ///
     /// # Errors
-    /// The error to answer with: also if there are more than [`MAX_PROPERTIES`] in all. Nothing of the message has been applied then (section 7.2.2).
+    /// The error to answer with: also if there are more than [`MAX_PROPERTIES`] in all. Nothing of
+    /// the message has been applied then (section 7.2.2).
     pub fn take_properties(
         &mut self,
         last: bool,
@@ -71,6 +72,7 @@ impl Base {
         };
         // The peer sends a handful; without a limit it could send them for ever.
         if raw.len() + properties.len() > MAX_PROPERTIES {
+            self.lost_properties(last, out);
             return Err(misplaced());
         }
         // Nothing is applied of a message with a bad value, which was a part of the exchange all
@@ -86,7 +88,7 @@ impl Base {
         applied.map_err(|_| ErrorBody::BadPropertyValue)
     }
 
-    /// Records that a message with properties was received that cannot be decoded, and of which
+    /// Records that a message with properties was received that cannot be used, and of which
     /// nothing is applied. `last` says that it was RDMA2_CONNPROP_FINAL: its sender may not send
     /// another one (section 6.3.4).
     pub fn lost_properties(&mut self, last: bool, out: &mut Outbox<'_>) {

@@ -18,6 +18,7 @@ mod server_nfs;
 mod server_replies;
 mod server_segments;
 mod server_setup;
+mod wg;
 
 use crate::client::Step;
 use crate::rig::{Form, Timeouts};
@@ -80,7 +81,7 @@ pub struct Table {
 pub const CALLED: u32 = 0x4000_8168;
 
 /// All tables.
-pub const TABLES: [Table; 27] = [
+pub const TABLES: [Table; 35] = [
     table("client, set-up", |_| client(client_setup::cases())),
     table("client, framing", |_| client(client_framing::cases())),
     table("client, segments", |_| client(client_segments::cases())),
@@ -142,6 +143,32 @@ pub const TABLES: [Table; 27] = [
     second("version 2, server, callbacks", |_| {
         server(second::callbacks::cases())
     }),
+    wg("version 2 of the working group, client, headers", |_| {
+        client(wg::headers::cases())
+    }),
+    wg(
+        "version 2 of the working group, client, properties",
+        |file| client(wg::properties::cases(file)),
+    ),
+    wg("version 2 of the working group, client, calls", |file| {
+        client(wg::calls::cases(file))
+    }),
+    wg("version 2 of the working group, client, parts", |file| {
+        client(wg::continued::cases(file))
+    }),
+    wg("version 2 of the working group, client, credits", |_| {
+        client(wg::credits::cases())
+    }),
+    wg(
+        "version 2 of the working group, client, placement",
+        |file| client(wg::placement::cases(file)),
+    ),
+    wg("version 2 of the working group, server, replies", |_| {
+        server(wg::replies::cases())
+    }),
+    wg("version 2 of the working group, server, callbacks", |_| {
+        server(wg::reverse::cases())
+    }),
 ];
 
 const fn table(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {
@@ -165,6 +192,14 @@ const fn translated(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table 
 const fn second(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {
     Table {
         form: Form::Second,
+        ..table(name, cases)
+    }
+}
+
+/// Returns a table of cases of the working group's version 2.
+const fn wg(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {
+    Table {
+        form: Form::Wg,
         ..table(name, cases)
     }
 }

@@ -94,9 +94,22 @@ pub enum Step {
     HearAnyReply(u32),
     /// Uses version 2 from here on, also for the call that shows that the connection lives.
     Second,
+    /// Uses the working group's version 2 from here on, also for the call that shows that the
+    /// connection lives. RDMA2_GRANT is received at any time from here on, and each credit limit
+    /// is checked.
+    Wg,
     /// Expects a message of version 2 with these words, except for credits. The flag allows further
     /// words.
     HearWords(Vec<u32>, bool),
+    /// Expects a reply with this XID in one or more parts of the working group's version 2:
+    /// MSG_ACCEPTED, SUCCESS, and results that begin with zero. These words follow the prefix of
+    /// the last part.
+    HearParts(u32, Vec<u32>),
+    /// Expects a message of the working group's version 2 with this header type.
+    HearType(u32),
+    /// Expects nothing until the response to a Read Request, which follows all that was sent
+    /// before.
+    HearNothing,
     /// Expects this operation of an extension of version 2, with any content.
     HearOperation(u32),
     /// Expects a Read Request for exactly this segment, and answers it with these bytes.

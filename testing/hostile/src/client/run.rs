@@ -11,7 +11,7 @@ use crate::stream::{Gone, PATIENCE, Stream};
 use crate::wire::Reader;
 use crate::wire::ddp::{self, ReadRequest, Untagged};
 use crate::wire::v1::{self, Segment};
-use crate::wire::{mpa, rpc, v2};
+use crate::wire::{mpa, rpc, v2, wg};
 use crate::{End, Wrong, wrong};
 
 /// The XID of the call that shows that a connection lives.
@@ -30,6 +30,7 @@ pub fn run(case: &Case, fixture: &mut Fixture) -> Result<(), Wrong> {
         peer: None,
         silent: Vec::new(),
         second: false,
+        wg: None,
     };
     play.steps(&case.script)?;
     play.end(case.end)?;
@@ -45,6 +46,8 @@ struct Play<'a> {
     silent: Vec<Peer>,
     /// Whether version 2 is used, not just messages of version 1 translated to it.
     second: bool,
+    /// In the working group's version 2, the highest credit limit that the server has told.
+    wg: Option<u32>,
 }
 
 impl Play<'_> {
@@ -68,8 +71,10 @@ impl Play<'_> {
                 let stream = Stream::connect(self.server).map_err(wrong)?;
                 let peer = match self.fixture.form {
                     Form::Translated => Peer::new(stream).translated(v2::CALL),
-                    Form::First | Form::Second => Peer::new(stream),
+                    Form::First | Form::Second | Form::Wg => Peer::new(stream),
                 };
+                // Every connection begins with one credit (version-two-07, section 4.3).
+                self.wg = self.wg.map(|_| 1);
                 self.silent.extend(self.peer.replace(peer));
             }
             Step::ConnectTcp => {
@@ -145,9 +150,35 @@ impl Play<'_> {
                 }
             }
             Step::Second => self.second = true,
+            Step::Wg => self.wg = Some(1),
+            Step::HearParts(xid, writes) => self.parts(*xid, writes)?,
+            Step::HearType(htype) => {
+                let heard = self.message()?;
+                if wg::htype(&heard) != Some(*htype) {
+                    return Err(wrong(format!("heard {}", in_words(&heard))));
+                }
+            }
+            Step::HearNothing => {
+                let nothing = ReadRequest {
+                    sink: 0x51,
+                    sink_offset: 0,
+                    length: 0,
+                    source: 0,
+                    source_offset: 0,
+                };
+                self.peer()?.read(&nothing);
+                match self.hear().map_err(wrong)? {
+                    Heard::Response { last: true, .. } => {}
+                    other => return Err(wrong(format!("heard {other:x?}"))),
+                }
+            }
             Step::HearWords(words, more) => {
                 let heard = self.message()?;
-                if !v2::is(&heard, words, *more, SERVER.credits) {
+                let is_it = match self.wg {
+                    Some(_) => wg::is(&heard, words, *more),
+                    None => v2::is(&heard, words, *more, SERVER.credits),
+                };
+                if !is_it {
                     let text = format!("heard {}, not {words:x?}", in_words(&heard));
                     return Err(wrong(text));
                 }
@@ -202,8 +233,30 @@ impl Play<'_> {
         }
     }
 
-    /// Returns the next thing that the peer receives. The bystander makes calls meanwhile.
+    /// Returns the next thing that the peer receives, without messages that only grant credits. The
+    /// bystander makes calls meanwhile.
     fn hear(&mut self) -> Result<Heard, Gone> {
+        loop {
+            let heard = self.hear_any()?;
+            let (Some(limit), Heard::Message { bytes, .. }) = (self.wg, &heard) else {
+                return Ok(heard);
+            };
+            let sent = self.peer.as_ref().map_or(0, |peer| peer.next_msn() - 1);
+            self.wg = wg::credit(bytes);
+            // A limit is never lowered, and never beyond what was received by more than the server
+            // has credits.
+            let told = self.wg.unwrap_or_default();
+            if told < limit || told > sent + SERVER.credits {
+                let text = format!("credit limit {told} after {limit}, with {sent} sent");
+                return Err(Gone::Nonsense(text));
+            }
+            if wg::htype(bytes) != Some(wg::GRANT) {
+                return Ok(heard);
+            }
+        }
+    }
+
+    fn hear_any(&mut self) -> Result<Heard, Gone> {
         let Some(peer) = &mut self.peer else {
             return Err(Gone::Nonsense("there is no connection".into()));
         };
@@ -234,6 +287,43 @@ impl Play<'_> {
                 invalidate: Some(stag),
             } if offered(stag) => Ok(bytes),
             other => Err(wrong(format!("heard {other:x?}"))),
+        }
+    }
+
+    /// Receives a reply in parts.
+    fn parts(&mut self, xid: u32, writes: &[u32]) -> Result<(), Wrong> {
+        let mut payload = Vec::new();
+        let mut left = None;
+        loop {
+            let heard = self.message()?;
+            let strange = || wrong(format!("heard {} in a reply in parts", in_words(&heard)));
+            let (prefix, rest) = heard.split_at_checked(wg::PREFIX).ok_or_else(strange)?;
+            if Reader(prefix).word() != Some(xid) {
+                return Err(strange());
+            }
+            let mut rest = Reader(rest);
+            match wg::htype(&heard) {
+                Some(wg::REPLY_MIDDLE) => {
+                    let remaining = rest.word().ok_or_else(strange)?;
+                    payload.extend(rest.0);
+                    let here = remaining + rest.0.len() as u32;
+                    if rest.0.is_empty() || left.replace(remaining).is_some_and(|left| left != here)
+                    {
+                        return Err(wrong("rdma_remaining does not count what follows"));
+                    }
+                }
+                Some(wg::REPLY_INLINE) => {
+                    let list = rest.take(4 * writes.len()).ok_or_else(strange)?;
+                    payload.extend(rest.0);
+                    let whole = left.is_none_or(|left| left as usize == rest.0.len());
+                    let start = v2::bytes(&[xid, 1, 0, 0, 0, 0, 0]);
+                    return match whole && list == v2::bytes(writes) && payload.starts_with(&start) {
+                        true => Ok(()),
+                        false => Err(strange()),
+                    };
+                }
+                _ => return Err(strange()),
+            }
         }
     }
 
@@ -280,6 +370,16 @@ impl Play<'_> {
     fn end(&mut self, end: End) -> Result<(), Wrong> {
         match end {
             End::Left => return Ok(()),
+            End::Lives if self.wg.is_some() => {
+                let call = wg::call(LAST, &rpc::null(LAST).bytes());
+                self.peer()?.send(&call);
+                let heard = self.message();
+                let heard = heard.map_err(|what| wrong(format!("it does not live: {what}")))?;
+                return match wg::is(&heard, &wg::success(LAST, &[]), false) {
+                    true => Ok(()),
+                    false => Err(wrong(format!("heard {} at last", in_words(&heard)))),
+                };
+            }
             End::Lives if self.second => {
                 let call = v2::plain(LAST, v2::CALL, &rpc::null(LAST).bytes());
                 self.peer()?.send(&call);

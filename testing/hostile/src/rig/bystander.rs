@@ -56,6 +56,7 @@ impl Bystander {
             version: Choice::Only(match form {
                 Form::First => Version::One,
                 Form::Translated | Form::Second => Version::Two,
+                Form::Wg => Version::TwoWg,
             }),
             ..RdmaClientOptions::default()
         };

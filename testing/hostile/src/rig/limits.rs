@@ -143,6 +143,7 @@ impl Limits {
             versions: match form {
                 Form::First => Versions::only(Version::One),
                 Form::Translated | Form::Second => Versions::only(Version::One).with(Version::Two),
+                Form::Wg => Versions::only(Version::One).with(Version::TwoWg),
             },
         }
     }
@@ -152,6 +153,6 @@ impl Limits {
 pub(crate) fn features(form: Form) -> RoundTripFeatures {
     match form {
         Form::First | Form::Translated => RoundTripFeatures::default(),
-        Form::Second => RoundTripFeatures::ALL,
+        Form::Second | Form::Wg => RoundTripFeatures::ALL,
     }
 }

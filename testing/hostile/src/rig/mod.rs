@@ -29,6 +29,9 @@ pub enum Form {
     Translated,
     /// Version 2. The peers under attack support all features.
     Second,
+    /// The working group's version 2 (version-two-07). The peers under attack support data
+    /// placement.
+    Wg,
 }
 
 /// The resources that the server and this process hold.

@@ -22,6 +22,8 @@ pub struct Call {
     pub(super) procedure: (u32, u32),
     /// The ROPT_XMTREQ that it came in, if it did.
     pub(super) request: Option<Request>,
+    /// The data that was placed in the working group's version 2.
+    pub(super) placed: Option<Vec<u8>>,
 }
 
 impl Call {
@@ -35,6 +37,7 @@ impl Call {
             rpc,
             procedure: (rpc::NFS, 0),
             request: None,
+            placed: None,
         }
     }
 
@@ -65,6 +68,7 @@ impl Call {
             procedure: (program, procedure),
             rpc,
             request: None,
+            placed: None,
         })
     }
 
@@ -141,7 +145,7 @@ impl Call {
             }
         };
         answer.payload = rpc::accepted(xid, 0, &results.done());
-        if self.procedure == (rpc::NFS, 16)
+        if matches!(self.procedure, (rpc::NFS, 0 | 16))
             && let (Some(chunk), Some(offered)) = (&mut answer.header.reply, &self.header.reply)
         {
             let payload = std::mem::take(&mut answer.payload);

@@ -5,6 +5,7 @@ mod perform;
 mod run;
 mod second;
 mod victim;
+mod wg;
 
 pub use honest::{Answer, Call, DATA_SEED, LEN};
 pub use run::run;
@@ -35,7 +36,10 @@ pub struct Case {
     pub growth: usize,
     /// Whether the client accepts callbacks (without chunks).
     pub called: bool,
-    /// In version 2, the hostile server's characteristics, in words of ROPT_INITXCH.
+    /// Whether the client has no features, which it has otherwise if the table's version has any.
+    pub plain: bool,
+    /// In version 2, the hostile server's characteristics, in words of ROPT_INITXCH. In the working
+    /// group's version 2, the words of its properties.
     pub said: Vec<u32>,
 }
 
@@ -60,6 +64,7 @@ pub fn case(
         outcome: Outcome::Right,
         growth: GROWTH,
         called: false,
+        plain: false,
         said: v2::everything(),
     }
 }
@@ -76,6 +81,15 @@ impl Case {
     pub fn called(self) -> Self {
         Self {
             called: true,
+            ..self
+        }
+    }
+
+    /// Makes the client one without features.
+    #[must_use]
+    pub fn plain(self) -> Self {
+        Self {
+            plain: true,
             ..self
         }
     }
@@ -116,6 +130,19 @@ pub enum Ask {
     LongRead(u32),
     /// READDIR with a Reply chunk.
     List,
+    /// NULL with room for a reply of this many bytes.
+    Room(u32),
+}
+
+/// The form of a reply of the working group's version 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parts {
+    /// With the chunks that the call provides, in as few parts as possible.
+    Plain,
+    /// Without chunks, in three parts or more.
+    Continued,
+    /// With the data of a READ placed, without chunks.
+    Placed,
 }
 
 /// The point until which the hostile server is honest.
@@ -199,6 +226,18 @@ pub enum Step {
     /// Answers the last call by ROPT_XMTRESP after this change of its transmissions. Its data is
     /// wrong and its status is SYSTEM_ERR.
     Transmissions(fn(&Call, &mut Vec<Vec<u8>>)),
+    /// In the working group's version 2, answers the last call in this form with some words
+    /// changed: part, word, and new value. Its data is wrong and its status is SYSTEM_ERR.
+    Part(Parts, Vec<(usize, usize, u32)>),
+    /// In the working group's version 2, answers the last call in this form after this change of
+    /// its parts. Its data is wrong and its status is SYSTEM_ERR.
+    Parts(Parts, fn(&Call, &mut Vec<Vec<u8>>)),
+    /// In the working group's version 2, answers the last call correctly in this form.
+    AnswerIn(Parts),
+    /// Expects the client's properties of the working group's version 2.
+    HearProperties,
+    /// Expects an RDMA2_ERROR about the last call with these words behind the header type.
+    HearRefusal(Vec<u32>),
     /// Expects no call during a round trip of the bystander.
     HearNothing,
     /// Answers the last call correctly except for this change.

@@ -3,6 +3,7 @@
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::wg::Begun;
 use super::{Answer, Call, Case, DATA_SEED, Outcome, Step, Until};
 use crate::peer::{Heard, Peer};
 use crate::rig::{Form, content};
@@ -11,7 +12,7 @@ use crate::wire::Reader;
 use crate::wire::ddp::{self, ReadRequest, Untagged};
 use crate::wire::mpa::{self, Frame};
 use crate::wire::v1::{self, Segment};
-use crate::wire::{rpc, v2};
+use crate::wire::{rpc, v2, wg};
 use crate::{End, Wrong, wrong};
 
 /// The number of calls for mounting: EXPORT, MNT, FSINFO.
@@ -42,8 +43,19 @@ struct Scene<'a> {
     last: Option<Call>,
     /// Calls that have not been answered correctly.
     owed: Vec<Call>,
-    /// In version 2, the characteristics of this end.
+    /// In version 2, the characteristics of this end, or its properties.
     said: Option<&'a [u32]>,
+    /// The version of the working group, if it is used.
+    wg: Option<Continued>,
+}
+
+/// The state of a connection of the working group's version 2.
+#[derive(Default)]
+struct Continued {
+    /// The parts of a call that others follow.
+    begun: Begun,
+    /// The highest credit limit that the client has told.
+    limit: u32,
 }
 
 impl Performer<'_> {
@@ -90,9 +102,10 @@ impl Performer<'_> {
         Ok(Some(Scene {
             peer: match self.form {
                 Form::Translated => peer.translated(v2::REPLY),
-                Form::First | Form::Second => peer,
+                Form::First | Form::Second | Form::Wg => peer,
             },
-            said: (self.form == Form::Second).then_some(&self.case.said[..]),
+            said: matches!(self.form, Form::Second | Form::Wg).then_some(&self.case.said[..]),
+            wg: (self.form == Form::Wg).then(Continued::default),
             done: self.done,
             credits: match self.case.honest {
                 Until::Granting(credits) => credits,
@@ -231,6 +244,31 @@ impl Scene<'_> {
                 change(&call, &mut transmissions);
                 transmissions.iter().for_each(|part| self.peer.send(part));
             }
+            Step::Part(form, patches) => {
+                let call = self.call()?;
+                let parts = patched(call.parts(*form, true), patches);
+                self.send_parts(&parts)?;
+            }
+            Step::Parts(form, change) => {
+                let call = self.call()?.clone();
+                let mut parts = call.parts(*form, true);
+                change(&call, &mut parts);
+                self.send_parts(&parts)?;
+            }
+            Step::AnswerIn(form) => {
+                let call = self.call()?.clone();
+                let parts = call.parts(*form, false);
+                self.send_parts(&parts)?;
+                self.owed.retain(|owed| *owed != call);
+            }
+            Step::HearProperties => match self.hear_any().map_err(wrong)? {
+                Heard::Message { bytes, .. } if wg::htype(&bytes) == Some(wg::CONNPROP_FINAL) => {}
+                other => return Err(wrong(format!("heard {other:x?}"))),
+            },
+            Step::HearRefusal(error) => {
+                let xid = self.call()?.header.xid;
+                self.hear_words(&wg::answer(xid, error))?;
+            }
             Step::HearReply(xid) => self.hear_reply(*xid)?,
             Step::HearReplyToCall => self.hear_reply(self.call()?.header.xid)?,
             Step::HearError(xid, words) => match self.hear_any().map_err(wrong)? {
@@ -278,9 +316,50 @@ impl Scene<'_> {
             .ok_or_else(|| wrong("the script has heard no call"))
     }
 
+    /// Sends parts of a message, as the client has credits for them.
+    fn send_parts(&mut self, parts: &[Vec<u8>]) -> Result<(), Wrong> {
+        for part in parts {
+            self.await_credit()?;
+            self.peer.send(part);
+        }
+        Ok(())
+    }
+
+    /// Waits until the client allows another message.
+    fn await_credit(&mut self) -> Result<(), Wrong> {
+        let done = self.done;
+        while let Some(state) = &mut self.wg
+            && state.limit < self.peer.next_msn()
+        {
+            let heard = self.peer.hear(&mut || !done.load(Ordering::Acquire));
+            match heard.map_err(wrong)? {
+                Heard::Message { bytes, .. } if wg::htype(&bytes) == Some(wg::GRANT) => {
+                    state.limit = wg::credit(&bytes).unwrap_or_default();
+                }
+                other => return Err(wrong(format!("no credits but {other:x?}"))),
+            }
+        }
+        Ok(())
+    }
+
     fn hear_any(&mut self) -> Result<Heard, Gone> {
         let done = self.done;
-        self.peer.hear(&mut || !done.load(Ordering::Acquire))
+        loop {
+            let heard = self.peer.hear(&mut || !done.load(Ordering::Acquire))?;
+            let (Some(state), Heard::Message { bytes, .. }) = (&mut self.wg, &heard) else {
+                return Ok(heard);
+            };
+            let (limit, sent) = (state.limit, self.peer.next_msn() - 1);
+            state.limit = wg::credit(bytes).unwrap_or_default();
+            if state.limit < limit || state.limit > sent + MOST_ASKED {
+                let told = state.limit;
+                let text = format!("credit limit {told} after {limit}, with {sent} sent");
+                return Err(Gone::Nonsense(text));
+            }
+            if wg::htype(bytes) != Some(wg::GRANT) {
+                return Ok(heard);
+            }
+        }
     }
 
     /// Receives a call. Before the first, an honest client sends its characteristics.
@@ -289,8 +368,8 @@ impl Scene<'_> {
             let Heard::Message { bytes, .. } = self.hear_any().map_err(wrong)? else {
                 return Err(wrong("no call"));
             };
-            if !self.introduced(&bytes) {
-                return self.take_note(&bytes);
+            if !self.introduced(&bytes) && self.take_note(&bytes)? {
+                return Ok(());
             }
         }
     }
@@ -298,6 +377,13 @@ impl Scene<'_> {
     /// Returns whether this is the first message of a client of version 2, and answers it with the
     /// characteristics of this end.
     fn introduced(&mut self, message: &[u8]) -> bool {
+        if let (Some(_), Some(said)) = (&self.wg, self.said) {
+            let first = wg::htype(message) == Some(wg::CONNPROP_FINAL);
+            if first {
+                self.peer.send(&wg::introduction(said));
+            }
+            return first;
+        }
         let operation = v2::parse(message).filter(|heard| heard.opttype == v2::INITXCH);
         let (Some(_), Some(said)) = (operation, self.said) else {
             return false;
@@ -309,7 +395,7 @@ impl Scene<'_> {
 
     fn hear_words(&mut self, words: &[u32]) -> Result<(), Wrong> {
         match self.hear_any().map_err(wrong)? {
-            Heard::Message { bytes, .. } if v2::is(&bytes, words, false, MOST_ASKED) => Ok(()),
+            Heard::Message { bytes, .. } if self.is(&bytes, words) => Ok(()),
             Heard::Message { bytes, .. } => {
                 let heard = bytes
                     .chunks_exact(4)
@@ -322,6 +408,13 @@ impl Scene<'_> {
         }
     }
 
+    fn is(&self, message: &[u8], words: &[u32]) -> bool {
+        match self.wg {
+            Some(_) => wg::is(message, words, false),
+            None => v2::is(message, words, false, MOST_ASKED),
+        }
+    }
+
     /// Expects any reply with this XID.
     fn hear_reply(&mut self, xid: u32) -> Result<(), Wrong> {
         let heard = self.hear_any().map_err(wrong)?;
@@ -329,7 +422,11 @@ impl Scene<'_> {
             return Err(wrong(format!("no reply but {heard:x?}")));
         };
         if self.said.is_some() {
-            return match v2::is(bytes, &v2::success(xid, &[]), false, MOST_ASKED) {
+            let expected = match self.wg {
+                Some(_) => wg::success(xid, &[]),
+                None => v2::success(xid, &[]),
+            };
+            return match self.is(bytes, &expected) {
                 true => Ok(()),
                 false => Err(wrong(format!("no reply but {bytes:x?}"))),
             };
@@ -345,14 +442,19 @@ impl Scene<'_> {
         }
     }
 
-    fn take_note(&mut self, message: &[u8]) -> Result<(), Wrong> {
-        let call = match self.said {
-            Some(_) => Call::parse_second(message)?,
-            None => Call::parse(message)?,
+    /// Takes a call, or a part of one. Returns whether it is complete.
+    fn take_note(&mut self, message: &[u8]) -> Result<bool, Wrong> {
+        let call = match (&mut self.wg, self.said) {
+            (Some(state), _) => match Call::parse_wg(message, &mut state.begun)? {
+                Some(call) => call,
+                None => return Ok(false),
+            },
+            (None, Some(_)) => Call::parse_second(message)?,
+            (None, None) => Call::parse(message)?,
         };
         self.owed.push(call.clone());
         self.earlier = self.last.replace(call);
-        Ok(())
+        Ok(true)
     }
 
     /// Answers correctly the calls that have not been answered.
@@ -374,7 +476,11 @@ impl Scene<'_> {
             self.owed.retain(|owed| *owed != call);
             return Ok(());
         }
-        if call.is_write() {
+        if let Some(placed) = call.placed.as_ref().filter(|_| call.is_write()) {
+            if *placed != content(DATA_SEED, placed.len()) {
+                return Err(wrong("the client placed other data than it was to"));
+            }
+        } else if call.is_write() {
             let mut data = Vec::new();
             for (_, segment) in &call.header.reads {
                 self.peer.read(&request(*segment));
@@ -394,6 +500,19 @@ impl Scene<'_> {
         }
         for (stag, offset, bytes) in &answer.places {
             self.peer.write(*stag, *offset, bytes);
+        }
+        if self.wg.is_some() {
+            let mut parts = wg::reply_parts(&answer.header, &answer.payload);
+            let last = parts.pop().unwrap_or_default();
+            for _ in 0..answer.repeat {
+                self.send_parts(&parts)?;
+                self.await_credit()?;
+                match answer.invalidate {
+                    Some(stag) => self.peer.send_as(ddp::SEND_INVALIDATE, stag, &last),
+                    None => self.peer.send(&last),
+                }
+            }
+            return Ok(());
         }
         let message = match self.said {
             Some(_) => v2::with(&answer.header, v2::REPLY, &answer.payload),
@@ -432,8 +551,7 @@ impl Scene<'_> {
         loop {
             match self.hear_any() {
                 Ok(Heard::Message { bytes, .. }) => {
-                    if !self.introduced(&bytes) {
-                        self.take_note(&bytes)?;
+                    if !self.introduced(&bytes) && self.take_note(&bytes)? {
                         self.answer(|_| {})?;
                     }
                 }
@@ -463,6 +581,15 @@ impl Scene<'_> {
             other => Err(wrong(format!("not {expected:?} but {other:x?}"))),
         }
     }
+}
+
+/// Returns the parts of a message with some words changed: part, word, and new value.
+fn patched(mut parts: Vec<Vec<u8>>, patches: &[(usize, usize, u32)]) -> Vec<Vec<u8>> {
+    for (part, word, value) in patches {
+        let at = 4 * word;
+        parts[*part][at..at + 4].copy_from_slice(&value.to_be_bytes());
+    }
+    parts
 }
 
 /// Returns the Read Request for a whole segment.

@@ -10,7 +10,9 @@ use iwarp::{Iwarp, Options};
 use nfs_binding::client::{AttachOptions, Mount, NfsError};
 use nfs_binding::proto::{FileHandle, Stable};
 use rdma::Pool;
-use rpc_transport::rdma::{CallbackOptions, Choice, RdmaClient, RdmaClientOptions, Version};
+use rpc_transport::rdma::{
+    CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RoundTripFeatures, Version,
+};
 use rpc_transport::{
     CallError, Client, ClientOptions, ClientTransport, ProgramVersions, Request, Retry, Runtime,
     Service, ServiceOutcome,
@@ -73,6 +75,7 @@ impl Victim {
             version: Choice::Only(match form {
                 Form::First => Version::One,
                 Form::Translated | Form::Second => Version::Two,
+                Form::Wg => Version::TwoWg,
             }),
             ..RdmaClientOptions::default()
         };
@@ -80,14 +83,17 @@ impl Victim {
             options.connect_timeout = HASTY;
         }
         options.common.credits = CREDITS;
-        options.common.features = features(form);
+        options.common.features = match case.plain {
+            true => RoundTripFeatures::default(),
+            false => features(form),
+        };
         if case.called {
             options.common.callbacks = CallbackOptions {
                 credits: CALLBACKS,
                 chunks: false,
             };
         }
-        if !matches!(case.ask, Ask::LongWrite(_)) {
+        if !matches!(case.ask, Ask::LongWrite(_)) && !case.plain {
             options.common.max_segment = SEGMENT;
         }
         Ok(Self {
@@ -175,6 +181,19 @@ async fn act(mount: &Mount<Client>, ask: Ask) -> Outcome {
             Err(error) => return outcome_of(&error),
         },
         Ask::Nulls(count) => return nulls(mount, count).await,
+        Ask::Room(len) => {
+            let call = rpc_transport::Call {
+                reply: rpc_transport::ReplyRoom {
+                    payload: len,
+                    ..rpc_transport::ReplyRoom::default()
+                },
+                ..null()
+            };
+            return match mount.nfs().rpc().call(call).await {
+                Ok(_) => Outcome::Right,
+                Err(error) => outcome_of(&error),
+            };
+        }
         Ask::Read => return read(mount, file, LEN).await,
         Ask::LongRead(len) => return read(mount, file, len).await,
         Ask::Write => write(mount, file, LEN).await,

@@ -8,6 +8,7 @@ pub mod mpa;
 pub mod rpc;
 pub mod v1;
 pub mod v2;
+pub mod wg;
 
 /// An XDR encoder (RFC 4506).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -146,7 +146,7 @@ pub fn parse(message: &[u8]) -> Option<Message> {
     (procedure <= NOMSG).then(|| Message::Rpc(header, from.0.to_vec()))
 }
 
-fn take(from: &mut Reader<'_>) -> Option<Segment> {
+pub(crate) fn take(from: &mut Reader<'_>) -> Option<Segment> {
     Some(Segment {
         handle: from.word()?,
         length: from.word()?,
@@ -154,7 +154,7 @@ fn take(from: &mut Reader<'_>) -> Option<Segment> {
     })
 }
 
-fn take_chunk(from: &mut Reader<'_>) -> Option<Vec<Segment>> {
+pub(crate) fn take_chunk(from: &mut Reader<'_>) -> Option<Vec<Segment>> {
     let count = from.word()?;
     (0..count).map(|_| take(from)).collect()
 }

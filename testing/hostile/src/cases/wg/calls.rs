@@ -1,0 +1,544 @@
+//! Calls with chunks (version-two-07, sections 4.5, 6.3.5, 6.3.7, 6.5 and 7.3), sent to a server:
+//! each field of each list changed, and lists that do not fit each other.
+
+use super::*;
+use crate::cases::memory;
+use crate::client::Case;
+use crate::rig::content;
+use crate::wire::v1::Segment;
+use crate::wire::wg::{
+    CALL_EXTERNAL, CALL_INLINE, ERR_BAD_XDR, ERR_READ_CHUNKS, ERR_SEGMENTS, ERR_SYSTEM,
+    ERR_WRITE_CHUNKS, REPLY_EXTERNAL, REPLY_INLINE,
+};
+
+const READS: &str = "version-two-07, 4.5.1";
+const WRITES: &str = "version-two-07, 4.5.2";
+const EXTERNAL: &str = "version-two-07, 6.3.5";
+
+/// The number of data bytes of a WRITE and of a READ.
+const LEN: u32 = 4096;
+/// The file offset of WRITEs. Other cases read the bytes before.
+const WRITTEN: u64 = 1 << 20;
+/// The bytes of an RPC reply and READ results before the data.
+const RESULTS: u32 = 24 + 4 + 4 + 84 + 4 + 4 + 4;
+
+fn segment(at: Segment) -> [(&'static str, u32); 4] {
+    [
+        ("rdma_handle", at.handle),
+        ("rdma_length", at.length),
+        ("rdma_offset", (at.offset >> 32) as u32),
+        ("rdma_offset", at.offset as u32),
+    ]
+}
+
+fn words(at: Segment) -> [u32; 4] {
+    segment(at).map(|(_, value)| value)
+}
+
+/// Adds a payload, of which the first word is a part of the header.
+fn payload(fields: &mut Fields, call: &[u8]) -> Vec<u8> {
+    fields.push(("rdma_rpc_first_word", XID));
+    call[4..].to_vec()
+}
+
+/// Returns a WRITE whose data is in a read chunk, and its position.
+fn write(file: &[u8]) -> (Right, u32) {
+    let call = nfs(XID, 7, rpc::write_args(file, WRITTEN, LEN));
+    let (source, position) = (memory(0, LEN), call.len() as u32);
+    let mut fields = prefix(XID, CALL_INLINE);
+    fields.extend([
+        ("rdma_inv_handle", 0),
+        ("rdma_reads", 1),
+        ("rdma_position", position),
+    ]);
+    fields.extend(segment(source));
+    fields.extend([
+        ("rdma_next", 0),
+        ("rdma_provisional_writes", 0),
+        ("rdma_provisional_reply", 0),
+    ]);
+    let rest = payload(&mut fields, &call);
+    let good = vec![
+        Serve(source, content(5, LEN as usize)),
+        HearWords(wg::success(XID, &[0]), true),
+    ];
+    (Right::new(READS, fields, rest, good), position)
+}
+
+/// Returns the steps that expect the results of a READ with one write chunk, in which `len` bytes
+/// are.
+fn returned(sink: Segment, len: u32) -> Vec<Step> {
+    let used = Segment {
+        length: len,
+        ..sink
+    };
+    let header = [XID, VERSION, 0, REPLY_INLINE, 1, 1];
+    let reply = [0, XID, 1, 0, 0, 0, 0, 0];
+    vec![
+        HearWords([&header[..], &words(used), &reply].concat(), true),
+        PlacedLength(sink.handle, sink.offset, len as usize),
+    ]
+}
+
+/// Returns a READ with a write chunk and a reply chunk, which the reply does not need.
+fn read(file: &[u8]) -> Right {
+    let call = nfs(XID, 6, rpc::read_args(file, 0, LEN));
+    let (sink, long) = (memory(1, LEN), memory(2, 8192));
+    let mut fields = prefix(XID, CALL_INLINE);
+    fields.extend([
+        ("rdma_inv_handle", 0),
+        ("rdma_reads", 0),
+        ("rdma_provisional_writes", 1),
+        ("rdma_target", 1),
+    ]);
+    fields.extend(segment(sink));
+    fields.extend([
+        ("rdma_next", 0),
+        ("rdma_provisional_reply", 1),
+        ("rdma_target", 1),
+    ]);
+    fields.extend(segment(long));
+    let rest = payload(&mut fields, &call);
+    Right::new(WRITES, fields, rest, returned(sink, LEN))
+}
+
+/// Returns a NULL call in a call chunk, with a reply chunk that its reply does not need.
+fn external() -> Right {
+    let call = rpc::null(XID).bytes();
+    let (source, long) = (memory(0, call.len() as u32), memory(2, 8192));
+    let mut fields = prefix(XID, CALL_EXTERNAL);
+    fields.extend([
+        ("rdma_inv_handle", 0),
+        ("rdma_call", 1),
+        ("rdma_position", 0),
+    ]);
+    fields.extend(segment(source));
+    fields.extend([
+        ("rdma_next", 0),
+        ("rdma_reads", 0),
+        ("rdma_provisional_writes", 0),
+        ("rdma_provisional_reply", 1),
+        ("rdma_target", 1),
+    ]);
+    fields.extend(segment(long));
+    let good = vec![Serve(source, call), HearWords(wg::success(XID, &[]), false)];
+    Right::new(EXTERNAL, fields, Vec::new(), good)
+}
+
+pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
+    let mut cases = read_chunks(file);
+    cases.extend(write_chunks(file));
+    cases.extend(external_calls());
+    cases.extend(many(file));
+    cases.extend(handles(file));
+    cases
+}
+
+fn read_chunks(file: &[u8]) -> Vec<Case> {
+    let (right, end) = write(file);
+    let mut cases = vec![right.control("WRITE with a read chunk")];
+    cases.extend(right.rows(&[
+        (0, XID + 1, bad()),
+        (4, 1, bad()),
+        (5, 0, bad()),
+        (5, 2, bad()),
+        (5, u32::MAX, bad()),
+        (6, 0, bad()),
+        (6, 2, bad()),
+        (6, end - 2, bad()),
+        (6, end + 4, bad()),
+        (6, 0xffff_fffc, bad()),
+        (6, u32::MAX, bad()),
+        (8, u32::MAX, Error(vec![ERR_SYSTEM])),
+        (8, (256 << 10) + 1, Error(vec![ERR_SYSTEM])),
+        (11, 1, bad()),
+        (11, 2, bad()),
+        (11, u32::MAX, bad()),
+        (12, 2, bad()),
+        (13, 2, bad()),
+        (14, XID + 1, bad()),
+    ]));
+    // Another handle and another offset are as good as these.
+    let elsewhere = |handle: u32, offset: u64| {
+        let source = Segment {
+            handle,
+            length: LEN,
+            offset,
+        };
+        let mut other = right.clone();
+        other.good[0] = Serve(source, content(5, LEN as usize));
+        other
+    };
+    let at = memory(0, LEN);
+    cases.push(elsewhere(at.handle + 1, at.offset).with(7, at.handle + 1, &Good));
+    cases.push(elsewhere(at.handle, at.offset + 4).with(10, at.offset as u32 + 4, &Good));
+    let mut wraps = right.clone();
+    wraps.fields[10].1 = u32::MAX - 7;
+    cases.push(wraps.with(9, u32::MAX, &bad()));
+    // A data item that is shorter or longer than the call says is the upper layer's to refuse.
+    let header = 4 * (right.fields.len() - 1);
+    let ends: Vec<usize> = (16..=header).step_by(4).collect();
+    cases.extend(right.cut("a call with a read chunk", &ends, &bad()));
+    cases
+}
+
+fn write_chunks(file: &[u8]) -> Vec<Case> {
+    let right = read(file);
+    let mut cases = vec![right.control("READ with a write chunk")];
+    cases.extend(right.rows(&[
+        (5, 1, bad()),
+        (5, 2, bad()),
+        // The reply chunk then has the number of segments that is the XID.
+        (6, 0, Error(vec![ERR_SEGMENTS, 256])),
+        (6, 2, bad()),
+        (6, u32::MAX, bad()),
+        (7, 0, bad()),
+        (7, 2, bad()),
+        (7, 257, bad()),
+        (7, u32::MAX, Error(vec![ERR_SEGMENTS, 256])),
+        (12, 1, bad()),
+        (12, 2, bad()),
+        (12, u32::MAX, bad()),
+        (13, 2, bad()),
+        (13, u32::MAX, bad()),
+        (14, 2, bad()),
+        (14, u32::MAX, Error(vec![ERR_SEGMENTS, 256])),
+        (15, 0x5f00_0001, Good),
+        (16, 0, Good),
+        (16, u32::MAX, Good),
+        (18, 4, Good),
+        (19, XID + 1, bad()),
+    ]));
+    let header = 4 * (right.fields.len() - 1);
+    let ends: Vec<usize> = (24..=header).step_by(4).collect();
+    cases.extend(right.cut("a call with a write chunk", &ends, &bad()));
+    for (first, at) in [("a write segment", 10), ("a segment of a reply chunk", 17)] {
+        let mut wraps = right.clone();
+        wraps.fields[at].1 = u32::MAX;
+        wraps.fields[at + 1].1 = u32::MAX - 7;
+        let name = format!("{first} that passes the address space");
+        cases.push(right.instead(name, wraps.message(), &bad()));
+    }
+    // Data that does not fit its chunk comes within the reply, which is continued (errata-07, 48).
+    for length in [0, 1, LEN - 1] {
+        let mut short = right.clone();
+        let sink = memory(1, length);
+        let unused = Segment { length: 0, ..sink };
+        short.fields[9].1 = length;
+        let chunk = [&[1, 1][..], &words(unused), &[0]].concat();
+        short.good = vec![HearParts(XID, chunk)];
+        let name = format!("a write chunk of {length} bytes for {LEN}");
+        cases.push(short.instead(name, short.message(), &Good));
+    }
+    // The reply needs the reply chunk if there is no write chunk.
+    let long = memory(2, 8192);
+    let call = nfs(XID, 6, rpc::read_args(file, 0, LEN));
+    let whole = RESULTS + LEN;
+    let used = Segment {
+        length: whole,
+        ..long
+    };
+    let fields = [&[0, 0, 0, 1, 1][..], &words(long)].concat();
+    let external = [
+        &[XID, VERSION, 0, REPLY_EXTERNAL, 0, 1, 1][..],
+        &words(used),
+    ]
+    .concat();
+    cases.push(row(
+        "control: READ into a reply chunk",
+        "version-two-07, 6.6.3",
+        vec![wg::message(XID, CALL_INLINE, &fields, &call)],
+        vec![external],
+    ));
+    let last = cases.len() - 1;
+    let placed = PlacedLength(long.handle, long.offset, whole as usize);
+    cases[last].script.push(placed);
+    for length in [0, whole - 1] {
+        let short = memory(2, length);
+        let fields = [&[0, 0, 0, 1, 1][..], &words(short)].concat();
+        cases.push(script(
+            format!("a reply chunk of {length} bytes for {whole}"),
+            "version-two-07, 6.6.4",
+            on_wg(vec![
+                Send(wg::message(XID, CALL_INLINE, &fields, &call)),
+                HearParts(XID, vec![0]),
+            ]),
+            Lives,
+        ));
+    }
+    cases
+}
+
+fn external_calls() -> Vec<Case> {
+    let right = external();
+    let len = rpc::null(XID).bytes().len() as u32;
+    let mut cases = vec![right.control("a call in a call chunk")];
+    cases.extend(right.rows(&[
+        (0, XID, Good),
+        (4, 9, bad()),
+        (4, memory(0, 0).handle, Good),
+        (5, 0, bad()),
+        (5, 2, bad()),
+        (5, u32::MAX, bad()),
+        (6, 4, bad()),
+        (6, u32::MAX, bad()),
+        (8, 0, bad()),
+        (8, u32::MAX, bad()),
+        (8, (256 << 10) + 1, bad()),
+        (8, (256 << 10) + 4, Error(vec![ERR_SYSTEM])),
+        (8, u32::MAX - 3, Error(vec![ERR_SYSTEM])),
+        (11, 1, bad()),
+        (11, 2, bad()),
+        (12, 1, bad()),
+        (12, 2, bad()),
+        (13, 1, bad()),
+        (13, 2, bad()),
+        (14, 2, bad()),
+        (15, 2, bad()),
+        (15, u32::MAX, Error(vec![ERR_SEGMENTS, 256])),
+    ]));
+    let ends: Vec<usize> = (16..4 * right.fields.len()).step_by(4).collect();
+    cases.extend(right.cut("RDMA2_CALL_EXTERNAL", &ends, &bad()));
+    let whole = right.message();
+    let behind = |bytes: &[u8]| [&whole[..], bytes].concat();
+    let source = memory(0, len);
+    let list = |position: u32, at: Segment| [&[1, position][..], &words(at)].concat();
+    let call = |fields: &[&[u32]]| wg::message(XID, CALL_EXTERNAL, &fields.concat(), &[]);
+    cases.extend([
+        right.instead(
+            "a payload in two places",
+            behind(&rpc::null(XID).bytes()),
+            &bad(),
+        ),
+        right.instead("one byte behind RDMA2_CALL_EXTERNAL", behind(&[0]), &bad()),
+        right.instead(
+            "position zero in the read list of RDMA2_CALL_EXTERNAL",
+            call(&[
+                &[0],
+                &list(0, source),
+                &[0],
+                &list(0, memory(1, 8)),
+                &[0, 0, 0],
+            ]),
+            &bad(),
+        ),
+        right.instead(
+            "position zero in the read list of RDMA2_CALL_INLINE",
+            {
+                let fields = [&[0][..], &list(0, source), &[0, 0, 0]].concat();
+                wg::message(XID, CALL_INLINE, &fields, &rpc::null(XID).bytes())
+            },
+            &bad(),
+        ),
+        right.instead(
+            "an item behind the call chunk",
+            call(&[
+                &[0],
+                &list(0, source),
+                &[0],
+                &list(len + 4, memory(1, 8)),
+                &[0, 0, 0],
+            ]),
+            &bad(),
+        ),
+        right.instead(
+            "call chunks of 4 GiB together",
+            call(&[
+                &[0],
+                &list(0, memory(0, 1 << 31)),
+                &list(0, memory(1, 1 << 31)),
+                &[0, 0, 0, 0],
+            ]),
+            &Error(vec![ERR_SYSTEM]),
+        ),
+        script(
+            "a call chunk with another call",
+            "version-two-07, 7.2",
+            on_wg(vec![
+                Send(right.message()),
+                Serve(source, rpc::null(XID + 1).bytes()),
+                HearWords(wg::answer(XID, &[ERR_BAD_XDR]), false),
+            ]),
+            Lives,
+        ),
+        script(
+            "a call chunk with a reply",
+            "version-two-07, 7.2",
+            on_wg(vec![
+                Send(right.message()),
+                Serve(source, [rpc::accepted(XID, 0, &[]), vec![0; 16]].concat()),
+                HearWords(wg::answer(XID, &[ERR_BAD_XDR]), false),
+            ]),
+            Lives,
+        ),
+        script(
+            "a call chunk that is not answered",
+            EXTERNAL,
+            on_wg(vec![Send(right.message()), Turn, Abort]),
+            End::Left,
+        ),
+    ]);
+    cases
+}
+
+/// Returns the cases of more chunks and segments than the server takes.
+fn many(file: &[u8]) -> Vec<Case> {
+    let null = rpc::null(XID).bytes();
+    let call = nfs(XID, 6, rpc::read_args(file, 0, LEN));
+    let end = null.len() as u32;
+    let inline = |fields: Vec<u32>, payload: &[u8]| wg::message(XID, CALL_INLINE, &fields, payload);
+    let reads = |count: u32, position: &dyn Fn(u32) -> u32, length: u32| {
+        let mut fields = vec![0];
+        for n in 0..count {
+            fields.extend([1, position(n)]);
+            fields.extend(words(memory(n % 8, length)));
+        }
+        fields.extend([0, 0, 0]);
+        inline(fields, &null)
+    };
+    let writes = |count: u32, segments: u32| {
+        let mut fields = vec![0, 0];
+        for _ in 0..count {
+            fields.extend([1, segments]);
+            for n in 0..segments {
+                fields.extend(words(memory(n % 8, 8)));
+            }
+        }
+        fields.extend([0, 0]);
+        inline(fields, &null)
+    };
+    let bad = &[ERR_BAD_XDR][..];
+    let unused = |segments: u32| {
+        let all = (0..segments).flat_map(|n| words(memory(n % 8, 0)));
+        [1, segments].into_iter().chain(all).chain([0]).collect()
+    };
+    let overlap = |first: u32, len: u32, second: u32| {
+        let mut fields = vec![0, 1, first];
+        fields.extend(words(memory(0, len)));
+        fields.extend([1, second]);
+        fields.extend(words(memory(1, 8)));
+        fields.extend([0, 0, 0]);
+        inline(fields, &null)
+    };
+    vec![
+        refused("positions that decrease", READS, overlap(end, 8, 8), bad),
+        refused("chunks that overlap", READS, overlap(8, 16, 16), bad),
+        refused(
+            "chunks that overlap in their round-up",
+            READS,
+            overlap(8, 5, 12),
+            bad,
+        ),
+        refused(
+            "a second chunk behind the payload",
+            READS,
+            overlap(end, 8, end + 12),
+            bad,
+        ),
+        refused(
+            "a read list of 255 segments of 4 GiB",
+            READS,
+            { reads(255, &|_| end, u32::MAX) },
+            &[ERR_SYSTEM],
+        ),
+        refused(
+            "a read list of 257 segments",
+            "version-two-07, 7.3.3",
+            { reads(257, &|_| end, 4) },
+            &[ERR_SEGMENTS, 256],
+        ),
+        refused(
+            "a read list of 1000 segments",
+            "version-two-07, 7.3.3",
+            { reads(1000, &|_| end, 4) },
+            &[ERR_SEGMENTS, 256],
+        ),
+        refused(
+            "257 segments in three write chunks",
+            "version-two-07, 7.3.3",
+            { writes(3, 86) },
+            &[ERR_SEGMENTS, 256],
+        ),
+        refused(
+            "a write list of 17 chunks",
+            "version-two-07, 7.3.2",
+            { writes(17, 1) },
+            &[ERR_WRITE_CHUNKS, 16],
+        ),
+        refused(
+            "a write list of 200 empty chunks",
+            "version-two-07, 7.3.2",
+            { writes(200, 0) },
+            &[ERR_WRITE_CHUNKS, 16],
+        ),
+        refused(
+            "placed items and a read chunk",
+            "version-two-07, 7.3.1",
+            {
+                let fields = [&[0, 1, 40][..], &words(memory(0, 8)), &[0, 0, 0, 0, 40]].concat();
+                wg::message(XID, wg::CALL_PLACED, &fields, &null)
+            },
+            &[ERR_READ_CHUNKS, 0],
+        ),
+        script(
+            "a list of segments that ends with the message, a thousand times",
+            "version-two-07, 7.2.1",
+            on_wg(vec![Repeat(
+                1000,
+                vec![
+                    Send(wg::message(XID, CALL_INLINE, &[0, 0, 1, 200], &[0; 64])),
+                    HearWords(wg::answer(XID, bad), false),
+                ],
+            )]),
+            Lives,
+        ),
+        script(
+            "READ for a chunk of segments of one byte",
+            WRITES,
+            on_wg(vec![
+                Send({
+                    let mut fields = vec![0, 0, 1, 200];
+                    for n in 0..200 {
+                        fields.extend(words(memory(n % 8, 1)));
+                    }
+                    fields.extend([0, 0]);
+                    inline(fields, &call)
+                }),
+                HearParts(XID, unused(200)),
+            ]),
+            Lives,
+        ),
+    ]
+}
+
+/// Returns the cases of `rdma_inv_handle`.
+fn handles(file: &[u8]) -> Vec<Case> {
+    const SECTION: &str = "version-two-07, 6.5";
+    let (mut right, mut read) = (write(file).0, read(file));
+    (right.section, read.section) = (SECTION, SECTION);
+    let (source, sink, long) = (memory(0, LEN), memory(1, LEN), memory(2, 8192));
+    let mut cases = vec![
+        right.with(4, source.handle, &Good),
+        right.with(4, source.handle + 1, &bad()),
+        right.with(4, sink.handle, &bad()),
+        right.with(4, u32::MAX, &bad()),
+        read.with(4, sink.handle, &Good),
+        read.with(4, long.handle, &Good),
+        read.with(4, source.handle, &bad()),
+    ];
+    // The same handle is offered by two calls at once: each reply invalidates its own.
+    let (one, two) = (nfs(XID, 0, vec![]), nfs(XID + 1, 0, vec![]));
+    let fields = [&[sink.handle, 0, 1, 1][..], &words(sink), &[0, 0]].concat();
+    cases.push(script(
+        "one handle for two calls at once",
+        SECTION,
+        on_wg(vec![
+            Send(wg::message(XID, CALL_INLINE, &fields, &one)),
+            Send(wg::message(XID + 1, CALL_INLINE, &fields, &two)),
+            HearType(REPLY_INLINE),
+            HearType(REPLY_INLINE),
+        ]),
+        Lives,
+    ));
+    cases
+}

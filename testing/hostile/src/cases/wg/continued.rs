@@ -1,0 +1,386 @@
+//! Calls in several parts (version-two-07, sections 6.3.6, 6.6.2 and 7.1.4), sent to a server: wrong
+//! counts, parts out of place, and parts that never end.
+
+use super::*;
+use crate::cases::memory;
+use crate::client::Case;
+use crate::rig::content;
+use crate::wire::wg::{
+    CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_MIDDLE, ERR_INVAL_CONT, ERR_SYSTEM,
+    REPLY_MIDDLE,
+};
+
+const MIDDLE: &str = "version-two-07, 6.3.6";
+const ORDER: &str = "version-two-07, 7.1.4";
+/// The maximum length of a message that the server takes (`rig::SERVER`).
+const MOST: u32 = 256 << 10;
+
+fn middle(xid: u32, remaining: u32, part: &[u8]) -> Vec<u8> {
+    wg::message(xid, CALL_MIDDLE, &[remaining], part)
+}
+
+fn last(xid: u32, part: &[u8]) -> Vec<u8> {
+    wg::call(xid, part)
+}
+
+fn refusal(xid: u32, code: u32) -> Step {
+    HearWords(wg::answer(xid, &[code]), false)
+}
+
+fn success(xid: u32) -> Step {
+    HearWords(wg::success(xid, &[]), false)
+}
+
+/// Returns a NULL call in three parts, of which the second is the one to change.
+fn second_of_three() -> Right {
+    let call = rpc::null(XID).bytes();
+    let mut fields = prefix(XID, CALL_MIDDLE);
+    let word = u32::from_be_bytes([call[16], call[17], call[18], call[19]]);
+    fields.extend([("rdma_remaining", 12), ("rdma_rpc_first_word", word)]);
+    let mut right = Right::new(MIDDLE, fields, call[20..28].to_vec(), vec![success(XID)]);
+    right.before = vec![middle(XID, 24, &call[..16])];
+    right.after = vec![last(XID, &call[28..])];
+    right
+}
+
+/// Returns a NULL call in two parts, of which the first is the one to change.
+fn first_of_two() -> Right {
+    let call = rpc::null(XID).bytes();
+    let mut fields = prefix(XID, CALL_MIDDLE);
+    fields.extend([("rdma_remaining", 24), ("rdma_rpc_first_word", XID)]);
+    let mut right = Right::new(MIDDLE, fields, call[4..16].to_vec(), vec![success(XID)]);
+    right.after = vec![last(XID, &call[16..])];
+    right
+}
+
+/// Returns a NULL call in two parts, of which the last is the one to change.
+fn last_of_two() -> Right {
+    let call = rpc::null(XID).bytes();
+    let mut fields = prefix(XID, CALL_INLINE);
+    fields.extend([
+        ("rdma_inv_handle", 0),
+        ("rdma_reads", 0),
+        ("rdma_provisional_writes", 0),
+        ("rdma_provisional_reply", 0),
+    ]);
+    let mut right = Right::new(MIDDLE, fields, call[16..].to_vec(), vec![success(XID)]);
+    right.before = vec![middle(XID, 24, &call[..16])];
+    right
+}
+
+pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
+    let invalid = || Error(vec![ERR_INVAL_CONT]);
+    let (first, second, end) = (first_of_two(), second_of_three(), last_of_two());
+    let mut cases = vec![
+        first.control("a call in two parts"),
+        second.control("a call in three parts"),
+        end.control("a call in two parts, to its end"),
+    ];
+    cases.extend(second.rows(&[
+        (4, 0, invalid()),
+        (4, 8, invalid()),
+        (4, 11, invalid()),
+        (4, 13, invalid()),
+        (4, 16, invalid()),
+        (4, 24, invalid()),
+        (4, 0x8000_0000, invalid()),
+        (4, u32::MAX, invalid()),
+    ]));
+    // What follows the first part is not what it promised: the last part is refused.
+    cases.extend(first.rows(&[
+        (4, 20, invalid()),
+        (4, 23, invalid()),
+        (4, 25, invalid()),
+        (4, 28, invalid()),
+        (4, MOST - 16, invalid()),
+        (4, MOST - 15, Error(vec![ERR_SYSTEM])),
+        (4, 0x7fff_ffff, Error(vec![ERR_SYSTEM])),
+        (4, u32::MAX, Error(vec![ERR_SYSTEM])),
+        (4, 0, invalid()),
+        (5, XID + 1, bad()),
+    ]));
+    cases.extend(end.rows(&[
+        (4, 1, bad()),
+        (5, 1, bad()),
+        (5, 2, bad()),
+        (6, 2, bad()),
+        (7, 2, bad()),
+    ]));
+    cases.extend(end.cut("the last part of a call", &[16, 20, 32, 35], &bad()));
+    // The parts that follow one that cannot be used are discarded.
+    cases.extend(second.cut("the second part of a call", &[16, 20, 23], &bad()));
+    for (name, change) in [("shorter", -4_isize), ("longer", 4), ("much longer", 400)] {
+        let mut changed = end.clone();
+        let len = changed.rest.len().saturating_add_signed(change);
+        changed.rest.resize(len, 0);
+        let name = format!("a last part that is {name} than what remains");
+        cases.push(changed.instead(name, changed.message(), &invalid()));
+    }
+    cases.extend(interrupted());
+    cases.extend(endless());
+    cases.extend(odd(file));
+    cases
+}
+
+/// Returns the cases of messages between the parts of a call, which is complete in the end.
+fn interrupted() -> Vec<Case> {
+    let call = rpc::null(XID).bytes();
+    let other = XID + 1;
+    let within = |name: &str, message: Vec<u8>, said: Vec<Step>| {
+        let steps = vec![Send(middle(XID, 24, &call[..16])), Send(message)];
+        let end = vec![Send(last(XID, &call[16..])), success(XID)];
+        script(name, ORDER, on_wg([steps, said, end].concat()), Lives)
+    };
+    let refused =
+        |name: &str, message: Vec<u8>| within(name, message, vec![refusal(other, ERR_INVAL_CONT)]);
+    let null = rpc::null(other).bytes();
+    let set = wg::set(&[(99, 0)]);
+    let placed = wg::message(other, wg::CALL_PLACED, &[0, 0, 0, 0, 0, 40], &null);
+    vec![
+        refused(
+            "a whole call between the parts of another",
+            last(other, &null),
+        ),
+        refused(
+            "a part of a call between the parts of another",
+            middle(other, 24, &null[..16]),
+        ),
+        refused("RDMA2_CALL_EXTERNAL between the parts of a call", {
+            let fields = [0, 1, 0, 0x5100_0000, 40, 0, 0, 0, 0, 0, 0];
+            wg::message(other, CALL_EXTERNAL, &fields, &[])
+        }),
+        refused("RDMA2_CONNPROP_MIDDLE between the parts of a call", {
+            wg::message(other, CONNPROP_MIDDLE, &set, &[])
+        }),
+        refused(
+            "RDMA2_CALL_PLACED between the parts of a call",
+            placed.clone(),
+        ),
+        within(
+            "RDMA2_GRANT between the parts of a call",
+            wg::grant(CREDIT),
+            vec![],
+        ),
+        within(
+            "RDMA2_ERROR between the parts of a call",
+            wg::error(other, &[2]),
+            vec![],
+        ),
+        within(
+            "a header type nobody has between the parts of a call",
+            wg::message(other, 99, &[], &[]),
+            vec![refusal(other, wg::ERR_INVAL_HTYPE)],
+        ),
+        within(
+            "a version nobody has between the parts of a call",
+            crate::wire::v2::bytes(&[other, 3, CREDIT, CALL_INLINE]),
+            vec![HearWords(
+                vec![other, 3, 0, wg::ERROR, wg::ERR_VERS_MISMATCH],
+                false,
+            )],
+        ),
+        within(
+            "15 bytes between the parts of a call",
+            last(other, &null)[..15].to_vec(),
+            vec![],
+        ),
+        within(
+            "RDMA2_CALL_INLINE that breaks off between the parts of a call",
+            last(other, &null)[..20].to_vec(),
+            vec![refusal(other, wg::ERR_BAD_XDR)],
+        ),
+        within(
+            "a part of a reply between the parts of a call",
+            wg::message(other, REPLY_MIDDLE, &[4], &null),
+            vec![],
+        ),
+        script(
+            "two calls whose parts alternate",
+            ORDER,
+            on_wg(vec![
+                Send(middle(XID, 24, &call[..16])),
+                Send(middle(other, 24, &null[..16])),
+                refusal(other, ERR_INVAL_CONT),
+                Send(middle(XID, 12, &call[16..28])),
+                Send(middle(other, 12, &null[16..28])),
+                Send(last(XID, &call[28..])),
+                success(XID),
+                // This is the last part of what was refused; the call can be made again.
+                Send(last(other, &null)),
+                Send(last(other, &null)),
+                success(other),
+            ]),
+            Lives,
+        ),
+        script(
+            "the XID of a call that was refused, again",
+            ORDER,
+            on_wg(vec![
+                Send(middle(XID, 24, &call[..16])),
+                Send(middle(XID, 9, &call[16..28])),
+                refusal(XID, ERR_INVAL_CONT),
+                Send(last(XID, &call[28..])),
+                Repeat(
+                    20,
+                    vec![
+                        Send(last(XID, &call)),
+                        success(XID),
+                        Send(middle(XID, 24, &call[..16])),
+                        Send(last(XID, &call[16..])),
+                        success(XID),
+                    ],
+                ),
+            ]),
+            Lives,
+        ),
+    ]
+}
+
+/// Returns the cases of calls that do not end.
+fn endless() -> Vec<Case> {
+    let call = rpc::null(XID).bytes();
+    let parts = |count: u32| {
+        let mut steps = Vec::new();
+        for n in 0..count {
+            steps.push(Send(middle(XID, 4 * (count - n) + 36, &[0; 4])));
+            if n % 8 == 7 {
+                steps.push(Turn);
+            }
+        }
+        steps
+    };
+    let mut cases = vec![
+        script(
+            "parts of a call, and a FIN",
+            MIDDLE,
+            { on_wg([parts(30), vec![Shut]].concat()) },
+            End::Closed,
+        ),
+        script(
+            "parts of a call, and a RST",
+            MIDDLE,
+            { on_wg([parts(30), vec![Abort]].concat()) },
+            End::Left,
+        ),
+        script(
+            "one part again and again",
+            MIDDLE,
+            on_wg(vec![
+                Send(middle(XID, 24, &call[..16])),
+                Send(middle(XID, 24, &call[..16])),
+                refusal(XID, ERR_INVAL_CONT),
+                Repeat(100, vec![Send(middle(XID, 24, &call[..16])), Turn]),
+                Send(last(XID, &call)),
+            ]),
+            Lives,
+        ),
+        script(
+            "first parts of calls longer than any, again and again",
+            MIDDLE,
+            on_wg(
+                (0..60)
+                    .flat_map(|n| {
+                        let first = middle(XID + n, u32::MAX, &[0; 4]);
+                        [Send(first), refusal(XID + n, ERR_SYSTEM)]
+                    })
+                    .collect(),
+            ),
+            Lives,
+        ),
+    ];
+    // 1000 parts of four bytes are taken, as parts are not counted; the call is no message.
+    let whole = [call.clone(), vec![0; 4 * 1000]].concat();
+    let mut steps = Vec::new();
+    let mut at = 0;
+    while whole.len() - at > 40 {
+        steps.push(Send(middle(
+            XID,
+            (whole.len() - at - 4) as u32,
+            &whole[at..at + 4],
+        )));
+        at += 4;
+        if at % 32 == 0 {
+            steps.push(Turn);
+        }
+    }
+    steps.push(Send(last(XID, &whole[at..])));
+    steps.push(HearWords(wg::success(XID, &[]), false));
+    cases.push(script(
+        "a call in a thousand parts",
+        MIDDLE,
+        on_wg(steps),
+        Lives,
+    ));
+    cases
+}
+
+/// Returns the cases of parts of odd lengths, and of chunks of the last part.
+fn odd(file: &[u8]) -> Vec<Case> {
+    const LEN: u32 = 4096;
+    let call = rpc::null(XID).bytes();
+    let mut cases = Vec::new();
+    for cut in [5, 7, 9, 17, 35] {
+        let name = format!("a part of {cut} bytes");
+        let remaining = (call.len() - cut) as u32;
+        cases.push(row(
+            name,
+            "version-two-07, 4.1",
+            vec![
+                middle(XID, remaining, &call[..cut]),
+                last(XID, &call[cut..]),
+            ],
+            vec![wg::success(XID, &[])],
+        ));
+    }
+    for cut in [0, 1, 2, 3] {
+        // Without a first word it is no message of its type (errata-07, 36).
+        let name = format!("a part of {cut} bytes, and the whole call");
+        let remaining = (call.len() - cut) as u32;
+        cases.push(row(
+            name,
+            "version-two-07, 6.1",
+            vec![middle(XID, remaining, &call[..cut]), last(XID, &call)],
+            vec![wg::answer(XID, &[wg::ERR_BAD_XDR]), wg::success(XID, &[])],
+        ));
+    }
+    // Positions count in the whole payload (errata-07, 34).
+    let args = nfs(XID, 7, rpc::write_args(file, 1 << 20, LEN));
+    let (source, end) = (memory(0, LEN), args.len() as u32);
+    let chunk = |position: u32| {
+        let at = [
+            source.handle,
+            LEN,
+            (source.offset >> 32) as u32,
+            source.offset as u32,
+        ];
+        let fields = [&[0, 1, position][..], &at, &[0, 0, 0]].concat();
+        wg::message(XID, CALL_INLINE, &fields, &args[40..])
+    };
+    let first = middle(XID, end - 40, &args[..40]);
+    let written = vec![
+        Send(first.clone()),
+        Send(chunk(end)),
+        Serve(source, content(6, LEN as usize)),
+        HearWords(wg::success(XID, &[0]), true),
+    ];
+    cases.push(script(
+        "control: a read chunk of the whole call",
+        MIDDLE,
+        on_wg(written),
+        Lives,
+    ));
+    for position in [end - 40, end - 36, 40, end + 4] {
+        // Positions in the last part alone are positions in the middle of the arguments, whose
+        // decoding the data then breaks; one beyond the payload is no position.
+        if position != end + 4 {
+            continue;
+        }
+        cases.push(row(
+            format!("rdma_position is {position}, behind the whole call"),
+            MIDDLE,
+            vec![first.clone(), chunk(position)],
+            vec![wg::answer(XID, &[wg::ERR_BAD_XDR])],
+        ));
+    }
+    cases
+}

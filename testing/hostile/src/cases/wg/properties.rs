@@ -1,0 +1,431 @@
+//! RDMA2_CONNPROP_MIDDLE and RDMA2_CONNPROP_FINAL (version-two-07, sections 5, 6.3.3 and 6.3.4), sent
+//! to a server: each property with values and lengths of all kinds, and exchanges out of order.
+
+use super::*;
+use crate::client::Case;
+use crate::wire::wg::{
+    CONNPROP_MIDDLE, ERR_BAD_PROPVAL, ERR_BAD_XDR, ERR_INVAL_CONT, INTRODUCTION, PROPERTIES,
+    SMALLEST_RESULT, STRUCTURE, SUPPORT,
+};
+
+const VALUES: &str = "version-two-07, 5.1";
+const EXCHANGE: &str = "version-two-07, 6.3.4";
+const PARTS: &str = "version-two-07, 6.3.3";
+
+/// The names of the properties, in their XDR.
+const NAMES: [&str; 6] = ["SBSIZ", "RBSIZ", "RSSIZ", "RCSIZ", "BRS", "HOSTAUTH"];
+
+fn last(words: &[u32]) -> Vec<u8> {
+    wg::introduction(words)
+}
+
+fn middle(words: &[u32]) -> Vec<u8> {
+    wg::message(INTRODUCTION, CONNPROP_MIDDLE, words, &[])
+}
+
+fn error(error: u32) -> Step {
+    HearWords(wg::answer(INTRODUCTION, &[error]), false)
+}
+
+fn null(xid: u32) -> Vec<u8> {
+    wg::call(xid, &rpc::null(xid).bytes())
+}
+
+fn success(xid: u32) -> Step {
+    HearWords(wg::success(xid, &[]), false)
+}
+
+/// Returns a case whose first message has these properties, which are taken.
+fn taken(name: impl Into<String>, section: &'static str, words: &[u32], file: &[u8]) -> Case {
+    let mut steps = vec![Send(null(XID)), success(XID)];
+    steps.extend(read_all(file));
+    script(name, section, introduced(words, steps), Lives)
+}
+
+/// Returns a case whose first message has properties that are refused. The defaults hold then.
+fn refused(name: impl Into<String>, words: &[u32], code: u32) -> Case {
+    let steps = vec![error(code), Send(null(XID)), success(XID)];
+    script(name, VALUES, introduced(words, steps), Lives)
+}
+
+/// Returns the steps of a READ of 4096 bytes without chunks, whose reply has several parts. The
+/// last one is an RDMA2_REPLY_INLINE, whatever was announced.
+fn read_all(file: &[u8]) -> Vec<Step> {
+    let call = nfs(XID, 6, rpc::read_args(file, 0, 4096));
+    vec![Send(wg::call(XID, &call)), HearParts(XID, vec![0])]
+}
+
+pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
+    let mut cases = numbers(file);
+    cases.extend(lengths());
+    cases.extend(sets(file));
+    cases.extend(exchanges());
+    cases.extend(placement(file));
+    cases
+}
+
+/// Returns the cases of the values of properties that are numbers.
+fn numbers(file: &[u8]) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (id, name) in (1..=4).zip(NAMES) {
+        for value in [
+            0,
+            1,
+            64,
+            1023,
+            1024,
+            4095,
+            4096,
+            4097,
+            1 << 20,
+            1 << 31,
+            u32::MAX,
+        ] {
+            let name = format!("{name} is {value}");
+            cases.push(taken(
+                name,
+                "version-two-07, 5.2",
+                &wg::set(&[(id, value)]),
+                file,
+            ));
+        }
+    }
+    for level in 0..=3 {
+        let name = format!("BRS is {level}");
+        cases.push(taken(
+            name,
+            "version-two-07, 5.2.5",
+            &wg::set(&[(5, level)]),
+            file,
+        ));
+    }
+    for level in [4, 5, 256, u32::MAX] {
+        cases.push(refused(
+            format!("BRS is {level}"),
+            &wg::set(&[(5, level)]),
+            ERR_BAD_PROPVAL,
+        ));
+    }
+    cases
+}
+
+/// Returns the cases of values of the wrong length.
+fn lengths() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (id, name) in PROPERTIES.into_iter().zip(NAMES) {
+        for len in [1_u32, 2, 3, 5, 8, 12] {
+            let value = vec![0; len.div_ceil(4) as usize];
+            let words = [&[1, id, len][..], &value].concat();
+            cases.push(refused(
+                format!("{name} of {len} bytes"),
+                &words,
+                ERR_BAD_PROPVAL,
+            ));
+        }
+        // Longer than the message, recognized or not.
+        for len in [5_u32, 4096, 4097, u32::MAX - 3, u32::MAX] {
+            let name = format!("{name} of {len} bytes in a message that ends before");
+            cases.push(refused(name, &[1, id, len, 0], ERR_BAD_PROPVAL));
+        }
+    }
+    for id in [0, 7, 99, 0xffff_fe00, 0xffff_ff00, 0xffff_ff80, u32::MAX] {
+        for len in [8_u32, u32::MAX] {
+            let name = format!("property {id} of {len} bytes in a message that ends before");
+            cases.push(refused(name, &[1, id, len, 0], ERR_BAD_PROPVAL));
+        }
+    }
+    // HOSTAUTH has a length of its own inside.
+    for (inner, len) in [(1, 4), (5, 8), (u32::MAX, 8), (0, 8), (4, 12)] {
+        let value = vec![0; (len as usize - 4) / 4];
+        let words = [&[1, 6, len, inner][..], &value].concat();
+        let name = format!("HOSTAUTH of {inner} bytes in {len}");
+        cases.push(refused(name, &words, ERR_BAD_PROPVAL));
+    }
+    cases
+}
+
+/// Returns the cases of sets of properties: their counts, and repeated and unknown ones.
+fn sets(file: &[u8]) -> Vec<Case> {
+    let right = wg::plain_properties();
+    let counted = |count: u32| [&[count], &right[1..]].concat();
+    let ok = |name: &str, words: &[u32]| taken(name, VALUES, words, file);
+    let many = |count: u32| {
+        let all: Vec<(u32, u32)> = (0..count).map(|n| (99 + n, n)).collect();
+        wg::set(&all)
+    };
+    vec![
+        ok("control: the defaults", &right),
+        ok("rdma_props is empty", &[0]),
+        ok(
+            "every property empty",
+            &[6, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0],
+        ),
+        ok("a property twice", &wg::set(&[(2, 1024), (2, 4096)])),
+        ok("HOSTAUTH of 4 bytes", &[1, 6, 8, 4, 0x6161_6161]),
+        ok("HOSTAUTH of 1 byte", &[1, 6, 8, 1, 0x6100_0000]),
+        ok("HOSTAUTH of 0 bytes", &[1, 6, 4, 0]),
+        ok("properties nobody has", &many(60)),
+        ok("properties nobody has, of 0, 3 and 40 bytes", &{
+            let value = [0xa5; 10];
+            [&[3, 99, 0, 98, 3, 0, 97, 40][..], &value].concat()
+        }),
+        refused(
+            "rdma_props one less than there are",
+            &counted(4),
+            ERR_BAD_XDR,
+        ),
+        refused(
+            "rdma_props one more than there are",
+            &counted(6),
+            ERR_BAD_XDR,
+        ),
+        refused("rdma_props is 0, and five follow", &counted(0), ERR_BAD_XDR),
+        refused("rdma_props is 65", &counted(65), ERR_BAD_XDR),
+        refused("rdma_props is 4294967295", &counted(u32::MAX), ERR_BAD_XDR),
+        refused("rdma_props missing", &[], ERR_BAD_XDR),
+        refused("rdma_which missing", &[1], ERR_BAD_XDR),
+        refused("rdma_data missing", &[1, 2], ERR_BAD_XDR),
+        refused(
+            "one bad value among good ones",
+            &wg::set(&[(2, 1), (5, 4)]),
+            ERR_BAD_PROPVAL,
+        ),
+        refused("65 properties", &many(65), ERR_BAD_XDR),
+    ]
+}
+
+/// Returns the cases of exchanges out of order.
+fn exchanges() -> Vec<Case> {
+    let (all, one) = (wg::plain_properties(), wg::set(&[(99, 0)]));
+    let interrupted = |xid| HearWords(wg::answer(xid, &[ERR_INVAL_CONT]), false);
+    let with = |name: &str, section, first: Vec<u8>, steps: Vec<Step>| {
+        script(name, section, beginning(first, steps), Lives)
+    };
+    let on_middle = |name: &str, steps: Vec<Step>| {
+        with(
+            name,
+            PARTS,
+            middle(&one),
+            [steps, vec![Send(last(&all))]].concat(),
+        )
+    };
+    let crowded = wg::set(&(0..40).map(|n| (99 + n, 0)).collect::<Vec<_>>());
+    vec![
+        with(
+            "control: in two messages",
+            PARTS,
+            middle(&one),
+            vec![Send(last(&all))],
+        ),
+        with(
+            "RDMA2_CONNPROP_FINAL twice",
+            EXCHANGE,
+            last(&all),
+            vec![Send(last(&all)), error(ERR_INVAL_CONT)],
+        ),
+        with(
+            "RDMA2_CONNPROP_FINAL a hundred times",
+            EXCHANGE,
+            last(&all),
+            vec![Repeat(100, vec![Send(last(&all)), error(ERR_INVAL_CONT)])],
+        ),
+        with(
+            "RDMA2_CONNPROP_MIDDLE after RDMA2_CONNPROP_FINAL",
+            EXCHANGE,
+            last(&all),
+            vec![Send(middle(&one)), error(ERR_INVAL_CONT)],
+        ),
+        with(
+            "RDMA2_CONNPROP_FINAL after calls",
+            EXCHANGE,
+            null(XID),
+            vec![success(XID), Send(last(&all))],
+        ),
+        with(
+            "RDMA2_CONNPROP_FINAL again after a bad one",
+            "version-two-07, 7.2.2",
+            last(&wg::set(&[(5, 9)])),
+            vec![
+                error(ERR_BAD_PROPVAL),
+                Send(last(&all)),
+                error(ERR_INVAL_CONT),
+            ],
+        ),
+        with(
+            "RDMA2_CONNPROP_FINAL again after one that breaks off",
+            "version-two-07, 7.2.1",
+            last(&[7]),
+            vec![error(ERR_BAD_XDR), Send(last(&all)), error(ERR_INVAL_CONT)],
+        ),
+        on_middle(
+            "a call between RDMA2_CONNPROP_MIDDLE and RDMA2_CONNPROP_FINAL",
+            vec![Send(null(XID)), interrupted(XID)],
+        ),
+        on_middle(
+            "RDMA2_CALL_MIDDLE between RDMA2_CONNPROP_MIDDLE and RDMA2_CONNPROP_FINAL",
+            vec![
+                Send(wg::message(XID, wg::CALL_MIDDLE, &[36], &[0; 4])),
+                interrupted(XID),
+            ],
+        ),
+        on_middle(
+            "RDMA2_CALL_EXTERNAL between RDMA2_CONNPROP_MIDDLE and RDMA2_CONNPROP_FINAL",
+            vec![
+                Send(wg::message(
+                    XID,
+                    wg::CALL_EXTERNAL,
+                    &[0, 1, 0, 0x51, 40, 0, 0, 0, 0, 0, 0],
+                    &[],
+                )),
+                interrupted(XID),
+            ],
+        ),
+        on_middle(
+            "RDMA2_CALL_PLACED between RDMA2_CONNPROP_MIDDLE and RDMA2_CONNPROP_FINAL",
+            vec![
+                Send(wg::message(
+                    XID,
+                    wg::CALL_PLACED,
+                    &[0, 0, 0, 0, 0, 40],
+                    &rpc::null(XID).bytes(),
+                )),
+                interrupted(XID),
+            ],
+        ),
+        on_middle(
+            "grants and errors between RDMA2_CONNPROP_MIDDLE and RDMA2_CONNPROP_FINAL",
+            vec![Send(wg::grant(CREDIT)), Send(wg::error(XID, &[2]))],
+        ),
+        on_middle(
+            "RDMA2_CONNPROP_MIDDLE with another XID",
+            vec![Send(wg::message(XID, CONNPROP_MIDDLE, &one, &[]))],
+        ),
+        on_middle(
+            "RDMA2_CONNPROP_MIDDLE with a bad value",
+            vec![Send(middle(&wg::set(&[(5, 9)]))), error(ERR_BAD_PROPVAL)],
+        ),
+        on_middle(
+            "RDMA2_CONNPROP_MIDDLE that breaks off",
+            vec![Send(middle(&[7])), error(ERR_BAD_XDR)],
+        ),
+        on_middle(
+            "RDMA2_CONNPROP_MIDDLE with words behind it",
+            vec![Send(middle(&[0, 0])), error(ERR_BAD_XDR)],
+        ),
+        with(
+            "RDMA2_CONNPROP_MIDDLE, and no end",
+            PARTS,
+            middle(&one),
+            vec![
+                Repeat(63, vec![Send(middle(&one)), Turn]),
+                Repeat(40, vec![Send(middle(&one)), error(ERR_INVAL_CONT)]),
+                Send(last(&[0])),
+            ],
+        ),
+        with(
+            "RDMA2_CONNPROP_FINAL with the 80th property",
+            PARTS,
+            middle(&crowded),
+            // A refused FINAL ends the exchange (errata-07, 28).
+            vec![Send(last(&crowded)), error(ERR_INVAL_CONT)],
+        ),
+        script(
+            "RDMA2_CONNPROP_MIDDLE, and a FIN",
+            PARTS,
+            beginning(middle(&one), vec![Shut]),
+            End::Closed,
+        ),
+    ]
+}
+
+/// Returns the cases of the properties of data placement, which are ignored if they are invalid.
+fn placement(file: &[u8]) -> Vec<Case> {
+    const SECTION: &str = "version-two-07, B.3";
+    let base = wg::set(&[(1, 1 << 20), (2, 66_560)]);
+    let structure = |groups: &[u32]| {
+        let mut words = base.clone();
+        words[0] += 3;
+        words.extend([SUPPORT, 4, 3, SMALLEST_RESULT, 4, 1024]);
+        words.extend([STRUCTURE, 4 * groups.len() as u32]);
+        words.extend(groups);
+        words
+    };
+    let (head, page) = (1024, 4096);
+    let rows: [(&str, &[u32]); 19] = [
+        ("of the product", &[2, 1, head, 1, 0, 1, 65_536, page, 1]),
+        ("of nothing", &[]),
+        ("of no groups", &[0]),
+        ("of one group that is missing", &[1]),
+        ("cut off in a group", &[1, 1, head, 1]),
+        ("of 65 groups that are missing", &[65]),
+        ("of 4294967295 groups", &[u32::MAX, 1, head, 1, 0]),
+        (
+            "that counts one less",
+            &[1, 1, head, 1, 0, 1, 65_536, page, 1],
+        ),
+        (
+            "that counts one more",
+            &[3, 1, head, 1, 0, 1, 65_536, page, 1],
+        ),
+        ("with a count of 0", &[2, 0, head, 1, 0, 1, 65_536, page, 1]),
+        (
+            "with a count of 4294967295",
+            &[2, 1, head, 1, 0, u32::MAX, 65_536, page, 1],
+        ),
+        ("with a length of 0", &[2, 1, head, 1, 0, 1, 0, page, 1]),
+        (
+            "with a length of 4294967295",
+            &[2, 1, head, 1, 0, 1, u32::MAX, page, 1],
+        ),
+        (
+            "that is longer than the receives",
+            &[2, 1, head, 1, 0, 1, 65_540, page, 1],
+        ),
+        (
+            "that is shorter than the receives",
+            &[2, 1, head, 1, 0, 1, 65_532, page, 1],
+        ),
+        (
+            "with an alignment of 0",
+            &[2, 1, head, 1, 0, 1, 65_536, 0, 1],
+        ),
+        (
+            "with an alignment of 3",
+            &[2, 1, head, 1, 0, 1, 65_536, 3, 1],
+        ),
+        (
+            "with unknown flags",
+            &[2, 1, head, 1, u32::MAX, 1, 65_536, page, u32::MAX],
+        ),
+        ("of 1040 segments of 64 bytes", &[1, 1040, 64, 1, 1]),
+    ];
+    let mut cases = Vec::new();
+    for (what, groups) in rows {
+        let mut case = taken(
+            format!("structure {what}"),
+            SECTION,
+            &structure(groups),
+            &[],
+        );
+        // Results are placed, or not, as the structure allows; NULL has none.
+        case.script.truncate(case.script.len() - 2);
+        cases.push(case);
+    }
+    for (id, name) in [(SUPPORT, "support"), (SMALLEST_RESULT, "smallest result")] {
+        for value in [0, 1, 3, 4, u32::MAX] {
+            let words = wg::set(&[(id, value)]);
+            cases.push(taken(format!("{name} is {value}"), SECTION, &words, file));
+        }
+        for len in [0_u32, 1, 3, 5, 8] {
+            let value = vec![0; len.div_ceil(4) as usize];
+            let words = [&[1, id, len][..], &value].concat();
+            cases.push(taken(
+                format!("{name} of {len} bytes"),
+                SECTION,
+                &words,
+                file,
+            ));
+        }
+    }
+    cases
+}

@@ -1,0 +1,1325 @@
+//! Replies and other messages of a hostile server (version-two-07, sections 5 to 7, and appendix B)
+//! to a client. A bad reply fails its call, and is not reported (errata-07, 54); other messages
+//! leave the call alone, and the correct reply follows.
+
+use super::{PREFIX, XID};
+use crate::End::{Left, Lives};
+use crate::server::{Ask, Call, Case, Outcome, Parts as Form, Step, Step::*, Until, case};
+use crate::wire::rpc;
+use crate::wire::v2::TARGET;
+use crate::wire::wg::{
+    self, CALL_MIDDLE, CONNPROP_FINAL, CONNPROP_MIDDLE, CREDIT, ERR_BAD_PROPVAL, ERR_BAD_XDR,
+    ERR_INVAL_CONT, ERR_INVAL_HTYPE, GRANT, INTRODUCTION, REPLY_EXTERNAL, REPLY_INLINE,
+    REPLY_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE, SMALLEST_RESULT, STRUCTURE, SUPPORT,
+};
+
+const REPLIES: &str = "version-two-07, 6.3.10";
+const EXTERNAL: &str = "version-two-07, 6.3.8";
+const CONTINUED: &str = "version-two-07, 6.3.9";
+const PLACED: &str = "version-two-07, B.2";
+const ERRORS: &str = "version-two-07, 7";
+const LIMITS: &str = "version-two-07, 4.2.1";
+const PROPERTIES: &str = "version-two-07, 5.1";
+const HANDLES: &str = "version-two-07, 6.5";
+/// The memory of a client's receive buffers, at both ends of a case, and of its data.
+const RECEIVES: usize = 5 << 20;
+/// The cost of a flood: a full send queue, and all socket buffers between the two, bytes.
+const FLOODED: usize = 10 << 20;
+/// The bytes of a READ that takes two segments, and too many parts without a write chunk.
+const SEGMENTS: u32 = 1_100_000;
+/// The bytes of a READ that takes four targets.
+const LONG: u32 = 200_000;
+
+fn with(ask: Ask, name: impl Into<String>, section: &'static str, script: Vec<Step>) -> Case {
+    case(name, section, ask, script, Lives)
+        .costing(RECEIVES)
+        .saying(wg::plain_properties())
+}
+
+/// Returns a case with a message that arrives while the client waits for the reply to NULL, and the
+/// client's answer.
+fn said(
+    name: impl Into<String>,
+    section: &'static str,
+    message: Vec<u8>,
+    answer: Option<Vec<u32>>,
+) -> Case {
+    let answer = answer.map_or(HearNothing, HearWords);
+    with(Ask::Null, name, section, vec![Hear, Say(message), answer])
+}
+
+fn silent(name: impl Into<String>, section: &'static str, message: Vec<u8>) -> Case {
+    said(name, section, message, None)
+}
+
+fn answered(name: impl Into<String>, section: &'static str, message: Vec<u8>, error: u32) -> Case {
+    said(name, section, message, Some(wg::answer(XID, &[error])))
+}
+
+/// What becomes of a call whose reply has a changed field.
+#[derive(Clone, Copy)]
+enum Comes {
+    /// The reply is discarded, and the correct one is taken.
+    Nothing,
+    /// The call fails.
+    Fails,
+    /// The reply is discarded and answered with this error.
+    Error(u32),
+}
+
+use self::Comes::{Error, Fails, Nothing};
+
+/// Returns cases of a reply with changed fields: part, word, name, value.
+fn rows(
+    ask: Ask,
+    form: Form,
+    section: &'static str,
+    all: &[(usize, usize, &str, u32, Comes)],
+) -> Vec<Case> {
+    let row = |&(part, word, field, value, comes): &(usize, usize, &str, u32, Comes)| {
+        let mut script = vec![Hear, Part(form, vec![(part, word, value)])];
+        match comes {
+            Fails => {}
+            Nothing => script.push(HearNothing),
+            Error(error) => script.push(HearRefusal(vec![error])),
+        }
+        let name = format!("{field} ({word}) of part {part} is {value}");
+        let case = with(ask, name, section, script);
+        match comes {
+            Fails => case.ending(Outcome::Protocol),
+            Nothing | Error(_) => case,
+        }
+    };
+    all.iter().map(row).collect()
+}
+
+/// Returns a case with a changed reply that fails its call.
+fn fails(
+    ask: Ask,
+    form: Form,
+    name: &str,
+    section: &'static str,
+    change: fn(&Call, &mut Vec<Vec<u8>>),
+) -> Case {
+    with(ask, name, section, vec![Hear, Parts(form, change)]).ending(Outcome::Protocol)
+}
+
+/// Returns a case with a message about the last call, which fails it.
+fn failing(name: &str, section: &'static str, message: fn(&Call) -> Vec<u8>) -> Case {
+    with(Ask::Null, name, section, vec![Hear, Send(message)]).ending(Outcome::Protocol)
+}
+
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        with(Ask::Null, "control: NULL", REPLIES, vec![]),
+        with(Ask::Read, "control: READ", REPLIES, vec![]),
+        with(Ask::Write, "control: WRITE", REPLIES, vec![]),
+        with(Ask::List, "control: READDIR", REPLIES, vec![]),
+        with(Ask::LongRead(LONG), "control: a long READ", REPLIES, vec![]),
+        with(
+            Ask::LongWrite(LONG),
+            "control: a long WRITE",
+            REPLIES,
+            vec![],
+        ),
+        with(Ask::Nulls(6), "control: calls at once", REPLIES, vec![]),
+    ];
+    cases.extend(inline());
+    cases.extend(chunks());
+    cases.extend(continued());
+    cases.extend(errors());
+    cases.extend(others());
+    cases.extend(properties());
+    cases.extend(credits());
+    cases.extend(handles());
+    cases.extend(placed());
+    cases
+}
+
+/// Returns the cases of RDMA2_REPLY_INLINE.
+fn inline() -> Vec<Case> {
+    let mut cases = rows(
+        Ask::Null,
+        Form::Plain,
+        REPLIES,
+        &[
+            (0, 0, "rdma_xid", XID, Nothing),
+            (0, 0, "rdma_xid", 0, Nothing),
+            (0, 1, "rdma_vers", 0, Nothing),
+            (0, 1, "rdma_vers", 1, Nothing),
+            (0, 1, "rdma_vers", 3, Nothing),
+            (0, 1, "rdma_vers", u32::MAX, Nothing),
+            (0, 3, "rdma_htype", 0, Error(ERR_INVAL_HTYPE)),
+            (0, 3, "rdma_htype", 3, Error(ERR_INVAL_HTYPE)),
+            (0, 3, "rdma_htype", 14, Error(ERR_INVAL_HTYPE)),
+            (0, 3, "rdma_htype", 0xffff_ff00, Error(ERR_INVAL_HTYPE)),
+            (0, 3, "rdma_htype", u32::MAX, Error(ERR_INVAL_HTYPE)),
+            (0, 3, "rdma_htype", GRANT, Error(ERR_BAD_XDR)),
+            (0, 3, "rdma_htype", REPLY_EXTERNAL, Fails),
+            (0, 4, "rdma_writes", 1, Fails),
+            (0, 4, "rdma_writes", 2, Fails),
+            (0, 4, "rdma_writes", u32::MAX, Fails),
+            (0, 5, "rdma_rpc_first_word", XID, Fails),
+            (0, 6, "msg_type", 0, Fails),
+            (0, 6, "msg_type", 2, Fails),
+        ],
+    );
+    cases.extend([
+        failing("a reply of 16 bytes", REPLIES, |call| {
+            wg::message(call.header.xid, REPLY_INLINE, &[], &[])
+        }),
+        failing("a reply of 20 bytes", REPLIES, |call| {
+            wg::reply(call.header.xid, &[])
+        }),
+        failing("a reply of 23 bytes", REPLIES, |call| {
+            wg::reply(call.header.xid, &[0; 3])
+        }),
+        failing("a reply with a word of payload", REPLIES, |call| {
+            wg::reply(call.header.xid, &call.header.xid.to_be_bytes())
+        }),
+        failing("the call itself as a reply", REPLIES, |call| {
+            wg::reply(call.header.xid, &call.rpc)
+        }),
+        failing(
+            "a reply with a write chunk that was not offered",
+            REPLIES,
+            |call| {
+                let fields = [1, 1, 0x51, 0, 0, 0, 0];
+                let payload = rpc::accepted(call.header.xid, 5, &[]);
+                wg::message(call.header.xid, REPLY_INLINE, &fields, &payload)
+            },
+        ),
+        failing(
+            "a reply with a write chunk of 4294967295 segments",
+            REPLIES,
+            |call| wg::message(call.header.xid, REPLY_INLINE, &[1, u32::MAX], &[0; 64]),
+        ),
+        failing("a reply with 17 write chunks", REPLIES, |call| {
+            let fields: Vec<u32> = [1, 0].repeat(17).into_iter().chain([0]).collect();
+            let payload = rpc::accepted(call.header.xid, 5, &[]);
+            wg::message(call.header.xid, REPLY_INLINE, &fields, &payload)
+        }),
+        failing(
+            "a reply with a reply chunk that was not offered",
+            EXTERNAL,
+            |call| {
+                let fields = [0, 1, 1, 0x51, 64, 0, 0];
+                wg::message(call.header.xid, REPLY_EXTERNAL, &fields, &[])
+            },
+        ),
+        failing(
+            "RDMA2_REPLY_EXTERNAL without a reply chunk",
+            EXTERNAL,
+            |call| wg::message(call.header.xid, REPLY_EXTERNAL, &[0, 0], &[]),
+        ),
+        failing(
+            "RDMA2_REPLY_EXTERNAL with an empty reply chunk",
+            EXTERNAL,
+            |call| wg::message(call.header.xid, REPLY_EXTERNAL, &[0, 1, 0], &[]),
+        ),
+        failing("RDMA2_REPLY_EXTERNAL of nothing", EXTERNAL, |call| {
+            wg::message(call.header.xid, REPLY_EXTERNAL, &[], &[])
+        }),
+        silent("a reply to a call never made", REPLIES, {
+            wg::reply(XID, &rpc::accepted(XID, 0, &[]))
+        }),
+        silent("RDMA2_REPLY_EXTERNAL to a call never made", EXTERNAL, {
+            wg::message(XID, REPLY_EXTERNAL, &[0, 1, 1, 0x51, 64, 0, 0], &[])
+        }),
+        silent("a reply to a call never made that breaks off", REPLIES, {
+            wg::message(XID, REPLY_INLINE, &[1], &[])
+        }),
+        with(
+            Ask::Null,
+            "the reply twice",
+            REPLIES,
+            vec![Hear, Answer(|a| a.repeat = 2)],
+        ),
+    ]);
+    for len in [0, 1, 4, 12, PREFIX - 1] {
+        let whole = wg::reply(XID, &rpc::accepted(XID, 0, &[]));
+        cases.push(silent(
+            format!("{len} bytes of a reply"),
+            ERRORS,
+            whole[..len].to_vec(),
+        ));
+    }
+    cases
+}
+
+/// Returns the cases of RDMA2_REPLY_EXTERNAL and of returned write chunks.
+fn chunks() -> Vec<Case> {
+    // Too long for parts, so that the client provides a reply chunk.
+    let ask = Ask::Room(1 << 20);
+    let list = |name: &'static str, lie: fn(&mut crate::server::Answer)| {
+        let script = vec![Hear, Mislead(lie)];
+        with(ask, name, EXTERNAL, script)
+            .ending(Outcome::Protocol)
+            .plain()
+    };
+    let read = |name: &'static str, lie: fn(&mut crate::server::Answer)| {
+        let script = vec![Hear, Mislead(lie)];
+        let case = with(
+            Ask::LongRead(SEGMENTS),
+            name,
+            "version-two-07, 4.5.2",
+            script,
+        );
+        case.ending(Outcome::Protocol).plain().costing(FLOODED)
+    };
+    // The transport takes these; the RPC message says that the call was not executed.
+    let taken = |name, lie| read(name, lie).ending(Outcome::Refused);
+    let mut cases = vec![
+        list("a reply chunk with another handle", |answer| {
+            answer
+                .header
+                .reply
+                .iter_mut()
+                .flatten()
+                .for_each(|s| s.handle += 1);
+        }),
+        list("a reply chunk at another offset", |answer| {
+            answer
+                .header
+                .reply
+                .iter_mut()
+                .flatten()
+                .for_each(|s| s.offset += 4);
+        }),
+        list(
+            "a reply chunk with more bytes than were offered",
+            |answer| {
+                answer
+                    .header
+                    .reply
+                    .iter_mut()
+                    .flatten()
+                    .for_each(|s| s.length = 1 << 20);
+            },
+        ),
+        list("a reply chunk of 4294967295 bytes", |answer| {
+            answer
+                .header
+                .reply
+                .iter_mut()
+                .flatten()
+                .for_each(|s| s.length = u32::MAX);
+        }),
+        list("a reply chunk with a segment more", |answer| {
+            let reply = answer.header.reply.get_or_insert_default();
+            reply.push(crate::wire::v1::segment(0x51, 4, 0));
+        }),
+        list("a reply chunk of nothing", |answer| {
+            answer
+                .header
+                .reply
+                .iter_mut()
+                .flatten()
+                .for_each(|s| s.length = 0);
+        }),
+        list("a reply chunk and a payload", |answer| {
+            answer
+                .header
+                .writes
+                .push(vec![crate::wire::v1::segment(0x51, 4, 0)]);
+        }),
+        list(
+            "a reply chunk with less of a message than there is",
+            |answer| {
+                answer
+                    .header
+                    .reply
+                    .iter_mut()
+                    .flatten()
+                    .for_each(|s| s.length = 4);
+            },
+        ),
+    ];
+    cases.push(
+        with(
+            ask,
+            "one word behind RDMA2_REPLY_EXTERNAL",
+            "version-two-07, 6.1",
+            vec![Hear, Parts(Form::Plain, |_, parts| parts[0].extend([0; 4]))],
+        )
+        .ending(Outcome::Protocol)
+        .plain(),
+    );
+    cases.extend([
+        with(
+            ask,
+            "control: a reply chunk",
+            EXTERNAL,
+            vec![Hear, Answer(|_| {})],
+        )
+        .plain(),
+        with(
+            ask,
+            "control: the reply without the reply chunk",
+            "version-two-07, 6.6.4",
+            vec![Hear, AnswerIn(Form::Continued)],
+        )
+        .plain(),
+        with(
+            Ask::LongRead(SEGMENTS),
+            "control: a write chunk",
+            "version-two-07, 4.5.2",
+            vec![],
+        )
+        .plain()
+        .costing(FLOODED),
+        read("a write chunk with another handle", |answer| {
+            answer.header.writes[0][0].handle += 1;
+        }),
+        read("a write chunk at another offset", |answer| {
+            answer.header.writes[0][0].offset += 4;
+        }),
+        read(
+            "a write chunk with more bytes than were offered",
+            |answer| {
+                answer.header.writes[0][0].length += 1;
+            },
+        ),
+        read("a write chunk of 4294967295 bytes", |answer| {
+            answer.header.writes[0][0].length = u32::MAX;
+        }),
+        taken("a write chunk whose last segment is unused", |answer| {
+            answer.header.writes[0][1].length = 0
+        }),
+        read("a write chunk with a segment more", |answer| {
+            let more = answer.header.writes[0][0];
+            answer.header.writes[0].push(more);
+        }),
+        read("a write chunk with a segment less", |answer| {
+            answer.header.writes[0].pop();
+        }),
+        read("a write chunk more", |answer| {
+            let more = answer.header.writes[0].clone();
+            answer.header.writes.push(more);
+        }),
+        taken("a write chunk with less than the results say", |answer| {
+            answer.header.writes[0]
+                .iter_mut()
+                .for_each(|segment| segment.length = 0);
+        }),
+        taken(
+            "no write chunk, where the results say that there is one",
+            |answer| {
+                answer.header.writes.clear();
+            },
+        ),
+    ]);
+    cases
+}
+
+/// Returns the cases of RDMA2_REPLY_MIDDLE.
+fn continued() -> Vec<Case> {
+    let remaining = "rdma_remaining";
+    let mut cases = vec![
+        with(Ask::Null, "control: a reply in parts", CONTINUED, {
+            vec![Hear, AnswerIn(Form::Continued)]
+        }),
+        with(
+            Ask::LongRead(20_000),
+            "control: a long reply in parts",
+            CONTINUED,
+            { vec![Hear, AnswerIn(Form::Continued)] },
+        ),
+        with(
+            Ask::LongRead(LONG),
+            "control: a reply in more parts than 64",
+            CONTINUED,
+            vec![Hear, AnswerIn(Form::Continued)],
+        ),
+    ];
+    // Three parts of 8 bytes each.
+    cases.extend(rows(
+        Ask::Null,
+        Form::Continued,
+        CONTINUED,
+        &[
+            (0, 4, remaining, 0, Fails),
+            (0, 4, remaining, 12, Fails),
+            (0, 4, remaining, 15, Fails),
+            (0, 4, remaining, 20, Fails),
+            (0, 4, remaining, 5 << 20, Fails),
+            (0, 4, remaining, u32::MAX, Fails),
+            (0, 5, "rdma_rpc_first_word", XID, Fails),
+            (0, 6, "msg_type", 0, Fails),
+            (1, 1, "rdma_vers", 3, Fails),
+            (1, 4, remaining, 0, Fails),
+            (1, 4, remaining, 4, Fails),
+            (1, 4, remaining, 9, Fails),
+            (1, 4, remaining, 12, Fails),
+            (1, 4, remaining, 16, Fails),
+            (1, 4, remaining, u32::MAX, Fails),
+            (2, 4, "rdma_writes", 1, Fails),
+            (2, 4, "rdma_writes", 2, Fails),
+        ],
+    ));
+    let null = |name, change| fails(Ask::Null, Form::Continued, name, CONTINUED, change);
+    cases.extend([
+        null(
+            "a last part that is shorter than what remains",
+            |_, parts| {
+                parts[2].truncate(24);
+            },
+        ),
+        null(
+            "a last part that is longer than what remains",
+            |_, parts| {
+                parts[2].extend([0; 4]);
+            },
+        ),
+        null("a part twice", |_, parts| {
+            let again = parts[1].clone();
+            parts.insert(1, again);
+        }),
+        null("the second part missing", |_, parts| drop(parts.remove(1))),
+        null("the first part missing", |_, parts| drop(parts.remove(0))),
+        null("a part without a payload", |_, parts| parts[1].truncate(20)),
+        null("a part of 16 bytes", |_, parts| parts[1].truncate(16)),
+        null(
+            "RDMA2_REPLY_EXTERNAL in the place of the last part",
+            |call, parts| {
+                let fields = [0, 1, 1, 0x51, 64, 0, 0];
+                parts[2] = wg::message(call.header.xid, REPLY_EXTERNAL, &fields, &[]);
+            },
+        ),
+    ]);
+    let between = |name: &'static str, change: fn(&Call, &mut Vec<Vec<u8>>), hear: Step| {
+        // The reply is complete: only its status says that it is a lie.
+        let script = vec![Hear, Parts(Form::Continued, change), hear];
+        with(Ask::Null, name, CONTINUED, script).ending(Outcome::Refused)
+    };
+    cases.extend([
+        between(
+            "RDMA2_GRANT between the parts of a reply",
+            |_, parts| {
+                parts.insert(1, wg::grant(CREDIT));
+            },
+            HearNothing,
+        ),
+        between(
+            "an error between the parts of a reply",
+            |_, parts| {
+                parts.insert(1, wg::error(XID, &[2]));
+            },
+            HearNothing,
+        ),
+        between(
+            "a reply to no call between the parts of a reply",
+            |_, parts| {
+                parts.insert(1, wg::reply(XID, &rpc::accepted(XID, 0, &[])));
+            },
+            HearNothing,
+        ),
+        between(
+            "a part of no reply between the parts of a reply",
+            |_, parts| {
+                parts.insert(1, wg::message(XID, REPLY_MIDDLE, &[4], &[0; 4]));
+            },
+            HearNothing,
+        ),
+        between(
+            "a call between the parts of a reply",
+            |_, parts| {
+                parts.insert(1, wg::call(XID, &rpc::null(XID).bytes()));
+            },
+            HearWords(wg::answer(XID, &[ERR_INVAL_HTYPE])),
+        ),
+        between(
+            "a part of a call between the parts of a reply",
+            |_, parts| {
+                parts.insert(1, wg::message(XID, CALL_MIDDLE, &[4], &[0; 4]));
+            },
+            HearWords(wg::answer(XID, &[ERR_INVAL_HTYPE])),
+        ),
+        between(
+            "properties between the parts of a reply",
+            |_, parts| {
+                parts.insert(1, wg::message(XID, CONNPROP_FINAL, &[0], &[]));
+            },
+            HearWords(wg::answer(XID, &[ERR_INVAL_CONT])),
+        ),
+        // The call fails, as its reply is interrupted; the other message goes on to its end.
+        with(
+            Ask::Null,
+            "rdma_xid of the first part is that of no call",
+            CONTINUED,
+            vec![
+                Hear,
+                Part(Form::Continued, vec![(0, 0, XID)]),
+                Say(wg::reply(XID, &[0; 16])),
+            ],
+        )
+        .ending(Outcome::Protocol),
+        with(
+            Ask::Null,
+            "parts of a reply to a call never made",
+            CONTINUED,
+            vec![
+                Hear,
+                Say(wg::message(XID, REPLY_MIDDLE, &[16], &[0; 8])),
+                Say(wg::message(XID, REPLY_MIDDLE, &[8], &[0; 8])),
+                Say(wg::reply(XID, &[0; 8])),
+                HearNothing,
+            ],
+        ),
+        with(
+            Ask::Null,
+            "first parts of replies longer than any",
+            CONTINUED,
+            (0..20)
+                .flat_map(|n| {
+                    let first = wg::message(XID + n, REPLY_MIDDLE, &[u32::MAX], &[0; 8]);
+                    [Say(first), HearNothing]
+                })
+                .fold(vec![Hear], |mut all, step| {
+                    all.push(step);
+                    all
+                }),
+        ),
+    ]);
+    cases
+}
+
+/// Returns the cases of RDMA2_ERROR about an outstanding call, and about none.
+fn errors() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let about = |name: &'static str, message: fn(&Call) -> Vec<u8>, outcome| {
+        with(Ask::Null, name, ERRORS, vec![Hear, Send(message)]).ending(outcome)
+    };
+    let left_alone = |name: &'static str, message: fn(&Call) -> Vec<u8>| {
+        with(
+            Ask::Null,
+            name,
+            ERRORS,
+            vec![Hear, Send(message), HearNothing],
+        )
+    };
+    cases.extend([
+        about(
+            "RDMA2_ERR_VERS",
+            |call| wg::error(call.header.xid, &[1, 1, 1]),
+            Outcome::Protocol,
+        ),
+        about(
+            "RDMA2_ERR_BAD_XDR",
+            |call| wg::error(call.header.xid, &[2]),
+            Outcome::Chunk,
+        ),
+        about(
+            "RDMA2_ERR_BAD_PROPVAL",
+            |call| wg::error(call.header.xid, &[3]),
+            Outcome::Protocol,
+        ),
+        about(
+            "RDMA2_ERR_INVAL_HTYPE",
+            |call| wg::error(call.header.xid, &[4]),
+            Outcome::Protocol,
+        ),
+        about(
+            "RDMA2_ERR_INVAL_CONT",
+            |call| wg::error(call.header.xid, &[5]),
+            Outcome::Protocol,
+        ),
+        about(
+            "RDMA2_ERR_READ_CHUNKS",
+            |call| wg::error(call.header.xid, &[6, 0]),
+            Outcome::Chunk,
+        ),
+        about(
+            "RDMA2_ERR_WRITE_CHUNKS",
+            |call| wg::error(call.header.xid, &[7, u32::MAX]),
+            Outcome::Chunk,
+        ),
+        about(
+            "RDMA2_ERR_SEGMENTS",
+            |call| wg::error(call.header.xid, &[8, 0]),
+            Outcome::Chunk,
+        ),
+        about(
+            "RDMA2_ERR_WRITE_RESOURCE",
+            |call| wg::error(call.header.xid, &[9, 1, u32::MAX]),
+            Outcome::Chunk,
+        ),
+        about(
+            "RDMA2_ERR_WRITE_RESOURCE, rdma_chunk_index is 0",
+            |call| wg::error(call.header.xid, &[9, 0, 0]),
+            Outcome::Chunk,
+        ),
+        about(
+            "RDMA2_ERR_WRITE_RESOURCE, rdma_chunk_index is 4294967295",
+            |call| wg::error(call.header.xid, &[9, u32::MAX, 1]),
+            Outcome::Chunk,
+        ),
+        about(
+            "RDMA2_ERR_REPLY_RESOURCE",
+            |call| wg::error(call.header.xid, &[10, u32::MAX]),
+            Outcome::Chunk,
+        ),
+        about(
+            "RDMA2_ERR_REPLY_RESOURCE, rdma_length_needed is 0",
+            |call| wg::error(call.header.xid, &[10, 0]),
+            Outcome::Chunk,
+        ),
+        about(
+            "RDMA2_ERR_VERS_MISMATCH",
+            |call| wg::error(call.header.xid, &[11]),
+            Outcome::Protocol,
+        ),
+        about(
+            "RDMA2_ERR_SYSTEM",
+            |call| wg::error(call.header.xid, &[100]),
+            Outcome::Protocol,
+        ),
+        about(
+            "RDMA2_ERR_SYSTEM with words behind it",
+            |call| wg::error(call.header.xid, &[100, 1, 2, 3]),
+            Outcome::Protocol,
+        ),
+        left_alone("rdma_err is 0", |call| wg::error(call.header.xid, &[0])),
+        left_alone("rdma_err is 12", |call| wg::error(call.header.xid, &[12])),
+        left_alone("rdma_err is 4294967295", |call| {
+            wg::error(call.header.xid, &[u32::MAX])
+        }),
+        left_alone("rdma_err missing", |call| wg::error(call.header.xid, &[])),
+        left_alone("rdma_vers_low missing", |call| {
+            wg::error(call.header.xid, &[1])
+        }),
+        left_alone("rdma_vers_high missing", |call| {
+            wg::error(call.header.xid, &[1, 2])
+        }),
+        left_alone("rdma_max_read_chunks missing", |call| {
+            wg::error(call.header.xid, &[6])
+        }),
+        left_alone("rdma_max_write_chunks missing", |call| {
+            wg::error(call.header.xid, &[7])
+        }),
+        left_alone("rdma_max_segments missing", |call| {
+            wg::error(call.header.xid, &[8])
+        }),
+        left_alone("rdma_chunk_index missing", |call| {
+            wg::error(call.header.xid, &[9])
+        }),
+        left_alone("rdma_length_needed missing behind an index", |call| {
+            wg::error(call.header.xid, &[9, 1])
+        }),
+        left_alone("rdma_length_needed missing", |call| {
+            wg::error(call.header.xid, &[10])
+        }),
+    ]);
+    for code in (0..=12).chain([99, 100, 101, u32::MAX]) {
+        let name = format!("rdma_err is {code}, about no call");
+        cases.push(silent(name, ERRORS, wg::error(XID, &[code, 1, 2])));
+        let name = format!("rdma_err is {code}, about XID zero");
+        cases.push(silent(name, ERRORS, wg::error(0, &[code, 1, 2])));
+    }
+    for (ask, name) in [(Ask::Write, "WRITE"), (Ask::List, "READDIR")] {
+        let script = vec![
+            Hear,
+            Send(|call| wg::error(call.header.xid, &[9, 1, 1 << 30])),
+        ];
+        let name = format!("RDMA2_ERR_WRITE_RESOURCE to {name}");
+        cases.push(with(ask, name, "version-two-07, 7.3.4", script).ending(Outcome::Chunk));
+    }
+    cases.push(with(
+        Ask::Null,
+        "errors about no call, without end",
+        ERRORS,
+        (0..60).fold(vec![Hear], |mut all, n| {
+            all.extend([Say(wg::error(n << 16, &[n % 12, 0, 0])), HearNothing]);
+            all
+        }),
+    ));
+    cases
+}
+
+/// Returns the cases of messages that are no replies.
+fn others() -> Vec<Case> {
+    const TYPES: &str = "version-two-07, 6.1";
+    let mut cases = Vec::new();
+    for htype in [
+        0,
+        1,
+        2,
+        3,
+        14,
+        99,
+        0x7fff_ffff,
+        0xffff_feff,
+        0xffff_ff00,
+        0xffff_ff05,
+        u32::MAX,
+    ] {
+        let name = format!("rdma_htype is {htype}");
+        cases.push(answered(
+            name,
+            TYPES,
+            wg::message(XID, htype, &[], &[]),
+            ERR_INVAL_HTYPE,
+        ));
+    }
+    // The client has told that it takes no calls, which is the default (errata-07, 25).
+    let null = rpc::null(XID).bytes();
+    let call = |name, htype, fields: &[u32], payload: &[u8]| {
+        let message = wg::message(XID, htype, fields, payload);
+        answered(name, "version-two-07, 5.2.5", message, ERR_INVAL_HTYPE)
+    };
+    let external = [0, 1, 0, 0x51, 40, 0, 0, 0, 0, 0, 0];
+    cases.extend([
+        call(
+            "RDMA2_CALL_INLINE to a client that takes none",
+            wg::CALL_INLINE,
+            &[0; 4],
+            &null,
+        ),
+        call(
+            "RDMA2_CALL_MIDDLE to a client that takes none",
+            CALL_MIDDLE,
+            &[24],
+            &null[..16],
+        ),
+        call(
+            "RDMA2_CALL_EXTERNAL to a client that takes none",
+            8,
+            &external,
+            &[],
+        ),
+        call(
+            "RDMA2_CALL_PLACED to a client",
+            wg::CALL_PLACED,
+            &[0, 0, 0, 0, 0, 40],
+            &null,
+        ),
+        call(
+            "RDMA2_CALL_PLACED of nothing to a client",
+            wg::CALL_PLACED,
+            &[],
+            &[],
+        ),
+        call(
+            "RDMA2_CALL_PLACED_MIDDLE to a client",
+            wg::CALL_PLACED_MIDDLE,
+            &[1, 0, 40],
+            &null,
+        ),
+        silent("version 1 in mid-stream", "version-two-07, 7.1.2", {
+            crate::wire::v1::header(XID).with(&rpc::accepted(XID, 0, &[]))
+        }),
+        silent("version 3 in mid-stream", "version-two-07, 7.1.2", {
+            crate::wire::v2::bytes(&[XID, 3, CREDIT, REPLY_INLINE, 0, XID, 1])
+        }),
+        silent(
+            "an error of version 1 in mid-stream",
+            "version-two-07, 7.1.2",
+            { crate::wire::v1::error(XID, 1, &[1, 1, 1]) },
+        ),
+        silent(
+            "an error of version 3 in mid-stream",
+            "version-two-07, 7.1.2",
+            { crate::wire::v1::error(XID, 3, &[1, 1, 1]) },
+        ),
+        silent("RDMA2_GRANT", "version-two-07, 6.3.2", wg::grant(CREDIT)),
+        silent("RDMA2_GRANT with an XID", "version-two-07, 6.3.2", {
+            wg::message(XID, GRANT, &[], &[])
+        }),
+        answered(
+            "RDMA2_GRANT with a word behind it",
+            "version-two-07, 6.3.2",
+            { wg::message(XID, GRANT, &[0], &[]) },
+            ERR_BAD_XDR,
+        ),
+        case(
+            "a flood of header types nobody has, by a server that does not read",
+            TYPES,
+            Ask::Null,
+            vec![Hear, Flood(200_000, |_| wg::message(XID, 99, &[], &[]))],
+            Left,
+        )
+        .saying(wg::plain_properties())
+        .costing(FLOODED),
+        case(
+            "a flood of replies to calls never made, by a server that does not read",
+            REPLIES,
+            Ask::Null,
+            vec![
+                Hear,
+                Flood(200_000, |_| wg::reply(XID, &rpc::accepted(XID, 0, &[]))),
+            ],
+            Left,
+        )
+        .saying(wg::plain_properties())
+        .costing(FLOODED),
+    ]);
+    cases
+}
+
+/// Returns the cases of the properties of a server.
+fn properties() -> Vec<Case> {
+    let again = |name: &'static str, htype, words: &[u32], error| {
+        let message = wg::message(XID, htype, words, &[]);
+        answered(name, "version-two-07, 6.3.4", message, error)
+    };
+    let mut cases = vec![
+        again(
+            "RDMA2_CONNPROP_FINAL again",
+            CONNPROP_FINAL,
+            &[0],
+            ERR_INVAL_CONT,
+        ),
+        again(
+            "RDMA2_CONNPROP_MIDDLE behind the last",
+            CONNPROP_MIDDLE,
+            &[0],
+            ERR_INVAL_CONT,
+        ),
+        again(
+            "RDMA2_CONNPROP_FINAL that breaks off",
+            CONNPROP_FINAL,
+            &[1, 1],
+            ERR_BAD_XDR,
+        ),
+        again(
+            "RDMA2_CONNPROP_MIDDLE of 65 properties",
+            CONNPROP_MIDDLE,
+            &[65],
+            ERR_BAD_XDR,
+        ),
+        again(
+            "rdma_data longer than its message",
+            CONNPROP_FINAL,
+            &[1, 2, 8, 0],
+            ERR_BAD_PROPVAL,
+        ),
+    ];
+    // Values that make little sense: calls go on as well as they can.
+    for (id, field) in (1..=5).zip(["SBSIZ", "RBSIZ", "RSSIZ", "RCSIZ", "BRS"]) {
+        for value in [0, 1, 3, 1023, 1024, 1 << 20, 1 << 31, u32::MAX] {
+            if id == 5 && value > 3 {
+                continue;
+            }
+            let words = wg::set(&[(id, value)]);
+            for (ask, what) in [
+                (Ask::Read, "READ"),
+                (Ask::Write, "WRITE"),
+                (Ask::List, "READDIR"),
+            ] {
+                let name = format!("{field} is {value}, and {what}");
+                let case = with(ask, name, PROPERTIES, vec![]).saying(words.clone());
+                cases.push(match (id, value, ask) {
+                    // Memory cannot be described in segments of no bytes, or in no segments.
+                    _ => case,
+                });
+            }
+        }
+    }
+    // Bad values: the message is refused, and the defaults hold (errata-07, 28).
+    for (name, words, error) in [
+        ("BRS is 4", vec![1, 5, 4, 4], ERR_BAD_PROPVAL),
+        ("RBSIZ of 3 bytes", vec![1, 2, 3, 0], ERR_BAD_PROPVAL),
+        ("SBSIZ of 8 bytes", vec![1, 1, 8, 0, 0], ERR_BAD_PROPVAL),
+        (
+            "RSSIZ of 4294967295 bytes",
+            vec![1, 3, u32::MAX, 0],
+            ERR_BAD_PROPVAL,
+        ),
+        ("RCSIZ of 1 byte", vec![1, 4, 1, 0], ERR_BAD_PROPVAL),
+        (
+            "HOSTAUTH of 5 bytes in 8",
+            vec![1, 6, 8, 5, 0],
+            ERR_BAD_PROPVAL,
+        ),
+        (
+            "rdma_props is 2, and one follows",
+            vec![2, 2, 4, 4096],
+            ERR_BAD_XDR,
+        ),
+        (
+            "rdma_props is 0, and one follows",
+            vec![0, 2, 4, 4096],
+            ERR_BAD_XDR,
+        ),
+        ("rdma_props missing", vec![], ERR_BAD_XDR),
+    ] {
+        let case = case(
+            name,
+            PROPERTIES,
+            Ask::Null,
+            introduction(&words, error),
+            Lives,
+        );
+        cases.push(case.honest(Until::Start).costing(RECEIVES));
+    }
+    for (name, words) in [
+        ("an empty set", vec![0]),
+        (
+            "properties nobody has",
+            wg::set(&[(99, 1), (0xffff_ff80, 2), (0, 3)]),
+        ),
+        ("a structure of nothing", vec![1, STRUCTURE, 0]),
+        (
+            "a structure of 4294967295 groups",
+            vec![1, STRUCTURE, 4, u32::MAX],
+        ),
+        ("support of 1 byte", vec![1, SUPPORT, 1, 0x0300_0000]),
+        ("support of all bits", wg::set(&[(SUPPORT, u32::MAX)])),
+        (
+            "a smallest result of a server",
+            wg::set(&[(SMALLEST_RESULT, 0)]),
+        ),
+        ("HOSTAUTH", vec![1, 6, 8, 4, 0x6161_6161]),
+    ] {
+        cases.push(with(Ask::Write, name, PROPERTIES, vec![]).saying(words));
+    }
+    for (what, groups) in [
+        (
+            "with a target of 4294967292 bytes",
+            [2, 1, 1024, 1, 0, 1, u32::MAX - 3, 4096, 1],
+        ),
+        (
+            "with a target of 0 bytes",
+            [2, 1, 1024, 1, 0, 1, 0, 4096, 1],
+        ),
+        (
+            "with 4294967295 targets",
+            [2, 1, 1024, 1, 0, u32::MAX, 65_536, 4096, 1],
+        ),
+        (
+            "with an alignment of 0",
+            [2, 1, 1024, 1, 0, 1, 65_536, 0, 1],
+        ),
+        (
+            "that begins with the target",
+            [2, 1, 1024, 1, 1, 1, 65_536, 4096, 0],
+        ),
+    ] {
+        let mut words = wg::placing_properties();
+        let at = words.len() - groups.len();
+        words.splice(at.., groups);
+        let name = format!("a structure {what}");
+        cases.push(with(Ask::Write, name, PLACED, vec![]).saying(words));
+    }
+    cases
+}
+
+/// Returns the steps of a server whose only message with properties is refused, and that is honest
+/// afterwards.
+fn introduction(words: &[u32], error: u32) -> Vec<Step> {
+    vec![
+        HearFrame,
+        Frame(crate::wire::mpa::Frame::reply()),
+        HearProperties,
+        Say(wg::message(INTRODUCTION, CONNPROP_FINAL, words, &[])),
+        HearWords(wg::answer(INTRODUCTION, &[error])),
+    ]
+}
+
+/// Returns the cases of credit limits of a server.
+fn credits() -> Vec<Case> {
+    let mut cases = Vec::new();
+    // One message of the client is outstanding when the limit is lowered; it waits for the next.
+    for limit in [0, 1, 5, 0x8000_0000, u32::MAX] {
+        let name = format!("rdma_credit is {limit} in RDMA2_GRANT");
+        // The reply has the limit, too: the client may send nothing until it is told another.
+        let script = vec![
+            Hear,
+            Say(wg::grant(limit)),
+            HearNothing,
+            Part(Form::Plain, vec![(0, 2, limit)]),
+            HearNothing,
+            Say(wg::grant(CREDIT)),
+        ];
+        cases.push(with(Ask::Null, name, LIMITS, script).ending(Outcome::Refused));
+    }
+    cases.extend([
+        with(
+            Ask::Nulls(8),
+            "rdma_credit allows one message at a time",
+            LIMITS,
+            vec![Hear, Say(wg::grant(CREDIT))],
+        ),
+        case(
+            "replies beyond the limit of the client",
+            LIMITS,
+            Ask::Null,
+            vec![
+                Hear,
+                Burst(300, |call| {
+                    wg::reply(
+                        call.header.xid + 1,
+                        &rpc::accepted(call.header.xid + 1, 0, &[]),
+                    )
+                }),
+            ],
+            Left,
+        )
+        .saying(wg::plain_properties())
+        .costing(FLOODED),
+        case(
+            "grants beyond the limit of the client",
+            "version-two-07, 4.2.1.1",
+            Ask::Null,
+            vec![Hear, Burst(300, |_| wg::grant(CREDIT))],
+            Left,
+        )
+        .saying(wg::plain_properties())
+        .costing(FLOODED),
+    ]);
+    cases
+}
+
+/// Returns the cases of handles that the server invalidates.
+fn handles() -> Vec<Case> {
+    let read = |name: &'static str, ask, lie: fn(&mut crate::server::Answer)| {
+        let script = vec![Hear, Answer(lie)];
+        case(name, HANDLES, ask, script, Left)
+            .saying(wg::plain_properties())
+            .costing(RECEIVES)
+    };
+    vec![
+        read("a handle that was never offered", Ask::Null, |a| {
+            a.invalidate = Some(0xdead_0000)
+        }),
+        read("handle zero", Ask::Null, |a| a.invalidate = Some(0)),
+        with(
+            Ask::Read,
+            "control: a handle of the call",
+            HANDLES,
+            vec![
+                Hear,
+                Answer(|a| {
+                    let chunks = a.header.writes.iter().chain(&a.header.reply).flatten();
+                    a.invalidate = chunks.map(|segment| segment.handle).next();
+                }),
+            ],
+        ),
+        with(
+            Ask::List,
+            "control: the handle of a reply chunk",
+            HANDLES,
+            vec![
+                Hear,
+                Answer(|a| {
+                    a.invalidate = a
+                        .header
+                        .reply
+                        .iter()
+                        .flatten()
+                        .map(|segment| segment.handle)
+                        .next();
+                }),
+            ],
+        ),
+        read("a handle of the call twice", Ask::List, |a| {
+            a.invalidate = a
+                .header
+                .reply
+                .iter()
+                .flatten()
+                .map(|segment| segment.handle)
+                .next();
+            a.repeat = 2;
+        }),
+    ]
+}
+
+/// Returns the cases of replies with placed data.
+fn placed() -> Vec<Case> {
+    let with = |ask, name: &str, script| with(ask, name, PLACED, script).saying(placing());
+    let mut cases = vec![
+        with(Ask::Null, "control: NULL with placement", vec![]),
+        with(Ask::Write, "control: WRITE with placement", vec![]),
+        with(
+            Ask::LongWrite(LONG),
+            "control: a long WRITE with placement",
+            vec![],
+        ),
+        with(
+            Ask::Read,
+            "control: placed data",
+            vec![Hear, AnswerIn(Form::Placed)],
+        ),
+        with(Ask::LongRead(LONG), "control: placed data in four parts", {
+            vec![Hear, AnswerIn(Form::Placed)]
+        }),
+        with(
+            Ask::Read,
+            "control: no placed data",
+            vec![Hear, AnswerIn(Form::Continued)],
+        ),
+    ];
+    let results = 44;
+    let top = u32::MAX;
+    let target = TARGET as u32;
+    let rows = |ask, all: &[(usize, usize, &str, u32, Comes)]| -> Vec<Case> {
+        let cases = rows(ask, Form::Placed, PLACED, all).into_iter();
+        cases.map(|case| case.saying(placing())).collect()
+    };
+    let (position, length, segment, offset) = (
+        "rdma_position",
+        "rdma_length",
+        "rdma_target_segment",
+        "rdma_target_offset",
+    );
+    cases.extend(rows(
+        Ask::Read,
+        &[
+            (0, 0, "rdma_xid", XID, Nothing),
+            (0, 1, "rdma_vers", 3, Nothing),
+            (0, 3, "rdma_htype", 0xffff_ff05, Error(ERR_INVAL_HTYPE)),
+            (0, 4, "rdma_writes", 1, Fails),
+            (0, 4, "rdma_writes", 2, Fails),
+            (0, 5, "rdma_items", 0, Fails),
+            (0, 5, "rdma_items", 2, Fails),
+            (0, 5, "rdma_items", 17, Fails),
+            (0, 5, "rdma_items", top, Fails),
+            (0, 6, position, 4, Fails),
+            (0, 6, position, 42, Fails),
+            (0, 6, position, 48, Fails),
+            (0, 6, position, top, Fails),
+            (0, 7, length, 0, Fails),
+            (0, 7, length, 8193, Fails),
+            (0, 7, length, target, Fails),
+            (0, 7, length, target + 1, Fails),
+            (0, 7, length, top, Fails),
+            (0, 8, segment, 1, Fails),
+            (0, 8, segment, top, Fails),
+            (0, 9, offset, 4, Fails),
+            (0, 9, offset, target, Fails),
+            (0, 9, offset, top, Fails),
+            (0, 10, "rdma_payload", 0, Fails),
+            (0, 10, "rdma_payload", results - 1, Fails),
+            (0, 10, "rdma_payload", top, Fails),
+            (0, 11, "xid", XID, Fails),
+            (0, 12, "msg_type", 0, Fails),
+        ],
+    ));
+    cases.extend(rows(
+        Ask::LongRead(LONG),
+        &[
+            (0, 4, "rdma_messages", 0, Fails),
+            (0, 4, "rdma_messages", 2, Fails),
+            (0, 4, "rdma_messages", 4, Fails),
+            (0, 4, "rdma_messages", 128, Fails),
+            (0, 4, "rdma_messages", top, Fails),
+            (0, 5, "rdma_remaining", 4, Fails),
+            (0, 5, "rdma_remaining", top, Fails),
+            (0, 6, "rdma_payload", 0, Fails),
+            (0, 6, "rdma_payload", top, Fails),
+            (1, 4, "rdma_messages", 1, Fails),
+            (1, 4, "rdma_messages", 3, Fails),
+            (1, 5, "rdma_remaining", 4, Fails),
+            (1, 6, "rdma_payload", 4, Fails),
+            (3, 8, segment, 1, Fails),
+            (3, 7, length, LONG + 1, Fails),
+            (3, 10, "rdma_payload", 4, Fails),
+        ],
+    ));
+    let read =
+        |name: &str, ask, change| fails(ask, Form::Placed, name, PLACED, change).saying(placing());
+    cases.extend([
+        read(
+            "placed data without its last byte",
+            Ask::Read,
+            |_, parts| {
+                parts[0].pop();
+            },
+        ),
+        read("placed data that is not there", Ask::Read, |_, parts| {
+            parts[0].truncate(1024)
+        }),
+        read("RDMA2_REPLY_PLACED of 16 bytes", Ask::Read, |_, parts| {
+            parts[0].truncate(16)
+        }),
+        read(
+            "RDMA2_REPLY_PLACED that breaks off",
+            Ask::Read,
+            |_, parts| parts[0].truncate(28),
+        ),
+        read(
+            "RDMA2_REPLY_PLACED without its payload",
+            Ask::Read,
+            |_, parts| {
+                parts[0].truncate(44);
+            },
+        ),
+        read(
+            "the second part of placed data missing",
+            Ask::LongRead(LONG),
+            |_, parts| {
+                parts.remove(1);
+            },
+        ),
+        read(
+            "the last part of placed data alone",
+            Ask::LongRead(LONG),
+            |_, parts| {
+                drop(parts.drain(..3));
+            },
+        ),
+        read(
+            "parts of placed data without their data",
+            Ask::LongRead(LONG),
+            |_, parts| {
+                parts[1].truncate(28);
+            },
+        ),
+        read(
+            "a part of placed data twice",
+            Ask::LongRead(LONG),
+            |_, parts| {
+                let again = parts[0].clone();
+                parts.insert(1, again);
+            },
+        ),
+        read(
+            "RDMA2_REPLY_INLINE for the last part of placed data",
+            Ask::LongRead(LONG),
+            {
+                |call, parts| {
+                    parts[3] = wg::reply(call.header.xid, &rpc::accepted(call.header.xid, 5, &[]));
+                }
+            },
+        ),
+        read(
+            "RDMA2_REPLY_MIDDLE among parts of placed data",
+            Ask::LongRead(LONG),
+            {
+                |call, parts| {
+                    parts[1] = wg::message(call.header.xid, REPLY_MIDDLE, &[4], &[0; 4]);
+                }
+            },
+        ),
+    ]);
+    for (name, htype, fields) in [
+        ("RDMA2_REPLY_PLACED", REPLY_PLACED, [0, 0, 24]),
+        ("RDMA2_REPLY_PLACED_MIDDLE", REPLY_PLACED_MIDDLE, [1, 4, 24]),
+    ] {
+        let name = format!("{name} to a call never made");
+        let message = wg::message(XID, htype, &fields, &rpc::accepted(XID, 0, &[]));
+        let last = wg::message(XID, REPLY_PLACED, &[0, 0, 4], &[0; 4]);
+        let script = vec![Hear, Say(message), Say(last), HearNothing];
+        cases.push(with(Ask::Null, &name, script));
+    }
+    let refused: fn(&Call) -> Vec<u8> = |call| wg::error(call.header.xid, &[ERR_INVAL_HTYPE]);
+    let bad: fn(&Call) -> Vec<u8> = |call| wg::error(call.header.xid, &[ERR_BAD_XDR]);
+    for (name, answer) in [
+        ("RDMA2_ERR_INVAL_HTYPE", refused),
+        ("RDMA2_ERR_BAD_XDR", bad),
+    ] {
+        // The client sends the call in another way (errata-07, 56).
+        let name = format!("{name} to placed data");
+        cases.push(with(
+            Ask::Write,
+            &name,
+            vec![Hear, Send(answer), Hear, Settled],
+        ));
+    }
+    cases
+}
+
+fn placing() -> Vec<u32> {
+    wg::placing_properties()
+}
