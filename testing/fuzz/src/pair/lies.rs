@@ -7,20 +7,20 @@ use super::script::{Body, Item, Lie, Said, Wanted};
 use super::{CALLS, CALLS_BACK};
 
 /// The 32-bit words of a message.
-type Words = Vec<u32>;
+pub(super) type Words = Vec<u32>;
 
 /// Registered memory of the (supposed) caller: handle, first offset and length.
 pub(super) type Memory = [(Stag, u64, usize)];
 
 /// Maps small bytes to themselves, and large ones to numbers near the maximum of 32 bits.
-fn wide(value: u8) -> u32 {
+pub(super) fn wide(value: u8) -> u32 {
     match value {
         0..200 => u32::from(value),
         _ => u32::MAX - u32::from(u8::MAX - value),
     }
 }
 
-fn segment(out: &mut Words, memory: &Memory, at: u8) {
+pub(super) fn segment(out: &mut Words, memory: &Memory, at: u8) {
     let known = usize::from(at / 4).checked_rem(memory.len());
     let (stag, offset, len) = known.map_or((Stag(u32::from(at)), 0, 64), |at| memory[at]);
     let (offset, len) = match at % 4 {
@@ -41,23 +41,67 @@ fn lists(out: &mut Words, body: &Body, memory: &Memory) {
     else {
         return;
     };
+    read_list(out, reads, memory);
+    write_list(out, writes, memory);
+    reply_chunk(out, *reply, memory);
+}
+
+fn read_list(out: &mut Words, reads: &[(u8, u8)], memory: &Memory) {
     for (position, at) in reads.iter().filter(|(_, at)| *at != 0) {
         out.extend([1, wide(*position)]);
         segment(out, memory, *at);
     }
     out.push(0);
+}
+
+fn write_list(out: &mut Words, writes: &[u8], memory: &Memory) {
     for at in writes.iter().filter(|at| **at != 0) {
         out.extend([1, 2]);
         segment(out, memory, *at);
         segment(out, memory, at.rotate_left(3));
     }
     out.push(0);
+}
+
+fn reply_chunk(out: &mut Words, reply: u8, memory: &Memory) {
     match reply {
         0 => out.push(0),
         at => {
             out.extend([1, 1]);
-            segment(out, memory, *at);
+            segment(out, memory, at);
         }
+    }
+}
+
+/// Appends the lists of a header of version-two-07 (sections 6.3.5 to 6.3.10): replies have no read
+/// list, external calls have a call chunk besides, and inline replies have no reply chunk.
+pub(super) fn words_of_lists(
+    out: &mut Words,
+    body: &Body,
+    memory: &Memory,
+    (is_reply, external): (bool, bool),
+) {
+    let Body::Lists {
+        reads,
+        writes,
+        reply,
+        ..
+    } = body
+    else {
+        return;
+    };
+    if !is_reply {
+        match external {
+            true => {
+                read_list(out, &reads[..1], memory);
+                read_list(out, &reads[1..], memory);
+            }
+            false => read_list(out, reads, memory),
+        }
+    }
+    write_list(out, writes, memory);
+    if !is_reply || external {
+        reply_chunk(out, *reply, memory);
     }
 }
 
@@ -200,22 +244,20 @@ fn operation(body: &Body, xid: u32, direction: u32, len: u32, memory: &Memory) -
     (opttype, out)
 }
 
-/// Returns the forged message. Its XID is usually that of an earlier call.
-pub(super) fn encode(lie: &Lie, last: [u32; 2], memory: &Memory) -> Vec<u8> {
+/// Returns the XID of a forged message, which is usually that of an earlier call.
+pub(super) fn message_xid(lie: &Lie, last: [u32; 2]) -> u32 {
     let back = u32::from(lie.xid / 8);
-    let xid = match lie.xid % 8 {
+    match lie.xid % 8 {
         0..4 => CALLS + last[0].saturating_sub(back),
         4..6 => CALLS_BACK + last[1].saturating_sub(back),
         6 => u32::MAX - back,
         _ => (1 << 31) + back,
-    };
-    let version = match lie.version % 8 {
-        0 | 1 => 1,
-        7 => u32::from(lie.version / 8),
-        _ => 2,
-    };
-    let direction = u32::from(lie.reply);
-    let mut rpc = vec![xid, direction];
+    }
+}
+
+/// Returns the RPC message of a forged message.
+pub(super) fn rpc_message(lie: &Lie, xid: u32) -> Words {
+    let mut rpc = vec![xid, u32::from(lie.reply)];
     match lie.rpc {
         1 => rpc[0] ^= 1,
         2 => rpc[1] ^= 1,
@@ -223,6 +265,30 @@ pub(super) fn encode(lie: &Lie, last: [u32; 2], memory: &Memory) -> Vec<u8> {
         4 => rpc.truncate(1),
         words => rpc.extend((0..u32::from(lie.words)).map(|n| n ^ u32::from(words))),
     }
+    rpc
+}
+
+/// Returns a forged message of these words, with the bytes that the lie adds or cuts off.
+pub(super) fn finished(lie: &Lie, mut out: Words, rpc: &[u32]) -> Vec<u8> {
+    out.extend(rpc);
+    let mut bytes: Vec<u8> = out.iter().flat_map(|word| word.to_be_bytes()).collect();
+    let behind = usize::from(lie.behind) << 6;
+    bytes.resize(bytes.len() + behind, 0x5a);
+    let cut = usize::from(lie.cut.saturating_sub(128)).min(bytes.len());
+    bytes.truncate(bytes.len() - cut);
+    bytes
+}
+
+/// Returns the forged message.
+pub(super) fn encode(lie: &Lie, last: [u32; 2], memory: &Memory) -> Vec<u8> {
+    let xid = message_xid(lie, last);
+    let version = match lie.version % 8 {
+        0 | 1 => 1,
+        7 => u32::from(lie.version / 8),
+        _ => 2,
+    };
+    let direction = u32::from(lie.reply);
+    let mut rpc = rpc_message(lie, xid);
     let payload = 4 * rpc.len() as u32;
     let mut out = vec![xid, version, wide(lie.credits)];
     match &lie.body {
@@ -254,11 +320,5 @@ pub(super) fn encode(lie: &Lie, last: [u32; 2], memory: &Memory) -> Vec<u8> {
             }
         }
     }
-    out.extend(rpc);
-    let mut bytes: Vec<u8> = out.iter().flat_map(|word| word.to_be_bytes()).collect();
-    let behind = usize::from(lie.behind) << 6;
-    bytes.resize(bytes.len() + behind, 0x5a);
-    let cut = usize::from(lie.cut.saturating_sub(128)).min(bytes.len());
-    bytes.truncate(bytes.len() - cut);
-    bytes
+    finished(lie, out, &rpc)
 }

@@ -1,5 +1,6 @@
-//! Fuzzes an RDMA client transport and a server transport against each other over fake devices:
-//! versions 1 and 2, all features, calls in both directions. Forged messages may be injected.
+//! Fuzzes an RDMA client transport and a server transport against each other over fake devices: all
+//! features, calls in both directions. Forged messages may be injected. [`run`] has versions 1 and
+//! 2, [`run_wg`] the working group's version 2 with and without data placement.
 //!
 //! With honest peers every call ends once, with its own reply, except calls that wait for the
 //! credit of a call that is never answered; every message finds a posted receive; and a connection
@@ -11,6 +12,7 @@
 #[allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
 mod fabric;
 mod lies;
+mod lies_wg;
 mod script;
 mod turns;
 
@@ -81,6 +83,7 @@ struct Calls {
 }
 
 struct Run {
+    protocol: Protocol,
     world: Rc<RefCell<World>>,
     client: RdmaClient,
     server: RdmaServer,
@@ -105,15 +108,36 @@ struct Run {
     fenced: Vec<Stag>,
 }
 
-/// Executes a script and checks the result.
+/// Executes a script with versions 1 and 2, and checks the result.
 ///
 /// # Panics
 /// A check failed, which is a finding.
 pub fn run(script: Script) {
+    run_by(Protocol::OneAndTwo, script);
+}
+
+/// Executes a script with the working group's version 2, and checks the result.
+///
+/// # Panics
+/// A check failed, which is a finding.
+pub fn run_wg(script: Script) {
+    run_by(Protocol::Wg, script);
+}
+
+/// The versions that the ends of a run have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    /// Version 1, version 2 of 2016, or both, as the script says.
+    OneAndTwo,
+    /// The working group's version 2 (version-two-07).
+    Wg,
+}
+
+fn run_by(protocol: Protocol, script: Script) {
     POOLS.with(|pools| {
         let [client, server] = pools;
         assert_eq!((client.in_use(), server.in_use()), (0, 0));
-        let mut run = Run::new(&script, client, server);
+        let mut run = Run::new(protocol, &script, client, server);
         for event in script.events {
             run.happen(event);
             run.check();
@@ -123,11 +147,19 @@ pub fn run(script: Script) {
     });
 }
 
-fn versions(end: &End) -> (Choice, Versions) {
+fn versions(protocol: Protocol, end: &End) -> (Choice, Versions) {
     match end.versions % 4 {
+        _ if protocol == Protocol::Wg => {
+            let wg = Version::TwoWg;
+            (Choice::Only(wg), Versions::only(wg))
+        }
         0 => (Choice::Only(Version::One), Versions::only(Version::One)),
         1 => (Choice::Only(Version::Two), Versions::only(Version::Two)),
-        _ => (Choice::Auto, Versions::default()),
+        // Such a client asks for the working group's version first.
+        _ => (
+            Choice::Auto,
+            Versions::only(Version::One).with(Version::Two),
+        ),
     }
 }
 
@@ -156,18 +188,19 @@ fn configure(end: &End, common: &mut RdmaOptions) {
 }
 
 impl Run {
-    fn new(script: &Script, client_pool: &Pool, server_pool: &Pool) -> Self {
+    fn new(protocol: Protocol, script: &Script, client_pool: &Pool, server_pool: &Pool) -> Self {
         let world = World::new();
         let device = |pool: &Pool| Box::new(FakeDevice::new(&world, attributes(), pool.clone()));
         let (client_device, server_device) = (device(client_pool), device(server_pool));
         let mut options = RdmaClientOptions::default();
         let mut server_options = RdmaServerOptions::default();
-        (options.version, _) = versions(&script.client);
-        (_, server_options.versions) = versions(&script.server);
+        (options.version, _) = versions(protocol, &script.client);
+        (_, server_options.versions) = versions(protocol, &script.server);
         configure(&script.client, &mut options.common);
         configure(&script.server, &mut server_options.common);
         // One has only what the other has not.
-        let strangers = script.client.versions % 4 + script.server.versions % 4 == 1;
+        let strangers = protocol == Protocol::OneAndTwo
+            && script.client.versions % 4 + script.server.versions % 4 == 1;
         server_options.max_fetched = u64::from(MAX_MESSAGE);
         server_options.max_receive_memory = POOL / 2;
         let credits = options.common.credits.min(server_options.common.credits);
@@ -176,6 +209,7 @@ impl Run {
         let mut server = RdmaServer::new(server_device, server_options);
         server.listen(address()).expect("a fake listens anywhere");
         let mut run = Self {
+            protocol,
             world,
             client: RdmaClient::new(client_device, options),
             server,
@@ -284,7 +318,10 @@ impl Run {
                         false => CLIENT,
                     };
                     let memory = world.reachable(caller);
-                    let message = lies::encode(&lie, last, &memory);
+                    let message = match self.protocol {
+                        Protocol::OneAndTwo => lies::encode(&lie, last, &memory),
+                        Protocol::Wg => lies_wg::encode(&lie, last, &memory),
+                    };
                     let own = world.reachable(usize::from(to_server));
                     let handle = own.get(usize::from(invalidate)).map(|(stag, ..)| *stag);
                     world.inject(usize::from(to_server), &message, handle);

@@ -50,7 +50,9 @@ impl Run {
     /// version 1 its first reply will (RFC 8166, section 3.3.3).
     fn introduced(&mut self, conn: ConnectionId) {
         let action = self.client.decision(conn).map(|decision| decision.action);
-        if action == Some(VersionAction::Use(Version::Two)) {
+        let settled =
+            [Version::Two, Version::TwoWg].map(|version| Some(VersionAction::Use(version)));
+        if settled.contains(&action) {
             let credits = if self.groups { 1 } else { self.forward.credits };
             self.forward.granted.insert(conn, credits);
         }
