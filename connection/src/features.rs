@@ -98,19 +98,20 @@ fn of_working_group(
     base: &Base,
     operations: &OperationRouter,
 ) -> Features {
+    type Says = fn(&Placement) -> bool;
     fn decided<T>(value: T, reason: FeatureReason) -> WithReason<T> {
         WithReason { value, reason }
     }
     let known = base.peer().is_some();
     let offers = config.options.remote_invalidation;
     let placement = operations.extensions.find::<Placement>();
-    let placed = |of: fn(&Placement) -> bool| match placement {
+    let placed = |of: Says| match placement {
         None => decided(false, FeatureReason::Here),
         Some(placement) if of(placement) => decided(true, FeatureReason::Both),
         Some(_) if known => decided(false, FeatureReason::NotAnnounced),
         Some(_) => decided(false, FeatureReason::NotSaidYet),
     };
-    let (there, here): (fn(&Placement) -> bool, fn(&Placement) -> bool) = match config.role.side() {
+    let (there, here): (Says, Says) = match config.role.side() {
         Side::Client => (Placement::places_calls, Placement::has_results_placed),
         Side::Server => (Placement::places_results, Placement::has_calls_placed),
     };

@@ -133,7 +133,7 @@ fn a_client_that_asks_again_waits_no_longer_for_it() {
         version: 2,
         error: rpcrdma_v2::ErrorBody::BadHeader,
     };
-    client.receive(&refused.encode(1).into(), None).unwrap();
+    client.receive(&refused.encode(1), None).unwrap();
     client.run();
     assert_eq!(client.sent.len(), 2);
     assert!(client.decisions.is_empty());
