@@ -41,6 +41,16 @@ impl Call {
         }
     }
 
+    /// Returns a READ of `len` bytes.
+    #[must_use]
+    pub fn read(xid: u32, len: u32) -> Self {
+        Self {
+            procedure: (rpc::NFS, 6),
+            rpc: rpc::nfs(xid, 6, rpc::read_args(&[0; 16], 0, len)).bytes(),
+            ..Self::null(xid)
+        }
+    }
+
     /// Decodes a message.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Wrong> {
         let strange = || wrong(format!("no call but {bytes:x?}"));

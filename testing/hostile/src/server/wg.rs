@@ -109,7 +109,8 @@ impl Call {
 
     /// Returns the reply in parts. If `poisoned`, its content is wrong, so that accepting it is
     /// detected.
-    pub(super) fn parts(&self, form: Parts, poisoned: bool) -> Vec<Vec<u8>> {
+    #[must_use]
+    pub fn parts(&self, form: Parts, poisoned: bool) -> Vec<Vec<u8>> {
         let xid = self.header.xid;
         let mut plain = self.clone();
         if form != Parts::Plain {

@@ -7,6 +7,8 @@ use xdr_oracle::xdr::{Body, Declaration, FILES, Shape, Specification, Type, pars
 
 /// The files whose fields must have cases.
 const COVERED: [&str; 2] = ["xchar.x", "rtr.x"];
+/// The file of the working group's version 2, whose fields must have cases as well.
+const WG: &str = "rpcrdma2wg.x";
 /// The types of operations, by number.
 const OPERATIONS: [&str; 8] = [
     "optinfo_initxch",
@@ -50,14 +52,24 @@ pub(crate) struct Xdr {
     all: Specification,
     /// Fields that are not structures or unions with fields of their own.
     pub(crate) fields: BTreeSet<String>,
+    /// The same of the working group's version 2, by structure.
+    pub(crate) wg: Vec<(String, BTreeSet<String>)>,
 }
 
 impl Xdr {
     pub(crate) fn new() -> Self {
         let (mut all, mut fields) = (Specification::default(), BTreeSet::new());
+        let mut wg = Vec::new();
         for (name, text) in FILES {
             let before = all.types.len();
             parse(text, &mut all).expect("XDR");
+            if *name == WG {
+                for (of, body) in &all.types[before..] {
+                    let own = declarations(body).into_iter();
+                    let own = own.filter(|field| !is_composed(&all, field));
+                    wg.push((of.clone(), own.map(|field| field.name.clone()).collect()));
+                }
+            }
             if COVERED.contains(name) {
                 let bodies = all.types[before..].iter().map(|(_, body)| body);
                 let declared = bodies.flat_map(declarations);
@@ -65,7 +77,7 @@ impl Xdr {
                 fields.extend(own.map(|field| field.name.clone()));
             }
         }
-        Self { all, fields }
+        Self { all, fields, wg }
     }
 
     /// Returns the constants whose names begin with `prefix`, and their values.
@@ -74,6 +86,17 @@ impl Xdr {
         let some = all.filter(|(name, _)| name.starts_with(prefix));
         some.map(|(name, value)| (name.clone(), u32::try_from(*value).expect("32 bits")))
             .collect()
+    }
+
+    /// Labels the header of a message of the working group's version 2.
+    pub(crate) fn label_wg(&self, message: &[u32]) -> Labelled {
+        let mut walk = Walk::new(&self.all, message);
+        walk.values_are_opaque = true;
+        let bad = walk.named("rpcrdma2wg_msg").err();
+        Labelled {
+            bad: bad.map(|Bad| walk.fields),
+            words: walk.words,
+        }
     }
 
     /// Labels information. Returns `None` if the operation does not exist.
@@ -97,6 +120,8 @@ struct Walk<'a> {
     left: &'a [u32],
     fields: Vec<String>,
     words: Vec<Word>,
+    /// Whether the values of properties have no labels of their own.
+    values_are_opaque: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -106,6 +131,7 @@ impl<'a> Walk<'a> {
             left,
             fields: Vec::new(),
             words: Vec::new(),
+            values_are_opaque: false,
         }
     }
 
@@ -195,7 +221,7 @@ impl<'a> Walk<'a> {
         let which = self.words.iter().rev().nth(1).map(|word| word.value);
         let known = CHARACTERISTICS.iter().find(|(name, _)| {
             let number = self.all.constants.get(*name).copied();
-            number == which.map(u64::from)
+            !self.values_are_opaque && number == which.map(u64::from)
         });
         if let Some((name, _)) = known {
             self.fields.push((*name).to_owned());

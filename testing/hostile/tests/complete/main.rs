@@ -5,6 +5,7 @@
 
 mod labels;
 mod messages;
+mod wg;
 
 use std::collections::BTreeSet;
 

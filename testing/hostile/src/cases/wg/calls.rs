@@ -438,37 +438,37 @@ fn many(file: &[u8]) -> Vec<Case> {
         refused(
             "a read list of 255 segments of 4 GiB",
             READS,
-            { reads(255, &|_| end, u32::MAX) },
+            reads(255, &|_| end, u32::MAX),
             &[ERR_SYSTEM],
         ),
         refused(
             "a read list of 257 segments",
             "version-two-07, 7.3.3",
-            { reads(257, &|_| end, 4) },
+            reads(257, &|_| end, 4),
             &[ERR_SEGMENTS, 256],
         ),
         refused(
             "a read list of 1000 segments",
             "version-two-07, 7.3.3",
-            { reads(1000, &|_| end, 4) },
+            reads(1000, &|_| end, 4),
             &[ERR_SEGMENTS, 256],
         ),
         refused(
             "257 segments in three write chunks",
             "version-two-07, 7.3.3",
-            { writes(3, 86) },
+            writes(3, 86),
             &[ERR_SEGMENTS, 256],
         ),
         refused(
             "a write list of 17 chunks",
             "version-two-07, 7.3.2",
-            { writes(17, 1) },
+            writes(17, 1),
             &[ERR_WRITE_CHUNKS, 16],
         ),
         refused(
             "a write list of 200 empty chunks",
             "version-two-07, 7.3.2",
-            { writes(200, 0) },
+            writes(200, 0),
             &[ERR_WRITE_CHUNKS, 16],
         ),
         refused(

@@ -253,13 +253,13 @@ fn endless() -> Vec<Case> {
         script(
             "parts of a call, and a FIN",
             MIDDLE,
-            { on_wg([parts(30), vec![Shut]].concat()) },
+            on_wg([parts(30), vec![Shut]].concat()),
             End::Closed,
         ),
         script(
             "parts of a call, and a RST",
             MIDDLE,
-            { on_wg([parts(30), vec![Abort]].concat()) },
+            on_wg([parts(30), vec![Abort]].concat()),
             End::Left,
         ),
         script(

@@ -30,7 +30,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         with(
             "control: a hundred calls",
             LIMITS,
-            { vec![Repeat(100, vec![Send(null(XID)), success(XID)])] },
+            vec![Repeat(100, vec![Send(null(XID)), success(XID)])],
             Lives,
         ),
         with(
@@ -42,7 +42,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         with(
             "RDMA2_GRANT with an XID",
             "version-two-07, 6.3.2",
-            { vec![Send(wg::message(XID, wg::GRANT, &[], &[]))] },
+            vec![Send(wg::message(XID, wg::GRANT, &[], &[]))],
             Lives,
         ),
     ];
@@ -147,7 +147,7 @@ fn beyond() -> Vec<Case> {
         with(
             "errors that wait for credits without end",
             "version-two-07, 7",
-            { vec![Flood(400, bad), LetsGo] },
+            vec![Flood(400, bad), LetsGo],
             End::Left,
         ),
         with(

@@ -362,7 +362,7 @@ fn parts(file: &[u8]) -> Vec<Case> {
             wg::message(other, CALL_MIDDLE, &[24], &their[..16])
         }),
         refused("properties between parts with placed data", {
-            wg::message(other, wg::CONNPROP_FINAL, &[0], &[])
+            wg::message(other, CONNPROP_FINAL, &[0], &[])
         }),
         refused("RDMA2_CALL_EXTERNAL between parts with placed data", {
             let fields = [0, 1, 0, 0x5100_0000, 40, 0, 0, 0, 0, 0, 0];
@@ -405,7 +405,7 @@ fn parts(file: &[u8]) -> Vec<Case> {
         ),
         repeated(
             "a last part of nothing",
-            { vec![Send(end(0, &[])), refusal(XID, wg::ERR_BAD_XDR)] },
+            vec![Send(end(0, &[])), refusal(XID, wg::ERR_BAD_XDR)],
             Lives,
         ),
         repeated(

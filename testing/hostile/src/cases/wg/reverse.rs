@@ -80,31 +80,31 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         refused(
             "RDMA2_CALL_EXTERNAL",
             LEVEL,
-            { wg::message(XID, CALL_EXTERNAL, &external, &[]) },
+            wg::message(XID, CALL_EXTERNAL, &external, &[]),
             &[ERR_INVAL_HTYPE],
         ),
         refused(
             "rdma_inv_handle of no chunk",
             "version-two-07, 6.5",
-            { inline(&[0x5100_0000, 0, 0, 0]) },
+            inline(&[0x5100_0000, 0, 0, 0]),
             &[ERR_BAD_XDR],
         ),
         refused(
             "rdma_rpc_first_word of another call",
             "version-two-07, 7.2",
-            { wg::call(XID, &callback(XID + 1)) },
+            wg::call(XID, &callback(XID + 1)),
             &[ERR_BAD_XDR],
         ),
         refused(
             "a reply that says it is a call",
             "version-two-07, 7.2",
-            { wg::call(XID, &rpc::accepted(XID, 0, &[])) },
+            wg::call(XID, &rpc::accepted(XID, 0, &[])),
             &[ERR_BAD_XDR],
         ),
         refused(
             "cut off behind its XID",
             CALLS,
-            { wg::call(XID, &XID.to_be_bytes()) },
+            wg::call(XID, &XID.to_be_bytes()),
             &[ERR_BAD_XDR],
         ),
         refused(
@@ -135,31 +135,31 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         refused(
             "a header type nobody has",
             "version-two-07, 7.1.3",
-            { wg::message(XID, 99, &[0; 4], &call) },
+            wg::message(XID, 99, &[0; 4], &call),
             &[ERR_INVAL_HTYPE],
         ),
         refused(
             "RDMA2_CALL_PLACED",
             "version-two-07, B.2",
-            { wg::message(XID, wg::CALL_PLACED, &[0, 0, 0, 0, 0, 40], &call) },
+            wg::message(XID, wg::CALL_PLACED, &[0, 0, 0, 0, 0, 40], &call),
             &[ERR_INVAL_HTYPE],
         ),
         said(
             "of version 3",
             "version-two-07, 7.1.2",
-            { crate::wire::v2::bytes(&[XID, 3, wg::CREDIT, CALL_INLINE, 0, 0, 0, 0]) },
+            crate::wire::v2::bytes(&[XID, 3, wg::CREDIT, CALL_INLINE, 0, 0, 0, 0]),
             vec![XID, 3, 0, wg::ERROR, ERR_VERS_MISMATCH],
         ),
         said(
             "of version 1",
             "version-two-07, 7.1.2",
-            { crate::wire::v1::header(XID).with(&call) },
+            crate::wire::v1::header(XID).with(&call),
             vec![XID, 1, 0, wg::ERROR, ERR_VERS_MISMATCH],
         ),
         said(
             "another program",
             "RFC 5531, 9",
-            { wg::call(XID, &rpc::null(XID).bytes()) },
+            wg::call(XID, &rpc::null(XID).bytes()),
             [&[XID, 2, 0, REPLY_INLINE, 0][..], &[XID, 1, 0, 0, 0, 1]].concat(),
         ),
         called("a reply to a callback that was none", CALLS, {

@@ -1,0 +1,208 @@
+//! Tests that the tables of the working group's version 2 are complete: every header type, field,
+//! property and error code in its XDR (`drafts/xdr/rpcrdma2wg.x`) has cases, with a server under
+//! attack and with a client, as far as the other end sends it. An addition to the XDR alone fails
+//! these tests. Names are not trusted: the messages of the cases are decoded by the XDR.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hostile::cases::{Case, TABLES};
+use hostile::client;
+use hostile::rig::Form;
+use hostile::server::{self, Ask, Call, LEN};
+
+use crate::labels::Xdr;
+use crate::messages::XID;
+
+/// The header types and properties of data placement, which have no XDR of their own here.
+const PLACEMENT_TYPES: [u32; 4] = [0xffff_ff01, 0xffff_ff02, 0xffff_ff03, 0xffff_ff04];
+const PLACEMENT_PROPERTIES: [u32; 3] = [0xffff_ff01, 0xffff_ff02, 0xffff_ff03];
+/// Errors about replies that cannot be continued, which the product never sends (errata-07, 48).
+const NEVER_SENT: [u32; 2] = [9, 10];
+/// The codes that a client sends: it takes no chunks, and has no limit of segments of its own.
+const BY_CLIENTS: [u32; 8] = [2, 3, 4, 5, 6, 7, 11, 100];
+
+/// What hostile ends sent to one kind of victim, and heard of it.
+#[derive(Default)]
+struct Seen {
+    said: Vec<Vec<u32>>,
+    heard: Vec<Vec<u32>>,
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    let words = bytes.chunks_exact(4);
+    words
+        .map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
+        .collect()
+}
+
+impl Seen {
+    fn client(&mut self, steps: &[client::Step]) {
+        for step in steps {
+            match step {
+                client::Step::Send(message)
+                | client::Step::Burst(_, message)
+                | client::Step::Flood(_, message) => self.said.push(words(message)),
+                client::Step::HearWords(message, _) => self.heard.push(message.clone()),
+                client::Step::Repeat(_, steps) => self.client(steps),
+                _ => {}
+            }
+        }
+    }
+
+    fn server(&mut self, ask: Ask, steps: &[server::Step]) {
+        let call = match ask {
+            Ask::Read => Call::read(XID, LEN),
+            Ask::LongRead(len) => Call::read(XID, len),
+            _ => Call::null(XID),
+        };
+        for step in steps {
+            match step {
+                server::Step::Say(message) => self.said.push(words(message)),
+                server::Step::Send(message) | server::Step::Burst(_, message) => {
+                    self.said.push(words(&message(&Call::null(XID))));
+                }
+                server::Step::Part(form, patches) => {
+                    let parts = call.parts(*form, true);
+                    let mut parts: Vec<Vec<u32>> = parts.iter().map(|part| words(part)).collect();
+                    for (part, word, value) in patches {
+                        parts[*part][*word] = *value;
+                    }
+                    self.said.extend(parts);
+                }
+                server::Step::AnswerIn(form) => {
+                    let parts = call.parts(*form, false);
+                    self.said.extend(parts.iter().map(|part| words(part)));
+                }
+                server::Step::HearWords(message) => self.heard.push(message.clone()),
+                server::Step::HearRefusal(error) => {
+                    self.heard.push([&[XID, 2, 0, 4], &error[..]].concat());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn types(&self) -> BTreeSet<u32> {
+        self.said
+            .iter()
+            .filter_map(|message| message.get(3).copied())
+            .collect()
+    }
+}
+
+/// Returns what was sent to servers and to clients.
+fn seen() -> [Seen; 2] {
+    let (mut to_servers, mut to_clients) = (Seen::default(), Seen::default());
+    let tables = TABLES.iter().filter(|table| table.form == Form::Wg);
+    for case in tables.flat_map(|table| (table.cases)(&[0; 32])) {
+        match case {
+            Case::Client(case) => to_servers.client(&case.script),
+            Case::Server(case) => {
+                to_clients
+                    .said
+                    .push([&[XID, 2, 0, 7][..], &case.said].concat());
+                to_clients.server(case.ask, &case.script);
+            }
+        }
+    }
+    [to_servers, to_clients]
+}
+
+fn numbers(xdr: &Xdr, prefix: &str) -> BTreeSet<u32> {
+    xdr.constants(prefix)
+        .into_iter()
+        .map(|(_, number)| number)
+        .collect()
+}
+
+#[test]
+fn every_header_type_of_the_working_group_is_sent_to_both_ends() {
+    let xdr = Xdr::new();
+    let mut types = BTreeSet::new();
+    for name in ["ERROR", "GRANT", "CONNPROP_", "CALL_", "REPLY_"] {
+        types.extend(numbers(&xdr, &format!("RDMA2WG_{name}")));
+    }
+    assert_eq!(types, (4..=13).collect());
+    types.extend(PLACEMENT_TYPES);
+    for seen in seen() {
+        let sent = seen.types();
+        let missing: Vec<_> = types.difference(&sent).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+}
+
+#[test]
+fn every_error_code_of_the_working_group_is_said_and_heard() {
+    let codes = numbers(&Xdr::new(), "RDMA2WG_ERR_");
+    assert_eq!(codes.len(), 12);
+    let of = |messages: &[Vec<u32>]| -> BTreeSet<u32> {
+        let errors = messages.iter().filter(|message| message.get(3) == Some(&4));
+        errors
+            .filter_map(|message| message.get(4).copied())
+            .collect()
+    };
+    let [servers, clients] = seen();
+    for seen in [&servers, &clients] {
+        let said = of(&seen.said);
+        assert!(
+            said.is_superset(&codes),
+            "{:?}",
+            codes.difference(&said).collect::<Vec<_>>()
+        );
+    }
+    let sent: BTreeSet<u32> = codes
+        .iter()
+        .copied()
+        .filter(|c| !NEVER_SENT.contains(c))
+        .collect();
+    assert_eq!(of(&servers.heard), sent, "what servers answer");
+    assert_eq!(of(&clients.heard), BY_CLIENTS.into(), "what clients answer");
+}
+
+#[test]
+fn every_property_of_the_working_group_has_cases_at_both_ends() {
+    let xdr = Xdr::new();
+    let mut properties = numbers(&xdr, "RDMA2WG_PROPID_");
+    assert_eq!(properties.len(), 6);
+    properties.extend(PLACEMENT_PROPERTIES);
+    for seen in seen() {
+        let labelled = seen.said.iter().map(|message| xdr.label_wg(message));
+        let words = labelled.flat_map(|labelled| labelled.words);
+        let named = words.filter(|word| word.fields.last().is_some_and(|own| own == "rdma_which"));
+        let told: BTreeSet<u32> = named.map(|word| word.value).collect();
+        let missing: Vec<_> = properties.difference(&told).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+}
+
+/// A field counts as attacked if messages have several values in it, or break off or deviate from
+/// the XDR there.
+#[test]
+fn every_field_of_the_working_group_is_attacked() {
+    let xdr = Xdr::new();
+    assert!(xdr.wg.len() > 20, "{:?}", xdr.wg);
+    for (seen, not_sent) in seen().into_iter().zip(["hdr_reply", "hdr_call_external"]) {
+        let mut values: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+        let mut broken = BTreeSet::new();
+        for message in &seen.said {
+            let labelled = xdr.label_wg(message);
+            for word in labelled.words {
+                if let Some(own) = word.fields.last() {
+                    values.entry(own.clone()).or_default().insert(word.value);
+                }
+            }
+            broken.extend(labelled.bad.and_then(|fields| fields.last().cloned()));
+        }
+        let attacked = |field: &String| {
+            let several = values.get(field).is_some_and(|values| values.len() > 1);
+            several || broken.contains(field)
+        };
+        for (name, fields) in &xdr.wg {
+            if name.contains(not_sent) {
+                continue;
+            }
+            let missing: Vec<&String> = fields.iter().filter(|field| !attacked(field)).collect();
+            assert!(missing.is_empty(), "{name}: {missing:?}");
+        }
+    }
+}
