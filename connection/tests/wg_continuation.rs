@@ -5,11 +5,13 @@
 
 mod support;
 
+use std::time::Duration;
+
 use onc_rpc::Message;
 use rdma::Stag;
 use rpcrdma_connection::{CallbackOptions, ReplyRoom};
 use rpcrdma_negotiation::Version;
-use rpcrdma_v2_wg::header_type::{GRANT, REPLY_INLINE, REPLY_MIDDLE};
+use rpcrdma_v2_wg::header_type::{CALL_INLINE, CALL_MIDDLE, GRANT, REPLY_INLINE, REPLY_MIDDLE};
 use rpcrdma_v2_wg::{
     Body, Chunks, Direction, ErrorBody, Prefix, Properties, Property, ReverseSupport, property_id,
 };
@@ -263,25 +265,59 @@ fn wg_s7_2_2_a_refused_final_ends_the_exchange() {
     }
 }
 
+/// Messages in several Sends and in one take turns, in both directions.
 #[test]
 fn wg_s4_1_parts_of_messages_are_not_interleaved() {
-    let mut pair = Pair::echoing(configs_with(Version::TwoWg, |_, _| {}));
-    pair.answer_with(|call: &Message| Some(reply(open(call).0, 5000, &[])));
+    let words = |xid: u32| if xid.is_multiple_of(2) { 1 } else { 5000 };
+    let mut pair = Pair::echoing(configs_with(Version::TwoWg, |client, server| {
+        (client.credits, server.credits) = (30, 100);
+        client.costs.registration = Duration::from_secs(1);
+    }));
+    pair.answer_with(move |call: &Message| {
+        let (xid, ..) = open(call);
+        Some(reply(xid, words(xid), &[]))
+    });
+    pair.call(message(10, 1, &[]), &ReplyRoom::default())
+        .unwrap();
+    let before = (pair.client.sent.len(), pair.server.sent.len());
     for xid in 1..=8 {
-        pair.client
-            .call(message(xid, 1, &[]), &ReplyRoom::default());
+        let call = message(xid, words(xid), &[]);
+        pair.client.call(call, &ReplyRoom::default());
     }
     pair.settle();
-    assert_eq!(pair.client.finished.len(), 8);
-    let sent = pair.server.sent.iter();
-    let sent = sent.map(|(sent, _)| Prefix::peek(sent).unwrap());
-    let mut xids: Vec<_> = sent
-        .filter(|prefix| [REPLY_MIDDLE, REPLY_INLINE].contains(&prefix.header_type))
-        .map(|prefix| prefix.xid)
-        .collect();
-    assert_eq!(xids.len(), 8 * 5);
-    xids.dedup();
-    assert_eq!(xids.len(), 8, "{xids:?}");
+    for (end, before, types) in [
+        (&pair.client, before.0, [CALL_MIDDLE, CALL_INLINE]),
+        (&pair.server, before.1, [REPLY_MIDDLE, REPLY_INLINE]),
+    ] {
+        let sent = end.sent[before..].iter();
+        let sent = sent.map(|(sent, _)| Prefix::peek(sent).unwrap());
+        let mut xids: Vec<_> = sent
+            .filter(|prefix| types.contains(&prefix.header_type))
+            .map(|prefix| prefix.xid)
+            .collect();
+        assert!(xids.len() >= 4 * 5 + 4, "{xids:?}");
+        xids.dedup();
+        assert_eq!(xids.len(), 8, "{xids:?}");
+    }
+    // A short reply waits for the parts of a long one, which wait for credits.
+    let mut peer = WgPeer::listening(|server| server.credits = 8);
+    peer.advertised = 3;
+    peer = peer.exchanged(&Properties::default());
+    peer.advertised = 0;
+    for xid in [1, 2] {
+        peer.send_rpc(inline_call(Chunks::default()), &message(xid, 1, &[]));
+    }
+    peer.reply(Some(reply(1, 5000, &[])));
+    peer.reply(Some(reply(2, 1, &[])));
+    let mut sent = peer.take();
+    assert!(sent.len() < 4, "nothing waits: {sent:?}");
+    peer.advertised = 10;
+    peer.send(0, Body::Grant, &[]);
+    sent.extend(peer.take());
+    let mut xids: Vec<_> = sent.iter().map(|sent| sent.header.xid).collect();
+    xids.retain(|&xid| xid != 0);
+    let last = xids.pop();
+    assert_eq!((xids, last), (vec![1; 5], Some(2)));
 }
 
 #[test]
