@@ -191,15 +191,24 @@ fn wg_s7_3_errors_end_the_call() {
 
 #[test]
 fn wg_s7_3_4_a_zero_means_that_the_call_is_not_repeated() {
-    // Nor are an index that the call does not have, and a length that it has provided.
-    for (chunk, needed) in [(0, 0), (0, 500_000), (1, 0), (2, 500_000), (1, 400_000)] {
+    // Nor are an index that the call does not have, a length that it has provided, and one that
+    // would take too much memory.
+    let too_much = (4 << 20) + 1;
+    for (chunk, needed) in [
+        (0, 0),
+        (0, 500_000),
+        (1, 0),
+        (2, 500_000),
+        (1, 400_000),
+        (1, too_much),
+    ] {
         let mut peer = repeatable(1, &[400_000]);
         let _ = peer.take();
         peer.send_error(1, ErrorBody::WriteResource { chunk, needed });
         assert_eq!(finished(&mut peer), (1, None), "{chunk} {needed}");
         assert_eq!(peer.taken(), []);
     }
-    for needed in [0, 12_000] {
+    for needed in [0, 12_000, too_much, u32::MAX] {
         let mut peer = repeatable(3000, &[]);
         let _ = peer.take();
         peer.send_error(1, ErrorBody::ReplyResource { needed });
@@ -666,7 +675,7 @@ fn wg_s6_5_a_handle_in_the_call_allows_invalidation_in_both_directions() {
 #[test]
 fn wg_s4_5_3_1_padding_of_a_reduced_item_is_put_back_as_zeroes() {
     let item = data(1, 5);
-    let whole = message(7, 1, &[item.clone()]);
+    let whole = message(7, 1, std::slice::from_ref(&item));
     let mut peer = WgPeer::server(|_| {});
     let payload = whole.gather(|_| false).concat();
     peer.send(7, inline_call(reads(vec![read(20, 5)])), &payload);

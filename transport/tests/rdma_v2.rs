@@ -228,7 +228,7 @@ fn v2_s5_requests_wait_until_the_version_is_known() {
             _ => (asked.len() == 2).then_some(ErrorBody::BadHeader),
         };
         match error {
-            Some(error) => assert!((0..2).any(|at| answer(at) == Body::Error(error.clone()))),
+            Some(error) => assert!((0..2).any(|at| answer(at) == Body::Error(error))),
             None => assert!(matches!(answer(0), Body::Optional(_))),
         }
         for (_, end) in std::mem::take(&mut pair.ended) {

@@ -12,6 +12,10 @@ use crate::dialect::{PeerError, Returned};
 /// The maximum number of times that a call is sent again. Each error that refuses chunks can lead
 /// to one more, and so can a result that has grown meanwhile.
 const MAX_REPEATS: u8 = 3;
+/// The most memory that is offered for a result because a responder says so, bytes. A responder
+/// must not decide how much memory a requester registers; no NFS result that a binding
+/// underestimates is near this.
+const MOST_ROOM: u64 = 4 << 20;
 
 impl Requester {
     /// Returns the call that was answered like this as it is to be sent again, or `None` if it has
@@ -61,7 +65,7 @@ fn with_fewer_chunks(call: &Outstanding, again: &mut PendingCall, error: PeerErr
 }
 
 /// Gives a call the room for its reply that this error asks for. Returns false if it says none, or
-/// no more than there was.
+/// no more than there was, or more than [`MOST_ROOM`].
 fn with_more_room(call: &Outstanding, again: &mut PendingCall, error: PeerError) -> bool {
     // The responder cannot continue replies, which is what extensions would count on.
     again.base_only = true;
@@ -70,7 +74,7 @@ fn with_more_room(call: &Outstanding, again: &mut PendingCall, error: PeerError)
             let (index, needed) = ((chunk as usize).wrapping_sub(1), u64::from(needed));
             let room = call.room(Purpose::Write(index));
             match again.need.items.get_mut(index) {
-                Some(item) if room > 0 && needed > room => {
+                Some(item) if room > 0 && needed > room && needed <= MOST_ROOM => {
                     *item = needed;
                     true
                 }
@@ -85,7 +89,7 @@ fn with_more_room(call: &Outstanding, again: &mut PendingCall, error: PeerError)
                 room => room,
             };
             *payload = payload.saturating_add(needed.saturating_sub(room));
-            needed > room
+            needed > room && needed <= MOST_ROOM
         }
         _ => false,
     }

@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use onc_rpc::BulkItem;
 use rpcrdma_ext_send_ddp::BufferStructure;
-use rpcrdma_v2::Side;
-use transfer_plan::{ChunkCounts, Limits};
+use transfer_plan::{ChunkCounts, ChunkLimits, Limits};
 
 use super::*;
 use crate::Config;
@@ -13,12 +12,14 @@ use crate::Config;
 fn a_reply_that_is_longer_than_allowed_is_not_placed() {
     let structure = BufferStructure::with_placement(1024, 1, 8192);
     let mut server = Placement::new(Config {
-        side: Side::Server,
+        makes_calls: false,
+        takes_calls: true,
         send: true,
         receive: true,
         structure: structure.clone(),
         min_placed: 64,
         max_message: 1 << 16,
+        max_segments: 256,
     });
     server.peer.receive_size = structure.sum() as u32;
     server.peer.structure = Some(structure.clone());
@@ -35,6 +36,7 @@ fn a_reply_that_is_longer_than_allowed_is_not_placed() {
             inline_receive: structure.sum(),
             max_segment: 1 << 20,
             max_message,
+            chunks: ChunkLimits::default(),
             header_len: |_: &ChunkCounts| 32,
         };
         let reply = ReplyToPlan {

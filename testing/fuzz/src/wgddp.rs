@@ -20,7 +20,7 @@ use rpcrdma_v2::extension::{
 use rpcrdma_v2::{Chunks, Direction, Malformed, Optional, Reader, Segment, Side};
 use rpcrdma_v2_wg::limits::PREFIX_LEN;
 use rpcrdma_v2_wg::{Body, Header, VERSION, header_type as base, property_id as base_property};
-use transfer_plan::{ChunkCounts, Limits, ReplyNeed, Shape};
+use transfer_plan::{ChunkCounts, ChunkLimits, Limits, ReplyNeed, Shape};
 
 use crate::chunks::{most, within_limits};
 
@@ -111,12 +111,14 @@ impl Extension for Peer {
 /// Sends of up to `send_size` bytes, and all abilities.
 fn new_end(side: Side, structure: &BufferStructure, send_size: u32, min_placed: u32) -> Extensions {
     let config = Config {
-        side,
+        makes_calls: side == Side::Client,
+        takes_calls: side == Side::Server,
         send: true,
         receive: true,
         structure: structure.clone(),
         min_placed,
         max_message: MAX_MESSAGE,
+        max_segments: 256,
     };
     let word = |word: u32| Bytes::copy_from_slice(&word.to_be_bytes());
     // A longer one is a structure of no receive.
@@ -463,6 +465,7 @@ fn ways(
         inline_receive: send_size,
         max_segment: 1 << 20,
         max_message: MAX_MESSAGE,
+        chunks: ChunkLimits::default(),
         header_len: |_: &ChunkCounts| 32,
     };
     let shape = Shape::of(message).expect("items in order");
@@ -489,6 +492,7 @@ fn ways(
         need: &ReplyNeed::new(24, []),
         limits: &limits,
         credits,
+        reply_credits: credits,
         reservable: 0,
     };
     let mut ways = Vec::new();

@@ -44,7 +44,7 @@ fn placed_parts(xid: u32, payload: &[u8], data: &[u8]) -> Vec<Vec<u8>> {
 /// Returns the parts of a reply without chunks: three, or more if these are too long.
 fn continued(xid: u32, payload: &[u8]) -> Vec<Vec<u8>> {
     let room = wg::INLINE - wg::PREFIX - 4;
-    let len = (payload.len() / 3 & !3).clamp(4, room);
+    let len = ((payload.len() / 3) & !3).clamp(4, room);
     let mut parts = Vec::new();
     let mut rest = payload;
     while rest.len() > room || parts.len() < 2 {

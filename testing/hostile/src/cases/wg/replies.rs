@@ -908,11 +908,7 @@ fn properties() -> Vec<Case> {
                 (Ask::List, "READDIR"),
             ] {
                 let name = format!("{field} is {value}, and {what}");
-                let case = with(ask, name, PROPERTIES, vec![]).saying(words.clone());
-                cases.push(match (id, value, ask) {
-                    // Memory cannot be described in segments of no bytes, or in no segments.
-                    _ => case,
-                });
+                cases.push(with(ask, name, PROPERTIES, vec![]).saying(words.clone()));
             }
         }
     }
