@@ -261,7 +261,7 @@ fn chunks(file: &[u8]) -> Vec<Case> {
         right.instead(
             "position zero beside placed items",
             message(0, &read(0)),
-            &zero,
+            &bad(),
         ),
         returned.instead(
             "a write chunk beside placed items",

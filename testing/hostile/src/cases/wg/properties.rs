@@ -4,8 +4,8 @@
 use super::*;
 use crate::client::Case;
 use crate::wire::wg::{
-    CONNPROP_MIDDLE, ERR_BAD_PROPVAL, ERR_BAD_XDR, ERR_INVAL_CONT, INTRODUCTION, PROPERTIES,
-    SMALLEST_RESULT, STRUCTURE, SUPPORT,
+    CONNPROP_MIDDLE, ERR_BAD_PROPVAL, ERR_BAD_XDR, ERR_INVAL_CONT, ERR_REPLY_RESOURCE,
+    INTRODUCTION, PROPERTIES, SMALLEST_RESULT, STRUCTURE, SUPPORT,
 };
 
 const VALUES: &str = "version-two-07, 5.1";
@@ -40,6 +40,24 @@ fn taken(name: impl Into<String>, section: &'static str, words: &[u32], file: &[
     let mut steps = vec![Send(null(XID)), success(XID)];
     steps.extend(read_all(file));
     script(name, section, introduced(words, steps), Lives)
+}
+
+/// Returns a case whose first message announces receives in which no reply fits.
+fn unanswerable(name: String, words: &[u32], file: &[u8]) -> Case {
+    let error = || HearWords(wg::answer(XID, &[ERR_REPLY_RESOURCE, 0]), false);
+    let read = nfs(XID, 6, rpc::read_args(file, 0, 4096));
+    let steps = vec![
+        Send(null(XID)),
+        error(),
+        Send(wg::call(XID, &read)),
+        error(),
+    ];
+    script(
+        name,
+        "version-two-07, 5.2.2",
+        introduced(words, steps),
+        Lives,
+    )
 }
 
 /// Returns a case whose first message has properties that are refused. The defaults hold then.
@@ -82,12 +100,11 @@ fn numbers(file: &[u8]) -> Vec<Case> {
             u32::MAX,
         ] {
             let name = format!("{name} is {value}");
-            cases.push(taken(
-                name,
-                "version-two-07, 5.2",
-                &wg::set(&[(id, value)]),
-                file,
-            ));
+            let words = wg::set(&[(id, value)]);
+            cases.push(match (id, value) {
+                (2, 0 | 1) => unanswerable(name, &words, file),
+                _ => taken(name, "version-two-07, 5.2", &words, file),
+            });
         }
     }
     for level in 0..=3 {
@@ -338,7 +355,8 @@ fn exchanges() -> Vec<Case> {
     ]
 }
 
-/// Returns the cases of the properties of data placement, which are ignored if they are invalid.
+/// Returns the cases of the properties of data placement. A structure that can be decoded and makes
+/// no sense is ignored.
 fn placement(file: &[u8]) -> Vec<Case> {
     const SECTION: &str = "version-two-07, B.3";
     let base = wg::set(&[(1, 1 << 20), (2, 66_560)]);
@@ -351,22 +369,10 @@ fn placement(file: &[u8]) -> Vec<Case> {
         words
     };
     let (head, page) = (1024, 4096);
-    let rows: [(&str, &[u32]); 19] = [
+    let rows: [(&str, &[u32]); 13] = [
         ("of the product", &[2, 1, head, 1, 0, 1, 65_536, page, 1]),
         ("of nothing", &[]),
         ("of no groups", &[0]),
-        ("of one group that is missing", &[1]),
-        ("cut off in a group", &[1, 1, head, 1]),
-        ("of 65 groups that are missing", &[65]),
-        ("of 4294967295 groups", &[u32::MAX, 1, head, 1, 0]),
-        (
-            "that counts one less",
-            &[1, 1, head, 1, 0, 1, 65_536, page, 1],
-        ),
-        (
-            "that counts one more",
-            &[3, 1, head, 1, 0, 1, 65_536, page, 1],
-        ),
         ("with a count of 0", &[2, 0, head, 1, 0, 1, 65_536, page, 1]),
         (
             "with a count of 4294967295",
@@ -399,7 +405,25 @@ fn placement(file: &[u8]) -> Vec<Case> {
         ),
         ("of 1040 segments of 64 bytes", &[1, 1040, 64, 1, 1]),
     ];
+    let undecodable: [(&str, &[u32]); 6] = [
+        ("of one group that is missing", &[1]),
+        ("cut off in a group", &[1, 1, head, 1]),
+        ("of 65 groups that are missing", &[65]),
+        ("of 4294967295 groups", &[u32::MAX, 1, head, 1, 0]),
+        (
+            "that counts one less",
+            &[1, 1, head, 1, 0, 1, 65_536, page, 1],
+        ),
+        (
+            "that counts one more",
+            &[3, 1, head, 1, 0, 1, 65_536, page, 1],
+        ),
+    ];
     let mut cases = Vec::new();
+    for (what, groups) in undecodable {
+        let name = format!("structure {what}");
+        cases.push(refused(name, &structure(groups), ERR_BAD_PROPVAL));
+    }
     for (what, groups) in rows {
         let mut case = taken(
             format!("structure {what}"),
@@ -419,12 +443,11 @@ fn placement(file: &[u8]) -> Vec<Case> {
         for len in [0_u32, 1, 3, 5, 8] {
             let value = vec![0; len.div_ceil(4) as usize];
             let words = [&[1, id, len][..], &value].concat();
-            cases.push(taken(
-                format!("{name} of {len} bytes"),
-                SECTION,
-                &words,
-                file,
-            ));
+            let name = format!("{name} of {len} bytes");
+            cases.push(match len {
+                0 => taken(name, SECTION, &words, file),
+                _ => refused(name, &words, ERR_BAD_PROPVAL),
+            });
         }
     }
     cases
