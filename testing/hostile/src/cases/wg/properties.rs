@@ -51,12 +51,13 @@ fn unanswerable(name: String, words: &[u32], file: &[u8]) -> Case {
         error(),
         Send(wg::call(XID, &read)),
         error(),
+        Shut,
     ];
     script(
         name,
         "version-two-07, 5.2.2",
         introduced(words, steps),
-        Lives,
+        End::Closed,
     )
 }
 

@@ -898,7 +898,9 @@ fn properties() -> Vec<Case> {
     // Values that make little sense: calls go on as well as they can.
     for (id, field) in (1..=5).zip(["SBSIZ", "RBSIZ", "RSSIZ", "RCSIZ", "BRS"]) {
         for value in [0, 1, 3, 1023, 1024, 1 << 20, 1 << 31, u32::MAX] {
-            if id == 5 && value > 3 {
+            // Into receives of three bytes fits no call: the tests of the connection have those
+            // (`wg_s5_2_2_a_receive_size_below_1024_is_not_exceeded`).
+            if (id == 5 && value > 3) || (id == 2 && value <= 3) {
                 continue;
             }
             let words = wg::set(&[(id, value)]);
@@ -908,18 +910,7 @@ fn properties() -> Vec<Case> {
                 (Ask::List, "READDIR"),
             ] {
                 let name = format!("{field} is {value}, and {what}");
-                cases.push(match (id, value) {
-                    // No call fits the receives.
-                    (2, 0..=3) => {
-                        let mut script = introduction(&words, 0);
-                        script.pop();
-                        case(name, PROPERTIES, ask, script, Left)
-                            .honest(Until::Start)
-                            .costing(RECEIVES)
-                            .ending(Outcome::Protocol)
-                    }
-                    _ => with(ask, name, PROPERTIES, vec![]).saying(words.clone()),
-                });
+                cases.push(with(ask, name, PROPERTIES, vec![]).saying(words.clone()));
             }
         }
     }
