@@ -16,8 +16,9 @@ use crate::messages::XID;
 /// The header types and properties of data placement, which have no XDR of their own here.
 const PLACEMENT_TYPES: [u32; 4] = [0xffff_ff01, 0xffff_ff02, 0xffff_ff03, 0xffff_ff04];
 const PLACEMENT_PROPERTIES: [u32; 3] = [0xffff_ff01, 0xffff_ff02, 0xffff_ff03];
-/// Errors about replies that cannot be continued, which the product never sends (errata-07, 48).
-const NEVER_SENT: [u32; 2] = [9, 10];
+/// RDMA2_ERR_WRITE_RESOURCE, which the product never sends: a result that is longer than its chunk
+/// stays in the payload (errata-07, 48).
+const NEVER_SENT: u32 = 9;
 /// The codes that a client sends: it takes no chunks, and has no limit of segments of its own.
 const BY_CLIENTS: [u32; 8] = [2, 3, 4, 5, 6, 7, 11, 100];
 
@@ -153,7 +154,7 @@ fn every_error_code_of_the_working_group_is_said_and_heard() {
     let sent: BTreeSet<u32> = codes
         .iter()
         .copied()
-        .filter(|c| !NEVER_SENT.contains(c))
+        .filter(|&code| code != NEVER_SENT)
         .collect();
     assert_eq!(of(&servers.heard), sent, "what servers answer");
     assert_eq!(of(&clients.heard), BY_CLIENTS.into(), "what clients answer");
