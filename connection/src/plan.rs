@@ -6,7 +6,9 @@
 //! A call in several transmissions takes one credit for each of them, and only credits that are
 //! free. A call for which they are not enough uses RDMA Reads and Writes instead. Where it may
 //! begin without the credits for all of them, and where a reply in several messages needs more than
-//! this end can receive at a time, the round trips in which it waits are a part of its cost.
+//! this end can receive at a time, the round trips in which it waits are a part of its cost. But no
+//! mode is taken that has more round trips than the base protocol: how long the link is, the cost
+//! model may not know.
 
 use std::time::Duration;
 
@@ -91,7 +93,9 @@ impl CallModes {
                 }
                 let needs = &candidate.cost;
                 let sends = needs.may_wait || needs.transmissions <= call.credits;
-                if sends && needs.receives <= call.reservable {
+                let most = base.as_ref().map(|base| base.effort.round_trips());
+                let few = most.is_ok_and(|most| effort.round_trips() <= most) || base.is_err();
+                if sends && needs.receives <= call.reservable && few {
                     possible.push(Some(candidates.len()));
                     prices.push((effort, cost));
                 }

@@ -399,15 +399,19 @@ fn a_call_is_continued_where_it_does_not_wait_for_credits() {
 
 #[test]
 fn a_call_that_waits_for_credits_arrives() {
-    let mut pair = connected(|client, server| {
-        (client.credits, server.credits) = (8, 8);
-        client.costs.registration = Duration::from_secs(1);
-    });
-    let went = exchange(
-        &mut pair,
-        (1, &[data(1, 200_000)]),
-        (1, &[data(2, 300_000)]),
-    );
-    assert_eq!((went.call.len(), went.reads, went.writes), (50, 0, 0));
-    assert_eq!(went.reply.len(), 74);
+    // One wait takes no more round trips than an RDMA Read, however long the path is. Two do, and
+    // one of a reply does as well, as RDMA Writes are not waited for.
+    for (call, reply, expected) in [
+        (46_000, 1000, (12, 0, 0)),
+        (60_000, 1000, (1, 1, 0)),
+        (1000, 46_000, (1, 0, 1)),
+    ] {
+        let mut pair = connected(|client, server| {
+            (client.credits, server.credits) = (8, 8);
+            client.costs.registration = Duration::from_secs(1);
+        });
+        let went = exchange(&mut pair, (1, &[data(1, call)]), (1, &[data(2, reply)]));
+        let found = (went.call.len(), went.reads, went.writes);
+        assert_eq!(found, expected, "{call} {reply}");
+    }
 }

@@ -106,6 +106,12 @@ impl Effort {
         self.during_waits += waits * half;
     }
 
+    /// Returns the number of round trips beside that of call and reply.
+    #[must_use]
+    pub fn round_trips(&self) -> u64 {
+        self.turnarounds + self.waits
+    }
+
     /// Records that the reply invalidates one of the registrations remotely.
     pub fn remotely_invalidated(&mut self) {
         self.invalidations = self.invalidations.saturating_sub(1);
