@@ -72,7 +72,7 @@ fn calls_go_on(first: Endpoint, evidence: Evidence) {
 }
 
 #[test]
-fn a_client_waits_for_the_answer_as_long_as_its_patience_and_no_longer() {
+fn wg_s4_3_2_silence_means_version_1_on_a_new_connection() {
     let mut client = asking(Choice::Auto);
     let end = START + PATIENCE;
     assert_eq!(client.connection.poll_timeout(), Some(end));
@@ -152,6 +152,47 @@ fn a_server_that_refuses_version_2_gets_the_calls_in_version_1() {
     assert_eq!(calls.len(), 1, "one credit until a reply says more");
     assert_eq!((calls[0].version, calls[0].xid), (1, 1));
     assert_eq!(client.connection.unfinished_calls(), 2);
+}
+
+/// A server of version 1 alone may answer with the version of the message that it refuses, and with
+/// a credit of version 1 (drafts/errata-07.md, 16).
+#[test]
+fn wg_s4_3_2_the_credit_of_a_refused_version_is_ignored() {
+    for version in [1, 2] {
+        let mut client = asking(Choice::Auto);
+        let answer = Answer {
+            xid: Fixed::peek(&client.sent[0].0).unwrap().xid,
+            version,
+            error: rpcrdma_v2::ErrorBody::Version { low: 1, high: 1 },
+        };
+        client.receive(&answer.encode(77), None).unwrap();
+        client.run();
+        assert_eq!(client.sent.len(), 2, "one call until a reply says more");
+    }
+}
+
+#[test]
+fn wg_s4_3_2_a_refused_call_is_sent_in_the_version_chosen() {
+    let versions = Versions::only(Version::One);
+    let mut server = Endpoint::new(support::server(versions, Options::server()));
+    server.establish(None);
+    let mut pair = Pair {
+        client: asking(Choice::Auto),
+        server,
+        answer: Some(Box::new(support::echo)),
+        answer_back: None,
+    };
+    pair.settle();
+    let ended = pair.client.finished.iter();
+    let ended: Vec<_> = ended.map(|(_, end)| open(end.as_ref().unwrap())).collect();
+    assert_eq!(ended, [(1, 5, vec![]), (2, 6, vec![])]);
+    let calls = pair.client.sent[1..].iter();
+    assert!(
+        calls
+            .clone()
+            .all(|(sent, _)| Seen::new(sent).unwrap().version == 1)
+    );
+    assert_eq!(calls.len(), 2);
 }
 
 #[test]
