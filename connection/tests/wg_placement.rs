@@ -156,12 +156,15 @@ fn a_property_of_a_wrong_length_is_a_bad_value() {
         set.push(Property { id, value });
         set
     };
-    let bad: [(u32, &[u8]); 5] = [
+    // More groups than are kept.
+    let many = [&65u32.to_be_bytes()[..], &[0; 65 * 16]].concat();
+    let bad: [(u32, &[u8]); 6] = [
         (property_id::SUPPORT, &[0; 3]),
         (property_id::SUPPORT, &[0; 8]),
         (property_id::SMALLEST_RESULT, &[0]),
         (property_id::STRUCTURE, &[0; 7]),
         (property_id::STRUCTURE, &[0, 0, 0, 2, 0, 0, 0, 0]),
+        (property_id::STRUCTURE, &many[..many.len() - 4]),
     ];
     let answer = |set: Vec<Property>, change: fn(&mut Options)| {
         let mut peer = WgPeer::listening(change);
@@ -174,10 +177,11 @@ fn a_property_of_a_wrong_length_is_a_bad_value() {
         assert!(answer(announced(id, value), good), "{id} {value:?}");
         assert!(!answer(announced(id, value), |_| {}), "{id} {value:?}");
     }
-    let fine: [(u32, &[u8]); 3] = [
+    let fine: [(u32, &[u8]); 4] = [
         (property_id::SUPPORT, &[]),
         (property_id::SMALLEST_RESULT, &[0; 4]),
         (property_id::STRUCTURE, &[0; 4]),
+        (property_id::STRUCTURE, &many),
     ];
     for (id, value) in fine {
         assert!(!answer(announced(id, value), good), "{id} {value:?}");

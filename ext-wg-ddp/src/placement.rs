@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 
 use crate::group::{Bad, Group};
 use crate::header_type::{CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE};
+use crate::property::is_structure;
 use crate::{
     CallPlaced, NO_RESULTS, PlacedMiddle, ReplyPlaced, Support, property_id, smallest_result_from,
     smallest_result_value, structure_from, structure_value, support_from, support_value,
@@ -458,7 +459,7 @@ impl Extension for Placement {
         let value = &property.value;
         match property.id {
             _ if value.is_empty() => true,
-            property_id::STRUCTURE => structure_from(value).is_ok(),
+            property_id::STRUCTURE => is_structure(value),
             property_id::SUPPORT | property_id::SMALLEST_RESULT => value.len() == 4,
             _ => true,
         }

@@ -70,6 +70,14 @@ pub fn structure_from(value: &[u8]) -> Result<BufferStructure, Malformed> {
     })
 }
 
+/// Returns whether a value is the encoding of a structure. One of more groups than are kept is, too:
+/// it is passed over, and is no error.
+pub(crate) fn is_structure(value: &[u8]) -> bool {
+    const GROUP_LEN: u64 = 16;
+    let count = value.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
+    count.is_some_and(|count| value.len() as u64 == 4 + GROUP_LEN * u64::from(count))
+}
+
 /// Encodes the value of [`property_id::SUPPORT`].
 #[must_use]
 pub fn support_value(support: Support) -> Bytes {
