@@ -429,13 +429,7 @@ impl Connection {
                     }
                 }
                 ProbeAnswer::VersionError(decision) => self.decided(decision),
-                ProbeAnswer::AskFor(version) => {
-                    self.ask_again(version);
-                    // It can be an operation that the server's extensions began.
-                    if let Phase::Probing(probing) = &mut self.phase {
-                        probing.open.received(now, message, invalidated);
-                    }
-                }
+                ProbeAnswer::AskFor(version) => self.ask_again(version),
                 ProbeAnswer::Unrelated => {
                     if let Some(requester) = &mut probing.open.requester {
                         requester.discard(&"no answer to a version 2 message");

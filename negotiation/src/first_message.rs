@@ -45,6 +45,14 @@ pub fn decide_first_message(accepts: Versions, message: &[u8]) -> FirstMessage {
     if message.len() < min || is_error {
         return FirstMessage::Discard;
     }
+    if version == Version::Two && Version::of(&fixed, message.len()) == Version::TwoWg {
+        // Such a client may begin again with the version of 2016, which is the first message then.
+        return FirstMessage::Refuse(Answer {
+            xid: fixed.xid,
+            version: fixed.version,
+            error: ErrorBody::BadHeader,
+        });
+    }
     match accepted {
         true => FirstMessage::Use(version),
         false => {

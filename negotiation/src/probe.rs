@@ -41,9 +41,9 @@ pub enum ProbeAnswer {
     Message(VersionDecision),
     /// The message decides the version and has no other content.
     VersionError(VersionDecision),
-    /// The server speaks this version instead, which has the same number as the one it was asked
-    /// for. It must be asked for it ([`VersionProbe::again`]), because the properties of both ends
-    /// are exchanged in it, and the message has to be handled in it.
+    /// The message has no other content than that the server speaks this version instead, which
+    /// has the same number as the one it was asked for. The server must be asked for it
+    /// ([`VersionProbe::again`]), because the properties of both ends are exchanged in it.
     AskFor(Version),
     /// The message decides nothing and must be discarded. The server's answer is still to come.
     Unrelated,
