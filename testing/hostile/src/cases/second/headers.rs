@@ -65,8 +65,9 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         bad_header("procedure 6", RULES, plain(6, CALL, &call)),
         bad_header("procedure 4294967295", RULES, plain(u32::MAX, CALL, &call)),
         first(
-            "procedure 6 before anything else",
-            plain(6, CALL, &call),
+            // From 6 on they are header types of the working group's version 2.
+            "procedure 3 before anything else",
+            plain(3, CALL, &call),
             v2::bad_header(XID),
         ),
         first(
