@@ -8,7 +8,7 @@
 
 pub mod tree;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -150,11 +150,17 @@ fn collect(mut from: impl Read + Send + 'static) -> thread::JoinHandle<String> {
 impl Running {
     /// Starts the command.
     pub fn start(command: &mut Command) -> Self {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = loop {
+            match command.spawn() {
+                // A process that another test is just starting still has the copy of the program
+                // open for writing, which this test has made.
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                child => break child.unwrap(),
+            }
+        };
         let output = [
             collect(child.stdout.take().unwrap()),
             collect(child.stderr.take().unwrap()),
