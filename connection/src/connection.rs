@@ -640,7 +640,7 @@ fn time_at(since_start: Duration) -> Time {
 /// Returns the state of a connection that spoke another version before. What it has counted stays.
 ///
 /// # Errors
-/// As for [`open`].
+/// The version has no dialect, or two extensions own the same operation.
 fn reopen(opened: Open, version: Version, first_xid: u32) -> Result<Open, String> {
     let counters = opened.requester.as_ref().map(|old| old.counters);
     let peer = opened.peer;

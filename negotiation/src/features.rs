@@ -15,7 +15,7 @@ use crate::{RoundTrips, Version};
 /// The properties and wishes of this end.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnProperties {
-    /// Which end this is.
+    /// The side of the connection that this end is: client or server.
     pub side: Side,
     /// Maximum length in bytes of a message that it sends.
     pub max_send: u32,

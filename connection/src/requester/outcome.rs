@@ -14,7 +14,7 @@ use crate::dialect::{PeerError, Plain, ReplyHeader, Returned};
 use crate::shared::Shared;
 use crate::{Action, CallError};
 
-/// What an error means that comes after the call was executed.
+/// The text for errors by which a responder reports that it could not return a result.
 const EXECUTED: &str = "the call has been executed and is not repeated";
 
 impl Requester {

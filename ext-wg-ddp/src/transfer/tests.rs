@@ -1,4 +1,4 @@
-//! What is planned at the limits of a connection.
+//! Tests of reply plans whose length is at the limit of a connection.
 
 use bytes::Bytes;
 use onc_rpc::BulkItem;

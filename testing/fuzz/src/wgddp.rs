@@ -387,7 +387,7 @@ struct Problem {
     is_call: bool,
     /// Length, alignment in words, and whether it is a target.
     segments: Vec<(u16, u8, bool)>,
-    /// What the longest message lacks to fill a receive.
+    /// Number of bytes by which the longest message is shorter than a receive.
     shorter: u16,
     min_placed: u16,
     /// Words of payload before each item, and its length.

@@ -28,7 +28,7 @@ use crate::{ErrorBody, Properties, ReverseSupport};
 /// The configuration of one end.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which end this is.
+    /// The side of the connection that this end is: client or server.
     pub side: Side,
     /// The properties that this end announces.
     pub properties: Properties,

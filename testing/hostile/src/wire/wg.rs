@@ -66,7 +66,7 @@ pub const ERR_SYSTEM: u32 = 100;
 pub const PROPERTIES: [u32; 6] = [1, 2, 3, 4, 5, 6];
 /// The structure of receive buffers (data placement).
 pub const STRUCTURE: u32 = 0xffff_ff01;
-/// What a responder places, and takes placed (data placement).
+/// A responder's support for placed calls and placed results (data placement).
 pub const SUPPORT: u32 = 0xffff_ff02;
 /// The length from which on results are to be placed (data placement).
 pub const SMALLEST_RESULT: u32 = 0xffff_ff03;

@@ -52,7 +52,7 @@ pub(crate) struct Xdr {
     all: Specification,
     /// Fields that are not structures or unions with fields of their own.
     pub(crate) fields: BTreeSet<String>,
-    /// The same of the working group's version 2, by structure.
+    /// Such fields of the working group's version 2, with the structure that each belongs to.
     pub(crate) wg: Vec<(String, BTreeSet<String>)>,
 }
 

@@ -103,7 +103,7 @@ enum Said {
     Error(Vec<u32>),
     /// Nothing.
     Silence,
-    /// The same as for the correct message.
+    /// The answer that the correct message gets.
     Good,
 }
 

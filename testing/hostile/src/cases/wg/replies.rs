@@ -56,7 +56,7 @@ fn answered(name: impl Into<String>, section: &'static str, message: Vec<u8>, er
     said(name, section, message, Some(wg::answer(XID, &[error])))
 }
 
-/// What becomes of a call whose reply has a changed field.
+/// The end of a call whose reply has a changed field.
 #[derive(Clone, Copy)]
 enum Comes {
     /// The reply is discarded, and the correct one is taken.
