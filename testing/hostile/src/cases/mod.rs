@@ -164,7 +164,14 @@ pub const TABLES: [Table; 35] = [
         |file| client(wg::placement::cases(file)),
     ),
     wg("version 2 of the working group, server, replies", |_| {
-        server(wg::replies::cases())
+        server(
+            [
+                wg::replies::cases(),
+                wg::server_properties::cases(),
+                wg::placed_replies::cases(),
+            ]
+            .concat(),
+        )
     }),
     wg("version 2 of the working group, server, callbacks", |_| {
         server(wg::reverse::cases())

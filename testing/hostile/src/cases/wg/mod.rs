@@ -5,10 +5,13 @@ pub(super) mod calls;
 pub(super) mod continued;
 pub(super) mod credits;
 pub(super) mod headers;
+pub(super) mod placed_replies;
 pub(super) mod placement;
 pub(super) mod properties;
 pub(super) mod replies;
 pub(super) mod reverse;
+mod scripts;
+pub(super) mod server_properties;
 
 use super::on;
 use crate::End::{self, Lives};

@@ -1,0 +1,213 @@
+//! Replies of a hostile server with placed data (version-two-07, appendix B).
+
+use super::XID;
+use super::scripts::*;
+use crate::server::{Ask, Call, Case, Parts as Form, Step::*};
+use crate::wire::rpc;
+use crate::wire::v2::TARGET;
+use crate::wire::wg::{
+    self, ERR_BAD_XDR, ERR_INVAL_HTYPE, REPLY_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE,
+};
+
+const PLACED: &str = "version-two-07, B.2";
+/// The bytes of a READ that takes four targets.
+const LONG: u32 = 200_000;
+
+/// Returns the cases of replies with placed data.
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    let with = |ask, name: &str, script| with(ask, name, PLACED, script).saying(placing());
+    let mut cases = vec![
+        with(Ask::Null, "control: NULL with placement", vec![]),
+        with(Ask::Write, "control: WRITE with placement", vec![]),
+        with(
+            Ask::LongWrite(LONG),
+            "control: a long WRITE with placement",
+            vec![],
+        ),
+        with(
+            Ask::Read,
+            "control: placed data",
+            vec![Hear, AnswerIn(Form::Placed)],
+        ),
+        with(Ask::LongRead(LONG), "control: placed data in four parts", {
+            vec![Hear, AnswerIn(Form::Placed)]
+        }),
+        with(
+            Ask::Read,
+            "control: no placed data",
+            vec![Hear, AnswerIn(Form::Continued)],
+        ),
+    ];
+    let results = 44;
+    let top = u32::MAX;
+    let target = TARGET as u32;
+    let rows = |ask, all: &[(usize, usize, &str, u32, Comes)]| -> Vec<Case> {
+        let cases = rows(ask, Form::Placed, PLACED, all).into_iter();
+        cases.map(|case| case.saying(placing())).collect()
+    };
+    let (position, length, segment, offset) = (
+        "rdma_position",
+        "rdma_length",
+        "rdma_target_segment",
+        "rdma_target_offset",
+    );
+    cases.extend(rows(
+        Ask::Read,
+        &[
+            (0, 0, "rdma_xid", XID, Nothing),
+            (0, 1, "rdma_vers", 3, Nothing),
+            (0, 3, "rdma_htype", 0xffff_ff05, Error(ERR_INVAL_HTYPE)),
+            (0, 4, "rdma_writes", 1, Fails),
+            (0, 4, "rdma_writes", 2, Fails),
+            (0, 5, "rdma_items", 0, Fails),
+            (0, 5, "rdma_items", 2, Fails),
+            (0, 5, "rdma_items", 17, Fails),
+            (0, 5, "rdma_items", top, Fails),
+            (0, 6, position, 4, Fails),
+            (0, 6, position, 42, Fails),
+            (0, 6, position, 48, Fails),
+            (0, 6, position, top, Fails),
+            (0, 7, length, 0, Fails),
+            (0, 7, length, 8193, Fails),
+            (0, 7, length, target, Fails),
+            (0, 7, length, target + 1, Fails),
+            (0, 7, length, top, Fails),
+            (0, 8, segment, 1, Fails),
+            (0, 8, segment, top, Fails),
+            (0, 9, offset, 4, Fails),
+            (0, 9, offset, target, Fails),
+            (0, 9, offset, top, Fails),
+            (0, 10, "rdma_payload", 0, Fails),
+            (0, 10, "rdma_payload", results - 1, Fails),
+            (0, 10, "rdma_payload", top, Fails),
+            (0, 11, "xid", XID, Fails),
+            (0, 12, "msg_type", 0, Fails),
+        ],
+    ));
+    cases.extend(rows(
+        Ask::LongRead(LONG),
+        &[
+            (0, 4, "rdma_messages", 0, Fails),
+            (0, 4, "rdma_messages", 2, Fails),
+            (0, 4, "rdma_messages", 4, Fails),
+            (0, 4, "rdma_messages", 128, Fails),
+            (0, 4, "rdma_messages", top, Fails),
+            (0, 5, "rdma_remaining", 4, Fails),
+            (0, 5, "rdma_remaining", top, Fails),
+            (0, 6, "rdma_payload", 0, Fails),
+            (0, 6, "rdma_payload", top, Fails),
+            (1, 4, "rdma_messages", 1, Fails),
+            (1, 4, "rdma_messages", 3, Fails),
+            (1, 5, "rdma_remaining", 4, Fails),
+            (1, 6, "rdma_payload", 4, Fails),
+            (3, 8, segment, 1, Fails),
+            (3, 7, length, LONG + 1, Fails),
+            (3, 10, "rdma_payload", 4, Fails),
+        ],
+    ));
+    let read =
+        |name: &str, ask, change| fails(ask, Form::Placed, name, PLACED, change).saying(placing());
+    cases.extend([
+        read(
+            "placed data without its last byte",
+            Ask::Read,
+            |_, parts| {
+                parts[0].pop();
+            },
+        ),
+        read("placed data that is not there", Ask::Read, |_, parts| {
+            parts[0].truncate(1024)
+        }),
+        read("RDMA2_REPLY_PLACED of 16 bytes", Ask::Read, |_, parts| {
+            parts[0].truncate(16)
+        }),
+        read(
+            "RDMA2_REPLY_PLACED that breaks off",
+            Ask::Read,
+            |_, parts| parts[0].truncate(28),
+        ),
+        read(
+            "RDMA2_REPLY_PLACED without its payload",
+            Ask::Read,
+            |_, parts| {
+                parts[0].truncate(44);
+            },
+        ),
+        read(
+            "the second part of placed data missing",
+            Ask::LongRead(LONG),
+            |_, parts| {
+                parts.remove(1);
+            },
+        ),
+        read(
+            "the last part of placed data alone",
+            Ask::LongRead(LONG),
+            |_, parts| {
+                drop(parts.drain(..3));
+            },
+        ),
+        read(
+            "parts of placed data without their data",
+            Ask::LongRead(LONG),
+            |_, parts| {
+                parts[1].truncate(28);
+            },
+        ),
+        read(
+            "a part of placed data twice",
+            Ask::LongRead(LONG),
+            |_, parts| {
+                let again = parts[0].clone();
+                parts.insert(1, again);
+            },
+        ),
+        read(
+            "RDMA2_REPLY_INLINE for the last part of placed data",
+            Ask::LongRead(LONG),
+            {
+                |call, parts| {
+                    parts[3] = wg::reply(call.header.xid, &rpc::accepted(call.header.xid, 5, &[]));
+                }
+            },
+        ),
+        read(
+            "RDMA2_REPLY_MIDDLE among parts of placed data",
+            Ask::LongRead(LONG),
+            {
+                |call, parts| {
+                    parts[1] = wg::message(call.header.xid, REPLY_MIDDLE, &[4], &[0; 4]);
+                }
+            },
+        ),
+    ]);
+    for (name, htype, fields) in [
+        ("RDMA2_REPLY_PLACED", REPLY_PLACED, [0, 0, 24]),
+        ("RDMA2_REPLY_PLACED_MIDDLE", REPLY_PLACED_MIDDLE, [1, 4, 24]),
+    ] {
+        let name = format!("{name} to a call never made");
+        let message = wg::message(XID, htype, &fields, &rpc::accepted(XID, 0, &[]));
+        let last = wg::message(XID, REPLY_PLACED, &[0, 0, 4], &[0; 4]);
+        let script = vec![Hear, Say(message), Say(last), HearNothing];
+        cases.push(with(Ask::Null, &name, script));
+    }
+    let refused: fn(&Call) -> Vec<u8> = |call| wg::error(call.header.xid, &[ERR_INVAL_HTYPE]);
+    let bad: fn(&Call) -> Vec<u8> = |call| wg::error(call.header.xid, &[ERR_BAD_XDR]);
+    for (name, answer) in [
+        ("RDMA2_ERR_INVAL_HTYPE", refused),
+        ("RDMA2_ERR_BAD_XDR", bad),
+    ] {
+        // The client sends the call in another way (errata-07, 56).
+        let name = format!("{name} to placed data");
+        cases.push(with(
+            Ask::Write,
+            &name,
+            vec![Hear, Send(answer), Hear, Settled],
+        ));
+    }
+    cases
+}
+
+fn placing() -> Vec<u32> {
+    wg::placing_properties()
+}
