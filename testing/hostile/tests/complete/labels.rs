@@ -7,8 +7,9 @@ use xdr_oracle::xdr::{Body, Declaration, FILES, Shape, Specification, Type, pars
 
 /// The files whose fields must have cases.
 const COVERED: [&str; 2] = ["xchar.x", "rtr.x"];
-/// The file of the working group's version 2, whose fields must have cases as well.
-const WG: &str = "rpcrdma2wg.x";
+/// The files of the working group's version 2, and of its extension for data placement. Their fields
+/// must have cases as well.
+const WG: [&str; 2] = ["rpcrdma2wg.x", "wg-ddp.x"];
 /// The types of operations, by number.
 const OPERATIONS: [&str; 8] = [
     "optinfo_initxch",
@@ -30,12 +31,20 @@ const CHARACTERISTICS: [(&str, &str); 7] = [
     ("XCHAR_REQRXLIM", "xchrqrxl"),
     ("XCHAR_RESPSXLIM", "xchrssxl"),
 ];
+/// The properties of data placement in the working group's version 2, and the types of their values.
+const PLACEMENT: [(&str, &str); 3] = [
+    ("RDMA2_PROPID_RBSTRUCT", "rpcrdma2_prop_rbstruct"),
+    ("RDMA2_PROPID_PLACEMENT", "rpcrdma2_prop_placement"),
+    ("RDMA2_PROPID_RESMIN", "rpcrdma2_prop_resmin"),
+];
 
 /// A word of a message, and the XDR fields that contain it, innermost last. The count of an array
 /// belongs to the array; the name of a characteristic is a field around its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     pub(crate) fields: Vec<String>,
+    /// The structure or union that declares the innermost field.
+    pub(crate) of: String,
     pub(crate) value: u32,
 }
 
@@ -45,6 +54,8 @@ pub(crate) struct Labelled {
     pub(crate) words: Vec<Word>,
     /// The fields at the deviation, if there is one.
     pub(crate) bad: Option<Vec<String>>,
+    /// The structure or union that declares the innermost of them.
+    pub(crate) bad_of: String,
 }
 
 /// The XDR of the specifications.
@@ -52,7 +63,8 @@ pub(crate) struct Xdr {
     all: Specification,
     /// Fields that are not structures or unions with fields of their own.
     pub(crate) fields: BTreeSet<String>,
-    /// Such fields of the working group's version 2, with the structure that each belongs to.
+    /// Such fields of the working group's version 2 and of its extension, with the structure that
+    /// declares them.
     pub(crate) wg: Vec<(String, BTreeSet<String>)>,
 }
 
@@ -63,7 +75,7 @@ impl Xdr {
         for (name, text) in FILES {
             let before = all.types.len();
             parse(text, &mut all).expect("XDR");
-            if *name == WG {
+            if WG.contains(name) {
                 for (of, body) in &all.types[before..] {
                     let own = declarations(body).into_iter();
                     let own = own.filter(|field| !is_composed(&all, field));
@@ -88,27 +100,33 @@ impl Xdr {
             .collect()
     }
 
-    /// Labels the header of a message of the working group's version 2.
+    /// Returns the numbers of the header types of data placement in the working group's version 2.
+    pub(crate) fn placed_types(&self) -> BTreeSet<u32> {
+        let types = ["RDMA2_CALL_PLACED", "RDMA2_REPLY_PLACED"];
+        let all = types.iter().flat_map(|prefix| self.constants(prefix));
+        all.map(|(_, number)| number).collect()
+    }
+
+    /// Labels the header of a message of the working group's version 2, or of its extension.
     pub(crate) fn label_wg(&self, message: &[u32]) -> Labelled {
-        let mut walk = Walk::new(&self.all, message);
-        walk.values_are_opaque = true;
-        let bad = walk.named("rpcrdma2wg_msg").err();
-        Labelled {
-            bad: bad.map(|Bad| walk.fields),
-            words: walk.words,
-        }
+        let mut walk = Walk::new(&self.all, message, &PLACEMENT);
+        let placed = message
+            .get(3)
+            .is_some_and(|number| self.placed_types().contains(number));
+        let bad = walk.named(if placed {
+            "rpcrdma2_placed_msg"
+        } else {
+            "rpcrdma2wg_msg"
+        });
+        walk.labelled(bad)
     }
 
     /// Labels information. Returns `None` if the operation does not exist.
     pub(crate) fn label(&self, opttype: u32, info: &[u32]) -> Option<Labelled> {
         let name = OPERATIONS.get((opttype as usize).checked_sub(1)?)?;
-        let mut walk = Walk::new(&self.all, info);
-        let bad = walk.whole(name).err();
-        let words = walk.words;
-        Some(Labelled {
-            bad: bad.map(|Bad| walk.fields),
-            words,
-        })
+        let mut walk = Walk::new(&self.all, info, &CHARACTERISTICS);
+        let bad = walk.whole(name);
+        Some(walk.labelled(bad))
     }
 }
 
@@ -119,19 +137,31 @@ struct Walk<'a> {
     all: &'a Specification,
     left: &'a [u32],
     fields: Vec<String>,
+    /// The structures and unions around the current position, innermost last.
+    inside: Vec<String>,
     words: Vec<Word>,
-    /// Whether the values of properties have no labels of their own.
-    values_are_opaque: bool,
+    /// The properties whose values have a type, with it. Others are bytes.
+    properties: &'a [(&'a str, &'a str)],
 }
 
 impl<'a> Walk<'a> {
-    fn new(all: &'a Specification, left: &'a [u32]) -> Self {
+    fn new(all: &'a Specification, left: &'a [u32], properties: &'a [(&'a str, &'a str)]) -> Self {
         Self {
             all,
             left,
             fields: Vec::new(),
+            inside: Vec::new(),
             words: Vec::new(),
-            values_are_opaque: false,
+            properties,
+        }
+    }
+
+    fn labelled(self, result: Result<(), Bad>) -> Labelled {
+        let of = self.inside.last().cloned().unwrap_or_default();
+        Labelled {
+            bad: result.err().map(|Bad| self.fields),
+            bad_of: of,
+            words: self.words,
         }
     }
 
@@ -143,6 +173,7 @@ impl<'a> Walk<'a> {
         }
         if let Some(last) = self.words.last() {
             self.fields.clone_from(&last.fields);
+            self.inside.push(last.of.clone());
         }
         Err(Bad)
     }
@@ -150,8 +181,11 @@ impl<'a> Walk<'a> {
     fn word(&mut self) -> Result<u32, Bad> {
         let (&value, rest) = self.left.split_first().ok_or(Bad)?;
         self.left = rest;
-        let fields = self.fields.clone();
-        self.words.push(Word { fields, value });
+        self.words.push(Word {
+            fields: self.fields.clone(),
+            of: self.inside.last().cloned().unwrap_or_default(),
+            value,
+        });
         Ok(value)
     }
 
@@ -163,16 +197,23 @@ impl<'a> Walk<'a> {
                 known.then_some(()).ok_or(Bad)
             }
             Body::Typedef(declared) => self.shaped(declared),
-            Body::Struct(fields) => fields.iter().try_for_each(|field| self.field(field)),
+            Body::Struct(fields) => {
+                self.inside.push(name.to_owned());
+                fields.iter().try_for_each(|field| self.field(field))?;
+                self.inside.pop();
+                Ok(())
+            }
             Body::Union(tag, arms) => {
+                self.inside.push(name.to_owned());
                 self.field(tag)?;
                 let value = self.words.last().map(|word| u64::from(word.value));
                 let is = |case: &String| self.all.constants.get(case).copied() == value;
                 let arm = arms.iter().find(|(cases, _)| cases.iter().any(is));
-                match arm.ok_or(Bad)? {
-                    (_, Some(field)) => self.field(field),
-                    (_, None) => Ok(()),
+                if let (_, Some(field)) = arm.ok_or(Bad)? {
+                    self.field(field)?;
                 }
+                self.inside.pop();
+                Ok(())
             }
         }
     }
@@ -215,13 +256,13 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Labels the value of a characteristic, `len` bytes long. Its type is named by the word before
-    /// its length.
+    /// Labels the value of a characteristic or property, `len` bytes long. Its type is named by the
+    /// word before its length.
     fn value(&mut self, len: usize) -> Result<(), Bad> {
         let which = self.words.iter().rev().nth(1).map(|word| word.value);
-        let known = CHARACTERISTICS.iter().find(|(name, _)| {
+        let known = self.properties.iter().find(|(name, _)| {
             let number = self.all.constants.get(*name).copied();
-            !self.values_are_opaque && number == which.map(u64::from)
+            number == which.map(u64::from)
         });
         if let Some((name, _)) = known {
             self.fields.push((*name).to_owned());

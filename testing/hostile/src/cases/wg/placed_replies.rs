@@ -2,11 +2,11 @@
 
 use super::XID;
 use super::scripts::*;
-use crate::server::{Ask, Call, Case, Parts as Form, Step::*};
+use crate::server::{Ask, Call, Case, Outcome, Parts as Form, Step::*};
 use crate::wire::rpc;
 use crate::wire::v2::TARGET;
 use crate::wire::wg::{
-    self, ERR_BAD_XDR, ERR_INVAL_HTYPE, REPLY_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE,
+    self, CREDIT, ERR_BAD_XDR, ERR_INVAL_HTYPE, REPLY_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE,
 };
 
 const PLACED: &str = "version-two-07, B.2";
@@ -38,6 +38,17 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             vec![Hear, AnswerIn(Form::Continued)],
         ),
     ];
+    // The client can send no other call until it is told more.
+    let no_credit = with(
+        Ask::Read,
+        "rdma_credit (2) of part 0 is 0",
+        vec![
+            Hear,
+            Part(Form::Placed, vec![(0, 2, 0)]),
+            Say(wg::grant(CREDIT)),
+        ],
+    );
+    cases.push(no_credit.ending(Outcome::Refused));
     let results = 44;
     let top = u32::MAX;
     let target = TARGET as u32;
@@ -48,8 +59,8 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     let (position, length, segment, offset) = (
         "rdma_position",
         "rdma_length",
-        "rdma_target_segment",
-        "rdma_target_offset",
+        "rdma_segment",
+        "rdma_offset",
     );
     cases.extend(rows(
         Ask::Read,
@@ -59,10 +70,10 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             (0, 3, "rdma_htype", 0xffff_ff05, Error(ERR_INVAL_HTYPE)),
             (0, 4, "rdma_writes", 1, Fails),
             (0, 4, "rdma_writes", 2, Fails),
-            (0, 5, "rdma_items", 0, Fails),
-            (0, 5, "rdma_items", 2, Fails),
-            (0, 5, "rdma_items", 17, Fails),
-            (0, 5, "rdma_items", top, Fails),
+            (0, 5, "rdma_placed", 0, Fails),
+            (0, 5, "rdma_placed", 2, Fails),
+            (0, 5, "rdma_placed", 17, Fails),
+            (0, 5, "rdma_placed", top, Fails),
             (0, 6, position, 4, Fails),
             (0, 6, position, 42, Fails),
             (0, 6, position, 48, Fails),
@@ -77,9 +88,9 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             (0, 9, offset, 4, Fails),
             (0, 9, offset, target, Fails),
             (0, 9, offset, top, Fails),
-            (0, 10, "rdma_payload", 0, Fails),
-            (0, 10, "rdma_payload", results - 1, Fails),
-            (0, 10, "rdma_payload", top, Fails),
+            (0, 10, "rdma_payload_length", 0, Fails),
+            (0, 10, "rdma_payload_length", results - 1, Fails),
+            (0, 10, "rdma_payload_length", top, Fails),
             (0, 11, "xid", XID, Fails),
             (0, 12, "msg_type", 0, Fails),
         ],
@@ -94,15 +105,15 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             (0, 4, "rdma_messages", top, Fails),
             (0, 5, "rdma_remaining", 4, Fails),
             (0, 5, "rdma_remaining", top, Fails),
-            (0, 6, "rdma_payload", 0, Fails),
-            (0, 6, "rdma_payload", top, Fails),
+            (0, 6, "rdma_payload_length", 0, Fails),
+            (0, 6, "rdma_payload_length", top, Fails),
             (1, 4, "rdma_messages", 1, Fails),
             (1, 4, "rdma_messages", 3, Fails),
             (1, 5, "rdma_remaining", 4, Fails),
-            (1, 6, "rdma_payload", 4, Fails),
+            (1, 6, "rdma_payload_length", 4, Fails),
             (3, 8, segment, 1, Fails),
             (3, 7, length, LONG + 1, Fails),
-            (3, 10, "rdma_payload", 4, Fails),
+            (3, 10, "rdma_payload_length", 4, Fails),
         ],
     ));
     let read =

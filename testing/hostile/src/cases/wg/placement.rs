@@ -32,8 +32,8 @@ fn item(position: u32) -> Fields {
     vec![
         ("rdma_position", position),
         ("rdma_length", LEN),
-        ("rdma_target_segment", 0),
-        ("rdma_target_offset", 0),
+        ("rdma_segment", 0),
+        ("rdma_offset", 0),
     ]
 }
 
@@ -52,9 +52,9 @@ fn write(file: &[u8]) -> (Right, Vec<u8>) {
     let len = call.len() as u32;
     let mut fields = prefix(XID, CALL_PLACED);
     fields.extend(lists());
-    fields.push(("rdma_items", 1));
+    fields.push(("rdma_placed", 1));
     fields.extend(item(len));
-    fields.push(("rdma_payload", len));
+    fields.push(("rdma_payload_length", len));
     let data = content(8, LEN as usize);
     let head = 4 * fields.len();
     let rest = placed([vec![0; head], call].concat(), &data)[head..].to_vec();
@@ -82,7 +82,7 @@ fn in_two_parts(file: &[u8]) -> (Right, Right) {
     fields.extend([
         ("rdma_messages", 1),
         ("rdma_remaining", len - cut),
-        ("rdma_payload", cut),
+        ("rdma_payload_length", cut),
     ]);
     let head = 4 * fields.len();
     let rest = [&vec![0; head][..], &call[..cut as usize]].concat();
@@ -90,11 +90,11 @@ fn in_two_parts(file: &[u8]) -> (Right, Right) {
     let mut first = Right::new(PARTS, fields, rest, good.clone());
     let mut fields = prefix(XID, CALL_PLACED);
     fields.extend(lists());
-    fields.push(("rdma_items", 1));
+    fields.push(("rdma_placed", 1));
     let mut place = item(len);
     place[1].1 = length;
     fields.extend(place);
-    fields.push(("rdma_payload", len - cut));
+    fields.push(("rdma_payload_length", len - cut));
     let head = 4 * fields.len();
     let rest = [&vec![0; head][..], &call[cut as usize..]].concat();
     let rest = placed(rest, &data[TARGET..])[head..].to_vec();
@@ -155,6 +155,15 @@ fn items(file: &[u8]) -> Vec<Case> {
         (13, 0x7fff_fffc, bad()),
         (13, u32::MAX, bad()),
     ]));
+    // The server may send nothing until it is told more.
+    let mut waits = right.clone();
+    waits.good = [
+        vec![HearNothing, Send(wg::grant(CREDIT))],
+        right.good.clone(),
+    ]
+    .concat();
+    let no_credit = wg::with_credit(right.message(), 0);
+    cases.push(waits.instead("rdma_credit (2) is 0", no_credit, &Good));
     let whole = right.message();
     let header: Vec<usize> = (PREFIX..4 * right.fields.len()).step_by(4).collect();
     cases.extend(right.cut("RDMA2_CALL_PLACED", &header, &bad()));

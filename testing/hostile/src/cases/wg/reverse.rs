@@ -121,9 +121,21 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             &[ERR_BAD_XDR],
         ),
         refused(
+            "a read list that goes on with 2 behind its first entry",
+            CALLS,
+            inline(&[&[0, 1, 40][..], &segment, &[2, 0, 0]].concat()),
+            &[ERR_BAD_XDR],
+        ),
+        refused(
             "a write list that goes on with 2",
             CALLS,
             inline(&[0, 0, 2, 0]),
+            &[ERR_BAD_XDR],
+        ),
+        refused(
+            "a write list that goes on with 2 behind its first chunk",
+            CALLS,
+            inline(&[&[0, 0, 1, 1][..], &segment, &[2, 0]].concat()),
             &[ERR_BAD_XDR],
         ),
         refused(
@@ -191,6 +203,17 @@ fn continued() -> Vec<Case> {
             HearWords(wg::success(XID, &[])),
         ],
     )];
+    let other = callback(XID + 1);
+    cases.push(called(
+        "rdma_rpc_first_word of another call in two parts",
+        "version-two-07, 7.2",
+        vec![
+            Hear,
+            Say(part(24, &other[..16])),
+            Say(last(&call[16..])),
+            refusal(ERR_BAD_XDR),
+        ],
+    ));
     for remaining in [0, 20, 28, 100] {
         let name = format!("rdma_remaining is {remaining} in two parts");
         cases.push(called(
