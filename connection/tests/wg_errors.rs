@@ -11,8 +11,7 @@ use onc_rpc::Message;
 use rdma::Stag;
 use rpcrdma_connection::{CallbackOptions, ReplyRoom};
 use rpcrdma_v2_wg::{
-    Body, Chunks, Direction, ErrorBody, Header, Properties, ReadSegment, Segment, WriteChunk,
-    unused,
+    Body, Chunks, Direction, ErrorBody, Header, ReadSegment, Segment, WriteChunk, unused,
 };
 use support::{
     Sent, WgPeer, bytes, data, encoded, inline_call, inline_reply, message, open, reply, room,
@@ -375,14 +374,7 @@ fn wg_s7_1_3_a_call_by_an_unknown_type_is_sent_by_the_base() {
     let placing = |options: &mut rpcrdma_connection::Options| {
         options.features = "ddp".parse().unwrap();
     };
-    let announced = {
-        let mut server = WgPeer::listening(placing);
-        server.properties(Properties::default().encode(), true);
-        match server.taken().remove(0) {
-            Body::Properties { properties, .. } => properties,
-            other => panic!("{other:?}"),
-        }
-    };
+    let announced = WgPeer::announced_by_server(placing);
     let mut peer = WgPeer::client_announced(&announced, placing);
     peer.end
         .call(message(1, 1, &[data(1, 8192)]), &room(1, &[]));
@@ -406,6 +398,33 @@ fn wg_s7_1_3_a_call_by_an_unknown_type_is_sent_by_the_base() {
         sent.last().unwrap().header.body,
         Body::Call { .. }
     ));
+}
+
+/// A responder that does not know the type of the parts refuses each of them, while the call is on
+/// its way again.
+#[test]
+fn further_errors_of_a_refused_placed_call_are_ignored() {
+    let placing = |options: &mut rpcrdma_connection::Options| {
+        options.features = "ddp".parse().unwrap();
+    };
+    let announced = WgPeer::announced_by_server(placing);
+    let mut peer = WgPeer::client_announced(&announced, placing);
+    peer.end
+        .call(message(1, 1, &[data(1, 1 << 20)]), &room(1, &[]));
+    peer.end.run();
+    assert_eq!(peer.end.sent.len(), 1 + 16, "properties and a placed call");
+    peer.skip(1 + 16);
+    peer.send_error(1, ErrorBody::InvalidHeaderType);
+    let sent = peer.take();
+    assert_eq!(sent.len(), 1);
+    assert!(matches!(sent[0].header.body, Body::Call { .. }));
+    for _ in 1..16 {
+        peer.send_error(1, ErrorBody::InvalidHeaderType);
+        assert_eq!(peer.taken(), []);
+        assert!(peer.end.finished.is_empty());
+    }
+    peer.send_rpc(inline_reply(Chunks::default()), &reply(1, 1, &[]));
+    assert!(finished(&mut peer).1.is_some());
 }
 
 #[test]

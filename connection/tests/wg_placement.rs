@@ -188,18 +188,14 @@ fn a_property_of_a_wrong_length_is_a_bad_value() {
     }
 }
 
+fn placing(options: &mut Options) {
+    options.features = "ddp".parse().unwrap();
+}
+
 /// A call with placed data is planned, and then the peer can receive fewer messages than that.
 #[test]
 fn a_placed_call_does_not_begin_without_credits_for_all_parts() {
-    let placing = |options: &mut Options| options.features = "ddp".parse().unwrap();
-    let announced = {
-        let mut server = WgPeer::listening(placing);
-        server.properties(Properties::default().encode(), true);
-        match server.taken().remove(0) {
-            Body::Properties { properties, .. } => properties,
-            other => panic!("{other:?}"),
-        }
-    };
+    let announced = WgPeer::announced_by_server(placing);
     // The server places no results, so that the call waits for the registration of a write chunk.
     let support = |property: Property| match property.id {
         property_id::SUPPORT => Property {
@@ -225,6 +221,39 @@ fn a_placed_call_does_not_begin_without_credits_for_all_parts() {
         assert_eq!(sent.len(), expected.len(), "{sent:?}");
         assert_eq!(sent[0], expected[0]);
     }
+}
+
+/// A grant counts as a message. The peer has used up half of what it may send, so that one is due,
+/// but the call needs all credits that there are. Its messages tell the peer what a grant would.
+#[test]
+fn a_placed_call_with_no_credit_to_spare_is_sent_before_a_grant() {
+    let announced = WgPeer::announced_by_server(placing);
+    let few = |options: &mut Options| {
+        placing(options);
+        options.credits = 16;
+    };
+    let mut peer = WgPeer::client_announced(&announced, few);
+    let before = peer.end.sent.len();
+    let (xid, body) = (0, Body::Grant);
+    for _ in 0..12 {
+        // The server has received one message, the properties, and can take 16 more.
+        let grant = Header {
+            xid,
+            credit: 1 + 16,
+            body: body.clone(),
+        };
+        peer.end.receive(&encoded(&grant, &[]), None).unwrap();
+    }
+    peer.end
+        .call(message(1, 1, &[data(1, 1 << 20)]), &room(1, &[]));
+    peer.end.run();
+    let sent = peer.end.sent[before..].iter();
+    let sent: Vec<u32> = sent
+        .map(|(message, _)| Prefix::peek(message).unwrap().header_type)
+        .collect();
+    let mut parts = vec![CALL_PLACED_MIDDLE; 15];
+    parts.push(CALL_PLACED);
+    assert_eq!(sent, parts);
 }
 
 /// A message is not begun before the peer can receive all of it.

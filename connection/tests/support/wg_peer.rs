@@ -74,6 +74,16 @@ impl WgPeer {
         peer
     }
 
+    /// Returns the properties that a server announces.
+    pub fn announced_by_server(change: impl FnOnce(&mut Options)) -> Vec<Property> {
+        let mut server = Self::listening(change);
+        server.properties(Properties::default().encode(), true);
+        match server.taken().remove(0) {
+            Body::Properties { properties, .. } => properties,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Counts messages of the end that are none of the base protocol, up to this number.
     pub fn skip(&mut self, messages: usize) {
         for (message, _) in &self.end.sent[self.seen..messages] {
