@@ -128,9 +128,10 @@ impl Open {
         let terms = Terms::new(&config, dialect, peer, operations.as_deref());
         let account = config.pool.account().cloned();
         let counts_sends = dialect.send_flow_control().is_some();
-        // Where every Send counts, so many calls can arrive as messages of any direction.
+        // Where every Send counts, so many calls can arrive as messages of any direction: the peer
+        // may use the credits for its replies as it likes.
         let most_calls = |credits| match counts_sends {
-            true => most_messages(&config),
+            true => most_messages(&config).saturating_add(config.callbacks),
             false => credits,
         };
         let extensible = operations.as_ref().is_some_and(|e| e.carries_messages);

@@ -22,30 +22,37 @@ struct BlockedSend {
     gather: Segments,
     invalidate: Option<Stag>,
     more: bool,
-    is_error: bool,
+    /// Whether it answers a message that is not limited by the number of calls.
+    is_answer: bool,
 }
 
-/// The peer caused more errors than this end keeps for it while it grants no credits.
+/// The peer caused more errors and other answers than this end keeps for it while it grants no
+/// credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} errors wait for credits of the peer")]
-pub(crate) struct TooManyErrors(u32);
+#[error("{0} errors or messages of extensions wait for credits of the peer")]
+pub(crate) struct TooManyAnswers(u32);
 
 /// The state of flow control at one end of a connection.
 #[derive(Debug)]
 pub(crate) struct SendWindow {
     flow: FlowControl,
     format: &'static dyn SendFlowControl,
-    /// The number of messages that this end can receive while no call is in progress.
+    /// The number of messages that this end can receive while no call is in progress in either
+    /// direction.
     capacity: u32,
     /// The calls of the peer in progress. Each lowers the number of messages that this end
     /// advertises, so that the peer's calls do not pile up here.
     calls: u32,
+    /// The calls of this end that are outstanding, if their replies are not part of the capacity.
+    /// Each raises the number of messages that this end advertises: the peer can always reply,
+    /// however many calls of its own are in progress here.
+    replies: u32,
     /// The credit value of the last message that had one.
     peer_credit: u32,
     blocked: VecDeque<BlockedSend>,
-    /// The number of errors in `blocked`. A call counts in `calls` until its reply is sent, so
-    /// that replies do not pile up; a bad message does not.
-    blocked_errors: u32,
+    /// The number of answers in `blocked`. A call counts in `calls` until its reply is sent, so
+    /// that replies do not pile up; a bad message or an operation of an extension does not.
+    blocked_answers: u32,
     /// The number of messages sent that only grant credits.
     grants_sent: u64,
 }
@@ -59,9 +66,10 @@ impl SendWindow {
             format,
             capacity,
             calls: 0,
+            replies: 0,
             peer_credit: count.wrapping_add(1),
             blocked: VecDeque::new(),
-            blocked_errors: 0,
+            blocked_answers: 0,
             grants_sent: 0,
         }
     }
@@ -72,6 +80,12 @@ impl SendWindow {
             true => self.flow.may_send(),
             false => 0,
         }
+    }
+
+    /// Returns the number of messages that can be sent at once beside a reply to each call of the
+    /// peer in progress.
+    pub(crate) fn available_beside_replies(&self) -> u32 {
+        self.available().saturating_sub(self.calls)
     }
 
     /// Returns the number of messages that may still arrive.
@@ -86,7 +100,7 @@ impl SendWindow {
 
     /// Returns the maximum number of messages that may be on their way to this end.
     pub(crate) fn capacity(&self) -> u32 {
-        self.capacity
+        self.capacity.saturating_add(self.replies)
     }
 
     /// Returns the number of messages sent that only granted credits.
@@ -104,8 +118,14 @@ impl SendWindow {
         self.calls = self.calls.saturating_sub(1);
     }
 
+    /// Records that so many calls of this end are outstanding, whose replies are not part of the
+    /// capacity.
+    pub(crate) fn set_replies(&mut self, outstanding: u32) {
+        self.replies = outstanding;
+    }
+
     fn advertised(&self) -> u32 {
-        self.capacity.saturating_sub(self.calls)
+        self.capacity().saturating_sub(self.calls)
     }
 
     /// Returns the credit value of a message that is encoded now.
@@ -125,29 +145,29 @@ impl SendWindow {
             gather,
             invalidate,
             more,
-            is_error: false,
+            is_answer: false,
         };
         self.send_or_block(actions, message);
     }
 
-    /// Queues an error, like [`SendWindow::send`].
+    /// Queues an error or a message of an extension, like [`SendWindow::send`].
     ///
     /// # Errors
-    /// [`TooManyErrors`]: as many errors wait as messages of the peer can be on their way. The
+    /// [`TooManyAnswers`]: as many of them wait as messages of the peer can be on their way. The
     /// connection cannot be continued (section 7.4).
-    pub(crate) fn send_error(
+    pub(crate) fn send_answer(
         &mut self,
         actions: &mut VecDeque<Action>,
-        error: Bytes,
-    ) -> Result<(), TooManyErrors> {
-        if self.blocked_errors >= self.capacity {
-            return Err(TooManyErrors(self.blocked_errors));
+        answer: Bytes,
+    ) -> Result<(), TooManyAnswers> {
+        if self.blocked_answers >= self.capacity {
+            return Err(TooManyAnswers(self.blocked_answers));
         }
         let message = BlockedSend {
-            gather: Segments::from_iter([error]),
+            gather: Segments::from_iter([answer]),
             invalidate: None,
             more: false,
-            is_error: true,
+            is_answer: true,
         };
         self.send_or_block(actions, message);
         Ok(())
@@ -161,7 +181,7 @@ impl SendWindow {
         if let Some(Action::Send { more, .. }) = actions.back_mut() {
             *more = false;
         }
-        self.blocked_errors += u32::from(message.is_error);
+        self.blocked_answers += u32::from(message.is_answer);
         self.blocked.push_back(message);
     }
 
@@ -175,7 +195,7 @@ impl SendWindow {
             gather,
             invalidate,
             more,
-            is_error: _,
+            is_answer: _,
         } = message;
         let taken = self.flow.take_send();
         debug_assert!(taken, "the peer can receive the message");
@@ -204,7 +224,7 @@ impl SendWindow {
         while self.flow.may_send() > 0
             && let Some(mut message) = self.blocked.pop_front()
         {
-            self.blocked_errors -= u32::from(message.is_error);
+            self.blocked_answers -= u32::from(message.is_answer);
             self.renew(&mut message.gather);
             message.more &= self.flow.may_send() > 1;
             self.pass(actions, message);
@@ -226,7 +246,7 @@ impl SendWindow {
     /// Returns a message that grants credits, if the peer has used half of what it may send and no
     /// other message has told it more (section 4.2.1.1).
     pub(crate) fn grant(&mut self) -> Option<Action> {
-        let due = self.flow.due(self.advertised(), self.capacity);
+        let due = self.flow.due(self.advertised());
         if !(due && self.flow.take_grant()) {
             return None;
         }

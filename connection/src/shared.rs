@@ -114,6 +114,28 @@ impl Shared {
         window.map_or(u32::MAX, |window| window.available())
     }
 
+    /// Returns the number of messages that the peer can receive now, where every Send counts, and
+    /// that calls may take. A client leaves one for the reply to each call of its server in progress:
+    /// the server may wait for it before it replies to the client's calls, and grant nothing more
+    /// until it has. (A server needs no such rule: its clients' credits cover all their calls.)
+    pub(crate) fn sendable_for_calls(&self) -> u32 {
+        let window = self.window.as_ref();
+        window.map_or(u32::MAX, |window| match self.config.role.side() {
+            Side::Client => window.available_beside_replies(),
+            Side::Server => window.available(),
+        })
+    }
+
+    /// Records how many calls of this end are outstanding. The credits of a client cover the replies
+    /// to its calls from the start, those of a server while it makes calls.
+    pub(crate) fn calls_outstanding(&mut self, outstanding: u32) {
+        if self.config.role.side() == Side::Server
+            && let Some(window) = &mut self.window
+        {
+            window.set_replies(outstanding);
+        }
+    }
+
     /// Returns the number of messages that the peer may send when the next message has reached it,
     /// where every Send counts.
     pub(crate) fn receivable(&self) -> u32 {
@@ -129,12 +151,13 @@ impl Shared {
         }
     }
 
-    /// Sends an operation of an extension, without payload.
+    /// Sends an operation of an extension, without payload. Closes the connection if too many wait
+    /// for credits.
     pub(crate) fn send_operation(&mut self, mut header: OperationHeader) {
         header.credits = self.credits(header.credits);
         if let Some(operations) = &self.operations {
             let message = operations.encode(&mut self.headers, header);
-            self.send(message, Segments::new(), None);
+            self.send_answer(message);
         }
     }
 
@@ -142,9 +165,15 @@ impl Shared {
     pub(crate) fn send_error(&mut self, error: &ErrorMessage, credits: u32) {
         let credits = self.credits(credits);
         let message = self.dialect.encode_error(error, credits);
+        self.send_answer(message);
+    }
+
+    /// Sends a message whose number the calls in progress do not limit. Closes the connection if too
+    /// many wait for credits.
+    fn send_answer(&mut self, message: Bytes) {
         match &mut self.window {
             Some(window) => {
-                if let Err(error) = window.send_error(&mut self.actions, message) {
+                if let Err(error) = window.send_answer(&mut self.actions, message) {
                     let reason = error.to_string();
                     self.actions.push_back(Action::Close { reason });
                 }

@@ -24,6 +24,23 @@ fn by_sends(client: u32, server: u32) -> Pair {
     }))
 }
 
+/// Returns a connection with these credits in both directions, over which a call has been made. Both
+/// ends transfer everything by Sends.
+fn called(client: u32, server: u32, callbacks: u32) -> Pair {
+    let callbacks = CallbackOptions {
+        credits: callbacks,
+        chunks: false,
+    };
+    let mut pair = Pair::echoing(configs_with(Version::TwoWg, |ours, theirs| {
+        (ours.credits, theirs.credits) = (client, server);
+        (ours.callbacks, theirs.callbacks) = (callbacks, callbacks);
+        ours.costs.registration = Duration::from_secs(1);
+        theirs.costs.registration = Duration::from_secs(1);
+    }));
+    call(&mut pair, 1, 1);
+    pair
+}
+
 /// Makes a call with so many words, which is answered with so many.
 fn call(pair: &mut Pair, words: usize, answer: usize) {
     pair.answer_with(move |call| Some(reply(open(call).0, answer, &[])));
@@ -34,6 +51,12 @@ fn call(pair: &mut Pair, words: usize, answer: usize) {
 
 fn prefixes(end: &Endpoint) -> impl Iterator<Item = Prefix> {
     end.sent.iter().map(|(sent, _)| Prefix::peek(sent).unwrap())
+}
+
+/// Returns how many grants both ends have sent.
+fn grants(pair: &Pair) -> usize {
+    let all = prefixes(&pair.client).chain(prefixes(&pair.server));
+    all.filter(|prefix| prefix.header_type == GRANT).count()
 }
 
 fn is_grant(body: &Body) -> bool {
@@ -162,9 +185,12 @@ fn wg_s4_2_1_1_idle_ends_send_no_grants() {
             // `settle` fails if the ends do not come to rest.
             call(&mut pair, words, words);
         }
-        let sent = (pair.client.sent.len(), pair.server.sent.len());
-        pair.settle();
-        assert_eq!(sent, (pair.client.sent.len(), pair.server.sent.len()));
+        // Calls and replies of one message say all that there is to say.
+        let before = grants(&pair);
+        for _ in 0..20 {
+            call(&mut pair, 1, 1);
+        }
+        assert_eq!(grants(&pair), before, "{credits}");
     }
     // Grants alone are not answered before half of the credits are used.
     let mut peer = WgPeer::server(|server| server.credits = 1);
@@ -225,23 +251,78 @@ fn wg_s7_errors_wait_for_credits_and_not_without_bound() {
         peer.advertised = u32::from(xid % 3 == 0);
         peer.send(xid, bad(), &[0; 8]);
     }
-    assert!(xid > 3, "closed after {xid} messages");
+    let reason = peer.end.closed.as_ref().unwrap();
+    assert!(reason.starts_with("3 errors"), "{reason}");
+    assert!((4..=8).contains(&xid), "closed after {xid} messages");
+}
+
+/// Ends whose calls in progress leave few credits tell each other so once.
+#[test]
+fn wg_s4_2_1_1_ends_with_calls_in_progress_send_no_grants_for_ever() {
+    for credits in 3..8 {
+        for held in 0..=2 * credits {
+            let mut pair = called(credits, credits, credits);
+            (pair.answer, pair.answer_back) = (None, None);
+            for xid in 0..held {
+                let (ours, theirs) = (message(10 + xid, 1, &[]), message(10 + xid, 1, &[]));
+                pair.client.call(ours, &ReplyRoom::default());
+                pair.server.call(theirs, &ReplyRoom::default());
+                pair.settle();
+            }
+            let before = grants(&pair);
+            // `settle` fails if the ends do not come to rest.
+            while let Some((id, call)) = pair.client.delivered.pop_front() {
+                pair.client.reply(id, support::echo(&call));
+                pair.settle();
+            }
+            while let Some((id, call)) = pair.server.delivered.pop_front() {
+                pair.server.reply(id, support::echo(&call));
+                pair.settle();
+            }
+            let more = grants(&pair) - before;
+            assert!(more <= 2 * held as usize, "{credits} {held}: {more} grants");
+            assert_eq!(pair.client.closed, None);
+            assert_eq!(pair.server.closed, None);
+        }
+    }
+}
+
+/// All credits of the client are taken by calls that the server does not answer before it has the
+/// reply of the client. It tells the client of one more with its call.
+#[test]
+fn a_client_can_reply_whatever_calls_of_its_own_are_in_progress() {
+    for (client, server, callbacks) in [(128, 64, 1), (3, 3, 1), (1, 1, 1), (16, 4, 8)] {
+        for words in [1, 5000] {
+            let mut pair = called(client, server, callbacks);
+            pair.answer = None;
+            pair.answer_back = Some(Box::new(move |call| Some(reply(open(call).0, words, &[]))));
+            for xid in 0..client {
+                pair.client
+                    .call(message(1000 + xid, 1, &[]), &ReplyRoom::default());
+            }
+            pair.settle();
+            let taken = pair.server.delivered.len();
+            assert!(taken as u32 >= server.min(client), "{taken} calls");
+            for xid in 0..callbacks {
+                pair.server
+                    .call(message(5000 + xid, 1, &[]), &ReplyRoom::default());
+            }
+            pair.settle();
+            let replies = pair.server.finished.iter();
+            let replies = replies.filter(|(_, result)| open(result.as_ref().unwrap()).1 == words);
+            assert_eq!(replies.count() as u32, callbacks, "{client} {server}");
+            // The calls were not lost.
+            pair.answer = Some(Box::new(support::echo));
+            pair.settle();
+            assert_eq!(pair.client.finished.len() as u32, client);
+        }
+    }
 }
 
 /// Each end is in the middle of a message that is longer than the credits of the other.
 #[test]
 fn wg_two_continued_messages_without_credits_are_completed() {
-    let callbacks = CallbackOptions {
-        credits: 1,
-        chunks: false,
-    };
-    let mut pair = Pair::echoing(configs_with(Version::TwoWg, |ours, theirs| {
-        (ours.credits, theirs.credits) = (2, 3);
-        (ours.callbacks, theirs.callbacks) = (callbacks, callbacks);
-        ours.costs.registration = Duration::from_secs(1);
-        theirs.costs.registration = Duration::from_secs(1);
-    }));
-    call(&mut pair, 1, 1);
+    let mut pair = called(2, 3, 1);
     let long = |call: &Message| Some(reply(open(call).0, 20_000, &[]));
     pair.answer_with(long);
     pair.answer_back = Some(Box::new(long));

@@ -247,3 +247,18 @@ fn results_are_placed_unless_the_write_list_says_otherwise() {
         .filter(|(lengths, writes, expected)| returned(lengths, writes) != *expected);
     assert_eq!(wrong.collect::<Vec<_>>(), Vec::<&Case>::new());
 }
+
+/// Errors of the extension are bounded like those of the base protocol.
+#[test]
+fn errors_about_placed_calls_wait_for_credits_and_not_without_bound() {
+    let mut peer = server(65536);
+    peer.advertised = 0;
+    let mut sent = 0;
+    while peer.end.closed.is_none() {
+        sent += 1;
+        assert!(sent < 1000, "there is no bound");
+        send(&mut peer, sent, CALL_PLACED, &[], &[], &[]);
+    }
+    let reason = peer.end.closed.unwrap();
+    assert!(reason.contains("wait for credits"), "{reason}");
+}

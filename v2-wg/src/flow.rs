@@ -20,13 +20,14 @@
 //!   recently received message" be any value. If both ends lowered each other's limits while
 //!   messages are on the way, both would have sent more than their limits, and neither could send
 //!   even a grant. An end that wants fewer messages lets the peer use up what it was told.
-//! - An end advertises [`MIN_CREDITS`] or more. A grant uses a credit itself; with fewer, a grant
-//!   alone brings the peer to half of its limit, so that it has to answer with a grant of its own,
-//!   and two idle ends would send each other grants for ever.
+//! - An end advertises [`MIN_CREDITS`] or more, less one for each call in progress. A grant uses a
+//!   credit itself; with fewer, a grant alone brings the peer to half of its limit, so that it has to
+//!   answer with a grant of its own, and two idle ends would send each other grants for ever. For the
+//!   same reason, the credits that grants have used count as left, unless the peer has used up all
+//!   and at least [`MIN_CREDITS`] can be advertised. Otherwise calls are in progress, whose replies
+//!   will tell the peer.
 
-use crate::limits::MAX_CREDITS;
-#[cfg(doc)]
-use crate::limits::MIN_CREDITS;
+use crate::limits::{MAX_CREDITS, MIN_CREDITS};
 
 /// The peer sent more messages than it was allowed to. The connection cannot be continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +48,8 @@ pub struct FlowControl {
     limit: u32,
     /// The limit that the peer was told last, which is the highest one.
     told: u32,
+    /// The number of grants received since then.
+    grants: u32,
 }
 
 impl Default for FlowControl {
@@ -74,6 +77,7 @@ impl FlowControl {
             received: count,
             limit: one_more,
             told: one_more,
+            grants: 0,
         }
     }
 
@@ -128,6 +132,7 @@ impl FlowControl {
     pub fn credit(&mut self, advertised: u32) -> u32 {
         let credit = self.next_credit(advertised);
         self.told = credit;
+        self.grants = 0;
         credit
     }
 
@@ -151,6 +156,7 @@ impl FlowControl {
         let may_be_told = ahead(credit, self.told) >= 0;
         if may_be_told {
             self.told = credit;
+            self.grants = 0;
         }
         may_be_told
     }
@@ -175,6 +181,10 @@ impl FlowControl {
         }
         self.received = count;
         self.limit = credit;
+        self.grants = match is_grant {
+            true => self.grants.saturating_add(1),
+            false => self.grants,
+        };
         Ok(())
     }
 
@@ -188,14 +198,17 @@ impl FlowControl {
 
     /// Returns whether the peer should be told a new limit, by a grant if nothing else is to be
     /// sent: the limit for `advertised` credits would be ahead of what the peer was told, and the
-    /// peer has at most half of `capacity` left. `capacity` is the number of credits that this
-    /// end advertises when it can take all, at least [`MIN_CREDITS`]. A peer that is told in time
-    /// never waits (section 4.2.1.1).
+    /// peer has at most half as many left, where those that its grants have used since it was told
+    /// count as left. A peer that is told in time never waits (section 4.2.1.1). If none is left, a
+    /// new limit is also due if `advertised` is at least [`MIN_CREDITS`].
     #[must_use]
-    pub fn due(&self, advertised: u32, capacity: u32) -> bool {
+    pub fn due(&self, advertised: u32) -> bool {
         let left = u64::try_from(ahead(self.told, self.received)).unwrap_or(0);
-        let capacity = u64::from(capacity.min(MAX_CREDITS));
-        ahead(self.next_limit(advertised), self.told) > 0 && 2 * left <= capacity
+        let advertised = advertised.min(MAX_CREDITS);
+        let half_used = 2 * (left + u64::from(self.grants)) <= u64::from(advertised);
+        let more = ahead(self.next_limit(advertised), self.told) > 0;
+        let used_up = left == 0 && advertised >= MIN_CREDITS;
+        more && (half_used || used_up)
     }
 }
 

@@ -30,8 +30,8 @@ pub const MAX_PARTS: u32 = 8192;
 
 /// Maximum number of advertised credits (section 4.2.1: less than 2^31 - 1).
 pub const MAX_CREDITS: u32 = (1 << 31) - 2;
-/// Minimum number of credits to advertise while messages can be taken. With fewer, two idle ends
-/// would answer each other's grants with grants for ever ([`crate::FlowControl::due`]).
+/// Minimum number of credits to advertise while messages can be taken. With fewer, two idle ends that
+/// keep to section 4.2.1.1 would answer each other's grants with grants for ever.
 pub const MIN_CREDITS: u32 = 3;
 
 /// Maximum number of properties in one message, and of a peer in all its messages. The draft sets no

@@ -353,7 +353,7 @@ impl Requester {
             shape,
             need,
             limits: &shared.limits,
-            credits: self.credits.unclaimed(shared.sendable()),
+            credits: self.credits.unclaimed(shared.sendable_for_calls()),
             reply_credits: shared.receivable(),
             reservable: self.reservable(shared),
         };

@@ -34,6 +34,7 @@ impl Requester {
         };
         let number = self.calls[key].number;
         self.credits.replied(number, 1, Some(header.credits));
+        shared.calls_outstanding(self.credits.in_flight());
         self.expected = self.expected.saturating_sub(1);
         self.watch.answered(key);
         self.calls.remove(key);
@@ -202,6 +203,7 @@ impl Requester {
             }
             _ => self.credits.refused(number, sends, granted),
         }
+        shared.calls_outstanding(self.credits.in_flight());
         self.expected = self.expected.saturating_sub(call.reply_messages());
         if self.calls[key].cancelled {
             self.counters.cancelled_replies += 1;

@@ -23,7 +23,7 @@ impl Requester {
             return;
         }
         loop {
-            while self.credits.any_free(shared.sendable())
+            while self.credits.any_free(shared.sendable_for_calls())
                 && room > shared.actions.len()
                 && let Some(&key) = self.ready.front()
             {
@@ -34,7 +34,7 @@ impl Requester {
                     return;
                 }
             }
-            if self.waits_for_memory() || self.credits.unclaimed(shared.sendable()) == 0 {
+            if self.waits_for_memory() || self.credits.unclaimed(shared.sendable_for_calls()) == 0 {
                 return;
             }
             let Some(call) = self.pending.pop_front() else {
@@ -48,20 +48,21 @@ impl Requester {
     }
 
     /// Uses the credits of a call that is sent now.
-    pub(super) fn take_credits(&mut self, key: usize) {
+    pub(super) fn take_credits(&mut self, shared: &mut Shared, key: usize) {
         let call = &self.calls[key];
         let (sends, replies) = (call.sends(), call.reply_messages());
         self.calls[key].number = self.credits.sent(sends);
         self.expected += replies;
         let most = &mut self.counters.most_in_flight;
         *most = self.credits.in_flight().max(*most);
+        shared.calls_outstanding(self.credits.in_flight());
         self.watch.sent(key);
     }
 
     /// Sends a call that the base protocol transfers.
     pub(super) fn send(&mut self, shared: &mut Shared, key: usize) {
         self.credits.give_back(1);
-        self.take_credits(key);
+        self.take_credits(shared, key);
         let requested = self.credits.requested();
         let may_be_invalidated = self.may_be_invalidated;
         if let Some(gather) = self.calls[key].send(shared, requested, may_be_invalidated) {
@@ -77,7 +78,9 @@ impl Requester {
         let may_send = match self.credits.may_send(call.sends()) {
             // Other messages, such as replies, took Sends that were there when it was planned, or
             // the peer takes fewer now. How long that lasts is not known.
-            MaySend::Now if !call.may_wait() && call.sends() > shared.sendable() => MaySend::Never,
+            MaySend::Now if !call.may_wait() && call.sends() > shared.sendable_for_calls() => {
+                MaySend::Never
+            }
             may_send => may_send,
         };
         match may_send {
@@ -135,7 +138,7 @@ impl Requester {
         }
         call.stage = Stage::Sent(call.offered());
         let xid = call.xid;
-        self.take_credits(key);
+        self.take_credits(shared, key);
         let credits = self.credits.requested();
         group.send(shared, Direction::Call, xid, credits, None);
         true

@@ -77,7 +77,7 @@ impl Requester {
             shape,
             need: &call.need,
             limits: &limits,
-            credits: self.credits.unclaimed(shared.sendable()),
+            credits: self.credits.unclaimed(shared.sendable_for_calls()),
             reply_credits: shared.receivable(),
             reservable: self.reservable(shared),
         };
@@ -105,7 +105,7 @@ impl Requester {
         };
         let key = self.calls.insert(Outstanding::plain(xid, call.base_only));
         self.by_xid.insert(xid, key);
-        self.take_credits(key);
+        self.take_credits(shared, key);
         let header = shared.encode_plain(Direction::Call, header);
         shared.send(header, call.message.into_payload(), None);
     }
