@@ -114,6 +114,7 @@ struct Ended {
     pending: PendingCalls,
     requester: Option<RequesterCounters>,
     responder: Option<ResponderCounters>,
+    copied: u64,
 }
 
 impl Phase {
@@ -561,6 +562,7 @@ impl Connection {
             pending: PendingCalls::default(),
             requester: self.requester_counters(),
             responder: self.responder_counters(),
+            copied: self.copied_bytes(),
         };
         self.phase = Phase::Ended(Box::new(ended));
     }

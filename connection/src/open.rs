@@ -11,7 +11,7 @@
 //! while that limit is being changed.
 
 use onc_rpc::{Message, Segments};
-use rdma::{Stag, Time};
+use rdma::{Account, Charge, Stag, Time};
 use rpcrdma_v1::{Agreed, PrivateData};
 use rpcrdma_v2::extension::{
     Action as ExtensionAction, Calls, DuplicateOpttype, IncomingCall, IncomingReply,
@@ -44,6 +44,40 @@ pub(crate) struct Open {
     pub(crate) peer: Option<PrivateData>,
     /// The time since which a message in several transmissions has been incomplete.
     pub(crate) incomplete_since: Option<Time>,
+    /// The memory of its parts, charged to the connection's account.
+    collected: Collected,
+}
+
+/// The memory of the parts of an incomplete message.
+#[derive(Debug)]
+struct Collected {
+    account: Option<Account>,
+    charge: Charge,
+    bytes: usize,
+}
+
+impl Collected {
+    fn new(account: Option<Account>) -> Self {
+        Self {
+            charge: Charge::new(account.clone()),
+            account,
+            bytes: 0,
+        }
+    }
+
+    /// Records that the parts take so many bytes now. Returns false if there is no memory for more.
+    fn set(&mut self, bytes: usize) -> bool {
+        let (more, less) = (
+            bytes.saturating_sub(self.bytes),
+            self.bytes.saturating_sub(bytes),
+        );
+        let account = self.account.as_ref();
+        let fits = more == 0 || account.is_none_or(|account| account.room() >= more);
+        self.charge.add(more);
+        self.charge.sub(less);
+        self.bytes = bytes;
+        fits
+    }
 }
 
 /// The limits of a connection, and the terms of its responder.
@@ -156,6 +190,7 @@ impl Open {
             }
         };
         Ok(Self {
+            collected: Collected::new(config.pool.account().cloned()),
             shared: Shared::new(config, dialect, terms.limits, operations),
             requester,
             responder,
@@ -270,14 +305,19 @@ impl Open {
         }
     }
 
-    /// Records the time since which a message in several transmissions has been incomplete.
+    /// Records the time since which a message in several transmissions has been incomplete, and the
+    /// memory of its parts.
     fn note_incomplete(&mut self, now: Time) {
         let operations = self.shared.operations.as_ref();
-        match operations.is_some_and(|operations| operations.collecting) {
-            true => {
-                self.incomplete_since.get_or_insert(now);
-            }
-            false => self.incomplete_since = None,
+        let Some(operations) = operations.filter(|operations| operations.collecting) else {
+            self.incomplete_since = None;
+            let _ = self.collected.set(0);
+            return;
+        };
+        self.incomplete_since.get_or_insert(now);
+        if !self.collected.set(operations.extensions.collected_bytes()) {
+            let reason = "no memory for the rest of a message in several parts".to_owned();
+            self.shared.actions.push_back(Action::Close { reason });
         }
     }
 

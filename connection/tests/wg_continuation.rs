@@ -8,9 +8,9 @@ mod support;
 use std::time::Duration;
 
 use onc_rpc::Message;
-use rdma::Stag;
-use rpcrdma_connection::{CallbackOptions, ReplyRoom};
-use rpcrdma_negotiation::Version;
+use rdma::{Budget, PER_CALL, Pool, Stag};
+use rpcrdma_connection::{CallbackOptions, Options, ReplyRoom};
+use rpcrdma_negotiation::{Version, Versions};
 use rpcrdma_v2_wg::header_type::{CALL_INLINE, CALL_MIDDLE, GRANT, REPLY_INLINE, REPLY_MIDDLE};
 use rpcrdma_v2_wg::{
     Body, Chunks, Direction, ErrorBody, Prefix, Properties, Property, ReverseSupport, property_id,
@@ -487,4 +487,41 @@ fn calls_and_replies_of_both_directions_are_continued() {
             assert_eq!(types.count(), 3, "chunks: {chunks}");
         }
     }
+}
+
+/// What the parts of an unfinished message hold is charged to the connection, and released with it.
+#[test]
+fn parts_beyond_the_memory_of_their_connection_end_it() {
+    const MIB: usize = 1 << 20;
+    let account = Budget::new(2 * MIB, 1).account();
+    let mut config = support::server(Versions::only(Version::TwoWg), Options::server());
+    config.pool = Pool::new(64 * MIB).charged_to(&account);
+    let mut peer = WgPeer::new(config).exchanged(&Properties::default());
+    let part = [0; 4000];
+    let mut remaining = 3 * MIB;
+    let mut held = 0;
+    while peer.end.closed.is_none() {
+        assert!(remaining > 4 * part.len(), "nothing ends it");
+        held = account.held();
+        remaining -= part.len();
+        peer.send_middle(Direction::Call, 1, &part, remaining);
+    }
+    let reason = peer.end.closed.as_ref().unwrap();
+    assert!(reason.contains("no memory"), "{reason}");
+    assert!((MIB / 2..2 * MIB).contains(&held), "{held} bytes held");
+    drop(peer);
+    assert_eq!(account.held(), 0);
+    // A message that comes to its end is not counted any more.
+    let account = Budget::new(2 * MIB, 1).account();
+    let mut config = support::server(Versions::only(Version::TwoWg), Options::server());
+    config.pool = Pool::new(64 * MIB).charged_to(&account);
+    let mut peer = WgPeer::new(config).exchanged(&Properties::default());
+    let call = bytes(&message(1, 1000, &[]));
+    let (first, last) = call.split_at(4000);
+    peer.send_middle(Direction::Call, 1, first, last.len());
+    let held = account.held();
+    assert!(held >= 4000, "{held}");
+    peer.send(1, inline_call(Chunks::default()), last);
+    assert_eq!(peer.end.delivered.len(), 1);
+    assert!(account.held() < PER_CALL + 4000, "{}", account.held());
 }

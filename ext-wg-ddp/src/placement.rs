@@ -493,6 +493,13 @@ impl Extension for Placement {
         self.incoming.is_some()
     }
 
+    /// Each part holds the receive in which it arrived.
+    fn collected_bytes(&self) -> usize {
+        let parts = self.incoming.as_ref().map_or(0, Group::parts);
+        let receive = usize::try_from(self.config.structure.sum()).unwrap_or(usize::MAX);
+        receive.saturating_mul(parts as usize)
+    }
+
     fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {
         Some(self)
     }

@@ -100,6 +100,17 @@ impl Connection {
         }
     }
 
+    /// Returns the number of bytes of messages that the connection has copied. It never decreases.
+    #[must_use]
+    pub fn copied_bytes(&self) -> u64 {
+        if let Phase::Ended(ended) = &self.phase {
+            return ended.copied;
+        }
+        let requester = self.requester().map_or(0, |it| it.counters.copied_bytes);
+        let operations = self.open().and_then(|open| open.shared.operations.as_ref());
+        requester + operations.map_or(0, |operations| operations.extensions.copied_bytes())
+    }
+
     /// Returns the counters of this end as a responder, if it accepts calls and a message has
     /// arrived.
     #[must_use]

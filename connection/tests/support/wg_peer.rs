@@ -93,7 +93,8 @@ impl WgPeer {
         self.seen = messages;
     }
 
-    fn new(config: Config) -> Self {
+    /// Returns an established end that has not received anything.
+    pub fn new(config: Config) -> Self {
         let mut end = Endpoint::new(config);
         // In version 2 of the working group, private data means nothing.
         end.establish(Some(PrivateData::new(1024, 1024, false)));

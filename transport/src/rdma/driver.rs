@@ -129,8 +129,7 @@ impl Link {
     }
 
     fn copied(&self) -> u64 {
-        let requester = self.connection.requester_counters();
-        self.queue.copied() + requester.map_or(0, |counters| counters.copied_bytes)
+        self.queue.copied() + self.connection.copied_bytes()
     }
 
     /// Returns why the connection ended, in words: why this end closed it, or else `reason`, which

@@ -3,7 +3,11 @@
 //! The parts of a message follow each other. Only a grant or an error may stand between them
 //! (drafts/errata-07.md): two ends that are both in the middle of a message could not open each
 //! other otherwise.
+//!
+//! A part stays where it was received, unless it takes less than half of its receive: such a part is
+//! copied, so that a message in many short parts does not hold a receive for each.
 
+use bytes::BytesMut;
 use onc_rpc::Segments;
 use rpcrdma_chunks::Direction;
 
@@ -23,6 +27,55 @@ pub(super) struct Collection {
     /// come.
     remaining: u64,
     payload: Segments,
+    /// The copies of short parts that follow `payload`.
+    short: BytesMut,
+    /// The bytes of memory behind `payload`.
+    held: usize,
+}
+
+impl Collection {
+    fn new(direction: Direction, xid: u32) -> Self {
+        Self {
+            direction,
+            xid,
+            remaining: 0,
+            payload: Segments::new(),
+            short: BytesMut::new(),
+            held: 0,
+        }
+    }
+
+    /// Returns how many bytes of memory the parts take.
+    pub(super) fn memory(&self) -> usize {
+        self.held.saturating_add(self.short.capacity())
+    }
+
+    /// Adds a part of `len` bytes that arrived in a receive of `receive` bytes. Returns the number of
+    /// bytes copied.
+    fn add(&mut self, part: Segments, len: u64, receive: u32) -> u64 {
+        if 2 * len < u64::from(receive) {
+            for piece in part {
+                self.short.extend_from_slice(&piece);
+            }
+            return len;
+        }
+        self.join_short();
+        self.payload.extend(part);
+        self.held = self.held.saturating_add(receive as usize);
+        0
+    }
+
+    fn join_short(&mut self) {
+        if !self.short.is_empty() {
+            self.held = self.held.saturating_add(self.short.capacity());
+            self.payload.push(std::mem::take(&mut self.short).freeze());
+        }
+    }
+
+    fn into_payload(mut self) -> Segments {
+        self.join_short();
+        self.payload
+    }
 }
 
 /// The payload of a message whose last or only part has arrived.
@@ -97,12 +150,10 @@ impl Base {
             }
             None => {
                 self.abandoned.clear();
-                self.collection = Some(Collection {
-                    direction,
-                    xid,
-                    remaining,
-                    payload,
-                });
+                let mut begun = Collection::new(direction, xid);
+                begun.remaining = remaining;
+                self.copied += begun.add(payload, len, self.config.properties.receive_size);
+                self.collection = Some(begun);
                 return Ok(());
             }
             Some(begun) if (begun.direction, begun.xid) != (direction, xid) => {
@@ -111,7 +162,7 @@ impl Base {
             // The last part has a word of payload at least, so something has to remain.
             Some(begun) if remaining > 0 && begun.remaining == len + remaining => {
                 begun.remaining = remaining;
-                begun.payload.extend(payload);
+                self.copied += begun.add(payload, len, self.config.properties.receive_size);
                 return Ok(());
             }
             Some(_) => {
@@ -155,7 +206,7 @@ impl Base {
             let reason = "rdma_remaining does not count the bytes that follow";
             return Err(Refused::Answer(misplaced(), reason));
         }
-        let mut whole = begun.payload;
+        let mut whole = begun.into_payload();
         whole.extend(payload);
         Ok(Finished {
             payload: whole,

@@ -46,6 +46,8 @@ pub struct Base {
     config: Config,
     peer: PeerProperties,
     collection: Option<Collection>,
+    /// Bytes of parts that were copied.
+    copied: u64,
     /// Messages of which a part was refused. Further parts are discarded silently (section 7.1.4),
     /// until the last one has arrived or another message begins: then the same XID may be that of
     /// a call that is made again.
@@ -63,6 +65,7 @@ impl Base {
             config,
             peer: PeerProperties::default(),
             collection: None,
+            copied: 0,
             abandoned: VecDeque::new(),
             no_continued_calls: false,
         }
@@ -156,6 +159,14 @@ impl Extension for Base {
 
     fn is_collecting(&self) -> bool {
         self.collection.is_some() || self.peer.is_incomplete()
+    }
+
+    fn collected_bytes(&self) -> usize {
+        self.collection.as_ref().map_or(0, Collection::memory)
+    }
+
+    fn copied_bytes(&self) -> u64 {
+        self.copied
     }
 
     fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {

@@ -205,6 +205,23 @@ impl Extensions {
         self.list.iter().any(|extension| extension.is_collecting())
     }
 
+    /// Returns how many bytes of memory the parts of RPC messages take that extensions hold.
+    #[must_use]
+    pub fn collected_bytes(&self) -> usize {
+        let each = self
+            .list
+            .iter()
+            .map(|extension| extension.collected_bytes());
+        each.fold(0, usize::saturating_add)
+    }
+
+    /// Returns the number of bytes of messages that extensions have copied.
+    #[must_use]
+    pub fn copied_bytes(&self) -> u64 {
+        let each = self.list.iter().map(|extension| extension.copied_bytes());
+        each.sum()
+    }
+
     /// Returns the extensions that carry RPC messages, each with its index for
     /// [`Extensions::transfer_mode`].
     pub fn transfer_modes(&mut self) -> impl Iterator<Item = (usize, &mut dyn TransferMode)> {

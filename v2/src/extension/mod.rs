@@ -299,6 +299,18 @@ pub trait Extension: Any + fmt::Debug + Send {
         false
     }
 
+    /// Returns how many bytes of memory the parts take that the extension holds while it waits for
+    /// the rest of an RPC message. A receive that is held counts with its whole length. The engine
+    /// closes a connection that holds more than there is for it.
+    fn collected_bytes(&self) -> usize {
+        0
+    }
+
+    /// Returns the number of bytes of messages that the extension has copied. It never decreases.
+    fn copied_bytes(&self) -> u64 {
+        0
+    }
+
     /// Returns the extension's interface for carrying RPC messages, if it has one.
     fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {
         None
