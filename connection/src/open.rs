@@ -227,6 +227,9 @@ impl Open {
             max_call: shared.limits.max_message,
         };
         let mut operations = shared.operations.as_deref_mut();
+        let begins = operations
+            .as_ref()
+            .is_some_and(|router| !router.has_begun());
         let routed = operations.as_deref_mut();
         let incoming = shared.dialect.decode(message, &receiver, routed);
         if let Some(operations) = operations {
@@ -246,11 +249,13 @@ impl Open {
         }
         if self.shared.operations.is_some() {
             self.note_incomplete(now);
-            // Messages of extensions go before the actions just queued, because an end's first
-            // message carries its characteristics.
             let decided = self.shared.actions.len();
             self.run_extensions();
-            self.shared.actions.rotate_left(decided);
+            if begins {
+                // An end's first message carries its characteristics. Later messages keep their
+                // order: they may be parts of one that nothing may stand between.
+                self.shared.actions.rotate_left(decided);
+            }
         }
     }
 

@@ -7,10 +7,12 @@ mod support;
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use onc_rpc::Message;
 use rdma::{Budget, PER_CALL, Pool, Stag};
 use rpcrdma_connection::{CallbackOptions, Options, ReplyRoom};
 use rpcrdma_negotiation::{Version, Versions};
+use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal};
 use rpcrdma_v2_wg::header_type::{CALL_INLINE, CALL_MIDDLE, GRANT, REPLY_INLINE, REPLY_MIDDLE};
 use rpcrdma_v2_wg::{
     Body, Chunks, Direction, ErrorBody, Prefix, Properties, Property, ReverseSupport, property_id,
@@ -407,6 +409,108 @@ fn wg_s6_3_6_a_count_that_does_not_add_up_is_invalid_continuation() {
     peer.send(1, inline_reply(Chunks::default()), &answer[8..]);
     assert_eq!(finished(&mut peer), [(1, false)]);
     assert_eq!(peer.taken(), []);
+}
+
+/// The announced support is checked when the last part arrives, which has the chunks. The parts
+/// before it are given up as well.
+#[test]
+fn wg_s5_2_5_a_continued_call_that_ends_with_chunks_is_refused_and_given_up() {
+    let segment = rpcrdma_v2_wg::Segment {
+        handle: 1,
+        length: 8,
+        offset: 0,
+    };
+    let position = 8;
+    let reads = vec![rpcrdma_v2_wg::ReadSegment { position, segment }];
+    let writes = vec![std::iter::once(segment).collect()];
+    let chunks = |reads, writes| Chunks {
+        reads,
+        writes,
+        reply: None,
+    };
+    for (chunks, error) in [
+        (chunks(reads, vec![]), ErrorBody::ReadChunks { max: 0 }),
+        (chunks(vec![], writes), ErrorBody::WriteChunks { max: 0 }),
+    ] {
+        let mut peer = WgPeer::client(|client| {
+            let (credits, chunks) = (4, false);
+            client.callbacks = CallbackOptions { credits, chunks };
+        });
+        peer.end.call(message(1, 1, &[]), &room(1, &[]));
+        let _ = peer.take();
+        let mut first = call(7);
+        let rest = first.split_off(16);
+        peer.send_middle(CALL, 7, &first, rest.len());
+        peer.send(7, inline_call(chunks), &rest);
+        assert_eq!(peer.errors(), [(7, error)]);
+        peer.send_rpc(inline_reply(Chunks::default()), &reply(1, 1, &[]));
+        assert_eq!(finished(&mut peer), [(1, true)]);
+        peer.send_middle(CALL, 7, &first, rest.len());
+        peer.send(7, inline_call(Chunks::default()), &rest);
+        assert_eq!(peer.taken(), []);
+        assert_eq!(delivered(&mut peer), [7]);
+    }
+}
+
+/// No part follows the last one, so the next call with the XID is another one.
+#[test]
+fn wg_s7_1_4_a_refused_call_ends_with_a_last_part_that_cannot_be_decoded() {
+    let mut peer = WgPeer::server(|_| {});
+    peer.send_middle(CALL, 7, &call(7)[..16], u32::MAX as usize);
+    assert_eq!(peer.errors(), [(7, ErrorBody::System)]);
+    let credit = peer.flow.credit(100);
+    // The header ends behind the handle.
+    let words = [7, 2, credit, CALL_INLINE, 0].map(u32::to_be_bytes);
+    peer.send_bytes(&words.concat().into());
+    assert_eq!(peer.errors(), [(7, ErrorBody::BadXdr)]);
+    peer.send(7, inline_call(Chunks::default()), &call(7));
+    assert_eq!(peer.taken(), []);
+    assert_eq!(delivered(&mut peer), [7]);
+}
+
+/// An extension that answers each of its operations with another.
+#[derive(Debug)]
+struct Answering;
+
+const OPERATION: u32 = 0xffff_ff80;
+
+impl Extension for Answering {
+    fn name(&self) -> &'static str {
+        "answering"
+    }
+
+    fn opttypes(&self) -> &[u32] {
+        &[OPERATION]
+    }
+
+    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        out.reply(op.xid, OPERATION, Bytes::new());
+        Ok(())
+    }
+}
+
+/// The answer of an extension to an operation does not pass the parts that wait for the credits
+/// that the operation brings.
+#[test]
+fn an_operation_is_answered_behind_the_parts_that_it_releases() {
+    let mut peer = WgPeer::listening(|server| server.extensions.push(|_| Box::new(Answering)));
+    peer.advertised = 3;
+    peer = peer.exchanged(&Properties::default());
+    peer.send(1, inline_call(Chunks::default()), &call(1));
+    peer.advertised = 0;
+    peer.reply(Some(reply(1, 5000, &[])));
+    assert!(peer.taken().len() < 4, "all parts were sent");
+    let (before, credit) = (peer.end.sent.len(), peer.flow.credit(10));
+    let words = [9, 2, credit, OPERATION].map(u32::to_be_bytes);
+    peer.send_bytes(&words.concat().into());
+    let sent = peer.end.sent[before..].iter();
+    let sent: Vec<u32> = sent
+        .map(|(sent, _)| Prefix::peek(sent).unwrap().header_type)
+        .collect();
+    assert!(sent.len() > 2, "{sent:?}");
+    let (parts, end) = sent.split_last_chunk().unwrap();
+    assert_eq!(end, &[REPLY_INLINE, OPERATION], "{sent:?}");
+    assert!(parts.iter().all(|&part| part == REPLY_MIDDLE), "{sent:?}");
 }
 
 #[test]

@@ -159,18 +159,19 @@ impl Dialect for VersionTwoWg {
         let inside = operations.collecting && !base.is_collecting();
         let passes = matches!(header.body, Body::Grant | Body::Error(_));
         if inside && !passes {
-            lost_part(operations, direction, xid, true);
+            lost_part(operations, direction, xid, last);
             let reason = "message between the parts of another";
             let refused = Refused::Answer(ErrorBody::InvalidContinuation, reason);
             return refuse(direction.unwrap_or(Direction::Call), xid, refused);
         }
         if let Err(refused) = base.admit(&header.body) {
-            lost_part(operations, direction, xid, true);
+            lost_part(operations, direction, xid, last);
             return refuse(direction.unwrap_or(Direction::Call), xid, refused);
         }
         match direction {
             Some(Direction::Call) if !receiver.takes_calls => {
                 // A client tells its server by a property (section 5.2.5).
+        let last = !matches!(header.body, Body::Middle { .. });
                 let answer = Answer::new(xid, ErrorBody::InvalidHeaderType);
                 let reason = "a call from the server, which was told that none are taken";
                 return bad(Direction::Call, Some(answer), reason);
@@ -199,6 +200,8 @@ impl Dialect for VersionTwoWg {
                     Err(error) => {
                         let answer = Answer::new(xid, error);
                         bad(Direction::Call, Some(answer), error)
+            // It may be the last part of a call whose other parts are here.
+            lost_part(operations, direction, xid, last);
                     }
                     Ok(()) => Incoming::Operation(Direction::Call, None),
                 }

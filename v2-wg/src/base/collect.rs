@@ -217,6 +217,9 @@ impl Base {
     /// Gives up a message of which a part cannot be used (section 7.1.4, drafts/errata-07.md).
     /// `last` says that no other part of it comes; otherwise those are discarded silently.
     pub fn lost_part(&mut self, direction: Direction, xid: u32, last: bool) {
+        if last {
+            self.abandoned.retain(|&bad| bad != (direction, xid));
+        }
         let is_it = |begun: &Collection| (begun.direction, begun.xid) == (direction, xid);
         if self.collection.as_ref().is_some_and(is_it) {
             self.collection = None;
