@@ -13,7 +13,9 @@ use rpcrdma_ext_wg_ddp::property_id;
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2_wg::header_type::{CALL_INLINE, GRANT, REPLY_INLINE};
 use rpcrdma_v2_wg::{Body, ErrorBody, Header, Prefix, Properties, Property};
-use support::{Endpoint, Pair, WgPeer, configs_with, data, encoded, message, open, reply, room};
+use support::{
+    Endpoint, Pair, Sent, WgPeer, configs_with, data, encoded, message, open, reply, room,
+};
 
 /// Returns a connection whose ends have these features.
 fn connected(client: &str, server: &str, change: impl FnOnce(&mut Options, &mut Options)) -> Pair {
@@ -190,6 +192,43 @@ fn a_property_of_a_wrong_length_is_a_bad_value() {
 
 fn placing(options: &mut Options) {
     options.features = "ddp".parse().unwrap();
+}
+
+/// The first segment of a receive ends where the properties do, and the message goes on behind it.
+#[test]
+fn bytes_behind_properties_are_seen_wherever_they_begin() {
+    for (behind, taken) in [(0, true), (4, false)] {
+        let mut peer = WgPeer::listening(placing);
+        let segments = peer.end.receives[0].lengths();
+        assert_eq!(segments.into_iter().next(), Some(1024));
+        let mut properties = Properties::default().encode();
+        let credit = peer.flow.credit(100);
+        let header = |properties: &[Property]| Header {
+            xid: 7,
+            credit,
+            body: Body::Properties {
+                last: true,
+                properties: properties.to_vec(),
+            },
+        };
+        // A property that is not known fills the segment.
+        let (id, len) = (0xffff_ffee, 1024 - header(&properties).encoded_len() - 8);
+        let value = Bytes::from(vec![0; len]);
+        properties.push(Property { id, value });
+        let message = encoded(&header(&properties), &vec![0; behind]);
+        assert_eq!(message.len(), 1024 + behind);
+        peer.send_bytes(&message);
+        let sent = peer.take();
+        let error = |sent: &Sent| match sent.header.body {
+            Body::Error(error) => Some((sent.header.xid, error)),
+            _ => None,
+        };
+        let errors: Vec<_> = sent.iter().filter_map(error).collect();
+        match taken {
+            true => assert_eq!(errors, []),
+            false => assert_eq!(errors, [(7, ErrorBody::BadXdr)]),
+        }
+    }
 }
 
 /// A call with placed data is planned, and then the peer can receive fewer messages than that.

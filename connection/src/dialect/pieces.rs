@@ -8,8 +8,9 @@ use onc_rpc::Segments;
 const LONGEST_HEADER: usize = 256 << 10;
 
 /// Decodes the header of a message with `decode`, which takes one piece and returns the header and
-/// its length. Nearly all headers lie in the first piece; the pieces of others are joined in a
-/// copy.
+/// its length. Nearly all headers lie in the first piece, with something behind them; the pieces of
+/// others are joined in a copy. `decode` may refuse bytes behind a header, so a header that fills
+/// the first piece is decoded with them as well.
 ///
 /// # Errors
 /// The error of `decode`.
@@ -19,7 +20,10 @@ pub fn decode_header<H, E>(
 ) -> Result<(H, usize), E> {
     match &message[..] {
         [only] => decode(only),
-        [first, ..] => decode(first).or_else(|_| decode(&joined(message))),
+        [first, ..] => match decode(first) {
+            Ok((header, len)) if len < first.len() => Ok((header, len)),
+            _ => decode(&joined(message)),
+        },
         [] => decode(&Bytes::new()),
     }
 }
@@ -73,16 +77,23 @@ mod tests {
     }
 
     quickcheck! {
-        fn a_header_is_found_wherever_pieces_end(whole: Vec<u8>, at: Vec<u8>, header: u8) -> bool {
+        fn a_header_is_found_wherever_pieces_end(
+            whole: Vec<u8>,
+            at: Vec<u8>,
+            header: u8,
+            alone: bool
+        ) -> bool {
             let whole = Bytes::from(whole);
             let header = usize::from(header);
             let decode = |bytes: &Bytes| match bytes.len() >= header {
+                // Nothing may follow a header that stands alone.
+                true if alone && bytes.len() > header => Err(bytes.len()),
                 true => Ok((bytes.slice(..header), header)),
                 false => Err(bytes.len()),
             };
             let mut pieces = cut(&whole, &at);
             match decode_header(&pieces, decode) {
-                Err(len) => len == whole.len() && header > len,
+                Err(len) => len == whole.len() && (header > len || alone && header < len),
                 Ok((found, at)) => {
                     advance(&mut pieces, at);
                     found == whole[..at]
