@@ -231,6 +231,24 @@ impl SendWindow {
         }
     }
 
+    /// Removes the messages that wait of each call of which one that waits has this header type.
+    /// Returns the XID of each message removed.
+    pub(crate) fn withdraw(&mut self, header_type: u32) -> Vec<u32> {
+        let format = self.format;
+        let part = |message: &BlockedSend| format.call_type(&message.gather);
+        let parts = self.blocked.iter().filter_map(part);
+        let parts = parts.filter(|&(_, of)| of == header_type);
+        let calls: Vec<u32> = parts.map(|(xid, _)| xid).collect();
+        let mut withdrawn = Vec::new();
+        self.blocked.retain(|message| {
+            let xid = part(message).map(|(xid, _)| xid);
+            let xid = xid.filter(|xid| calls.contains(xid));
+            withdrawn.extend(xid);
+            xid.is_none()
+        });
+        withdrawn
+    }
+
     /// Sets the credit value of a message that waited.
     fn renew(&mut self, message: &mut Segments) {
         let credit = self.flow.credit(self.advertised());

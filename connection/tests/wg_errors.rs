@@ -355,6 +355,13 @@ fn wg_s7_1_3_the_refused_type_is_that_of_the_first_message() {
     peer.send_error(1, ErrorBody::InvalidHeaderType);
     let sent = peer.taken();
     assert!(matches!(sent[..], [Body::Call { external: true, .. }]));
+    // It is also the type of the second part, and what is left of the call begins with no XID.
+    for error in [ErrorBody::InvalidHeaderType, ErrorBody::BadXdr] {
+        peer.send_error(1, error);
+        assert_eq!(peer.taken(), []);
+        assert!(peer.end.finished.is_empty());
+        assert_eq!(peer.end.registered.len(), 1, "the call can be read");
+    }
     peer.send_rpc(inline_reply(Chunks::default()), &reply(1, 1, &[]));
     assert!(finished(&mut peer).1.is_some());
     peer.end.call(message(2, 2500, &[]), &room(1, &[]));
@@ -366,6 +373,135 @@ fn wg_s7_1_3_the_refused_type_is_that_of_the_first_message() {
     peer.send_error(1, ErrorBody::InvalidHeaderType);
     peer.end.call(message(1, 2500, &[]), &room(1, &[]));
     assert!(matches!(peer.taken()[0], Body::Middle { .. }));
+}
+
+/// Passes an error to the end, whose actions are not executed yet.
+fn pass_error(peer: &mut WgPeer, xid: u32, error: ErrorBody) {
+    assert!(peer.flow.take_send());
+    let (credit, body) = (peer.flow.credit(peer.advertised), Body::Error(error));
+    let message = encoded(&Header { xid, credit, body }, &[]);
+    peer.end.receive(&message, None).unwrap();
+}
+
+/// As many errors as there were messages are about the call by the refused type, whether they
+/// arrive before it is sent again or after. The next one is about the call that was sent again.
+#[test]
+fn wg_s7_1_3_a_refused_call_ends_with_the_error_about_its_repetition() {
+    let about_parts = [
+        ErrorBody::InvalidHeaderType,
+        ErrorBody::InvalidHeaderType,
+        ErrorBody::BadXdr,
+    ];
+    for at_once in [1, 2, 3] {
+        for last in [
+            ErrorBody::InvalidHeaderType,
+            ErrorBody::BadXdr,
+            ErrorBody::System,
+        ] {
+            let mut peer = WgPeer::client(|_| {});
+            peer.end.call(message(1, 2500, &[]), &room(1, &[]));
+            assert_eq!(peer.take().len(), 3);
+            let (before, after) = about_parts.split_at(at_once);
+            for &about in before {
+                pass_error(&mut peer, 1, about);
+            }
+            let sent = peer.taken();
+            assert!(matches!(sent[..], [Body::Call { external: true, .. }]));
+            for &about in after {
+                pass_error(&mut peer, 1, about);
+            }
+            assert_eq!(peer.taken(), []);
+            assert!(peer.end.finished.is_empty());
+            pass_error(&mut peer, 1, last);
+            assert_eq!(peer.taken(), []);
+            assert_eq!(finished(&mut peer), (1, None), "{at_once} {last}");
+        }
+    }
+}
+
+/// Parts that wait for credits when their type is refused are not sent: neither those of the call
+/// that was refused nor those of another one. Each message that was sent is answered with an error.
+#[test]
+fn wg_s7_1_3_parts_of_a_refused_type_that_wait_are_not_sent() {
+    for others in [0, 1] {
+        let dear = Duration::from_secs(1);
+        let mut peer = WgPeer::client(|client| client.costs.registration = dear);
+        // One after another, so that only the last one waits.
+        let mut parts = Vec::new();
+        for xid in 1..=others {
+            peer.end.call(message(xid, 2500, &[]), &room(1, &[]));
+            parts.push((xid, peer.take().len()));
+        }
+        let last = others + 1;
+        peer.end.call(message(last, 120_000, &[]), &room(1, &[]));
+        let sent = peer.take();
+        assert!(!sent.is_empty() && sent.len() <= 100);
+        let is_part = |sent: &Sent| matches!(sent.header.body, Body::Middle { .. });
+        assert!(sent.iter().all(is_part), "the last part waits");
+        parts.push((last, sent.len()));
+        for (xid, parts) in parts {
+            for at in 0..parts {
+                peer.send_error(xid, ErrorBody::InvalidHeaderType);
+                let mut sent = peer.taken();
+                sent.retain(|body| *body != Body::Grant);
+                match at {
+                    0 => assert!(matches!(sent[..], [Body::Call { external: true, .. }])),
+                    _ => assert_eq!(sent, []),
+                }
+                assert!(peer.end.finished.is_empty(), "{xid} {at}");
+            }
+        }
+        peer.send_error(last, ErrorBody::System);
+        assert_eq!(finished(&mut peer), (last, None));
+    }
+}
+
+/// A call is planned in parts and waits for the registration of a chunk while the type is refused.
+#[test]
+fn wg_s7_1_3_a_planned_call_is_not_sent_by_a_type_refused_meanwhile() {
+    let mut peer = WgPeer::client(|_| {});
+    peer.end.call(message(1, 2500, &[]), &room(1, &[]));
+    assert_eq!(peer.take().len(), 3);
+    let call = message(2, 2500, &[data(1, 300_000)]);
+    peer.end.call(call, &room(1, &[]));
+    peer.end.poll();
+    assert_eq!(peer.end.registering.len(), 1);
+    pass_error(&mut peer, 1, ErrorBody::InvalidHeaderType);
+    let sent = peer.take();
+    let external = |sent: &Sent| matches!(sent.header.body, Body::Call { external: true, .. });
+    assert!(sent.iter().all(external), "{sent:?}");
+    let mut xids: Vec<u32> = sent.iter().map(|sent| sent.header.xid).collect();
+    xids.sort_unstable();
+    assert_eq!(xids, [1, 2]);
+}
+
+/// How many more errors there are after this one cannot be known, so the call is not sent again.
+#[test]
+fn wg_s7_2_1_a_continued_call_that_cannot_be_parsed_ends() {
+    let mut peer = WgPeer::client(|_| {});
+    peer.end.call(message(1, 2500, &[]), &room(1, &[]));
+    assert_eq!(peer.take().len(), 3);
+    peer.send_error(1, ErrorBody::BadXdr);
+    assert_eq!(peer.taken(), []);
+    assert_eq!(finished(&mut peer), (1, None));
+}
+
+/// Every peer has the type, and a call cannot be sent without it.
+#[test]
+fn wg_s7_1_3_a_call_ends_if_a_type_that_every_peer_has_is_refused() {
+    let mut peer = WgPeer::client(|_| {});
+    // The reply may be continued, so that the call is one of the extensible ones.
+    peer.end.call(message(1, 1, &[]), &room(2500, &[]));
+    assert!(matches!(
+        peer.taken()[..],
+        [Body::Call {
+            external: false,
+            ..
+        }]
+    ));
+    peer.send_error(1, ErrorBody::InvalidHeaderType);
+    assert_eq!(peer.taken(), []);
+    assert_eq!(finished(&mut peer), (1, None));
 }
 
 #[test]
@@ -425,6 +561,32 @@ fn further_errors_of_a_refused_placed_call_are_ignored() {
     }
     peer.send_rpc(inline_reply(Chunks::default()), &reply(1, 1, &[]));
     assert!(finished(&mut peer).1.is_some());
+}
+
+/// The responder refuses the type by which the call is sent again as well.
+#[test]
+fn a_placed_call_ends_with_the_error_about_its_repetition() {
+    let placing = |options: &mut rpcrdma_connection::Options| {
+        options.features = "ddp".parse().unwrap();
+    };
+    let announced = WgPeer::announced_by_server(placing);
+    // Of a call in one message, there are no further errors.
+    for (len, parts) in [(8192, 1), (1 << 20, 16)] {
+        let mut peer = WgPeer::client_announced(&announced, placing);
+        peer.end.call(message(1, 1, &[data(1, len)]), &room(1, &[]));
+        peer.end.run();
+        assert_eq!(peer.end.sent.len(), 1 + parts);
+        peer.skip(1 + parts);
+        for _ in 0..parts {
+            peer.send_error(1, ErrorBody::InvalidHeaderType);
+            assert!(peer.end.finished.is_empty());
+        }
+        let sent = peer.taken();
+        assert!(matches!(sent.last(), Some(Body::Call { .. })));
+        peer.send_error(1, ErrorBody::InvalidHeaderType);
+        assert_eq!(peer.taken(), []);
+        assert_eq!(finished(&mut peer), (1, None), "{parts}");
+    }
 }
 
 #[test]

@@ -94,6 +94,10 @@ impl TransferMode for Placement {
         chunks: &Chunks,
     ) -> Result<Transmissions, NotTransferred> {
         let plan = downcast::<CallPlan>(plan)?;
+        if !plan.placed.is_empty() && self.calls_refused {
+            let reason = "the peer has refused placed calls meanwhile";
+            return Err(NotTransferred(reason.to_owned()));
+        }
         let inv_handle = preferred_handle(chunks).unwrap_or_default();
         let chunks = chunks.clone();
         let stream = message.gather(|index| !plan.placed.contains(&index));

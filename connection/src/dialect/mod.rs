@@ -167,6 +167,13 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Returns whether a call is sent again without extensions after an error for one of its
+    /// messages. The first of them was the operation `opttype`.
+    fn sends_again(&self, opttype: u32, error: PeerError) -> bool {
+        let _ = opttype;
+        matches!(error, PeerError::Option | PeerError::Chunk)
+    }
+
     /// Completes the chunk lists of a reply before they are compared with those that were offered,
     /// in a version in which a responder may shorten what it has not used.
     fn complete_returned(&self, _returned: &mut Chunks, _offered: &Chunks) {}
@@ -198,6 +205,9 @@ pub trait SendFlowControl: fmt::Debug + Send + Sync {
 
     /// Returns a message that only grants credits.
     fn encode_grant(&self, credit: u32) -> Bytes;
+
+    /// Returns the XID and the type of a message of this end if it is a call or a part of one.
+    fn call_type(&self, message: &Segments) -> Option<(u32, u32)>;
 
     /// Returns the start of a message with another credit value, and the number of bytes that it
     /// replaces. `message` is a message of this end that waited until the peer could receive it.

@@ -178,6 +178,11 @@ impl Group {
         self.messages.len()
     }
 
+    /// Returns the number of the first operation.
+    pub(crate) fn first_type(&self) -> u32 {
+        self.messages.first().map_or(0, |first| first.opttype)
+    }
+
     /// Sends the messages. The last one invalidates a handle of the peer, if one is given.
     pub(crate) fn send(
         self,

@@ -109,6 +109,19 @@ impl Dialect for VersionTwoWg {
         true
     }
 
+    /// A call that was refused in one format of the base protocol is sent again in another only
+    /// where the errors about its messages can be told from those about the new call
+    /// (drafts/errata-07.md, 56). That is so if the peer does not have the type of its first
+    /// messages: then it answers every message of the call with an error.
+    fn sends_again(&self, opttype: u32, error: PeerError) -> bool {
+        match (opttype, error) {
+            (header_type::CALL_MIDDLE, error) => error == PeerError::Option,
+            // Every peer has this type, or none that a call can be sent by.
+            (header_type::CALL_INLINE, PeerError::Option) => false,
+            (_, error) => matches!(error, PeerError::Option | PeerError::Chunk),
+        }
+    }
+
     /// Chunks that are empty, and chunks that are missing at the end of the list, are not used
     /// (drafts/errata-07.md).
     fn complete_returned(&self, returned: &mut Chunks, offered: &Chunks) {
@@ -158,6 +171,7 @@ impl Dialect for VersionTwoWg {
         // A message of an extension may have several parts as well.
         let inside = operations.collecting && !base.is_collecting();
         let passes = matches!(header.body, Body::Grant | Body::Error(_));
+        let last = !matches!(header.body, Body::Middle { .. });
         if inside && !passes {
             lost_part(operations, direction, xid, last);
             let reason = "message between the parts of another";
@@ -171,7 +185,6 @@ impl Dialect for VersionTwoWg {
         match direction {
             Some(Direction::Call) if !receiver.takes_calls => {
                 // A client tells its server by a property (section 5.2.5).
-        let last = !matches!(header.body, Body::Middle { .. });
                 let answer = Answer::new(xid, ErrorBody::InvalidHeaderType);
                 let reason = "a call from the server, which was told that none are taken";
                 return bad(Direction::Call, Some(answer), reason);
@@ -187,6 +200,8 @@ impl Dialect for VersionTwoWg {
             && direction == Some(Direction::Call)
             && let Err(error) = limit_to_announced(&mut header.body, reverse)
         {
+            // It may be the last part of a call whose other parts are here.
+            lost_part(operations, direction, xid, last);
             let reason = "a call beyond the support that was announced";
             return refuse(Direction::Call, xid, Refused::Answer(error, reason));
         }
@@ -200,8 +215,6 @@ impl Dialect for VersionTwoWg {
                     Err(error) => {
                         let answer = Answer::new(xid, error);
                         bad(Direction::Call, Some(answer), error)
-            // It may be the last part of a call whose other parts are here.
-            lost_part(operations, direction, xid, last);
                     }
                     Ok(()) => Incoming::Operation(Direction::Call, None),
                 }
@@ -273,6 +286,17 @@ impl SendFlowControl for VersionTwoWg {
             body,
         }
         .encode()
+    }
+
+    fn call_type(&self, message: &Segments) -> Option<(u32, u32)> {
+        let Prefix {
+            xid, header_type, ..
+        } = prefix(message)?;
+        let is_call = matches!(
+            header_type,
+            header_type::CALL_EXTERNAL | header_type::CALL_MIDDLE | header_type::CALL_INLINE
+        );
+        is_call.then_some((xid, header_type))
     }
 
     fn with_credit(&self, message: &Bytes, credit: u32) -> Option<(Bytes, usize)> {

@@ -11,6 +11,7 @@
 //! they end at once.
 
 mod credits;
+mod earlier_errors;
 mod memory;
 mod outcome;
 mod outstanding;
@@ -29,6 +30,7 @@ use slab::Slab;
 use transfer_plan::ReplyNeed;
 
 use self::credits::CallCredits;
+use self::earlier_errors::EarlierErrors;
 pub(crate) use self::outstanding::PendingCall;
 use self::outstanding::{Outcome, Outstanding, Stage};
 use self::watch::AnswerWatch;
@@ -124,6 +126,7 @@ pub(crate) struct Requester {
     /// Further receives that are posted for replies in several messages.
     further_receives: u32,
     watch: AnswerWatch,
+    earlier_errors: EarlierErrors,
     /// The lowest and highest version that the responder reported when it rejected the version of a
     /// call.
     pub(crate) version_refused: Option<(u32, u32)>,
@@ -166,6 +169,7 @@ impl Requester {
             extensible: false,
             further_receives: 0,
             watch: AnswerWatch::default(),
+            earlier_errors: EarlierErrors::default(),
             version_refused: None,
             may_be_invalidated: false,
             counters: RequesterCounters::default(),
@@ -211,6 +215,7 @@ impl Requester {
     #[inline]
     pub(crate) fn call(&mut self, shared: &mut Shared, call: PendingCall) {
         self.ask_for_receives(shared);
+        self.earlier_errors.forget(call.xid);
         self.pending.push_back(call);
     }
 

@@ -10,7 +10,7 @@ use rpcrdma_v2::{Direction, ErrorBody};
 use super::Requester;
 use super::outstanding::{Outcome, Stage};
 use super::registration::Purpose;
-use crate::dialect::{PeerError, Plain, ReplyHeader, Returned};
+use crate::dialect::{PeerError, Plain, ReplyBody, ReplyHeader, Returned};
 use crate::shared::Shared;
 use crate::{Action, CallError};
 
@@ -39,6 +39,7 @@ impl Requester {
         self.watch.answered(key);
         self.calls.remove(key);
         self.by_xid.remove(&xid);
+        self.earlier_errors.forget(xid);
         let result = Ok(Message::without_items(payload));
         shared.actions.push_back(Action::Finished { xid, result });
     }
@@ -51,16 +52,22 @@ impl Requester {
         invalidated: Option<Stag>,
     ) {
         let xid = reply.xid;
-        let Some(key) = self.sent_call(xid) else {
-            self.invalidated(shared, None, invalidated);
+        let sent = self.sent_call(xid);
+        self.invalidated(shared, sent, invalidated);
+        // The call that is sent again may not be on its way yet.
+        if matches!(reply.body, ReplyBody::Error(_)) && self.earlier_errors.take(xid) {
+            return self.discard(&"one more error about messages that were refused before");
+        }
+        let Some(key) = sent else {
             return self.unknown(xid);
         };
-        self.invalidated(shared, Some(key), invalidated);
         let granted = reply.granted;
         let Stage::Sent(offered) = &self.calls[key].stage else {
             return;
         };
-        let carrier = self.calls[key].carrier.as_ref().map(|carrier| carrier.by);
+        let carrier = self.calls[key].carrier.as_ref();
+        let first_type = carrier.map_or(0, |carrier| carrier.first_type);
+        let carrier = carrier.map(|carrier| carrier.by);
         // A plain reply to a call in operations says nothing of chunks: none is used.
         let none = Chunks::default();
         let offered = match carrier.is_some() && reply.is_plain() {
@@ -77,11 +84,8 @@ impl Requester {
         if let Returned::Error(PeerError::Version { low, high }) = returned {
             self.version_refused = Some((low, high));
         }
-        let option = matches!(returned, Returned::Error(PeerError::Option));
-        if option && carrier.is_none() && self.calls[key].base_only {
-            return self.discard(&"one more error for operations that were refused before");
-        }
         let refused = match returned {
+            Returned::Error(error) if !shared.dialect.sends_again(first_type, error) => None,
             Returned::Error(PeerError::Option) => Some(ErrorBody::InvalidOption),
             Returned::Error(PeerError::Chunk) => Some(ErrorBody::BadHeader),
             _ => None,
@@ -93,6 +97,9 @@ impl Requester {
                     && let Some(mode) = operations.extensions.transfer_mode(by)
                 {
                     mode.call_refused(xid, error);
+                }
+                if error == ErrorBody::InvalidOption {
+                    self.type_refused(shared, key, first_type);
                 }
                 self.without_extensions(key)
             }
@@ -163,6 +170,26 @@ impl Requester {
         );
         let outcome = self.without_extensions(key);
         self.replied(shared, key, None, outcome);
+    }
+
+    /// Records that the responder does not have the type of a call's first message. It is not sent
+    /// any more (version-two-07, section 7.1.3), so calls of which messages with this type wait for
+    /// credits are broken off. The responder collects none of them.
+    fn type_refused(&mut self, shared: &mut Shared, key: usize, opttype: u32) {
+        let withdrawn = shared
+            .window
+            .as_mut()
+            .map(|window| window.withdraw(opttype));
+        for xid in withdrawn.into_iter().flatten() {
+            if let Some(key) = self.sent_call(xid)
+                && let Some(carrier) = &mut self.calls[key].carrier
+            {
+                carrier.sends -= 1;
+            }
+        }
+        let call = &self.calls[key];
+        let others = call.sends().saturating_sub(1);
+        self.earlier_errors.expect(call.xid, others);
     }
 
     /// Returns the outcome by which a call that an extension could not carry is planned again.
@@ -244,6 +271,7 @@ impl Requester {
         if let Outcome::Again(call) = outcome {
             return self.pending.push_front(*call);
         }
+        self.earlier_errors.forget(xid);
         if let Some(result) = call.finish(shared.dialect, outcome) {
             shared.actions.push_back(Action::Finished { xid, result });
         }

@@ -131,9 +131,6 @@ pub(super) struct Outstanding {
     /// The original call, kept if it may have to be planned again: while the limits can change, or
     /// because the responder may refuse its chunks. An extension's call always has it.
     source: Option<Box<PendingCall>>,
-    /// Whether an extension carried the call before, so that further errors about those operations
-    /// may arrive.
-    pub(super) base_only: bool,
 }
 
 impl Outstanding {
@@ -163,13 +160,12 @@ impl Outstanding {
             cancelled: false,
             carrier,
             source: prepared.source,
-            base_only: prepared.base_only,
         };
         (call, prepared.regions)
     }
 
     /// Returns the state of a plain call that is sent at once.
-    pub(super) fn plain(xid: u32, base_only: bool) -> Self {
+    pub(super) fn plain(xid: u32) -> Self {
         Self {
             xid,
             stage: Stage::Sent(Chunks::default()),
@@ -178,7 +174,6 @@ impl Outstanding {
             cancelled: false,
             carrier: None,
             source: None,
-            base_only,
         }
     }
 

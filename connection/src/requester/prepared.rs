@@ -17,6 +17,8 @@ pub(super) struct Carrier {
     pub(super) by: usize,
     /// The extension's layout of the call, until the call is sent.
     pub(super) plan: Option<Box<dyn Planned>>,
+    /// The type of the call's first message, once it is sent.
+    pub(super) first_type: u32,
     /// The number of Sends of the call: the planned number, and after sending the actual one.
     pub(super) sends: u32,
     /// Whether the call may be begun before the peer can receive all of its Sends.
@@ -34,7 +36,6 @@ pub(super) struct Prepared {
     pub(super) send_len: u64,
     pub(super) source: Option<Box<PendingCall>>,
     pub(super) carrier: Option<Box<Carrier>>,
-    pub(super) base_only: bool,
 }
 
 impl Prepared {
@@ -170,7 +171,6 @@ pub(super) fn prepare(
         send_len: plan.send_len(),
         source: None,
         carrier: None,
-        base_only: false,
     })
 }
 
@@ -216,9 +216,9 @@ pub(super) fn prepare_candidate(
             by,
             plan: Some(candidate.plan),
             sends: candidate.cost.transmissions.max(1),
+            first_type: 0,
             may_wait: candidate.cost.may_wait,
             receives: candidate.cost.receives,
         })),
-        base_only: false,
     })
 }

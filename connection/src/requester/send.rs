@@ -135,6 +135,7 @@ impl Requester {
         self.credits.give_back(planned);
         if let Some(carrier) = &mut call.carrier {
             carrier.sends = count;
+            carrier.first_type = group.first_type();
         }
         call.stage = Stage::Sent(call.offered());
         let xid = call.xid;

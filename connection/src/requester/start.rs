@@ -103,7 +103,7 @@ impl Requester {
             xid,
             credits: self.credits.requested(),
         };
-        let key = self.calls.insert(Outstanding::plain(xid, call.base_only));
+        let key = self.calls.insert(Outstanding::plain(xid));
         self.by_xid.insert(xid, key);
         self.take_credits(shared, key);
         let header = shared.encode_plain(Direction::Call, header);
@@ -130,7 +130,6 @@ impl Requester {
             }
         };
         let xid = call.xid;
-        prepared.base_only = call.base_only;
         tracing::debug!(xid, %plan, "call");
         let at_once = prepared.regions.is_empty() && self.sends_at_once(shared, room);
         // Where the limits can change before it is sent, or the responder can refuse its chunks, it

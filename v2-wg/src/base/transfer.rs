@@ -92,6 +92,11 @@ impl TransferMode for Base {
         chunks: &Chunks,
     ) -> Result<Transmissions, NotTransferred> {
         let plan = downcast::<CallPlan>(plan)?;
+        if plan.count > 1 && !self.may_continue_calls() {
+            // The peer has refused the header type since.
+            let reason = "the peer takes no continued calls";
+            return Err(NotTransferred(reason.to_owned()));
+        }
         let inv_handle = match self.config.offer_invalidation {
             true => preferred_handle(chunks).unwrap_or_default(),
             false => 0,
