@@ -13,8 +13,10 @@ use rpcrdma_v2_wg::header_type::{
     CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, GRANT, REPLY_EXTERNAL, REPLY_INLINE,
     REPLY_MIDDLE,
 };
-use rpcrdma_v2_wg::{Body, Header, Prefix};
-use support::{Endpoint, Pair, configs_with, data, message, open, reply, room};
+use rpcrdma_v2_wg::{Body, Chunks, Direction, Header, Prefix, WriteChunk};
+use support::{
+    Endpoint, Pair, WgPeer, bytes, configs_with, data, inline_reply, message, open, reply, room,
+};
 
 /// Returns a connection on which the properties have been exchanged.
 fn connected(change: impl FnOnce(&mut Options, &mut Options)) -> Pair {
@@ -235,9 +237,19 @@ fn wg_s6_6_4_a_reply_longer_than_what_was_provided_is_continued() {
     assert_eq!(went.call, [CALL_INLINE]);
     assert_eq!(went.reply.last(), Some(&REPLY_INLINE));
     assert_eq!(went.reply[..4], [REPLY_MIDDLE; 4]);
-    // A write chunk for a shorter result, and a reply chunk that is too short.
+    // A write chunk for a shorter result, and a reply chunk that is too short. Sends cost so much
+    // that both are offered.
+    let mut dear = connected(|client, _| client.costs.per_message = Duration::from_secs(1));
     let needed = room(2500, &[6000]);
-    let went = exchange_with(&mut pair, (3, &[]), (2500, vec![data(2, 9000)]), &needed);
+    let before = dear.client.sent.len();
+    let went = exchange_with(&mut dear, (3, &[]), (2500, vec![data(2, 9000)]), &needed);
+    let (header, _) = Header::decode(&dear.client.sent[before].0).unwrap();
+    let offered = header.body.chunks().unwrap();
+    let len = |chunk: &WriteChunk| chunk.iter().map(|part| part.length).sum::<u32>();
+    assert_eq!(offered.writes.iter().map(len).collect::<Vec<_>>(), [6000]);
+    let reply_chunk = offered.reply.as_ref().map(len).unwrap_or_default();
+    assert!((10_000..10_100).contains(&reply_chunk), "{offered:?}");
+    assert_eq!((went.writes, went.reply.len()), (0, 5), "{went:?}");
     assert_eq!(went.reply.last(), Some(&REPLY_INLINE));
     // The call has the write chunk here, and it comes back unused.
     let went = exchange_with(&mut pair, (3, &[]), (5, vec![long()]), &room(5, &[300_000]));
@@ -285,13 +297,38 @@ fn wg_s4_2_1_1_credits_are_refreshed_in_a_continued_message() {
             let _ = exchange(&mut pair, (3, &[]), (5, &[]));
         }
         let needed = ReplyRoom::default();
+        let before = pair.client.sent.len();
         let went = exchange_with(&mut pair, (3, &[]), (20_000, Vec::new()), &needed);
         assert_eq!(went.reply.len(), 20, "{credits} credits: {went:?}");
-        let grants = types(&pair.client, 0);
+        let grants = types(&pair.client, before);
         let grants = grants.iter().filter(|&&header_type| header_type == GRANT);
         assert!(grants.count() >= 2, "{credits} credits");
         assert_eq!(pair.client.closed, None);
         assert_eq!(pair.server.closed, None);
+    }
+    // A grant is sent for the part with which half of what the sender was told is used up, and not
+    // for every part.
+    for credits in [4, 8, 32] {
+        let mut peer = WgPeer::client(|client| client.credits = credits);
+        peer.end.call(message(1, 1, &[]), &ReplyRoom::default());
+        let _ = peer.take();
+        let told = peer.flow.may_send();
+        assert!(2 * told > credits, "{credits} credits: {told}");
+        let answer = bytes(&reply(1, 400, &[]));
+        let (mut rest, mut grants) = (&answer[..], 0);
+        while rest.len() > 16 {
+            let (part, others) = rest.split_at(16);
+            peer.send_middle(Direction::Reply, 1, part, others.len());
+            rest = others;
+            let left = peer.flow.may_send();
+            let sent = peer.take();
+            assert!(sent.iter().all(|sent| sent.header.body == Body::Grant));
+            assert_eq!(sent.len(), usize::from(2 * left <= credits), "{left} left");
+            grants += sent.len();
+        }
+        assert!(grants > 1);
+        peer.send(1, inline_reply(Chunks::default()), rest);
+        assert_eq!(peer.end.finished.len(), 1);
     }
 }
 

@@ -514,7 +514,7 @@ fn an_operation_is_answered_behind_the_parts_that_it_releases() {
 }
 
 #[test]
-fn wg_s6_3_4_an_empty_set_of_properties_is_sent() {
+fn wg_s6_3_4_an_empty_set_of_properties_is_taken_and_answered() {
     // A peer that has nothing to tell ends its exchange all the same, and is answered.
     let mut server = WgPeer::listening(|_| {});
     server.properties(Vec::new(), true);

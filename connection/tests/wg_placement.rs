@@ -12,9 +12,10 @@ use rpcrdma_ext_wg_ddp::header_type::{
 use rpcrdma_ext_wg_ddp::property_id;
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2_wg::header_type::{CALL_INLINE, GRANT, REPLY_INLINE};
-use rpcrdma_v2_wg::{Body, ErrorBody, Header, Prefix, Properties, Property};
+use rpcrdma_v2_wg::{Body, Chunks, ErrorBody, Header, Prefix, Properties, Property};
 use support::{
-    Endpoint, Pair, Sent, WgPeer, configs_with, data, encoded, message, open, reply, room,
+    Endpoint, Pair, Sent, WgPeer, configs_with, data, encoded, inline_call, message, open, reply,
+    room,
 };
 
 /// Returns a connection whose ends have these features.
@@ -146,9 +147,12 @@ fn placement_needs_both_ends_in_each_direction() {
 /// sections 5.1 and 7.2.2). An end without the extension does not know the property.
 #[test]
 fn a_property_of_a_wrong_length_is_a_bad_value() {
-    let good = |client: &mut Options| client.features = "ddp".parse().unwrap();
     let announced = |id, value: &[u8]| {
-        let mut set = Properties::default().encode();
+        let mut set = Properties {
+            receive_size: 8192,
+            ..Properties::default()
+        }
+        .encode();
         let support = Property {
             id: property_id::SUPPORT,
             value: Bytes::copy_from_slice(&3u32.to_be_bytes()),
@@ -168,16 +172,30 @@ fn a_property_of_a_wrong_length_is_a_bad_value() {
         (property_id::STRUCTURE, &[0, 0, 0, 2, 0, 0, 0, 0]),
         (property_id::STRUCTURE, &many[..many.len() - 4]),
     ];
+    // What the server sends behind its own properties, and its longest message after that.
     let answer = |set: Vec<Property>, change: fn(&mut Options)| {
-        let mut peer = WgPeer::listening(change);
+        let mut peer = WgPeer::listening(|server| {
+            change(server);
+            server.inline_send = 16 << 10;
+        });
         peer.properties(set, true);
-        let sent = peer.taken();
-        let answered = |error| sent.contains(&Body::Error(error));
-        answered(ErrorBody::BadPropertyValue)
+        let mut sent = peer.taken();
+        assert!(matches!(
+            sent.remove(0),
+            Body::Properties { last: true, .. }
+        ));
+        let before = peer.end.sent.len();
+        peer.send_rpc(inline_call(Chunks::default()), &message(7, 1, &[]));
+        peer.reply(Some(reply(7, 5000, &[])));
+        let lengths = peer.end.sent[before..].iter().map(|(sent, _)| sent.len());
+        (sent, lengths.max())
     };
+    let refused = (vec![Body::Error(ErrorBody::BadPropertyValue)], Some(4096));
+    let applied = (Vec::new(), Some(8192));
     for (id, value) in bad {
-        assert!(answer(announced(id, value), good), "{id} {value:?}");
-        assert!(!answer(announced(id, value), |_| {}), "{id} {value:?}");
+        let set = announced(id, value);
+        assert_eq!(answer(set.clone(), placing), refused, "{id} {value:?}");
+        assert_eq!(answer(set, |_| {}), applied, "{id} {value:?}");
     }
     let fine: [(u32, &[u8]); 4] = [
         (property_id::SUPPORT, &[]),
@@ -186,7 +204,8 @@ fn a_property_of_a_wrong_length_is_a_bad_value() {
         (property_id::STRUCTURE, &many),
     ];
     for (id, value) in fine {
-        assert!(!answer(announced(id, value), good), "{id} {value:?}");
+        let set = announced(id, value);
+        assert_eq!(answer(set, placing), applied, "{id} {value:?}");
     }
 }
 
@@ -231,11 +250,10 @@ fn bytes_behind_properties_are_seen_wherever_they_begin() {
     }
 }
 
-/// A call with placed data is planned, and then the peer can receive fewer messages than that.
-#[test]
-fn a_placed_call_does_not_begin_without_credits_for_all_parts() {
+/// Returns the properties of a server that places no results, so that calls with results wait for
+/// the registration of a write chunk.
+fn announced_without_results() -> Vec<Property> {
     let announced = WgPeer::announced_by_server(placing);
-    // The server places no results, so that the call waits for the registration of a write chunk.
     let support = |property: Property| match property.id {
         property_id::SUPPORT => Property {
             value: Bytes::copy_from_slice(&1u32.to_be_bytes()),
@@ -243,7 +261,41 @@ fn a_placed_call_does_not_begin_without_credits_for_all_parts() {
         },
         _ => property,
     };
-    let set: Vec<Property> = announced.into_iter().map(support).collect();
+    announced.into_iter().map(support).collect()
+}
+
+/// A placed call is planned and waits for a registration, while the server refuses another one.
+#[test]
+fn a_planned_placed_call_is_not_sent_by_a_type_refused_meanwhile() {
+    for refused in [false, true] {
+        let mut peer = WgPeer::client_announced(&announced_without_results(), placing);
+        peer.end
+            .call(message(1, 1, &[data(1, 8192)]), &room(1, &[]));
+        peer.end.run();
+        assert_eq!(types(&peer.end, 1), [CALL_PLACED]);
+        peer.end
+            .call(message(2, 1, &[data(1, 8192)]), &room(1, &[400_000]));
+        peer.end.poll();
+        assert_eq!(peer.end.registering.len(), 1);
+        if refused {
+            let (xid, credit) = (1, 100);
+            let body = Body::Error(ErrorBody::InvalidHeaderType);
+            let error = encoded(&Header { xid, credit, body }, &[]);
+            peer.end.receive(&error, None).unwrap();
+        }
+        peer.end.run();
+        let expected = match refused {
+            false => vec![CALL_PLACED],
+            true => vec![CALL_INLINE; 2],
+        };
+        assert_eq!(types(&peer.end, 2), expected);
+    }
+}
+
+/// A call with placed data is planned, and then the peer can receive fewer messages than that.
+#[test]
+fn a_placed_call_does_not_begin_without_credits_for_all_parts() {
+    let set = announced_without_results();
     for (left, expected) in [(100, vec![CALL_PLACED_MIDDLE; 16]), (15, vec![CALL_INLINE])] {
         let mut peer = WgPeer::client_announced(&set, placing);
         peer.end
