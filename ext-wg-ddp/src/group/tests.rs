@@ -182,14 +182,62 @@ fn parts_beyond_the_limits_are_refused() {
     assert_eq!(first(middle(1, 16, 6)), Err(ErrorBody::BadXdr));
 }
 
+/// Returns items of these lengths, so many words of payload and bytes of targets behind each other,
+/// as far as there is room. The last one has the first place if `backwards`.
+fn valid_items(sizes: &[(u8, u8, u8)], backwards: bool) -> Vec<PlacedItem> {
+    let (mut places, mut free) = (Vec::new(), 0_usize);
+    for &(_, gap, len) in sizes {
+        // Items begin at addresses that are aligned to four bytes.
+        let from = free.next_multiple_of(4) + 4 * usize::from(gap % 10);
+        let len = 1 + usize::from(len) % 150;
+        free = from + len;
+        if free > 4 * TARGET {
+            break;
+        }
+        places.push((from, len));
+    }
+    if backwards {
+        places.reverse();
+    }
+    // The payload has two words behind the start of the RPC message.
+    let (mut position, mut words) = (8, 2);
+    let mut items = Vec::new();
+    for ((from, len), &(before, ..)) in places.into_iter().zip(sizes) {
+        let before = u32::from(before % 3).min(words);
+        words -= before;
+        position += 4 * before;
+        let (segment, offset) = (from / TARGET, from % TARGET);
+        items.push(item(position, len as u32, segment as u32, offset as u32));
+        position += padded(len as u64) as u32;
+    }
+    items
+}
+
 quickcheck! {
-    /// Items anywhere are taken with the bytes of their targets, or refused.
-    fn any_items_are_refused_or_have_their_bytes(words: Vec<(u8, u8, u8, u8)>) -> bool {
-        let items: Vec<PlacedItem> = words.iter().map(|&(position, length, segment, offset)| {
-            item(u32::from(position), u32::from(length), u32::from(segment % 6), u32::from(offset))
-        }).collect();
+    /// Valid items are taken, with the bytes of their targets. One that is changed is refused, or
+    /// has the bytes of its new place.
+    fn any_items_are_refused_or_have_their_bytes(
+        sizes: Vec<(u8, u8, u8)>,
+        backwards: bool,
+        change: Option<(u8, u8, u16)>
+    ) -> bool {
+        let mut items = valid_items(&sizes, backwards);
+        let mut changed = false;
+        if let Some((which, field, value)) = change
+            && !items.is_empty()
+        {
+            changed = true;
+            let at = usize::from(which) % items.len();
+            let item = &mut items[at];
+            match field % 4 {
+                0 => item.position = u32::from(value % 600),
+                1 => item.length = u32::from(value % 300),
+                2 => item.segment = u32::from(value % 6),
+                _ => item.offset = u32::from(value % 80),
+            }
+        }
         let Ok(message) = joined(&items) else {
-            return true;
+            return changed;
         };
         let expected: Vec<Vec<u8>> = items.iter().map(|item| {
             target_bytes(item.segment as usize * TARGET + item.offset as usize, item.length as usize)
