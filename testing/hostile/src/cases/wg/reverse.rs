@@ -241,17 +241,54 @@ fn continued() -> Vec<Case> {
             ],
         ));
     }
-    cases.push(called(
-        "a reply between the parts of a callback",
-        MIDDLE,
-        vec![
-            Hear,
-            Say(part(24, &call[..16])),
-            Send(|call| wg::error(call.header.xid.wrapping_add(1), &[2])),
-            Say(last(&call[16..])),
-            HearWords(wg::success(XID, &[])),
-        ],
-    ));
+    for (name, message) in [
+        (
+            "a reply between the parts of a callback",
+            wg::reply as fn(u32, &[u8]) -> Vec<u8>,
+        ),
+        (
+            "a part of a reply between the parts of a callback",
+            |xid, reply| wg::message(xid, wg::REPLY_MIDDLE, &[4], &reply[..reply.len() - 4]),
+        ),
+        ("an error between the parts of a callback", |xid, _| {
+            wg::error(xid, &[2])
+        }),
+    ] {
+        // It answers no call of the client.
+        let other = XID + 1;
+        cases.push(called(
+            name,
+            MIDDLE,
+            vec![
+                Hear,
+                Say(part(24, &call[..16])),
+                Say(message(other, &rpc::accepted(other, 0, &[]))),
+                Say(last(&call[16..])),
+                HearWords(wg::success(XID, &[])),
+            ],
+        ));
+    }
+    let segment = [0x5100_0000, 4096, 1, 0];
+    let read = [&[0, 1, 8][..], &segment, &[0, 0, 0]].concat();
+    let write = [&[0, 0, 1, 1][..], &segment, &[0, 0]].concat();
+    for (name, chunk, error) in [
+        ("a read chunk", read, ERR_READ_CHUNKS),
+        ("a write chunk", write, ERR_WRITE_CHUNKS),
+    ] {
+        // The client can be called afterwards, and its own call is answered.
+        cases.push(called(
+            format!("{name} with the last part of a callback"),
+            LEVEL,
+            vec![
+                Hear,
+                Say(part(24, &call[..16])),
+                Say(wg::message(XID, CALL_INLINE, &chunk, &call[16..])),
+                HearWords(wg::answer(XID, &[error, 0])),
+                Say(plain()),
+                HearWords(wg::success(XID, &[])),
+            ],
+        ));
+    }
     cases.push(called(
         "another callback between the parts of one",
         MIDDLE,
