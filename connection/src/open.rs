@@ -227,9 +227,6 @@ impl Open {
             max_call: shared.limits.max_message,
         };
         let mut operations = shared.operations.as_deref_mut();
-        let begins = operations
-            .as_ref()
-            .is_some_and(|router| !router.has_begun());
         let routed = operations.as_deref_mut();
         let incoming = shared.dialect.decode(message, &receiver, routed);
         if let Some(operations) = operations {
@@ -244,18 +241,18 @@ impl Open {
             requester.invalidated(shared, None, invalidated);
         }
         self.act_upon(incoming, invalidated);
-        if let Some(window) = &mut self.shared.window {
-            window.release(&mut self.shared.actions);
-        }
         if self.shared.operations.is_some() {
             self.note_incomplete(now);
+            // Messages of extensions go before the actions just queued, because an end's first
+            // message carries its characteristics, and new limits precede what relies on them.
             let decided = self.shared.actions.len();
             self.run_extensions();
-            if begins {
-                // An end's first message carries its characteristics. Later messages keep their
-                // order: they may be parts of one that nothing may stand between.
-                self.shared.actions.rotate_left(decided);
-            }
+            self.shared.actions.rotate_left(decided);
+        }
+        // What waited for credits leaves last: it may be the rest of a message in several parts, of
+        // which the last actions were a part.
+        if let Some(window) = &mut self.shared.window {
+            window.release(&mut self.shared.actions);
         }
     }
 

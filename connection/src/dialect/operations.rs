@@ -104,11 +104,6 @@ impl OperationRouter {
         }
     }
 
-    /// Returns whether the extensions know that the connection has begun.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.begun
-    }
-
     /// Passes a message to the extensions. Returns what has become of it if it is an operation, or
     /// an error that answers one. For any other message, returns `None`, and the dialect goes on to
     /// decode it.
