@@ -14,10 +14,10 @@ use rpcrdma_ext_wg_ddp::{
     support_from, support_value,
 };
 use rpcrdma_v2::extension::{
-    Action, CallToPlan, Extension, Extensions, Operation, Outbox, Property, Refusal, ReplyToPlan,
+    Action, CallCandidate, CallToPlan, Extension, Extensions, Operation, Outbox, Property, Refusal, ReplyToPlan,
     Routed, Transferred, Transmissions,
 };
-use rpcrdma_v2::{Chunks, Direction, Malformed, Optional, Reader, Segment, Side};
+use rpcrdma_v2::{Chunks, Direction, Malformed, Optional, Reader, Segment, Side, WriteChunk};
 use rpcrdma_v2_wg::limits::PREFIX_LEN;
 use rpcrdma_v2_wg::{Body, Header, VERSION, header_type as base, property_id as base_property};
 use transfer_plan::{ChunkCounts, ChunkLimits, Limits, ReplyNeed, Shape};
@@ -108,11 +108,17 @@ impl Extension for Peer {
 }
 
 /// Returns one end, to which the peer has announced its properties: receives of this structure,
-/// Sends of up to `send_size` bytes, and all abilities.
-fn new_end(side: Side, structure: &BufferStructure, send_size: u32, min_placed: u32) -> Extensions {
+/// Sends of up to `send_size` bytes, and all abilities. With `both`, it makes calls and takes them.
+fn new_end(
+    side: Side,
+    both: bool,
+    structure: &BufferStructure,
+    send_size: u32,
+    min_placed: u32,
+) -> Extensions {
     let config = Config {
-        makes_calls: side == Side::Client,
-        takes_calls: side == Side::Server,
+        makes_calls: both || side == Side::Client,
+        takes_calls: both || side == Side::Server,
         send: true,
         receive: true,
         structure: structure.clone(),
@@ -137,23 +143,17 @@ fn new_end(side: Side, structure: &BufferStructure, send_size: u32, min_placed: 
     let list: Vec<Box<dyn Extension>> =
         vec![Box::new(Peer(said)), Box::new(Placement::new(config))];
     let mut end = Extensions::new(side, 1000, list).expect("header types of their own");
-    received(&mut end, side, XID, ANNOUNCE, &[Bytes::new()]);
+    received(&mut end, XID, ANNOUNCE, &[Bytes::new()]);
     while end.next_action().is_some() {}
     end
 }
 
 /// Passes a message to an end.
-fn received(
-    end: &mut Extensions,
-    side: Side,
-    xid: u32,
-    header_type: u32,
-    message: &[Bytes],
-) -> Routed {
+fn received(end: &mut Extensions, xid: u32, header_type: u32, message: &[Bytes]) -> Routed {
     let optional = Optional {
-        direction: match side {
-            Side::Server => Direction::Call,
-            Side::Client => Direction::Reply,
+        direction: match header_type {
+            REPLY_PLACED | REPLY_PLACED_MIDDLE => Direction::Reply,
+            _ => Direction::Call,
         },
         opttype: header_type,
         info: Bytes::new(),
@@ -263,22 +263,28 @@ impl Fields {
 
 /// Sends arbitrary messages to an end.
 fn end(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
-    let side = match bool::arbitrary(input)? {
-        true => Side::Server,
-        false => Side::Client,
+    let kind = u8::arbitrary(input)?;
+    let side = match kind & 1 {
+        0 => Side::Client,
+        _ => Side::Server,
     };
+    let both = kind & 2 != 0;
     let structure = BufferStructure::with_placement(512, 2, 4096);
     let send_size = match bool::arbitrary(input)? {
         true => 8704,
         false => 4608,
     };
-    let mut end = new_end(side, &structure, send_size, 64);
-    // The XID of the message of which parts have arrived.
+    let mut end = new_end(side, both, &structure, send_size, 64);
+    // The direction and XID of the message of which parts have arrived.
     let mut begun = None;
     while let Ok(sent) = Sent::arbitrary(input) {
-        let own = match side {
-            Side::Server => (CALL_PLACED, CALL_PLACED_MIDDLE),
-            Side::Client => (REPLY_PLACED, REPLY_PLACED_MIDDLE),
+        let calls = match both {
+            true => sent.xid & 16 == 0,
+            false => side == Side::Server,
+        };
+        let own = match calls {
+            true => (CALL_PLACED, CALL_PLACED_MIDDLE),
+            false => (REPLY_PLACED, REPLY_PLACED_MIDDLE),
         };
         let header_type = match (sent.header_type % 16, &sent.fields) {
             (0, _) => [CALL_PLACED, REPLY_PLACED][usize::from(sent.rpc)],
@@ -298,12 +304,16 @@ fn end(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
         let message = message(xid, header_type, &fields, &rest);
         let first = usize::from(sent.first).clamp(1, message.len());
         let pieces = [message.slice(..first), message.slice(first..)];
-        let routed = received(&mut end, side, xid, header_type, &pieces);
-        after(&mut end, side, xid, routed);
-        if header_type == own.0 && begun == Some(xid) {
+        let routed = received(&mut end, xid, header_type, &pieces);
+        let takes = both || is_call == (side == Side::Server);
+        after(&mut end, is_call, takes, xid, routed);
+        let is_last = matches!(header_type, CALL_PLACED | REPLY_PLACED);
+        if is_last && begun == Some((is_call, xid)) {
             assert!(!end.is_collecting(), "the last part has arrived");
         }
-        begun = end.is_collecting().then(|| begun.unwrap_or(xid));
+        begun = end
+            .is_collecting()
+            .then(|| begun.unwrap_or((is_call, xid)));
         if input.is_empty() {
             break;
         }
@@ -323,20 +333,25 @@ fn message(xid: u32, header_type: u32, fields: &[u8], rest: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// Checks that a message has at most one consequence: that an error is sent, to a requester alone,
-/// that an RPC message is delivered, or that a reply ends its call.
-fn after(end: &mut Extensions, side: Side, xid: u32, routed: Routed) {
+/// Checks that a message has at most one consequence: that an error is sent, about a call alone,
+/// that an RPC message is delivered, or that a reply ends its call. A message of a direction that
+/// the end does not take is refused.
+fn after(end: &mut Extensions, is_call: bool, takes: bool, xid: u32, routed: Routed) {
+    assert!(takes || matches!(routed, Routed::Refused(_)));
     let mut count = u32::from(matches!(routed, Routed::Refused(_)));
     while let Some(action) = end.next_action() {
         match action {
             Action::Send(operation) => {
-                assert_eq!((operation.xid, side), (xid, Side::Server));
+                assert_eq!((operation.xid, is_call, takes), (xid, true, true));
                 assert_eq!(operation.optional.opttype, base::ERROR);
                 let error = message(xid, base::ERROR, &operation.optional.info, &[]);
                 let header = Header::decode(&error).map(|(header, _)| header.body);
                 assert!(matches!(header, Ok(Body::Error(_))), "{header:?}");
             }
-            Action::Transferred { transferred, .. } => delivered(*transferred, side, xid),
+            Action::Transferred { transferred, .. } => {
+                assert!(takes);
+                delivered(*transferred, is_call, xid);
+            }
             _ => continue,
         }
         count += 1;
@@ -344,7 +359,7 @@ fn after(end: &mut Extensions, side: Side, xid: u32, routed: Routed) {
     assert!(count <= 1, "{count} consequences");
 }
 
-fn delivered(transferred: Transferred, side: Side, expected: u32) {
+fn delivered(transferred: Transferred, is_call: bool, expected: u32) {
     let (xid, message, transmissions, of) = match transferred {
         Transferred::BaseCall { call, handle } => {
             let mut handles = call
@@ -355,19 +370,19 @@ fn delivered(transferred: Transferred, side: Side, expected: u32) {
                 .flatten();
             assert!(handle.is_none_or(|handle| handles.any(|known| known.handle == handle)));
             assert!(call.chunks.items.is_empty() && call.chunks.payload.is_none());
-            (call.xid, call.message, call.transmissions, Side::Server)
+            (call.xid, call.message, call.transmissions, true)
         }
         Transferred::AnyReply(reply) => {
             assert!(reply.writes.is_empty());
-            (reply.xid, reply.message, reply.transmissions, Side::Client)
+            (reply.xid, reply.message, reply.transmissions, false)
         }
         Transferred::Unusable { xid, .. } => {
-            assert_eq!((xid, side), (expected, Side::Client));
+            assert_eq!((xid, is_call), (expected, false));
             return;
         }
         other => panic!("the extension does not deliver {other:?}"),
     };
-    assert_eq!((xid, side), (expected, of));
+    assert_eq!((xid, is_call), (expected, of));
     assert!((1..=limits::MAX_PARTS).contains(&transmissions));
     assert!(message.stream_len() <= MAX_MESSAGE);
     let mut end = 8;
@@ -397,6 +412,11 @@ struct Problem {
     credits: u8,
     /// Whether receives are cut into their segments.
     cut: bool,
+    /// Whether both ends make calls and take them, and whether the calls are the server's.
+    both: bool,
+    reverse: bool,
+    /// Lengths of the results that a call asks for.
+    results: Vec<u16>,
 }
 
 /// Checks that what one end sends fits the receives of the other, and is put together there.
@@ -417,18 +437,31 @@ fn exchange(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let sum = structure.sum();
     let send_size = sum.saturating_sub(u64::from(problem.shorter));
     let min_placed = u32::from(problem.min_placed);
-    let (sender, receiver) = match problem.is_call {
+    let both = problem.both || problem.reverse;
+    let (sender, receiver) = match problem.is_call != problem.reverse {
         true => (Side::Client, Side::Server),
         false => (Side::Server, Side::Client),
     };
     // At most 16 short segments.
     let send_size_told = u32::try_from(send_size).expect("a small buffer");
-    let mut from = new_end(sender, &structure, send_size_told, min_placed);
-    let mut to = new_end(receiver, &structure, send_size_told, min_placed);
+    let mut from = new_end(sender, both, &structure, send_size_told, min_placed);
+    let mut to = new_end(receiver, both, &structure, send_size_told, min_placed);
     let sent = message_of(&problem);
-    for transmissions in ways(&mut from, &problem, &sent, send_size) {
-        assert!(transmissions.len() <= usize::from(problem.credits));
-        arrives(&mut to, receiver, &sent, transmissions, &problem, send_size);
+    for (chunks, transmissions) in ways(&mut from, &problem, &sent, send_size) {
+        match &transmissions[..] {
+            [plain] if plain.opttype == base::CALL_INLINE => {
+                let payload = plain.payload.concat();
+                let bytes = message(XID, plain.opttype, &plain.info, &payload);
+                assert!(bytes.len() as u64 <= send_size);
+                let (header, at) = Header::decode(&bytes).expect("a call");
+                assert_eq!(header.body.chunks(), Some(&chunks));
+                assert_eq!(bytes[at..], sent.gather(|_| true).concat());
+            }
+            _ => {
+                assert!(transmissions.len() <= usize::from(problem.credits));
+                arrives(&mut to, &sent, &chunks, transmissions, &problem, send_size);
+            }
+        }
     }
     Ok(())
 }
@@ -453,13 +486,39 @@ fn message_of(problem: &Problem) -> Message {
     Message::new([payload.freeze()].into_iter().collect(), items)
 }
 
-/// Returns each way in which an end sends the message with items placed.
+/// Returns the chunks that a call offers for its reply.
+fn offered(candidate: &CallCandidate) -> Chunks {
+    let mut handle = 0;
+    let mut chunk = |len: u64| -> WriteChunk {
+        handle += 1;
+        let length = u32::try_from(len).expect("a short result");
+        let offset = 0;
+        std::iter::once(Segment {
+            handle,
+            length,
+            offset,
+        })
+        .collect()
+    };
+    Chunks {
+        reads: Vec::new(),
+        writes: candidate
+            .write_chunks
+            .iter()
+            .map(|&len| chunk(len))
+            .collect(),
+        reply: candidate.reply_chunk.map(chunk),
+    }
+}
+
+/// Returns each way in which an end sends the message with items placed, or a call whose results
+/// are, and the chunks that it offers.
 fn ways(
     from: &mut Extensions,
     problem: &Problem,
     message: &Message,
     send_size: u64,
-) -> Vec<Transmissions> {
+) -> Vec<(Chunks, Transmissions)> {
     let limits = Limits {
         inline_send: send_size,
         inline_receive: send_size,
@@ -485,11 +544,13 @@ fn ways(
         let sent = mode.send_reply(XID, candidate.plan, message);
         let sent = sent.expect("it was planned");
         assert_eq!(sent.len(), count as usize);
-        return vec![sent];
+        return vec![(Chunks::default(), sent)];
     }
+    let results = problem.results.iter().take(limits::MAX_ITEMS + 1);
+    let results = results.map(|&len| u64::from(len % MAX_ITEM));
     let call = CallToPlan {
         shape: &shape,
-        need: &ReplyNeed::new(24, []),
+        need: &ReplyNeed::new(24, results),
         limits: &limits,
         credits,
         reply_credits: credits,
@@ -498,14 +559,11 @@ fn ways(
     let mut ways = Vec::new();
     for candidate in mode.plan_call(&call) {
         let count = candidate.cost.transmissions;
-        let chunks = Chunks::default();
+        let chunks = offered(&candidate);
         let sent = mode.send_call(XID, candidate.plan, message, &chunks);
-        // A reply chunk for a reply of this length is not offered here.
-        if candidate.reply_chunk.is_none() {
-            let sent = sent.expect("it was planned");
-            assert_eq!(sent.len(), count as usize);
-            ways.push(sent);
-        }
+        let sent = sent.expect("it was planned");
+        assert_eq!(sent.len(), count as usize);
+        ways.push((chunks, sent));
     }
     ways
 }
@@ -513,8 +571,8 @@ fn ways(
 /// Sends the parts to the other end, which must deliver the same message with the last one.
 fn arrives(
     to: &mut Extensions,
-    side: Side,
     sent: &Message,
+    offered: &Chunks,
     transmissions: Transmissions,
     problem: &Problem,
     send_size: u64,
@@ -537,7 +595,7 @@ fn arrives(
             pieces.push(left);
         }
         assert_eq!(
-            received(to, side, XID, part.opttype, &pieces),
+            received(to, XID, part.opttype, &pieces),
             Routed::Taken
         );
         let is_last = number + 1 == count;
@@ -546,7 +604,12 @@ fn arrives(
         while let Some(action) = to.next_action() {
             if let Action::Transferred { transferred, .. } = action {
                 arrived.push(match *transferred {
-                    Transferred::BaseCall { call, .. } => (call.message, call.transmissions),
+                    Transferred::BaseCall { call, handle } => {
+                        assert_eq!(call.chunks.writes, offered.writes);
+                        assert_eq!(call.chunks.reply, offered.reply);
+                        assert_eq!(handle.is_some(), offered.handles().next().is_some());
+                        (call.message, call.transmissions)
+                    }
                     Transferred::AnyReply(reply) => (reply.message, reply.transmissions),
                     other => panic!("not delivered: {other:?}"),
                 });
