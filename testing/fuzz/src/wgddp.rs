@@ -14,8 +14,8 @@ use rpcrdma_ext_wg_ddp::{
     support_from, support_value,
 };
 use rpcrdma_v2::extension::{
-    Action, CallCandidate, CallToPlan, Extension, Extensions, Operation, Outbox, Property, Refusal, ReplyToPlan,
-    Routed, Transferred, Transmissions,
+    Action, CallCandidate, CallToPlan, Extension, Extensions, Operation, Outbox, Property, Refusal,
+    ReplyToPlan, Routed, Transferred, Transmissions,
 };
 use rpcrdma_v2::{Chunks, Direction, Malformed, Optional, Reader, Segment, Side, WriteChunk};
 use rpcrdma_v2_wg::limits::PREFIX_LEN;
@@ -311,9 +311,7 @@ fn end(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
         if is_last && begun == Some((is_call, xid)) {
             assert!(!end.is_collecting(), "the last part has arrived");
         }
-        begun = end
-            .is_collecting()
-            .then(|| begun.unwrap_or((is_call, xid)));
+        begun = end.is_collecting().then(|| begun.unwrap_or((is_call, xid)));
         if input.is_empty() {
             break;
         }
@@ -594,10 +592,7 @@ fn arrives(
         if !left.is_empty() {
             pieces.push(left);
         }
-        assert_eq!(
-            received(to, XID, part.opttype, &pieces),
-            Routed::Taken
-        );
+        assert_eq!(received(to, XID, part.opttype, &pieces), Routed::Taken);
         let is_last = number + 1 == count;
         assert_eq!(to.is_collecting(), !is_last);
         let mut arrived = Vec::new();
