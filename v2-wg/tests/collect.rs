@@ -1,4 +1,5 @@
 //! The memory of messages in several parts.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use onc_rpc::Segments;
 use rpcrdma_v2::Side;

@@ -177,9 +177,7 @@ impl Requester {
     }
 
     /// Returns a requester for the reverse direction, which requests its receives before the first
-    /// call. Where every Send counts, the receives of the connection are for messages of both
-    /// directions, and no others are needed.
-    /// Extensions may carry calls if it is `extensible`.
+    /// call. Extensions may carry calls if it is `extensible`.
     pub(crate) fn reverse(
         credits: u32,
         counts_sends: bool,
@@ -188,10 +186,7 @@ impl Requester {
     ) -> Self {
         Self {
             extensible,
-            receives: match counts_sends {
-                true => ReplyReceives::Posted,
-                false => ReplyReceives::NotPosted,
-            },
+            receives: ReplyReceives::NotPosted,
             may_be_invalidated,
             ..Self::new(credits, counts_sends)
         }

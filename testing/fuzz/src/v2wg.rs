@@ -202,7 +202,7 @@ impl End {
     }
 
     fn is_due(&self) -> bool {
-        self.flow.due(self.advertised, self.advertised)
+        self.flow.due(self.advertised)
     }
 }
 
