@@ -64,6 +64,16 @@ impl Group {
         self.parts.len() as u32
     }
 
+    /// Returns how many bytes of memory the parts take, where each receive has `receive` bytes. A part
+    /// that goes beyond the first segment of its receive holds all of it.
+    pub(crate) fn memory(&self, receive: usize) -> usize {
+        let part = |part: &Part| match part.pieces.len() {
+            0 | 1 => usize::try_from(part.len).unwrap_or(usize::MAX),
+            _ => receive,
+        };
+        self.parts.iter().map(part).fold(0, usize::saturating_add)
+    }
+
     /// Adds a part that others follow. Its header has `header` bytes, and the payload of the whole
     /// message at most `max`.
     pub(crate) fn add(

@@ -493,11 +493,10 @@ impl Extension for Placement {
         self.incoming.is_some()
     }
 
-    /// Each part holds the receive in which it arrived.
     fn collected_bytes(&self) -> usize {
-        let parts = self.incoming.as_ref().map_or(0, Group::parts);
         let receive = usize::try_from(self.config.structure.sum()).unwrap_or(usize::MAX);
-        receive.saturating_mul(parts as usize)
+        let group = self.incoming.as_ref();
+        group.map_or(0, |group| group.memory(receive))
     }
 
     fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {
