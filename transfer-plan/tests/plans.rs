@@ -430,9 +430,9 @@ quickcheck! {
         let offered = plan.write_chunks.iter().chain(&plan.reply_chunk);
         let all = apart.iter().chain(&zero).chain(offered);
         let listed: u64 = all.map(|&len| limits.segments(len)).sum();
-        let room: u64 = plan.write_chunks.iter().chain(&plan.reply_chunk).sum();
-        chunks.allow(apart.len(), plan.write_chunks.len(), listed)
-            && (!plan.has_chunks() || room == 0 || room >= plan.reply_payload)
+        // What is left of the reply beside write chunks has room in the reply chunk, or goes inline.
+        let room = plan.reply_chunk.unwrap_or(limits.inline_receive);
+        chunks.allow(apart.len(), plan.write_chunks.len(), listed) && plan.reply_payload <= room
     }
 
     /// Every reply within the announced bounds can be sent with the chunks that were offered for
