@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod calls;
+pub mod load;
 
 use std::time::{Duration, Instant};
 

@@ -237,15 +237,23 @@ impl Access {
     /// # Errors
     /// The host is unknown or does not answer.
     pub fn reach(&self, host: &str, port: Option<u16>) -> Result<Reached, Failure> {
+        self.reach_with(&self.runtime()?, host, port)
+    }
+
+    fn reach_with(
+        &self,
+        runtime: &Runtime,
+        host: &str,
+        port: Option<u16>,
+    ) -> Result<Reached, Failure> {
         if let (Some(own), Some(option)) = (port, self.mount.port)
             && own != option
         {
             let text = format!("mount option port={option}: {host}:{own} is at another port");
             return Err(Failure::Usage(text));
         }
-        let runtime = self.runtime()?;
         let port = self.mount.nfs_port(port);
-        self.reach_from(&runtime, (self.mount.proto, self.mount.ipv6), host, port)
+        self.reach_from(runtime, (self.mount.proto, self.mount.ipv6), host, port)
     }
 
     fn reach_from(
@@ -385,7 +393,15 @@ impl Access {
     /// # Errors
     /// The server cannot be reached, or does not export the path.
     pub fn mount(&self, url: &NfsUrl) -> Result<Mounted, Failure> {
-        let reached = self.reach(&url.server, url.port)?;
+        self.mount_with(&self.runtime()?, url)
+    }
+
+    /// Does what [`Access::mount`] does, with a runtime that can drive other clients as well.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or does not export the path.
+    pub fn mount_with(&self, runtime: &Runtime, url: &NfsUrl) -> Result<Mounted, Failure> {
+        let reached = self.reach_with(runtime, &url.server, url.port)?;
         let mountd = self.separate_mountd(&reached.runtime, &url.server)?;
         let mountd = mountd.map_or_else(|| reached.client.clone(), |mountd| mountd.client);
         let attached = reached.runtime.block_on(Mount::attach(
@@ -503,7 +519,7 @@ fn advice(error: &NfsError, proto: Proto, version: Choice) -> String {
 }
 
 /// Returns the AUTH_SYS credential of the calling user.
-fn credential() -> Credential {
+pub fn credential() -> Credential {
     let groups = rustix::process::getgroups().unwrap_or_default();
     let gids = groups.iter().map(|gid| gid.as_raw()).take(MAX_GROUPS);
     let name = rustix::system::uname().nodename().to_bytes().to_vec();
