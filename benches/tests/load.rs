@@ -11,9 +11,10 @@ use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use bytes::Bytes;
 use iwarp::Iwarp;
 use nfs_binding::fs::MemoryFs;
-use nfs_binding::proto::{NFS_PROGRAM, Procedure, nfs};
+use nfs_binding::proto::{NFS_PROGRAM, Procedure, ReadArgs, Xdr, nfs};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer, Squash};
 use onc_rpc::Encoder;
 use rdma::Pool;
@@ -22,7 +23,7 @@ use rpc_transport::{
     ProgramVersions, Request, Server, ServerOptions, ServerStats, Service, ServiceOutcome, Stop,
     TcpOptions, TcpServer,
 };
-use rpcrdma_benches::load::{self, FIXTURE_CALLS, Op, Outcome, Plan, Target};
+use rpcrdma_benches::load::{self, FIXTURE_CALLS, Op, Outcome, Plan, READ_SIZE, Target};
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::access::DEFAULT_FEATURES;
 
@@ -34,11 +35,29 @@ const PROCEDURES: usize = 22;
 /// The number of calls of each procedure.
 type Counts = Arc<[AtomicU64; PROCEDURES]>;
 
-/// An NFS server that counts calls, and that fails one procedure from a certain call on.
+/// What is wrong with a server.
+#[derive(Clone, Copy)]
+enum Fault {
+    /// It answers the calls of an operation with an error, from a certain one on.
+    Status(Op, u64),
+    /// It returns zeroes to READs that are longer than those which are measured.
+    Zeroes,
+}
+
+/// An NFS server that counts calls, and that may have a fault.
 struct Counting {
     inner: NfsServer,
     counts: Counts,
-    fails: Option<(Op, u64)>,
+    fault: Option<Fault>,
+}
+
+/// Returns the results of a READ of as many zeroes as were asked for.
+fn zeroes(args: &ReadArgs) -> Encoder {
+    let mut results = Encoder::new();
+    // NFS3_OK, and no attributes.
+    results.u32(0).u32(0).u32(args.count).bool(false);
+    results.bulk(Bytes::from(vec![0; args.count as usize]));
+    results
 }
 
 impl Service for Counting {
@@ -49,19 +68,27 @@ impl Service for Counting {
     fn call(&mut self, request: Request) -> ServiceOutcome {
         if request.prog == NFS_PROGRAM {
             let before = self.counts[request.proc as usize].fetch_add(1, Ordering::SeqCst);
-            if let Some((op, after)) = self.fails
-                && op.number() == request.proc
-                && before >= after
-            {
-                let mut results = Encoder::new();
-                results.u32(IO);
-                // No attributes before and after.
-                match op {
-                    Op::Getattr => {}
-                    Op::Read => drop(results.u32(0)),
-                    Op::Write => drop(results.u32(0).u32(0)),
+            match self.fault {
+                Some(Fault::Status(op, after))
+                    if op.number() == request.proc && before >= after =>
+                {
+                    let mut results = Encoder::new();
+                    results.u32(IO);
+                    // No attributes before and after.
+                    match op {
+                        Op::Getattr => {}
+                        Op::Read => drop(results.u32(0)),
+                        Op::Write => drop(results.u32(0).u32(0)),
+                    }
+                    return ServiceOutcome::Done(Ok(results.finish()));
                 }
-                return ServiceOutcome::Done(Ok(results.finish()));
+                Some(Fault::Zeroes) if request.proc == Op::Read.number() => {
+                    let args = ReadArgs::decode(&mut request.args()).unwrap();
+                    if args.count > READ_SIZE {
+                        return ServiceOutcome::Done(Ok(zeroes(&args).finish()));
+                    }
+                }
+                _ => {}
             }
         }
         self.inner.call(request)
@@ -82,7 +109,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(fails: Option<(Op, u64)>) -> Self {
+    fn start(fault: Option<Fault>) -> Self {
         let counts = Counts::default();
         let stop = Stop::new();
         let (tell, told) = channel();
@@ -102,7 +129,7 @@ impl Running {
             let service = Counting {
                 inner: NfsServer::new(vec![export], key).unwrap(),
                 counts: counting,
-                fails,
+                fault,
             };
             let mut server = Server::new(Box::new(service), ServerOptions::default()).unwrap();
             let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -255,7 +282,7 @@ fn servers_take_turns() {
 fn an_error_of_the_server_is_a_failure() {
     for way in ["tcp", "2"] {
         for op in Op::ALL {
-            let server = Running::start(Some((op, FIXTURE_CALLS + 40)));
+            let server = Running::start(Some(Fault::Status(op, FIXTURE_CALLS + 40)));
             let failure = load::run(&plan(vec![server.target(way)])).unwrap_err();
             let text = failure.to_string();
             assert!(
@@ -266,6 +293,21 @@ fn an_error_of_the_server_is_a_failure() {
             server.end();
         }
     }
+}
+
+/// Data that is not what was written is found when the calls have been made.
+#[test]
+fn wrong_data_is_a_failure() {
+    let server = Running::start(Some(Fault::Zeroes));
+    let failure = load::run(&plan(vec![server.target("tcp")])).unwrap_err();
+    assert!(
+        failure
+            .to_string()
+            .contains("not the bytes that were written"),
+        "{failure}"
+    );
+    assert_eq!(server.count(nfs::Remove::NUMBER), 1);
+    server.end();
 }
 
 /// A server that ends during the run is a failure and no endless wait.
@@ -282,7 +324,7 @@ fn a_server_that_ends_is_a_failure() {
         }])
     };
     let running = thread::spawn(move || load::run(&plan).unwrap_err().to_string());
-    while server.count(Op::Getattr.number()) < 100 {
+    while server.count(Op::Getattr.number()) < 100 && !running.is_finished() {
         thread::sleep(Duration::from_millis(1));
     }
     server.end();

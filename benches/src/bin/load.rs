@@ -143,6 +143,8 @@ fn run(options: &Options) -> Result<(), Failure> {
         rounds: options.rounds,
     };
     plan.check()?;
+    // Each connection takes a descriptor. Where there are too few, connecting fails and says so.
+    drop(rpc_transport::limits::raise_descriptors());
     let outcome = load::run(&plan)?;
     let json = match &options.json {
         Some(file) => Some((file, load::json(&plan, &outcome)?)),
