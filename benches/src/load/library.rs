@@ -8,6 +8,7 @@ use nfs_binding::client::Nfs3;
 use nfs_binding::proto::{FileHandle, HandleArgs, ReadArgs, Stable, Status, WriteArgs};
 use rpc_transport::{Client, Runtime};
 use rpcrdma_setup::access::Mounted;
+use rpcrdma_setup::mount_options::MAX_NCONNECT;
 use rpcrdma_setup::{Context, Failure};
 
 use super::figures::Latency;
@@ -18,14 +19,17 @@ use super::worker::PATIENCE;
 /// Connections of one thread to one server.
 pub(super) struct LibraryConnections {
     runtime: Runtime,
-    connections: Vec<Connection>,
+    clients: Vec<Group>,
     file: FileHandle,
     in_flight: usize,
 }
 
-struct Connection {
+/// Connections that share a device. Calls go over each in turn, so that on average as many are in
+/// flight on one as on another.
+struct Group {
     nfs: Nfs3<Client>,
-    /// What WRITE writes, in memory that the connection's device sends from without a copy.
+    connections: u32,
+    /// What WRITE writes, in memory that the device sends from without a copy.
     data: Bytes,
     /// Keeps the transport.
     _mounted: Mounted,
@@ -41,22 +45,24 @@ impl LibraryConnections {
         data: &[u8],
     ) -> Result<Self, Failure> {
         let runtime = Runtime::new().context("cannot set up polling")?;
-        let connections = (0..count).map(|_| {
-            let mounted = target.mount_with(&runtime)?;
-            let copied = mounted
-                .reached
-                .pool()
-                .concat(&[Bytes::copy_from_slice(data)]);
-            Ok(Connection {
+        let mut left = u32::try_from(count).context("--connections")?;
+        let mut clients = Vec::new();
+        while left > 0 {
+            let connections = left.min(MAX_NCONNECT);
+            left -= connections;
+            let mounted = target.mount_with(&runtime, connections)?;
+            let pool = mounted.reached.pool();
+            let copied = pool.concat(&[Bytes::copy_from_slice(data)]);
+            clients.push(Group {
                 nfs: Nfs3::new(mounted.reached.client.clone()),
+                connections,
                 data: copied.context("no memory for the data of WRITE")?.freeze(),
                 _mounted: mounted,
-            })
-        });
-        let connections = connections.collect::<Result<_, Failure>>()?;
+            });
+        }
         Ok(Self {
             runtime,
-            connections,
+            clients,
             file,
             in_flight,
         })
@@ -77,23 +83,23 @@ impl LibraryConnections {
         let calls = async {
             let mut serial = 0;
             let mut flying = FuturesUnordered::new();
-            let mut next = |connection| {
+            let mut next = |client| {
                 serial += 1;
-                self.call(connection, op, op.offset(serial), Instant::now())
+                self.call(client, op, op.offset(serial), Instant::now())
             };
-            for connection in &self.connections {
-                for _ in 0..self.in_flight {
-                    flying.push(next(connection));
+            for client in &self.clients {
+                for _ in 0..client.connections as usize * self.in_flight {
+                    flying.push(next(client));
                 }
             }
             let mut calls = 0;
-            while let Some((connection, started, result)) = flying.next().await {
+            while let Some((client, started, result)) = flying.next().await {
                 result?;
                 let now = Instant::now();
                 latency.record(now - started);
                 calls += 1;
                 if now < until {
-                    flying.push(next(connection));
+                    flying.push(next(client));
                 }
             }
             Ok(calls)
@@ -107,17 +113,17 @@ impl LibraryConnections {
 
     async fn call<'c>(
         &self,
-        connection: &'c Connection,
+        client: &'c Group,
         op: Op,
         offset: u64,
         started: Instant,
-    ) -> (&'c Connection, Instant, Result<(), Failure>) {
-        let result = self.perform(connection, op, offset).await;
-        (connection, started, result)
+    ) -> (&'c Group, Instant, Result<(), Failure>) {
+        let result = self.perform(client, op, offset).await;
+        (client, started, result)
     }
 
-    async fn perform(&self, connection: &Connection, op: Op, offset: u64) -> Result<(), Failure> {
-        let Connection { nfs, data, .. } = connection;
+    async fn perform(&self, client: &Group, op: Op, offset: u64) -> Result<(), Failure> {
+        let Group { nfs, data, .. } = client;
         let (file, count) = (self.file, op.size());
         let refused = |status: Status| Failure::Work(format!("{}: {status}", op.procedure()));
         let moved = match op {

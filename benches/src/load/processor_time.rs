@@ -172,12 +172,11 @@ mod tests {
             let used = of_this_thread().unwrap().since(thread).running;
             if used >= Duration::from_millis(60) {
                 let process = of_process(pid).unwrap();
-                assert!(
-                    process.since(&before) >= Duration::from_millis(60),
-                    "{used:?}"
-                );
+                // Threads of other tests may end meanwhile, and then ticks of 10 ms are counted.
+                let since = process.since(&before);
+                assert!(since >= Duration::from_millis(40), "{since:?} for {used:?}");
                 let ticks = process.whole - before.whole;
-                assert!(ticks >= Duration::from_millis(30), "{ticks:?} for {used:?}");
+                assert!(ticks >= Duration::from_millis(40), "{ticks:?} for {used:?}");
                 break;
             }
         }

@@ -40,9 +40,15 @@ impl Target {
         self.access()?.mount(&self.url)
     }
 
-    /// Mounts the export with a runtime that drives other connections, too.
-    pub(super) fn mount_with(&self, runtime: &Runtime) -> Result<Mounted, Failure> {
-        self.access()?.mount_with(runtime, &self.url)
+    /// Mounts the export by `connections` connections, with a runtime that drives others, too.
+    pub(super) fn mount_with(
+        &self,
+        runtime: &Runtime,
+        connections: u32,
+    ) -> Result<Mounted, Failure> {
+        let mut access = self.access()?;
+        access.mount.nconnect = connections;
+        access.mount_with(runtime, &self.url)
     }
 
     fn access(&self) -> Result<Access, Failure> {
