@@ -15,11 +15,13 @@ use super::context::{errno, set_nonblocking};
 use super::objects::{Cq, Pd, unsupported};
 use rdma_core_sys::{self as sys, Libraries};
 
-/// Number of retransmissions of an unacknowledged packet, and of a message without a posted
-/// receive. Receives are always posted for messages that a peer may send, so the second case is
-/// short. The first number is one below the maximum, which rxe treats as unlimited.
+/// Number of retransmissions of an unacknowledged packet that each side asks the other for: one
+/// below the maximum, which rxe treats as unlimited.
 const RETRIES: u8 = 6;
-const RECEIVER_RETRIES: u8 = 6;
+/// Number of times that each side asks the other to send a message again that found no receive (RNR
+/// NAK). Seven means without end: a side whose connections share receives may promise more of them
+/// than it has posted, and a sender must then wait and not end the connection.
+const RECEIVER_RETRIES: u8 = 7;
 
 fn done(status: c_int) -> io::Result<()> {
     // These functions always set `errno` and return -1.
