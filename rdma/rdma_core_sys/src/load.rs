@@ -86,6 +86,9 @@ functions! {
     fn ibv_destroy_cq(*mut ibv_cq) -> c_int;
     fn ibv_get_cq_event(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
     fn ibv_ack_cq_events(*mut ibv_cq, c_uint);
+    fn ibv_create_srq(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq;
+    fn ibv_modify_srq(*mut ibv_srq, *mut ibv_srq_attr, c_int) -> c_int;
+    fn ibv_destroy_srq(*mut ibv_srq) -> c_int;
     fn ibv_modify_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
     fn ibv_wc_status_str(c_int) -> *const c_char;
 }

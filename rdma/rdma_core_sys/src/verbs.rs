@@ -48,7 +48,9 @@ pub struct ibv_context_ops {
     pub _compat_modify_srq: Unused,
     pub _compat_query_srq: Unused,
     pub _compat_destroy_srq: Unused,
-    pub post_srq_recv: Unused,
+    pub post_srq_recv: Option<
+        unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
+    >,
     pub _compat_create_qp: Unused,
     pub _compat_query_qp: Unused,
     pub _compat_modify_qp: Unused,
@@ -194,6 +196,31 @@ pub struct ibv_cq {
     pub cqe: c_int,
 }
 
+/// A shared receive queue. The C structure has further fields.
+#[repr(C)]
+pub struct ibv_srq {
+    pub context: *mut ibv_context,
+    pub srq_context: *mut c_void,
+    pub pd: *mut ibv_pd,
+    pub handle: u32,
+}
+
+/// Sizes of a shared receive queue, and the number of receives below which it generates an event.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ibv_srq_attr {
+    pub max_wr: u32,
+    pub max_sge: u32,
+    pub srq_limit: u32,
+}
+
+/// Parameters of a new shared receive queue.
+#[repr(C)]
+pub struct ibv_srq_init_attr {
+    pub srq_context: *mut c_void,
+    pub attr: ibv_srq_attr,
+}
+
 /// A queue pair. The C structure has further fields.
 #[repr(C)]
 pub struct ibv_qp {
@@ -202,7 +229,7 @@ pub struct ibv_qp {
     pub pd: *mut ibv_pd,
     pub send_cq: *mut ibv_cq,
     pub recv_cq: *mut ibv_cq,
-    pub srq: *mut c_void,
+    pub srq: *mut ibv_srq,
     pub handle: u32,
     pub qp_num: u32,
 }
@@ -224,7 +251,7 @@ pub struct ibv_qp_init_attr {
     pub qp_context: *mut c_void,
     pub send_cq: *mut ibv_cq,
     pub recv_cq: *mut ibv_cq,
-    pub srq: *mut c_void,
+    pub srq: *mut ibv_srq,
     pub cap: ibv_qp_cap,
     pub qp_type: c_int,
     pub sq_sig_all: c_int,
@@ -356,6 +383,7 @@ mod constants {
     pub const IBV_MW_TYPE_2: c_int = 2;
     pub const IBV_QPT_RC: c_int = 2;
     pub const IBV_QP_STATE: c_int = 1;
+    pub const IBV_SRQ_LIMIT: c_int = 1 << 1;
     pub const IBV_QPS_ERR: c_int = 6;
     pub const IBV_WR_RDMA_WRITE: c_int = 0;
     pub const IBV_WR_SEND: c_int = 2;
@@ -385,5 +413,8 @@ mod constants {
     pub const IBV_EVENT_DEVICE_FATAL: c_int = 8;
     pub const IBV_EVENT_PORT_ACTIVE: c_int = 9;
     pub const IBV_EVENT_PORT_ERR: c_int = 10;
+    pub const IBV_EVENT_SRQ_ERR: c_int = 14;
+    pub const IBV_EVENT_SRQ_LIMIT_REACHED: c_int = 15;
+    pub const IBV_EVENT_QP_LAST_WQE_REACHED: c_int = 16;
 }
 pub use constants::*;

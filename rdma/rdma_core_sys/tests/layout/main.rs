@@ -60,6 +60,9 @@ fn verbs_facts() -> Facts {
     whole!(facts, "struct ibv_mw", ibv_mw: context, pd, rkey, handle, type_ = "type");
     whole!(facts, "struct ibv_comp_channel", ibv_comp_channel: context, fd, refcnt);
     fields!(facts, "struct ibv_cq", ibv_cq: context, channel, cq_context, handle, cqe);
+    fields!(facts, "struct ibv_srq", ibv_srq: context, srq_context, pd, handle);
+    whole!(facts, "struct ibv_srq_attr", ibv_srq_attr: max_wr, max_sge, srq_limit);
+    whole!(facts, "struct ibv_srq_init_attr", ibv_srq_init_attr: srq_context, attr);
     fields!(facts, "struct ibv_qp", ibv_qp:
         context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num);
     whole!(facts, "struct ibv_qp_cap", ibv_qp_cap:
@@ -100,14 +103,15 @@ fn verbs_facts() -> Facts {
         IBV_TRANSPORT_IWARP, IBV_PORT_ACTIVE, IBV_DEVICE_MEM_MGT_EXTENSIONS,
         IBV_DEVICE_MEM_WINDOW_TYPE_2A, IBV_DEVICE_MEM_WINDOW_TYPE_2B, IBV_ACCESS_LOCAL_WRITE,
         IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_MW_BIND, IBV_MW_TYPE_2,
-        IBV_QPT_RC, IBV_QP_STATE, IBV_QPS_ERR, IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_RDMA_READ,
+        IBV_QPT_RC, IBV_QP_STATE, IBV_SRQ_LIMIT, IBV_QPS_ERR, IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_RDMA_READ,
         IBV_WR_LOCAL_INV, IBV_WR_BIND_MW, IBV_WR_SEND_WITH_INV, IBV_SEND_SIGNALED,
         IBV_SEND_INLINE, IBV_WC_SUCCESS, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_QP_OP_ERR,
         IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR, IBV_WC_MW_BIND_ERR, IBV_WC_LOC_ACCESS_ERR,
         IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR, IBV_WC_IP_CSUM_OK,
         IBV_WC_WITH_INV, IBV_EVENT_CQ_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR,
         IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_COMM_EST, IBV_EVENT_DEVICE_FATAL,
-        IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR);
+        IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_EVENT_SRQ_ERR,
+        IBV_EVENT_SRQ_LIMIT_REACHED, IBV_EVENT_QP_LAST_WQE_REACHED);
     facts.push(("IBV_SYSFS_NAME_MAX".to_owned(), sys::NAME_MAX as i64));
     facts.push(("IBV_SYSFS_PATH_MAX".to_owned(), sys::PATH_MAX as i64));
     facts
