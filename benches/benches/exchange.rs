@@ -125,7 +125,7 @@ fn echo(busy: bool, tell: impl FnOnce(SocketAddr)) -> Outcome<()> {
             break request.request;
         }
     };
-    let qp = end.device.prepare_accept(request)?;
+    let qp = end.device.prepare_accept(request, None)?;
     end.receives(qp)?;
     let options = AcceptOptions {
         private_data: Bytes::new(),
@@ -155,6 +155,7 @@ fn iwarp(busy: bool) -> Outcome<impl FnMut() -> Outcome<bool>> {
         inbound_reads: 1,
         outbound_reads: 1,
         timeout: Duration::from_secs(10),
+        shared_receives: None,
     };
     let qp = end.device.connect(address, &options)?;
     end.receives(qp)?;

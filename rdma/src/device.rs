@@ -28,6 +28,10 @@ pub struct ListenerId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
+/// Identifies a shared receive queue of a device. Not reused while the device exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SharedReceivesId(pub u64);
+
 /// Work request identifier (`wr_id`) that the poster chooses and its completion returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WrId(pub u64);
@@ -283,6 +287,12 @@ pub enum Event {
     },
     /// A work request completed.
     Completion(Completion),
+    /// Fewer receives are posted to a shared receive queue than
+    /// [`Device::arm_shared_receives`] named. Occurs once for each call.
+    SharedReceivesLow {
+        /// The shared receive queue.
+        id: SharedReceivesId,
+    },
     /// The device was removed, by unplugging it or by an administrator. Its connections have ended,
     /// and its listeners receive no more requests. The system may wait until the program releases
     /// the device, which it does at the latest when it exits.
@@ -318,6 +328,9 @@ pub enum DeviceError {
     /// A limit of the device is reached.
     #[error("device limit reached: {0}")]
     Limit(&'static str),
+    /// Queue pairs are bound to the shared receive queue and must be destroyed first.
+    #[error("queue pairs are bound to the shared receive queue")]
+    Bound,
 }
 
 /// The reason why a work request was not accepted.
@@ -330,13 +343,47 @@ pub enum PostError {
     /// The queue pair is not connected yet, or no longer.
     #[error("not connected")]
     NotConnected,
-    /// The queue pair does not exist.
-    #[error("no such queue pair")]
+    /// The queue pair or shared receive queue does not exist.
+    #[error("no such queue")]
     Unknown,
     /// The request has more elements than [`Attributes::max_gather`] or
     /// [`Attributes::max_scatter`].
     #[error("too many gather or scatter elements")]
     TooManyElements,
+    /// The queue pair takes its receives from a shared receive queue.
+    #[error("the queue pair is bound to a shared receive queue")]
+    Bound,
+    /// The buffers of the receive have other lengths than those of the receives posted to the
+    /// shared receive queue before.
+    #[error("another structure than that of the shared receive queue")]
+    Structure,
+}
+
+/// The capabilities of a device's shared receive queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedReceives {
+    /// Maximum number of receives that can be posted to one shared receive queue.
+    pub max_wr: usize,
+    /// What happens to a message that finds no receive.
+    pub when_empty: WhenEmpty,
+}
+
+/// What happens to a message that finds no receive in its shared receive queue. Receives can be
+/// promised to several peers at once only where the device makes a sender wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenEmpty {
+    /// The message waits until a receive is posted, and with it everything behind it on its
+    /// connection. Nothing is lost, and connections go on in the order in which they began to wait.
+    ///
+    /// The iwarp device stops reading the connection's TCP stream. An InfiniBand or RoCE device
+    /// answers with a negative acknowledgement (RNR NAK), and the sender tries again, without end
+    /// if the connection's RNR retry count is 7.
+    Waits,
+    /// The connection ends with an error.
+    ///
+    /// iWARP adapters and Linux's siw treat the message as an error of the sender: the DDP queue
+    /// has no buffer for it (RFC 5041, section 7.1).
+    EndsConnection,
 }
 
 /// The capabilities and limits of a device.
@@ -364,6 +411,8 @@ pub struct Attributes {
     /// device reports it. If not, remote invalidation must not be announced to peers: some devices
     /// end the connection instead.
     pub remote_invalidation: bool,
+    /// The capabilities of shared receive queues, or `None` if the device has none.
+    pub shared_receives: Option<SharedReceives>,
 }
 
 /// The options for [`Device::connect`].
@@ -378,6 +427,9 @@ pub struct ConnectOptions {
     pub outbound_reads: u32,
     /// Time after which the attempt fails.
     pub timeout: Duration,
+    /// The shared receive queue to which the queue pair is bound
+    /// ([`Device::create_shared_receives`]), or `None` if it has receives of its own.
+    pub shared_receives: Option<SharedReceivesId>,
 }
 
 /// The options for [`Device::accept`].
@@ -497,11 +549,17 @@ pub trait Device {
     ) -> Result<QpId, DeviceError>;
 
     /// Prepares a queue pair for a connection request, so that receives can be posted before the
-    /// peer may send. Must be followed by [`Device::accept`] or [`Device::destroy`].
+    /// peer may send. Must be followed by [`Device::accept`] or [`Device::destroy`]. `receives` is
+    /// the shared receive queue to which the queue pair is bound for its life, or `None` if it has
+    /// receives of its own.
     ///
     /// # Errors
-    /// [`DeviceError::Unknown`] if the request no longer exists.
-    fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError>;
+    /// [`DeviceError::Unknown`] if the request or the shared receive queue does not exist.
+    fn prepare_accept(
+        &mut self,
+        request: RequestId,
+        receives: Option<SharedReceivesId>,
+    ) -> Result<QpId, DeviceError>;
 
     /// Accepts the connection request of a prepared queue pair. Ends with [`Event::Established`] or
     /// [`Event::ConnectFailed`].
@@ -523,7 +581,9 @@ pub trait Device {
     /// Ends the connection at once. [`Event::Disconnected`] follows.
     fn abort(&mut self, qp: QpId);
 
-    /// Frees the queue pair and all resources that it still holds. No event of it follows.
+    /// Frees the queue pair and all resources that it still holds. No event of it follows. Receives
+    /// that it took from a shared receive queue and that no completion has returned are freed with
+    /// it; [`Device::posted_shared_receives`] tells how many are left.
     fn destroy(&mut self, qp: QpId);
 
     /// Registers memory for the peer of `qp` and for no other peer. The handle is unpredictable,
@@ -549,13 +609,71 @@ pub trait Device {
     /// consume receives in the order in which they were posted.
     ///
     /// # Errors
-    /// Returns the memory with a [`PostError`].
+    /// Returns the memory with a [`PostError`], which is [`PostError::Bound`] if the queue pair is
+    /// bound to a shared receive queue.
     fn post_receive(
         &mut self,
         qp: QpId,
         id: WrId,
         receive: Scatter,
     ) -> Result<(), (PostError, Scatter)>;
+
+    /// Creates a shared receive queue. The queue pairs that are bound to it take their receives
+    /// from it and have none of their own. They are bound when they are made ([`Device::connect`],
+    /// [`Device::prepare_accept`]).
+    ///
+    /// A message takes a receive when it begins, in the order in which receives were posted. The
+    /// completion names the queue pair on which the message arrived, and returns the receive; no
+    /// other completion does. If the connection ends in the middle of the message, its receive
+    /// completes with [`WorkError::Flushed`], or another error, before [`Event::Disconnected`] or
+    /// [`Event::ConnectFailed`]. All other receives stay in the queue.
+    ///
+    /// [`WhenEmpty`] says what happens to a message that finds no receive. While it waits, so does
+    /// everything behind it on its connection: Sends, RDMA Writes, Read Requests, the Responses to
+    /// RDMA Reads of this side, and a graceful end. So nothing that is needed to post the next
+    /// receive may depend on them. A connection that is lost or aborted ends at once, and the
+    /// message is lost with it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`] if the device has no shared receive queues
+    /// ([`Attributes::shared_receives`]) or cannot have another one; [`DeviceError::System`].
+    fn create_shared_receives(&mut self) -> Result<SharedReceivesId, DeviceError>;
+
+    /// Posts a receive to a shared receive queue. All receives of one queue have the same
+    /// structure, that is, buffers of the same lengths; the first one determines it.
+    ///
+    /// # Errors
+    /// Returns the memory with a [`PostError`].
+    fn post_shared_receive(
+        &mut self,
+        receives: SharedReceivesId,
+        id: WrId,
+        receive: Scatter,
+    ) -> Result<(), (PostError, Scatter)>;
+
+    /// Requests one [`Event::SharedReceivesLow`] as soon as fewer than `below` receives are posted
+    /// to a shared receive queue, which may be now. Replaces an earlier request; zero cancels it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unknown`] if there is no such queue; [`DeviceError::System`].
+    fn arm_shared_receives(
+        &mut self,
+        receives: SharedReceivesId,
+        below: usize,
+    ) -> Result<(), DeviceError>;
+
+    /// Returns the number of receives that are posted to a shared receive queue and that no message
+    /// has taken. Zero if there is no such queue.
+    fn posted_shared_receives(&self, receives: SharedReceivesId) -> usize;
+
+    /// Frees a shared receive queue with the receives that are posted to it. No event of it
+    /// follows.
+    ///
+    /// # Errors
+    /// [`DeviceError::Bound`] if a queue pair that is bound to it exists; a queue pair exists until
+    /// [`Device::destroy`] or [`Event::ConnectFailed`]. [`DeviceError::Unknown`] if there is no
+    /// such queue.
+    fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError>;
 
     /// Posts a work request to the send queue. Requests start in order. An unsignaled request that
     /// succeeds has no completion; one that fails always has one. Reads and invalidations are

@@ -45,6 +45,7 @@ mod mem;
 mod readiness;
 mod scatter;
 mod send_buffer;
+mod shared_receives;
 mod tap;
 mod time;
 
@@ -55,7 +56,8 @@ pub use carrier::Carrier;
 pub use device::{
     AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,
     Device, DeviceError, Disconnect, Event, Failed, Gather, ListenerId, PostError, QpId, Region,
-    RemoteSegment, RequestId, SendWr, Stag, Success, WorkError, WrId,
+    RemoteSegment, RequestId, SendWr, SharedReceives, SharedReceivesId, Stag, Success, WhenEmpty,
+    WorkError, WrId,
 };
 pub use id_map::{IdHasher, IdMap};
 pub use keep_alive::keep_alive;
@@ -64,5 +66,6 @@ pub use mem::{ALIGNMENT, Buf, Pool, PoolExhausted, Registrar};
 pub use readiness::{Interest, Poller, Readiness};
 pub use scatter::{Places, Scatter};
 pub use send_buffer::bound_send_buffer;
+pub use shared_receives::SharedReceiveQueue;
 pub use tap::{Frame, Setup, Tap};
 pub use time::{Clock, Time};

@@ -565,6 +565,7 @@ fn answers_that_are_not_taken_do_not_pile_up() {
             inbound_reads: 1,
             outbound_reads: 1,
             timeout: Duration::from_secs(1),
+            shared_receives: None,
         };
         let qp = device.connect(pair.address, &options).unwrap();
         pair.until(|pair| {
@@ -964,6 +965,7 @@ fn a_message_longer_than_the_receives_ends_the_connection_with_a_clear_reason() 
         inbound_reads: 1,
         outbound_reads: 1,
         timeout: Duration::from_secs(1),
+        shared_receives: None,
     };
     let qp = rude.connect(address(), &connect).unwrap();
     pair.until(|pair| pair.server_up.len() == 2);

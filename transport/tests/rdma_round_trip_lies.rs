@@ -156,6 +156,7 @@ impl Liar {
             inbound_reads: 1,
             outbound_reads: 1,
             timeout: Duration::from_secs(1),
+            shared_receives: None,
         };
         let qp = device.connect(pair.address, &options).unwrap();
         for id in 0..200 {

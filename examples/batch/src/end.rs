@@ -111,6 +111,7 @@ impl End {
             inbound_reads: 1,
             outbound_reads: 1,
             timeout: Duration::from_secs(1),
+            shared_receives: None,
         };
         let qp = self.device.connect(address(Side::Server), &options);
         self.qp = Some(qp.expect("a connection"));
@@ -143,7 +144,7 @@ impl End {
     fn event(&mut self, event: Event) {
         match event {
             Event::ConnectRequest(request) => {
-                let qp = self.device.prepare_accept(request.request);
+                let qp = self.device.prepare_accept(request.request, None);
                 let qp = qp.expect("a connection");
                 self.qp = Some(qp);
                 self.post_receives();

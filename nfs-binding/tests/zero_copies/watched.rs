@@ -16,7 +16,7 @@ use onc_rpc::Bulk;
 use rdma::{
     AcceptOptions, Attributes as DeviceAttributes, Carrier, ConnectOptions, Counters, Device,
     DeviceError, Event, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment,
-    RequestId, Scatter, SendWr, Stag, Success, Time, WrId,
+    RequestId, Scatter, SendWr, SharedReceivesId, Stag, Success, Time, WrId,
 };
 
 /// A set of memory ranges.
@@ -130,8 +130,36 @@ impl<D: Device> Device for WatchedDevice<D> {
     fn connect(&mut self, to: SocketAddr, options: &ConnectOptions) -> Result<QpId, DeviceError> {
         self.device.connect(to, options)
     }
-    fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
-        self.device.prepare_accept(request)
+    fn prepare_accept(
+        &mut self,
+        request: RequestId,
+        receives: Option<SharedReceivesId>,
+    ) -> Result<QpId, DeviceError> {
+        self.device.prepare_accept(request, receives)
+    }
+    fn create_shared_receives(&mut self) -> Result<SharedReceivesId, DeviceError> {
+        self.device.create_shared_receives()
+    }
+    fn post_shared_receive(
+        &mut self,
+        receives: SharedReceivesId,
+        id: WrId,
+        receive: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
+        self.device.post_shared_receive(receives, id, receive)
+    }
+    fn arm_shared_receives(
+        &mut self,
+        receives: SharedReceivesId,
+        below: usize,
+    ) -> Result<(), DeviceError> {
+        self.device.arm_shared_receives(receives, below)
+    }
+    fn posted_shared_receives(&self, receives: SharedReceivesId) -> usize {
+        self.device.posted_shared_receives(receives)
+    }
+    fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError> {
+        self.device.destroy_shared_receives(receives)
     }
     fn accept(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {
         self.device.accept(qp, options)

@@ -16,6 +16,7 @@ use super::endpoint::{Endpoint, FailedRequest, Limits, Out, Stop};
 use super::fault::{Ending, Fault};
 use super::mpa::Frame;
 use super::setup::Wants;
+use super::shared::SharedQueues;
 use super::socket;
 use super::terminate::Terminate;
 use rdma::{
@@ -57,6 +58,7 @@ pub(super) struct Cx<'a> {
     pub(super) options: &'a Options,
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) counters: &'a mut Counters,
+    pub(super) shared: &'a mut SharedQueues,
     /// Observer of every byte of the stream.
     pub(super) tap: Option<&'a mut dyn Tap>,
     pub(super) now: Time,
@@ -67,6 +69,7 @@ impl Cx<'_> {
         Out {
             events: self.events,
             counters: self.counters,
+            shared: self.shared,
         }
     }
 }
@@ -234,7 +237,9 @@ impl Conn {
 
     /// Returns the events to wait for when the background thread waits for the socket.
     pub(super) fn interest(&self) -> PollFlags {
-        let mut interest = PollFlags::IN;
+        // A connection that waits for a receive does not read, and would be found readable forever.
+        let mut interest = PollFlags::empty();
+        interest.set(PollFlags::IN, !self.endpoint.is_waiting());
         interest.set(PollFlags::OUT, !self.writable);
         interest
     }
@@ -322,12 +327,12 @@ impl Conn {
     }
 
     /// Releases the connection at the program's request.
-    pub(super) fn destroy(&mut self) {
+    pub(super) fn destroy(&mut self, cx: &mut Cx<'_>) {
         self.owned = false;
         if !matches!(self.phase, Phase::Draining | Phase::Closed) {
             self.reset();
         }
-        self.endpoint.release();
+        self.endpoint.release(&mut cx.out());
     }
 
     pub(super) fn reset(&mut self) {

@@ -15,6 +15,7 @@ use super::rdmap::ReadRequest;
 use super::receive::Receiver;
 use super::regions::NotReclaimed;
 use super::setup::Agreement;
+use super::shared::SharedQueues;
 use super::terminate::{FaultySegment, Terminate};
 use super::transmit::{Finishes, Outgoing, Transmitter};
 use rdma::{
@@ -22,10 +23,13 @@ use rdma::{
     Stag, Success, WorkError, WrId,
 };
 
-/// The destination of an endpoint's events and counts.
+/// The parts of the device that an endpoint uses: the destination of its events and counts, and
+/// the shared receive queues.
 pub(super) struct Out<'a> {
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) counters: &'a mut Counters,
+    /// The device's shared receive queues.
+    pub(super) shared: &'a mut SharedQueues,
 }
 
 /// Maximum lengths of the queues.
@@ -160,6 +164,9 @@ impl Endpoint {
         id: WrId,
         buf: Scatter,
     ) -> Result<(), (PostError, Scatter)> {
+        if self.memory.binding.is_some() {
+            return Err((PostError::Bound, buf));
+        }
         if self.memory.receives.len() >= self.limits.recv_wr {
             return Err((PostError::QueueFull, buf));
         }
@@ -202,7 +209,8 @@ impl Endpoint {
     // ---- the end ----
 
     /// Releases all memory except bytes that are being sent.
-    pub(super) fn release(&mut self) {
+    pub(super) fn release(&mut self, out: &mut Out<'_>) {
+        self.stop_waiting(out);
         self.memory = Memory::new();
         self.work.clear();
         self.responses.clear();
@@ -258,6 +266,7 @@ impl Endpoint {
         }
         self.outstanding = 0;
         self.memory.regions.invalidate_all();
+        self.stop_waiting(out);
     }
 }
 

@@ -10,11 +10,12 @@ use super::endpoint::{Endpoint, FailedRequest, Limits, Out, Stop};
 use super::fault::{Ending, Fault};
 use super::regions::NotReclaimed;
 use super::setup::Agreement;
+use super::shared::SharedQueues;
 use super::terminate::Code;
 use super::transmit::Slices;
 use rdma::{
     Buf, Counters, DeviceError, Event, Pool, PostError, QpId, Region, RemoteSegment, Scatter,
-    SendWr, Stag, WrId,
+    SendWr, SharedReceiveQueue, SharedReceivesId, Stag, WrId,
 };
 
 /// Maximum number of outstanding requests, and of posted receives, of a [`Side`].
@@ -61,7 +62,13 @@ pub struct Side {
     pub pool: Pool,
     /// Number of receives posted so far.
     pub receives: usize,
+    shared: SharedQueues,
+    /// Bytes that TCP keeps because a message before them waits for a receive.
+    unread: Vec<u8>,
 }
+
+/// The shared receive queue to which a [`Side`] may be bound.
+const SHARED: SharedReceivesId = SharedReceivesId(1);
 
 impl Side {
     /// Creates an end after set-up, with a pool of `memory` bytes.
@@ -88,7 +95,51 @@ impl Side {
             counters: Counters::default(),
             pool: Pool::new(memory),
             receives: 0,
+            shared: SharedQueues::default(),
+            unread: Vec::new(),
         }
+    }
+
+    /// Binds the end to a shared receive queue, which gets all receives that are posted afterwards.
+    #[must_use]
+    pub fn bound(mut self) -> Self {
+        let queue = SharedReceiveQueue::new(QUEUE, SCATTER);
+        self.endpoint.bind(SHARED, queue.head());
+        self.shared.insert(SHARED, queue);
+        self
+    }
+
+    /// Returns the number of receives in the shared receive queue.
+    #[must_use]
+    pub fn shared_receives(&self) -> usize {
+        let queue = self.shared.get(&SHARED);
+        queue.map_or(0, SharedReceiveQueue::len)
+    }
+
+    /// Returns whether a message waits for a receive.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.endpoint.is_waiting()
+    }
+
+    /// Goes on with the message that waits, if there is a receive now, and with everything behind
+    /// it.
+    ///
+    /// # Errors
+    /// [`Ended`] if the stream ended.
+    ///
+    /// # Panics
+    /// Panics if the endpoint has no room for a byte.
+    pub fn resume(&mut self) -> Result<(), Ended> {
+        let mut out = Out {
+            events: &mut self.events,
+            counters: &mut self.counters,
+            shared: &mut self.shared,
+        };
+        let resumed = self.endpoint.resume(&mut out);
+        resumed.map_err(|ending| self.ending(ending))?;
+        let unread = std::mem::take(&mut self.unread);
+        self.put(&unread)
     }
 
     /// Sets the path's MULPDU.
@@ -110,9 +161,13 @@ impl Side {
     /// Posts a receive.
     ///
     /// # Errors
-    /// [`PostError::QueueFull`] if the queue is full.
+    /// [`PostError`] if the queue is full, or if it is shared and the receive has another structure
+    /// than those before it.
     pub fn receive(&mut self, id: u64, receive: impl Into<Scatter>) -> Result<(), PostError> {
-        let posted = self.endpoint.post_receive(WrId(id), receive.into());
+        let posted = match self.shared.get_mut(&SHARED) {
+            Some(queue) => queue.post(WrId(id), receive.into()),
+            None => self.endpoint.post_receive(WrId(id), receive.into()),
+        };
         posted.map_err(|(error, _)| error)?;
         self.receives += 1;
         Ok(())
@@ -159,6 +214,7 @@ impl Side {
         let mut out = Out {
             events: &mut self.events,
             counters: &mut self.counters,
+            shared: &mut self.shared,
         };
         let mut bytes = Vec::new();
         let gathered = {
@@ -186,21 +242,31 @@ impl Side {
     /// # Panics
     /// Panics if the endpoint has no room for a byte.
     pub fn put(&mut self, bytes: &[u8]) -> Result<(), Ended> {
-        self.receive_bytes(bytes).map_err(|ending| match ending {
+        self.receive_bytes(bytes)
+            .map_err(|ending| self.ending(ending))
+    }
+
+    fn ending(&mut self, ending: Ending) -> Ended {
+        match ending {
             Ending::Fault(fault) => self.refuse(&fault),
             Ending::Terminated(terminate) => {
                 self.end_with(&FailedRequest::of(&terminate));
                 Ended::Terminated
             }
-        })
+        }
     }
 
     fn receive_bytes(&mut self, mut bytes: &[u8]) -> Result<(), Ending> {
         let mut out = Out {
             events: &mut self.events,
             counters: &mut self.counters,
+            shared: &mut self.shared,
         };
         while !bytes.is_empty() {
+            if self.endpoint.is_waiting() {
+                self.unread.extend_from_slice(bytes);
+                return Ok(());
+            }
             let mut n = 0;
             for buffer in &mut self.endpoint.buffers()? {
                 let now = bytes.len().min(buffer.len());
@@ -239,12 +305,14 @@ impl Side {
         let mut out = Out {
             events: &mut self.events,
             counters: &mut self.counters,
+            shared: &mut self.shared,
         };
         self.endpoint.end(blame, &mut out);
     }
 
     /// Ends the stream: all requests complete.
     pub fn end(&mut self) {
+        self.unread.clear();
         self.end_with(&FailedRequest::Nobody);
     }
 }

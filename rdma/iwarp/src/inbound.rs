@@ -46,6 +46,12 @@ impl Endpoint {
                 Step::More => return Ok(()),
                 Step::Empty => {}
                 Step::Segment(segment) => self.deliver(&segment, out)?,
+                Step::NoReceive if self.memory.take_shared(out) => continue,
+                Step::NoReceive => {
+                    // The peer has sent something, which set-up may be waiting for.
+                    (self.open, self.heard) = (true, true);
+                    return Ok(());
+                }
             }
             // This was the first segment from the peer.
             self.open = true;

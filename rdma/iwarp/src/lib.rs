@@ -10,7 +10,7 @@
 //! messages into a byte stream; `memory` and `regions` check every placement; `endpoint`, with
 //! `outbound` and `inbound`, is the RDMAP state of one stream; `setup` negotiates with set-up
 //! frames. Above them, `conn` is a connection with its socket (`handshake`, `stream`), and `state`
-//! with `manager` is the device.
+//! with `manager` is the device; `shared` has its shared receive queues.
 //!
 //! Payload is not copied: it is received into its destination and sent from its source. Only
 //! payload that arrives in the same read as the headers around it is copied, and counted
@@ -40,6 +40,7 @@
 //!     inbound_reads: 4,
 //!     outbound_reads: 4,
 //!     timeout: Duration::from_secs(10),
+//!     shared_receives: None,
 //! };
 //! client.connect(server.local_address(listener)?, &options)?;
 //! let mut events = VecDeque::new();
@@ -79,6 +80,7 @@ pub mod rdmap;
 mod receive;
 mod regions;
 mod setup;
+mod shared;
 mod short;
 mod socket;
 mod state;
@@ -104,9 +106,10 @@ use progress::Shared;
 use rdma::{
     AcceptOptions, Attributes, Carrier, ConnectOptions, Counters, Device, DeviceError, Event,
     Interest, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter,
-    SendWr, Stag, Tap, Time, WrId,
+    SendWr, SharedReceives, SharedReceivesId, Stag, Tap, Time, WhenEmpty, WrId,
 };
 use regions::NotReclaimed;
+use shared::MAX_SHARED_WR;
 use state::{State, WAKE_TOKEN};
 
 /// Maximum number of outstanding requests on a send queue.
@@ -208,6 +211,10 @@ impl Iwarp {
             max_outbound_reads: u32::from(depth(options.outbound_reads)),
             max_private_data: mpa::MAX_PRIVATE_DATA - mpa::ENHANCED,
             remote_invalidation: true,
+            shared_receives: Some(SharedReceives {
+                max_wr: MAX_SHARED_WR,
+                when_empty: WhenEmpty::Waits,
+            }),
         };
         let (wake, woken) = pipe::new()?;
         let shared = Arc::new(Shared::new(State::new(options, limits), wake)?);
@@ -336,8 +343,12 @@ impl Device for Iwarp {
         self.shared.state().connect(remote, options)
     }
 
-    fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
-        self.shared.state().prepare_accept(request)
+    fn prepare_accept(
+        &mut self,
+        request: RequestId,
+        receives: Option<SharedReceivesId>,
+    ) -> Result<QpId, DeviceError> {
+        self.shared.state().prepare_accept(request, receives)
     }
 
     fn accept(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {
@@ -405,6 +416,36 @@ impl Device for Iwarp {
             Some((conn, _)) if !conn.can_receive() => Err((PostError::NotConnected, receive)),
             Some((conn, _)) => conn.endpoint.post_receive(id, receive),
         }
+    }
+
+    fn create_shared_receives(&mut self) -> Result<SharedReceivesId, DeviceError> {
+        Ok(self.shared.state().create_shared_receives())
+    }
+
+    fn post_shared_receive(
+        &mut self,
+        receives: SharedReceivesId,
+        id: WrId,
+        receive: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
+        let mut state = self.shared.state();
+        state.post_shared_receive(receives, id, receive)
+    }
+
+    fn arm_shared_receives(
+        &mut self,
+        receives: SharedReceivesId,
+        below: usize,
+    ) -> Result<(), DeviceError> {
+        self.shared.state().arm_shared_receives(receives, below)
+    }
+
+    fn posted_shared_receives(&self, receives: SharedReceivesId) -> usize {
+        self.shared.state().posted_shared_receives(receives)
+    }
+
+    fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError> {
+        self.shared.state().destroy_shared_receives(receives)
     }
 
     fn post_send(

@@ -14,7 +14,7 @@ use super::socket;
 use super::state::{Listener, Slot, State};
 use rdma::{
     AcceptOptions, Carrier, ConnectError, ConnectOptions, DeviceError, Event, ListenerId, QpId,
-    RequestId, Time,
+    RequestId, SharedReceivesId, Time,
 };
 
 /// Maximum number of connections that wait for a Request Frame. The oldest is closed to make room
@@ -162,6 +162,7 @@ impl State {
         options: &ConnectOptions,
     ) -> Result<QpId, DeviceError> {
         check_private_data(&options.private_data)?;
+        let head = self.shared_head(options.shared_receives)?;
         if self.connections >= self.options.max_connections {
             return Err(DeviceError::Limit("connections"));
         }
@@ -184,7 +185,10 @@ impl State {
         let limits = self.limits;
         let make = |id| {
             let now = Time::now();
-            let conn = Conn::initiator(id, stream, remote, limits, wants, options, now);
+            let mut conn = Conn::initiator(id, stream, remote, limits, wants, options, now);
+            if let Some(receives) = options.shared_receives {
+                conn.endpoint.bind(receives, head);
+            }
             Slot::Conn(Box::new(conn))
         };
         let index = self
@@ -199,10 +203,18 @@ impl State {
         Ok(qp)
     }
 
-    pub(super) fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
+    pub(super) fn prepare_accept(
+        &mut self,
+        request: RequestId,
+        receives: Option<SharedReceivesId>,
+    ) -> Result<QpId, DeviceError> {
         let index = self.requested(request.0)?;
+        let head = self.shared_head(receives)?;
         if let Some(Slot::Conn(conn)) = self.slots.get_mut(index) {
             conn.owned = true;
+            if let Some(receives) = receives {
+                conn.endpoint.bind(receives, head);
+            }
         }
         Ok(QpId(request.0))
     }
@@ -256,14 +268,14 @@ impl State {
 
     pub(super) fn destroy(&mut self, qp: QpId) {
         if let Some(index) = self.owned(qp) {
-            self.with(index, Time::now(), |conn, _| conn.destroy());
+            self.with(index, Time::now(), Conn::destroy);
         }
         self.events.retain(|event| match event {
             Event::Established { qp: of, .. }
             | Event::ConnectFailed { qp: of, .. }
             | Event::Disconnected { qp: of, .. } => *of != qp,
             Event::Completion(completion) => completion.qp != qp,
-            Event::ConnectRequest(_) | Event::Removed => true,
+            Event::ConnectRequest(_) | Event::SharedReceivesLow { .. } | Event::Removed => true,
         });
     }
 }

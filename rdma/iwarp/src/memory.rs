@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use super::ddp::{Header, Placement};
 use super::rdmap::{self, ControlError, Opcode};
 use super::regions::{Refused, Regions};
+use super::shared::Binding;
 use super::terminate::{Code, MAX_TERMINATE};
 use rdma::Places;
 use rdma::{Buf, Scatter, WrId};
@@ -59,11 +60,29 @@ impl Target {
     }
 }
 
+/// The reason why a segment has no destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unplaced {
+    /// The peer may not send it.
+    Fault(Code),
+    /// It begins a message, for which a receive must be taken from the shared receive queue.
+    NoReceive,
+}
+
+impl From<Code> for Unplaced {
+    fn from(code: Code) -> Self {
+        Self::Fault(code)
+    }
+}
+
 /// The memory in which the peer of one connection can place payload, and the state that determines
 /// which segments it may send next.
 pub(super) struct Memory {
     pub(super) regions: Regions,
+    /// The receives, the current message's first. With a shared receive queue, only that one.
     pub(super) receives: VecDeque<Receive>,
+    /// The shared receive queue to which the queue pair is bound, if there is one.
+    pub(super) binding: Option<Binding>,
     /// Number of bytes of the current message in the first receive.
     pub(super) received: usize,
     /// Message type of the current message.
@@ -85,6 +104,7 @@ impl Memory {
         Self {
             regions: Regions::default(),
             receives: VecDeque::new(),
+            binding: None,
             received: 0,
             receiving: None,
             reads: VecDeque::new(),
@@ -117,7 +137,7 @@ impl Memory {
     }
 
     /// Checks a segment with `len` bytes of payload, and returns its destination.
-    pub(super) fn place(&self, header: &Header, len: usize) -> Result<(Opcode, Target), Code> {
+    pub(super) fn place(&self, header: &Header, len: usize) -> Result<(Opcode, Target), Unplaced> {
         let opcode = Opcode::from_control(header.ulp_control).map_err(|error| match error {
             ControlError::Version(_) => Code::RDMAP_VERSION,
             ControlError::Opcode(_) => Code::OPCODE,
@@ -174,33 +194,33 @@ impl Memory {
         last: bool,
         (queue, msn, offset): (u32, u32, u32),
         len: usize,
-    ) -> Result<Target, Code> {
+    ) -> Result<Target, Unplaced> {
         let expected = self.msn.get(queue as usize).ok_or(Code::QUEUE)?;
         if opcode.queue() != Some(queue) {
-            return Err(Code::OPCODE);
+            return Err(Code::OPCODE.into());
         }
         if msn != *expected {
-            return Err(Code::MSN_RANGE);
+            return Err(Code::MSN_RANGE.into());
         }
         if queue == rdmap::SEND_QUEUE {
             return self.place_send(opcode, last, offset as usize, len);
         }
         if offset != 0 {
-            return Err(Code::MESSAGE_OFFSET);
+            return Err(Code::MESSAGE_OFFSET.into());
         }
         let (limit, exact) = match opcode {
             Opcode::ReadRequest if self.inbound_reads >= self.inbound_limit => {
-                return Err(Code::NO_BUFFER);
+                return Err(Code::NO_BUFFER.into());
             }
             Opcode::ReadRequest => (rdmap::READ_REQUEST, true),
             _ => (MAX_TERMINATE, false),
         };
         if len > limit {
-            return Err(Code::TOO_LONG);
+            return Err(Code::TOO_LONG.into());
         }
         // No RFC defines a code for a message that is shorter than its own header.
         if !last || (exact && len < limit) {
-            return Err(Code::STREAM_CATASTROPHIC);
+            return Err(Code::STREAM_CATASTROPHIC.into());
         }
         Ok(Target::Control)
     }
@@ -211,19 +231,26 @@ impl Memory {
         last: bool,
         offset: usize,
         len: usize,
-    ) -> Result<Target, Code> {
+    ) -> Result<Target, Unplaced> {
         if self.empty_rtr && last && offset == 0 && len == 0 && opcode == Opcode::Send {
             return Ok(Target::Nowhere);
         }
-        let receive = self.receives.front().ok_or(Code::NO_BUFFER)?;
+        let Some(receive) = self.receives.front() else {
+            // Only the first segment of a message takes a receive from a shared receive queue.
+            return Err(match &self.binding {
+                Some(_) if offset == 0 => Unplaced::NoReceive,
+                Some(_) => Code::MESSAGE_OFFSET.into(),
+                None => Code::NO_BUFFER.into(),
+            });
+        };
         if offset != self.received {
-            return Err(Code::MESSAGE_OFFSET);
+            return Err(Code::MESSAGE_OFFSET.into());
         }
         if self.receiving.is_some_and(|before| before != opcode) {
-            return Err(Code::OPCODE);
+            return Err(Code::OPCODE.into());
         }
         if len > receive.buf.len() - self.received {
-            return Err(Code::TOO_LONG);
+            return Err(Code::TOO_LONG.into());
         }
         Ok(Target::Receive { at: offset })
     }
@@ -248,7 +275,11 @@ impl Memory {
     /// there is a limit. Little data goes into the first buffer of a receive with several, and data
     /// for the others must not be copied. `behind` says that the current message is at its end.
     pub(super) fn copyable(&self, behind: bool) -> Option<usize> {
-        let next = self.receives.get(usize::from(behind))?.buf.head()?;
+        let next = match &self.binding {
+            None => self.receives.get(usize::from(behind))?.buf.head()?,
+            // The receive is not taken yet, but all have the same structure.
+            Some(binding) => binding.head?,
+        };
         let received = if behind { 0 } else { self.received };
         Some(next.saturating_sub(received))
     }

@@ -38,7 +38,7 @@ use smallvec::SmallVec;
 use super::ahead::{Ahead, Piece};
 use super::ddp::{self, Header, HeaderView};
 use super::fault::Fault;
-use super::memory::{Memory, Target};
+use super::memory::{Memory, Target, Unplaced};
 use super::mpa;
 use super::rdmap::{Opcode, READ_REQUEST, ReadRequest};
 use super::terminate::{Code, FaultySegment, HeaderBytes, Terminate};
@@ -64,6 +64,9 @@ pub(super) enum Step {
     Empty,
     /// A segment.
     Segment(Segment),
+    /// The next segment begins a message, and its receive must be taken from the shared receive
+    /// queue first. Nothing of it has been used.
+    NoReceive,
 }
 
 pub(super) enum Stage {
@@ -369,6 +372,7 @@ impl Receiver {
                 Stage::Head => match self.head(memory)? {
                     Head::Partial => false,
                     Head::Empty => return Ok(Step::Empty),
+                    Head::NoReceive => return Ok(Step::NoReceive),
                     Head::Whole => true,
                 },
                 Stage::Body { .. } => self.body(memory, copied)?,
@@ -420,11 +424,10 @@ impl Receiver {
         let checked = view
             .to_header()
             .map_err(|error| {
-                if error.tagged {
-                    Code::TAGGED_VERSION
-                } else {
-                    Code::UNTAGGED_VERSION
-                }
+                Unplaced::Fault(match error.tagged {
+                    true => Code::TAGGED_VERSION,
+                    false => Code::UNTAGGED_VERSION,
+                })
             })
             .and_then(|header| Ok((header, memory.place(&header, payload)?)));
         let crc = match self.check_crc {
@@ -435,8 +438,11 @@ impl Receiver {
             Ok((header, (opcode, target))) => (header, opcode, target, None),
             // With a CRC, verify first that the peer really sent this header (see the module
             // documentation).
-            Err(code) if self.check_crc => (SUSPECT, Opcode::Write, Target::Nowhere, Some(code)),
-            Err(code) => return Err(self.fault(code)),
+            Err(Unplaced::Fault(code)) if self.check_crc => {
+                (SUSPECT, Opcode::Write, Target::Nowhere, Some(code))
+            }
+            Err(Unplaced::Fault(code)) => return Err(self.fault(code)),
+            Err(Unplaced::NoReceive) => return Ok(Head::NoReceive),
         };
         memory.touch(target, payload);
         self.start += mpa::LENGTH_FIELD + header_len;
@@ -577,6 +583,7 @@ enum Head {
     Partial,
     Empty,
     Whole,
+    NoReceive,
 }
 
 /// Stands for an invalid header while the rest of its FPDU is received.

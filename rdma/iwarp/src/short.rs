@@ -113,6 +113,9 @@ impl Endpoint {
         if invalidated.is_some_and(|stag| !memory.regions.is_valid(stag)) {
             return false;
         }
+        if memory.receives.is_empty() && !memory.take_shared(out) {
+            return false;
+        }
         if !memory
             .receives
             .front_mut()

@@ -12,6 +12,7 @@ use slab::Slab;
 use super::Options;
 use super::conn::{Conn, Cx, Phase};
 use super::endpoint::Limits;
+use super::shared::SharedQueues;
 use super::short::Short;
 use super::socket;
 use rdma::{
@@ -46,6 +47,9 @@ pub(super) struct State {
     pub(super) events: VecDeque<Event>,
     pub(super) counters: Counters,
     pub(super) tap: Option<Box<dyn Tap>>,
+    pub(super) shared: SharedQueues,
+    /// Number of the last shared receive queue that was made.
+    pub(super) last_shared: u64,
     /// Slots to process.
     pub(super) ready: VecDeque<usize>,
     /// Deadlines by slot.
@@ -99,6 +103,8 @@ impl State {
             events: VecDeque::new(),
             counters: Counters::default(),
             tap: None,
+            shared: SharedQueues::default(),
+            last_shared: 0,
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
             accept_again: None,
@@ -229,7 +235,8 @@ impl State {
     pub(super) fn arm(&mut self) -> bool {
         (self.batching, self.sent_long) = (false, false);
         self.run_ready(self.now);
-        self.armed = self.events.is_empty() && self.ready.is_empty();
+        let done = self.ready.is_empty() && self.next_waiting().is_none();
+        self.armed = self.events.is_empty() && done;
         self.armed
     }
 
@@ -271,6 +278,7 @@ impl State {
                 None => {}
             }
         }
+        self.serve_waiting(now);
     }
 
     // ---- in the owner's place ----
@@ -295,6 +303,7 @@ impl State {
                 self.with(index, now, Conn::progress);
             }
         }
+        self.serve_waiting(now);
     }
 
     /// Returns the sockets of live connections, and the events to wait for on each.
@@ -330,6 +339,7 @@ impl State {
             options: &self.options,
             events: &mut self.events,
             counters: &mut self.counters,
+            shared: &mut self.shared,
             tap: self.tap.as_deref_mut().map(|tap| tap as &mut dyn Tap),
             now,
         };
@@ -367,7 +377,7 @@ impl State {
             self.with(index, self.now, |conn, _| conn.close());
             return;
         }
-        if (live || draining) && conn.readable {
+        if (live || draining) && conn.readable && !conn.endpoint.is_waiting() {
             // The connection used up its turn.
             self.enqueue(index);
         }
@@ -468,6 +478,7 @@ impl State {
             options: &self.options,
             events: &mut self.events,
             counters: &mut self.counters,
+            shared: &mut self.shared,
             tap: self.tap.as_deref_mut().map(|tap| tap as &mut dyn Tap),
             now: self.now,
         };

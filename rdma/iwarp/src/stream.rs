@@ -38,6 +38,17 @@ impl Conn {
         let Some(socket) = &self.socket else {
             return Ok(());
         };
+        if self.endpoint.is_waiting() {
+            self.endpoint.resume(&mut cx.out())?;
+        }
+        if self.endpoint.is_waiting() {
+            // The peer's data stays in the socket. That the connection is lost must be found
+            // without reading.
+            return match socket.take_error() {
+                Ok(None) => Ok(()),
+                Ok(Some(error)) | Err(error) => Err(StreamEnd::Lost(error.to_string())),
+            };
+        }
         let tapped = (QpId(self.id), &**socket);
         let mut turn = 0;
         while self.readable && turn < RECEIVE_TURN {
@@ -74,6 +85,9 @@ impl Conn {
                     // it.
                     self.readable = n == room || self.peer_closed;
                     self.endpoint.received(n, &mut cx.out())?;
+                    if self.endpoint.is_waiting() {
+                        break;
+                    }
                 }
                 Err(Errno::AGAIN) => {
                     self.readable = false;

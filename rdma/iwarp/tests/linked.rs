@@ -112,13 +112,14 @@ fn connect(nodes: &mut [Node; 2]) -> [QpId; 2] {
         inbound_reads: 4,
         outbound_reads: 4,
         timeout: PATIENCE,
+        shared_receives: None,
     };
     let client = nodes[0].device.connect(address, &options).unwrap();
     let request = until(nodes, |_, event| match event {
         Event::ConnectRequest(request) => Some(request.request),
         _ => None,
     });
-    let server = nodes[1].device.prepare_accept(request).unwrap();
+    let server = nodes[1].device.prepare_accept(request, None).unwrap();
     let options = AcceptOptions {
         private_data: Bytes::new(),
         inbound_reads: 4,

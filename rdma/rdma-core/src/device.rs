@@ -18,7 +18,7 @@ use super::{Options, Registration};
 use rdma::{
     AcceptOptions, Attributes, Carrier, ConnectOptions, Counters, Device, DeviceError, Event,
     Interest, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter,
-    SendWr, Stag, Time, WrId,
+    SendWr, SharedReceivesId, Stag, Time, WrId,
 };
 
 /// Tokens of the descriptors for connection manager, completion and asynchronous events.
@@ -220,6 +220,14 @@ impl fmt::Debug for RdmaCore {
     }
 }
 
+/// Checks that a queue pair is not to be bound to a shared receive queue, of which there are none.
+fn bound_to_none(receives: Option<SharedReceivesId>) -> Result<(), DeviceError> {
+    match receives {
+        None => Ok(()),
+        Some(_) => Err(DeviceError::Unknown("shared receive queue")),
+    }
+}
+
 impl Device for RdmaCore {
     fn attributes(&self) -> &Attributes {
         &self.attributes
@@ -313,10 +321,16 @@ impl Device for RdmaCore {
         remote: SocketAddr,
         options: &ConnectOptions,
     ) -> Result<QpId, DeviceError> {
+        bound_to_none(options.shared_receives)?;
         self.start_connecting(remote, options)
     }
 
-    fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
+    fn prepare_accept(
+        &mut self,
+        request: RequestId,
+        receives: Option<SharedReceivesId>,
+    ) -> Result<QpId, DeviceError> {
+        bound_to_none(receives)?;
         self.prepare(request)
     }
 
@@ -372,6 +386,31 @@ impl Device for RdmaCore {
         receive: Scatter,
     ) -> Result<(), (PostError, Scatter)> {
         self.receive(qp, id, receive)
+    }
+
+    fn create_shared_receives(&mut self) -> Result<SharedReceivesId, DeviceError> {
+        Err(DeviceError::Limit("shared receive queues"))
+    }
+
+    fn post_shared_receive(
+        &mut self,
+        _: SharedReceivesId,
+        _: WrId,
+        receive: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
+        Err((PostError::Unknown, receive))
+    }
+
+    fn arm_shared_receives(&mut self, _: SharedReceivesId, _: usize) -> Result<(), DeviceError> {
+        Err(DeviceError::Unknown("shared receive queue"))
+    }
+
+    fn posted_shared_receives(&self, _: SharedReceivesId) -> usize {
+        0
+    }
+
+    fn destroy_shared_receives(&mut self, _: SharedReceivesId) -> Result<(), DeviceError> {
+        Err(DeviceError::Unknown("shared receive queue"))
     }
 
     fn post_send(

@@ -473,7 +473,7 @@ fn failure(event: &CmEvent) -> ConnectError {
 
 fn event_qp(event: &Event) -> Option<QpId> {
     match event {
-        Event::ConnectRequest(_) | Event::Removed => None,
+        Event::ConnectRequest(_) | Event::SharedReceivesLow { .. } | Event::Removed => None,
         Event::Established { qp, .. }
         | Event::ConnectFailed { qp, .. }
         | Event::Disconnected { qp, .. } => Some(*qp),

@@ -138,6 +138,9 @@ fn attributes(device: &str, can: &Capabilities, registration: Registration) -> A
             false => PRIVATE_DATA_IB,
         },
         remote_invalidation: can.remote_invalidation(registration),
+        // The devices have shared receive queues (`ibv_create_srq`), but this crate does not use
+        // them.
+        shared_receives: None,
     }
 }
 

@@ -2,10 +2,12 @@
 
 use bytes::Bytes;
 
-use super::queue_pair::{Packet, Progress};
+use super::queue_pair::{Arrival, Packet, Progress};
 use super::state::{State, Stream, What};
 use super::{Access, End, FabricEvent, Path};
-use rdma::{Completion, Disconnect, Event, Failed, Region, Stag, Success, WorkError};
+use rdma::{
+    Completion, Disconnect, Event, Failed, Region, SharedReceiveQueue, Stag, Success, WorkError,
+};
 
 impl State {
     /// Handles the arrival of a packet at `to`. `number` is that of the work request to which it
@@ -28,6 +30,23 @@ impl State {
         self.node(to.node).counters.wire_bytes_received += framed;
         self.show_received(to, &packet);
         let Some(from) = from else { return };
+        let arrival = Arrival {
+            from,
+            number,
+            packet,
+            path,
+        };
+        self.arrived(to, arrival);
+    }
+
+    /// Executes a packet that has arrived.
+    pub(super) fn execute(&mut self, to: End, arrival: Arrival) {
+        let Arrival {
+            from,
+            number,
+            packet,
+            path,
+        } = arrival;
         match packet {
             Packet::Message { bytes, invalidate } => {
                 self.message(to, from, number, &bytes, invalidate, path);
@@ -87,7 +106,7 @@ impl State {
             self.note(&FabricEvent::Overrun(to));
             return self.refuse(to, from, number, operation, "no receive");
         };
-        let left = self.qp(to).map_or(0, |qp| qp.receives.len());
+        let left = self.receives_left(to);
         let result = if buf.fill(bytes) {
             self.node(to.node).counters.receives += 1;
             let invalidated = invalidate;
@@ -109,6 +128,16 @@ impl State {
         self.tell(to, Stream::Receive, Event::Completion(completion), path);
         if short {
             self.refuse(to, from, number, operation, "the receive is too short");
+        }
+    }
+
+    /// Returns the number of receives that are left for messages to an end.
+    fn receives_left(&self, end: End) -> usize {
+        let node = &self.nodes[end.node.0];
+        let qp = node.qps.get(&end.qp);
+        match qp.and_then(|qp| qp.shared) {
+            Some(shared) => node.shared.get(&shared).map_or(0, SharedReceiveQueue::len),
+            None => qp.map_or(0, |qp| qp.receives.len()),
         }
     }
 

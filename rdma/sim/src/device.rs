@@ -14,7 +14,7 @@ use super::{End, FabricEvent, NodeId, Path};
 use rdma::{
     AcceptOptions, Attributes, Carrier, ConnectError, ConnectOptions, Counters, Device,
     DeviceError, Event, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment,
-    RequestId, Scatter, SendWr, Stag, Tap, Time, WrId,
+    RequestId, Scatter, SendWr, SharedReceiveQueue, SharedReceivesId, Stag, Tap, Time, WrId,
 };
 
 /// First port number for listeners that ask for port 0.
@@ -175,6 +175,9 @@ impl Device for SimDevice {
             return Err(DeviceError::Unknown("host"));
         }
         let mut state = self.state.borrow_mut();
+        state
+            .node(self.node)
+            .check_shared(options.shared_receives)?;
         let qp = QpId(state.id());
         let end = self.end(qp);
         state.note(&FabricEvent::Connecting(end, &options.private_data));
@@ -186,6 +189,7 @@ impl Device for SimDevice {
         let outbound = options
             .outbound_reads
             .min(self.attributes.max_outbound_reads);
+        let shared = options.shared_receives;
         let request = Request {
             from: end,
             to: remote,
@@ -193,7 +197,8 @@ impl Device for SimDevice {
             inbound_reads: inbound,
             outbound_reads: outbound,
         };
-        let pair = QueuePair::new(Stage::Connecting(request.clone()));
+        let mut pair = QueuePair::new(Stage::Connecting(request.clone()));
+        pair.shared = shared;
         state.node(self.node).qps.insert(qp, pair);
         if !state.random.chance(ignore) {
             let path = path.crossed();
@@ -204,8 +209,13 @@ impl Device for SimDevice {
         Ok(qp)
     }
 
-    fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
+    fn prepare_accept(
+        &mut self,
+        request: RequestId,
+        receives: Option<SharedReceivesId>,
+    ) -> Result<QpId, DeviceError> {
         let mut state = self.state.borrow_mut();
+        state.node(self.node).check_shared(receives)?;
         let unknown = || DeviceError::Unknown("connection request");
         let known = state.requests.get(&request);
         known
@@ -213,7 +223,8 @@ impl Device for SimDevice {
             .ok_or_else(unknown)?;
         let (_, wanted) = state.requests.remove(&request).ok_or_else(unknown)?;
         let qp = QpId(state.id());
-        let pair = QueuePair::new(Stage::Prepared(wanted));
+        let mut pair = QueuePair::new(Stage::Prepared(wanted));
+        pair.shared = receives;
         state.node(self.node).qps.insert(qp, pair);
         Ok(qp)
     }
@@ -355,6 +366,9 @@ impl Device for SimDevice {
         if matches!(pair.stage, Stage::Down) {
             return Err((PostError::NotConnected, buf));
         }
+        if pair.shared.is_some() {
+            return Err((PostError::Bound, buf));
+        }
         if pair.receives.len() >= self.attributes.max_recv_wr {
             return Err((PostError::QueueFull, buf));
         }
@@ -364,6 +378,77 @@ impl Device for SimDevice {
         pair.receives.push_back((id, buf));
         let cost = state.costs.post;
         state.work(self.node, cost);
+        Ok(())
+    }
+
+    fn create_shared_receives(&mut self) -> Result<SharedReceivesId, DeviceError> {
+        let limits = self.attributes.shared_receives;
+        let limits = limits.ok_or(DeviceError::Limit("shared receive queues"))?;
+        if !self.lives() {
+            return Err(DeviceError::Unknown("host"));
+        }
+        let mut state = self.state.borrow_mut();
+        let id = SharedReceivesId(state.id());
+        let queue = SharedReceiveQueue::new(limits.max_wr, self.attributes.max_scatter);
+        state.node(self.node).shared.insert(id, queue);
+        Ok(id)
+    }
+
+    fn post_shared_receive(
+        &mut self,
+        receives: SharedReceivesId,
+        id: WrId,
+        receive: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
+        if !self.lives() {
+            return Err((PostError::Unknown, receive));
+        }
+        let mut state = self.state.borrow_mut();
+        let Some(queue) = state.node(self.node).shared.get_mut(&receives) else {
+            return Err((PostError::Unknown, receive));
+        };
+        queue.post(id, receive)?;
+        let cost = state.costs.post;
+        state.work(self.node, cost);
+        state.serve_waiting(self.node, receives);
+        Ok(())
+    }
+
+    fn arm_shared_receives(
+        &mut self,
+        receives: SharedReceivesId,
+        below: usize,
+    ) -> Result<(), DeviceError> {
+        let mut state = self.state.borrow_mut();
+        let node = state.node(self.node);
+        node.check_shared(Some(receives))?;
+        if let Some(queue) = node.shared.get_mut(&receives) {
+            queue.arm(below);
+        }
+        let path = node.path;
+        state.tell_if_low(self.node, receives, path);
+        Ok(())
+    }
+
+    fn posted_shared_receives(&self, receives: SharedReceivesId) -> usize {
+        let state = self.state.borrow();
+        let queue = state.nodes[self.node.0].shared.get(&receives);
+        queue.map_or(0, SharedReceiveQueue::len)
+    }
+
+    fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError> {
+        let mut state = self.state.borrow_mut();
+        let node = state.node(self.node);
+        node.check_shared(Some(receives))?;
+        if node.qps.values().any(|qp| qp.shared == Some(receives)) {
+            return Err(DeviceError::Bound);
+        }
+        let queue = node.shared.remove(&receives);
+        node.events.retain(
+            |(event, _)| !matches!(event, Event::SharedReceivesLow { id } if *id == receives),
+        );
+        drop(state);
+        drop(queue);
         Ok(())
     }
 
@@ -406,6 +491,7 @@ impl Device for SimDevice {
                 progress: Progress::Waiting(wr),
                 done: false,
                 refused: false,
+                held: false,
                 posted,
                 path,
             });

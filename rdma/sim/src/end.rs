@@ -63,8 +63,13 @@ impl State {
         let receives = std::mem::take(&mut qp.receives);
         let queue = std::mem::take(&mut qp.queue);
         qp.started = 0;
+        qp.held.clear();
+        let shared = qp.shared;
         for memory in qp.memory.values_mut() {
             memory.valid = false;
+        }
+        if let Some(shared) = shared {
+            self.leave_shared(end, shared);
         }
         for entry in queue {
             let buf = match entry.progress {
@@ -143,6 +148,9 @@ impl State {
         let qp = Some(end.qp);
         node.events
             .retain(|(event, _)| super::state::qp_of(event) != qp);
+        if let Some(shared) = gone.as_ref().and_then(|qp| qp.shared) {
+            self.leave_shared(end, shared);
+        }
         if let Some(qp) = gone
             && matches!(qp.stage, Stage::Accepted)
             && let Some(peer) = qp.peer

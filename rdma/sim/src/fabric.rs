@@ -237,12 +237,13 @@ impl Fabric {
         gone.busy = now;
         gone.path = Path::default();
         gone.listeners.clear();
-        let (qps, events) = (
+        let (qps, shared, events) = (
             std::mem::take(&mut gone.qps),
+            std::mem::take(&mut gone.shared),
             std::mem::take(&mut gone.events),
         );
         drop(state);
-        drop((qps, events, tap));
+        drop((qps, shared, events, tap));
     }
 
     /// Loses one of the existing connections, if there are any.
@@ -275,6 +276,7 @@ impl Node {
             life: 0,
             alive: true,
             qps: Default::default(),
+            shared: Default::default(),
             events: Default::default(),
             listeners: Default::default(),
             counters: Counters::default(),

@@ -21,6 +21,9 @@ pub enum FabricEvent<'a> {
     TooLong(End, usize),
     /// A message arrived without a posted receive.
     Overrun(End),
+    /// A message of this length in bytes arrived, and waits for a receive of the shared receive
+    /// queue, because there is none or others wait already.
+    Waits(End, usize),
     /// A tagged access of the peer was executed.
     Accessed(End, Access),
     /// A tagged access of the peer was refused, and the connection ended.
@@ -91,6 +94,9 @@ impl fmt::Display for FabricEvent<'_> {
             }
             Self::TooLong(end, len) => write!(f, "{end} {len} bytes are TOO LONG for a receive"),
             Self::Overrun(end) => write!(f, "{end} OVERRUN: a message found no receive"),
+            Self::Waits(end, len) => {
+                write!(f, "{end} a message of {len} bytes WAITS for a receive")
+            }
             Self::Accessed(end, access) => write!(f, "{end} serves a {access}"),
             Self::Refused(end, access) => write!(f, "{end} REFUSES a {access}"),
             Self::Fetched(end, len) => write!(f, "{end} has {len} bytes read"),
@@ -142,6 +148,7 @@ fn posted(f: &mut fmt::Formatter<'_>, wr: &SendWr) -> fmt::Result {
 fn taken(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
     match event {
         Event::ConnectRequest(request) => write!(f, "connection request from {}", request.peer),
+        Event::SharedReceivesLow { .. } => write!(f, "few shared receives left"),
         Event::Removed => write!(f, "device removed"),
         Event::Established { .. } => write!(f, "established"),
         Event::ConnectFailed { error, .. } => write!(f, "not connected: {}", error),

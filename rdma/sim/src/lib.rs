@@ -7,7 +7,9 @@
 //! that host's loop, and [`Fabric::turn_at`] schedules its next step.
 //!
 //! [`Costs`] holds the time of each operation, and [`Faults`] the faults to inject. Checks are as
-//! strict as those of a real device: a Send needs a posted receive that is long enough, every
+//! strict as those of a real device: a Send needs a posted receive that is long enough (with a
+//! shared receive queue, it waits for one, or ends the connection, as the device's attributes say,
+//! [`WhenEmpty`]), every
 //! access is checked for handle, bounds and rights, and send queue slots are freed as in real
 //! queues. [`Path`] counts what each event had to wait for, and an [`Observer`] sees all events.
 //!
@@ -40,6 +42,7 @@
 //!     inbound_reads: 4,
 //!     outbound_reads: 4,
 //!     timeout: Duration::from_secs(10),
+//!     shared_receives: None,
 //! };
 //! client.connect(far, &options)?;
 //! // Everything that happens in the first second of the fabric's own time.
@@ -67,8 +70,11 @@ mod path;
 mod queue_pair;
 mod random;
 mod send;
+mod shared;
 mod state;
 
+#[cfg(test)]
+mod sharing;
 #[cfg(test)]
 mod tests;
 
@@ -81,7 +87,7 @@ pub use random::Random;
 
 use std::fmt;
 
-use rdma::{Attributes, QpId};
+use rdma::{Attributes, QpId, SharedReceives, WhenEmpty};
 
 /// Identifies a host of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,5 +128,9 @@ pub fn attributes() -> Attributes {
         max_outbound_reads: 32,
         max_private_data: 56,
         remote_invalidation: true,
+        shared_receives: Some(SharedReceives {
+            max_wr: 4096,
+            when_empty: WhenEmpty::Waits,
+        }),
     }
 }

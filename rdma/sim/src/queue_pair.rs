@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 
 use super::{Access, End, Path};
-use rdma::{Buf, Frame, Region, Scatter, SendWr, Stag, Time, WrId};
+use rdma::{Buf, Frame, Region, Scatter, SendWr, SharedReceivesId, Stag, Time, WrId};
 
 /// The state of a queue pair.
 #[derive(Debug)]
@@ -84,6 +84,8 @@ pub(super) struct Entry {
     pub(super) done: bool,
     /// Whether the peer refused the request, so that it will never be done.
     pub(super) refused: bool,
+    /// Whether the request waits at the peer for a receive, so that it is not acknowledged yet.
+    pub(super) held: bool,
     /// Time until which the poster's processor was busy posting the request.
     pub(super) posted: Time,
     pub(super) path: Path,
@@ -100,6 +102,11 @@ pub(super) struct QueuePair {
     /// Whether the owner wants the connection closed as soon as the send queue is empty.
     pub(super) closing: bool,
     pub(super) receives: VecDeque<(WrId, Scatter)>,
+    /// The shared receive queue to which the queue pair is bound, if there is one.
+    pub(super) shared: Option<SharedReceivesId>,
+    /// Packets that have arrived and wait, in order: a message for a receive of the shared receive
+    /// queue, and everything behind it.
+    pub(super) held: VecDeque<Arrival>,
     pub(super) queue: VecDeque<Entry>,
     /// Number of the first entry in the queue.
     pub(super) first: u64,
@@ -132,6 +139,8 @@ impl QueuePair {
             cut: false,
             closing: false,
             receives: VecDeque::new(),
+            shared: None,
+            held: VecDeque::new(),
             queue: VecDeque::new(),
             first: 0,
             started: 0,
@@ -157,6 +166,16 @@ impl QueuePair {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.queue.get_mut(index)
     }
+}
+
+/// A packet that has arrived.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) from: End,
+    /// Number of the work request to which the packet belongs.
+    pub(super) number: u64,
+    pub(super) packet: Packet,
+    pub(super) path: Path,
 }
 
 /// A packet on the network.

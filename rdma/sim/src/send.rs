@@ -175,7 +175,7 @@ impl State {
         let cut = qp.cut;
         if let Some(entry) = qp.entry(number) {
             let local = matches!(entry.progress, Progress::Invalidated);
-            if acknowledged && !local && (cut || entry.refused) {
+            if acknowledged && !local && (cut || entry.refused || entry.held) {
                 return;
             }
             entry.done = true;

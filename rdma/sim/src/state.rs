@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::queue_pair::{Packet, QueuePair, Request};
+use super::shared::SharedQueues;
 use super::{Costs, End, FabricEvent, Faults, NodeId, Observer, Path, Random};
 use rdma::{
     Attributes, Clock, ConnectError, Counters, Disconnect, Event, ListenerId, QpId, RequestId,
@@ -28,6 +29,7 @@ pub(super) struct Node {
     pub(super) life: u64,
     pub(super) alive: bool,
     pub(super) qps: BTreeMap<QpId, QueuePair>,
+    pub(super) shared: SharedQueues,
     pub(super) events: VecDeque<(Event, Path)>,
     pub(super) listeners: BTreeMap<ListenerId, SocketAddr>,
     pub(super) counters: Counters,
@@ -324,7 +326,10 @@ impl State {
             self.may_lose(End { node: id, qp });
         }
         let node = &mut self.nodes[id.0];
-        let gone = qp.is_some_and(|qp| !node.qps.contains_key(&qp));
+        let gone = match event {
+            Event::SharedReceivesLow { id } => !node.shared.contains_key(&id),
+            _ => qp.is_some_and(|qp| !node.qps.contains_key(&qp)),
+        };
         if node.life != life || gone {
             return;
         }
@@ -349,7 +354,7 @@ impl State {
 /// Returns the queue pair to which an event belongs.
 pub(super) fn qp_of(event: &Event) -> Option<QpId> {
     match event {
-        Event::ConnectRequest(_) | Event::Removed => None,
+        Event::ConnectRequest(_) | Event::SharedReceivesLow { .. } | Event::Removed => None,
         Event::Established { qp, .. }
         | Event::ConnectFailed { qp, .. }
         | Event::Disconnected { qp, .. } => Some(*qp),

@@ -53,6 +53,7 @@ impl Pair {
             inbound_reads: 2,
             outbound_reads: 2,
             timeout: Duration::from_secs(100),
+            shared_receives: None,
         };
         let client = devices[0].connect(address(2), &options).unwrap();
         let mut pair = Self {
@@ -64,7 +65,9 @@ impl Pair {
             panic!("no request");
         };
         assert_eq!(&request.private_data[..], b"hello");
-        let qp = pair.devices[1].prepare_accept(request.request).unwrap();
+        let qp = pair.devices[1]
+            .prepare_accept(request.request, None)
+            .unwrap();
         pair.qps[1] = qp;
         let options = AcceptOptions {
             private_data: Bytes::from_static(b"welcome"),
@@ -439,6 +442,7 @@ fn a_crash_loses_all_state_and_the_peer_notices() {
         inbound_reads: 1,
         outbound_reads: 1,
         timeout: Duration::from_secs(100),
+        shared_receives: None,
     };
     pair.devices[0].connect(address(2), &options).unwrap();
     assert!(pair.events(1).is_empty());

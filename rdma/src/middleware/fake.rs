@@ -14,7 +14,8 @@ use bytes::Bytes;
 use crate::{
     AcceptOptions, Attributes, Carrier, Completion, ConnectError, ConnectOptions, ConnectRequest,
     Counters, Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, Pool, PostError,
-    QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, Stag, Success, Time, WorkError, WrId,
+    QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, SharedReceiveQueue, SharedReceives,
+    SharedReceivesId, Stag, Success, Time, WhenEmpty, WorkError, WrId,
 };
 
 /// Send queue limit of every fake device.
@@ -25,6 +26,9 @@ pub(crate) const MAX_SEND_WR: usize = 4;
 struct Side {
     events: VecDeque<Event>,
     receives: VecDeque<(WrId, Scatter)>,
+    shared: Option<SharedReceiveQueue>,
+    /// Whether the queue pair is bound to the shared receive queue.
+    bound: bool,
     qp: Option<QpId>,
     up: bool,
     /// Number of further requests that the send queue accepts; `None` is unlimited.
@@ -94,6 +98,10 @@ pub(crate) fn pair() -> (Fake, Fake) {
             max_outbound_reads: 4,
             max_private_data: 16,
             remote_invalidation: true,
+            shared_receives: Some(SharedReceives {
+                max_wr: 16,
+                when_empty: WhenEmpty::EndsConnection,
+            }),
         },
         pool: Pool::new(1 << 20),
     };
@@ -105,7 +113,7 @@ pub(crate) fn pair() -> (Fake, Fake) {
 pub(crate) fn connected(receives: u64) -> (Fake, Fake, QpId) {
     let (mut client, mut server) = pair();
     let qp = client.connect(anywhere(), &connect_options()).unwrap();
-    let peer = server.prepare_accept(RequestId(1)).unwrap();
+    let peer = server.prepare_accept(RequestId(1), None).unwrap();
     for id in 0..receives {
         let buf = server.pool().alloc(1).unwrap();
         server.post_receive(peer, WrId(id), buf.into()).unwrap();
@@ -125,6 +133,7 @@ pub(crate) fn connect_options() -> ConnectOptions {
         inbound_reads: 1,
         outbound_reads: 1,
         timeout: Duration::from_secs(1),
+        shared_receives: None,
     }
 }
 
@@ -143,6 +152,33 @@ impl Fake {
 
     fn happen(&self, side: usize, event: Event) {
         self.sides[side].borrow_mut().events.push_back(event);
+    }
+
+    fn bind(&self, receives: Option<SharedReceivesId>) {
+        let mut side = self.sides[0].borrow_mut();
+        side.bound = receives.is_some();
+        assert!(!side.bound || side.shared.is_some(), "the queue exists");
+    }
+
+    /// Takes a receive for a message to `side`.
+    fn take(&self, side: usize) -> (WrId, Scatter) {
+        let mut side = self.sides[side].borrow_mut();
+        let Side {
+            receives,
+            shared,
+            bound,
+            events,
+            ..
+        } = &mut *side;
+        let taken = match shared {
+            Some(shared) if *bound => shared.take(QpId(0)),
+            _ => receives.pop_front(),
+        };
+        if shared.as_mut().is_some_and(SharedReceiveQueue::is_low) {
+            let id = SharedReceivesId(1);
+            events.push_back(Event::SharedReceivesLow { id });
+        }
+        taken.expect("a receive is posted")
     }
 
     fn complete(&self, side: usize, id: WrId, success: Success) {
@@ -200,6 +236,7 @@ impl Device for Fake {
     fn close_listener(&mut self, _: ListenerId) {}
 
     fn connect(&mut self, peer: SocketAddr, options: &ConnectOptions) -> Result<QpId, DeviceError> {
+        self.bind(options.shared_receives);
         self.sides[0].borrow_mut().qp = Some(QpId(1));
         let request = ConnectRequest {
             listener: ListenerId(1),
@@ -211,7 +248,12 @@ impl Device for Fake {
         Ok(QpId(1))
     }
 
-    fn prepare_accept(&mut self, _: RequestId) -> Result<QpId, DeviceError> {
+    fn prepare_accept(
+        &mut self,
+        _: RequestId,
+        receives: Option<SharedReceivesId>,
+    ) -> Result<QpId, DeviceError> {
+        self.bind(receives);
         self.sides[0].borrow_mut().qp = Some(QpId(2));
         Ok(QpId(2))
     }
@@ -285,6 +327,47 @@ impl Device for Fake {
         Ok(())
     }
 
+    fn create_shared_receives(&mut self) -> Result<SharedReceivesId, DeviceError> {
+        self.sides[0].borrow_mut().shared = Some(SharedReceiveQueue::new(16, 4));
+        Ok(SharedReceivesId(1))
+    }
+
+    fn post_shared_receive(
+        &mut self,
+        _: SharedReceivesId,
+        id: WrId,
+        receive: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
+        match &mut self.sides[0].borrow_mut().shared {
+            Some(shared) => shared.post(id, receive),
+            None => Err((PostError::Unknown, receive)),
+        }
+    }
+
+    fn arm_shared_receives(
+        &mut self,
+        _: SharedReceivesId,
+        below: usize,
+    ) -> Result<(), DeviceError> {
+        match &mut self.sides[0].borrow_mut().shared {
+            Some(shared) => shared.arm(below),
+            None => return Err(DeviceError::Unknown("shared receive queue")),
+        }
+        Ok(())
+    }
+
+    fn posted_shared_receives(&self, _: SharedReceivesId) -> usize {
+        let side = self.sides[0].borrow();
+        side.shared.as_ref().map_or(0, SharedReceiveQueue::len)
+    }
+
+    fn destroy_shared_receives(&mut self, _: SharedReceivesId) -> Result<(), DeviceError> {
+        let destroyed = self.sides[0].borrow_mut().shared.take();
+        destroyed
+            .map(drop)
+            .ok_or(DeviceError::Unknown("shared receive queue"))
+    }
+
     fn post_send(
         &mut self,
         _: QpId,
@@ -311,8 +394,7 @@ impl Device for Fake {
         }
         let success = match wr {
             SendWr::Send { gather, invalidate } => {
-                let next = self.sides[1].borrow_mut().receives.pop_front();
-                let (receive, mut buf) = next.expect("a receive is posted");
+                let (receive, mut buf) = self.take(1);
                 let message = gather.concat();
                 assert!(buf.fill(&message), "the receive is long enough");
                 let invalidated = invalidate;

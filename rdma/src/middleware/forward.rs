@@ -1,7 +1,8 @@
 //! A macro to forward methods to the inner device.
 
 /// `forward!(self => self.device; pool attach …)` implements the named methods of
-/// [`Device`](crate::Device) by calling the same method of `self.device`.
+/// [`Device`](crate::Device) by calling the same method of `self.device`. `shared_receives` stands
+/// for the five methods of shared receive queues.
 macro_rules! forward {
     ($self:ident => $inner:expr; $($method:ident)*) => {
         $($crate::middleware::forward::forward!(@ $method $self $inner);)*
@@ -94,8 +95,9 @@ macro_rules! forward {
         fn prepare_accept(
             &mut $self,
             request: $crate::RequestId,
+            receives: Option<$crate::SharedReceivesId>,
         ) -> Result<$crate::QpId, $crate::DeviceError> {
-            $inner.prepare_accept(request)
+            $inner.prepare_accept(request, receives)
         }
     };
     (@ accept $self:ident $inner:expr) => {
@@ -159,6 +161,41 @@ macro_rules! forward {
             $inner.post_receive(qp, id, receive)
         }
     };
+    (@ shared_receives $self:ident $inner:expr) => {
+        fn create_shared_receives(
+            &mut $self,
+        ) -> Result<$crate::SharedReceivesId, $crate::DeviceError> {
+            $inner.create_shared_receives()
+        }
+
+        fn post_shared_receive(
+            &mut $self,
+            receives: $crate::SharedReceivesId,
+            id: $crate::WrId,
+            receive: $crate::Scatter,
+        ) -> Result<(), ($crate::PostError, $crate::Scatter)> {
+            $inner.post_shared_receive(receives, id, receive)
+        }
+
+        fn arm_shared_receives(
+            &mut $self,
+            receives: $crate::SharedReceivesId,
+            below: usize,
+        ) -> Result<(), $crate::DeviceError> {
+            $inner.arm_shared_receives(receives, below)
+        }
+
+        fn posted_shared_receives(&$self, receives: $crate::SharedReceivesId) -> usize {
+            $inner.posted_shared_receives(receives)
+        }
+
+        fn destroy_shared_receives(
+            &mut $self,
+            receives: $crate::SharedReceivesId,
+        ) -> Result<(), $crate::DeviceError> {
+            $inner.destroy_shared_receives(receives)
+        }
+    };
     (@ post_send $self:ident $inner:expr) => {
         fn post_send(
             &mut $self,
@@ -179,5 +216,76 @@ impl<D: crate::Device + ?Sized> crate::Device for Box<D> {
     forward!(self => (**self);
         attributes pool counters attach ready set_busy_poll poll arm next_deadline listen
         local_address carrier close_listener connect prepare_accept accept reject disconnect abort
-        destroy register reclaim post_receive post_send);
+        destroy register reclaim post_receive shared_receives post_send);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use bytes::Bytes;
+    use smallvec::smallvec;
+
+    use crate::middleware::fake::{accept_options, anywhere, connect_options, pair};
+    use crate::middleware::{Edited, Linked, Reconstructed, Shaper, Tapped};
+    use crate::{
+        Completion, Device, DeviceError, Event, Frame, PostError, QpId, RequestId, SendWr, Success,
+        Tap, Time, WrId,
+    };
+
+    struct Blind;
+
+    impl Tap for Blind {
+        fn sent(&mut self, _: Time, _: QpId, _: Frame<'_>) {}
+        fn received(&mut self, _: Time, _: QpId, _: Frame<'_>) {}
+    }
+
+    #[test]
+    fn shared_receives_pass_through_every_middleware() {
+        let (mut client, server) = pair();
+        let server: Box<dyn Device> = Box::new(server);
+        let server = Tapped::new(Edited::new(server, |_, _: &mut SendWr| {}), |_, _| {});
+        let link = Shaper::new(std::time::Duration::ZERO, None);
+        let mut server = Reconstructed::new(Linked::new(server, link), Blind, None);
+        let buf = server.pool().alloc(9).unwrap();
+        let receives = server.create_shared_receives().unwrap();
+        server
+            .post_shared_receive(receives, WrId(5), buf.into())
+            .unwrap();
+        let other = server.pool().alloc(8).unwrap();
+        let refused = server.post_shared_receive(receives, WrId(6), other.into());
+        assert_eq!(refused.unwrap_err().0, PostError::Structure);
+        assert_eq!(server.posted_shared_receives(receives), 1);
+        server.arm_shared_receives(receives, 1).unwrap();
+        let qp = client.connect(anywhere(), &connect_options()).unwrap();
+        let peer = server.prepare_accept(RequestId(1), Some(receives)).unwrap();
+        server.accept(peer, &accept_options(b"")).unwrap();
+        let mut events = VecDeque::new();
+        server.poll(Time::ZERO, &mut events);
+        let wr = SendWr::Send {
+            gather: smallvec![Bytes::from_static(b"x")],
+            invalidate: None,
+        };
+        client.post_send(qp, WrId(1), wr, false).unwrap();
+        events.clear();
+        server.poll(Time::ZERO, &mut events);
+        assert!(
+            matches!(
+                events.make_contiguous(),
+                [
+                    Event::SharedReceivesLow { id },
+                    Event::Completion(Completion {
+                        qp,
+                        id: WrId(5),
+                        result: Ok(Success::Receive { .. }),
+                    }),
+                ] if *id == receives && *qp == peer
+            ),
+            "{events:?}"
+        );
+        assert_eq!(server.posted_shared_receives(receives), 0);
+        server.destroy_shared_receives(receives).unwrap();
+        let again = server.destroy_shared_receives(receives);
+        assert!(matches!(again, Err(DeviceError::Unknown(_))));
+    }
 }

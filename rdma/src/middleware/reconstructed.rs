@@ -10,8 +10,8 @@ use super::forward::forward;
 use super::tapped::Posted;
 use crate::{
     AcceptOptions, Completion, ConnectOptions, ConnectRequest, Device, DeviceError, Event, Frame,
-    Gather, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, Setup, Stag,
-    Success, Tap, Time, WrId,
+    Gather, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, Setup,
+    SharedReceivesId, Stag, Success, Tap, Time, WrId,
 };
 
 /// Maximum number of bytes of a message in which announced memory is looked for. Chunk lists
@@ -147,7 +147,7 @@ impl<D: Device, T: Tap> Reconstructed<D, T> {
                 result: Ok(success),
                 ..
             }) => self.completed(*qp, success),
-            Event::Completion(_) | Event::Removed => {}
+            Event::Completion(_) | Event::SharedReceivesLow { .. } | Event::Removed => {}
         }
     }
 
@@ -444,7 +444,7 @@ impl<D: fmt::Debug, T> fmt::Debug for Reconstructed<D, T> {
 impl<D: Device, T: Tap> Device for Reconstructed<D, T> {
     forward!(self => self.device;
         attributes pool counters attach ready set_busy_poll arm next_deadline listen
-        local_address carrier close_listener disconnect abort post_receive);
+        local_address carrier close_listener disconnect abort post_receive shared_receives);
 
     fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
         self.now = now;
@@ -467,9 +467,13 @@ impl<D: Device, T: Tap> Device for Reconstructed<D, T> {
         Ok(qp)
     }
 
-    fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
+    fn prepare_accept(
+        &mut self,
+        request: RequestId,
+        receives: Option<SharedReceivesId>,
+    ) -> Result<QpId, DeviceError> {
         let seen = self.requests.remove(&request);
-        let qp = self.device.prepare_accept(request)?;
+        let qp = self.device.prepare_accept(request, receives)?;
         if let Some((local, peer, private_data)) = seen {
             let pair = Pair::new(false, [local, peer], private_data);
             self.pairs.insert(qp, pair);

@@ -91,7 +91,7 @@ impl<D: Device, F: FnMut(QpId, Posted)> Device for Tapped<D, F> {
     forward!(self => self.device;
         attributes pool counters attach ready set_busy_poll poll arm next_deadline listen
         local_address carrier close_listener connect prepare_accept accept reject disconnect abort
-        destroy register reclaim post_receive);
+        destroy register reclaim post_receive shared_receives);
 
     fn post_send(
         &mut self,

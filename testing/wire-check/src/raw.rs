@@ -54,6 +54,7 @@ impl Raw {
             inbound_reads: 1,
             outbound_reads: 1,
             timeout: PATIENCE,
+            shared_receives: None,
         };
         let connected = self.device.connect(server, &options);
         let qp = connected.map_err(Error::ours("connecting the bare device"))?;

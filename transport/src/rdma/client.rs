@@ -180,6 +180,7 @@ impl RdmaClient {
             inbound_reads: common.inbound_reads,
             outbound_reads: common.outbound_reads,
             timeout: self.options.connect_timeout,
+            shared_receives: None,
         };
         let device = &mut self.driver.device;
         let qp = match device.connect(remote, &options) {
@@ -269,6 +270,8 @@ impl RdmaClient {
                 }
             }
             DeviceEvent::Removed => self.removed = true,
+            // Every connection has receives of its own.
+            DeviceEvent::SharedReceivesLow { .. } => {}
         }
     }
 

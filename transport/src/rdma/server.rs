@@ -170,6 +170,8 @@ impl RdmaServer {
                     .events
                     .push_back(ServerTransportEvent::Lost { reason });
             }
+            // Every connection has receives of its own.
+            DeviceEvent::SharedReceivesLow { .. } => {}
         }
     }
 
@@ -243,7 +245,7 @@ impl RdmaServer {
             outbound_reads: config.options.outbound_reads,
         };
         let credits = config.credits;
-        let qp = self.driver.device.prepare_accept(request.request)?;
+        let qp = self.driver.device.prepare_accept(request.request, None)?;
         let capacity = self.driver.device.attributes().max_send_wr;
         let queue = QueuePair::new(qp, capacity, config.receives.clone(), pool);
         let mut link = Link::new(conn_of(qp), request.peer, queue, Connection::new(config));

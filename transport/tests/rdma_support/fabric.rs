@@ -12,7 +12,8 @@ use bytes::Bytes;
 use rdma::{
     AcceptOptions, Attributes, Carrier, Completion, ConnectError, ConnectOptions, ConnectRequest,
     Counters, Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, Pool, PostError,
-    QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, Stag, Success, Time, WorkError, WrId,
+    QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, SharedReceiveQueue, SharedReceives,
+    SharedReceivesId, Stag, Success, Time, WhenEmpty, WorkError, WrId,
 };
 
 /// Returns the address of every listener.
@@ -48,6 +49,10 @@ struct Qp {
     peer: Option<(usize, QpId)>,
     up: bool,
     receives: VecDeque<(WrId, Scatter)>,
+    /// The shared receive queue to which it is bound, if there is one, and whether a message waits
+    /// for a receive of it.
+    shared: Option<SharedReceivesId>,
+    waits: bool,
     send_queue: VecDeque<Queued>,
     /// Send-queue slots in use: requests that no later signaled completion has released.
     slots: usize,
@@ -59,10 +64,23 @@ struct Qp {
 #[derive(Default)]
 struct Node {
     qps: HashMap<QpId, Qp>,
+    shared: HashMap<SharedReceivesId, SharedReceiveQueue>,
     events: VecDeque<Event>,
     listening: bool,
     removed: bool,
     counters: Counters,
+}
+
+impl Node {
+    /// Checks that a shared receive queue exists, if one is named.
+    fn check_shared(&self, receives: Option<SharedReceivesId>) -> Result<(), DeviceError> {
+        match receives {
+            Some(receives) if !self.shared.contains_key(&receives) => {
+                Err(DeviceError::Unknown("shared receive queue"))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A connection request that waits for its answer.
@@ -132,6 +150,10 @@ pub fn attributes() -> Attributes {
         max_outbound_reads: 16,
         max_private_data: 56,
         remote_invalidation: true,
+        shared_receives: Some(SharedReceives {
+            max_wr: 4096,
+            when_empty: WhenEmpty::Waits,
+        }),
     }
 }
 
@@ -175,6 +197,7 @@ impl World {
             return;
         }
         let receives = std::mem::take(&mut qp.receives);
+        let shared = qp.shared;
         let queue = std::mem::take(&mut qp.send_queue);
         qp.memory
             .values_mut()
@@ -183,6 +206,7 @@ impl World {
             error: WorkError::Flushed,
             buf,
         };
+        self.leave(at, shared);
         for queued in queue {
             let buf = match queued.wr {
                 SendWr::Read { sink, .. } => Some(sink.into()),
@@ -197,6 +221,36 @@ impl World {
         self.nodes[at.0]
             .events
             .push_back(Event::Disconnected { qp, reason });
+    }
+
+    /// Returns whether there is a receive for a message to `to`. With a shared receive queue, takes
+    /// it; without one, that is not checked here.
+    fn has_receive(&mut self, (node, id): (usize, QpId)) -> bool {
+        let node = &mut self.nodes[node];
+        let Some(qp) = node.qps.get_mut(&id) else {
+            return true;
+        };
+        let shared = qp.shared.filter(|_| qp.receives.is_empty());
+        let Some((name, queue)) = shared.and_then(|id| Some((id, node.shared.get_mut(&id)?)))
+        else {
+            return true;
+        };
+        if !qp.waits || queue.next() == Some(id) {
+            qp.receives.extend(queue.take(id));
+            qp.waits = qp.receives.is_empty();
+        }
+        if queue.is_low() {
+            let id = name;
+            node.events.push_back(Event::SharedReceivesLow { id });
+        }
+        !qp.waits
+    }
+
+    /// Lets others have the receives for which a queue pair waits.
+    fn leave(&mut self, (node, qp): (usize, QpId), shared: Option<SharedReceivesId>) {
+        if let Some(queue) = shared.and_then(|id| self.nodes[node].shared.get_mut(&id)) {
+            queue.leave(qp);
+        }
     }
 
     /// Returns the number of posted Sends of a device that have not been executed.
@@ -291,12 +345,19 @@ impl World {
         let Some(peer) = qp.peer.filter(|_| qp.up && !qp.send_queue.is_empty()) else {
             return false;
         };
+        let is_send = |queued: &Queued| matches!(queued.wr, SendWr::Send { .. });
+        let sends = qp.send_queue.front().is_some_and(is_send);
         if lose {
             let lost = Disconnect::Lost("cable pulled".to_owned());
             self.disconnected(at, lost.clone(), lost);
             return false;
         }
-        let Some(Queued { id, wr, signaled }) = qp.send_queue.pop_front() else {
+        // A message that finds no receive in a shared receive queue waits, and what is behind it.
+        if sends && !self.has_receive(peer) {
+            return false;
+        }
+        let next = self.qp(at).and_then(|qp| qp.send_queue.pop_front());
+        let Some(Queued { id, wr, signaled }) = next else {
             return false;
         };
         match self.carry_out(at, peer, wr) {
@@ -416,7 +477,11 @@ impl World {
             self.overruns += 1;
             return Err(operation("no receive"));
         };
-        let left = qp.receives.len();
+        let shared = qp.shared;
+        let left = match shared.and_then(|id| self.nodes[peer.0].shared.get(&id)) {
+            Some(queue) => queue.len(),
+            None => self.qp(peer).map_or(0, |qp| qp.receives.len()),
+        };
         self.fewest_receives = Some(self.fewest_receives.map_or(left, |least| least.min(left)));
         if !buf.fill(message) {
             let error = WorkError::LocalLength;
@@ -508,8 +573,13 @@ impl Device for FakeDevice {
         if world.nodes[self.me].removed {
             return Err(DeviceError::Unknown("device: it was removed"));
         }
+        world.nodes[self.me].check_shared(options.shared_receives)?;
         let qp = QpId(world.id());
-        world.nodes[self.me].qps.insert(qp, Qp::default());
+        let bound = Qp {
+            shared: options.shared_receives,
+            ..Qp::default()
+        };
+        world.nodes[self.me].qps.insert(qp, bound);
         world.private_data.push(options.private_data.clone());
         if let Some(error) = world.refuse_with.clone() {
             world.nodes[self.me].qps.remove(&qp);
@@ -541,14 +611,23 @@ impl Device for FakeDevice {
         Ok(qp)
     }
 
-    fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
+    fn prepare_accept(
+        &mut self,
+        request: RequestId,
+        receives: Option<SharedReceivesId>,
+    ) -> Result<QpId, DeviceError> {
         let mut world = self.world.borrow_mut();
+        world.nodes[self.me].check_shared(receives)?;
         let pending = world
             .pending
             .remove(&request)
             .ok_or(DeviceError::Unknown("request"))?;
         let qp = QpId(world.id());
-        world.nodes[pending.at].qps.insert(qp, Qp::default());
+        let bound = Qp {
+            shared: receives,
+            ..Qp::default()
+        };
+        world.nodes[pending.at].qps.insert(qp, bound);
         world.accepting.insert(qp, pending);
         Ok(qp)
     }
@@ -684,6 +763,9 @@ impl Device for FakeDevice {
         let Some(end) = world.qp((self.me, qp)) else {
             return Err((PostError::Unknown, buf));
         };
+        if end.shared.is_some() {
+            return Err((PostError::Bound, buf));
+        }
         if end.receives.len() >= max {
             return Err((PostError::QueueFull, buf));
         }
@@ -693,6 +775,64 @@ impl Device for FakeDevice {
         end.receives.push_back((id, buf));
         let least = world.shortest_receive;
         world.shortest_receive = Some(least.map_or(len, |least| least.min(len)));
+        Ok(())
+    }
+
+    fn create_shared_receives(&mut self) -> Result<SharedReceivesId, DeviceError> {
+        let limits = self.attributes.shared_receives;
+        let limits = limits.ok_or(DeviceError::Limit("shared receive queues"))?;
+        let mut world = self.world.borrow_mut();
+        let id = SharedReceivesId(world.id());
+        let queue = SharedReceiveQueue::new(limits.max_wr, self.attributes.max_scatter);
+        world.nodes[self.me].shared.insert(id, queue);
+        Ok(id)
+    }
+
+    fn post_shared_receive(
+        &mut self,
+        receives: SharedReceivesId,
+        id: WrId,
+        receive: Scatter,
+    ) -> Result<(), (PostError, Scatter)> {
+        let mut world = self.world.borrow_mut();
+        match world.nodes[self.me].shared.get_mut(&receives) {
+            Some(queue) => queue.post(id, receive),
+            None => Err((PostError::Unknown, receive)),
+        }
+    }
+
+    fn arm_shared_receives(
+        &mut self,
+        receives: SharedReceivesId,
+        below: usize,
+    ) -> Result<(), DeviceError> {
+        let mut world = self.world.borrow_mut();
+        let node = &mut world.nodes[self.me];
+        node.check_shared(Some(receives))?;
+        if let Some(queue) = node.shared.get_mut(&receives) {
+            queue.arm(below);
+            if queue.is_low() {
+                let id = receives;
+                node.events.push_back(Event::SharedReceivesLow { id });
+            }
+        }
+        Ok(())
+    }
+
+    fn posted_shared_receives(&self, receives: SharedReceivesId) -> usize {
+        let world = self.world.borrow();
+        let queue = world.nodes[self.me].shared.get(&receives);
+        queue.map_or(0, SharedReceiveQueue::len)
+    }
+
+    fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError> {
+        let mut world = self.world.borrow_mut();
+        let node = &mut world.nodes[self.me];
+        node.check_shared(Some(receives))?;
+        if node.qps.values().any(|qp| qp.shared == Some(receives)) {
+            return Err(DeviceError::Bound);
+        }
+        node.shared.remove(&receives);
         Ok(())
     }
 

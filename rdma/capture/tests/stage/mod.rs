@@ -115,12 +115,15 @@ impl World {
             inbound_reads: 4,
             outbound_reads: 4,
             timeout: Duration::from_secs(100),
+            shared_receives: None,
         };
         self.qps[0] = self.devices[0].connect(address(2), &options).unwrap();
         let [Event::ConnectRequest(request)] = &self.events(1)[..] else {
             panic!("no request");
         };
-        self.qps[1] = self.devices[1].prepare_accept(request.request).unwrap();
+        self.qps[1] = self.devices[1]
+            .prepare_accept(request.request, None)
+            .unwrap();
         let options = AcceptOptions {
             private_data: Bytes::from_static(b"welcome"),
             inbound_reads: 4,

@@ -164,6 +164,7 @@ pub(crate) fn connect_options() -> ConnectOptions {
         inbound_reads: 16,
         outbound_reads: 16,
         timeout: PATIENCE,
+        shared_receives: None,
     }
 }
 
@@ -206,7 +207,7 @@ impl Pair {
         let c = client.device.connect(address, connect).unwrap();
         let request = request(&mut server, &mut client);
         assert_eq!(request.private_data, connect.private_data);
-        let s = server.device.prepare_accept(request.request).unwrap();
+        let s = server.device.prepare_accept(request.request, None).unwrap();
         server.device.accept(s, accept).unwrap();
         match next(&mut client, &mut server) {
             Event::Established { qp, private_data } => {

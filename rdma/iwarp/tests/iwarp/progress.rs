@@ -92,7 +92,7 @@ fn the_thread_serves_reads_of_a_connection_accepted_after_it_took_over() {
     let mut client = Node::new(Options::default());
     let c = client.device.connect(address, &connect_options()).unwrap();
     let request = request(server, &mut client).request;
-    let s = server.device.prepare_accept(request).unwrap();
+    let s = server.device.prepare_accept(request, None).unwrap();
     thread::sleep(Duration::from_millis(20));
     server.device.accept(s, &accept_options()).unwrap();
     let region = Region::RemoteRead(server.bytes(b"offered"));
@@ -151,7 +151,7 @@ fn a_waiting_owner_is_woken_by_events_of_the_thread() {
         Event::ConnectRequest(request) => request.request,
         event => panic!("{event:?}"),
     };
-    let qp = server.device.prepare_accept(request).unwrap();
+    let qp = server.device.prepare_accept(request, None).unwrap();
     for _ in 0..4 {
         server.receive(qp, 1, 64);
     }
@@ -696,7 +696,7 @@ fn many_connections() {
         for event in std::mem::take(&mut server.events) {
             match event {
                 Event::ConnectRequest(request) => {
-                    let qp = server.device.prepare_accept(request.request).unwrap();
+                    let qp = server.device.prepare_accept(request.request, None).unwrap();
                     server.receive(qp, 1, 64);
                     server.device.accept(qp, &accept_options()).unwrap();
                 }

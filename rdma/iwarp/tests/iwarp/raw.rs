@@ -200,7 +200,7 @@ impl Raw {
         raw.write(&frame(REQUEST, flags, 2, &[0, 16, 0, 4, b'h', b'i']));
         let request = raw.wait_request(node);
         assert_eq!(request.1, b"hi"[..]);
-        let qp = node.device.prepare_accept(request.0).unwrap();
+        let qp = node.device.prepare_accept(request.0, None).unwrap();
         node.device.accept(qp, &accept_options()).unwrap();
         let (flags, revision, private) = raw.read_frame(REPLY, node);
         assert_eq!((flags & !0x40, revision), (0x10, 2));

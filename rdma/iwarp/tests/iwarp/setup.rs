@@ -324,7 +324,7 @@ fn rejection_with_a_reason() {
     let request = request(&mut server, &mut client);
     server.device.reject(request.request, b"not today").unwrap();
     assert!(server.device.reject(request.request, b"").is_err());
-    assert!(server.device.prepare_accept(request.request).is_err());
+    assert!(server.device.prepare_accept(request.request, None).is_err());
     match next(&mut client, &mut server) {
         Event::ConnectFailed { error, .. } => assert_eq!(
             error,
@@ -345,7 +345,7 @@ fn accepted(private: &[u8], flags: u8, revision: u8) -> (Node, Raw, QpId, (u8, u
     let mut raw = Raw::connect(address);
     raw.write(&frame(REQUEST, flags, revision, private));
     let (request, _) = raw.wait_request(&mut node);
-    let qp = node.device.prepare_accept(request).unwrap();
+    let qp = node.device.prepare_accept(request, None).unwrap();
     node.device.accept(qp, &accept_options()).unwrap();
     let reply = raw.read_frame(REPLY, &mut node);
     (node, raw, qp, reply)
@@ -510,7 +510,7 @@ fn responder_times_out_without_a_ready_to_receive_message() {
     let mut raw = Raw::connect(address);
     raw.write(&frame(REQUEST, 0x10, 2, &[0x80, 4, 0x80, 4]));
     let (request, _) = raw.wait_request(&mut node);
-    let qp = node.device.prepare_accept(request).unwrap();
+    let qp = node.device.prepare_accept(request, None).unwrap();
     node.device.accept(qp, &accept_options()).unwrap();
     match node.next() {
         Event::ConnectFailed { qp: of, error } => {
@@ -643,7 +643,7 @@ fn a_peer_that_leaves_before_it_is_accepted() {
     raw.write(&frame(REQUEST, 0x10, 2, &[0, 4, 0, 4]));
     let (request, _) = raw.wait_request(&mut node);
     drop(raw);
-    let qp = node.device.prepare_accept(request).unwrap();
+    let qp = node.device.prepare_accept(request, None).unwrap();
     node.receive(qp, 1, 64);
     for _ in 0..5 {
         idle(&mut node);

@@ -26,7 +26,7 @@ fn private_data_goes_both_ways() {
     assert!(request.private_data.starts_with(b"what the client says"));
     let server = world
         .device(SERVER)
-        .prepare_accept(request.request)
+        .prepare_accept(request.request, None)
         .unwrap();
     let options = accept_options(b"what the server says");
     world.device(SERVER).accept(server, &options).unwrap();
@@ -59,7 +59,7 @@ fn a_rejection_says_why() {
         other => panic!("{other:?}"),
     }
     assert!(
-        world.device(SERVER).prepare_accept(request).is_err(),
+        world.device(SERVER).prepare_accept(request, None).is_err(),
         "it was answered"
     );
     world.assert_nothing_held();
@@ -88,7 +88,7 @@ fn a_request_that_nobody_answers_is_given_up() {
     let request = world.requested().request;
     assert_eq!(failed(&mut world, client), ConnectError::TimedOut);
     // Frees the server's resources, whether it has been notified or not.
-    if let Ok(server) = world.device(SERVER).prepare_accept(request) {
+    if let Ok(server) = world.device(SERVER).prepare_accept(request, None) {
         world.device(SERVER).destroy(server);
     }
     world.assert_nothing_held();
@@ -105,7 +105,7 @@ fn a_message_can_come_with_the_connection() {
             .unwrap();
         world.post_receives(CLIENT, client, 1, 64);
         let request = world.requested().request;
-        let server = world.device(SERVER).prepare_accept(request).unwrap();
+        let server = world.device(SERVER).prepare_accept(request, None).unwrap();
         world.post_receives(SERVER, server, 1, 64);
         world
             .device(SERVER)

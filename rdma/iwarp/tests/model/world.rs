@@ -94,6 +94,7 @@ pub(crate) fn connect_options(private_data: &[u8]) -> ConnectOptions {
         inbound_reads: 16,
         outbound_reads: 16,
         timeout: PATIENCE / 2,
+        shared_receives: None,
     }
 }
 
@@ -274,7 +275,7 @@ impl World {
             .unwrap();
         self.post_receives(CLIENT, client, receives, len);
         let request = self.requested().request;
-        let server = self.device(SERVER).prepare_accept(request).unwrap();
+        let server = self.device(SERVER).prepare_accept(request, None).unwrap();
         self.post_receives(SERVER, server, receives, len);
         self.device(SERVER)
             .accept(server, &accept_options(b""))

@@ -15,7 +15,7 @@ use super::Shaper;
 use super::forward::forward;
 use crate::{
     AcceptOptions, ConnectError, ConnectOptions, ConnectRequest, Device, DeviceError, Event,
-    ListenerId, PostError, QpId, RequestId, SendWr, Time, WrId,
+    ListenerId, PostError, QpId, RequestId, SendWr, SharedReceivesId, Time, WrId,
 };
 
 /// Adds a link to a device: what this side sends is delayed.
@@ -156,7 +156,9 @@ impl<D: Device> Linked<D> {
                     }
                     events.push_back(Event::Disconnected { qp, reason });
                 }
-                Event::Removed => events.push_back(Event::Removed),
+                other @ (Event::SharedReceivesLow { .. } | Event::Removed) => {
+                    events.push_back(other);
+                }
             }
         }
     }
@@ -172,7 +174,7 @@ impl<D: Device> Linked<D> {
 impl<D: Device> Device for Linked<D> {
     forward!(self => self.device;
         attributes pool counters attach ready set_busy_poll listen local_address carrier register
-        reclaim post_receive);
+        reclaim post_receive shared_receives);
 
     fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
         self.now = self.now.max(now);
@@ -238,9 +240,13 @@ impl<D: Device> Device for Linked<D> {
         Ok(qp)
     }
 
-    fn prepare_accept(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
+    fn prepare_accept(
+        &mut self,
+        request: RequestId,
+        receives: Option<SharedReceivesId>,
+    ) -> Result<QpId, DeviceError> {
         self.unanswered.remove(&request);
-        let qp = self.device.prepare_accept(request)?;
+        let qp = self.device.prepare_accept(request, receives)?;
         self.traffic.insert(qp, QpTraffic::new(qp));
         Ok(qp)
     }

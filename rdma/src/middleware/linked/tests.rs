@@ -41,7 +41,7 @@ fn connected(delay: Duration, rate: Option<u64>) -> World {
     let Some((_, Event::ConnectRequest(request))) = world.step() else {
         panic!("no connection request");
     };
-    world.qps[1] = world.ends[1].prepare_accept(request.request).unwrap();
+    world.qps[1] = world.ends[1].prepare_accept(request.request, None).unwrap();
     world.ends[1]
         .accept(world.qps[1], &accept_options(b""))
         .unwrap();
@@ -174,7 +174,7 @@ fn connecting_takes_one_round_trip() {
         panic!("no connection request");
     };
     assert_eq!(world.now, start + D);
-    let server = world.ends[1].prepare_accept(request.request).unwrap();
+    let server = world.ends[1].prepare_accept(request.request, None).unwrap();
     assert!(
         world.ends[1]
             .accept(server, &accept_options(&[0; 17]))
@@ -245,7 +245,7 @@ fn an_accept_that_comes_too_late_fails_the_connection() {
     let Some((1, Event::ConnectRequest(request))) = world.step() else {
         panic!("no connection request");
     };
-    let server = world.ends[1].prepare_accept(request.request).unwrap();
+    let server = world.ends[1].prepare_accept(request.request, None).unwrap();
     world.ends[1].accept(server, &accept_options(b"")).unwrap();
     world.scripts[1].refuse_accept();
     let Some((1, Event::ConnectFailed { qp, .. })) = world.step() else {

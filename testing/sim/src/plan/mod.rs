@@ -418,6 +418,8 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, attributes: &Attributes) -> fmt:
         max_outbound_reads,
         max_private_data,
         remote_invalidation,
+        // Simulated clients and servers do not use them.
+        shared_receives: _,
     } = attributes;
     writeln!(
         f,
