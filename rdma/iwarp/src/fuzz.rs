@@ -40,6 +40,8 @@ enum Step {
         at: usize,
         len: usize,
     },
+    /// With a shared receive queue: post a receive, if a message without one was sent.
+    Receive,
     /// Transfer at most this number of bytes.
     Pass {
         forth: bool,
@@ -51,10 +53,11 @@ impl Arbitrary for Step {
     fn arbitrary(g: &mut Gen) -> Self {
         let at = usize::arbitrary(g) % REGION;
         let len = usize::arbitrary(g) % (REGION - at);
-        match u8::arbitrary(g) % 6 {
+        match u8::arbitrary(g) % 7 {
             0 => Self::Send(usize::arbitrary(g) % (RECEIVE + 1)),
             1 => Self::Write { at, len },
             2 => Self::Read { at, len },
+            3 => Self::Receive,
             _ => Self::Pass {
                 forth: bool::arbitrary(g),
                 most: 1 + usize::arbitrary(g) % 700,
@@ -75,6 +78,8 @@ struct Model {
     expected: VecDeque<(WrId, Vec<u8>)>,
     sent: VecDeque<Vec<u8>>,
     posted: u64,
+    /// With a shared receive queue, the number of messages for which no receive was posted yet.
+    owed: Option<u64>,
 }
 
 impl Model {
@@ -106,6 +111,23 @@ impl Model {
             expected: VecDeque::new(),
             sent: VecDeque::new(),
             posted: 0,
+            owed: None,
+        }
+    }
+
+    /// Lets the side whose memory is used take its receives from a shared receive queue.
+    fn bound(mut self) -> Self {
+        self.two = self.two.bound();
+        self.owed = Some(0);
+        self
+    }
+
+    /// Posts a receive if the shared receive queue lacks one, and lets the side go on.
+    fn receive_owed(&mut self) {
+        if let Some(owed @ 1..) = &mut self.owed {
+            *owed -= 1;
+            receive(&mut self.two, self.posted);
+            self.two.resume().expect("what waited is in order");
         }
     }
 
@@ -114,7 +136,10 @@ impl Model {
         let id = self.posted;
         match step {
             Step::Send(len) => {
-                receive(&mut self.two, id);
+                match &mut self.owed {
+                    None => receive(&mut self.two, id),
+                    Some(owed) => *owed += 1,
+                }
                 let buf = self.one.buf(len, id as u8);
                 self.sent.push_back(buf.to_vec());
                 let bytes = buf.freeze();
@@ -151,6 +176,7 @@ impl Model {
                     .post(id, wr)
                     .expect("a stream that is open takes work");
             }
+            Step::Receive => self.receive_owed(),
             Step::Pass { forth, most } => {
                 if forth && most % 5 == 0 {
                     // The MSS of the path changes now and then.
@@ -199,6 +225,10 @@ impl Model {
 
     fn finish(mut self) {
         loop {
+            // A message waits exactly if it has no receive; each may need one turn.
+            let waited = self.two.is_waiting();
+            assert!(!waited || self.owed > Some(0), "a receive is there");
+            self.receive_owed();
             let forth = self
                 .one
                 .take(usize::MAX)
@@ -214,10 +244,11 @@ impl Model {
                 .put(&back)
                 .expect("what the other side sent is in order");
             self.check();
-            if forth.is_empty() && back.is_empty() {
+            if forth.is_empty() && back.is_empty() && !waited && self.owed.unwrap_or(0) == 0 {
                 break;
             }
         }
+        assert_eq!(self.two.shared_receives(), 0, "each message took one");
         assert!(
             self.expected.is_empty() && self.sent.is_empty(),
             "something is missing"
@@ -247,11 +278,28 @@ quickcheck! {
         true
     }
 
+    /// With a shared receive queue, messages wait for receives and nothing is lost, whatever is
+    /// behind them.
+    fn messages_wait_for_shared_receives(
+        steps: Vec<Step>, crc: bool, reads: u8, max: u16
+    ) -> bool {
+        let max_ulpdu = 128 + usize::from(max) % 1500;
+        let mut model = Model::new(crc, 1 + usize::from(reads % 5), max_ulpdu).bound();
+        for step in steps {
+            model.step(step);
+        }
+        model.finish();
+        true
+    }
+
     /// A valid stream with some flipped bits that arrives in pieces causes no panic.
     fn flipped_bits_do_no_harm(
-        steps: Vec<Step>, crc: bool, flips: Vec<(u16, u8)>, piece: u8
+        steps: Vec<Step>, crc: bool, shared: bool, flips: Vec<(u16, u8)>, piece: u8
     ) -> bool {
         let mut model = Model::new(crc, 3, 700);
+        if shared {
+            model = model.bound();
+        }
         for step in steps.into_iter().filter(|step| !matches!(step, Step::Pass { .. })) {
             model.step(step);
         }
@@ -272,8 +320,11 @@ quickcheck! {
         accounted(model)
     }
 
-    fn any_bytes_do_no_harm(pieces: Vec<Vec<u8>>, crc: bool) -> bool {
+    fn any_bytes_do_no_harm(pieces: Vec<Vec<u8>>, crc: bool, shared: bool) -> bool {
         let mut model = Model::new(crc, 3, 700);
+        if shared {
+            model = model.bound();
+        }
         for id in 0..4 {
             receive(&mut model.two, id);
         }
@@ -288,7 +339,8 @@ quickcheck! {
 /// Checks that every receive has ended exactly once and all memory has been released.
 fn accounted(mut model: Model) -> bool {
     let failed = failures(&mut model.two).len();
-    let ended = model.two.counters.receives as usize + failed == model.two.receives;
+    let left = model.two.shared_receives();
+    let ended = model.two.counters.receives as usize + failed + left == model.two.receives;
     let pools = [model.one.pool.clone(), model.two.pool.clone()];
     drop(model);
     ended && pools.iter().all(|pool| pool.in_use() == 0)

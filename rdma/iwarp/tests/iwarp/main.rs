@@ -12,6 +12,7 @@ mod crc;
 mod hostile;
 mod progress;
 mod setup;
+mod sharing;
 mod taps;
 
 #[path = "../support/mod.rs"]

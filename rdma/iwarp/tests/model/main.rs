@@ -20,6 +20,7 @@ mod ending;
 mod moving;
 mod reaching;
 mod scattering;
+mod sharing;
 mod waking;
 mod world;
 

@@ -1,0 +1,578 @@
+//! Shared receive queues.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use iwarp::{Iwarp, Options};
+use rdma::{
+    Completion, Device, DeviceError, Disconnect, Event, Pool, PostError, QpId, Region, Scatter,
+    SendWr, SharedReceivesId, Success, WhenEmpty, WorkError, WrId,
+};
+
+use super::world::{CLIENT, PATIENCE, SERVER, World, accept_options, connect_options, pattern};
+
+/// Length of the receives in most tests.
+const LEN: usize = 4096;
+
+/// Returns the devices if they have shared receive queues. The iwarp device does.
+fn world() -> Option<World> {
+    let world = World::new();
+    let attributes = world.sides[SERVER].device.attributes();
+    attributes.shared_receives.is_some().then_some(world)
+}
+
+/// Returns the devices if they make senders wait for shared receives. The iwarp device does.
+fn waiting_world() -> Option<World> {
+    world().filter(|world| {
+        let shared = world.sides[SERVER].device.attributes().shared_receives;
+        shared.is_some_and(|shared| shared.when_empty == WhenEmpty::Waits)
+    })
+}
+
+#[test]
+fn the_software_device_makes_senders_wait() {
+    let device = Iwarp::new(Options::default(), Pool::new(1 << 20)).unwrap();
+    let shared = device.attributes().shared_receives.unwrap();
+    assert_eq!(shared.when_empty, WhenEmpty::Waits);
+}
+
+/// Creates a shared receive queue at the server with receives of `LEN` bytes, whose `wr_id`s count
+/// from 1000.
+fn shared(world: &mut World, receives: u64) -> SharedReceivesId {
+    let shared = world.device(SERVER).create_shared_receives().unwrap();
+    for id in 0..receives {
+        post(world, shared, id);
+    }
+    shared
+}
+
+/// Posts the receive with this number.
+fn post(world: &mut World, shared: SharedReceivesId, number: u64) {
+    let buf = world.device(SERVER).pool().alloc(LEN).unwrap();
+    world
+        .device(SERVER)
+        .post_shared_receive(shared, WrId(1000 + number), buf.into())
+        .unwrap();
+}
+
+/// Returns a connected pair of queue pairs, the client's first; the server's is bound to `shared`.
+fn connected(world: &mut World, shared: SharedReceivesId) -> [QpId; 2] {
+    let address = world.address;
+    let client = world
+        .device(CLIENT)
+        .connect(address, &connect_options(b""))
+        .unwrap();
+    world.post_receives(CLIENT, client, 4, LEN);
+    let request = world.requested().request;
+    let device = world.device(SERVER);
+    let server = device.prepare_accept(request, Some(shared)).unwrap();
+    device.accept(server, &accept_options(b"")).unwrap();
+    world.established(CLIENT, client);
+    world.established(SERVER, server);
+    [client, server]
+}
+
+/// Waits for the next message at the server: its queue pair, the number of its receive, and its
+/// content.
+fn arrived(world: &mut World) -> (QpId, u64, Bytes) {
+    world.wait(SERVER, |event| match event {
+        Event::Completion(Completion {
+            qp,
+            id,
+            result: Ok(Success::Receive { buf, .. }),
+        }) => Some((*qp, id.0 - 1000, Bytes::from(buf.to_vec()))),
+        _ => None,
+    })
+}
+
+/// Lets everything happen that can happen without another call.
+fn settle(world: &mut World) {
+    let end = Instant::now() + Duration::from_millis(50);
+    while Instant::now() < end {
+        world.step();
+        world.sleep(end);
+    }
+}
+
+fn text(world: &mut World, qp: QpId, text: &'static [u8]) {
+    world.send(CLIENT, qp, 1, &[Bytes::from_static(text)]);
+}
+
+fn posted(world: &World, shared: SharedReceivesId) -> usize {
+    world.sides[SERVER].device.posted_shared_receives(shared)
+}
+
+#[test]
+fn messages_of_all_connections_take_receives_in_order_of_arrival() {
+    let Some(mut world) = world() else {
+        return;
+    };
+    let shared = shared(&mut world, 6);
+    let (one, two) = (connected(&mut world, shared), connected(&mut world, shared));
+    for (number, pair) in [one, two, two, one, two, one].into_iter().enumerate() {
+        text(&mut world, pair[CLIENT], b"which?");
+        let (qp, receive, content) = arrived(&mut world);
+        assert_eq!((qp, receive), (pair[SERVER], number as u64));
+        assert_eq!(content, b"which?"[..]);
+        assert_eq!(posted(&world, shared), 5 - number);
+    }
+    world.close(one);
+    world.close(two);
+    world
+        .device(SERVER)
+        .destroy_shared_receives(shared)
+        .unwrap();
+    world.assert_nothing_held();
+}
+
+#[test]
+fn senders_wait_for_receives_and_go_on_in_turn() {
+    let Some(mut world) = waiting_world() else {
+        return;
+    };
+    let shared = shared(&mut world, 0);
+    let pairs = [connected(&mut world, shared), connected(&mut world, shared)];
+    for n in 0..8 {
+        for pair in pairs {
+            let message = world.filled(CLIENT, 300, n).freeze();
+            world.send(CLIENT, pair[CLIENT], u64::from(n), &[message]);
+            settle(&mut world);
+        }
+    }
+    assert!(world.sides[SERVER].events.is_empty(), "nothing has arrived");
+    // The connections take turns, although each has all of its messages there already.
+    for turn in 0..16_u64 {
+        post(&mut world, shared, turn);
+        let (qp, receive, content) = arrived(&mut world);
+        assert_eq!((qp, receive), (pairs[turn as usize % 2][SERVER], turn));
+        let seed = (turn / 2) as u8;
+        let expected: Vec<u8> = (0..300).map(|n| pattern(n, seed)).collect();
+        assert_eq!(content, expected);
+        settle(&mut world);
+        assert!(
+            world.sides[SERVER].events.is_empty(),
+            "one receive was posted"
+        );
+    }
+    for pair in pairs {
+        for n in 0..8 {
+            assert!(world.done(CLIENT, pair[CLIENT], n).is_ok());
+        }
+        world.close(pair);
+    }
+    world
+        .device(SERVER)
+        .destroy_shared_receives(shared)
+        .unwrap();
+    world.assert_nothing_held();
+}
+
+#[test]
+fn receives_posted_at_once_serve_all_that_wait() {
+    let Some(mut world) = waiting_world() else {
+        return;
+    };
+    let shared = shared(&mut world, 0);
+    let pairs: Vec<_> = (0..5).map(|_| connected(&mut world, shared)).collect();
+    for pair in &pairs {
+        text(&mut world, pair[CLIENT], b"one");
+        text(&mut world, pair[CLIENT], b"two");
+        settle(&mut world);
+    }
+    for number in 0..10 {
+        post(&mut world, shared, number);
+    }
+    for number in 0..10 {
+        let (qp, receive, content) = arrived(&mut world);
+        assert_eq!((qp, receive), (pairs[number % 5][SERVER], number as u64));
+        assert_eq!(content, [&b"one"[..], b"two"][number / 5]);
+    }
+    for pair in pairs {
+        world.close(pair);
+    }
+    world
+        .device(SERVER)
+        .destroy_shared_receives(shared)
+        .unwrap();
+    world.assert_nothing_held();
+}
+
+#[test]
+fn a_sender_of_much_data_is_stopped_without_loss() {
+    /// More than sockets and devices hold.
+    const MESSAGES: u64 = 8000;
+    let Some(mut world) = waiting_world() else {
+        return;
+    };
+    let shared = shared(&mut world, 1);
+    let [client, server] = connected(&mut world, shared);
+    let (mut sent, mut ended, mut received, mut owed) = (0, 0, 0, 0);
+    let mut stopped = false;
+    let deadline = Instant::now() + PATIENCE;
+    while received < MESSAGES {
+        assert!(Instant::now() < deadline, "{sent} {ended} {received}");
+        while sent < MESSAGES && sent - ended < 200 {
+            let message = world.filled(CLIENT, LEN, sent as u8).freeze();
+            world.send(CLIENT, client, sent, &[message]);
+            sent += 1;
+        }
+        world.step();
+        let events = std::mem::take(&mut world.sides[CLIENT].events);
+        for event in events {
+            let Event::Completion(Completion { result, .. }) = event else {
+                panic!("{event:?}")
+            };
+            assert!(matches!(result, Ok(Success::Send)), "{result:?}");
+            ended += 1;
+        }
+        if !stopped {
+            // One message was received. The others fill the way to the server, until Sends no
+            // longer complete.
+            let before = ended;
+            settle(&mut world);
+            let done = &world.sides[CLIENT].events;
+            stopped = before == ended && done.is_empty() && sent - ended == 200;
+            continue;
+        }
+        let events = std::mem::take(&mut world.sides[SERVER].events);
+        for event in events {
+            let Event::Completion(Completion { qp, id, result }) = event else {
+                panic!("{event:?}")
+            };
+            let Ok(Success::Receive { buf, .. }) = result else {
+                panic!("{result:?}")
+            };
+            assert_eq!((qp, id), (server, WrId(1000 + received)));
+            let expected: Vec<u8> = (0..LEN).map(|n| pattern(n, received as u8)).collect();
+            assert!(buf.to_vec() == expected, "message {received}");
+            received += 1;
+        }
+        while owed < received + 3 {
+            owed += 1;
+            post(&mut world, shared, owed);
+        }
+    }
+    world.close([client, server]);
+    world
+        .device(SERVER)
+        .destroy_shared_receives(shared)
+        .unwrap();
+    world.assert_nothing_held();
+}
+
+#[test]
+fn memory_is_read_and_invalidated_on_bound_queue_pairs() {
+    let Some(mut world) = world() else {
+        return;
+    };
+    let shared = shared(&mut world, 3);
+    let qps @ [client, server] = connected(&mut world, shared);
+    let data = world.filled(CLIENT, 50_000, 7).freeze();
+    let source = world.register(CLIENT, client, Region::RemoteRead(data.clone()));
+    let room = world.filled(SERVER, 100, 0);
+    let offered = world.register(SERVER, server, Region::RemoteWrite(room));
+    text(&mut world, client, b"read it");
+    assert_eq!(arrived(&mut world).1, 0);
+    world.read(SERVER, server, 1, source);
+    let Ok(Success::Read { sink }) = world.done(SERVER, server, 1) else {
+        panic!("not read")
+    };
+    assert_eq!(sink[..], data[..]);
+    world.write(CLIENT, client, 2, data.slice(..100), offered);
+    world.send_invalidating(CLIENT, client, offered.stag);
+    let (content, invalidated) = world.receive_with(SERVER, server);
+    assert_eq!(content, b"done with it"[..]);
+    assert_eq!(invalidated, Some(offered.stag));
+    let reclaimed = world.device(SERVER).reclaim(server, offered.stag);
+    let Ok(Region::RemoteWrite(buf)) = reclaimed else {
+        panic!("another region")
+    };
+    assert_eq!(buf[..], data[..100]);
+    drop((data, sink, buf));
+    world.close(qps);
+    world
+        .device(SERVER)
+        .destroy_shared_receives(shared)
+        .unwrap();
+    world.assert_nothing_held();
+}
+
+#[test]
+fn the_owner_is_told_once_that_receives_are_low() {
+    let Some(mut world) = world() else {
+        return;
+    };
+    let shared = shared(&mut world, 5);
+    let qps = connected(&mut world, shared);
+    let low = |world: &mut World| {
+        settle(world);
+        let events = &mut world.sides[SERVER].events;
+        let before = events.len();
+        events.retain(|event| {
+            let low = matches!(event, Event::SharedReceivesLow { id } if *id == shared);
+            !low
+        });
+        before - events.len()
+    };
+    world.device(SERVER).arm_shared_receives(shared, 4).unwrap();
+    assert_eq!(low(&mut world), 0, "there are five");
+    text(&mut world, qps[CLIENT], b"one");
+    assert_eq!(low(&mut world), 0, "there are four");
+    text(&mut world, qps[CLIENT], b"two");
+    assert_eq!(low(&mut world), 1, "there are three");
+    text(&mut world, qps[CLIENT], b"three");
+    assert_eq!(low(&mut world), 0, "it was told");
+    world.device(SERVER).arm_shared_receives(shared, 3).unwrap();
+    assert_eq!(low(&mut world), 1, "there are two already");
+    world.device(SERVER).arm_shared_receives(shared, 2).unwrap();
+    world.device(SERVER).arm_shared_receives(shared, 0).unwrap();
+    text(&mut world, qps[CLIENT], b"four");
+    assert_eq!(low(&mut world), 0, "it was cancelled");
+    for number in 0..4 {
+        assert_eq!(arrived(&mut world).1, number);
+    }
+    world.close(qps);
+    // No event of a queue follows its end.
+    let device = world.device(SERVER);
+    device.arm_shared_receives(shared, 2).unwrap();
+    device.destroy_shared_receives(shared).unwrap();
+    settle(&mut world);
+    assert!(world.sides[SERVER].events.is_empty());
+    world.assert_nothing_held();
+}
+
+#[test]
+fn wrong_uses_are_refused() {
+    let Some(mut world) = world() else {
+        return;
+    };
+    let unknown = SharedReceivesId(u64::MAX);
+    let shared = shared(&mut world, 1);
+    let buf = |world: &mut World, len| world.device(SERVER).pool().alloc(len).unwrap();
+    let refused = |refused: Result<(), (PostError, Scatter)>| refused.unwrap_err().0;
+    // Another structure.
+    for len in [LEN - 1, LEN + 1] {
+        let other = buf(&mut world, len).into();
+        let result = world
+            .device(SERVER)
+            .post_shared_receive(shared, WrId(0), other);
+        assert_eq!(refused(result), PostError::Structure);
+    }
+    let two = Scatter::new(buf(&mut world, LEN), vec![buf(&mut world, 1)]);
+    let result = world
+        .device(SERVER)
+        .post_shared_receive(shared, WrId(0), two);
+    assert_eq!(refused(result), PostError::Structure);
+    // Receives for one queue pair that is bound to the queue.
+    let qps = connected(&mut world, shared);
+    let own = buf(&mut world, LEN).into();
+    let result = world.device(SERVER).post_receive(qps[SERVER], WrId(0), own);
+    assert_eq!(refused(result), PostError::Bound);
+    // Queues that do not exist.
+    let receive = buf(&mut world, LEN).into();
+    let device = world.device(SERVER);
+    let result = device.post_shared_receive(unknown, WrId(0), receive);
+    assert_eq!(refused(result), PostError::Unknown);
+    let is_unknown = |result: Result<(), DeviceError>| {
+        assert!(matches!(result, Err(DeviceError::Unknown(_))), "{result:?}");
+    };
+    is_unknown(device.arm_shared_receives(unknown, 1));
+    is_unknown(device.destroy_shared_receives(unknown));
+    assert_eq!(device.posted_shared_receives(unknown), 0);
+    let mut options = connect_options(b"");
+    options.shared_receives = Some(unknown);
+    let address = world.address;
+    is_unknown(world.device(CLIENT).connect(address, &options).map(drop));
+    // A queue with queue pairs, also after their connection has ended.
+    let bound = |world: &mut World| {
+        let result = world.device(SERVER).destroy_shared_receives(shared);
+        assert!(matches!(result, Err(DeviceError::Bound)), "{result:?}");
+    };
+    bound(&mut world);
+    world.device(CLIENT).disconnect(qps[CLIENT]);
+    world.disconnected(SERVER, qps[SERVER]);
+    bound(&mut world);
+    world.device(SERVER).destroy(qps[SERVER]);
+    world.device(CLIENT).destroy(qps[CLIENT]);
+    assert_eq!(
+        posted(&world, shared),
+        1,
+        "the receive is not the connection's"
+    );
+    world
+        .device(SERVER)
+        .destroy_shared_receives(shared)
+        .unwrap();
+    world.assert_nothing_held();
+}
+
+#[test]
+fn an_initiator_can_be_bound_too() {
+    let Some(mut world) = world() else {
+        return;
+    };
+    let device = world.device(CLIENT);
+    let shared = device.create_shared_receives().unwrap();
+    let buf = device.pool().alloc(LEN).unwrap();
+    device
+        .post_shared_receive(shared, WrId(1000), buf.into())
+        .unwrap();
+    let mut options = connect_options(b"");
+    options.shared_receives = Some(shared);
+    let address = world.address;
+    let client = world.device(CLIENT).connect(address, &options).unwrap();
+    let request = world.requested().request;
+    let server = world.device(SERVER).prepare_accept(request, None).unwrap();
+    world
+        .device(SERVER)
+        .accept(server, &accept_options(b""))
+        .unwrap();
+    world.established(CLIENT, client);
+    world.established(SERVER, server);
+    world.message(SERVER, [client, server], b"to the initiator");
+    world.close([client, server]);
+    world
+        .device(CLIENT)
+        .destroy_shared_receives(shared)
+        .unwrap();
+    world.assert_nothing_held();
+}
+
+#[test]
+fn connections_that_end_leave_the_receives_to_others() {
+    let Some(mut world) = world() else {
+        return;
+    };
+    let shared = shared(&mut world, 2);
+    let pairs = [connected(&mut world, shared), connected(&mut world, shared)];
+    let [first, second] = pairs;
+    text(&mut world, first[CLIENT], b"one");
+    assert_eq!(arrived(&mut world).1, 0);
+    world.device(CLIENT).abort(first[CLIENT]);
+    world.disconnected(SERVER, first[SERVER]);
+    assert!(world.sides[SERVER].events.is_empty(), "nothing was flushed");
+    text(&mut world, second[CLIENT], b"two");
+    assert_eq!(arrived(&mut world).1, 1);
+    for pair in pairs {
+        world.device(CLIENT).destroy(pair[CLIENT]);
+        world.device(SERVER).destroy(pair[SERVER]);
+    }
+    world
+        .device(SERVER)
+        .destroy_shared_receives(shared)
+        .unwrap();
+    world.assert_nothing_held();
+}
+
+#[test]
+fn a_connection_that_ends_while_it_waits_makes_way_for_the_next() {
+    let Some(mut world) = waiting_world() else {
+        return;
+    };
+    let shared = shared(&mut world, 0);
+    let pairs = [connected(&mut world, shared), connected(&mut world, shared)];
+    let [first, second] = pairs;
+    for pair in pairs {
+        text(&mut world, pair[CLIENT], b"waits");
+        settle(&mut world);
+    }
+    world.device(SERVER).abort(first[SERVER]);
+    assert_eq!(world.disconnected(SERVER, first[SERVER]), Disconnect::Local);
+    post(&mut world, shared, 0);
+    assert_eq!(arrived(&mut world).0, second[SERVER]);
+    for pair in pairs {
+        world.device(CLIENT).destroy(pair[CLIENT]);
+        world.device(SERVER).destroy(pair[SERVER]);
+    }
+    world
+        .device(SERVER)
+        .destroy_shared_receives(shared)
+        .unwrap();
+    world.assert_nothing_held();
+}
+
+#[test]
+fn a_graceful_end_at_this_side_does_not_wait_for_receives() {
+    let Some(mut world) = waiting_world() else {
+        return;
+    };
+    let shared = shared(&mut world, 0);
+    let [client, server] = connected(&mut world, shared);
+    text(&mut world, client, b"waits");
+    settle(&mut world);
+    world.device(SERVER).disconnect(server);
+    assert_eq!(world.disconnected(SERVER, server), Disconnect::Local);
+    world.disconnected(CLIENT, client);
+    world.device(CLIENT).destroy(client);
+    world.device(SERVER).destroy(server);
+    world
+        .device(SERVER)
+        .destroy_shared_receives(shared)
+        .unwrap();
+    world.assert_nothing_held();
+}
+
+#[test]
+fn a_message_longer_than_a_shared_receive_ends_its_connection_only() {
+    let Some(mut world) = world() else {
+        return;
+    };
+    let shared = shared(&mut world, 2);
+    let pairs = [connected(&mut world, shared), connected(&mut world, shared)];
+    let [first, second] = pairs;
+    let message = world.filled(CLIENT, LEN + 1, 1).freeze();
+    world.send(CLIENT, first[CLIENT], 1, &[message]);
+    let (id, result) = world.completed(SERVER, first[SERVER]);
+    let failed = result.unwrap_err();
+    assert_eq!((id, failed.error), (WrId(1000), WorkError::LocalLength));
+    assert!(failed.buf.is_some());
+    world.disconnected(SERVER, first[SERVER]);
+    text(&mut world, second[CLIENT], b"goes on");
+    assert_eq!(arrived(&mut world).1, 1);
+    drop(failed);
+    for pair in pairs {
+        world.device(CLIENT).destroy(pair[CLIENT]);
+        world.device(SERVER).destroy(pair[SERVER]);
+    }
+    world
+        .device(SERVER)
+        .destroy_shared_receives(shared)
+        .unwrap();
+    world.assert_nothing_held();
+}
+
+#[test]
+fn reads_of_this_side_wait_behind_a_message_that_waits() {
+    let Some(mut world) = waiting_world() else {
+        return;
+    };
+    let shared = shared(&mut world, 1);
+    let qps @ [client, server] = connected(&mut world, shared);
+    let data = world.filled(CLIENT, 9000, 5).freeze();
+    let source = world.register(CLIENT, client, Region::RemoteRead(data.clone()));
+    text(&mut world, client, b"takes the receive");
+    assert_eq!(arrived(&mut world).1, 0);
+    text(&mut world, client, b"waits");
+    settle(&mut world);
+    world.read(SERVER, server, 1, source);
+    settle(&mut world);
+    post(&mut world, shared, 1);
+    assert_eq!(arrived(&mut world).1, 1);
+    let Ok(Success::Read { sink }) = world.done(SERVER, server, 1) else {
+        panic!("not read")
+    };
+    assert_eq!(sink[..], data[..]);
+    let wr = SendWr::Invalidate { stag: source.stag };
+    world
+        .device(CLIENT)
+        .post_send(client, WrId(4), wr, true)
+        .unwrap();
+    world.done(CLIENT, client, 4).unwrap();
+    drop((data, sink));
+    world.close(qps);
+    world
+        .device(SERVER)
+        .destroy_shared_receives(shared)
+        .unwrap();
+    world.assert_nothing_held();
+}
