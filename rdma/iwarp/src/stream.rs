@@ -35,20 +35,12 @@ impl Conn {
     }
 
     pub(super) fn receive(&mut self, cx: &mut Cx<'_>) -> Result<(), StreamEnd> {
+        if self.endpoint.is_waiting() && !self.goes_on(cx)? {
+            return Ok(());
+        }
         let Some(socket) = &self.socket else {
             return Ok(());
         };
-        if self.endpoint.is_waiting() {
-            self.endpoint.resume(&mut cx.out())?;
-        }
-        if self.endpoint.is_waiting() {
-            // The peer's data stays in the socket. That the connection is lost must be found
-            // without reading.
-            return match socket.take_error() {
-                Ok(None) => Ok(()),
-                Ok(Some(error)) | Err(error) => Err(StreamEnd::Lost(error.to_string())),
-            };
-        }
         let tapped = (QpId(self.id), &**socket);
         let mut turn = 0;
         while self.readable && turn < RECEIVE_TURN {
@@ -98,6 +90,22 @@ impl Conn {
             }
         }
         Ok(())
+    }
+
+    /// Goes on with a message that waits for a receive, if there is one now. Returns false if the
+    /// connection waits still, or again.
+    #[cold]
+    fn goes_on(&mut self, cx: &mut Cx<'_>) -> Result<bool, StreamEnd> {
+        self.endpoint.resume(&mut cx.out())?;
+        if !self.endpoint.is_waiting() {
+            return Ok(true);
+        }
+        // The peer's data stays in the socket. That the connection is lost must be found without
+        // reading.
+        match self.socket.as_ref().map(|socket| socket.take_error()) {
+            None | Some(Ok(None)) => Ok(false),
+            Some(Ok(Some(error)) | Err(error)) => Err(StreamEnd::Lost(error.to_string())),
+        }
     }
 
     pub(super) fn flush(&mut self, cx: &mut Cx<'_>) -> Result<(), StreamEnd> {
