@@ -70,8 +70,11 @@ impl Server {
     /// Lets everything happen that can happen. No event may occur.
     fn settle(&mut self) {
         let end = Instant::now() + Duration::from_millis(60);
-        while Instant::now() < end {
+        let mut rounds = 0;
+        // Several rounds even if this thread was not running for a while.
+        while Instant::now() < end || rounds < 5 {
             idle(&mut self.node);
+            rounds += 1;
         }
         let events = &self.node.events;
         assert!(events.is_empty(), "{events:?}");
