@@ -73,7 +73,7 @@ impl State {
     }
 
     /// Takes a receive from a shared receive queue for the message that is at the head of `end`.
-    /// Returns false if there is none for it.
+    /// Returns false if there is none for it; `end` waits from then on, or ends.
     fn take_shared(&mut self, end: End, shared: SharedReceivesId, path: Path) -> bool {
         let node = self.node(end.node);
         let Some(queue) = node.shared.get_mut(&shared) else {
@@ -83,9 +83,6 @@ impl State {
         let found = taken.is_some();
         if let Some(qp) = node.qps.get_mut(&end.qp) {
             qp.receives.extend(taken);
-        }
-        if !found && !node.makes_senders_wait() {
-            self.leave_shared(end, shared);
         }
         self.tell_if_low(end.node, shared, path);
         found

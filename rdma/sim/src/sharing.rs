@@ -516,6 +516,20 @@ fn a_receive_that_was_taken_comes_back_when_its_message_is_refused() {
 }
 
 #[test]
+fn messages_behind_one_that_is_refused_take_no_receive() {
+    let mut world = World::new(1, 0);
+    world.client(0, 1, send("invalidates what there is not", Some(Stag(5))));
+    world.text(0, 2, "behind it");
+    assert_eq!(world.messages(), []);
+    world.post(0);
+    world.post(1);
+    assert_eq!(world.posted(), 1);
+    world.run();
+    assert_eq!(world.events[1].len(), 2, "{:?}", world.events[1]);
+    world.finish();
+}
+
+#[test]
 fn a_crash_loses_the_queue() {
     let mut world = World::new(1, 2);
     world.fabric.crash(NodeId(1));
