@@ -8,7 +8,7 @@ use rdma::{
     WorkError, WrId,
 };
 
-use crate::node::{Node, accept_options};
+use crate::node::{Node, PATIENCE, accept_options};
 use crate::raw::{Got, REPLY, REQUEST, Raw, SEND, frame, idle, send, untagged};
 
 const LEN: usize = 5000;
@@ -278,6 +278,28 @@ fn a_connection_that_waits_costs_nothing() {
         assert_eq!(server.message(), (qp, msn, vec![msn as u8; 1400]));
     }
     server.finish(&[qp]);
+}
+
+#[test]
+fn connections_go_on_while_the_owner_is_away() {
+    let mut server = Server::new(0);
+    let mut ends: Vec<_> = (0..3).map(|_| server.connection(false)).collect();
+    // They wait in another order than that in which they were made.
+    for (raw, _) in ends.iter_mut().rev() {
+        raw.send_ulpdu(&send(1, b"waits"));
+        server.settle();
+    }
+    (0..3).for_each(|id| server.post(id));
+    let start = Instant::now();
+    while server.node.device.counters().receives < 3 {
+        assert!(start.elapsed() < PATIENCE, "nobody takes the owner's place");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for (id, (_, qp)) in ends.iter().rev().enumerate() {
+        assert_eq!(server.message(), (*qp, id as u64, b"waits".to_vec()));
+    }
+    let qps: Vec<QpId> = ends.iter().map(|(_, qp)| *qp).collect();
+    server.finish(&qps);
 }
 
 /// A connection that is being set up waits for the peer's first message, but not for a receive.
