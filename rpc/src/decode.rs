@@ -183,6 +183,14 @@ impl<'m> Decoder<'m> {
         }
     }
 
+    /// Decodes the next `N` bytes as they are, such as a structure of fixed length, with a single
+    /// check of what is left. `N` is a multiple of four.
+    #[inline]
+    pub fn words<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        const { assert!(N.is_multiple_of(4), "XDR comes in units of four bytes") };
+        self.array()
+    }
+
     #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         // Nearly every value lies in one segment.
@@ -355,6 +363,31 @@ impl<'m> Decoder<'m> {
     /// item at this position is an error (RFC 8166, section 6.1). Does not copy data that lies in
     /// one segment.
     pub fn opaque(&mut self, max: u32) -> Result<Bytes, DecodeError> {
+        match self.opaque_length(max)? {
+            0 => Ok(Bytes::new()),
+            len => self.opaque_fixed(len as usize),
+        }
+    }
+
+    /// Decodes variable-length opaque data of at most `N` bytes like [`Decoder::opaque`], but
+    /// copies it. Returns its length and an array that begins with it and has zeroes after it. For
+    /// short values, a copy takes less time than a reference to the message.
+    #[inline]
+    pub fn opaque_array<const N: usize>(&mut self) -> Result<(usize, [u8; N]), DecodeError> {
+        let max = u32::try_from(N).unwrap_or(u32::MAX);
+        let len = self.opaque_length(max)? as usize;
+        let whole = padded(len as u64);
+        self.need(whole)?;
+        let mut out = [0; N];
+        self.fill(&mut out[..len]);
+        let mut round_up = [0; 3];
+        self.fill(&mut round_up[..pad(len as u64) as usize]);
+        Ok((len, out))
+    }
+
+    /// Decodes the length word of opaque data that is not DDP-eligible.
+    #[inline]
+    fn opaque_length(&mut self, max: u32) -> Result<u32, DecodeError> {
         let len = self.length(max)?;
         if self.item < self.message.items().len()
             && let Some(item) = self.item_here()?
@@ -362,10 +395,7 @@ impl<'m> Decoder<'m> {
         {
             return Err(DecodeError::StrayBulk(position));
         }
-        match len {
-            0 => Ok(Bytes::new()),
-            _ => self.opaque_fixed(len as usize),
-        }
+        Ok(len)
     }
 
     /// Reads fixed-length opaque data, without its round-up, as one piece per segment.

@@ -96,6 +96,15 @@ impl Encoder {
         self.u32(u32::from(value))
     }
 
+    /// Appends bytes that are already encoded, such as a structure of fixed length, with a single
+    /// check of the room. `N` is a multiple of four.
+    #[inline]
+    pub fn words<const N: usize>(&mut self, encoded: &[u8; N]) -> &mut Self {
+        const { assert!(N.is_multiple_of(4), "XDR comes in units of four bytes") };
+        self.room().put_slice(encoded);
+        self
+    }
+
     /// Appends fixed-length opaque data with its round-up (section 4.9).
     pub fn opaque_fixed(&mut self, data: &[u8]) -> &mut Self {
         self.room().put_slice(data);

@@ -27,6 +27,11 @@ impl FileId {
         })
     }
 
+    /// Returns the bytes and zeroes after them.
+    pub(crate) fn padded(&self) -> &[u8; Self::MAX_LEN] {
+        &self.bytes
+    }
+
     /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {

@@ -1,14 +1,14 @@
 //! Procedures on names: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK,
 //! READDIR, READDIRPLUS.
 
-use onc_rpc::{DecodeError, Decoder, Encoder, padded};
+use onc_rpc::{DecodeError, Decoder, Encoder, Message, padded};
 
 use super::types::{
     Attributes, DeviceNumber, DirOp, FileHandle, FileType, LinkText, Name, SetAttributes, Verifier,
     WccData,
 };
 use super::xdr::xdr_struct;
-use super::{NfsResult, Xdr};
+use super::{NfsResult, Status, Xdr};
 
 xdr_struct! {
     /// The arguments of LOOKUP, REMOVE and RMDIR, which take only a name.
@@ -179,17 +179,95 @@ impl EntryPlus {
     /// Returns the encoded length of the entry in bytes, list link included.
     #[must_use]
     pub fn wire_len(&self) -> u64 {
-        let attributes = match self.attributes {
-            Some(_) => Attributes::MAX_LEN,
-            None => 0,
-        };
-        let handle = match &self.handle {
-            Some(handle) => 4 + padded(handle.as_bytes().len() as u64),
-            None => 0,
-        };
-        Entry::wire_len(self.name.0.len()) + (4 + u64::from(attributes)) + (4 + handle)
+        let handle = self.handle.as_ref();
+        Self::wire_len_of(
+            self.name.0.len(),
+            self.attributes.is_some(),
+            handle.map(|handle| handle.as_bytes().len()),
+        )
+    }
+
+    /// Returns the encoded length in bytes of an entry with a name of `name` bytes, with or without
+    /// attributes, and with a handle of `handle` bytes, list link included.
+    pub(crate) fn wire_len_of(name: usize, attributes: bool, handle: Option<usize>) -> u64 {
+        let attributes = if attributes { Attributes::MAX_LEN } else { 0 };
+        let handle = handle.map_or(0, |handle| 4 + padded(handle as u64));
+        Entry::wire_len(name) + (4 + u64::from(attributes)) + (4 + handle)
     }
 }
+
+/// The entries of a listing while they are encoded, each with its list link. A server encodes them
+/// one by one as it reads the directory.
+#[derive(Debug)]
+pub(crate) struct EntryEncoder(Encoder);
+
+impl EntryEncoder {
+    /// Creates an empty list with memory for `capacity` bytes.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self(Encoder::with_capacity(capacity))
+    }
+
+    /// Appends an `entry3`.
+    pub(crate) fn entry(&mut self, fileid: u64, name: &[u8], cookie: u64) {
+        self.name(fileid, name);
+        self.0.words(&cookie.to_be_bytes());
+    }
+
+    /// Appends an `entryplus3`.
+    pub(crate) fn entry_plus(
+        &mut self,
+        fileid: u64,
+        name: &[u8],
+        cookie: u64,
+        object: Option<&(FileHandle, Attributes)>,
+    ) {
+        self.name(fileid, name);
+        let Some((handle, attributes)) = object else {
+            let mut words = [0; 8 + 4 + 4];
+            words[..8].copy_from_slice(&cookie.to_be_bytes());
+            self.0.words(&words);
+            return;
+        };
+        const ATTRIBUTES: usize = Attributes::MAX_LEN as usize;
+        const HANDLE: usize = 8 + 4 + ATTRIBUTES;
+        let mut words = [0; HANDLE + 4];
+        words[..8].copy_from_slice(&cookie.to_be_bytes());
+        // Both are there.
+        (words[11], words[HANDLE + 3]) = (1, 1);
+        words[12..HANDLE].copy_from_slice(&attributes.to_words());
+        self.0.words(&words).opaque(handle.as_bytes());
+    }
+
+    /// Appends what comes before an entry's cookie.
+    fn name(&mut self, fileid: u64, name: &[u8]) {
+        let mut words = [0; 4 + 8];
+        words[3] = 1;
+        words[4..].copy_from_slice(&fileid.to_be_bytes());
+        self.0.words(&words).opaque(name);
+    }
+
+    /// Returns the results of a successful READDIR or READDIRPLUS with these entries, and with the
+    /// status.
+    pub(crate) fn finish(
+        mut self,
+        dir_attributes: Option<Attributes>,
+        verifier: &Verifier,
+        eof: bool,
+    ) -> Message {
+        // The entries end.
+        self.0.bool(false).bool(eof);
+        let mut results = self.0.finish();
+        let mut before = Encoder::with_capacity(BEFORE_ENTRIES);
+        Status::OK.encode(&mut before);
+        dir_attributes.encode(&mut before);
+        verifier.encode(&mut before);
+        results.prepend(before.into_bytes());
+        results
+    }
+}
+
+/// The bytes before the entries: the status, the directory's attributes, and the verifier.
+const BEFORE_ENTRIES: usize = 4 + 4 + Attributes::MAX_LEN as usize + 8;
 
 /// The treatment of an existing name by CREATE (`createhow3`).
 #[derive(Clone, Debug, PartialEq, Eq)]

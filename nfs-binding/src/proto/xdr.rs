@@ -104,6 +104,9 @@ impl<T: Xdr> Xdr for Option<T> {
     }
 }
 
+/// The maximum number of elements that memory is reserved for before they are decoded.
+const MAX_RESERVED: u64 = 512;
+
 /// A linked list of optional data, such as directory entries or exports. The protocol does not
 /// bound it, so [`Xdr::MAX_LEN`] is that of an empty list. The decoder accepts no more entries than
 /// fit in the message.
@@ -121,7 +124,14 @@ impl<T: Xdr> Xdr for Vec<T> {
     fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let mut list = Self::new();
         while input.bool()? {
+            let before = input.position();
             list.push(T::decode(input)?);
+            if list.len() == 1 {
+                // The others are probably about as long as the first one.
+                let len = input.position() - before;
+                let expected = input.remaining() / len.max(1);
+                list.reserve(expected.min(MAX_RESERVED) as usize);
+            }
         }
         Ok(list)
     }
@@ -187,7 +197,14 @@ macro_rules! xdr_enum {
             }
 
             fn decode(input: &mut onc_rpc::Decoder<'_>) -> Result<Self, onc_rpc::DecodeError> {
-                match input.u32()? {
+                Self::from_number(input.u32()?)
+            }
+        }
+
+        impl $name {
+            /// Returns the value with a number.
+            pub(crate) fn from_number(number: u32) -> Result<Self, onc_rpc::DecodeError> {
+                match number {
                     $($value => Ok(Self::$variant),)*
                     value => Err(onc_rpc::DecodeError::Invalid { what: $what, value }),
                 }

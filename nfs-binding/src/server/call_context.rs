@@ -61,8 +61,7 @@ impl<'a> CallContext<'a> {
     /// Resolves a handle.
     pub(super) fn target(&self, handle: &FileHandle) -> Result<Target<'a>, Status> {
         let (number, id) = self.shared.handles.open(handle)?;
-        let place = self.shared.by_number.get(&number).ok_or(Status::STALE)?;
-        let exported = self.shared.exports.get(*place).ok_or(Status::STALE)?;
+        let exported = self.shared.export_of(number).ok_or(Status::STALE)?;
         let options = &exported.export.options;
         if !options.allows(self.peer.address.ip()) {
             tracing::debug!(peer = %self.peer.address, path = exported.export.path, "not a client of it");
@@ -144,11 +143,13 @@ impl Target<'_> {
     }
 
     /// Returns the handle and attributes of an object.
-    pub(super) fn handle_and_attributes(&self, object: Object) -> (FileHandle, Attributes) {
-        object
-            .mounted
-            .and_then(|mounted| self.visible_root(&mounted))
-            .unwrap_or_else(|| (self.handle(&object.id), self.to_client(object.attributes)))
+    pub(super) fn handle_and_attributes(&self, object: &Object) -> (FileHandle, Attributes) {
+        let mounted = object.mounted.as_ref();
+        let visible = mounted.and_then(|mounted| self.visible_root(mounted));
+        visible.unwrap_or_else(|| {
+            let attributes = self.to_client(object.attributes.clone());
+            (self.handle(&object.id), attributes)
+        })
     }
 
     /// Returns the root of the export that is mounted at a placeholder directory, if it is to be

@@ -1,15 +1,22 @@
 //! LOOKUP, READDIR and READDIRPLUS.
 
-use super::MAX_LISTING;
+use onc_rpc::Message;
+
 use super::call_context::CallContext;
+use super::{MAX_LISTING, PREFERRED_LISTING};
 use crate::proto::{
-    Attributes, DirOpArgs, Entry, EntryPlus, LookupOk, LookupResult, Name, ReaddirArgs, ReaddirOk,
-    ReaddirResult, ReaddirplusArgs, ReaddirplusOk, ReaddirplusResult, Status, Xdr,
+    Attributes, DirOpArgs, Entry, EntryEncoder, EntryPlus, LookupOk, LookupResult, NfsResult,
+    ReaddirArgs, ReaddirplusArgs, Status, Xdr,
 };
+
+/// Encoded results of READDIR or READDIRPLUS, or the failure.
+pub(super) type ListingResult = NfsResult<Message, Option<Attributes>>;
 
 /// The bytes of `READDIR3resok` and `READDIRPLUS3resok` besides the entries: the directory's
 /// attributes, the verifier, the end of the list, and the eof flag.
-const AROUND: u64 = 4 + Attributes::MAX_LEN as u64 + 8 + 4 + 4;
+const AROUND: u64 = 4 + Attributes::MAX_LEN as u64 + 8 + AFTER;
+/// Those of them that come after the entries.
+const AFTER: u64 = 4 + 4;
 
 /// The space for entries in a reply.
 struct Room {
@@ -27,6 +34,12 @@ impl Room {
             .checked_sub(AROUND)
             .map(|left| Self { left, taken: false })
             .ok_or(Status::TOOSMALL)
+    }
+
+    /// Returns the memory to begin with, bytes. A longer listing gets more as it grows, so that a
+    /// client that asks for much pays for what there is.
+    fn capacity(&self) -> usize {
+        (self.left + AFTER).min(u64::from(PREFERRED_LISTING)) as usize
     }
 
     /// Returns whether an entry of `len` bytes fits, and if so reserves its space.
@@ -58,7 +71,7 @@ impl CallContext<'_> {
         self.run_reading(&args.what.dir, |target| {
             let name = args.what.name.as_ref();
             let found = target.fs().lookup(&target.who, &target.id, name)?;
-            let (object, attributes) = target.handle_and_attributes(found.object);
+            let (object, attributes) = target.handle_and_attributes(&found.object);
             Ok(LookupOk {
                 object,
                 attributes: Some(attributes),
@@ -68,10 +81,10 @@ impl CallContext<'_> {
     }
 
     /// Executes READDIR (section 3.3.16). The results have at most `count` bytes.
-    pub(super) fn readdir(&self, args: ReaddirArgs) -> ReaddirResult {
+    pub(super) fn readdir(&self, args: ReaddirArgs) -> ListingResult {
         self.run_reading(&args.dir, |target| {
             let mut room = Room::new(args.count, self.pool.room())?;
-            let mut entries = Vec::new();
+            let mut entries = EntryEncoder::new(room.capacity());
             let listing = target.fs().readdir(
                 &target.who,
                 &target.id,
@@ -81,33 +94,25 @@ impl CallContext<'_> {
                 &mut |entry| {
                     let fits = room.take(Entry::wire_len(entry.name.len()));
                     if fits {
-                        entries.push(Entry {
-                            fileid: entry.fileid,
-                            name: Name::from(entry.name),
-                            cookie: entry.cookie,
-                        });
+                        entries.entry(entry.fileid, entry.name, entry.cookie);
                     }
                     fits
                 },
             )?;
             room.check(listing.eof)?;
-            Ok(ReaddirOk {
-                dir_attributes: Some(target.to_client(listing.attributes)),
-                verifier: listing.verifier,
-                entries,
-                eof: listing.eof,
-            })
+            let attributes = Some(target.to_client(listing.attributes));
+            Ok(entries.finish(attributes, &listing.verifier, listing.eof))
         })
     }
 
     /// Executes READDIRPLUS (section 3.3.17). The results have at most `max_count` bytes, and the
     /// part of the entries that READDIR would return has at most `dir_count`. The first entry is
     /// returned even if it exceeds `dir_count`, which some clients set too low.
-    pub(super) fn readdirplus(&self, args: ReaddirplusArgs) -> ReaddirplusResult {
+    pub(super) fn readdirplus(&self, args: ReaddirplusArgs) -> ListingResult {
         self.run_reading(&args.dir, |target| {
             let mut room = Room::new(args.max_count, self.pool.room())?;
             let mut names = u64::from(args.dir_count);
-            let mut entries = Vec::new();
+            let mut entries = EntryEncoder::new(room.capacity());
             let listing = target.fs().readdir(
                 &target.who,
                 &target.id,
@@ -116,37 +121,25 @@ impl CallContext<'_> {
                 true,
                 &mut |entry| {
                     let len = Entry::wire_len(entry.name.len());
-                    let first = entries.is_empty();
+                    let first = !room.taken;
                     if len > names && !first {
                         return false;
                     }
-                    let object = entry
-                        .object
-                        .clone()
-                        .map(|object| target.handle_and_attributes(object));
-                    let (handle, attributes) = object.unzip();
-                    let entry = EntryPlus {
-                        fileid: entry.fileid,
-                        name: Name::from(entry.name),
-                        cookie: entry.cookie,
-                        attributes,
-                        handle,
-                    };
-                    let fits = room.take(entry.wire_len());
+                    let object = entry.object.as_ref();
+                    let object = object.map(|object| target.handle_and_attributes(object));
+                    let handle = object.as_ref().map(|(handle, _)| handle.as_bytes().len());
+                    let whole = EntryPlus::wire_len_of(entry.name.len(), object.is_some(), handle);
+                    let fits = room.take(whole);
                     if fits {
                         names = names.saturating_sub(len);
-                        entries.push(entry);
+                        entries.entry_plus(entry.fileid, entry.name, entry.cookie, object.as_ref());
                     }
                     fits
                 },
             )?;
             room.check(listing.eof)?;
-            Ok(ReaddirplusOk {
-                dir_attributes: Some(target.to_client(listing.attributes)),
-                verifier: listing.verifier,
-                entries,
-                eof: listing.eof,
-            })
+            let attributes = Some(target.to_client(listing.attributes));
+            Ok(entries.finish(attributes, &listing.verifier, listing.eof))
         })
     }
 }

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use onc_rpc::Decoder;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use siphasher::sip::SipHasher24;
@@ -240,6 +241,14 @@ pub(super) fn export_number(path: &[u8]) -> u32 {
     SipHasher24::new().hash(path) as u32
 }
 
+/// Returns the number of the export in the handle that the arguments of a call begin with. Whether
+/// this server issued the handle is not checked.
+pub(super) fn claimed_export(args: &mut Decoder<'_>) -> Option<u32> {
+    let head: [u8; 4 + MAC] = args.words().ok()?;
+    let (_, export) = head.split_last_chunk()?;
+    Some(u32::from_be_bytes(*export))
+}
+
 /// The reason why a handle is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandleError {
@@ -263,36 +272,41 @@ impl From<HandleError> for Status {
 #[derive(Debug)]
 pub(super) struct HandleCodec {
     key: HandleKey,
+    /// The number of handles that were opened.
+    #[cfg(test)]
+    pub(super) opened: std::sync::atomic::AtomicUsize,
 }
 
 impl HandleCodec {
     /// Creates a codec with this key.
     pub(super) fn new(key: &HandleKey) -> Self {
-        Self { key: key.clone() }
+        Self {
+            key: key.clone(),
+            #[cfg(test)]
+            opened: Default::default(),
+        }
     }
 
-    /// Computes the MAC over the rest of `handle`.
-    fn mac(&self, handle: &[u8]) -> [u8; 8] {
-        let mut data = [0; 64 - 8];
-        let len = handle.len() - (ID - MAC);
-        data[..MAC].copy_from_slice(&handle[..MAC]);
-        data[MAC..len].copy_from_slice(&handle[ID..]);
+    /// Computes the MAC of a handle, which is over its first bytes and the file system's id.
+    fn mac(&self, head: &[u8; MAC], id: &FileId) -> [u8; ID - MAC] {
+        let mut data = [0; MAC + FileId::MAX_LEN];
+        data[..MAC].copy_from_slice(head);
+        data[MAC..].copy_from_slice(id.padded());
         SipHasher24::new_with_key(&self.key.0)
-            .hash(&data[..len])
+            .hash(&data[..MAC + id.as_bytes().len()])
             .to_be_bytes()
     }
 
     /// Creates the handle of an object.
     pub(super) fn issue(&self, export: u32, id: &FileId) -> FileHandle {
-        let mut bytes = [0; 64];
-        let id = id.as_bytes();
-        bytes[0] = LAYOUT;
-        bytes[EXPORT..MAC].copy_from_slice(&export.to_be_bytes());
-        bytes[ID..ID + id.len()].copy_from_slice(id);
-        let handle = &mut bytes[..ID + id.len()];
-        let mac = self.mac(handle);
-        handle[MAC..ID].copy_from_slice(&mac);
-        FileHandle::new(handle).expect("at most 64 bytes")
+        let mut head = [0; MAC];
+        head[0] = LAYOUT;
+        head[EXPORT..].copy_from_slice(&export.to_be_bytes());
+        let mut bytes = [0; ID + FileId::MAX_LEN];
+        bytes[..MAC].copy_from_slice(&head);
+        bytes[MAC..ID].copy_from_slice(&self.mac(&head, id));
+        bytes[ID..].copy_from_slice(id.padded());
+        FileHandle::from_array(ID + id.as_bytes().len(), bytes)
     }
 
     /// Returns the export and object of a handle.
@@ -300,24 +314,26 @@ impl HandleCodec {
     /// # Errors
     /// [`HandleError`] if the handle was not made with this key.
     pub(super) fn open(&self, handle: &FileHandle) -> Result<(u32, FileId), HandleError> {
+        #[cfg(test)]
+        self.opened
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let bytes = handle.as_bytes();
-        if bytes.len() < ID || bytes[..EXPORT] != [LAYOUT, 0, 0, 0] {
-            return Err(HandleError::Malformed);
-        }
+        let head = bytes.first_chunk::<MAC>();
+        let head = head.filter(|head| head[..EXPORT] == [LAYOUT, 0, 0, 0]);
+        let (head, id) = head.zip(bytes.get(ID..)).ok_or(HandleError::Malformed)?;
+        let id = FileId::new(id).ok_or(HandleError::Malformed)?;
         // The comparison takes constant time, so that its duration does not reveal how many bytes
         // are right.
         let differs = self
-            .mac(bytes)
+            .mac(head, &id)
             .iter()
             .zip(&bytes[MAC..ID])
             .fold(0, |differs, (one, other)| differs | (one ^ other));
         if differs != 0 {
             return Err(HandleError::OtherKey);
         }
-        let export = bytes[EXPORT..MAC].try_into().map(u32::from_be_bytes);
-        let export = export.map_err(|_| HandleError::Malformed)?;
-        let id = FileId::new(&bytes[ID..]).ok_or(HandleError::Malformed)?;
-        Ok((export, id))
+        let [_, _, _, _, export @ ..] = *head;
+        Ok((u32::from_be_bytes(export), id))
     }
 }
 

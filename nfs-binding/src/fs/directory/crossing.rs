@@ -40,7 +40,7 @@ impl Served {
             return Ok(Child::Elsewhere(root));
         };
         let id = volume.identify(&path, stat)?;
-        Ok(Child::Here(Node::new(id, volume, path, stat)))
+        Ok(Child::Here(Node::new(id, volume, path, stat), *stat))
     }
 
     /// Returns whether this is the root of another export, with options of its own.
@@ -153,7 +153,7 @@ impl Served {
             };
             if host::file_system_number(&root).is_ok_and(|number| number == fsid) {
                 let stat = host::stat(&root)?;
-                let Child::Here(node) = self.open_root(root, &stat)? else {
+                let Child::Here(node, _) = self.open_root(root, &stat)? else {
                     continue;
                 };
                 let volume = Arc::clone(&node.volume);

@@ -103,18 +103,14 @@ impl Served {
             return self.open_root(path, &stat);
         }
         let id = dir.volume.identify(&path, &stat)?;
-        Ok(Child::Here(Node::new(
-            id,
-            Arc::clone(&dir.volume),
-            path,
-            &stat,
-        )))
+        let node = Node::new(id, Arc::clone(&dir.volume), path, &stat);
+        Ok(Child::Here(node, stat))
     }
 
     /// Opens the entry `name` of a directory and keeps it open.
     pub(super) fn child(&self, dir: &Node, name: &[u8]) -> FsResult<Arc<Node>> {
         match self.open_child(dir, name)? {
-            Child::Here(node) => Ok(self.keep_child(dir, name, node)),
+            Child::Here(node, _) => Ok(self.keep_child(dir, name, node)),
             Child::Elsewhere(_) => Err(FsError::Access),
         }
     }
@@ -209,7 +205,9 @@ impl Served {
     /// Returns the entry `name` of `dir` if it is the object `id`.
     fn open_if(&self, dir: &Node, name: &[u8], id: &FileId) -> FsResult<Option<Arc<Node>>> {
         match self.open_child(dir, name) {
-            Ok(Child::Here(node)) if node.id == *id => Ok(Some(self.keep_child(dir, name, node))),
+            Ok(Child::Here(node, _)) if node.id == *id => {
+                Ok(Some(self.keep_child(dir, name, node)))
+            }
             Ok(_) | Err(FsError::NotFound | FsError::NotDirectory | FsError::Access) => Ok(None),
             Err(error) => Err(error),
         }

@@ -70,8 +70,16 @@ pub(super) fn create_file(dir: impl AsFd, name: &[u8], mode: u32) -> FsResult<Ow
     )?)
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The number of times that this thread has read metadata.
+    pub(in crate::fs) static STATS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Returns all metadata of an open object.
 pub(super) fn stat(fd: impl AsFd) -> FsResult<Statx> {
+    #[cfg(test)]
+    STATS.set(STATS.get() + 1);
     Ok(fs::statx(fd, c"", AtFlags::EMPTY_PATH, wanted())?)
 }
 

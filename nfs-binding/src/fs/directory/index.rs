@@ -112,7 +112,7 @@ impl Index {
                 continue;
             };
             match served.open_child(&here, &name) {
-                Ok(Child::Here(below)) => {
+                Ok(Child::Here(below, _)) => {
                     let at = u32::try_from(self.directories.len()).unwrap_or(u32::MAX);
                     let parent = level.at;
                     self.directories.push((name, parent));
@@ -150,7 +150,7 @@ impl Index {
         for depth in 1..way.len() {
             let name = &self.directories[way[depth].at as usize].0;
             match served.open_child(&here, name) {
-                Ok(Child::Here(below)) if number(&below) == Ok(way[depth].number) => {
+                Ok(Child::Here(below, _)) if number(&below) == Ok(way[depth].number) => {
                     here = Arc::new(below);
                 }
                 _ => {
@@ -172,7 +172,7 @@ impl Index {
                 return Ok(true);
             }
             match served.open_child(dir, entry.name) {
-                Ok(Child::Here(node)) => {
+                Ok(Child::Here(node, _)) => {
                     self.entries.push((hash(&node.id), at, short(entry.ino)));
                     if node.file_type == FileType::Directory {
                         below.push(entry.name.into());

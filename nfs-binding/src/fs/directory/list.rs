@@ -91,10 +91,18 @@ impl Served {
     /// entries are not used afterwards.)
     fn entry(&self, dir: &Node, name: &[u8], used: bool) -> FsResult<Object> {
         match self.open_child(dir, name)? {
-            Child::Here(node) if used => object(&self.keep_child(dir, name, node)),
-            Child::Here(node) => {
-                self.record_place(dir, name, &node);
-                object(&node)
+            Child::Here(node, stat) => {
+                // The metadata that told what the entry is need not be read a second time.
+                let object = Object {
+                    id: node.id,
+                    attributes: node.attributes_of(&stat)?,
+                    mounted: None,
+                };
+                match used {
+                    true => drop(self.keep_child(dir, name, node)),
+                    false => self.record_place(dir, name, &node),
+                }
+                Ok(object)
             }
             Child::Elsewhere(mounted) => placeholder::object(dir, mounted),
         }

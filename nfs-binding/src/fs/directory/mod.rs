@@ -56,6 +56,9 @@ mod change;
 mod content;
 mod crossing;
 mod find;
+#[cfg(test)]
+pub(super) mod host;
+#[cfg(not(test))]
 mod host;
 mod idle_closer;
 mod index;

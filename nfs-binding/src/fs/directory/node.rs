@@ -14,8 +14,8 @@ use crate::proto::{Attributes, FileType};
 
 /// An opened entry of a directory.
 pub(super) enum Child {
-    /// An object of the export.
-    Here(Node),
+    /// An object of the export, and its metadata when it was opened.
+    Here(Node, Statx),
     /// The root of another file system, which is not part of the export.
     Elsewhere(FileId),
 }
@@ -44,6 +44,14 @@ pub(super) struct Node {
 pub(super) struct Content {
     pub(super) fd: OwnedFd,
     writable: bool,
+}
+
+/// Returns the metadata of an object that has a name.
+fn linked(stat: &Statx) -> FsResult<&Statx> {
+    match stat.stx_nlink {
+        0 => Err(FsError::Stale),
+        _ => Ok(stat),
+    }
 }
 
 impl Node {
@@ -104,9 +112,7 @@ impl Node {
     /// [`FsError::Stale`] if its last name was removed.
     pub(super) fn stat(&self) -> FsResult<Statx> {
         let stat = host::stat(&self.path)?;
-        if stat.stx_nlink == 0 {
-            return Err(FsError::Stale);
-        }
+        linked(&stat)?;
         Ok(stat)
     }
 
@@ -115,7 +121,15 @@ impl Node {
     /// # Errors
     /// [`FsError::Stale`] if its last name was removed.
     pub(super) fn attributes(&self) -> FsResult<Attributes> {
-        Ok(self.to_client(&self.stat()?))
+        self.attributes_of(&host::stat(&self.path)?)
+    }
+
+    /// Returns the attributes in the metadata.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if the last name was removed.
+    pub(super) fn attributes_of(&self, stat: &Statx) -> FsResult<Attributes> {
+        Ok(self.to_client(linked(stat)?))
     }
 
     /// Converts metadata to the attributes that clients see.

@@ -6,29 +6,31 @@ impl MemoryFs {
     /// Executes LOOKUP.
     pub(super) fn find(&self, who: &Caller, dir: &FileId, name: &[u8]) -> FsResult<Found> {
         let dir = self.node(dir)?;
-        let (directory, ino) = {
+        let (directory, node) = {
             let state = live(&dir)?;
             permission::require_search(&state.attributes, who)?;
             name::check(name)?;
             let entries = state.entries()?;
-            let ino = match name {
-                b"." => dir.ino,
+            let node = match name {
+                b"." => Some(&dir),
                 // The parent of the root is the root.
-                b".." => entries.parent,
-                _ => entries.get(name).ok_or(FsError::NotFound)?,
+                b".." => None,
+                _ => Some(entries.get(name).ok_or(FsError::NotFound)?),
             };
-            (state.attributes.clone(), ino)
+            let node =
+                node.map_or_else(|| self.by_ino(entries.parent), |node| Ok(Arc::clone(node)));
+            (state.attributes.clone(), node)
         };
         // The object may have been removed meanwhile. The directory is not stale then.
-        let node = self.by_ino(ino).map_err(|_| FsError::NotFound)?;
-        let object = self.found(&node).ok_or(FsError::NotFound)?;
+        let object = node.and_then(|node| self.found(&node));
+        let object = object.map_err(|_| FsError::NotFound)?;
         Ok(Found { object, directory })
     }
 
     /// Returns an object that an entry refers to, unless it was removed meanwhile.
-    fn found(&self, node: &Node) -> Option<Object> {
-        let attributes = live(node).ok()?.attributes.clone();
-        Some(Object {
+    fn found(&self, node: &Node) -> FsResult<Object> {
+        let attributes = live(node)?.attributes.clone();
+        Ok(Object {
             id: self.id(node.ino),
             attributes,
             mounted: None,
@@ -45,43 +47,56 @@ impl MemoryFs {
         take: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> FsResult<Listing> {
         let node = self.node(dir)?;
-        let (attributes, mut batch) = {
-            let state = live(&node)?;
-            permission::require_directory(&state.attributes)?;
-            permission::require(&state.attributes, who, permission::READ)?;
-            let entries = state.entries()?;
-            // Cookies stay valid as long as the directory lives, so the verifier never changes.
-            if cookie != 0 && (verifier != self.verifier || !entries.is_issued(cookie)) {
-                return Err(FsError::BadCookie);
-            }
-            (state.attributes.clone(), entries.after(node.ino, cookie))
-        };
-        let objects = objects && permission::require_search(&attributes, who).is_ok();
-        let mut eof = true;
-        // The directory's lock is not held while its objects are read; see the module
+        let parent = live(&node)?.entries()?.parent;
+        // The parent's lock must not be taken while that of the directory is held; see the module
         // documentation.
-        'batches: while let Some(last) = batch.last().map(|&(cookie, ..)| cookie) {
-            for (cookie, name, ino) in &batch {
-                let entry = DirEntry {
-                    fileid: *ino,
-                    name,
-                    cookie: *cookie,
-                    object: objects
-                        .then(|| self.by_ino(*ino).ok())
-                        .flatten()
-                        .and_then(|node| self.found(&node)),
-                };
-                if !take(&entry) {
-                    eof = false;
-                    break 'batches;
-                }
-            }
-            batch = shared(&node.state).entries()?.after(node.ino, last);
+        let dots = match cookie < COOKIE_PARENT {
+            true => [
+                self.found(&node).ok(),
+                self.by_ino(parent)
+                    .and_then(|parent| self.found(&parent))
+                    .ok(),
+            ],
+            false => [None, None],
+        };
+        let state = live(&node)?;
+        let attributes = &state.attributes;
+        permission::require_directory(attributes)?;
+        permission::require(attributes, who, permission::READ)?;
+        let entries = state.entries()?;
+        // Cookies stay valid as long as the directory lives, so the verifier never changes.
+        if cookie != 0 && (verifier != self.verifier || !entries.is_issued(cookie)) {
+            return Err(FsError::BadCookie);
         }
+        let objects = objects && permission::require_search(attributes, who).is_ok();
+        let [own, above] = dots;
+        let dots = [
+            (COOKIE_SELF, &b"."[..], node.ino, own),
+            (COOKIE_PARENT, &b".."[..], parent, above),
+        ];
+        let dots = dots
+            .into_iter()
+            .map(|(cookie, name, fileid, object)| DirEntry {
+                fileid,
+                name,
+                cookie,
+                object: object.filter(|_| objects),
+            });
+        let named = entries.after(cookie).map(|(cookie, name, child)| DirEntry {
+            fileid: child.ino,
+            name,
+            cookie,
+            object: match objects {
+                true => self.found(child).ok(),
+                false => None,
+            },
+        });
+        let mut rest = dots.filter(|entry| entry.cookie > cookie).chain(named);
+        let eof = rest.all(|entry| take(&entry));
         Ok(Listing {
             verifier: self.verifier,
             eof,
-            attributes,
+            attributes: attributes.clone(),
         })
     }
 }

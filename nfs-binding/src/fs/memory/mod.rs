@@ -1,17 +1,18 @@
 //! A file system in memory: fast, bounded, and lost when the process ends.
 //!
 //! Locking: every operation that changes the tree holds `names`, so only one does at a time, and
-//! nothing that it has examined changes meanwhile. No thread ever holds the locks of two objects,
-//! except that of an object that it has just created and no other thread knows. So there are no
-//! deadlocks.
+//! nothing that it has examined changes meanwhile. A thread that waits for the lock of an object
+//! holds that of no other object, with two exceptions. The lock of an object that a thread has just
+//! created is known to no other thread. And a listing holds its directory's lock while it reads the
+//! objects in it: all who wait for one another in this way go down the tree, which has no circles.
+//! So there are no deadlocks.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use onc_rpc::Bulk;
-use rdma::Clock;
+use rdma::{Clock, IdMap};
 
 use super::lock::{exclusive, shared};
 use super::{
@@ -24,7 +25,7 @@ use crate::proto::{
 };
 use budget::Budget;
 use content::Content;
-use node::{Body, Entries, NODE_COST, Node, State};
+use node::{Body, COOKIE_PARENT, COOKIE_SELF, Entries, NODE_COST, Node, State};
 
 mod budget;
 mod content;
@@ -50,7 +51,7 @@ pub struct MemoryFs {
     /// A random number in every handle, which distinguishes this instance from others.
     instance: u64,
     verifier: Verifier,
-    nodes: RwLock<HashMap<u64, Arc<Node>>>,
+    nodes: RwLock<IdMap<u64, Arc<Node>>>,
     /// Held while the tree is changed.
     names: Mutex<()>,
     next_ino: AtomicU64,
@@ -264,6 +265,18 @@ fn file(state: &mut State) -> FsResult<&mut Content> {
         Body::File { content, .. } => Ok(content),
         Body::Directory(_) => Err(FsError::IsDirectory),
         Body::Symlink(_) | Body::Special => Err(FsError::Invalid),
+    }
+}
+
+impl Drop for MemoryFs {
+    fn drop(&mut self) {
+        // A directory holds its objects. Without this, the last reference to the root could drop
+        // the whole tree, with a depth of calls that clients choose.
+        for node in shared(&self.nodes).values() {
+            if let Body::Directory(entries) = &mut exclusive(&node.state).body {
+                entries.clear();
+            }
+        }
     }
 }
 

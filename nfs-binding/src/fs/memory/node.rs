@@ -11,12 +11,10 @@ use crate::proto::{Attributes, NfsTime, SetAttributes, SetTime, Verifier};
 pub(super) const NODE_COST: u64 = 512;
 /// The memory that a directory entry counts for besides its name, bytes.
 const ENTRY_COST: u64 = 128;
-/// The number of entries that are listed at a time.
-const BATCH: usize = 64;
 /// The cookie of `.`.
-const COOKIE_SELF: u64 = 1;
+pub(super) const COOKIE_SELF: u64 = 1;
 /// The cookie of `..`.
-const COOKIE_PARENT: u64 = 2;
+pub(super) const COOKIE_PARENT: u64 = 2;
 
 /// An object. Its inode number is never reused.
 #[derive(Debug)]
@@ -52,9 +50,16 @@ pub(super) enum Body {
 pub(super) struct Entries {
     /// The parent directory; the root is its own parent.
     pub(super) parent: u64,
-    by_name: HashMap<Arc<[u8]>, (u64, u64)>,
-    by_cookie: BTreeMap<u64, Arc<[u8]>>,
+    by_name: HashMap<Arc<[u8]>, Entry>,
+    by_cookie: BTreeMap<u64, (Arc<[u8]>, Arc<Node>)>,
     next_cookie: u64,
+}
+
+/// An entry of a directory, as it is found by its name.
+#[derive(Debug)]
+struct Entry {
+    cookie: u64,
+    node: Arc<Node>,
 }
 
 impl Entries {
@@ -73,9 +78,9 @@ impl Entries {
         ENTRY_COST + name.len() as u64
     }
 
-    /// Returns the inode number of a name.
-    pub(super) fn get(&self, name: &[u8]) -> Option<u64> {
-        self.by_name.get(name).map(|&(_, ino)| ino)
+    /// Returns the object with a name.
+    pub(super) fn get(&self, name: &[u8]) -> Option<&Arc<Node>> {
+        self.by_name.get(name).map(|entry| &entry.node)
     }
 
     /// Returns whether the directory has no entries except `.` and `..`.
@@ -89,36 +94,32 @@ impl Entries {
     }
 
     /// Adds a name that must not exist.
-    pub(super) fn insert(&mut self, name: &[u8], ino: u64) {
+    pub(super) fn insert(&mut self, name: &[u8], node: Arc<Node>) {
         let name: Arc<[u8]> = name.into();
-        self.by_cookie.insert(self.next_cookie, Arc::clone(&name));
-        self.by_name.insert(name, (self.next_cookie, ino));
+        let cookie = self.next_cookie;
+        let listed = (Arc::clone(&name), Arc::clone(&node));
+        self.by_cookie.insert(cookie, listed);
+        self.by_name.insert(name, Entry { cookie, node });
         self.next_cookie += 1;
     }
 
     /// Removes a name.
     pub(super) fn remove(&mut self, name: &[u8]) {
-        if let Some((cookie, _)) = self.by_name.remove(name) {
+        if let Some(Entry { cookie, .. }) = self.by_name.remove(name) {
             self.by_cookie.remove(&cookie);
         }
     }
 
-    /// Returns some entries after `cookie` with their cookies and inode numbers, or none at the
-    /// end. `own` is the directory's inode number.
-    pub(super) fn after(&self, own: u64, cookie: u64) -> Vec<(u64, Arc<[u8]>, u64)> {
-        let mut out = Vec::with_capacity(BATCH);
-        if cookie < COOKIE_SELF {
-            out.push((COOKIE_SELF, Arc::from(&b"."[..]), own));
-        }
-        if cookie < COOKIE_PARENT {
-            out.push((COOKIE_PARENT, Arc::from(&b".."[..]), self.parent));
-        }
-        let named = self.by_cookie.range(cookie.saturating_add(1)..);
-        out.extend(named.take(BATCH).filter_map(|(&cookie, name)| {
-            let &(_, ino) = self.by_name.get(name)?;
-            Some((cookie, Arc::clone(name), ino))
-        }));
-        out
+    /// Removes all names.
+    pub(super) fn clear(&mut self) {
+        self.by_name.clear();
+        self.by_cookie.clear();
+    }
+
+    /// Returns the entries after `cookie`, except `.` and `..`, with their cookies.
+    pub(super) fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], &Node)> {
+        let rest = self.by_cookie.range(cookie.saturating_add(1)..);
+        rest.map(|(&cookie, (name, node))| (cookie, &**name, &**node))
     }
 
     /// Returns whether `cookie` was issued by this directory, or is 0.

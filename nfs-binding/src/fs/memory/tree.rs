@@ -37,10 +37,9 @@ pub(super) struct NewObject<'a> {
 impl MemoryFs {
     /// Returns the entry `name` of `dir`.
     fn entry(&self, dir: &Node, name: &[u8]) -> FsResult<Option<Entry>> {
-        let Some(ino) = shared(&dir.state).entries()?.get(name) else {
+        let Some(node) = shared(&dir.state).entries()?.get(name).cloned() else {
             return Ok(None);
         };
-        let node = self.by_ino(ino)?;
         let (attributes, empty) = {
             let state = shared(&node.state);
             let empty = state.entries().map_or(true, Entries::is_empty);
@@ -96,7 +95,7 @@ impl MemoryFs {
             permission::require_change(&state.attributes, who)?;
             let node = make(state.attributes.fileid, state)?;
             let object = self.object(&node);
-            state.entries_mut()?.insert(name, node.ino);
+            state.entries_mut()?.insert(name, Arc::clone(&node));
             if object.attributes.file_type == FileType::Directory {
                 state.attributes.nlink += 1;
             }
@@ -292,7 +291,7 @@ impl MemoryFs {
                 return Err(FsError::TooManyLinks);
             }
             self.budget.take(Entries::cost(name))?;
-            state.entries_mut()?.insert(name, target.ino);
+            state.entries_mut()?.insert(name, Arc::clone(&target));
             state.update_times(self.now());
             Ok(target)
         });
@@ -335,7 +334,7 @@ impl MemoryFs {
             if keeps {
                 self.drop_entry(state, from, &source)?;
             }
-            state.entries_mut()?.insert(to, source.node.ino);
+            state.entries_mut()?.insert(to, Arc::clone(&source.node));
             if source.is_directory() {
                 state.attributes.nlink += 1;
             }

@@ -3,6 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::fs::directory::host::STATS;
+
+/// The number of files in a short directory.
+const FEW: usize = 10;
 
 on_both! {
     a_long_directory_in_pieces,
@@ -105,6 +109,38 @@ fn entries_come_with_their_objects(rig: &Fixture) {
     rig.fs
         .readdir(&root(), &top, 0, [0; 8], false, &mut take)
         .unwrap();
+}
+
+/// A listing with objects reads the metadata of each object once, and LOOKUP does so as well.
+#[test]
+fn metadata_of_an_entry_is_read_once() {
+    let rig = Fixture::directory();
+    let dir = rig.mkdir(&rig.root(), b"d");
+    for number in 0..FEW {
+        rig.create(&dir, format!("{number}").as_bytes());
+    }
+    let read_by = |work: &mut dyn FnMut()| {
+        let before = STATS.get();
+        work();
+        STATS.get() - before
+    };
+    let mut seen = 0;
+    let list = &mut || {
+        let mut take = |entry: &DirEntry<'_>| {
+            seen += usize::from(entry.object.is_some());
+            true
+        };
+        let listing = rig
+            .fs
+            .readdir(&root(), &dir, 0, [0; 8], true, &mut take)
+            .unwrap();
+        assert!(listing.eof);
+    };
+    // That of the directory is read as well.
+    assert_eq!(read_by(list), 1 + FEW);
+    assert_eq!(seen, 1 + FEW);
+    let look_up = &mut || drop(rig.fs.lookup(&root(), &dir, b"3").unwrap());
+    assert_eq!(read_by(look_up), 2, "of the directory and the file");
 }
 
 /// Entries that exist all the time are listed exactly once, whatever else is added or removed.

@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use onc_rpc::Bulk;
@@ -9,11 +10,12 @@ use rdma::Registrar;
 
 use super::*;
 use crate::proto::{
-    Access, AccessArgs, CommitArgs, Data, ReadArgs, ReadOk, SetTime, SetattrArgs, Stable,
-    SymlinkArgs, WriteArgs,
+    Access, AccessArgs, CommitArgs, Data, ReadArgs, ReadOk, ReaddirArgs, RenameArgs, SetTime,
+    SetattrArgs, Stable, SymlinkArgs, WriteArgs,
 };
 
 on_both! {
+    a_handle_is_opened_once,
     read_and_write,
     reads_are_sent_from_memory_that_the_device_knows,
     reads_are_sent_from_where_a_file_lies,
@@ -62,6 +64,39 @@ fn read_and_write(mut rig: Fixture) {
     for (offset, count) in [(8, 10), (u64::MAX, 10), (0, 0)] {
         let ok = rig.call::<nfs::Read>(&read(file, offset, count)).unwrap();
         assert_eq!((ok.count, ok.eof), (0, offset != 0));
+    }
+}
+
+/// A call decodes its handle and checks the MAC once, whichever thread executes it. A call with two
+/// handles does so for each.
+fn a_handle_is_opened_once(mut rig: Fixture) {
+    let root = rig.root();
+    let file = rig.create(root, "f");
+    let opened = |rig: &Fixture| rig.server.shared.handles.opened.load(Ordering::Relaxed);
+    let mut calls: Vec<(&str, usize, Box<dyn Fn(&mut Fixture)>)> = Vec::new();
+    macro_rules! calls {
+        ($($procedure:ident $handles:literal $args:expr;)*) => {
+            $({
+                let args = $args;
+                let call = move |rig: &mut Fixture| drop(rig.call::<nfs::$procedure>(&args).unwrap());
+                calls.push((nfs::$procedure::NAME, $handles, Box::new(call)));
+            })*
+        };
+    }
+    calls! {
+        Getattr 1 HandleArgs { object: file };
+        Lookup 1 what(root, "f");
+        Read 1 read(file, 0, 100);
+        Read 1 read(file, 0, 100_000);
+        Write 1 write(file, 0, b"hello");
+        Commit 1 CommitArgs { file, offset: 0, count: 0 };
+        Readdir 1 ReaddirArgs { dir: root, cookie: 0, verifier: [0; 8], count: 4096 };
+        Rename 2 RenameArgs { from: at(root, "f"), to: at(root, "g") };
+    }
+    for (name, handles, call) in calls {
+        let before = opened(&rig);
+        call(&mut rig);
+        assert_eq!(opened(&rig) - before, handles, "{name}");
     }
 }
 

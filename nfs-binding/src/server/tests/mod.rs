@@ -11,8 +11,8 @@ use super::*;
 use crate::fs::directory::DirectoryOptions;
 use crate::fs::{DirectoryFs, FileSystem, MemoryFs};
 use crate::proto::{
-    Attributes, DirOp, DirOpArgs, HandleArgs, MountArgs, MountPath, Name, NfsResult, SetAttributes,
-    Status,
+    Attributes, DirOp, DirOpArgs, FileHandle, HandleArgs, MountArgs, MountPath, Name, NfsResult,
+    SetAttributes, Status,
 };
 
 mod directory;
