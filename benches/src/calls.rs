@@ -104,7 +104,7 @@ impl Service for Null {
 /// A client and the server that it is connected to.
 pub struct Ends {
     runtime: Runtime,
-    client: Client,
+    pub(crate) client: Client,
     server: Server,
 }
 
@@ -113,23 +113,31 @@ fn device() -> io::Result<Box<dyn Device>> {
 }
 
 impl Ends {
-    /// Connects a client to a server. Both busy-poll.
+    /// Connects a client to a server that answers every call with empty results. Both busy-poll.
     ///
     /// # Errors
     /// The error of the operating system.
     pub fn new(carrier: Carrier) -> Outcomes<Self> {
-        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let programs = ProgramVersions {
             prog: PROGRAM,
             low: VERSION,
             high: VERSION,
         };
+        Self::with_service(carrier, Box::new(Null([programs])))
+    }
+
+    /// Connects a client to a server of `service`. Both busy-poll.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    pub fn with_service(carrier: Carrier, service: Box<dyn Service>) -> Outcomes<Self> {
+        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let options = ServerOptions {
             workers: 1,
             busy_poll: true,
             ..ServerOptions::default()
         };
-        let mut server = Server::new(Box::new(Null([programs])), options)?;
+        let mut server = Server::new(service, options)?;
         let (address, port): (SocketAddr, Rc<RefCell<dyn ServerTransport>>) =
             match carrier.version() {
                 None => {
@@ -208,6 +216,14 @@ impl Ends {
         both(&self.runtime, &mut self.server, call)??;
         Ok(())
     }
+
+    /// Runs a future that uses a clone of the client.
+    ///
+    /// # Errors
+    /// It took too long.
+    pub(crate) fn run<F: Future>(&mut self, future: F) -> Outcomes<F::Output> {
+        both(&self.runtime, &mut self.server, future)
+    }
 }
 
 /// Runs a future of the client to completion, with alternating turns of client and server.
@@ -227,6 +243,7 @@ fn both<F: Future>(runtime: &Runtime, server: &mut Server, future: F) -> Outcome
 pub struct Bare {
     client: TcpStream,
     server: TcpStream,
+    buffer: Vec<u8>,
 }
 
 impl Bare {
@@ -238,20 +255,57 @@ impl Bare {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let client = TcpStream::connect(listener.local_addr()?)?;
         let (server, _) = listener.accept()?;
-        client.set_nodelay(true)?;
-        server.set_nodelay(true)?;
-        Ok(Self { client, server })
+        for stream in [&client, &server] {
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(true)?;
+        }
+        Ok(Self {
+            client,
+            server,
+            buffer: Vec::new(),
+        })
     }
 
-    /// Sends a request and a reply.
+    /// Sends a request and a reply, as long as those of NULL.
     ///
     /// # Errors
     /// The connection was lost.
     pub fn call(&mut self) -> io::Result<()> {
-        let mut buffer = [0; CALL];
-        self.client.write_all(&buffer)?;
-        self.server.read_exact(&mut buffer)?;
-        self.server.write_all(&buffer[..REPLY])?;
-        self.client.read_exact(&mut buffer[..REPLY])
+        self.exchange(CALL, REPLY)
+    }
+
+    /// Sends a request and a reply of the given lengths in bytes.
+    ///
+    /// # Errors
+    /// The connection was lost.
+    pub fn exchange(&mut self, request: usize, reply: usize) -> io::Result<()> {
+        let most = request.max(reply);
+        if self.buffer.len() < most {
+            self.buffer.resize(most, 0);
+        }
+        let buffer = &mut self.buffer;
+        pass(&mut self.client, &mut self.server, &mut buffer[..request])?;
+        pass(&mut self.server, &mut self.client, &mut buffer[..reply])
+    }
+}
+
+/// Sends `bytes` over a connection and receives them at its other end.
+fn pass(from: &mut TcpStream, to: &mut TcpStream, bytes: &mut [u8]) -> io::Result<()> {
+    let (mut sent, mut received) = (0, 0);
+    while received < bytes.len() {
+        if sent < bytes.len() {
+            sent += some(from.write(&bytes[sent..]))?;
+        }
+        received += some(to.read(&mut bytes[received..]))?;
+    }
+    Ok(())
+}
+
+/// Returns the number of bytes that were passed on: none if there is no room, or nothing there yet.
+fn some(passed: io::Result<usize>) -> io::Result<usize> {
+    match passed {
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        other => other,
     }
 }

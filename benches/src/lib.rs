@@ -8,6 +8,7 @@
 
 pub mod calls;
 pub mod load;
+pub mod nfs;
 
 use std::time::{Duration, Instant};
 
