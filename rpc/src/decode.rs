@@ -168,6 +168,7 @@ impl<'m> Decoder<'m> {
     }
 
     /// Advances by `n` bytes, which must lie in the current segment.
+    #[inline]
     fn advance(&mut self, n: usize) {
         self.current = &self.current[n..];
         self.position += n as u64;
@@ -273,11 +274,13 @@ impl<'m> Decoder<'m> {
     }
 
     /// Decodes an unsigned hyper integer.
+    #[inline]
     pub fn u64(&mut self) -> Result<u64, DecodeError> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
     /// Decodes a boolean. Any value but 0 and 1 is an error.
+    #[inline]
     pub fn bool(&mut self) -> Result<bool, DecodeError> {
         match self.u32()? {
             0 => Ok(false),
@@ -291,6 +294,7 @@ impl<'m> Decoder<'m> {
 
     /// Decodes fixed-length opaque data of `len` bytes and skips its round-up. The result is a
     /// slice of the message if the bytes lie in one segment, and a copy otherwise.
+    #[inline]
     pub fn opaque_fixed(&mut self, len: usize) -> Result<Bytes, DecodeError> {
         let whole = padded(len as u64);
         // Nearly every opaque lies in one segment, round-up included.
@@ -362,6 +366,7 @@ impl<'m> Decoder<'m> {
     /// Decodes variable-length opaque data of at most `max` bytes that is not DDP-eligible: a bulk
     /// item at this position is an error (RFC 8166, section 6.1). Does not copy data that lies in
     /// one segment.
+    #[inline]
     pub fn opaque(&mut self, max: u32) -> Result<Bytes, DecodeError> {
         match self.opaque_length(max)? {
             0 => Ok(Bytes::new()),
@@ -376,9 +381,15 @@ impl<'m> Decoder<'m> {
     pub fn opaque_array<const N: usize>(&mut self) -> Result<(usize, [u8; N]), DecodeError> {
         let max = u32::try_from(N).unwrap_or(u32::MAX);
         let len = self.opaque_length(max)? as usize;
-        let whole = padded(len as u64);
-        self.need(whole)?;
         let mut out = [0; N];
+        let whole = padded(len as u64) as usize;
+        // Nearly every opaque lies in one segment, round-up included.
+        if let Some(bytes) = self.current.get(..whole) {
+            out[..len].copy_from_slice(&bytes[..len]);
+            self.advance(whole);
+            return Ok((len, out));
+        }
+        self.need(whole as u64)?;
         self.fill(&mut out[..len]);
         let mut round_up = [0; 3];
         self.fill(&mut round_up[..pad(len as u64) as usize]);

@@ -60,6 +60,7 @@ impl Encoder {
         (written, self.payload)
     }
 
+    #[inline]
     fn room(&mut self) -> &mut BytesMut {
         if self.payload.capacity() == 0 {
             self.payload.reserve(self.capacity);
@@ -74,6 +75,7 @@ impl Encoder {
     }
 
     /// Appends an unsigned integer (RFC 4506, section 4.2).
+    #[inline]
     pub fn u32(&mut self, value: u32) -> &mut Self {
         self.room().put_u32(value);
         self
@@ -86,12 +88,14 @@ impl Encoder {
     }
 
     /// Appends an unsigned hyper integer (section 4.5).
+    #[inline]
     pub fn u64(&mut self, value: u64) -> &mut Self {
         self.room().put_u64(value);
         self
     }
 
     /// Appends a boolean (section 4.4).
+    #[inline]
     pub fn bool(&mut self, value: bool) -> &mut Self {
         self.u32(u32::from(value))
     }
@@ -105,7 +109,22 @@ impl Encoder {
         self
     }
 
+    /// Appends `len` zero bytes, a multiple of four, and returns them, so that a caller that knows
+    /// the length of a structure can write it with a single check of the room.
+    ///
+    /// # Panics
+    /// Panics if `len` is not a multiple of four, which is a programming error.
+    #[inline]
+    pub fn zeroed(&mut self, len: usize) -> &mut [u8] {
+        assert!(len.is_multiple_of(4), "XDR comes in units of four bytes");
+        let room = self.room();
+        let at = room.len();
+        room.resize(at + len, 0);
+        &mut room[at..]
+    }
+
     /// Appends fixed-length opaque data with its round-up (section 4.9).
+    #[inline]
     pub fn opaque_fixed(&mut self, data: &[u8]) -> &mut Self {
         self.room().put_slice(data);
         self.room().put_bytes(0, pad(data.len() as u64) as usize);
@@ -116,6 +135,7 @@ impl Encoder {
     ///
     /// # Panics
     /// Panics if `data` is 4 GiB or longer, which is a programming error.
+    #[inline]
     pub fn opaque(&mut self, data: &[u8]) -> &mut Self {
         self.u32(u32::try_from(data.len()).expect("opaque data under 4 GiB"));
         self.opaque_fixed(data)

@@ -18,17 +18,31 @@ enum Value {
     Fixed(Vec<u8>),
     Opaque(Vec<u8>),
     Bulk(Vec<u8>),
+    Words([u8; WORDS]),
+    /// Opaque data of at most [`SHORT`] bytes.
+    Short(Vec<u8>),
 }
+
+/// The length of a structure that is encoded as a whole, bytes.
+const WORDS: usize = 12;
+/// The length of the array that short opaque data is decoded into, bytes.
+const SHORT: usize = 10;
 
 impl Arbitrary for Value {
     fn arbitrary(g: &mut Gen) -> Self {
-        match u8::arbitrary(g) % 7 {
+        match u8::arbitrary(g) % 9 {
             0 => Self::U32(u32::arbitrary(g)),
             1 => Self::I32(i32::arbitrary(g)),
             2 => Self::U64(u64::arbitrary(g)),
             3 => Self::Bool(bool::arbitrary(g)),
             4 => Self::Fixed(Vec::arbitrary(g)),
             5 => Self::Opaque(Vec::arbitrary(g)),
+            6 => Self::Words(std::array::from_fn(|_| u8::arbitrary(g))),
+            7 => {
+                let mut short = Vec::arbitrary(g);
+                short.truncate(SHORT);
+                Self::Short(short)
+            }
             _ => Self::Bulk(Vec::arbitrary(g)),
         }
     }
@@ -43,7 +57,12 @@ impl Value {
             Self::Bool(v) => out.bool(*v),
             Self::Fixed(v) => out.opaque_fixed(v),
             Self::Bulk(v) if apart => out.bulk(Bytes::copy_from_slice(v)),
-            Self::Opaque(v) | Self::Bulk(v) => out.opaque(v),
+            Self::Opaque(v) | Self::Bulk(v) | Self::Short(v) => out.opaque(v),
+            Self::Words(v) if v[0] % 2 == 0 => out.words(v),
+            Self::Words(v) => {
+                out.zeroed(WORDS).copy_from_slice(v);
+                out
+            }
         };
     }
 
@@ -57,6 +76,12 @@ impl Value {
             Self::Fixed(v) => Self::Fixed(from.opaque_fixed(v.len())?.to_vec()),
             Self::Opaque(_) => Self::Opaque(from.opaque(MAX)?.to_vec()),
             Self::Bulk(_) => Self::Bulk(from.bulk(MAX)?.to_bytes().to_vec()),
+            Self::Words(_) => Self::Words(from.words()?),
+            Self::Short(_) => {
+                let (len, array) = from.opaque_array::<SHORT>()?;
+                assert_eq!(array[len..], [0; SHORT][len..]);
+                Self::Short(array[..len].to_vec())
+            }
         })
     }
 }
@@ -241,6 +266,22 @@ fn opaque_data_is_copied_only_if_it_crosses_the_end_of_a_segment() {
     let cut = Segments::from_iter([whole.slice(..8), whole.slice(8..)]);
     let message = Message::new(cut, []);
     assert_eq!(Decoder::new(&message).opaque(8).unwrap(), opaque);
+}
+
+#[test]
+fn opaque_data_longer_than_its_array_is_an_error() {
+    let message = Message::from_payload(Bytes::from_static(b"\0\0\0\x09abcdefghi\0\0\0"));
+    let long = DecodeError::TooLong { len: 9, max: 8 };
+    assert_eq!(Decoder::new(&message).opaque_array::<8>(), Err(long));
+    let (len, array) = Decoder::new(&message).opaque_array().unwrap();
+    assert_eq!((len, array), (9, *b"abcdefghi\0\0"));
+    let cut = Message::from_payload(Bytes::from_static(b"\0\0\0\x04abc"));
+    let truncated = DecodeError::Truncated {
+        at: 4,
+        wanted: 4,
+        left: 3,
+    };
+    assert_eq!(Decoder::new(&cut).opaque_array::<8>(), Err(truncated));
 }
 
 #[test]

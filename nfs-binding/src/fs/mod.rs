@@ -327,7 +327,8 @@ pub trait FileSystem: Send + Sync {
 
     /// Passes the entries after `cookie` (0: from the start) to `take`, until it returns false (it
     /// did not take the entry) or the directory ends. With `objects`, each entry includes the
-    /// object with attributes and identity.
+    /// object with attributes and identity. `take` must not call this file system, which may hold
+    /// a lock on the directory meanwhile.
     fn readdir(
         &self,
         who: &Caller,

@@ -1,11 +1,11 @@
 //! Procedures on names: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK,
 //! READDIR, READDIRPLUS.
 
-use onc_rpc::{DecodeError, Decoder, Encoder, Message, padded};
+use onc_rpc::{DecodeError, Decoder, Encoder, Message, pad, padded};
 
 use super::types::{
-    Attributes, DeviceNumber, DirOp, FileHandle, FileType, LinkText, Name, SetAttributes, Verifier,
-    WccData,
+    Attributes, DeviceNumber, DirOp, FileHandle, FileType, LinkText, MAX_NAME, Name, SetAttributes,
+    Verifier, WccData,
 };
 use super::xdr::xdr_struct;
 use super::{NfsResult, Status, Xdr};
@@ -140,19 +140,6 @@ xdr_struct! {
         /// The maximum length of `READDIRPLUS3resok`, bytes.
         pub max_count: u32,
     }
-    /// A directory entry with its object (`entryplus3`).
-    pub struct EntryPlus {
-        /// The object's inode number in its file system.
-        pub fileid: u64,
-        /// The name of the entry.
-        pub name: Name,
-        /// The cookie of the position after this entry.
-        pub cookie: u64,
-        /// The object's attributes.
-        pub attributes: Option<Attributes>,
-        /// The object's handle.
-        pub handle: Option<FileHandle>,
-    }
     /// The result of a successful READDIRPLUS.
     pub struct ReaddirplusOk {
         /// The directory's attributes.
@@ -172,6 +159,54 @@ impl Entry {
     #[must_use]
     pub const fn wire_len(name: usize) -> u64 {
         4 + 8 + (4 + padded(name as u64)) + 8
+    }
+}
+
+/// A directory entry with its object (`entryplus3`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryPlus {
+    /// The object's inode number in its file system.
+    pub fileid: u64,
+    /// The name of the entry.
+    pub name: Name,
+    /// The cookie of the position after this entry.
+    pub cookie: u64,
+    /// The object's attributes.
+    pub attributes: Option<Attributes>,
+    /// The object's handle.
+    pub handle: Option<FileHandle>,
+}
+
+impl Xdr for EntryPlus {
+    const MAX_LEN: u32 = u64::MAX_LEN
+        + Name::MAX_LEN
+        + u64::MAX_LEN
+        + <Option<Attributes>>::MAX_LEN
+        + <Option<FileHandle>>::MAX_LEN;
+
+    fn encode(&self, out: &mut Encoder) {
+        self.fileid.encode(out);
+        self.name.encode(out);
+        self.cookie.encode(out);
+        self.attributes.encode(out);
+        self.handle.encode(out);
+    }
+
+    #[inline]
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            fileid: input.u64()?,
+            name: Name(input.opaque(MAX_NAME)?),
+            cookie: input.u64()?,
+            attributes: match input.bool()? {
+                true => Some(Attributes::decode(input)?),
+                false => None,
+            },
+            handle: match input.bool()? {
+                true => Some(FileHandle::decode(input)?),
+                false => None,
+            },
+        })
     }
 }
 
@@ -209,8 +244,8 @@ impl EntryEncoder {
 
     /// Appends an `entry3`.
     pub(crate) fn entry(&mut self, fileid: u64, name: &[u8], cookie: u64) {
-        self.name(fileid, name);
-        self.0.words(&cookie.to_be_bytes());
+        let out = &mut self.0.zeroed(Entry::wire_len(name.len()) as usize);
+        put_entry(out, fileid, name, cookie);
     }
 
     /// Appends an `entryplus3`.
@@ -221,29 +256,17 @@ impl EntryEncoder {
         cookie: u64,
         object: Option<&(FileHandle, Attributes)>,
     ) {
-        self.name(fileid, name);
-        let Some((handle, attributes)) = object else {
-            let mut words = [0; 8 + 4 + 4];
-            words[..8].copy_from_slice(&cookie.to_be_bytes());
-            self.0.words(&words);
-            return;
-        };
-        const ATTRIBUTES: usize = Attributes::MAX_LEN as usize;
-        const HANDLE: usize = 8 + 4 + ATTRIBUTES;
-        let mut words = [0; HANDLE + 4];
-        words[..8].copy_from_slice(&cookie.to_be_bytes());
-        // Both are there.
-        (words[11], words[HANDLE + 3]) = (1, 1);
-        words[12..HANDLE].copy_from_slice(&attributes.to_words());
-        self.0.words(&words).opaque(handle.as_bytes());
-    }
-
-    /// Appends what comes before an entry's cookie.
-    fn name(&mut self, fileid: u64, name: &[u8]) {
-        let mut words = [0; 4 + 8];
-        words[3] = 1;
-        words[4..].copy_from_slice(&fileid.to_be_bytes());
-        self.0.words(&words).opaque(name);
+        let handle = object.map(|(handle, _)| handle.as_bytes());
+        let handle_len = handle.map(<[u8]>::len);
+        let len = EntryPlus::wire_len_of(name.len(), object.is_some(), handle_len);
+        let out = &mut self.0.zeroed(len as usize);
+        put_entry(out, fileid, name, cookie);
+        if let Some((handle, attributes)) = object {
+            put(out, &1_u32.to_be_bytes());
+            put(out, &attributes.to_words());
+            put(out, &1_u32.to_be_bytes());
+            put_opaque(out, handle.as_bytes());
+        }
     }
 
     /// Returns the results of a successful READDIR or READDIRPLUS with these entries, and with the
@@ -264,6 +287,31 @@ impl EntryEncoder {
         results.prepend(before.into_bytes());
         results
     }
+}
+
+/// Writes an `entry3`, with its list link, to the front of `out`.
+#[inline]
+fn put_entry(out: &mut &mut [u8], fileid: u64, name: &[u8], cookie: u64) {
+    put(out, &1_u32.to_be_bytes());
+    put(out, &fileid.to_be_bytes());
+    put_opaque(out, name);
+    put(out, &cookie.to_be_bytes());
+}
+
+/// Writes variable-length opaque data to the front of `out`, which has zeroes for its round-up.
+#[inline]
+fn put_opaque(out: &mut &mut [u8], data: &[u8]) {
+    put(out, &(data.len() as u32).to_be_bytes());
+    put(out, data);
+    *out = &mut std::mem::take(out)[pad(data.len() as u64) as usize..];
+}
+
+/// Writes bytes to the front of `out`.
+#[inline]
+fn put(out: &mut &mut [u8], bytes: &[u8]) {
+    let (now, later) = std::mem::take(out).split_at_mut(bytes.len());
+    now.copy_from_slice(bytes);
+    *out = later;
 }
 
 /// The bytes before the entries: the status, the directory's attributes, and the verifier.
@@ -377,6 +425,18 @@ mod arbitrary {
     use quickcheck::{Arbitrary, Gen};
 
     use super::*;
+
+    impl Arbitrary for EntryPlus {
+        fn arbitrary(g: &mut Gen) -> Self {
+            Self {
+                fileid: Arbitrary::arbitrary(g),
+                name: Arbitrary::arbitrary(g),
+                cookie: Arbitrary::arbitrary(g),
+                attributes: Arbitrary::arbitrary(g),
+                handle: Arbitrary::arbitrary(g),
+            }
+        }
+    }
 
     impl Arbitrary for CreateHow {
         fn arbitrary(g: &mut Gen) -> Self {
