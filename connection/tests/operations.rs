@@ -240,7 +240,12 @@ impl Extension for Parts {
 }
 
 impl TransferMode for Parts {
+    fn plan_state(&self) -> Option<u64> {
+        Some(u64::from(self.peer?))
+    }
+
     fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
+        PLANNED.set(PLANNED.get() + 1);
         // A peer that announces less than a header can take no part.
         let part = self
             .peer
@@ -325,6 +330,11 @@ thread_local! {
     static BROKEN_REPLIES: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
+thread_local! {
+    /// The number of calls that the extension has planned.
+    static PLANNED: Cell<usize> = const { Cell::new(0) };
+}
+
 const DIALECTS: &[&dyn Dialect] = &[&VersionTwo, &Ten];
 
 /// Returns a connection that speaks this version, whose ends receive messages of up to 8 KiB.
@@ -395,6 +405,39 @@ fn a_dialect_of_the_programs_own_carries_calls_in_several_sends() {
     let reply = pair.call(call, &room(4, &[sent.len()])).unwrap();
     assert_eq!(open(&reply).2, [sent]);
     assert!(pair.client.registrations > 0);
+}
+
+/// A plan is made once for calls that are alike, and again when their lengths, the limits or the
+/// state of the extension differ.
+#[test]
+fn calls_that_are_alike_are_planned_once() {
+    let mut pair = pair();
+    pair.answer_with(|call| Some(support::reply(open(call).0, 1, &[])));
+    let mut xid = 0;
+    let mut planned_by = |pair: &mut Pair, words: usize| {
+        PLANNED.set(0);
+        xid += 1;
+        let sent = pair.client.sent.len();
+        pair.call(message(xid, words, &[]), &room(1, &[])).unwrap();
+        let parts = types(&pair.client.sent[sent..]);
+        assert_eq!(parts.last(), Some(&LAST_PART));
+        (PLANNED.get(), parts.len())
+    };
+    // The first reply may change the credits, which a plan depends on.
+    assert_eq!(planned_by(&mut pair, 5000), (1, 3));
+    planned_by(&mut pair, 5000);
+    assert_eq!(planned_by(&mut pair, 5000), (0, 3));
+    assert_eq!(planned_by(&mut pair, 3000), (1, 2));
+    assert_eq!(planned_by(&mut pair, 3000), (0, 2));
+    assert_eq!(planned_by(&mut pair, 5000), (0, 3));
+    // The server announces shorter receives.
+    let words = [9, NUMBER, 32, RECEIVE_SIZE, 1, 4096];
+    let announced: Bytes = words.into_iter().flat_map(u32::to_be_bytes).collect();
+    pair.client.receive(&announced, None).unwrap();
+    pair.client.run();
+    assert_eq!(planned_by(&mut pair, 5000), (1, 5));
+    planned_by(&mut pair, 5000);
+    assert_eq!(planned_by(&mut pair, 5000), (0, 5));
 }
 
 /// The base protocol takes over from an extension whose reply has more or fewer messages than it

@@ -11,7 +11,7 @@ use rpcrdma_v2::extension::{CallCandidate, CallToPlan, Cost, NotTransferred, Tra
 use rpcrdma_v2::{Chunks, Segment};
 use smallvec::SmallVec;
 
-use crate::emit::Arranged;
+use crate::emit::{Arranged, PlacedItems};
 use crate::operation::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN, request_header};
 use crate::replies::{Directing, ReplyMode, plural};
 use crate::{Continuation, Request, Transmit, Usable, XMTREQ};
@@ -28,7 +28,7 @@ pub(crate) enum ItemMode {
 }
 
 /// The transfer plan of a call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct CallPlan {
     /// Place, position and length in bytes of each item.
     items: SmallVec<[(ItemMode, u32, u64); 1]>,
@@ -93,7 +93,7 @@ impl Transmit {
         reply: &ReplyMode,
     ) -> Option<CallCandidate> {
         let (mut payload, mut items_len, mut unplaced) = (call.shape.payload(), 4, 0);
-        let (mut placed, mut reads) = (Vec::new(), SmallVec::new());
+        let (mut placed, mut reads) = (PlacedItems::new(), SmallVec::new());
         for (index, &(mode, _, len)) in items.iter().enumerate() {
             match mode {
                 ItemMode::InStream => {
@@ -138,7 +138,7 @@ impl Transmit {
             write_chunks: reply.chunks().collect(),
             reply_chunk: None,
             plan: Box::new(CallPlan {
-                items: items.clone(),
+                items: SmallVec::from_slice(items),
                 reply: reply.clone(),
                 stream_len: u32::try_from(call.shape.stream_len()).ok()?,
                 planned,

@@ -4,18 +4,21 @@ use bytes::Bytes;
 use onc_rpc::{Message, Segments};
 use rpcrdma_ext_send_ddp::{Frame, Headers, Layout, Rest, cut, lay_out, pad};
 use rpcrdma_v2::extension::{NotTransferred, Transmission, Transmissions};
+use smallvec::SmallVec;
 
 use crate::{Continuation, XMTCONT};
 
+/// Index in the message and length in bytes of each placed item.
+pub(crate) type PlacedItems = SmallVec<[(usize, u64); 1]>;
+
 /// A layout with its inputs, so that it can be made again if the header turns out longer or shorter
 /// than assumed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Arranged {
     pub(crate) layout: Layout,
     pub(crate) headers: Headers,
     pub(crate) payload: u64,
-    /// Index in the message and length in bytes of each placed item.
-    pub(crate) placed: Vec<(usize, u64)>,
+    pub(crate) placed: PlacedItems,
     pub(crate) frame: Frame,
 }
 
@@ -24,10 +27,10 @@ impl Arranged {
         frame: Frame,
         headers: Headers,
         payload: u64,
-        placed: Vec<(usize, u64)>,
+        placed: PlacedItems,
         max: u32,
     ) -> Option<Self> {
-        let lens: Vec<u64> = placed.iter().map(|&(_, len)| len).collect();
+        let lens: SmallVec<[u64; 1]> = placed.iter().map(|&(_, len)| len).collect();
         let layout = lay_out(&frame, &headers, payload, &lens, max).ok()?;
         Some(Self {
             layout,
@@ -63,7 +66,7 @@ impl Arranged {
             return Ok(());
         }
         self.headers.first = first;
-        let lens: Vec<u64> = self.placed.iter().map(|&(_, len)| len).collect();
+        let lens: SmallVec<[u64; 1]> = self.placed.iter().map(|&(_, len)| len).collect();
         let max = self.count();
         let layout = lay_out(&self.frame, &self.headers, self.payload, &lens, max);
         self.layout = layout.map_err(|error| NotTransferred(error.to_string()))?;

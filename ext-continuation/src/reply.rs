@@ -11,7 +11,7 @@ use rpcrdma_v2::{WriteChunk, fill};
 use smallvec::SmallVec;
 
 use crate::call::place;
-use crate::emit::Arranged;
+use crate::emit::{Arranged, PlacedItems};
 use crate::operation::response_header;
 use crate::operation::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN};
 use crate::replies::plural;
@@ -36,7 +36,7 @@ enum Outcome {
 }
 
 /// The transfer plan of a reply.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ReplyPlan {
     /// Treatment of each item.
     handling: SmallVec<[Handling; 1]>,
@@ -87,7 +87,7 @@ impl Transmit {
     ) -> Option<ReplyCandidate> {
         let items = reply.shape.items();
         let (mut payload, mut unplaced) = (reply.shape.payload(), 0);
-        let (mut placed, mut writes) = (Vec::new(), SmallVec::new());
+        let (mut placed, mut writes) = (PlacedItems::new(), SmallVec::new());
         let (mut items_len, mut chunk) = (4, 0);
         let mut outcomes = Vec::new();
         for (index, direction) in context.directions.iter().enumerate() {

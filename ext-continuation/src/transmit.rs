@@ -36,6 +36,8 @@ pub struct Transmit {
     /// This side's receive buffers, as announced to the peer.
     pub(crate) frame: Frame,
     peer: PeerAnnouncements,
+    /// Number of properties of the peer that were received.
+    announced: u32,
     /// Whether the peer announced its receive buffer size explicitly.
     size_said: bool,
     /// Whether the peer has refused these operations.
@@ -59,6 +61,7 @@ impl Transmit {
             frame: config.frame(),
             config,
             peer: PeerAnnouncements::default(),
+            announced: 0,
             size_said: false,
             refused: false,
             faults: 0,
@@ -185,6 +188,7 @@ impl Extension for Transmit {
 
     fn property_received(&mut self, property: &Property, out: &mut Outbox<'_>) {
         let value = &property.value;
+        self.announced = self.announced.saturating_add(1);
         match property.id {
             ReceiveBufferSize::ID => self.size_said = true,
             RoundTripSupport::ID => {
@@ -234,6 +238,15 @@ impl Extension for Transmit {
 impl TransferMode for Transmit {
     fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
         self.call_candidates(call)
+    }
+
+    fn plan_state(&self) -> Option<u64> {
+        // What the peer announces, and whether it takes these operations, is all that changes.
+        if self.announced == u32::MAX {
+            return None;
+        }
+        let can_send = u64::from(self.usable().requests);
+        Some(u64::from(self.announced) << 1 | can_send)
     }
 
     fn send_call(

@@ -42,10 +42,16 @@ pub enum Unusable {
 }
 
 /// The targets of a receive buffer, and the maximum length of a message in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Frame {
     len: u64,
     targets: SmallVec<[Target; 2]>,
+}
+
+impl Clone for Frame {
+    fn clone(&self) -> Self {
+        self.within(self.len)
+    }
 }
 
 impl Frame {
@@ -97,7 +103,8 @@ impl Frame {
     pub fn within(&self, len: u64) -> Self {
         Self {
             len: self.len.min(len),
-            targets: self.targets.clone(),
+            // Every plan of a message has a frame of its own. This copies the targets as a whole.
+            targets: SmallVec::from_slice(&self.targets),
         }
     }
 

@@ -31,7 +31,7 @@ const SEGMENT_LEN: u64 = 16;
 const WRITE_CHUNK_LEN: u64 = 8;
 
 /// The transfer plan of a call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct CallPlan {
     /// The indexes of the items that are placed.
     placed: SmallVec<[usize; 1]>,
@@ -44,7 +44,7 @@ struct CallPlan {
 }
 
 /// The transfer plan of a reply.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ReplyPlan {
     placed: SmallVec<[usize; 1]>,
     frame: Frame,

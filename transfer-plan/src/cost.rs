@@ -279,8 +279,10 @@ impl CostModel {
     #[must_use]
     pub fn estimate(&self, effort: &Effort) -> Duration {
         let times = |each: Duration, count: u64| each.as_nanos() * u128::from(count);
-        let at = |rate: u64, bytes: u64| {
-            (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate.max(1)))
+        // Division of 128-bit numbers takes longer than the rest of an estimate.
+        let at = |rate: u64, bytes: u64| match bytes.checked_mul(1_000_000_000) {
+            Some(scaled) => u128::from(scaled.div_ceil(rate.max(1))),
+            None => (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate.max(1))),
         };
         // Consecutive messages overlap: one is processed while the next is in flight.
         let messages = effort.sends + effort.explicit;
@@ -367,6 +369,31 @@ mod tests {
         let plain = write(2000, 1 << 30, true);
         assert_eq!((plain.registrations, plain.turnarounds), (0, 0));
         assert_eq!(plain.unplaced, 2000);
+    }
+
+    /// The arithmetic for lengths that fit 64 bits has the results of that for all lengths.
+    #[test]
+    fn the_time_of_bytes_is_their_number_over_the_rate() {
+        let model = CostModel {
+            rate: 1 << 30,
+            ..CostModel::default()
+        };
+        let with = |bytes| model.estimate(&Effort::of((1, bytes), (0, 0)));
+        for (bytes, nanos) in [
+            (1, 1),
+            (1 << 30, 1_000_000_000),
+            ((1 << 30) + 1, 1_000_000_001),
+        ] {
+            assert_eq!(
+                with(bytes) - with(0),
+                Duration::from_nanos(nanos),
+                "{bytes}"
+            );
+        }
+        for bits in 30..50 {
+            let seconds = Duration::from_secs(1 << (bits - 30));
+            assert_eq!(with(1 << bits) - with(0), seconds, "2^{bits} bytes");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod outcome;
 mod outstanding;
 mod prepared;
 mod registration;
+mod remembered;
 mod repeat;
 mod send;
 mod start;
@@ -33,6 +34,7 @@ use self::credits::CallCredits;
 use self::earlier_errors::EarlierErrors;
 pub(crate) use self::outstanding::PendingCall;
 use self::outstanding::{Outcome, Outstanding, Stage};
+use self::remembered::RememberedPlans;
 use self::watch::AnswerWatch;
 use crate::action::{ReceivesFor, ReceivesId};
 use crate::plan::{ConsideredMode, consider_call};
@@ -135,6 +137,7 @@ pub(crate) struct Requester {
     /// reply arrives: a device ends the connection over a handle that is not valid any more.
     may_be_invalidated: bool,
     pub(crate) counters: RequesterCounters,
+    remembered: RememberedPlans,
 }
 
 impl Requester {
@@ -173,6 +176,7 @@ impl Requester {
             version_refused: None,
             may_be_invalidated: false,
             counters: RequesterCounters::default(),
+            remembered: RememberedPlans::default(),
         }
     }
 

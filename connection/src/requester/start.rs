@@ -82,11 +82,26 @@ impl Requester {
             reservable: self.reservable(shared),
         };
         let operations = shared.operations.as_mut();
-        let extensions = operations.map(|operations| &mut operations.extensions);
+        let mut extensions = operations.map(|operations| &mut operations.extensions);
+        let may_invalidate = self.may_be_invalidated;
+        let states = extensions.as_mut().and_then(|extensions| {
+            let modes = extensions.transfer_modes();
+            modes.map(|(_, mode)| mode.plan_state()).collect()
+        });
+        if let Some(states) = &states
+            && let Some((by, candidate)) = self.remembered.find(&to_plan, may_invalidate, states)
+        {
+            return self.start_candidate(shared, call, by, candidate, room);
+        }
         let costs = &shared.config.options.costs;
-        match choose_call(base, &to_plan, self.may_be_invalidated, extensions, costs) {
+        match choose_call(base, &to_plan, may_invalidate, extensions, costs) {
             Ok(CallChoice::Base(plan)) => self.start_base(shared, call, &plan, room),
             Ok(CallChoice::Extension(by, candidate)) => {
+                if let Some(states) = states {
+                    let chosen = (by, &candidate);
+                    self.remembered
+                        .remember(&to_plan, may_invalidate, states, chosen);
+                }
                 return self.start_candidate(shared, call, by, candidate, room);
             }
             Err(error) => fail(shared, call.xid, error.to_string()),

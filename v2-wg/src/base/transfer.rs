@@ -30,7 +30,7 @@ const WRITE_CHUNK_LEN: u64 = 8;
 const READ_SEGMENT_LEN: u64 = 24;
 
 /// The transfer plan of a call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct CallPlan {
     /// Whether each item stays in the payload; the others are in read chunks.
     in_payload: SmallVec<[bool; 4]>,
@@ -47,7 +47,7 @@ struct ReplyMode {
 }
 
 /// The transfer plan of a reply.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ReplyPlan {
     /// Whether each item stays in the payload; the others are written to write chunks.
     in_payload: SmallVec<[bool; 4]>,

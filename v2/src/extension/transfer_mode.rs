@@ -80,12 +80,26 @@ pub struct Cost {
 }
 
 /// An extension's own description of the layout of a message, printed in logs and by `explain`.
-pub trait Planned: Any + fmt::Debug + fmt::Display + Send {}
+pub trait Planned: Any + fmt::Debug + fmt::Display + Send {
+    /// Returns a copy, for another call like the one that was planned.
+    fn boxed_clone(&self) -> Box<dyn Planned>;
+}
 
-impl<T: Any + fmt::Debug + fmt::Display + Send> Planned for T {}
+impl<T: Any + Clone + fmt::Debug + fmt::Display + Send> Planned for T {
+    fn boxed_clone(&self) -> Box<dyn Planned> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn Planned> {
+    fn clone(&self) -> Self {
+        // The method of the content, not that of the box.
+        (**self).boxed_clone()
+    }
+}
 
 /// A transfer mode for a call, offered by an extension.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct CallCandidate {
     /// Cost of this transfer mode.
     pub cost: Cost,
@@ -138,6 +152,13 @@ pub trait TransferMode {
     /// Returns the transfer modes that the extension can offer for this call at present, which may
     /// be none.
     fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate>;
+
+    /// Returns a number that changes whenever [`TransferMode::plan_call`] could answer the same
+    /// question differently. With it, the engine remembers the transfer modes of earlier calls.
+    /// `None`, the default, means that it has to ask each time.
+    fn plan_state(&self) -> Option<u64> {
+        None
+    }
 
     /// Divides a call into transmissions as planned. `chunks` describes the memory that was
     /// registered: read segments with the positions of their items, and write chunks and reply

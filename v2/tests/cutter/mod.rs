@@ -32,7 +32,7 @@ pub(crate) struct Cutter {
     takes_one: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Cut {
     pieces: u32,
     reply_pieces: u32,
