@@ -40,7 +40,9 @@ impl Served {
             return Ok(Child::Elsewhere(root));
         };
         let id = volume.identify(&path, stat)?;
-        Ok(Child::Here(Node::new(id, volume, path, stat), *stat))
+        let node = Node::new(id, volume, path, stat);
+        let attributes = node.to_client(stat);
+        Ok(Child::Here(node, attributes))
     }
 
     /// Returns whether this is the root of another export, with options of its own.

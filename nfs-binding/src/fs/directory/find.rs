@@ -104,7 +104,8 @@ impl Served {
         }
         let id = dir.volume.identify(&path, &stat)?;
         let node = Node::new(id, Arc::clone(&dir.volume), path, &stat);
-        Ok(Child::Here(node, stat))
+        let attributes = node.to_client(&stat);
+        Ok(Child::Here(node, attributes))
     }
 
     /// Opens the entry `name` of a directory and keeps it open.

@@ -90,12 +90,12 @@ impl Served {
     /// Returns the entry `name` of a directory. With `used`, the object is kept open. (Most listed
     /// entries are not used afterwards.)
     fn entry(&self, dir: &Node, name: &[u8], used: bool) -> FsResult<Object> {
-        match self.open_child(dir, name)? {
-            Child::Here(node, stat) => {
+        match self.open_child(dir, name)?.linked()? {
+            Child::Here(node, attributes) => {
                 // The metadata that told what the entry is need not be read a second time.
                 let object = Object {
                     id: node.id,
-                    attributes: node.attributes_of(&stat)?,
+                    attributes,
                     mounted: None,
                 };
                 match used {

@@ -49,10 +49,10 @@ impl Served {
         name: &[u8],
         file_type: FileType,
     ) -> FsResult<Option<Node>> {
-        let Child::Here(node, stat) = self.open_child(dir, name)? else {
+        let Child::Here(node, attributes) = self.open_child(dir, name)?.linked()? else {
             return Ok(None);
         };
-        let ours = node.attributes_of(&stat)?.uid == self.authority.identity(who).uid;
+        let ours = attributes.uid == self.authority.identity(who).uid;
         Ok((ours && node.file_type == file_type).then_some(node))
     }
 

@@ -14,8 +14,8 @@ use crate::proto::{Attributes, FileType};
 
 /// An opened entry of a directory.
 pub(super) enum Child {
-    /// An object of the export, and its metadata when it was opened.
-    Here(Node, Statx),
+    /// An object of the export, and its attributes when it was opened.
+    Here(Node, Attributes),
     /// The root of another file system, which is not part of the export.
     Elsewhere(FileId),
 }
@@ -46,11 +46,16 @@ pub(super) struct Content {
     writable: bool,
 }
 
-/// Returns the metadata of an object that has a name.
-fn linked(stat: &Statx) -> FsResult<&Statx> {
-    match stat.stx_nlink {
-        0 => Err(FsError::Stale),
-        _ => Ok(stat),
+impl Child {
+    /// Returns an object of the export with its attributes, or the root of the other file system.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if the object's last name was removed before it was opened.
+    pub(super) fn linked(self) -> FsResult<Self> {
+        match self {
+            Self::Here(_, attributes) if attributes.nlink == 0 => Err(FsError::Stale),
+            child => Ok(child),
+        }
     }
 }
 
@@ -112,7 +117,9 @@ impl Node {
     /// [`FsError::Stale`] if its last name was removed.
     pub(super) fn stat(&self) -> FsResult<Statx> {
         let stat = host::stat(&self.path)?;
-        linked(&stat)?;
+        if stat.stx_nlink == 0 {
+            return Err(FsError::Stale);
+        }
         Ok(stat)
     }
 
@@ -121,15 +128,7 @@ impl Node {
     /// # Errors
     /// [`FsError::Stale`] if its last name was removed.
     pub(super) fn attributes(&self) -> FsResult<Attributes> {
-        self.attributes_of(&host::stat(&self.path)?)
-    }
-
-    /// Returns the attributes in the metadata.
-    ///
-    /// # Errors
-    /// [`FsError::Stale`] if the last name was removed.
-    pub(super) fn attributes_of(&self, stat: &Statx) -> FsResult<Attributes> {
-        Ok(self.to_client(linked(stat)?))
+        Ok(self.to_client(&self.stat()?))
     }
 
     /// Converts metadata to the attributes that clients see.
