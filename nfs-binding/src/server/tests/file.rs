@@ -73,17 +73,16 @@ fn a_handle_is_opened_once(mut rig: Fixture) {
     let root = rig.root();
     let file = rig.create(root, "f");
     let opened = |rig: &Fixture| rig.server.shared.handles.opened.load(Ordering::Relaxed);
-    let mut calls: Vec<(&str, usize, Box<dyn Fn(&mut Fixture)>)> = Vec::new();
-    macro_rules! calls {
+    macro_rules! opens {
         ($($procedure:ident $handles:literal $args:expr;)*) => {
-            $({
-                let args = $args;
-                let call = move |rig: &mut Fixture| drop(rig.call::<nfs::$procedure>(&args).unwrap());
-                calls.push((nfs::$procedure::NAME, $handles, Box::new(call)));
-            })*
+            $(
+                let before = opened(&rig);
+                rig.call::<nfs::$procedure>(&$args).unwrap();
+                assert_eq!(opened(&rig) - before, $handles, "{}", nfs::$procedure::NAME);
+            )*
         };
     }
-    calls! {
+    opens! {
         Getattr 1 HandleArgs { object: file };
         Lookup 1 what(root, "f");
         Read 1 read(file, 0, 100);
@@ -92,11 +91,6 @@ fn a_handle_is_opened_once(mut rig: Fixture) {
         Commit 1 CommitArgs { file, offset: 0, count: 0 };
         Readdir 1 ReaddirArgs { dir: root, cookie: 0, verifier: [0; 8], count: 4096 };
         Rename 2 RenameArgs { from: at(root, "f"), to: at(root, "g") };
-    }
-    for (name, handles, call) in calls {
-        let before = opened(&rig);
-        call(&mut rig);
-        assert_eq!(opened(&rig) - before, handles, "{name}");
     }
 }
 
