@@ -97,6 +97,7 @@ pub(crate) fn placement(config: &ConnectionConfig) -> Option<PlacementConfig> {
         takes_calls: side == Side::Server || callbacks.credits > 0 && callbacks.chunks,
         send: ddp.send,
         receive: ddp.receive,
+        offer_invalidation: options.remote_invalidation,
         structure: announced(&config.receives),
         min_placed: options.costs.min_placed_len(HEAD),
         max_message: u64::from(options.max_message),

@@ -47,6 +47,7 @@
 //!     takes_calls: false,
 //!     send: true,
 //!     receive: true,
+//!     offer_invalidation: true,
 //!     structure: BufferStructure::with_placement(1024, 1, 65536),
 //!     min_placed: 512,
 //!     max_message: 1 << 22,

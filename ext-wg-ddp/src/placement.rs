@@ -39,6 +39,8 @@ pub struct Config {
     pub send: bool,
     /// Whether the peer may place items in what this end receives.
     pub receive: bool,
+    /// Whether calls of this end offer a handle to be invalidated by the reply.
+    pub offer_invalidation: bool,
     /// The structure of this end's receives.
     pub structure: BufferStructure,
     /// Minimum length in bytes of an item to place, and of a result to be placed.

@@ -98,7 +98,8 @@ impl TransferMode for Placement {
             let reason = "the peer has refused placed calls meanwhile";
             return Err(NotTransferred(reason.to_owned()));
         }
-        let inv_handle = preferred_handle(chunks).unwrap_or_default();
+        let offered = preferred_handle(chunks).filter(|_| self.config.offer_invalidation);
+        let inv_handle = offered.unwrap_or_default();
         let chunks = chunks.clone();
         let stream = message.gather(|index| !plan.placed.contains(&index));
         if plan.placed.is_empty() {

@@ -187,6 +187,7 @@ pub fn plan_call(shape: &Shape, need: &ReplyNeed, limits: &Limits) -> Result<Cal
         }
         let zero = |len: u64, counts: &ChunkCounts| ChunkCounts {
             read_segments: counts.read_segments + limits.segments(len),
+            position_zero: true,
             ..*counts
         };
         let apart = zero(payload_len, &counts);

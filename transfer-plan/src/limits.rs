@@ -11,6 +11,9 @@ pub struct ChunkCounts {
     pub write_segments: u64,
     /// Segments of the reply chunk, if there is one.
     pub reply_segments: Option<u64>,
+    /// Whether the payload of the call is a chunk as well. Its segments count in the read list; some
+    /// versions have a list of its own for them (version-two-07, section 6.3.5).
+    pub position_zero: bool,
 }
 
 impl ChunkCounts {

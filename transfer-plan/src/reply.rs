@@ -143,6 +143,7 @@ pub fn plan_reply(
         write_chunks: offers.writes.len() as u64,
         write_segments: offers.writes.iter().map(|offer| offer.segments).sum(),
         reply_segments: offers.reply.map(|offer| offer.segments),
+        position_zero: false,
     };
     let header_len = (limits.header_len)(&counts);
     if header_len > limits.inline_send {

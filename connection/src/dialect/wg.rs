@@ -37,10 +37,13 @@ impl Dialect for VersionTwoWg {
         Version::TwoWg
     }
 
-    /// The header of a call is the longest: that of an inline reply lacks three words, that of an
-    /// external one two.
+    /// An external call has one word more than an inline one, the end of the list of its call chunk.
+    /// An inline reply is three words shorter than an inline call, and an external reply two.
     fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
-        |chunks| CALL_INLINE_LEN as u64 + chunks_len(chunks)
+        |chunks| {
+            let call_chunk = if chunks.position_zero { 4 } else { 0 };
+            CALL_INLINE_LEN as u64 + chunks_len(chunks) + call_chunk
+        }
     }
 
     #[inline]

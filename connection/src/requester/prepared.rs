@@ -127,6 +127,7 @@ fn offered(write_chunks: &[u64], reply_chunk: Option<u64>, limits: &Limits) -> C
         write_chunks: write_chunks.len() as u64,
         write_segments: write_chunks.iter().copied().map(segments).sum(),
         reply_segments: reply_chunk.map(segments),
+        position_zero: false,
     }
 }
 
@@ -159,6 +160,7 @@ pub(super) fn prepare(
     let items = items.map(|((item, _), bulk)| (item.position, &bulk.data));
     let others = ChunkCounts {
         read_segments: memory.regions.len() as u64,
+        position_zero: plan.payload == CallPayload::PositionZero,
         ..offered(&plan.write_chunks, plan.reply_chunk, limits)
     };
     let payload = plan.send_len() - plan.header_len;

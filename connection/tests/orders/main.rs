@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use bytes::{Bytes, BytesMut};
 use quickcheck::{TestResult, quickcheck};
 use rpcrdma_chunks::{Chunks, ReadSegment, Segment, WriteChunk};
-use rpcrdma_connection::dialect::{Dialect, Outgoing, VersionOne, VersionTwo};
+use rpcrdma_connection::dialect::{Dialect, Outgoing, VersionOne, VersionTwo, VersionTwoWg};
 use rpcrdma_connection::{CallbackOptions, Config, Options};
 use rpcrdma_ext_continuation::Features;
 use rpcrdma_negotiation::Version;
@@ -302,13 +302,14 @@ quickcheck! {
             write_chunks: writes.len() as u64,
             write_segments: writes.iter().map(|&len| u64::from(len)).sum(),
             reply_segments: reply.map(u64::from),
+            position_zero: false,
         };
         let chunks = Chunks {
             reads: (0..reads).map(|_| ReadSegment { position: 8, segment }).collect(),
             writes: writes.into_iter().map(chunk).collect(),
             reply: reply.map(chunk),
         };
-        let dialects: [&dyn Dialect; 2] = [&VersionOne, &VersionTwo];
+        let dialects: [&dyn Dialect; 3] = [&VersionOne, &VersionTwo, &VersionTwoWg];
         dialects.into_iter().all(|dialect| [true, false].into_iter().all(|inline| {
             let mut out = BytesMut::new();
             let returned = dialect.encode(&mut out, Outgoing {
@@ -319,6 +320,7 @@ quickcheck! {
                 chunks: chunks.clone(),
                 may_be_invalidated: false,
             });
+            let counts = ChunkCounts { position_zero: !inline, ..counts };
             out.len() as u64 == dialect.header_len()(&counts) && returned == chunks
         }))
     }

@@ -16,6 +16,7 @@ fn a_reply_that_is_longer_than_allowed_is_not_placed() {
         takes_calls: true,
         send: true,
         receive: true,
+        offer_invalidation: true,
         structure: structure.clone(),
         min_placed: 64,
         max_message: 1 << 16,

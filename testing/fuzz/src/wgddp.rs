@@ -121,6 +121,7 @@ fn new_end(
         takes_calls: both || side == Side::Server,
         send: true,
         receive: true,
+        offer_invalidation: true,
         structure: structure.clone(),
         min_placed,
         max_message: MAX_MESSAGE,
