@@ -73,7 +73,8 @@ pub struct CallPlaced {
 /// `rpcrdma2_hdr_reply_placed`: the last or only part of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyPlaced {
-    /// The write list, as in RDMA2_REPLY_INLINE.
+    /// The write chunks of the call, all returned unused: a placed reply has no results in write
+    /// chunks.
     pub writes: Vec<WriteChunk>,
     /// The placed items, in the order of their positions.
     pub items: SmallVec<[PlacedItem; 1]>,

@@ -5,8 +5,8 @@
 //! which of them bulk data may be placed. A sender puts a bulk item behind padding, so that it
 //! arrives in such a segment: no memory is registered, and no RDMA Read takes a round trip. The last
 //! message that carries the RPC message lists the items that were placed. A requester announces from
-//! which length on it wants results placed for which it provides no write chunk, so its calls need
-//! no directions for results.
+//! which length on it wants results placed for which it provides no write chunk, so its calls carry
+//! no instructions for placing results.
 //!
 //! # Protocol
 //!

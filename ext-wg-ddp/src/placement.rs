@@ -139,7 +139,7 @@ impl Placement {
         self.config.takes_calls && self.config.send && wanted
     }
 
-    /// Returns whether the peer may place items of its calls, and can.
+    /// Returns whether this end accepts placed calls. Whether the peer sends any is not known.
     pub fn has_calls_placed(&self) -> bool {
         self.config.takes_calls && self.config.receive
     }

@@ -135,7 +135,8 @@ impl TransferMode for Placement {
         arranged.emit(fields.encode(), types, message, &plan.placed, &stream)
     }
 
-    /// Returns none: calls that this extension takes are replied to by the base protocol.
+    /// Returns none: a placed call is treated like a call of the base protocol, so its reply is
+    /// planned by [`TransferMode::plan_base_reply`], which may place the results.
     fn plan_reply(&self, _: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
         Vec::new()
     }
@@ -210,7 +211,8 @@ impl TransferMode for Placement {
 }
 
 impl Placement {
-    /// Returns the ways to return the reply: with results placed, or else with chunks.
+    /// Returns the ways to return the reply: with results placed; inline without chunks, if that
+    /// fits; and with write chunks and a reply chunk.
     fn reply_modes(&self, call: &CallToPlan<'_>) -> Vec<ReplyMode> {
         let (need, limits) = (call.need, call.limits);
         let least = u64::from(self.smallest_result());

@@ -85,7 +85,8 @@ pub struct WithReason<T> {
 pub struct Features {
     /// Protocol version.
     pub version: Version,
-    /// Whether both ends exchange transport characteristics.
+    /// Whether both ends exchange transport characteristics (2016) or transport properties (the
+    /// working group's version 2).
     pub characteristics: WithReason<bool>,
     /// Maximum length in bytes of a message to the peer.
     pub inline_send: WithReason<u32>,

@@ -46,7 +46,8 @@ pub fn decide_first_message(accepts: Versions, message: &[u8]) -> FirstMessage {
         return FirstMessage::Discard;
     }
     if version == Version::Two && Version::of(&fixed, message.len()) == Version::TwoWg {
-        // Such a client may begin again with the version of 2016, which is the first message then.
+        // After this error, a client of the working group's version may send a message of 2016 on
+        // the same connection, which then counts as the first.
         return FirstMessage::Refuse(Answer {
             xid: fixed.xid,
             version: fixed.version,
@@ -72,11 +73,11 @@ pub fn decide_first_message(accepts: Versions, message: &[u8]) -> FirstMessage {
     }
 }
 
-/// Returns the version of a message. One of the two versions with the number 2 that is accepted
-/// alone has all messages with that number, and answers those of the other with an error of its
-/// own: a version error cannot name it. But a client that begins with the version of 2016 may know
-/// nothing of the working group's: it is told of version 1 by a version error if the server accepts
-/// it.
+/// Returns the version of a message. If the server accepts only one of the two versions with the
+/// number 2, every message with that number is handled as that version, and a message of the other
+/// is answered with an error other than a version error, which could only say "2". There is one
+/// exception: a client of 2016 may not know the working group's version; a server that accepts that
+/// and version 1 answers it with a version error that names version 1.
 fn version_of(accepts: Versions, fixed: &Fixed, known: usize) -> Version {
     let version = Version::of(fixed, known);
     if version == Version::Two && !accepts.contains(version) && accepts.contains(Version::One) {

@@ -4,11 +4,12 @@
 //! The decisions are made by pure functions, whose results include the reasons and can be printed.
 //!
 //! A client's version follows from its configuration and from what it remembers of the server
-//! ([`decide_without_probe`]). Otherwise the client sends one version 2 message and holds
-//! everything else back: a [`VersionProbe`] says what the answer, or its absence, means
-//! (version-two-01, section 5), by [`decide_version`]. A server uses the version of the first
-//! message that arrives ([`decide_first_message`]). The features follow from the properties of both
-//! ends ([`decide_features`]). A client keeps the evidence about servers without version 2 in a
+//! ([`decide_without_probe`]). Otherwise the client sends a version 2 message, and a second one if
+//! the server speaks the other version with the number 2, and holds everything else back: a
+//! [`VersionProbe`] says what the answer, or its absence, means (version-two-01, section 5), by
+//! [`decide_version`]. A server uses the version of the first message that arrives
+//! ([`decide_first_message`]). The features of versions 1 and 2 of 2016 follow from the properties of
+//! both ends ([`decide_features`]); `rpcrdma-connection` adds those of the working group's version 2. A client keeps the evidence about servers without version 2 in a
 //! [`KnownServers`]. The phases of a connection are those of its owner; nothing here remembers what
 //! was decided.
 //!

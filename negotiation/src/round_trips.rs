@@ -13,7 +13,9 @@ use rpcrdma_v2::Side;
 use crate::features::{both, decided, yes};
 use crate::{FeatureReason, PeerProperties, WithReason};
 
-/// The features of rtrext-00 in use for calls from client to server and for their replies.
+/// Placement by Sends and message continuation in use, for calls from client to server and for their
+/// replies: of rtrext-00 in version 2 of 2016, and of this project's extension and the continued
+/// format in the working group's version 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundTrips {
     /// Whether this end's Sends place bulk data at the peer.

@@ -488,8 +488,8 @@ fn refuse(direction: Direction, xid: u32, refused: Refused) -> Incoming {
     bad(direction, answer, refused)
 }
 
-/// Gives up a message with several parts, if a message with the same direction and XID that cannot
-/// be used stands in the place of one of them. `last` says that no other part comes.
+/// Abandons the partly received message with this direction and XID, because one of its parts cannot
+/// be used. `last` says that no other part comes.
 fn lost_part(operations: &mut OperationRouter, direction: Option<Direction>, xid: u32, last: bool) {
     let Some(direction) = direction else {
         return;

@@ -7,7 +7,8 @@
 //!
 //! Where every Send counts, in both directions ([`crate::send_window`]), this file counts the calls
 //! outstanding, each as one, and the number of messages that the peer can receive limits them as
-//! well.
+//! well. What is set aside for planned calls counts Sends in every version, so the number of credits
+//! that are unclaimed is a lower bound there.
 
 use rpcrdma_chunks::RequesterCredits;
 

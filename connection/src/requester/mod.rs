@@ -9,6 +9,11 @@
 //! A cancelled call keeps its registrations until its reply arrives if the responder may invalidate
 //! them, because a device ends the connection if a Send invalidates an invalid handle. Otherwise
 //! they end at once.
+//!
+//! An *operation* is a message of an extension: RDMA2_OPTIONAL in the version 2 of 2016, an
+//! experimental header type in the working group's. There, continuation is planned as if it were an
+//! extension (`rpcrdma_v2_wg::base::Base`): a call that is sent continued counts as one that an
+//! extension carries. The parts of received messages are joined by the dialect.
 
 mod credits;
 mod earlier_errors;
@@ -116,7 +121,8 @@ pub(crate) struct Requester {
     pending: VecDeque<PendingCall>,
     /// Calls that are registered and not sent yet.
     ready: VecDeque<usize>,
-    /// The maximum number of messages in which the replies to the sent calls may arrive.
+    /// The number of receives that are kept for the replies to the sent calls, where credits count
+    /// calls.
     expected: u32,
     /// The error because of which the first pending call waits for memory.
     no_memory: Option<PoolExhausted>,
@@ -282,7 +288,7 @@ impl Requester {
         self.credits.in_flight()
     }
 
-    /// Returns the number of messages that may still arrive as replies.
+    /// Returns the number of messages that may still arrive as replies, where credits count calls.
     pub(crate) fn expected(&self) -> u32 {
         self.expected
     }

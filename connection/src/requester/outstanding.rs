@@ -43,7 +43,8 @@ pub(crate) struct PendingCall {
     pub(super) xid: u32,
     pub(super) message: Message,
     pub(super) need: ReplyNeed,
-    /// Whether only the base protocol may transfer the call, because an extension has failed.
+    /// Whether the call must be one message of the base protocol, because an earlier plan failed:
+    /// neither an extension nor, in the working group's version 2, continuation may be used.
     pub(super) base_only: bool,
     /// Whether the call may be executed more than once.
     pub(super) idempotent: bool,
@@ -213,7 +214,8 @@ impl Outstanding {
         self.carrier.as_ref().is_none_or(|carrier| carrier.may_wait)
     }
 
-    /// Returns the maximum number of messages in which the reply may arrive.
+    /// Returns the number of receives that are kept for the reply where credits count calls. Where
+    /// they count Sends it is one, and has no effect.
     pub(super) fn reply_messages(&self) -> u32 {
         1 + self.carrier.as_ref().map_or(0, |carrier| carrier.receives)
     }

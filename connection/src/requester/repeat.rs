@@ -67,7 +67,8 @@ fn with_fewer_chunks(call: &Outstanding, again: &mut PendingCall, error: PeerErr
 /// Gives a call the room for its reply that this error asks for. Returns false if it says none, or
 /// no more than there was, or more than [`MOST_ROOM`].
 fn with_more_room(call: &Outstanding, again: &mut PendingCall, error: PeerError) -> bool {
-    // The responder cannot continue replies, which is what extensions would count on.
+    // These errors say that the reply cannot be continued (version-two-07, sections 7.3.4 and 7.3.5),
+    // so the next plan must offer chunks and not rely on continuation or an extension.
     again.base_only = true;
     match error {
         PeerError::WriteResource { chunk, needed } => {

@@ -76,8 +76,8 @@ impl Requester {
     fn send_carried(&mut self, shared: &mut Shared, key: usize) -> bool {
         let call = &self.calls[key];
         let may_send = match self.credits.may_send(call.sends()) {
-            // Other messages, such as replies, took Sends that were there when it was planned, or
-            // the peer takes fewer now. How long that lasts is not known.
+            // Other messages, such as replies, have used credits that were free when the call was
+            // planned, or the peer grants fewer now. How long that lasts is not known.
             MaySend::Now if !call.may_wait() && call.sends() > shared.sendable_for_calls() => {
                 MaySend::Never
             }

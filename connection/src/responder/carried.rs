@@ -2,6 +2,10 @@
 //!
 //! A reply without items that fits one plain Send is sent by the base protocol. For any other, the
 //! extension that carried the call offers candidates.
+//!
+//! In the working group's version 2, calls of extensions are treated like calls of the base protocol
+//! (`take_joined`): an extension may offer a cheaper reply (`alternative`), and a reply that fits
+//! nothing that the call provides is continued (`last_resort`).
 
 use std::any::Any;
 
@@ -60,8 +64,8 @@ impl Responder {
         self.admit_to_fetch(shared, in_call, call.requested);
     }
 
-    /// Handles a call that arrived in operations and that the base protocol replies to. Its reply may
-    /// invalidate `handle`.
+    /// Handles a call that arrived in operations and whose reply is planned like that of a call of the
+    /// base protocol. The reply may invalidate `handle`.
     pub(crate) fn take_joined(
         &mut self,
         shared: &mut Shared,

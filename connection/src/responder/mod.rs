@@ -45,12 +45,12 @@ struct InCall {
     fetched: u64,
     /// The payload and chunks until the call is delivered; `None` also for a call without chunks.
     fetch: Option<Box<Fetch>>,
-    /// Set if the call arrived in operations of an extension.
+    /// Set if the extension that received the call also plans its reply (rtrext-00).
     carried: Option<Box<CarriedCall>>,
 }
 
 impl InCall {
-    /// Returns the number of messages in which the call arrived, each of which took a credit.
+    /// Returns the number of credits that the call took, where credits count calls.
     fn messages(&self) -> u32 {
         self.carried.as_ref().map_or(1, |carried| carried.messages)
     }
@@ -239,7 +239,7 @@ impl Responder {
     /// the granted credits ends the connection.
     fn admit(&mut self, shared: &mut Shared, mut call: InCall, requested: u32) -> Option<usize> {
         let taken = match &mut shared.window {
-            // The number of calls outstanding is that of messages that were granted, at most.
+            // Flow control by messages has limited the calls outstanding already.
             Some(window) => {
                 window.call_began();
                 self.credits.called_group(u32::MAX, 1)
@@ -320,7 +320,8 @@ impl Responder {
         shared.send_error(answer, self.credits.grant());
     }
 
-    /// Answers a call with ERR_CHUNK (RFC 8166, section 4.5.3).
+    /// Answers a call with ERR_CHUNK (RFC 8166, section 4.5.3), RDMA2_ERR_BAD_HEADER or
+    /// RDMA2_ERR_BAD_XDR, by version.
     fn chunk_error(
         &mut self,
         shared: &mut Shared,

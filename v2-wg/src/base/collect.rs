@@ -14,8 +14,8 @@ use rpcrdma_chunks::Direction;
 use super::{Base, misplaced};
 use crate::{Body, ErrorBody};
 
-/// Maximum number of messages of which further parts are discarded. Parts of a sender that keeps to
-/// the rules belong to one message at a time.
+/// Maximum number of refused messages that are remembered, so that their later parts are discarded
+/// silently. Parts of a sender that keeps to the rules belong to one message at a time.
 const MAX_ABANDONED: usize = 4;
 
 /// A message of which the last part has not arrived.
@@ -99,7 +99,9 @@ pub enum Refused {
 }
 
 impl Base {
-    /// Checks that a message other than a part may stand here.
+    /// Checks that a message may arrive between the parts of the peer's properties, or of another
+    /// message. The order of the parts themselves is checked by [`Base::collect`] and
+    /// [`Base::finish`].
     ///
     /// # Errors
     /// [`Refused::Answer`]: it stands between the parts of another message, or between those of the

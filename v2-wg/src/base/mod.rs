@@ -1,9 +1,9 @@
 //! The state of the base protocol at one end of a connection: the exchange of properties (section
 //! 5) and messages in several parts (section 6.6.2).
 //!
-//! [`Base`] uses the interface for extensions of `rpcrdma_v2`, by which an engine asks for the
-//! transfer modes of a message and its limits. What the engine passes to it directly are the
-//! messages of the base protocol that were received.
+//! [`Base`] has the interface of extensions of `rpcrdma_v2`, by which the protocol engine
+//! (`rpcrdma-connection`) asks for the transfer modes of a message and its limits. Received messages
+//! of the base protocol are passed to the methods of [`Base`] directly.
 
 mod collect;
 mod exchange;
@@ -130,7 +130,7 @@ impl Extension for Base {
     }
 
     fn refused(&mut self, xid: u32, error: rpcrdma_v2::ErrorBody, _: &mut Outbox<'_>) {
-        // The peer goes by the defaults then, which this end can do as well.
+        // The peer assumes the defaults for this end then, which this end can meet.
         rdma_log(xid, error);
     }
 
@@ -142,7 +142,8 @@ impl Extension for Base {
         limits.reverse_direction = ReverseDirection::None;
         limits.max_segments = Some(self.max_segments());
         if let Some(peer) = self.peer() {
-            // The peer's last property follows those that it received, so it knows this end's.
+            // The properties of this end precede its RPC messages, so a peer that replies to one has
+            // received them.
             limits.inline_receive = self.config.properties.receive_size;
             limits.max_segment = Some(peer.segment_size);
             limits.reverse_direction = match peer.reverse {

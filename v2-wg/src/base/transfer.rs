@@ -1,8 +1,9 @@
 //! Transfer modes in several parts: the continued format (section 6.6.2), with and without chunks.
 //!
-//! The base plan of the engine has the simple and the special format. This one adds what continuing
-//! makes possible: items of a call that stay in its payload, replies for which nothing has to be
-//! provided, and replies that nothing was provided for.
+//! The base plan of the engine has the simple and the special format. Continuation adds calls with
+//! items inline beyond the inline threshold, calls that offer no reply chunk because the reply may be
+//! continued, and, as a last resort, continued replies that do not fit the chunks offered (section
+//! 6.6.4).
 
 use std::any::Any;
 use std::fmt;

@@ -157,7 +157,8 @@ pub enum Refusal {
     /// RDMA2_ERR_INVAL_OPTION.
     #[error("operation not supported")]
     Unsupported,
-    /// The operation is discarded silently, as invalid replies are (RFC 8166, section 4.5).
+    /// The operation is discarded, and the engine sends no answer, as for invalid replies (RFC 8166,
+    /// section 4.5). The extension may have sent one of its own.
     #[error("operation discarded: {0}")]
     Discard(&'static str),
 }
