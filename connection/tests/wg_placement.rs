@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use rpcrdma_connection::{CallbackOptions, Options, ReplyRoom};
 use rpcrdma_ext_wg_ddp::header_type::{
@@ -525,5 +527,27 @@ fn data_are_placed_in_calls_to_a_client_and_their_replies() {
             true => assert_eq!(went, (vec![CALL_PLACED], vec![REPLY_PLACED])),
             false => assert!(!went.0.contains(&CALL_PLACED) && !went.1.contains(&REPLY_PLACED)),
         }
+    }
+}
+
+/// Appendix B and section 6.5: a placed call offers the handle of its write chunk, unless this end
+/// does not want handles to be invalidated by the peer.
+#[test]
+fn a_placed_call_offers_a_handle_only_where_that_is_wanted() {
+    for wanted in [true, false] {
+        // The server places no results, and registrations cost nothing, so the client offers a write
+        // chunk for the result.
+        let mut pair = connected("ddp:send", "ddp:receive", |client, _| {
+            client.remote_invalidation = wanted;
+            client.costs.registration = Duration::ZERO;
+            client.costs.registration_page = Duration::ZERO;
+        });
+        let before = pair.server.sent.len();
+        let went = exchange(&mut pair, &[data(1, 400_000)], &[data(2, 400_000)]);
+        assert!(went.0.contains(&CALL_PLACED), "{went:?}");
+        assert_eq!((went.2, went.4), (1, 1), "a write chunk: {went:?}");
+        let invalidated = pair.server.sent[before..].iter();
+        let invalidated = invalidated.filter_map(|(_, handle)| *handle).count();
+        assert_eq!(invalidated, usize::from(wanted));
     }
 }
