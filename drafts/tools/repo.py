@@ -64,6 +64,8 @@ DOCUMENT = re.compile(
     r"(?P<document>RFC (?:\d+)|version-two-0[17]|xcharext-02|rtrext-00),?\s+sections?\s+"
     r"|(?<![\w,] )\b[Ss]ections?\s+(?=\d)"
 )
+# A line that leaves the section that it cites to the next one.
+UNFINISHED = re.compile(r"(?:RFC \d+|version-two-0[17]|xcharext-02|rtrext-00),?\s*$")
 NUMBER = re.compile(r"(\d+(?:\.\d+)*)(?:\s*(?:,|and|;|or)\s+(?=\d+(?:\.\d+)*\b))?")
 FUNCTION = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:const\s+)?fn\s+(\w+)", re.M)
 
@@ -110,8 +112,12 @@ def citations():
             # A citation may go on in the next line.
             after = comments[number + 1] if number + 1 < len(lines) else None
             text = comment.group(1) + " " + (after.group(1) if after else "")
+            before = comments[number - 1] if number else None
             for match in DOCUMENT.finditer(text):
                 if match.start() >= len(comment.group(1)):
+                    continue
+                # Its document stands at the end of the line before, with which it was found.
+                if match.start() == 0 and before and UNFINISHED.search(before.group(1)):
                     continue
                 document = match.group("document") or default
                 rest = text[match.end() :]
