@@ -6,7 +6,6 @@
 
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
-use rpc_transport::rdma::Version;
 use rpcrdma_benches::against;
 use rpcrdma_benches::calls::{Bare, Carrier, Ends};
 
@@ -20,8 +19,8 @@ fn ends(carrier: Carrier) -> Ends {
 fn null(c: &mut Criterion) {
     for (name, carrier) in [
         ("TCP", Carrier::Tcp),
-        ("version 1", Carrier::Rdma(Version::One)),
-        ("version 2", Carrier::Rdma(Version::Two)),
+        ("version 1", Carrier::V1),
+        ("version 2", Carrier::V2),
     ] {
         let mut bare = Bare::new().expect("a loopback connection");
         let mut ends = ends(carrier);
@@ -40,8 +39,8 @@ fn null(c: &mut Criterion) {
 
 fn reassembly(c: &mut Criterion) {
     let data = Bytes::from(vec![7; LONG]);
-    let mut read = ends(Carrier::Rdma(Version::One));
-    let mut sent = ends(Carrier::RoundTrips);
+    let mut read = ends(Carrier::V1);
+    let mut sent = ends(Carrier::V2_DDP_CONT);
     against(
         c,
         "1 MiB to the server",

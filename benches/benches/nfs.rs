@@ -4,7 +4,6 @@
 #![expect(missing_docs, reason = "criterion_group! makes public functions")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use rpc_transport::rdma::Version;
 use rpcrdma_benches::against;
 use rpcrdma_benches::calls::{Bare, Carrier, Outcomes};
 use rpcrdma_benches::nfs::NfsEnds;
@@ -16,8 +15,8 @@ const SHORT: u32 = 4 << 10;
 
 const CARRIERS: [(&str, Carrier); 3] = [
     ("TCP", Carrier::Tcp),
-    ("version 1", Carrier::Rdma(Version::One)),
-    ("version 2 with placement", Carrier::RoundTrips),
+    ("version 1", Carrier::V1),
+    ("version 2 with placement", Carrier::V2_DDP_CONT),
 ];
 
 type Operation = fn(&mut NfsEnds) -> Outcomes<()>;

@@ -1,6 +1,6 @@
-//! Makes calls over `tcp`, `v1`, `v2` or `v2-ddp-cont`, with client and server on one thread, for
-//! counting instructions or system calls. The calls are NULL, or have the given number of bytes of
-//! bulk data.
+//! Makes calls over `tcp`, `v1`, `v2`, `v2-cont`, `v2-ddp-cont`, `wg` or `wg-ddp`, with client and
+//! server on one thread, for counting instructions or system calls. The calls are NULL, or have the
+//! given number of bytes of bulk data.
 //!
 //! ```sh
 //! cargo build --release -p rpcrdma-benches --example calls --features libc
@@ -12,7 +12,7 @@
 
 use rpcrdma_benches::calls::{Carrier, Ends, Outcomes};
 
-const USAGE: &str = "calls tcp|v1|v2|v2-ddp-cont CALLS [BYTES]";
+const USAGE: &str = "calls tcp|v1|v2|v2-cont|v2-ddp-cont|wg|wg-ddp CALLS [BYTES]";
 
 fn main() -> Outcomes<()> {
     let mut arguments = std::env::args().skip(1);

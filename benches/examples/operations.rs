@@ -1,5 +1,6 @@
-//! Performs NFS operations over `tcp`, `v1`, `v2` or `v2-ddp-cont`, with client and server on one
-//! thread, for counting instructions, allocations or system calls. See the example `calls`.
+//! Performs NFS operations over `tcp`, `v1`, `v2`, `v2-cont`, `v2-ddp-cont`, `wg` or `wg-ddp`, with
+//! client and server on one thread, for counting instructions, allocations or system calls. See the
+//! example `calls`.
 //!
 //! ```sh
 //! cargo build --release -p rpcrdma-benches --example operations --features libc
@@ -9,7 +10,8 @@
 use rpcrdma_benches::calls::{Carrier, Outcomes};
 use rpcrdma_benches::nfs::NfsEnds;
 
-const USAGE: &str = "operations tcp|v1|v2|v2-ddp-cont getattr|read|write|readdirplus COUNT BYTES";
+const USAGE: &str =
+    "operations tcp|v1|v2|v2-cont|v2-ddp-cont|wg|wg-ddp getattr|read|write|readdirplus COUNT BYTES";
 
 fn main() -> Outcomes<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

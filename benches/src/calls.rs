@@ -44,42 +44,58 @@ pub type Outcomes<T> = Result<T, Box<dyn Error + Send + Sync>>;
 pub enum Carrier {
     /// TCP.
     Tcp,
-    /// RPC-over-RDMA over the iwarp device.
-    Rdma(Version),
-    /// Version 2 with both features for fewer round trips at both ends.
-    RoundTrips,
+    /// RPC-over-RDMA of this version over the iwarp device. Both ends have the same features.
+    Rdma(Version, RoundTripFeatures),
 }
 
 impl Carrier {
+    /// Version 1.
+    pub const V1: Self = Self::Rdma(Version::One, NONE);
+    /// Version 2 of 2016 without features.
+    pub const V2: Self = Self::Rdma(Version::Two, NONE);
+    /// Version 2 of 2016 with placement and continuation in both directions.
+    pub const V2_DDP_CONT: Self = Self::Rdma(Version::Two, RoundTripFeatures::ALL);
+
     fn version(self) -> Option<Version> {
         match self {
             Self::Tcp => None,
-            Self::Rdma(version) => Some(version),
-            Self::RoundTrips => Some(Version::Two),
+            Self::Rdma(version, _) => Some(version),
         }
     }
 
     fn features(self) -> RoundTripFeatures {
         match self {
-            Self::Tcp | Self::Rdma(_) => RoundTripFeatures::default(),
-            Self::RoundTrips => RoundTripFeatures {
-                ddp: Directions::BOTH,
-                cont: Directions::BOTH,
-            },
+            Self::Tcp => NONE,
+            Self::Rdma(_, features) => features,
         }
     }
 }
 
+const NONE: RoundTripFeatures = RoundTripFeatures {
+    ddp: Directions::NONE,
+    cont: Directions::NONE,
+};
+const CONTINUATION: RoundTripFeatures = RoundTripFeatures {
+    cont: Directions::BOTH,
+    ..NONE
+};
+
 impl FromStr for Carrier {
     type Err = String;
 
+    /// Reads a name as `rpcrdma compare` has it.
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         match name {
             "tcp" => Ok(Self::Tcp),
-            "v1" => Ok(Self::Rdma(Version::One)),
-            "v2" => Ok(Self::Rdma(Version::Two)),
-            "v2-ddp-cont" => Ok(Self::RoundTrips),
-            other => Err(format!("{other}: not tcp, v1, v2 or v2-ddp-cont")),
+            "v1" => Ok(Self::V1),
+            "v2" => Ok(Self::V2),
+            "v2-cont" => Ok(Self::Rdma(Version::Two, CONTINUATION)),
+            "v2-ddp-cont" => Ok(Self::V2_DDP_CONT),
+            "wg" => Ok(Self::Rdma(Version::TwoWg, CONTINUATION)),
+            "wg-ddp" => Ok(Self::Rdma(Version::TwoWg, RoundTripFeatures::ALL)),
+            other => Err(format!(
+                "{other}: not tcp, v1, v2, v2-cont, v2-ddp-cont, wg or wg-ddp"
+            )),
         }
     }
 }
