@@ -12,10 +12,8 @@ use crate::limits::{MAX_PARTS, MIDDLE_LEN, MIN_PAYLOAD_LEN};
 pub(super) struct Division {
     /// Length of the payload in bytes.
     len: u64,
-    /// Length in bytes of each part but the last and the one before it.
+    /// Length in bytes of each part but the last and perhaps the one before it.
     middle: u64,
-    /// Length in bytes of the last part.
-    last: u64,
     /// Number of parts.
     pub(super) count: u32,
     /// Length in bytes of all parts, headers included.
@@ -32,7 +30,6 @@ impl Division {
             return Some(Self {
                 len,
                 middle: 0,
-                last: len,
                 count: 1,
                 wire_bytes: header + len,
             });
@@ -50,7 +47,6 @@ impl Division {
         Some(Self {
             len,
             middle,
-            last,
             count,
             wire_bytes: len + header + middles * MIDDLE_LEN as u64,
         })
@@ -58,6 +54,10 @@ impl Division {
 
     /// Cuts a payload into its parts, each with the number of bytes that follow in later ones.
     /// Returns `None` if the payload has another length.
+    ///
+    /// All parts are full but the last, which a device may write to its peer together with the long
+    /// one before it. A short one in between took the iwarp device a system call of its own, and a
+    /// WRITE of 8 KiB 4 % more time.
     pub(super) fn cut(&self, payload: &Segments) -> Option<Vec<(Segments, u64)>> {
         let mut pieces = payload.iter().cloned();
         let mut piece = Bytes::new();
@@ -66,7 +66,7 @@ impl Division {
         for number in 1..=self.count {
             let mut wanted = match number == self.count {
                 true => left,
-                false => self.middle.min(left.checked_sub(self.last)?),
+                false => self.middle.min(left.checked_sub(MIN_PAYLOAD_LEN as u64)?),
             };
             left -= wanted;
             let mut part = Segments::new();
@@ -115,7 +115,11 @@ mod tests {
                 let header = if at + 1 == count { header } else { 20 };
                 wire += header + part_len;
                 let enough = count == 1 || part_len >= 4;
-                header + part_len <= inline && follows == *left && enough
+                // The part before the last leaves a word for that at least.
+                let full = at + 1 == count
+                    || part_len == (inline - 20) & !3
+                    || at + 2 == count && *left == 4;
+                header + part_len <= inline && follows == *left && enough && full
             });
             // One part fewer could not hold it.
             let fewer = count < 2 || len > (inline - header) / 4 * 4 + (count as u64 - 2) * ((inline - 20) & !3);
