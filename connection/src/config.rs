@@ -129,7 +129,8 @@ impl Options {
         }
     }
 
-    /// Returns the defaults of a server: those of a client, with 64 credits.
+    /// Returns the defaults of a server: those of a client, but with 64 credits, 1 inbound and 32
+    /// outbound RDMA Reads.
     #[must_use]
     pub fn server() -> Self {
         Self {

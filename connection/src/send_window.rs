@@ -1,10 +1,10 @@
 //! Flow control by messages: the Sends for which the peer has posted receives, and those that wait
 //! for it (version-two-07, section 4.2.1).
 //!
-//! Messages leave in the order in which they were queued. A message that only grants credits passes
-//! those that wait, because the peer keeps a receive for it. What the peer was told counts from when
-//! a message leaves: two ends whose messages wait for each other would both believe that the other
-//! one can send.
+//! Messages leave in the order in which they were queued. A grant overtakes queued messages,
+//! because the peer keeps a receive for it. A credit value counts as sent when its message leaves,
+//! not when the message is encoded. Otherwise two ends that block each other would both take the
+//! credits in their queued messages for known to the peer, and neither would send a grant.
 
 use std::collections::VecDeque;
 
@@ -26,8 +26,7 @@ struct BlockedSend {
     is_answer: bool,
 }
 
-/// The peer caused more errors and other answers than this end keeps for it while it grants no
-/// credits.
+/// Too many errors and messages of extensions wait because the peer grants no credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} errors or messages of extensions wait for credits of the peer")]
 pub(crate) struct TooManyAnswers(u32);
@@ -50,8 +49,9 @@ pub(crate) struct SendWindow {
     /// The credit value of the last message that had one.
     peer_credit: u32,
     blocked: VecDeque<BlockedSend>,
-    /// The number of answers in `blocked`. A call counts in `calls` until its reply is sent, so
-    /// that replies do not pile up; a bad message or an operation of an extension does not.
+    /// The number of answers in `blocked`: errors and messages of extensions. They have a limit of
+    /// their own, because they do not count in `calls`. Replies need none: each call counts in
+    /// `calls` until its reply is sent.
     blocked_answers: u32,
     /// The number of messages sent that only grant credits.
     grants_sent: u64,
@@ -177,7 +177,8 @@ impl SendWindow {
         if self.available() > 0 {
             return self.pass(actions, message);
         }
-        // The device must not wait for a message that may come late.
+        // This message is delayed, so the Send before it must not announce it with `more`: the
+        // device would wait for it.
         if let Some(Action::Send { more, .. }) = actions.back_mut() {
             *more = false;
         }
@@ -187,7 +188,8 @@ impl SendWindow {
 
     fn pass(&mut self, actions: &mut VecDeque<Action>, mut message: BlockedSend) {
         let credit = self.format.credit(&message.gather);
-        // Messages may be encoded in another order than the one in which they leave.
+        // Messages may leave in another order than that of their encoding. A credit value behind
+        // one already sent is replaced.
         if credit.is_some_and(|credit| !self.flow.tell(credit.credit)) {
             self.renew(&mut message.gather);
         }
@@ -218,8 +220,9 @@ impl SendWindow {
         self.flow.take_received(self.peer_credit, only_grants)
     }
 
-    /// Adds messages to `actions` that waited and that the peer can receive now. A message that was
-    /// received must have been handled before: if it is a call, these advertise one message less.
+    /// Moves the queued messages that the peer can receive now to `actions`. The caller must handle
+    /// a received message before this: a received call lowers the number of messages that the
+    /// released ones advertise.
     pub(crate) fn release(&mut self, actions: &mut VecDeque<Action>) {
         while self.flow.may_send() > 0
             && let Some(mut message) = self.blocked.pop_front()
@@ -231,8 +234,8 @@ impl SendWindow {
         }
     }
 
-    /// Removes the messages that wait of each call of which one that waits has this header type.
-    /// Returns the XID of each message removed.
+    /// Removes all queued messages of every call that has a queued message with this header type.
+    /// Returns the XID of each removed message.
     pub(crate) fn withdraw(&mut self, header_type: u32) -> Vec<u32> {
         let format = self.format;
         let part = |message: &BlockedSend| format.call_type(&message.gather);

@@ -3,10 +3,10 @@
 //!
 //! A receiver announces, once, of which segments each of its receive buffers consists, and into
 //! which of them bulk data may be placed. A sender puts a bulk item behind padding, so that it
-//! arrives in such a segment: no memory is registered, and no RDMA Read takes a round trip. The last
-//! message that carries the RPC message lists the items that were placed. A requester announces from
-//! which length on it wants results placed for which it provides no write chunk, so its calls carry
-//! no instructions for placing results.
+//! arrives in such a segment: no memory is registered, and no RDMA Read takes a round trip. The
+//! last message that carries the RPC message lists the items that were placed. A requester
+//! announces a minimum length. The responder places results of at least this length for which the
+//! call provides no write chunk. So calls carry no instructions for placing results.
 //!
 //! # Protocol
 //!
@@ -23,17 +23,18 @@
 //! | RDMA2_REPLY_PLACED_MIDDLE | 0xffffff03 | a part of a reply; others follow |
 //! | RDMA2_REPLY_PLACED | 0xffffff04 | the last or only part of a reply |
 //!
-//! Segments for bulk data ("targets") that end within the longest message of a sender are numbered
-//! from 0, across the buffers of all parts. An item begins in the target with the number in its
-//! entry, at the offset there, and fills consecutive targets.
+//! The segments for bulk data are called targets. They are numbered from 0, across the receive
+//! buffers of all parts. Targets that the longest message of the sender does not cover completely
+//! have no number. The entry of an item names the first target of the item and the offset in it;
+//! the item continues in the next targets.
 //!
 //! Differences from rtrext-00, on which the 2016 version of this feature is based: properties are
 //! sent once, so structures never change; credits count Sends, so nothing is reserved for replies;
 //! chunk lists are those of the base protocol; errors are those of the base protocol.
 //!
 //! Both directions of calls can have placed messages. A client announces what it supports as a
-//! responder only if it takes calls with chunks (version-two-07, section 5.2.5). Of a call with
-//! placed items, this end takes no read chunks beside them.
+//! responder only if it takes calls with chunks (version-two-07, section 5.2.5). This end refuses
+//! an RDMA2_CALL_PLACED that has read chunks.
 //!
 //! A client's state at the beginning of a connection, and the properties that it announces:
 //!

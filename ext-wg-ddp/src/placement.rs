@@ -22,9 +22,11 @@ use crate::{
     smallest_result_value, structure_from, structure_value, support_from, support_value,
 };
 
-/// Maximum number of messages of which further parts are discarded.
+/// Maximum number of refused messages that are remembered, so that their further parts are
+/// discarded.
 const MAX_ABANDONED: usize = 4;
-/// The number of bytes that are joined in a copy if a header exceeds the first segment of a receive.
+/// Maximum number of bytes that are copied to join a header that exceeds the first segment of a
+/// receive.
 const LONGEST_HEADER: usize = 256 << 10;
 
 /// The configuration of one end.
@@ -260,8 +262,8 @@ impl Placement {
         Ok((message, group.parts()))
     }
 
-    /// Gives up the message of which parts have arrived if it is this one, because another message
-    /// stands in the place of its next part.
+    /// Drops the collected parts if they belong to the message with this direction and XID: its
+    /// next part cannot be used, or another message arrived in its place.
     pub fn lost_part(&mut self, direction: Direction, xid: u32) {
         let is_it = |group: &Group| (group.direction, group.xid) == (direction, xid);
         if self.incoming.as_ref().is_some_and(is_it) {
@@ -445,12 +447,8 @@ impl Extension for Placement {
             _ => self.part(op, direction, out),
         };
         if is_last && taken.is_err() {
-            // No further part of it comes. If this one cannot be decoded, the others are still here.
+            // No further part follows that would have to be discarded.
             self.abandoned.retain(|&bad| bad != message);
-            let is_same = |group: &Group| (group.direction, group.xid) == message;
-            if self.incoming.as_ref().is_some_and(is_same) {
-                self.incoming = None;
-            }
         }
         taken
     }

@@ -15,7 +15,7 @@ pub mod property_id {
     pub const SMALLEST_RESULT: u32 = 0xffff_ff03;
 }
 
-/// The smallest placed result of an end that takes none.
+/// The value of [`property_id::SMALLEST_RESULT`] of an end that accepts no placed results.
 pub const NO_RESULTS: u32 = u32::MAX;
 
 bitflags::bitflags! {
@@ -70,8 +70,8 @@ pub fn structure_from(value: &[u8]) -> Result<BufferStructure, Malformed> {
     })
 }
 
-/// Returns whether a value is the encoding of a structure. One of more groups than are kept is, too:
-/// it is passed over, and is no error.
+/// Returns whether a value is the encoding of a structure. A structure with more than
+/// [`MAX_GROUPS`] groups is valid, too; it is then treated as not announced.
 pub(crate) fn is_structure(value: &[u8]) -> bool {
     const GROUP_LEN: u64 = 16;
     let count = value.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));

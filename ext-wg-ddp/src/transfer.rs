@@ -1,8 +1,9 @@
 //! Transfer modes with items placed by Sends.
 //!
-//! A call is sent with its long items placed, or as the base protocol sends it but without write
-//! chunks, so that the responder places the results. A message is sent only if the peer can receive
-//! all of its parts: a receiver may hold the receives of all of them until the last one arrives.
+//! There are two transfer modes for calls. The first places the long items of the call. The second
+//! is an RDMA2_CALL_INLINE without write chunks, for which the responder places the results. A
+//! message is planned only if there are credits for all of its parts, because the receiver may keep
+//! the receive buffers of all parts until the last one has arrived.
 
 use std::any::Any;
 use std::fmt;
@@ -26,7 +27,8 @@ use crate::emit::Arranged;
 use crate::header_type::{CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE};
 use crate::{CallPlaced, PlacedItem, Placement, ReplyPlaced};
 
-/// Length in bytes of a segment in a write list, and of what announces and counts a write chunk.
+/// Length in bytes of a segment of a write chunk, and of the two words before the segments: the
+/// discriminant of the list and the number of segments.
 const SEGMENT_LEN: u64 = 16;
 const WRITE_CHUNK_LEN: u64 = 8;
 
@@ -211,8 +213,8 @@ impl TransferMode for Placement {
 }
 
 impl Placement {
-    /// Returns the ways to return the reply: with results placed; inline without chunks, if that
-    /// fits; and with write chunks and a reply chunk.
+    /// Returns the transfer modes of the reply. One has the results placed. The other is inline
+    /// without chunks, or, if that does not fit, has write chunks and, if needed, a reply chunk.
     fn reply_modes(&self, call: &CallToPlan<'_>) -> Vec<ReplyMode> {
         let (need, limits) = (call.need, call.limits);
         let least = u64::from(self.smallest_result());

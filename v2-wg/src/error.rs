@@ -71,10 +71,10 @@ impl DecodeError {
     /// Returns the error message that the receiver must send, or `None` if it must discard the
     /// message silently.
     ///
-    /// Not answered are: messages without an XID, errors, and replies, as errors go from responders
-    /// to requesters alone (section 7.2.1) and the XID of a reply means nothing in the XID space of
-    /// its sender. `None` is also the result for another version, whose answer depends on the
-    /// state of the connection.
+    /// The result is `None` for a message without an XID, an error or a reply: errors go from
+    /// responder to requester only (section 7.2.1), and the sender of a reply would look for the
+    /// XID among its own calls. The result is also `None` for a message of another version, because
+    /// that answer depends on the state of the connection.
     #[must_use]
     pub fn answer(&self) -> Option<Answer> {
         let xid = self.xid?;

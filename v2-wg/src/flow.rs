@@ -1,31 +1,35 @@
 //! Flow control (version-two-07, section 4.2.1).
 //!
 //! Each end counts the messages that it has sent and received, of every header type, from the start
-//! of the connection. The credit field of a message tells its receiver up to which count that end
-//! may send. Counts and limits are 32-bit numbers that wrap; differences below 2^31 tell which of
-//! two is ahead.
+//! of the connection. The credit field of a message is a limit for its receiver: the receiver may
+//! send until its count of sent messages reaches the limit. Counts and limits are 32-bit numbers
+//! that wrap: `a` is ahead of `b` if `a - b` modulo 2^32 is between 1 and 2^31 - 1.
 //!
-//! The draft has the credit field "set to the sum of the connection's 'Sent message count' and
-//! 'Advertised credits' values". The peer compares it with *its* count of sent messages, which is
-//! this end's count of *received* ones, so that is what is added here. With any other count the
-//! limit would have nothing to do with the receives that are posted.
+//! In the draft, the credit field is "set to the sum of the connection's 'Sent message count' and
+//! 'Advertised credits' values". The peer compares the field with its own count of sent messages,
+//! which corresponds to this end's count of *received* messages. This implementation therefore adds
+//! the advertised credits to the received count. With the sent count, the limit would have no
+//! relation to the posted receives.
 //!
-//! An ordinary message needs a count of sent messages that is below the limit. A grant may also be
-//! sent when the two are equal: the receiver keeps one receive more than it advertises for it
-//! (section 4.2.1.1). Two ends that have both used their credits up can open each other that way.
+//! An ordinary message may be sent while the count of sent messages is below the limit. A grant may
+//! also be sent when the count equals the limit, because the receiver keeps one more receive posted
+//! than it advertises (section 4.2.1.1). So two ends without credits can still grant each other new
+//! ones.
 //!
 //! Two rules keep that sound, which the draft does not have:
 //!
-//! - A limit that was told is never taken back, though the draft lets the limit of the "most
-//!   recently received message" be any value. If both ends lowered each other's limits while
-//!   messages are on the way, both would have sent more than their limits, and neither could send
-//!   even a grant. An end that wants fewer messages lets the peer use up what it was told.
-//! - An end advertises [`MIN_CREDITS`] or more, less one for each call in progress. A grant uses a
-//!   credit itself; with fewer, a grant alone brings the peer to half of its limit, so that it has to
-//!   answer with a grant of its own, and two idle ends would send each other grants for ever. For the
-//!   same reason, the credits that grants have used count as left, unless the peer has used up all
-//!   and at least [`MIN_CREDITS`] can be advertised. Otherwise calls are in progress, whose replies
-//!   will tell the peer.
+//! - An end never lowers a limit that it has sent, although the draft allows the "most recently
+//!   received message" to have any limit. If both ends lowered the limits while messages are in
+//!   flight, both could have sent more than their new limits allow, and neither could send even a
+//!   grant. An end that wants fewer messages repeats its last limit until the peer has sent enough
+//!   messages.
+//! - An end advertises at least [`MIN_CREDITS`], minus one for each call of the peer in progress. A
+//!   grant itself uses a credit. With a lower minimum, one grant would use half of the credits that
+//!   the other end advertises. The other end would answer with a grant, and two idle ends would
+//!   exchange grants for ever. For the same reason, [`FlowControl::due`] does not count credits
+//!   that grants have used. There is one exception: a peer without any credit left is due a new
+//!   limit if at least [`MIN_CREDITS`] can be advertised. If fewer can be advertised, calls are in
+//!   progress, and their replies will carry the new limit.
 
 use crate::limits::{MAX_CREDITS, MIN_CREDITS};
 
@@ -99,7 +103,8 @@ impl FlowControl {
         u32::try_from(ahead(self.limit, self.sent)).unwrap_or(0)
     }
 
-    /// Returns whether a grant may be sent now. One more of them than of ordinary messages can be.
+    /// Returns whether a grant may be sent now. One grant may be sent when
+    /// [`FlowControl::may_send`] returns zero.
     #[must_use]
     pub fn may_grant(&self) -> bool {
         ahead(self.limit, self.sent) >= 0
@@ -126,8 +131,8 @@ impl FlowControl {
 
     /// Returns the value of the credit field of a message that is sent now, and remembers that the
     /// peer was told. `advertised` is the number of messages that this end is prepared to receive
-    /// from here on, at most [`MAX_CREDITS`]. If the peer may still send more than that by what it
-    /// was told before, it is told the same limit again.
+    /// from here on, at most [`MAX_CREDITS`]. If the last limit sent already allows the peer more
+    /// messages, the value is that limit again.
     #[must_use]
     pub fn credit(&mut self, advertised: u32) -> u32 {
         let credit = self.next_credit(advertised);
@@ -196,11 +201,12 @@ impl FlowControl {
         u32::try_from(ahead(self.told, self.received) + 1).unwrap_or(0)
     }
 
-    /// Returns whether the peer should be told a new limit, by a grant if nothing else is to be
-    /// sent: the limit for `advertised` credits would be ahead of what the peer was told, and the
-    /// peer has at most half as many left, where those that its grants have used since it was told
-    /// count as left. A peer that is told in time never waits (section 4.2.1.1). If none is left, a
-    /// new limit is also due if `advertised` is at least [`MIN_CREDITS`].
+    /// Returns whether a new limit should be sent to the peer, by a grant if no other message is to
+    /// be sent. The limit for `advertised` credits must be ahead of the last limit sent, and the
+    /// peer must have at most `advertised` / 2 credits left. Credits that the peer's grants have
+    /// used since the last limit count as left. A peer that gets its new limit in time never waits
+    /// (section 4.2.1.1). If the peer has no credit left, a new limit is also due if `advertised`
+    /// is at least [`MIN_CREDITS`].
     #[must_use]
     pub fn due(&self, advertised: u32) -> bool {
         let left = u64::try_from(ahead(self.told, self.received)).unwrap_or(0);

@@ -60,7 +60,8 @@ pub struct Prefix {
     pub xid: u32,
     /// `rdma_vers`: protocol version.
     pub version: u32,
-    /// `rdma_credit`: the credit limit of the receiver of the message (section 4.2.1).
+    /// `rdma_credit`: the total number of messages, modulo 2^32, that the receiver of this message
+    /// may have sent on the connection (section 4.2.1).
     pub credit: u32,
     /// `rdma_htype`: number of the header type, which need not be a known one.
     pub header_type: u32,
@@ -278,7 +279,8 @@ impl Body {
 pub struct Header {
     /// `rdma_xid`: XID of the RPC message, or of an exchange of properties; zero in a grant.
     pub xid: u32,
-    /// `rdma_credit`: the credit limit of the receiver of the message ([`crate::FlowControl`]).
+    /// `rdma_credit`: the total number of messages, modulo 2^32, that the receiver of this message
+    /// may have sent on the connection ([`crate::FlowControl`]).
     pub credit: u32,
     /// The fields after the prefix.
     pub body: Body,

@@ -37,8 +37,9 @@ impl Dialect for VersionTwoWg {
         Version::TwoWg
     }
 
-    /// An external call has one word more than an inline one, the end of the list of its call chunk.
-    /// An inline reply is three words shorter than an inline call, and an external reply two.
+    /// Returns a function for the length of the header of a call. The call chunk of an external
+    /// call is a list of its own, and the end of this list takes one word. Replies have shorter
+    /// headers, by three words if inline and two if external.
     fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
         |chunks| {
             let call_chunk = if chunks.position_zero { 4 } else { 0 };
@@ -103,7 +104,8 @@ impl Dialect for VersionTwoWg {
         answer.encode(credits)
     }
 
-    /// Section 6.6.4: a reply that does not fit what the requester provided is continued.
+    /// A result may be inline although the call offers a write chunk for it: a reply that does not
+    /// fit the offered chunks is continued (section 6.6.4).
     fn result_position(&self) -> Position {
         Position::InOrderOrInline
     }
@@ -112,14 +114,15 @@ impl Dialect for VersionTwoWg {
         true
     }
 
-    /// A call that was refused in one format of the base protocol is sent again in another only
-    /// where the errors about its messages can be told from those about the new call
-    /// (drafts/errata-07.md, 56). That is so if the peer does not have the type of its first
-    /// messages: then it answers every message of the call with an error.
+    /// Returns whether a refused call is sent again in another transfer mode. The new call has the
+    /// XID of the old one. A continued call is therefore sent again only if the errors about its
+    /// messages can be counted (drafts/errata-07.md, 56). They can if the peer does not know
+    /// RDMA2_CALL_MIDDLE, because such a peer answers every message of the call with an error.
     fn sends_again(&self, opttype: u32, error: PeerError) -> bool {
         match (opttype, error) {
             (header_type::CALL_MIDDLE, error) => error == PeerError::Option,
-            // Every peer has this type, or none that a call can be sent by.
+            // Every peer must know this type. A peer that does not know it has no other type in
+            // which the call could be sent.
             (header_type::CALL_INLINE, PeerError::Option) => false,
             (_, error) => matches!(error, PeerError::Option | PeerError::Chunk),
         }
@@ -474,8 +477,9 @@ fn bad(direction: Direction, answer: Option<Answer>, reason: impl ToString) -> I
     Incoming::Bad(direction, BadMessage { answer, reason })
 }
 
-/// Refuses a part of a message. An error is about a call of its receiver, so a reply is not answered
-/// with one: it ends its call here (section 6.3.9, drafts/errata-07.md).
+/// Refuses a part of a message. A part of a call is answered with an error. A part of a reply is
+/// not answered, because errors go from responder to requester only; the refusal fails the call at
+/// this end instead (section 6.3.9, drafts/errata-07.md).
 fn refuse(direction: Direction, xid: u32, refused: Refused) -> Incoming {
     let answer = match (refused, direction) {
         (Refused::Discard, _) => None,
@@ -559,8 +563,8 @@ fn undecodable(
     bad(Direction::Call, answer, error)
 }
 
-/// Returns an error that says no more segments are accepted than this end has announced, also if the
-/// limit of the decoder is a higher one.
+/// Lowers the maximum in RDMA2_ERR_SEGMENTS to the one that this end has announced. The limit of
+/// the decoder may be higher.
 fn as_announced(error: ErrorBody) -> ErrorBody {
     match error {
         ErrorBody::Segments { max } => ErrorBody::Segments {

@@ -1,10 +1,11 @@
 //! Errors about messages of a call that was refused and is sent again.
 //!
-//! A responder that does not have a header type answers each message of that type, and what follows
-//! it, with an error of its own (version-two-07, sections 7 and 7.1.3; drafts/errata-07.md, 56). The
-//! first error has the call sent again under the same XID. The errors for its other messages must
-//! not end the new call: its memory would be invalidated while the responder reads it. Responders
-//! answer in order, so that as many errors are about the earlier messages as there were of them.
+//! A responder that does not know the header type of a call's first messages answers every message
+//! of the call with an error (version-two-07, sections 7 and 7.1.3; drafts/errata-07.md, 56). After
+//! the first error, the call is sent again under the same XID. The errors about the other messages
+//! of the first attempt must not end the new call, because its memory would be invalidated while
+//! the responder reads it. A responder answers in order. So if `n` messages of the first attempt
+//! were sent, the next `n - 1` errors are about them.
 
 /// The errors that may still arrive about earlier messages of calls, by XID.
 #[derive(Debug, Default)]

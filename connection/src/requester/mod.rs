@@ -88,7 +88,8 @@ pub struct RequesterCounters {
     pub discarded: u64,
     /// Replies to calls that had been cancelled.
     pub cancelled_replies: u64,
-    /// The maximum number of calls that were outstanding at the same time.
+    /// The maximum number of credits taken at the same time: one for each outstanding call, or in
+    /// version 2 of 2016 one for each Send of a call.
     pub most_in_flight: u32,
     /// Bytes copied because the payload of a Long Call lay in several pieces.
     pub copied_bytes: u64,

@@ -4,6 +4,8 @@
 //! transfer modes of extensions takes longer than the rest of a short call. The choice depends on
 //! nothing but the lengths of the call and its reply, the limits and free credits of the
 //! connection, and the state of the extensions. So it is made again only if one of these differs.
+//! Choices are remembered only if every extension that carries RPC messages has a
+//! [`plan_state`](rpcrdma_v2::extension::TransferMode::plan_state).
 
 use rpcrdma_v2::extension::{CallCandidate, CallToPlan};
 use smallvec::SmallVec;
@@ -15,7 +17,8 @@ const MOST: usize = 4;
 /// The states of all extensions that carry RPC messages, if each of them has one.
 pub(super) type ExtensionStates = SmallVec<[u64; 2]>;
 
-/// The transfer modes of the last calls that an extension carried and that differ.
+/// The last few transfer plans of extensions, each with the conditions under which it was chosen.
+/// No two have the same conditions.
 #[derive(Debug, Default)]
 pub(super) struct RememberedPlans {
     plans: Vec<RememberedPlan>,

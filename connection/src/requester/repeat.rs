@@ -18,8 +18,8 @@ const MAX_REPEATS: u8 = 3;
 const MOST_ROOM: u64 = 4 << 20;
 
 impl Requester {
-    /// Returns the call that was answered like this as it is to be sent again, or `None` if it has
-    /// ended.
+    /// Returns the changed call to send again after this answer, or `None` if the answer ends the
+    /// call.
     pub(super) fn repeated(&self, key: usize, returned: &Returned) -> Option<PendingCall> {
         let Returned::Error(error) = *returned else {
             return None;
@@ -64,8 +64,8 @@ fn with_fewer_chunks(call: &Outstanding, again: &mut PendingCall, error: PeerErr
     count > max as usize
 }
 
-/// Gives a call the room for its reply that this error asks for. Returns false if it says none, or
-/// no more than there was, or more than [`MOST_ROOM`].
+/// Sets the length of a result or reply in `again` to the length that the error asks for. Returns
+/// false if the error names no length, no more than the call offered, or more than [`MOST_ROOM`].
 fn with_more_room(call: &Outstanding, again: &mut PendingCall, error: PeerError) -> bool {
     // These errors say that the reply cannot be continued (version-two-07, sections 7.3.4 and 7.3.5),
     // so the next plan must offer chunks and not rely on continuation or an extension.

@@ -301,7 +301,7 @@ impl FailedRequest {
     }
 }
 
-/// The reason why nothing more can be sent.
+/// An error that ends the stream while this side sends.
 #[derive(Clone, Debug)]
 pub(super) enum Stop {
     /// A Read Request of the peer can no longer be answered.

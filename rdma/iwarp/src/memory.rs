@@ -255,7 +255,8 @@ impl Memory {
         Ok(Target::Receive { at: offset })
     }
 
-    /// Returns the number of bytes from a place on whose contents are still undefined.
+    /// Returns the number of bytes from `target` to the end of its buffer if the peer has written
+    /// none of them, and zero otherwise.
     pub(super) fn room_at(&self, target: Target) -> usize {
         match target {
             Target::Receive { at } => {

@@ -1,8 +1,8 @@
 //! The receiver of messages in several parts (sections 4.1, 6.3.6, 6.3.9 and 7.1.4).
 //!
-//! The parts of a message follow each other. Only a grant or an error may stand between them
-//! (drafts/errata-07.md): two ends that are both in the middle of a message could not open each
-//! other otherwise.
+//! The parts of a message follow each other. Only a grant or an error may arrive between them
+//! (drafts/errata-07.md). Without the grant, two ends that both run out of credits in the middle of
+//! a message would wait for each other for ever.
 //!
 //! A part stays where it was received, unless it takes less than half of its receive: such a part is
 //! copied, so that a message in many short parts does not hold a receive for each.
@@ -216,8 +216,9 @@ impl Base {
         })
     }
 
-    /// Gives up a message of which a part cannot be used (section 7.1.4, drafts/errata-07.md).
-    /// `last` says that no other part of it comes; otherwise those are discarded silently.
+    /// Drops the collected parts of a message, because its next part cannot be used (section 7.1.4,
+    /// drafts/errata-07.md). `last` says that this was the last part. If parts were collected and
+    /// others still follow, those are discarded silently.
     pub fn lost_part(&mut self, direction: Direction, xid: u32, last: bool) {
         if last {
             self.abandoned.retain(|&bad| bad != (direction, xid));

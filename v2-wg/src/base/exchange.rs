@@ -75,8 +75,8 @@ impl Base {
             self.lost_properties(last, out);
             return Err(misplaced());
         }
-        // Nothing is applied of a message with a bad value, which was a part of the exchange all
-        // the same.
+        // A message with a bad value counts as a part of the exchange, but none of its properties
+        // are applied.
         let applied = so_far.apply(&properties);
         *begun = true;
         if applied.is_ok() {

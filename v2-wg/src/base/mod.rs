@@ -48,12 +48,12 @@ pub struct Base {
     collection: Option<Collection>,
     /// Bytes of parts that were copied.
     copied: u64,
-    /// Messages of which a part was refused. Further parts are discarded silently (section 7.1.4),
-    /// until the last one has arrived or another message begins: then the same XID may be that of
-    /// a call that is made again.
+    /// Messages of which a part was refused. Their further parts are discarded silently (section
+    /// 7.1.4). An entry ends when the last part of its message arrives. All entries end when
+    /// another message begins, because from then on the peer may use the XID for a repeated call.
     abandoned: VecDeque<(Direction, u32)>,
-    /// Whether the peer has refused the header type of the first part of a continued call, which is
-    /// not sent again then (section 7.1.3).
+    /// Whether the peer has refused RDMA2_CALL_MIDDLE as an unknown header type. This end then
+    /// sends no more continued calls on the connection (section 7.1.3).
     no_continued_calls: bool,
 }
 

@@ -12,7 +12,8 @@ use crate::limits::{MAX_PARTS, MIDDLE_LEN, MIN_PAYLOAD_LEN};
 pub(super) struct Division {
     /// Length of the payload in bytes.
     len: u64,
-    /// Length in bytes of each part but the last and perhaps the one before it.
+    /// Length in bytes of the payload of each part except the last. The part before the last may be
+    /// shorter, so that a word is left for the last.
     middle: u64,
     /// Number of parts.
     pub(super) count: u32,

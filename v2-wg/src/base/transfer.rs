@@ -24,7 +24,8 @@ use crate::header::header_type;
 use crate::limits::{CALL_INLINE_LEN, PREFIX_LEN, REPLY_INLINE_LEN};
 use crate::{Body, Header};
 
-/// Length in bytes of a segment in a write chunk, and of what announces and counts a write chunk.
+/// Length in bytes of a segment of a write chunk, and of the two words before the segments: the
+/// discriminant of the list and the number of segments.
 const SEGMENT_LEN: u64 = 16;
 const WRITE_CHUNK_LEN: u64 = 8;
 /// Length in bytes of a segment in a read list, with its position and what announces it.
