@@ -257,16 +257,31 @@ pub struct ibv_qp_init_attr {
     pub sq_sig_all: c_int,
 }
 
-/// `struct ibv_qp_attr`. Only the state is ever set here; the remaining fields are space that the
-/// library may read.
+/// `struct ibv_qp_attr`. Only these fields are ever set here; the others are space that the library
+/// may read.
 #[repr(C, align(8))]
 pub struct ibv_qp_attr {
     pub qp_state: c_int,
-    pub rest: [u8; QP_ATTR_SIZE - size_of::<c_int>()],
+    pub _others: [u8; QP_ATTR_RNR_TIMER - size_of::<c_int>()],
+    pub min_rnr_timer: u8,
+    pub _rest: [u8; QP_ATTR_SIZE - QP_ATTR_RNR_TIMER - 1],
 }
 
 /// Size of `struct ibv_qp_attr`.
 pub const QP_ATTR_SIZE: usize = 144;
+/// Offset of `min_rnr_timer` in `struct ibv_qp_attr`.
+pub const QP_ATTR_RNR_TIMER: usize = 128;
+
+impl Default for ibv_qp_attr {
+    fn default() -> Self {
+        Self {
+            qp_state: 0,
+            _others: [0; _],
+            min_rnr_timer: 0,
+            _rest: [0; _],
+        }
+    }
+}
 
 /// An element of a gather or scatter list.
 #[repr(C)]
@@ -383,6 +398,7 @@ mod constants {
     pub const IBV_MW_TYPE_2: c_int = 2;
     pub const IBV_QPT_RC: c_int = 2;
     pub const IBV_QP_STATE: c_int = 1;
+    pub const IBV_QP_MIN_RNR_TIMER: c_int = 1 << 15;
     pub const IBV_SRQ_LIMIT: c_int = 1 << 1;
     pub const IBV_QPS_ERR: c_int = 6;
     pub const IBV_WR_RDMA_WRITE: c_int = 0;

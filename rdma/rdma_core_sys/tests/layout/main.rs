@@ -51,7 +51,7 @@ fn verbs_facts() -> Facts {
     whole!(facts, "struct ibv_device_attr", ibv_device_attr:
         fw_ver, node_guid, max_mr_size, vendor_id, max_qp, max_qp_wr, device_cap_flags, max_sge,
         max_sge_rd, max_cq, max_cqe, max_mr, max_pd, max_qp_rd_atom, max_qp_init_rd_atom,
-        atomic_cap, max_mw, max_srq_sge, max_pkeys, phys_port_cnt);
+        atomic_cap, max_mw, max_srq, max_srq_wr, max_srq_sge, max_pkeys, phys_port_cnt);
     whole!(facts, "struct ibv_port_attr", ibv_port_attr:
         state, gid_tbl_len, port_cap_flags, max_msg_sz, pkey_tbl_len, lmc, phys_state, link_layer,
         flags, port_cap_flags2);
@@ -69,7 +69,7 @@ fn verbs_facts() -> Facts {
         max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data);
     whole!(facts, "struct ibv_qp_init_attr", ibv_qp_init_attr:
         qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all);
-    whole!(facts, "struct ibv_qp_attr", ibv_qp_attr: qp_state);
+    whole!(facts, "struct ibv_qp_attr", ibv_qp_attr: qp_state, min_rnr_timer);
     whole!(facts, "struct ibv_sge", ibv_sge: addr, length, lkey);
     whole!(facts, "struct ibv_recv_wr", ibv_recv_wr: wr_id, next, sg_list, num_sge);
     whole!(facts, "struct ibv_mw_bind_info", ibv_mw_bind_info: mr, addr, length, mw_access_flags);
@@ -103,7 +103,8 @@ fn verbs_facts() -> Facts {
         IBV_TRANSPORT_IWARP, IBV_PORT_ACTIVE, IBV_DEVICE_MEM_MGT_EXTENSIONS,
         IBV_DEVICE_MEM_WINDOW_TYPE_2A, IBV_DEVICE_MEM_WINDOW_TYPE_2B, IBV_ACCESS_LOCAL_WRITE,
         IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_MW_BIND, IBV_MW_TYPE_2,
-        IBV_QPT_RC, IBV_QP_STATE, IBV_SRQ_LIMIT, IBV_QPS_ERR, IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_RDMA_READ,
+        IBV_QPT_RC, IBV_QP_STATE, IBV_QP_MIN_RNR_TIMER, IBV_SRQ_LIMIT, IBV_QPS_ERR,
+        IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_RDMA_READ,
         IBV_WR_LOCAL_INV, IBV_WR_BIND_MW, IBV_WR_SEND_WITH_INV, IBV_SEND_SIGNALED,
         IBV_SEND_INLINE, IBV_WC_SUCCESS, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_QP_OP_ERR,
         IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR, IBV_WC_MW_BIND_ERR, IBV_WC_LOC_ACCESS_ERR,
