@@ -373,11 +373,13 @@ pub struct SharedReceives {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenEmpty {
     /// The message waits until a receive is posted, and with it everything behind it on its
-    /// connection. Nothing is lost, and connections go on in the order in which they began to wait.
+    /// connection. Nothing is lost.
     ///
-    /// The iwarp device stops reading the connection's TCP stream. An InfiniBand or RoCE device
-    /// answers with a negative acknowledgement (RNR NAK), and the sender tries again, without end
-    /// if the connection's RNR retry count is 7.
+    /// The iwarp device stops reading the connection's TCP stream, and connections go on in the
+    /// order in which they began to wait. An InfiniBand or RoCE device answers with a negative
+    /// acknowledgement (RNR NAK), and the sender tries again after a while, without end if the
+    /// connection's RNR retry count is 7; the first one that does so when there is a receive gets
+    /// it.
     Waits,
     /// The connection ends with an error.
     ///

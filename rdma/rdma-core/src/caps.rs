@@ -70,6 +70,12 @@ pub struct Capabilities {
     pub max_inbound_reads: u32,
     /// Maximum number of RDMA Reads that this side may have outstanding (ORD).
     pub max_outbound_reads: u32,
+    /// Maximum number of shared receive queues; zero if the device has none.
+    pub max_srq: u32,
+    /// Maximum number of outstanding receives of a shared receive queue.
+    pub max_srq_wr: u32,
+    /// Maximum number of elements of a receive in a shared receive queue.
+    pub max_srq_sge: u32,
     /// Maximum length in bytes of a message on the first port.
     pub max_message: u32,
     /// Whether the device supports memory windows of type 2B, associated with queue pair and
@@ -107,6 +113,12 @@ impl Capabilities {
         }
     }
 
+    /// Returns whether the device has shared receive queues.
+    #[must_use]
+    pub const fn shares_receives(&self) -> bool {
+        self.max_srq > 0 && self.max_srq_wr > 0 && self.max_srq_sge > 0
+    }
+
     /// Returns whether a peer's Send With Invalidate can invalidate a registration of this
     /// strategy, *and* the completion reports it to this side.
     ///
@@ -142,6 +154,9 @@ pub(super) fn query(context: &Context) -> io::Result<Capabilities> {
         max_mw: count(attr.max_mw),
         max_inbound_reads: count(attr.max_qp_rd_atom),
         max_outbound_reads: count(attr.max_qp_init_rd_atom),
+        max_srq: count(attr.max_srq),
+        max_srq_wr: count(attr.max_srq_wr),
+        max_srq_sge: count(attr.max_srq_sge),
         max_message: port.max_msg_sz,
         windows_2b: has(sys::IBV_DEVICE_MEM_WINDOW_TYPE_2B),
         windows_2a: has(sys::IBV_DEVICE_MEM_WINDOW_TYPE_2A),

@@ -3,7 +3,8 @@
 //! Memory safety rests on the order in which a connection is torn down, which is implemented only
 //! in `Conn::take_down`: the queue pair is moved to the error state, windows and registrations are
 //! ended, the queue pair is destroyed, and then its completion queues. Only after that is the
-//! memory of posted requests released.
+//! memory of posted requests released. Receives of a shared receive queue belong to that queue
+//! (`shared.rs`).
 
 use std::collections::VecDeque;
 use std::ffi::c_uint;
@@ -21,10 +22,11 @@ use super::memory::{Arenas, Domain};
 use super::objects::{Channel, Cq, Mr, unsupported};
 use super::queue::{Batch, Posted, Receive, Request, SendQueue, Work, work_error};
 use super::regions::{Invalidation, Regions};
+use super::shared::SharedQueue;
 use super::sys;
 use rdma::{
-    Completion, ConnectError, Counters, Disconnect, Event, Failed, QpId, Stag, Success, Time,
-    WorkError, WrId,
+    Completion, ConnectError, Counters, Disconnect, Event, Failed, QpId, SharedReceivesId, Stag,
+    Success, Time, WorkError, WrId,
 };
 
 /// Maximum number of completions polled from a queue at once.
@@ -79,7 +81,7 @@ pub(super) struct EventSink<'a> {
 pub(super) struct CqContext(pub(super) usize);
 
 impl CqContext {
-    fn new(qp: QpId, receive: bool) -> Self {
+    pub(super) fn new(qp: QpId, receive: bool) -> Self {
         // There are at most as many queue pairs as half an address space has bytes.
         Self((qp.0 as usize) << 1 | usize::from(receive))
     }
@@ -96,7 +98,21 @@ impl CqContext {
 /// The completion queues of a queue pair.
 struct Queues {
     send: Cq,
-    receive: Cq,
+    /// `None` if the queue pair is bound to a shared receive queue, which has one for all.
+    receive: Option<Cq>,
+}
+
+/// The relation of a queue pair to its shared receive queue.
+pub(super) struct Binding {
+    pub(super) queue: SharedReceivesId,
+    /// Number of the first receive that the queue pair may have taken and not completed. It
+    /// completes receives in the order in which it takes them.
+    pub(super) floor: u64,
+    /// Whether the queue pair is in the error state and has completed what it took.
+    pub(super) drained: bool,
+    /// Whether the queue pair completes what it took before it is in the error state, and reports
+    /// no event then.
+    pub(super) drains_at_once: bool,
 }
 
 /// A connection.
@@ -113,6 +129,8 @@ pub(super) struct Conn {
     pub(super) phase: Phase,
     pub(super) sizes: Sizes,
     pub(super) sends: SendQueue,
+    /// The shared receive queue to which the queue pair is bound.
+    pub(super) binding: Option<Binding>,
     receives: VecDeque<Receive>,
     /// Number of `receives` that are posted to the device, and the number of the oldest.
     posted_receives: usize,
@@ -160,6 +178,7 @@ impl Conn {
             phase,
             sizes: Sizes::default(),
             sends: SendQueue::default(),
+            binding: None,
             receives: VecDeque::new(),
             posted_receives: 0,
             first_receive: 0,
@@ -199,28 +218,41 @@ impl Conn {
 
     // ---- the queue pair ----
 
-    /// Creates the queue pair, and posts the waiting receives.
+    /// Creates the queue pair, and posts the waiting receives. `shared` is the queue to which it is
+    /// bound (`binding`).
     pub(super) fn make_queue_pair(
         &mut self,
         channel: &Arc<Channel>,
-        sizes: Sizes,
+        mut sizes: Sizes,
+        shared: Option<&SharedQueue>,
     ) -> io::Result<()> {
         let Some(id) = &self.id else {
             return Err(unsupported());
         };
         // The queues hold a completion for every request that the program may post, so they cannot
         // overflow: completions that were not taken count as outstanding.
+        let new = |entries, receive| Cq::new(channel, entries, CqContext::new(self.qp, receive).0);
         let queues = Queues {
-            send: Cq::new(channel, sizes.max_send_wr, CqContext::new(self.qp, false).0)?,
-            receive: Cq::new(channel, sizes.max_recv_wr, CqContext::new(self.qp, true).0)?,
+            send: new(sizes.max_send_wr, false)?,
+            receive: match shared {
+                None => Some(new(sizes.max_recv_wr, true)?),
+                Some(_) => None,
+            },
+        };
+        let receive = match (&queues.receive, shared) {
+            (Some(receive), _) => receive,
+            (None, Some(shared)) => shared.completions(),
+            (None, None) => return Err(unsupported()),
+        };
+        if shared.is_some() {
+            (sizes.max_recv_wr, sizes.max_recv_sge) = (0, 0);
+        }
+        let srq = shared.and_then(SharedQueue::srq);
+        let create = |sizes: &mut Sizes| {
+            id.create_queue_pair(&self.domain.pd, &queues.send, receive, srq, sizes)
         };
         self.sizes = sizes;
-        let made = id.create_queue_pair(
-            &self.domain.pd,
-            &queues.send,
-            &queues.receive,
-            &mut self.sizes,
-        );
+        let made = create(&mut self.sizes);
         if let Err(error) = made {
             // Support for inline data differs most between devices, and it is only an optimisation.
             self.sizes = Sizes {
@@ -228,12 +260,7 @@ impl Conn {
                 ..sizes
             };
             tracing::debug!(%error, "queue pair refused, trying without inline data");
-            id.create_queue_pair(
-                &self.domain.pd,
-                &queues.send,
-                &queues.receive,
-                &mut self.sizes,
-            )?;
+            create(&mut self.sizes)?;
         }
         // Entries beyond the number requested are not used.
         self.sizes.max_send_wr = sizes.max_send_wr;
@@ -375,8 +402,8 @@ impl Conn {
     pub(super) fn arm(&mut self) {
         let awaits_sends = self.awaits_sends();
         if let Some(queues) = &mut self.queues {
-            if !queues.receive.is_armed() {
-                queues.receive.arm();
+            if let Some(receive) = queues.receive.as_mut().filter(|cq| !cq.is_armed()) {
+                receive.arm();
             }
             if awaits_sends && !queues.send.is_armed() {
                 queues.send.arm();
@@ -387,21 +414,25 @@ impl Conn {
     /// Returns whether the completion channel may hold an event that has not been read.
     pub(super) fn may_have_fired(&self) -> bool {
         let queues = self.queues.as_ref();
-        queues.is_some_and(|q| q.send.may_have_fired() || q.receive.may_have_fired())
+        queues.is_some_and(|queues| {
+            let receive = queues.receive.as_ref();
+            queues.send.may_have_fired() || receive.is_some_and(Cq::may_have_fired)
+        })
     }
 
     /// Records that an event of one of the connection's queues was read from the completion
     /// channel.
     pub(super) fn fired(&mut self, receive: bool) {
         if let Some(queues) = &mut self.queues {
-            match receive {
-                true => queues.receive.told(),
-                false => queues.send.told(),
+            match (receive, &mut queues.receive) {
+                (true, Some(receive)) => receive.told(),
+                (true, None) => {}
+                (false, _) => queues.send.told(),
             }
         }
     }
 
-    /// Polls both completion queues and handles their completions. Returns the reason if the
+    /// Polls the connection's completion queues and handles their completions. Returns the reason if the
     /// connection must end.
     pub(super) fn reap(&mut self, out: &mut EventSink<'_>) -> Option<Disconnect> {
         let mut room = [sys::ibv_wc::default(); AT_ONCE];
@@ -422,8 +453,8 @@ impl Conn {
             }
         }
         self.do_deferred(out, &mut cause);
-        while let Some(queues) = self.queues.as_mut() {
-            let done = match queues.receive.poll(&mut room) {
+        while let Some(receive) = self.queues.as_mut().and_then(|all| all.receive.as_mut()) {
+            let done = match receive.poll(&mut room) {
                 Ok(done) => done,
                 Err(error) => return Some(unreadable(&error)),
             };
@@ -521,7 +552,7 @@ impl Conn {
         self.complete(out, posted.id, Err(Failed { error, buf }));
     }
 
-    /// Handles a completion of the receive queue.
+    /// Handles a completion of the queue pair's own receive queue.
     fn received(
         &mut self,
         wc: &sys::ibv_wc,
@@ -537,6 +568,31 @@ impl Conn {
         };
         self.first_receive += 1;
         self.posted_receives -= 1;
+        self.receive_done(receive, wc, out, cause);
+    }
+
+    /// Completes a receive of a shared receive queue.
+    pub(super) fn shared_receive_done(
+        &mut self,
+        receive: Receive,
+        wc: &sys::ibv_wc,
+        out: &mut EventSink<'_>,
+        cause: &mut Option<Disconnect>,
+    ) {
+        self.heard = true;
+        if let Some(binding) = &mut self.binding {
+            binding.floor = binding.floor.max(wc.wr_id + 1);
+        }
+        self.receive_done(receive, wc, out, cause);
+    }
+
+    fn receive_done(
+        &mut self,
+        receive: Receive,
+        wc: &sys::ibv_wc,
+        out: &mut EventSink<'_>,
+        cause: &mut Option<Disconnect>,
+    ) {
         if wc.status != sys::IBV_WC_SUCCESS {
             self.in_error = true;
             // rxe reports a message longer than the receive as an operation error of the receive.
@@ -633,12 +689,36 @@ impl Conn {
 
     /// Records that the connection is established.
     pub(super) fn established(&mut self, private_data: Bytes, out: &mut EventSink<'_>) {
+        if matches!(self.phase, Phase::Connecting { .. }) {
+            self.set_receiver_timer();
+        }
         self.phase = Phase::Up;
         self.deadline = None;
         let qp = self.qp;
         out.events
             .push_back(Event::Established { qp, private_data });
         self.tell_held(out);
+    }
+
+    /// Lets the peer try again soon when a message finds no receive in the shared receive queue.
+    /// Without effect on iWARP, where that ends the connection.
+    pub(super) fn set_receiver_timer(&self) {
+        if let (Some(id), Some(_)) = (&self.id, &self.binding)
+            && !self.context.is_iwarp()
+            && let Err(error) = id.set_receiver_timer()
+        {
+            tracing::warn!(%error, "peers wait long when the shared receive queue is empty");
+        }
+    }
+
+    /// Moves the queue pair to the error state, before its shared receive queue is polled for the
+    /// last time.
+    pub(super) fn fail(&self) {
+        if let Some(id) = &self.id
+            && let Err(error) = id.fail_queue_pair()
+        {
+            tracing::debug!(%error, "queue pair not moved to the error state");
+        }
     }
 
     /// Starts to end the connection. `orderly` means that requests in flight may still complete.
@@ -653,8 +733,12 @@ impl Conn {
         // If the call fails, the connection no longer exists.
         let disconnected = was_made && orderly && id.disconnect().is_ok();
         if !disconnected {
-            if let Err(error) = id.fail_queue_pair() {
-                tracing::debug!(%error, "queue pair not moved to the error state");
+            match (id.fail_queue_pair(), &mut self.binding) {
+                (Ok(()), Some(binding)) => binding.drained |= binding.drains_at_once,
+                (Ok(()), None) => {}
+                (Err(error), _) => {
+                    tracing::debug!(%error, "queue pair not moved to the error state");
+                }
             }
             if was_made {
                 let _ = id.disconnect();
@@ -664,20 +748,23 @@ impl Conn {
         self.deadline = Some(now + FLUSH);
     }
 
-    /// Returns whether all posted requests have completed.
+    /// Returns whether all posted requests have completed, and all receives that the queue pair took
+    /// from a shared receive queue.
     pub(super) fn is_flushed(&self) -> bool {
-        self.sends.is_empty() && self.posted_receives == 0
+        let drained = self.binding.as_ref().is_none_or(|one| one.drained);
+        let drained = drained || self.queue_pair().is_null();
+        self.sends.is_empty() && self.posted_receives == 0 && drained
     }
 
-    /// Ends the connection for good: completes all requests and reports the last event. Returns the
-    /// identifier, which may still have to notify the peer.
-    pub(super) fn finish(&mut self, out: &mut EventSink<'_>) -> Option<Id> {
+    /// Ends the connection for good, after [`Conn::take_down`]: completes all requests and reports
+    /// the last event. `taken` are receives that the queue pair took from the shared receive queue
+    /// without completing them.
+    pub(super) fn finish(&mut self, taken: Vec<Receive>, out: &mut EventSink<'_>) {
         let Phase::Ending(end) = &self.phase else {
-            return None;
+            return;
         };
         let end = end.clone();
         self.phase = Phase::Over;
-        let id = self.take_down();
         self.deadline = None;
         self.tell_held(out);
         // The device completes nothing any more, so the remaining requests are completed here.
@@ -688,7 +775,7 @@ impl Conn {
             let (error, buf) = (WorkError::Flushed, None);
             self.complete(out, id, Err(Failed { error, buf }));
         }
-        for receive in std::mem::take(&mut self.receives) {
+        for receive in taken.into_iter().chain(std::mem::take(&mut self.receives)) {
             let id = receive.id;
             let (error, buf) = (WorkError::Flushed, Some(receive.give_back()));
             self.complete(out, id, Err(Failed { error, buf }));
@@ -699,18 +786,13 @@ impl Conn {
             End::Disconnected(reason) => Event::Disconnected { qp, reason },
             End::NotMade(error) => Event::ConnectFailed { qp, error },
         });
-        id
     }
 
     /// Releases the device's resources of this connection in the order described at the top of this
-    /// module.
-    fn take_down(&mut self) -> Option<Id> {
+    /// module. Returns the identifier, which may still have to notify the peer.
+    pub(super) fn take_down(&mut self) -> Option<Id> {
+        self.fail();
         let id = self.id.take();
-        if let Some(id) = &id
-            && let Err(error) = id.fail_queue_pair()
-        {
-            tracing::debug!(%error, "queue pair not moved to the error state");
-        }
         self.regions.release(&self.arenas, &self.domain);
         if let Some(id) = &id {
             id.destroy_queue_pair();

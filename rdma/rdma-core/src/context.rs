@@ -36,8 +36,12 @@ unsafe impl Sync for Context {}
 /// An asynchronous event of a device or a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AsyncEvent {
-    /// A queue pair is in the error state: its number, and the kind of event.
+    /// An event of a queue pair: its number, and the kind of event.
     QueuePair(u32, c_int),
+    /// A shared receive queue holds fewer receives than its limit: its context.
+    SharedReceivesLow(usize),
+    /// A shared receive queue failed: its context.
+    SharedReceivesFailed(usize),
     /// The device was removed or must be reset.
     DeviceFatal,
     /// A completion queue overflowed or cannot be written: its context.
@@ -181,6 +185,7 @@ impl Context {
             sys::IBV_EVENT_QP_FATAL
             | sys::IBV_EVENT_QP_REQ_ERR
             | sys::IBV_EVENT_QP_ACCESS_ERR
+            | sys::IBV_EVENT_QP_LAST_WQE_REACHED
             | sys::IBV_EVENT_COMM_EST => {
                 let qp = event.element.cast::<sys::ibv_qp>();
                 // SAFETY: for these events the element is a queue pair, which is not destroyed
@@ -192,6 +197,15 @@ impl Context {
                 let cq = event.element.cast::<sys::ibv_cq>();
                 // SAFETY: as above, of a completion queue.
                 AsyncEvent::CompletionQueue(unsafe { (*cq).cq_context.addr() })
+            }
+            sys::IBV_EVENT_SRQ_LIMIT_REACHED | sys::IBV_EVENT_SRQ_ERR => {
+                let srq = event.element.cast::<sys::ibv_srq>();
+                // SAFETY: as above, of a shared receive queue.
+                let mark = unsafe { (*srq).srq_context.addr() };
+                match kind {
+                    sys::IBV_EVENT_SRQ_ERR => AsyncEvent::SharedReceivesFailed(mark),
+                    _ => AsyncEvent::SharedReceivesLow(mark),
+                }
             }
             // The element is a port number, in the lower half of the union.
             sys::IBV_EVENT_PORT_ACTIVE => AsyncEvent::Port(event.element.addr() as c_int, true),

@@ -14,11 +14,12 @@ use super::memory::Domain;
 use super::objects::Channel;
 use super::queue::Batch;
 use super::regions::Policy;
+use super::shared::SharedQueue;
 use super::{Options, Registration};
 use rdma::{
     AcceptOptions, Attributes, Carrier, ConnectOptions, Counters, Device, DeviceError, Event,
-    Interest, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter,
-    SendWr, SharedReceivesId, Stag, Time, WrId,
+    IdMap, Interest, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId,
+    Scatter, SendWr, SharedReceivesId, Stag, Time, WrId,
 };
 
 /// Tokens of the descriptors for connection manager, completion and asynchronous events.
@@ -55,6 +56,8 @@ pub(super) struct Ready {
 pub struct RdmaCore {
     // Fields are dropped in this order: users come before the objects that they use.
     pub(super) conns: HashMap<u64, Conn>,
+    /// Shared receive queues. One is removed only when no connection in `conns` is bound to it.
+    pub(super) shared: IdMap<SharedReceivesId, SharedQueue>,
     pub(super) requests: HashMap<u64, Waiting>,
     pub(super) listeners: HashMap<u64, Id>,
     pub(super) targets: HashMap<IdKey, CmIdOwner>,
@@ -114,6 +117,7 @@ impl RdmaCore {
     pub(super) fn new(parts: Parts) -> Self {
         Self {
             conns: HashMap::new(),
+            shared: IdMap::default(),
             requests: HashMap::new(),
             listeners: HashMap::new(),
             targets: HashMap::new(),
@@ -220,14 +224,6 @@ impl fmt::Debug for RdmaCore {
     }
 }
 
-/// Checks that a queue pair is not to be bound to a shared receive queue, of which there are none.
-fn bound_to_none(receives: Option<SharedReceivesId>) -> Result<(), DeviceError> {
-    match receives {
-        None => Ok(()),
-        Some(_) => Err(DeviceError::Unknown("shared receive queue")),
-    }
-}
-
 impl Device for RdmaCore {
     fn attributes(&self) -> &Attributes {
         &self.attributes
@@ -321,7 +317,6 @@ impl Device for RdmaCore {
         remote: SocketAddr,
         options: &ConnectOptions,
     ) -> Result<QpId, DeviceError> {
-        bound_to_none(options.shared_receives)?;
         self.start_connecting(remote, options)
     }
 
@@ -330,8 +325,7 @@ impl Device for RdmaCore {
         request: RequestId,
         receives: Option<SharedReceivesId>,
     ) -> Result<QpId, DeviceError> {
-        bound_to_none(receives)?;
-        self.prepare(request)
+        self.prepare(request, receives)
     }
 
     fn accept(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {
@@ -389,28 +383,32 @@ impl Device for RdmaCore {
     }
 
     fn create_shared_receives(&mut self) -> Result<SharedReceivesId, DeviceError> {
-        Err(DeviceError::Limit("shared receive queues"))
+        self.create_shared()
     }
 
     fn post_shared_receive(
         &mut self,
-        _: SharedReceivesId,
-        _: WrId,
+        receives: SharedReceivesId,
+        id: WrId,
         receive: Scatter,
     ) -> Result<(), (PostError, Scatter)> {
-        Err((PostError::Unknown, receive))
+        self.post_shared(receives, id, receive)
     }
 
-    fn arm_shared_receives(&mut self, _: SharedReceivesId, _: usize) -> Result<(), DeviceError> {
-        Err(DeviceError::Unknown("shared receive queue"))
+    fn arm_shared_receives(
+        &mut self,
+        receives: SharedReceivesId,
+        below: usize,
+    ) -> Result<(), DeviceError> {
+        self.arm_shared_limit(receives, below)
     }
 
-    fn posted_shared_receives(&self, _: SharedReceivesId) -> usize {
-        0
+    fn posted_shared_receives(&self, receives: SharedReceivesId) -> usize {
+        self.shared.get(&receives).map_or(0, SharedQueue::posted)
     }
 
-    fn destroy_shared_receives(&mut self, _: SharedReceivesId) -> Result<(), DeviceError> {
-        Err(DeviceError::Unknown("shared receive queue"))
+    fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError> {
+        self.destroy_shared(receives)
     }
 
     fn post_send(

@@ -9,14 +9,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::io::Errno;
 
+use super::caps::Kind;
 use super::cm::{CmEvent, CmEventKind, Depths, Id, Sizes};
-use super::conn::{Conn, End, EventSink, Phase};
+use super::conn::{Binding, Conn, End, EventSink, Phase};
 use super::device::{CmIdOwner, RdmaCore, Waiting};
 use super::memory::{Domain, memory_hint};
 use super::objects::Pd;
+use super::shared::SharedQueue;
 use rdma::{
     AcceptOptions, ConnectError, ConnectOptions, ConnectRequest, DeviceError, Disconnect, Event,
-    ListenerId, QpId, RequestId,
+    ListenerId, QpId, RequestId, SharedReceivesId,
 };
 
 /// Time for an accepted peer to confirm the connection.
@@ -108,6 +110,7 @@ impl RdmaCore {
     ) -> Result<QpId, DeviceError> {
         self.check()?;
         self.check_private_data(&options.private_data)?;
+        self.check_shared(options.shared_receives)?;
         if self.conns.len() >= self.options.max_connections {
             return Err(DeviceError::Limit("connections"));
         }
@@ -123,7 +126,7 @@ impl RdmaCore {
         };
         let qp = QpId(self.serial());
         let key = id.key();
-        let mut conn = self.conn(qp, id, phase)?;
+        let mut conn = self.conn(qp, id, phase, options.shared_receives)?;
         conn.deadline = Some(self.now.max(rdma::Time::now()) + options.timeout);
         self.targets.insert(key, CmIdOwner::Conn(qp));
         self.conns.insert(qp.0, conn);
@@ -131,9 +134,18 @@ impl RdmaCore {
         Ok(qp)
     }
 
-    fn conn(&self, qp: QpId, id: Id, phase: Phase) -> Result<Conn, DeviceError> {
-        let own = self.domain.is_none();
-        let domain = match &self.domain {
+    fn conn(
+        &self,
+        qp: QpId,
+        id: Id,
+        phase: Phase,
+        receives: Option<SharedReceivesId>,
+    ) -> Result<Conn, DeviceError> {
+        let shared = receives.and_then(|receives| self.shared.get(&receives));
+        let shared = shared.and_then(SharedQueue::domain_of_queue_pairs);
+        let common = self.domain.as_ref().or(shared);
+        let own = common.is_none();
+        let domain = match common {
             Some(domain) => Arc::clone(domain),
             None => {
                 let pd = Pd::new(&self.context);
@@ -152,6 +164,12 @@ impl RdmaCore {
             phase,
         );
         conn.own_domain = own;
+        conn.binding = receives.map(|queue| Binding {
+            queue,
+            floor: 0,
+            drained: false,
+            drains_at_once: kind == Kind::Siw,
+        });
         Ok(conn)
     }
 
@@ -168,20 +186,30 @@ impl RdmaCore {
     fn make_queue_pair(&mut self, qp: QpId) -> io::Result<()> {
         let sizes = self.sizes();
         let channel = Arc::clone(&self.channel);
-        match self.conns.get_mut(&qp.0) {
-            Some(conn) => conn.make_queue_pair(&channel, sizes)?,
-            None => return Ok(()),
+        let Some(conn) = self.conns.get_mut(&qp.0) else {
+            return Ok(());
+        };
+        let queue = conn.binding.as_ref().map(|binding| binding.queue);
+        let shared = queue.and_then(|queue| self.shared.get_mut(&queue));
+        conn.make_queue_pair(&channel, sizes, shared.as_deref())?;
+        if let Some(shared) = shared {
+            shared.bind(conn);
         }
         self.look_at(qp);
         Ok(())
     }
 
-    pub(super) fn prepare(&mut self, request: RequestId) -> Result<QpId, DeviceError> {
+    pub(super) fn prepare(
+        &mut self,
+        request: RequestId,
+        receives: Option<SharedReceivesId>,
+    ) -> Result<QpId, DeviceError> {
+        self.check_shared(receives)?;
         let waiting = self.requests.remove(&request.0);
         let waiting = waiting.ok_or(DeviceError::Unknown("connection request"))?;
         let (qp, key) = (QpId(request.0), waiting.id.key());
         self.targets.remove(&key);
-        let conn = self.conn(qp, waiting.id, Phase::Prepared(waiting.depths))?;
+        let conn = self.conn(qp, waiting.id, Phase::Prepared(waiting.depths), receives)?;
         self.targets.insert(key, CmIdOwner::Conn(qp));
         self.conns.insert(qp.0, conn);
         if let Err(error) = self.make_queue_pair(qp) {
@@ -206,6 +234,8 @@ impl RdmaCore {
         };
         id.accept(&options.private_data, depths)
             .map_err(|error| system("cannot accept a connection", error))?;
+        // The answer is on its way, and the queue pair is connected.
+        conn.set_receiver_timer();
         conn.phase = Phase::Accepting;
         conn.deadline = Some(self.now.max(rdma::Time::now()) + ACCEPTING);
         self.timer(qp);
@@ -248,7 +278,7 @@ impl RdmaCore {
     }
 
     pub(super) fn remove(&mut self, qp: QpId) {
-        if let Some(conn) = self.conns.remove(&qp.0)
+        if let Some(conn) = self.conns.get(&qp.0)
             && let Some(id) = &conn.id
         {
             self.targets.remove(&id.key());
@@ -261,6 +291,9 @@ impl RdmaCore {
                 let _ = id.disconnect();
             }
         }
+        // Memory of receives that completed is freed with the events.
+        drop(self.take_down(qp));
+        self.conns.remove(&qp.0);
         let mine = |event: &Event| event_qp(event) == Some(qp);
         self.events.retain(|event| !mine(event));
     }
@@ -442,6 +475,11 @@ impl RdmaCore {
             return;
         };
         if conn.is_ending() {
+            // An orderly end: the queue pair has left the connection, and completed what it took.
+            if let Some(binding) = conn.binding.as_mut().filter(|one| one.drains_at_once) {
+                binding.drained = true;
+                self.look_at(qp);
+            }
             return;
         }
         // Messages that arrived before must be delivered.
@@ -450,6 +488,12 @@ impl RdmaCore {
             counters: &mut self.counters,
         };
         let cause = conn.reap(&mut out);
+        if let Some(queue) = conn.binding.as_ref().map(|binding| binding.queue) {
+            self.reap_shared(queue);
+        }
+        let Some(conn) = self.conns.get_mut(&qp.0).filter(|conn| !conn.is_ending()) else {
+            return self.advance(qp);
+        };
         let end = match conn.phase {
             Phase::Up | Phase::Draining => End::Disconnected(cause.unwrap_or(Disconnect::Remote)),
             _ => End::NotMade(ConnectError::Protocol("ended while it was made".to_owned())),

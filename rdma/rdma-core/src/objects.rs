@@ -1,8 +1,8 @@
 //! Owners of a device's plain objects: protection domains, registrations, windows, completion
-//! queues. Each keeps the object alive from which it was made, so they can be dropped in any order
-//! with one exception: an object that the device uses on behalf of another one (a queue pair's
-//! completion queues, a window's registration) must outlive that other one, which `conn.rs`
-//! ensures.
+//! queues, shared receive queues. Each keeps the object alive from which it was made, so they can be
+//! dropped in any order with one exception: an object that the device uses on behalf of another one
+//! (a queue pair's completion queues and its shared receive queue, a window's registration) must
+//! outlive that other one, which `conn.rs` and `shared.rs` ensure.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::io;
@@ -357,6 +357,99 @@ impl Drop for Cq {
         let status = unsafe { (verbs.ibv_destroy_cq)(self.raw()) };
         if let Err(error) = errno(status) {
             tracing::warn!(%error, "completion queue not destroyed");
+        }
+    }
+}
+
+/// A shared receive queue.
+pub(super) struct Srq {
+    pd: Arc<Pd>,
+    raw: NonNull<sys::ibv_srq>,
+    given_up: bool,
+}
+
+// SAFETY: as for `Cq`.
+unsafe impl Send for Srq {}
+
+impl Srq {
+    /// Creates a queue for `receives` of at most `pieces` buffers each. Its asynchronous events
+    /// carry `mark`.
+    pub(super) fn new(pd: &Arc<Pd>, receives: u32, pieces: u32, mark: usize) -> io::Result<Self> {
+        let mut init = sys::ibv_srq_init_attr {
+            srq_context: ptr::without_provenance_mut(mark),
+            attr: sys::ibv_srq_attr {
+                max_wr: receives,
+                max_sge: pieces,
+                srq_limit: 0,
+            },
+        };
+        // SAFETY: the domain is valid, and kept so by `pd`. The mark is only ever handed back.
+        let raw = unsafe { (pd.context.libraries().verbs.ibv_create_srq)(pd.raw(), &mut init) };
+        Ok(Self {
+            pd: Arc::clone(pd),
+            raw: made(raw)?,
+            given_up: false,
+        })
+    }
+
+    pub(super) fn raw(&self) -> *mut sys::ibv_srq {
+        self.raw.as_ptr()
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Safety
+    /// The memory that the request names must stay valid and out of everybody's reach until the
+    /// receive has completed, or until neither this queue nor the queue pair that has taken the
+    /// receive from it exists any more.
+    ///
+    /// # Errors
+    /// The error of the device, which may have accepted the receive nevertheless.
+    pub(super) unsafe fn post(&self, request: &mut sys::ibv_recv_wr) -> io::Result<()> {
+        let post = self.pd.context.ops().post_srq_recv;
+        let post = post.ok_or_else(unsupported)?;
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue is valid, and the request is until the call returns; the caller
+        // promises the rest.
+        errno(unsafe { post(self.raw(), request, &mut bad) })
+    }
+
+    /// Requests an asynchronous event for the moment when fewer than `below` receives are left,
+    /// once; zero cancels that.
+    pub(super) fn set_limit(&self, below: u32) -> io::Result<()> {
+        let mut attr = sys::ibv_srq_attr {
+            srq_limit: below,
+            ..sys::ibv_srq_attr::default()
+        };
+        let modify = self.pd.context.libraries().verbs.ibv_modify_srq;
+        // SAFETY: the queue is valid; the mask selects only the limit.
+        errno(unsafe { modify(self.raw(), &mut attr, sys::IBV_SRQ_LIMIT) })
+    }
+
+    /// Destroys the queue, after which the device takes no receive from it.
+    ///
+    /// # Errors
+    /// The error of the system if the queue remains. The memory of its receives must then never be
+    /// freed.
+    pub(super) fn destroy(mut self) -> io::Result<()> {
+        self.give_up()
+    }
+
+    fn give_up(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.given_up, true) {
+            return Ok(());
+        }
+        let destroy = self.pd.context.libraries().verbs.ibv_destroy_srq;
+        // SAFETY: made in `new`, and given up here, once; the queue pairs that used it are gone
+        // (`shared.rs`).
+        errno(unsafe { destroy(self.raw()) })
+    }
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        if let Err(error) = self.give_up() {
+            tracing::warn!(%error, "shared receive queue not destroyed");
         }
     }
 }

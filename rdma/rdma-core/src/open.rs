@@ -15,7 +15,7 @@ use super::random::Keys;
 use super::regions::Policy;
 use super::report::memlock;
 use super::{OpenError, Options, Registration, sys};
-use rdma::{Attributes, Pool};
+use rdma::{Attributes, Pool, SharedReceives, WhenEmpty};
 
 /// Number of entries of a send queue: the program's requests, and as many window bindings.
 const SEND_WR: u32 = 256;
@@ -24,6 +24,10 @@ const RECV_WR: u32 = 512;
 const GATHER: u32 = 16;
 /// Maximum number of elements of a receive.
 const SCATTER: u32 = 32;
+/// Maximum number of receives of a shared receive queue. Memory for all of them is set aside when
+/// the queue is created, in the device and in its completion queue: 4 MiB on rxe, where a receive
+/// takes 512 bytes. Devices round up to a power of two, some of them one more than this.
+const SHARED_WR: u32 = 8191;
 /// Maximum length in bytes of a region, whatever the device allows.
 const REGION: u64 = 1 << 30;
 /// Maximum length in bytes of private data in a connection request: the part of 92 bytes that
@@ -123,13 +127,18 @@ pub fn open(options: &Options) -> Result<RdmaCore, OpenError> {
 
 fn attributes(device: &str, can: &Capabilities, registration: Registration) -> Attributes {
     let count = |n: u32| n as usize;
+    // One limit for both kinds of receive queues, because the device model has only one.
+    let scatter = match can.shares_receives() {
+        true => SCATTER.min(can.max_srq_sge),
+        false => SCATTER,
+    };
     let longest = REGION.min(can.max_mr_size).min(u64::from(can.max_message));
     Attributes {
         name: format!("verbs:{device} ({}, {registration})", can.kind.name()),
         max_send_wr: count(SEND_WR.min(can.max_qp_wr / 2).max(1)),
         max_recv_wr: count(RECV_WR.min(can.max_qp_wr).max(1)),
         max_gather: count(GATHER.min(can.max_sge).max(1)),
-        max_scatter: count(SCATTER.min(can.max_sge).max(1)),
+        max_scatter: count(scatter.min(can.max_sge).max(1)),
         max_region: usize::try_from(longest).unwrap_or(usize::MAX),
         max_inbound_reads: can.max_inbound_reads.min(254),
         max_outbound_reads: can.max_outbound_reads.min(254),
@@ -138,9 +147,13 @@ fn attributes(device: &str, can: &Capabilities, registration: Registration) -> A
             false => PRIVATE_DATA_IB,
         },
         remote_invalidation: can.remote_invalidation(registration),
-        // The devices have shared receive queues (`ibv_create_srq`), but this crate does not use
-        // them.
-        shared_receives: None,
+        shared_receives: can.shares_receives().then(|| SharedReceives {
+            max_wr: count(SHARED_WR.min(can.max_srq_wr).min(can.max_cqe).max(1)),
+            when_empty: match can.kind.is_iwarp() {
+                true => WhenEmpty::EndsConnection,
+                false => WhenEmpty::Waits,
+            },
+        }),
     }
 }
 

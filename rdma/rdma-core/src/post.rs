@@ -98,6 +98,9 @@ impl RdmaCore {
         if conn.is_ending() || matches!(conn.phase, Phase::Draining) {
             return Err((PostError::NotConnected, buf));
         }
+        if conn.binding.is_some() {
+            return Err((PostError::Bound, buf));
+        }
         if conn.receives() >= self.attributes.max_recv_wr {
             return Err((PostError::QueueFull, buf));
         }

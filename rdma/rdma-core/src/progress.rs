@@ -10,8 +10,9 @@ use super::context::AsyncEvent;
 use super::device::{CmIdOwner, RdmaCore};
 use super::post::REAP_AFTER;
 use super::queue::{Posted, Request};
+use super::shared::SharedQueue;
 use super::sys;
-use rdma::{ConnectError, Disconnect, Event, QpId};
+use rdma::{ConnectError, Disconnect, Event, QpId, SharedReceivesId};
 
 /// Interval at which a busy-polling owner checks the descriptors of events other than completions.
 const LOOK_AT_ALL: Duration = Duration::from_millis(1);
@@ -49,8 +50,15 @@ impl RdmaCore {
         if self.busy {
             let all: Vec<QpId> = self.conns.values().map(|conn| conn.qp).collect();
             all.into_iter().for_each(|qp| self.reap(qp));
+            self.reap_all_shared();
         } else {
             for at in 0..self.hot.len() {
+                self.reap(self.hot[at]);
+            }
+            let before = self.hot.len();
+            self.reap_all_shared();
+            // Connections that end because of what was just received.
+            for at in before..self.hot.len() {
                 self.reap(self.hot[at]);
             }
         }
@@ -71,6 +79,15 @@ impl RdmaCore {
             counters: &mut self.counters,
         };
         let cause = conn.reap(&mut out);
+        self.end_if(qp, cause);
+        self.advance(qp);
+    }
+
+    /// Ends a connection if its completions require that.
+    pub(super) fn end_if(&mut self, qp: QpId, cause: Option<Disconnect>) {
+        let Some(conn) = self.conns.get_mut(&qp.0) else {
+            return;
+        };
         if let Some(cause) = cause {
             let end = match conn.phase {
                 Phase::Connecting { .. } | Phase::Accepting => {
@@ -84,7 +101,6 @@ impl RdmaCore {
             conn.deadline = Some(self.now + IN_ERROR);
             self.timer(qp);
         }
-        self.advance(qp);
     }
 
     /// Moves a connection that is ending one step further, if it is time.
@@ -107,16 +123,23 @@ impl RdmaCore {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;
         };
+        if !matches!(conn.phase, Phase::Ending(_)) {
+            return;
+        }
         let not_made = matches!(conn.phase, Phase::Ending(End::NotMade(_)));
         let told = match &conn.phase {
             Phase::Ending(End::Disconnected(reason)) => *reason == Disconnect::Remote,
             _ => true,
         };
+        let (id, taken) = self.take_down(qp);
+        let Some(conn) = self.conns.get_mut(&qp.0) else {
+            return;
+        };
         let mut out = EventSink {
             events: &mut self.events,
             counters: &mut self.counters,
         };
-        let id = conn.finish(&mut out);
+        conn.finish(taken, &mut out);
         if not_made {
             // After a failed attempt, the queue pair no longer exists in the device model.
             self.conns.remove(&qp.0);
@@ -186,11 +209,13 @@ impl RdmaCore {
             if let Some(conn) = self.conns.get_mut(&mark.qp().0) {
                 conn.fired(mark.is_receive());
                 self.look_at(mark.qp());
+            } else if let Some(queue) = self.shared.get_mut(&SharedReceivesId(mark.qp().0)) {
+                queue.fired();
             }
         }
     }
 
-    fn take_async_events(&mut self) {
+    pub(super) fn take_async_events(&mut self) {
         while let Some(event) = self.context.next_async_event() {
             tracing::debug!(?event, "asynchronous event");
             match event {
@@ -201,7 +226,17 @@ impl RdmaCore {
                     return;
                 }
                 AsyncEvent::CompletionQueue(mark) => {
-                    self.completion_queue_failed(CqContext(mark).qp())
+                    let qp = CqContext(mark).qp();
+                    self.completion_queue_failed(qp);
+                    // Their numbers are from one sequence.
+                    let why = "its completion queue failed";
+                    self.shared_queue_failed(SharedReceivesId(qp.0), why);
+                }
+                AsyncEvent::SharedReceivesLow(mark) => {
+                    self.shared_limit_reached(SharedReceivesId(mark as u64));
+                }
+                AsyncEvent::SharedReceivesFailed(mark) => {
+                    self.shared_queue_failed(SharedReceivesId(mark as u64), "it failed");
                 }
                 AsyncEvent::Port(port, up) => {
                     tracing::warn!(port, up, "port of the device changed");
@@ -226,6 +261,15 @@ impl RdmaCore {
                 }
                 return;
             }
+            sys::IBV_EVENT_QP_LAST_WQE_REACHED => {
+                // The queue pair is in the error state, and what it took has completed.
+                conn.in_error = true;
+                if let Some(binding) = &mut conn.binding {
+                    binding.drained = true;
+                }
+                let qp = conn.qp;
+                return self.look_at(qp);
+            }
             sys::IBV_EVENT_QP_ACCESS_ERR => {
                 Disconnect::PeerError("it accessed memory without permission".to_owned())
             }
@@ -234,7 +278,10 @@ impl RdmaCore {
             }
             _ => Disconnect::Lost("the queue pair failed".to_owned()),
         };
-        let qp = conn.qp;
+        let (qp, queue) = (conn.qp, conn.binding.as_ref().map(|binding| binding.queue));
+        if let Some(queue) = queue {
+            self.reap_shared(queue);
+        }
         self.look_at(qp);
         self.reap(qp);
         if let Some(conn) = self.conns.get_mut(&qp.0) {
@@ -243,19 +290,14 @@ impl RdmaCore {
         }
     }
 
-    /// Ends the connection of a failed completion queue. Each completion queue serves one
-    /// connection.
+    /// Ends the connection of a failed completion queue, unless the queue is that of a shared receive
+    /// queue.
     fn completion_queue_failed(&mut self, qp: QpId) {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;
         };
         let reason = "a completion queue failed".to_owned();
-        let end = match conn.phase {
-            Phase::Connecting { .. } | Phase::Accepting => {
-                End::NotMade(ConnectError::Protocol(reason))
-            }
-            _ => End::Disconnected(Disconnect::Lost(reason)),
-        };
+        let end = lost(&conn.phase, reason);
         conn.end(end, false, self.now);
         self.timer(qp);
     }
@@ -339,9 +381,14 @@ impl RdmaCore {
         }
         let may_have_fired = |conn: Option<&Conn>| conn.is_some_and(Conn::may_have_fired);
         let mut hot = self.hot.iter();
-        if hot.any(|qp| may_have_fired(self.conns.get(&qp.0))) {
+        let mut shared = self.shared.values();
+        if hot.any(|qp| may_have_fired(self.conns.get(&qp.0)))
+            || shared.any(SharedQueue::may_have_fired)
+        {
             self.take_channel_events();
         }
+        // Connections that end because of what is received here are among the following.
+        self.arm_shared();
         let hot = std::mem::take(&mut self.hot);
         for qp in &hot {
             if let Some(conn) = self.conns.get_mut(&qp.0) {
@@ -381,5 +428,13 @@ impl RdmaCore {
                 self.broken(qp, "a window was not bound", &error);
             }
         }
+    }
+}
+
+/// Returns the end of a connection that is lost for a reason of this side's device.
+pub(super) fn lost(phase: &Phase, reason: String) -> End {
+    match phase {
+        Phase::Connecting { .. } | Phase::Accepting => End::NotMade(ConnectError::Protocol(reason)),
+        _ => End::Disconnected(Disconnect::Lost(reason)),
     }
 }
