@@ -36,6 +36,20 @@ fn the_software_device_makes_senders_wait() {
     assert_eq!(shared.when_empty, WhenEmpty::Waits);
 }
 
+/// Returns the devices if an empty queue ends the connection of a message that arrives, as on siw.
+fn ending_world() -> Option<World> {
+    world().filter(|world| {
+        let shared = world.sides[SERVER].device.attributes().shared_receives;
+        shared.is_some_and(|shared| shared.when_empty == WhenEmpty::EndsConnection)
+    })
+}
+
+/// Returns whether connections go on in the order in which they began to wait. On RoCE each tries
+/// again by itself.
+fn goes_in_turn(world: &World) -> bool {
+    world.sides[SERVER].device.attributes().name == "iwarp"
+}
+
 /// Creates a shared receive queue at the server with receives of `LEN` bytes, whose `wr_id`s count
 /// from 1000.
 fn shared(world: &mut World, receives: u64) -> SharedReceivesId {
@@ -144,19 +158,26 @@ fn senders_wait_for_receives_and_go_on_in_turn() {
     }
     assert!(world.sides[SERVER].events.is_empty(), "nothing has arrived");
     // The connections take turns, although each has all of its messages there already.
+    let mut count = [0; 2];
     for turn in 0..16_u64 {
         post(&mut world, shared, turn);
         let (qp, receive, content) = arrived(&mut world);
-        assert_eq!((qp, receive), (pairs[turn as usize % 2][SERVER], turn));
-        let seed = (turn / 2) as u8;
+        let which = usize::from(qp == pairs[1][SERVER]);
+        assert_eq!((qp, receive), (pairs[which][SERVER], turn));
+        if goes_in_turn(&world) {
+            assert_eq!(which, turn as usize % 2);
+        }
+        let seed = count[which];
+        count[which] += 1;
         let expected: Vec<u8> = (0..300).map(|n| pattern(n, seed)).collect();
-        assert_eq!(content, expected);
+        assert_eq!(content, expected, "the next message of its connection");
         settle(&mut world);
         assert!(
             world.sides[SERVER].events.is_empty(),
             "one receive was posted"
         );
     }
+    assert_eq!(count, [8, 8]);
     for pair in pairs {
         for n in 0..8 {
             assert!(world.done(CLIENT, pair[CLIENT], n).is_ok());
@@ -185,11 +206,22 @@ fn receives_posted_at_once_serve_all_that_wait() {
     for number in 0..10 {
         post(&mut world, shared, number);
     }
+    let mut count = [0; 5];
+    let mut receives = Vec::new();
     for number in 0..10 {
         let (qp, receive, content) = arrived(&mut world);
-        assert_eq!((qp, receive), (pairs[number % 5][SERVER], number as u64));
-        assert_eq!(content, [&b"one"[..], b"two"][number / 5]);
+        let which = pairs.iter().position(|pair| pair[SERVER] == qp).unwrap();
+        if goes_in_turn(&world) {
+            assert_eq!((which, receive), (number % 5, number as u64));
+        }
+        assert_eq!(content, [&b"one"[..], b"two"][count[which]]);
+        count[which] += 1;
+        receives.push(receive);
     }
+    assert_eq!(count, [2; 5]);
+    receives.sort_unstable();
+    assert_eq!(receives, Vec::from_iter(0..10));
+    assert_eq!(posted(&world, shared), 0);
     for pair in pairs {
         world.close(pair);
     }
@@ -271,10 +303,19 @@ fn memory_is_read_and_invalidated_on_bound_queue_pairs() {
     };
     assert_eq!(sink[..], data[..]);
     world.write(CLIENT, client, 2, data.slice(..100), offered);
-    world.send_invalidating(CLIENT, client, offered.stag);
-    let (content, invalidated) = world.receive_with(SERVER, server);
-    assert_eq!(content, b"done with it"[..]);
-    assert_eq!(invalidated, Some(offered.stag));
+    if world.sides[SERVER].device.attributes().remote_invalidation {
+        world.send_invalidating(CLIENT, client, offered.stag);
+        let (content, invalidated) = world.receive_with(SERVER, server);
+        assert_eq!(content, b"done with it"[..]);
+        assert_eq!(invalidated, Some(offered.stag));
+    } else {
+        text(&mut world, client, b"written");
+        assert_eq!(arrived(&mut world).1, 1);
+        let wr = SendWr::Invalidate { stag: offered.stag };
+        let device = world.device(SERVER);
+        device.post_send(server, WrId(3), wr, true).unwrap();
+        world.done(SERVER, server, 3).unwrap();
+    }
     let reclaimed = world.device(SERVER).reclaim(server, offered.stag);
     let Ok(Region::RemoteWrite(buf)) = reclaimed else {
         panic!("another region")
@@ -562,6 +603,162 @@ fn reads_of_this_side_wait_behind_a_message_that_waits() {
     world.done(CLIENT, client, 4).unwrap();
     drop((data, sink));
     world.close(qps);
+    world
+        .device(SERVER)
+        .destroy_shared_receives(shared)
+        .unwrap();
+    world.assert_nothing_held();
+}
+
+#[test]
+fn an_empty_queue_ends_the_connection_where_nobody_waits() {
+    let Some(mut world) = ending_world() else {
+        return;
+    };
+    let shared = shared(&mut world, 1);
+    let pairs = [connected(&mut world, shared), connected(&mut world, shared)];
+    let [first, second] = pairs;
+    text(&mut world, first[CLIENT], b"one");
+    assert_eq!(arrived(&mut world).1, 0);
+    text(&mut world, first[CLIENT], b"finds no receive");
+    let reason = world.disconnected(SERVER, first[SERVER]);
+    let seen = world.disconnected(CLIENT, first[CLIENT]);
+    assert_ne!((&reason, &seen), (&Disconnect::Local, &Disconnect::Local));
+    // The message was not received, and the other connection does not notice.
+    assert!(world.sides[SERVER].events.is_empty());
+    post(&mut world, shared, 1);
+    text(&mut world, second[CLIENT], b"two");
+    let (qp, receive, content) = arrived(&mut world);
+    assert_eq!((qp, receive), (second[SERVER], 1));
+    assert_eq!(content, b"two"[..]);
+    for pair in pairs {
+        world.device(CLIENT).destroy(pair[CLIENT]);
+        world.device(SERVER).destroy(pair[SERVER]);
+    }
+    world
+        .device(SERVER)
+        .destroy_shared_receives(shared)
+        .unwrap();
+    world.assert_nothing_held();
+}
+
+#[test]
+fn thousands_of_messages_pass_through_a_small_queue() {
+    const EACH: u64 = 2000;
+    const RECEIVES: u64 = 8;
+    let Some(mut world) = world() else {
+        return;
+    };
+    let attributes = world.sides[SERVER].device.attributes();
+    let window = match attributes.shared_receives.unwrap().when_empty {
+        WhenEmpty::Waits => 40,
+        // No more may be in flight than is posted.
+        WhenEmpty::EndsConnection => RECEIVES / 2,
+    };
+    let shared = shared(&mut world, RECEIVES);
+    let pairs = [connected(&mut world, shared), connected(&mut world, shared)];
+    let length = |number: u64| 1 + number as usize * 37 % LEN;
+    let (mut sent, mut got, mut next) = ([0; 2], [0; 2], RECEIVES);
+    while got != [EACH; 2] {
+        for (which, pair) in pairs.iter().enumerate() {
+            while sent[which] < EACH.min(got[which] + window) {
+                let (number, seed) = (sent[which], sent[which] as u8 ^ which as u8);
+                let message = world.filled(CLIENT, length(number), seed).freeze();
+                world.send(CLIENT, pair[CLIENT], number, &[message]);
+                sent[which] += 1;
+            }
+        }
+        let (qp, _, content) = arrived(&mut world);
+        let which = usize::from(qp == pairs[1][SERVER]);
+        assert_eq!(qp, pairs[which][SERVER]);
+        let (number, seed) = (got[which], got[which] as u8 ^ which as u8);
+        assert_eq!(content.len(), length(number));
+        let mut bytes = content.iter().enumerate();
+        assert!(bytes.all(|(n, byte)| *byte == pattern(n, seed)), "{number}");
+        got[which] += 1;
+        post(&mut world, shared, next);
+        next += 1;
+        // Sends that completed.
+        world.sides[CLIENT].events.clear();
+    }
+    assert_eq!(posted(&world, shared), RECEIVES as usize);
+    for pair in pairs {
+        world.close(pair);
+    }
+    world
+        .device(SERVER)
+        .destroy_shared_receives(shared)
+        .unwrap();
+    world.assert_nothing_held();
+}
+
+/// Puts the receives that events returned back into the queue, and drops the other events. Returns
+/// how many were flushed.
+fn post_again(world: &mut World, shared: SharedReceivesId) -> usize {
+    let mut flushed = 0;
+    for event in std::mem::take(&mut world.sides[SERVER].events) {
+        let Event::Completion(Completion { id, result, .. }) = event else {
+            continue;
+        };
+        assert!(id.0 >= 1000, "the server sends nothing");
+        if let Err(failed) = result {
+            assert_eq!(failed.error, WorkError::Flushed);
+            assert_eq!(failed.buf.unwrap().len(), LEN);
+            flushed += 1;
+        }
+        post(world, shared, id.0 - 1000);
+    }
+    flushed
+}
+
+#[test]
+fn connections_that_are_torn_down_under_load_cost_no_receive() {
+    const RECEIVES: u64 = 24;
+    let Some(mut world) = world() else {
+        return;
+    };
+    let shared = shared(&mut world, RECEIVES);
+    let steady = connected(&mut world, shared);
+    let mut flushed = 0;
+    for round in 0..32 {
+        let [client, server] = connected(&mut world, shared);
+        for number in 0..RECEIVES / 2 {
+            let message = world.filled(CLIENT, LEN, round).freeze();
+            world.send(CLIENT, client, number, &[message]);
+        }
+        // Some way into the messages.
+        for _ in 0..u32::from(round) * 3 {
+            world.step();
+        }
+        match round % 4 {
+            0 => world.device(SERVER).abort(server),
+            1 => world.device(CLIENT).abort(client),
+            2 => world.device(CLIENT).destroy(client),
+            _ => {}
+        }
+        if round % 4 < 3 {
+            world.disconnected(SERVER, server);
+        }
+        // In the fourth case, with all that it has taken.
+        flushed += post_again(&mut world, shared);
+        world.device(SERVER).destroy(server);
+        world.device(CLIENT).destroy(client);
+        assert!(posted(&world, shared) <= RECEIVES as usize);
+        while posted(&world, shared) < RECEIVES as usize {
+            post(&mut world, shared, 999);
+        }
+        text(&mut world, steady[CLIENT], b"goes on");
+        let (qp, number, content) = arrived(&mut world);
+        assert_eq!((qp, content), (steady[SERVER], Bytes::from("goes on")));
+        post(&mut world, shared, number);
+    }
+    println!("{flushed} receives were flushed");
+    // All memory that is still in use is that of the receives that are still posted.
+    world.device(SERVER).arm_shared_receives(shared, 1).unwrap();
+    let device = &world.sides[SERVER].device;
+    let posted = device.posted_shared_receives(shared);
+    assert_eq!(device.pool().in_use(), posted * LEN);
+    world.close(steady);
     world
         .device(SERVER)
         .destroy_shared_receives(shared)
