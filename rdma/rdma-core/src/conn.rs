@@ -219,7 +219,7 @@ impl Conn {
     // ---- the queue pair ----
 
     /// Creates the queue pair, and posts the waiting receives. `shared` is the queue to which it is
-    /// bound (`binding`).
+    /// bound (`binding`), and must exist for as long as the queue pair (`RdmaCore::shared`).
     pub(super) fn make_queue_pair(
         &mut self,
         channel: &Arc<Channel>,
@@ -432,8 +432,8 @@ impl Conn {
         }
     }
 
-    /// Polls the connection's completion queues and handles their completions. Returns the reason if the
-    /// connection must end.
+    /// Polls the connection's completion queues and handles their completions. Returns the reason
+    /// if the connection must end.
     pub(super) fn reap(&mut self, out: &mut EventSink<'_>) -> Option<Disconnect> {
         let mut room = [sys::ibv_wc::default(); AT_ONCE];
         let mut cause = None;
@@ -748,8 +748,8 @@ impl Conn {
         self.deadline = Some(now + FLUSH);
     }
 
-    /// Returns whether all posted requests have completed, and all receives that the queue pair took
-    /// from a shared receive queue.
+    /// Returns whether all posted requests have completed, and all receives that the queue pair
+    /// took from a shared receive queue.
     pub(super) fn is_flushed(&self) -> bool {
         let drained = self.binding.as_ref().is_none_or(|one| one.drained);
         let drained = drained || self.queue_pair().is_null();

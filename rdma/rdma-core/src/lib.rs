@@ -7,8 +7,9 @@
 //! From bottom to top: the crate [`rdma_core_sys`] declares and loads the C interface; `context`,
 //! `objects` and `cm` own its objects; `memory` registers the pool's arenas, `regions` the memory
 //! that a peer may access; `queue` owns posted requests; `conn` is a connection, and implements the
-//! teardown order on which memory safety rests; `shared` is a shared receive queue; `post`, `manager` and `progress` do the device's
-//! work, `device` implements the device model, and `open` creates the device.
+//! teardown order on which memory safety rests; `shared` is a shared receive queue; `post`,
+//! `manager` and `progress` do the device's work, `device` implements the device model, and `open`
+//! creates the device.
 //!
 //! The strategy for offering memory ([`Registration`]) is chosen by the program or follows from the
 //! device's capabilities ([`Capabilities`]). Some properties of devices:
@@ -18,12 +19,13 @@
 //! - Only on siw, [`Device::poll`](rdma::Device::poll) blocks while TCP connects.
 //! - On siw, a peer can read memory that it was offered for writing, because the driver does not
 //!   check that right.
+//! - On rxe, there are shared receive queues with [`Registration::Windows`] only.
 //! - On rxe, a connection that ends in the middle of a message keeps the receive that the message
 //!   took, until a later message on each other connection of the shared receive queue shows that it
 //!   is gone. Until any later message has arrived, the receive counts as posted.
-//! - [`Device::destroy`](rdma::Device::destroy) of a connection that is not over may keep the receives
-//!   that it took from a shared receive queue until the queue is destroyed, because the device may
-//!   not have completed them yet. It frees them on rxe and siw.
+//! - [`Device::destroy`](rdma::Device::destroy) of a connection that is not over may keep the
+//!   receives that it took from a shared receive queue until the queue is destroyed, because the
+//!   device may not have completed them yet. It frees them on rxe and siw.
 //! - On rxe, a peer that invalidates a handle twice makes the kernel (6.12) dereference a null
 //!   pointer. This device never does so, and frees windows that the peer has not invalidated, so
 //!   that a late reply cannot do so either.

@@ -15,7 +15,6 @@ use super::conn::{Binding, Conn, End, EventSink, Phase};
 use super::device::{CmIdOwner, RdmaCore, Waiting};
 use super::memory::{Domain, memory_hint};
 use super::objects::Pd;
-use super::shared::SharedQueue;
 use rdma::{
     AcceptOptions, ConnectError, ConnectOptions, ConnectRequest, DeviceError, Disconnect, Event,
     ListenerId, QpId, RequestId, SharedReceivesId,
@@ -141,11 +140,8 @@ impl RdmaCore {
         phase: Phase,
         receives: Option<SharedReceivesId>,
     ) -> Result<Conn, DeviceError> {
-        let shared = receives.and_then(|receives| self.shared.get(&receives));
-        let shared = shared.and_then(SharedQueue::domain_of_queue_pairs);
-        let common = self.domain.as_ref().or(shared);
-        let own = common.is_none();
-        let domain = match common {
+        let own = self.domain.is_none();
+        let domain = match &self.domain {
             Some(domain) => Arc::clone(domain),
             None => {
                 let pd = Pd::new(&self.context);

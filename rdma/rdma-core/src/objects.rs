@@ -1,8 +1,8 @@
 //! Owners of a device's plain objects: protection domains, registrations, windows, completion
-//! queues, shared receive queues. Each keeps the object alive from which it was made, so they can be
-//! dropped in any order with one exception: an object that the device uses on behalf of another one
-//! (a queue pair's completion queues and its shared receive queue, a window's registration) must
-//! outlive that other one, which `conn.rs` and `shared.rs` ensure.
+//! queues, shared receive queues. Each keeps the object alive from which it was made, so they can
+//! be dropped in any order with one exception: an object that the device uses on behalf of another
+//! one (a queue pair's completion queues and its shared receive queue, a window's registration)
+//! must outlive that other one, which `conn.rs` and `shared.rs` ensure.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::io;

@@ -127,8 +127,10 @@ pub fn open(options: &Options) -> Result<RdmaCore, OpenError> {
 
 fn attributes(device: &str, can: &Capabilities, registration: Registration) -> Attributes {
     let count = |n: u32| n as usize;
+    let shares =
+        can.shares_receives() && (can.kind != Kind::Rxe || registration == Registration::Windows);
     // One limit for both kinds of receive queues, because the device model has only one.
-    let scatter = match can.shares_receives() {
+    let scatter = match shares {
         true => SCATTER.min(can.max_srq_sge),
         false => SCATTER,
     };
@@ -147,7 +149,9 @@ fn attributes(device: &str, can: &Capabilities, registration: Registration) -> A
             false => PRIVATE_DATA_IB,
         },
         remote_invalidation: can.remote_invalidation(registration),
-        shared_receives: can.shares_receives().then(|| SharedReceives {
+        // rxe needs one protection domain for all connections of a shared receive queue
+        // (`shared.rs`), which without windows would let each reach the memory of the others.
+        shared_receives: shares.then(|| SharedReceives {
             max_wr: count(SHARED_WR.min(can.max_srq_wr).min(can.max_cqe).max(1)),
             when_empty: match can.kind.is_iwarp() {
                 true => WhenEmpty::EndsConnection,
@@ -214,5 +218,70 @@ fn raise_memlock() {
         };
         let result = setrlimit(Resource::Memlock, raised);
         tracing::debug!(?result, now = ?memlock(), "raised the limit on locked memory");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn able(kind: Kind) -> Capabilities {
+        Capabilities {
+            kind,
+            max_qp_wr: 1 << 15,
+            max_qp: 1 << 10,
+            max_cqe: 1 << 12,
+            max_sge: 64,
+            max_sge_rd: 1,
+            max_mr: 1 << 10,
+            max_mr_size: u64::MAX,
+            max_mw: 1 << 10,
+            max_inbound_reads: 16,
+            max_outbound_reads: 16,
+            max_srq: 8,
+            max_srq_wr: 1 << 20,
+            max_srq_sge: 27,
+            max_message: 1 << 31,
+            windows_2b: true,
+            windows_2a: false,
+            invalidation: true,
+        }
+    }
+
+    #[test]
+    fn what_an_empty_shared_receive_queue_does_depends_on_the_transport() {
+        let empty = |kind| {
+            let found = attributes("one", &able(kind), Registration::Windows);
+            found.shared_receives.map(|shared| shared.when_empty)
+        };
+        assert_eq!(empty(Kind::Adapter), Some(WhenEmpty::Waits));
+        assert_eq!(empty(Kind::Rxe), Some(WhenEmpty::Waits));
+        assert_eq!(empty(Kind::Siw), Some(WhenEmpty::EndsConnection));
+        assert_eq!(empty(Kind::Iwarp), Some(WhenEmpty::EndsConnection));
+    }
+
+    #[test]
+    fn shared_receive_queues_keep_within_every_limit_of_the_device() {
+        let found = attributes("one", &able(Kind::Adapter), Registration::PerCall);
+        // That of the completion queue, which must hold a completion for each receive.
+        assert_eq!(found.shared_receives.unwrap().max_wr, 1 << 12);
+        assert_eq!(found.max_scatter, 27);
+        let none = Capabilities {
+            max_srq: 0,
+            ..able(Kind::Adapter)
+        };
+        let found = attributes("one", &none, Registration::PerCall);
+        assert_eq!((found.shared_receives, found.max_scatter), (None, 32));
+    }
+
+    #[test]
+    fn connections_of_rxe_do_not_share_a_domain_without_windows() {
+        let shared = |registration| {
+            let found = attributes("one", &able(Kind::Rxe), registration);
+            found.shared_receives
+        };
+        assert!(shared(Registration::Windows).is_some());
+        assert_eq!(shared(Registration::PerCall), None);
+        assert_eq!(shared(Registration::PersistentUnsafe), None);
     }
 }

@@ -247,6 +247,9 @@ impl RdmaCore {
     }
 
     fn queue_pair_event(&mut self, number: u32, kind: i32) {
+        if kind == sys::IBV_EVENT_QP_LAST_WQE_REACHED {
+            return self.queue_pair_drained(number);
+        }
         let has = |conn: &&mut Conn| {
             let id = conn.id.as_ref();
             id.and_then(|id| id.queue_pair_number()) == Some(number)
@@ -260,15 +263,6 @@ impl RdmaCore {
                     id.communicating();
                 }
                 return;
-            }
-            sys::IBV_EVENT_QP_LAST_WQE_REACHED => {
-                // The queue pair is in the error state, and what it took has completed.
-                conn.in_error = true;
-                if let Some(binding) = &mut conn.binding {
-                    binding.drained = true;
-                }
-                let qp = conn.qp;
-                return self.look_at(qp);
             }
             sys::IBV_EVENT_QP_ACCESS_ERR => {
                 Disconnect::PeerError("it accessed memory without permission".to_owned())
@@ -290,8 +284,21 @@ impl RdmaCore {
         }
     }
 
-    /// Ends the connection of a failed completion queue, unless the queue is that of a shared receive
-    /// queue.
+    /// Handles the event that a bound queue pair is in the error state, and has completed what it
+    /// took from its shared receive queue.
+    fn queue_pair_drained(&mut self, number: u32) {
+        if let Some(qp) = self.bound_queue_pair(number)
+            && let Some(conn) = self.conns.get_mut(&qp.0)
+            && let Some(binding) = &mut conn.binding
+        {
+            binding.drained = true;
+            conn.in_error = true;
+            self.look_at(qp);
+        }
+    }
+
+    /// Ends the connection of a failed completion queue, unless the queue is that of a shared
+    /// receive queue.
     fn completion_queue_failed(&mut self, qp: QpId) {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;

@@ -1,8 +1,8 @@
 //! Shared receive queues.
 //!
 //! A queue has one completion queue, at which the receives of all queue pairs arrive that are bound
-//! to it; the number of the queue pair in a completion tells the connection. Its size is that of the
-//! shared receive queue, so that it cannot overflow: there is at most one completion for each
+//! to it; the number of the queue pair in a completion tells the connection. Its size is that of
+//! the shared receive queue, so that it cannot overflow: there is at most one completion for each
 //! receive.
 //!
 //! # Which receives are left
@@ -14,27 +14,34 @@
 //!
 //! # The end of a queue pair
 //!
-//! A queue pair that ends in the middle of a message completes the receive that it took, as flushed.
-//! It reports then that there will be no more (`IBV_EVENT_QP_LAST_WQE_REACHED`); siw does not, but
-//! completes it before the queue pair is in the error state. The connection is over after that, and
-//! after a last look at the completion queue (`RdmaCore::take_down`).
+//! A queue pair that ends in the middle of a message completes the receive that it took, as
+//! flushed. It reports then that there will be no more (`IBV_EVENT_QP_LAST_WQE_REACHED`); siw does
+//! not, but completes it before the queue pair is in the error state. The connection is over after
+//! that, and after a last look at the completion queue (`RdmaCore::take_down`).
 //!
 //! rxe (kernel 6.12) forgets a receive of which a part has arrived. It was taken by a queue pair
 //! that no longer exists if no other one can have taken it, which `Binding::floor` tells: a queue
 //! pair of rxe completes one receive before it takes the next. It is completed as flushed, then, or
 //! freed if the connection is over already.
 //!
+//! # Protection
+//!
+//! The device checks the memory of receives against the protection domain of the shared receive
+//! queue, whichever domain a queue pair has. rxe checks it against that of the queue pair; its
+//! queues can be used where all connections have one domain, and not otherwise (`open.rs`).
+//!
 //! # Memory
 //!
 //! The device may write to a receive's memory from `Srq::post` on. The memory is released when the
 //! receive has completed; or when the queue has been destroyed, which follows the end of all queue
-//! pairs that are bound to it (`RdmaCore::destroy_shared`, or the order of `RdmaCore`'s fields); or,
-//! on rxe, when the queue pair that took it has been destroyed.
+//! pairs that are bound to it (`RdmaCore::destroy_shared`, or the order of `RdmaCore`'s fields);
+//! or, on rxe, when the queue pair that took it has been destroyed.
 
-use std::collections::HashMap;
 use std::io;
 use std::ptr;
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use super::caps::Kind;
 use super::cm::Id;
@@ -136,8 +143,6 @@ pub(super) struct SharedQueue {
     domain: Arc<Domain>,
     /// Whether the domain is the queue's own.
     own_domain: bool,
-    /// Whether queue pairs must be made in the queue's domain.
-    binds_domain: bool,
     arenas: Arc<Arenas>,
     max_wr: usize,
     /// Lengths of the buffers of every receive, once one was posted.
@@ -146,7 +151,7 @@ pub(super) struct SharedQueue {
     /// Whether the device may still report that its limit was reached.
     limited: bool,
     /// Bound queue pairs by the device's number.
-    by_number: HashMap<u32, QpId>,
+    by_number: IdMap<u32, QpId>,
     failed: bool,
 }
 
@@ -158,13 +163,6 @@ impl SharedQueue {
     /// Returns the completion queue for the receives of bound queue pairs.
     pub(super) fn completions(&self) -> &Cq {
         &self.completions
-    }
-
-    /// Returns the domain in which bound queue pairs must be made, or `None` if any will do. By the
-    /// specification, receives are checked against the domain of the shared receive queue. rxe
-    /// checks them against that of the queue pair.
-    pub(super) fn domain_of_queue_pairs(&self) -> Option<&Arc<Domain>> {
-        self.binds_domain.then_some(&self.domain)
     }
 
     /// Returns the number of receives that no message has taken.
@@ -227,7 +225,7 @@ impl Drop for SharedQueue {
         // The queue pairs are gone (`RdmaCore::destroy_shared`, or the order of its fields).
         let destroyed = self.srq.take().map_or(Ok(()), Srq::destroy);
         if let Err(error) = destroyed {
-            tracing::error!(%error, "a shared receive queue remains, and its memory is never freed");
+            tracing::error!(%error, "a shared receive queue remains; its memory is never freed");
             std::mem::forget(std::mem::take(&mut self.receives));
         }
         self.receives = Outstanding::default();
@@ -284,13 +282,12 @@ impl RdmaCore {
             receives: Outstanding::default(),
             domain,
             own_domain,
-            binds_domain: self.capabilities.kind == Kind::Rxe,
             arenas: Arc::clone(&self.policy.arenas),
             max_wr: limits.max_wr,
             structure: None,
             armed: None,
             limited: false,
-            by_number: HashMap::new(),
+            by_number: IdMap::default(),
             failed: false,
         };
         self.shared.insert(id, queue);
@@ -351,13 +348,10 @@ impl RdmaCore {
         // An event of an earlier request must not be taken for one of this request.
         self.take_async_events();
         self.reap_shared(receives);
-        let floor = self.floor(receives);
+        drop(self.forgotten(receives));
         let Some(queue) = self.shared.get_mut(&receives) else {
             return Err(UNKNOWN);
         };
-        if self.capabilities.kind == Kind::Rxe {
-            drop(queue.receives.forgotten(floor));
-        }
         queue.armed = (below > 0).then_some(Armed {
             below,
             next: queue.receives.next,
@@ -388,6 +382,12 @@ impl RdmaCore {
         self.events
             .retain(|event| !matches!(event, Event::SharedReceivesLow { id } if *id == receives));
         Ok(())
+    }
+
+    /// Returns the connection of a bound queue pair by the device's number.
+    pub(super) fn bound_queue_pair(&self, number: u32) -> Option<QpId> {
+        let mut all = self.shared.values();
+        all.find_map(|queue| queue.by_number.get(&number).copied())
     }
 
     fn bound_to(&self, receives: SharedReceivesId) -> impl Iterator<Item = &Conn> {
@@ -431,7 +431,7 @@ impl RdmaCore {
 
     pub(super) fn reap_all_shared(&mut self) {
         if !self.shared.is_empty() {
-            let all: Vec<SharedReceivesId> = self.shared.keys().copied().collect();
+            let all: SmallVec<[SharedReceivesId; 4]> = self.shared.keys().copied().collect();
             all.into_iter()
                 .for_each(|receives| self.reap_shared(receives));
         }
@@ -521,8 +521,8 @@ impl RdmaCore {
 
     // ---- the end of a queue pair ----
 
-    /// Takes down a connection's queue pair. Returns its identifier, and the receives that the queue
-    /// pair took from a shared receive queue and that the device has forgotten.
+    /// Takes down a connection's queue pair. Returns its identifier, and the receives that the
+    /// queue pair took from a shared receive queue and that the device has forgotten.
     pub(super) fn take_down(&mut self, qp: QpId) -> (Option<Id>, Vec<Receive>) {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return (None, Vec::new());
@@ -538,15 +538,20 @@ impl RdmaCore {
         self.reap_shared(receives);
         let id = self.conns.get_mut(&qp.0).and_then(Conn::take_down);
         self.reap_shared(receives);
-        let floor = self.floor(receives);
-        let mut forgotten = Vec::new();
         if let Some(queue) = self.shared.get_mut(&receives) {
             queue.by_number.remove(&number);
-            if self.capabilities.kind == Kind::Rxe {
-                forgotten = queue.receives.forgotten(floor);
-            }
         }
-        (id, forgotten)
+        (id, self.forgotten(receives))
+    }
+
+    /// Removes the receives that rxe has forgotten, as far as that is certain.
+    fn forgotten(&mut self, receives: SharedReceivesId) -> Vec<Receive> {
+        if self.capabilities.kind != Kind::Rxe {
+            return Vec::new();
+        }
+        let floor = self.floor(receives);
+        let queue = self.shared.get_mut(&receives);
+        queue.map_or_else(Vec::new, |queue| queue.receives.forgotten(floor))
     }
 }
 
