@@ -692,6 +692,74 @@ fn thousands_of_messages_pass_through_a_small_queue() {
     world.assert_nothing_held();
 }
 
+#[test]
+fn an_owner_that_posts_only_when_it_is_told_serves_everybody() {
+    const EACH: u64 = 500;
+    const FULL: usize = 32;
+    const BELOW: usize = 16;
+    let Some(mut world) = world() else {
+        return;
+    };
+    let attributes = world.sides[SERVER].device.attributes();
+    let window = match attributes.shared_receives.unwrap().when_empty {
+        // More than there are receives, so that the queue runs dry now and then.
+        WhenEmpty::Waits => 30,
+        WhenEmpty::EndsConnection => 6,
+    };
+    let shared = shared(&mut world, FULL as u64);
+    world
+        .device(SERVER)
+        .arm_shared_receives(shared, BELOW)
+        .unwrap();
+    let pairs = [connected(&mut world, shared), connected(&mut world, shared)];
+    let (mut sent, mut got, mut next, mut told) = ([0; 2], [0; 2], FULL as u64, 0);
+    while got != [EACH; 2] {
+        for (which, pair) in pairs.iter().enumerate() {
+            while sent[which] < EACH.min(got[which] + window) {
+                let message = world.filled(CLIENT, LEN, sent[which] as u8).freeze();
+                world.send(CLIENT, pair[CLIENT], sent[which], &[message]);
+                sent[which] += 1;
+            }
+        }
+        // The queue pair of a message, or nothing if receives are low.
+        let arrived = world.wait(SERVER, |event| match event {
+            Event::Completion(Completion {
+                qp,
+                result: Ok(Success::Receive { buf, .. }),
+                ..
+            }) => Some(Some((*qp, buf.to_vec()))),
+            Event::SharedReceivesLow { id } if *id == shared => Some(None),
+            _ => None,
+        });
+        world.sides[CLIENT].events.clear();
+        if let Some((qp, content)) = arrived {
+            let which = usize::from(qp == pairs[1][SERVER]);
+            let mut bytes = content.iter().enumerate();
+            assert!(bytes.all(|(n, byte)| *byte == pattern(n, got[which] as u8)));
+            got[which] += 1;
+            continue;
+        }
+        told += 1;
+        while posted(&world, shared) < FULL {
+            post(&mut world, shared, next);
+            next += 1;
+        }
+        let device = world.device(SERVER);
+        device.arm_shared_receives(shared, BELOW).unwrap();
+    }
+    // Once for each time that the queue was filled, or nearly so: receives are taken while it is.
+    assert!(told <= 2 * EACH as usize / (FULL - BELOW) * 2, "{told}");
+    assert!(next >= 2 * EACH, "each message took one");
+    for pair in pairs {
+        world.close(pair);
+    }
+    world
+        .device(SERVER)
+        .destroy_shared_receives(shared)
+        .unwrap();
+    world.assert_nothing_held();
+}
+
 /// Puts the receives that events returned back into the queue, and drops the other events. Returns
 /// how many were flushed.
 fn post_again(world: &mut World, shared: SharedReceivesId) -> usize {
