@@ -9,15 +9,14 @@ use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
-use onc_rpc::{Credential, MAX_AUTH_BYTES};
 use rdma::{Poller, Time};
 use slab::Slab;
 
 use crate::client_state::ClientState;
 use crate::poll_loop::{SourceId, earlier};
 use crate::{
-    Call, CallError, ClientOptions, ClientStats, ClientTransport, ClientTransportEvent, PollSource,
-    Reply, Runtime, Service,
+    Call, CallError, ClientOptions, ClientStats, ClientTransport, ClientTransportEvent,
+    EncodedCredential, PollSource, Reply, Runtime, Service,
 };
 
 mod callbacks;
@@ -110,13 +109,7 @@ impl Client {
         options: ClientOptions,
         service: Option<Box<dyn Service>>,
     ) -> Result<Self, CallError> {
-        if let Credential::Other { body, .. } = &options.credential
-            && body.len() > MAX_AUTH_BYTES as usize
-        {
-            let len = body.len();
-            let text = format!("credential of {len} bytes, the limit is {MAX_AUTH_BYTES}");
-            return Err(CallError::TooLarge(text));
-        }
+        EncodedCredential::new(&options.credential)?;
         let system = |error: io::Error| CallError::Connect {
             server: remote.to_string(),
             reason: error.to_string(),
@@ -177,6 +170,18 @@ impl Client {
     /// # Errors
     /// See [`CallError`].
     pub fn call(&self, call: Call) -> CallFuture {
+        self.start(call, None)
+    }
+
+    /// Starts a call like [`Client::call`], with this credential instead of that of the options.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn call_as(&self, call: Call, credential: &EncodedCredential) -> CallFuture {
+        self.start(call, Some(credential))
+    }
+
+    fn start(&self, call: Call, credential: Option<&EncodedCredential>) -> CallFuture {
         let now = self.shared.runtime.now();
         let mut core = self.shared.core.borrow_mut();
         let Core {
@@ -188,7 +193,7 @@ impl Client {
         let key = calls.insert(Slot::default());
         match state {
             Some(state) => {
-                let xid = state.start(call, key, &mut *transport.borrow_mut(), now);
+                let xid = state.start(call, credential, key, &mut *transport.borrow_mut(), now);
                 calls[key].xid = xid;
             }
             None => calls[key].result = Some(Err(CallError::Closed)),

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{
-    AcceptStatus, CALL, CallHeader, Decoder, Message, RPC_VERSION, ReplyBody, ReplyHeader,
-    Verifier, put_words,
+    AcceptStatus, CALL, Decoder, Message, RPC_VERSION, ReplyBody, ReplyHeader, put_words,
 };
 use rdma::{IdMap, Time};
 
+use crate::credential::{CREDENTIAL_AT, EncodedCredential};
 use crate::options::{HEADER_ROOM, MAX_NCONNECT};
 use crate::poll_loop::earlier;
 use crate::{
@@ -33,9 +33,6 @@ use connection::{Connection, ConnectionState};
 use reconnect::{Reminder, no_answer};
 use server_probe::ServerProbe;
 
-/// The offset of the credential in a call header: it follows XID, message type, RPC version,
-/// program, version and procedure (RFC 5531, section 9).
-const CREDENTIAL_AT: usize = 24;
 /// Entries of ended calls are removed from the queue of tries when it has this many entries more
 /// than twice the number of pending calls.
 const SLACK: usize = 64;
@@ -64,8 +61,8 @@ pub(crate) type EndedCall = (usize, Result<Reply, CallError>);
 pub(crate) struct ClientState {
     remote: SocketAddr,
     options: ClientOptions,
-    /// The encoded credential and verifier, which are the same in every call header.
-    credentials: Bytes,
+    /// The credential of calls that bring none of their own.
+    credential: EncodedCredential,
     /// Memory for the headers of further calls: one allocation serves many.
     headers: BytesMut,
     connections: Vec<Connection>,
@@ -95,18 +92,10 @@ impl ClientState {
         transport: &mut dyn ClientTransport,
         now: Time,
     ) -> Self {
-        let header = CallHeader {
-            xid: 0,
-            prog: 0,
-            vers: 0,
-            proc: 0,
-            cred: options.credential.clone(),
-            verf: Verifier::default(),
-        };
         let count = options.nconnect.clamp(1, MAX_NCONNECT);
         let mut state = Self {
             remote,
-            credentials: header.encode().slice(CREDENTIAL_AT..),
+            credential: EncodedCredential::encode(&options.credential),
             headers: BytesMut::with_capacity(HEADER_ROOM),
             connections: (0..count).map(|_| Connection::new(now)).collect(),
             options,
@@ -148,17 +137,19 @@ impl ClientState {
         self.ended.pop_front()
     }
 
-    /// Starts a call. [`ClientState::next_ended`] later returns its result with `user`. Returns the
-    /// call's XID.
+    /// Starts a call with its own credential, or that of the options.
+    /// [`ClientState::next_ended`] later returns its result with `user`. Returns the call's XID.
     pub(crate) fn start(
         &mut self,
         call: Call,
+        credential: Option<&EncodedCredential>,
         user: usize,
         transport: &mut dyn ClientTransport,
         now: Time,
     ) -> u32 {
         let xid = self.new_xid();
-        let header = self.header([xid, CALL, RPC_VERSION, call.prog, call.vers, call.proc]);
+        let words = [xid, CALL, RPC_VERSION, call.prog, call.vers, call.proc];
+        let header = self.header(words, credential);
         let mut message = call.args;
         message.prepend(header);
         let index = self.choose_connection(transport, now);
@@ -275,10 +266,15 @@ impl ClientState {
         }
     }
 
-    fn header(&mut self, words: [u32; CREDENTIAL_AT / 4]) -> Bytes {
-        self.headers.reserve(CREDENTIAL_AT + self.credentials.len());
+    fn header(
+        &mut self,
+        words: [u32; CREDENTIAL_AT / 4],
+        credential: Option<&EncodedCredential>,
+    ) -> Bytes {
+        let credential = credential.unwrap_or(&self.credential).as_bytes();
+        self.headers.reserve(CREDENTIAL_AT + credential.len());
         put_words(&mut self.headers, words);
-        self.headers.extend_from_slice(&self.credentials);
+        self.headers.extend_from_slice(credential);
         self.headers.split().freeze()
     }
 

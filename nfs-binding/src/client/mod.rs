@@ -25,5 +25,5 @@ pub use mount::{Limits, Mount, Object};
 pub use nfs3::{Mount3, Nfs3};
 pub use options::{AttachOptions, DEFAULT_IO, MIN_IO};
 pub use path::{Follow, MAX_LINKS, components};
-pub use rpc::{RpcClient, call};
+pub use rpc::{ClientAs, RpcClient, call};
 pub use url::{NfsUrl, UrlError};

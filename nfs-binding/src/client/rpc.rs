@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use onc_rpc::{Encoder, Message};
-use rpc_transport::{Call, CallError, Client, Reply};
+use rpc_transport::{Call, CallError, Client, EncodedCredential, Reply};
 
 use crate::proto::Xdr;
 use crate::ulb::Binding;
@@ -26,6 +26,26 @@ impl RpcClient for Client {
 
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()> {
         self.runtime().sleep(duration)
+    }
+}
+
+/// A transport's client on behalf of one user: its calls have that user's credential instead of the
+/// client's own. Clones are cheap.
+#[derive(Clone, Debug)]
+pub struct ClientAs {
+    /// The client.
+    pub client: Client,
+    /// The user's credential.
+    pub credential: EncodedCredential,
+}
+
+impl RpcClient for ClientAs {
+    fn call(&self, call: Call) -> impl Future<Output = Result<Reply, CallError>> {
+        self.client.call_as(call, &self.credential)
+    }
+
+    fn sleep(&self, duration: Duration) -> impl Future<Output = ()> {
+        self.client.runtime().sleep(duration)
     }
 }
 
