@@ -125,6 +125,8 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
         hard,
         no_set_id,
         no_devices,
+        // Like options that this program ignores: a line of fstab has them.
+        mounted: _,
     } = mount;
     let sizes = [
         (

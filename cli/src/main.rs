@@ -10,6 +10,7 @@ mod explain;
 mod files;
 mod interrupt;
 mod logging;
+mod mount;
 mod output;
 mod ping;
 mod progress;
@@ -24,7 +25,7 @@ use args::{Cli, Command};
 use rpcrdma_setup::Failure;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(mount::as_helper(std::env::args_os()));
     // Warnings of simulated hosts are not warnings to the user.
     if cli.verbose > 0 || !matches!(cli.command, Command::Sim(_)) {
         logging::start(cli.verbose);
@@ -53,6 +54,8 @@ fn run(command: &Command, verbose: bool) -> Result<(), Failure> {
         Command::Sim(args) => sim::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Devices(args) => devices::run(args),
+        Command::Mount(args) => mount::mount(args, verbose),
+        Command::Umount(args) => mount::umount(args),
         Command::Ping(args) => ping::run(args, verbose),
         Command::Exports(args) => files::exports(args),
         Command::Ls(args) => files::ls(args),

@@ -126,6 +126,7 @@ fn bench(setting: &Setting<'_>, variant: Variant) -> Result<BenchTarget, Failure
             busy_poll: mode.is_busy(),
             crc: options.crc,
         },
+        give_up_after: None,
         answers: None,
     };
     let address = listening.address;

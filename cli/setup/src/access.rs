@@ -182,6 +182,9 @@ pub struct Access {
     pub link: LinkOptions,
     /// The service that answers the server's calls, if the client accepts any.
     pub answers: Option<Answers>,
+    /// How long a server that had answered may be unreachable before calls fail. `None`: the
+    /// transport's default ([`ClientOptions::give_up_after`]), which suits a command that ends.
+    pub give_up_after: Option<Duration>,
 }
 
 impl Access {
@@ -229,6 +232,7 @@ impl Access {
             device,
             link,
             answers: None,
+            give_up_after: None,
         })
     }
 
@@ -331,7 +335,9 @@ impl Access {
     }
 
     fn client_options(&self) -> ClientOptions {
+        let default = ClientOptions::default();
         ClientOptions {
+            give_up_after: self.give_up_after.unwrap_or(default.give_up_after),
             credential: credential(),
             nconnect: self.mount.nconnect as usize,
             timeout: self.mount.timeo,
@@ -342,7 +348,7 @@ impl Access {
                     retransmissions: self.mount.retrans,
                 }
             },
-            ..ClientOptions::default()
+            ..default
         }
     }
 

@@ -7,6 +7,7 @@
 //!
 //! * [`mount_options`]: the options of `mount -o`, as nfs(5) has them, and those of this project
 //!   about devices and versions of RPC-over-RDMA;
+//! * [`mount_use`]: those of them that matter to a mounted export alone;
 //! * [`device`]: names of devices and how one is opened;
 //! * [`access`]: connecting to a server, and mounting an export of it;
 //! * [`costs`]: the cost model of a connection, given or measured;
@@ -36,6 +37,7 @@ pub mod costs;
 pub mod device;
 mod failure;
 pub mod mount_options;
+pub mod mount_use;
 pub mod units;
 
 pub use failure::{Context, FAILURE, Failure, USAGE};

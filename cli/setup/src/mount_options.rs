@@ -9,10 +9,14 @@ use nfs_binding::overrides::{Overridden, Overrides};
 use nfs_binding::proto::MAX_DATA;
 use rpc_transport::rdma::{Choice, RoundTripFeatures, Version};
 
+use crate::mount_use::{MountUse, OF_MOUNTS};
+
 /// The port of NFS over RDMA (RFC 8267, section 9).
 pub const RDMA_PORT: u16 = 20049;
 /// Port of NFS over TCP.
 pub const TCP_PORT: u16 = 2049;
+/// The maximum time for which attributes are cached, seconds: a day.
+const MAX_TRUST: u32 = 86_400;
 /// The maximum number of connections to one server, as in nfs(5).
 pub const MAX_NCONNECT: u32 = 16;
 
@@ -68,6 +72,8 @@ pub struct MountOptions {
     pub no_set_id: bool,
     /// `nodev`: devices are not copied.
     pub no_devices: bool,
+    /// The options that matter to a mounted export alone.
+    pub mounted: MountUse,
 }
 
 impl Default for MountOptions {
@@ -94,6 +100,7 @@ impl Default for MountOptions {
             attach: AttachOptions::default(),
             no_set_id: false,
             no_devices: false,
+            mounted: MountUse::default(),
         }
     }
 }
@@ -155,39 +162,26 @@ fn meant(near: &Option<&str>) -> String {
     near.map_or_else(String::new, |near| format!(": did you mean {near}?"))
 }
 
-/// Options of nfs(5) and mount(8) without a meaning for a client without cache, locks or kernel.
+/// Options of nfs(5) and mount(8) without a meaning for a client without locks or kernel.
 /// They are accepted, so that a line of fstab can be used unchanged. `=` marks those with a value.
 const WITHOUT_EFFECT: &[&str] = &[
     "_netdev",
-    "ac",
-    "acdirmax=",
-    "acdirmin=",
     "acl",
-    "acregmax=",
-    "acregmin=",
-    "actimeo=",
-    "async",
     "atime",
     "auto",
     "bg",
-    "cto",
     "defaults",
     "diratime",
-    "exec",
     "fg",
     "fsc",
     "intr",
     "local_lock=",
     "lock",
-    "lookupcache=",
     "namlen=",
-    "noac",
     "noacl",
     "noatime",
     "noauto",
-    "nocto",
     "nodiratime",
-    "noexec",
     "nofail",
     "nofsc",
     "nointr",
@@ -362,14 +356,28 @@ impl MountOptions {
             "nordirplus" => self.attach.readdirplus = given.flag(false)?,
             "ro" => self.attach.read_only = given.flag(true)?,
             "rw" => self.attach.read_only = given.flag(false)?,
-            "nosuid" => self.no_set_id = given.flag(true)?,
-            "suid" => self.no_set_id = given.flag(false)?,
-            "nodev" => self.no_devices = given.flag(true)?,
-            "dev" => self.no_devices = given.flag(false)?,
+            "nosuid" => self.set_id(given.flag(false)?),
+            "suid" => self.set_id(given.flag(true)?),
+            "nodev" => self.devices(given.flag(false)?),
+            "dev" => self.devices(given.flag(true)?),
             // mount(8): of ordinary users' mounts these are implied.
             "user" | "users" => {
                 given.flag(())?;
-                (self.no_set_id, self.no_devices) = (true, true);
+                self.set_id(false);
+                self.devices(false);
+            }
+            "lookupcache" => {
+                if !self.mounted.lookups(given.text()?) {
+                    return Err(given.wrong("all, pos or none"));
+                }
+            }
+            "acregmin" | "acregmax" | "acdirmin" | "acdirmax" | "actimeo" => {
+                let seconds = given.number("a number of seconds, at most 86400,", 0, MAX_TRUST)?;
+                self.mounted.time(name, seconds);
+            }
+            _ if OF_MOUNTS.contains(&name) => {
+                given.flag(())?;
+                self.mounted.flag(name);
             }
             "sec" => {
                 if !matches!(given.text()?, "sys" | "none") {
@@ -396,6 +404,16 @@ impl MountOptions {
             }
         }
         Ok(())
+    }
+
+    fn set_id(&mut self, on: bool) {
+        self.no_set_id = !on;
+        self.mounted.set_id = Some(on);
+    }
+
+    fn devices(&mut self, on: bool) {
+        self.no_devices = !on;
+        self.mounted.devices = Some(on);
     }
 
     fn feature_alone(&self, option: &str) -> OptionError {
@@ -460,7 +478,8 @@ fn setting(name: &str) -> Option<&'static str> {
 /// Returns the known option of which `name` is probably a misspelling: few of its letters are
 /// missing, wrong, superfluous or swapped with a neighbour.
 fn nearest(name: &str) -> Option<&'static str> {
-    let known = WITH_EFFECT.iter().chain(WITHOUT_EFFECT).copied();
+    let known = WITH_EFFECT.iter().chain(OF_MOUNTS).chain(WITHOUT_EFFECT);
+    let known = known.copied();
     let distance = |option: &str| {
         let known = option.split('=').next().unwrap_or(option);
         strsim::osa_distance(name, known)
@@ -602,7 +621,8 @@ mod tests {
     fn a_line_of_fstab_can_be_used() {
         let line = "defaults,_netdev,noatime,nodiratime,nolock,actimeo=3600,lookupcache=all,\
                     local_lock=none,x-systemd.automount,x-systemd.idle-timeout=60,rw,hard,intr";
-        assert_eq!(MountOptions::parse(line).unwrap(), MountOptions::default());
+        let of_mounts = MountOptions::parse("actimeo=3600").unwrap();
+        assert_eq!(MountOptions::parse(line).unwrap(), of_mounts);
         assert_eq!(
             MountOptions::parse("soft,hard").unwrap(),
             MountOptions::default()

@@ -5,6 +5,7 @@ mod compare;
 mod devices;
 mod explain;
 mod files;
+mod mount;
 mod ping;
 mod serve;
 mod sim;
@@ -19,6 +20,7 @@ pub(crate) use explain::ExplainArgs;
 pub(crate) use files::{
     CatArgs, ExportsArgs, GetArgs, LsArgs, MkdirArgs, MountArgs, PutArgs, RmArgs, StatArgs,
 };
+pub(crate) use mount::{MountCommandArgs, UmountArgs};
 pub(crate) use ping::{PingArgs, PingOp};
 pub(crate) use serve::ServeArgs;
 pub(crate) use sim::{ALL, ANY, SimArgs, WG};
@@ -34,6 +36,7 @@ Examples:
   rpcrdma put -r src/ nfs://localhost/pub/src       copy a tree to the server, and back:
   rpcrdma get -r nfs://localhost/pub/src copy/
   rpcrdma ls -l -o proto=tcp nfs://localhost/pub
+  rpcrdma mount nfs://localhost/pub /mnt            for any program, until `rpcrdma umount /mnt`
 
 The server is reached over RDMA by a software iWARP device, which needs no driver and no
 privilege; `-o device=verbs` takes an RDMA device of this machine (`rpcrdma devices`), and
@@ -67,6 +70,10 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// List RDMA devices, their capabilities, and what those of this machine lack
     Devices(DevicesArgs),
+    /// Mount an export through FUSE, so that any program can use it
+    Mount(MountCommandArgs),
+    /// Unmount what `mount` has mounted, also if its process is gone
+    Umount(UmountArgs),
     /// Call a server repeatedly, and print the latency
     Ping(PingArgs),
     /// List what a server exports

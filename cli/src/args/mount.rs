@@ -1,0 +1,54 @@
+//! Options of `mount` and `umount`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{CaptureArgs, MountArgs};
+
+/// Options of `mount`.
+#[derive(Debug, Args)]
+pub(crate) struct MountCommandArgs {
+    #[command(flatten)]
+    pub(crate) mount: MountArgs,
+
+    /// What to mount: an export, or a directory below one
+    #[arg(value_name = "nfs://SERVER[:PORT]/EXPORT")]
+    pub(crate) url: String,
+
+    /// The directory of this machine to mount it at
+    #[arg(value_name = "MOUNTPOINT")]
+    pub(crate) mount_point: PathBuf,
+
+    /// Stay in the foreground, and unmount when interrupted. Otherwise the command returns when the
+    /// export is mounted
+    #[arg(short, long)]
+    pub(crate) foreground: bool,
+
+    /// Append what happens in the background to this file [default: nowhere]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) capture: CaptureArgs,
+
+    /// This process is the one in the background
+    #[arg(long, hide = true)]
+    pub(crate) background: bool,
+}
+
+/// Options of `umount`.
+#[derive(Debug, Args)]
+pub(crate) struct UmountArgs {
+    /// Where something is mounted
+    #[arg(required = true, value_name = "MOUNTPOINT")]
+    pub(crate) mount_points: Vec<PathBuf>,
+
+    /// Take it out of the tree of directories now, and unmount it when nothing uses it any more
+    #[arg(short, long)]
+    pub(crate) lazy: bool,
+
+    /// Let requests fail that wait for a server
+    #[arg(short, long, conflicts_with = "lazy")]
+    pub(crate) force: bool,
+}

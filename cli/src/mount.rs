@@ -1,0 +1,276 @@
+//! The commands `mount` and `umount`.
+//!
+//! In the background, the work is done by a second process: this program again, with `--background`.
+//! Its standard output says when the export is mounted, and its standard error why it could not be.
+//! Then both are closed. (To fork after threads have begun would not be safe.)
+//!
+//! The program is also a helper of mount(8), if it is called `mount.rpcrdma` or `mount.fuse.rpcrdma`.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nfs_binding::client::{Follow, NfsUrl};
+use nfs_mount::{AttributeTimes, LookupCache, MountError, Options, Umount};
+use rpcrdma_setup::mount_options::MountOptions;
+use rpcrdma_setup::mount_use;
+use rpcrdma_setup::{Context, Failure};
+use std::time::Duration;
+
+use crate::args::{MountCommandArgs, UmountArgs};
+use crate::{capture, interrupt, output};
+
+/// What the process in the background says when the export is mounted.
+const MOUNTED: &str = "mounted";
+/// How long a server that had answered may be unreachable before a hard mount gives up: in effect for
+/// ever.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// The beginning of the names by which mount(8) calls its helpers.
+const HELPER: &[u8] = b"mount.";
+
+/// Turns the arguments of a helper of mount(8), `SOURCE DIRECTORY [-sfnv] [-N NS] [-o OPTIONS] [-t
+/// TYPE]`, into those of `mount`. Others are left alone.
+pub(crate) fn as_helper(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let args: Vec<OsString> = args.collect();
+    let name = args.first().map(Path::new).and_then(Path::file_name);
+    if !name.is_some_and(|name| name.as_bytes().starts_with(HELPER)) {
+        return args;
+    }
+    let mut out = vec![OsString::from("rpcrdma"), OsString::from("mount")];
+    let mut rest = args.into_iter().skip(1);
+    while let Some(arg) = rest.next() {
+        match arg.as_bytes() {
+            // Sloppy, fake, no mtab, verbose: of mount(8) itself, or without a meaning here.
+            b"-s" | b"-n" | b"-v" | b"-sv" | b"-nv" => {}
+            b"-f" => return vec!["rpcrdma".into(), "mount".into(), "--help".into()],
+            b"-t" | b"-N" => drop(rest.next()),
+            _ => out.push(arg),
+        }
+    }
+    out
+}
+
+/// Mounts an export.
+///
+/// # Errors
+/// It could not be mounted.
+pub(crate) fn mount(args: &MountCommandArgs, verbose: bool) -> Result<(), Failure> {
+    // Errors in what was typed come before anything is started.
+    args.mount.access()?;
+    let url: NfsUrl = args.url.parse().context(&args.url).map_err(usage)?;
+    match args.foreground || args.background {
+        true => serve(args, &url),
+        false => in_background(verbose),
+    }
+}
+
+fn usage(failure: Failure) -> Failure {
+    Failure::Usage(failure.to_string())
+}
+
+/// Starts the process in the background, and waits until it has mounted the export.
+fn in_background(verbose: bool) -> Result<(), Failure> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let args = as_helper(std::env::args_os());
+    let mut command = Command::new(program);
+    command
+        .args(args.into_iter().skip(1))
+        .arg("--background")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    if verbose {
+        command.arg("-v");
+    }
+    let mut child = command.spawn().context("cannot start in the background")?;
+    let said = child.stdout.take().map(BufReader::new);
+    let mut line = String::new();
+    if let Some(mut said) = said {
+        said.read_line(&mut line)
+            .context("cannot read what the process in the background says")?;
+    }
+    if line.trim() == MOUNTED {
+        return Ok(());
+    }
+    let mut why = String::new();
+    if let Some(mut errors) = child.stderr.take() {
+        errors
+            .read_to_string(&mut why)
+            .context("cannot read what the process in the background says")?;
+    }
+    let status = child
+        .wait()
+        .context("cannot wait for the process in the background")?;
+    output::note(why.trim_end());
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Err(Failure::Told(code.unwrap_or(rpcrdma_setup::FAILURE)))
+}
+
+/// Mounts an export, and serves the mount until it is unmounted.
+fn serve(args: &MountCommandArgs, url: &NfsUrl) -> Result<(), Failure> {
+    let mut access = args.mount.access()?;
+    access.give_up_after = Some(match access.mount.hard {
+        true => FOR_EVER,
+        // As long as the retransmissions of one call take.
+        false => access.mount.timeo * (access.mount.retrans + 1),
+    });
+    let options = options(url, &access.mount);
+    capture::open_for(&mut access, &args.capture)?;
+    let reached = access.mount(url)?;
+    let runtime = &reached.reached.runtime;
+    let root = runtime.block_on(reached.mount.resolve(&reached.path, Follow::Yes));
+    let root = root.context(url)?;
+    let pool = reached.reached.pool();
+    let mounted = nfs_mount::mount(&reached.mount, root, pool, &args.mount_point, &options);
+    let mounted = mounted.map_err(Failure::work)?;
+    let path = mounted.path().to_owned();
+    interrupt::on_signals(move |signal| unmount_on_signal(&path, signal))?;
+    if args.background {
+        detach(args.log.as_deref())?;
+    } else {
+        output::note(format_args!(
+            "{url} is mounted at {}",
+            mounted.path().display()
+        ));
+    }
+    mounted.run().map_err(Failure::work)
+}
+
+/// Unmounts because of a signal. What programs still use is taken out of the tree of directories, and
+/// the process ends when they do not use it any more, or with the next signal.
+fn unmount_on_signal(path: &Path, signal: i32) {
+    match nfs_mount::umount(path, Umount::Idle) {
+        Ok(()) => {}
+        Err(MountError::Busy { .. }) => {
+            let path = path.display();
+            output::complain(format_args!(
+                "{path}: is in use, and is unmounted when it is not"
+            ));
+            if let Err(error) = nfs_mount::umount(Path::new(&path.to_string()), Umount::Lazy) {
+                output::complain(error);
+            }
+        }
+        // It has been unmounted already: whatever keeps this process is given up.
+        Err(_) => interrupt::die(signal),
+    }
+}
+
+/// Cuts the process in the background off from the one that started it, and from its terminal.
+fn detach(log: Option<&Path>) -> Result<(), Failure> {
+    // This process leads no group, since another one has just started it; if it does all the same, it
+    // has its own already.
+    let _session = rustix::process::setsid();
+    let target = log.unwrap_or(Path::new("/dev/null"));
+    let log = OpenOptions::new().create(true).append(true).open(target);
+    let log = log.context(target.display())?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{MOUNTED}")
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::output(&error))?;
+    let lost = "cannot leave the terminal";
+    rustix::stdio::dup2_stdout(&log).context(lost)?;
+    rustix::stdio::dup2_stderr(&log).context(lost)?;
+    std::env::set_current_dir("/").context(lost)
+}
+
+/// Returns the options of the mount.
+fn options(url: &NfsUrl, mount: &MountOptions) -> Options {
+    let it = &mount.mounted;
+    let root = rustix::process::geteuid().is_root();
+    let times = AttributeTimes {
+        file_min: it.file_min,
+        file_max: it.file_max,
+        directory_min: it.directory_min,
+        directory_max: it.directory_max,
+    };
+    Options {
+        hard: mount.hard,
+        readdirplus: mount.attach.readdirplus,
+        attributes: match it.attribute_cache {
+            true => times,
+            false => AttributeTimes::NONE,
+        },
+        close_to_open: it.close_to_open,
+        lookup_cache: match it.lookup_cache {
+            mount_use::LookupCache::All => LookupCache::All,
+            mount_use::LookupCache::Positive => LookupCache::Positive,
+            mount_use::LookupCache::None => LookupCache::None,
+        },
+        // nfs(5): noac implies sync.
+        sync: it.sync || !it.attribute_cache,
+        read_only: mount.attach.read_only,
+        // As with mount(8): what root mounts is for everybody.
+        allow_other: it.allow_other.unwrap_or(root),
+        default_permissions: it.default_permissions,
+        set_id: it.set_id.unwrap_or(false),
+        devices: it.devices.unwrap_or(false),
+        execute: it.execute,
+        ..Options::new(url.to_string())
+    }
+}
+
+/// Unmounts.
+///
+/// # Errors
+/// Something could not be unmounted.
+pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
+    let how = match (args.lazy, args.force) {
+        (true, _) => Umount::Lazy,
+        (false, true) => Umount::Force,
+        (false, false) => Umount::Idle,
+    };
+    let mut outcome = Ok(());
+    for path in &args.mount_points {
+        if let Err(error) = nfs_mount::umount(path, how) {
+            if outcome.is_err() {
+                output::complain(&error);
+            } else {
+                outcome = Err(Failure::work(error));
+            }
+        }
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<String> {
+        let args = words.iter().map(OsString::from);
+        let args = as_helper(args).into_iter();
+        args.map(|arg| OsStr::to_string_lossy(&arg).into_owned())
+            .collect()
+    }
+
+    #[test]
+    fn a_helper_of_mount_takes_its_arguments() {
+        let given = [
+            "/sbin/mount.fuse.rpcrdma",
+            "nfs://h/x",
+            "/mnt",
+            "-s",
+            "-n",
+            "-o",
+            "rw,nconnect=4",
+            "-t",
+            "fuse.rpcrdma",
+        ];
+        let wanted = [
+            "rpcrdma",
+            "mount",
+            "nfs://h/x",
+            "/mnt",
+            "-o",
+            "rw,nconnect=4",
+        ];
+        assert_eq!(words(&given), wanted);
+        let other = ["/usr/bin/rpcrdma", "mount", "-f", "-s"];
+        assert_eq!(words(&other), other);
+    }
+}

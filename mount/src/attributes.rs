@@ -1,0 +1,188 @@
+//! Cached attributes: how long they are trusted, and what a change of them means.
+
+use std::time::{Duration, Instant};
+
+use nfs_binding::proto::{Attributes, NfsTime, WccAttributes};
+
+/// The attributes that tell whether the content of an object has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) size: u64,
+    pub(crate) mtime: NfsTime,
+    pub(crate) ctime: NfsTime,
+}
+
+impl Version {
+    /// Returns whether the data may differ. A new ctime alone comes from a change of attributes.
+    pub(crate) fn data_differs(&self, other: &Self) -> bool {
+        (self.size, self.mtime) != (other.size, other.mtime)
+    }
+}
+
+impl From<&Attributes> for Version {
+    fn from(it: &Attributes) -> Self {
+        Self {
+            size: it.size,
+            mtime: it.mtime,
+            ctime: it.ctime,
+        }
+    }
+}
+
+impl From<&WccAttributes> for Version {
+    fn from(it: &WccAttributes) -> Self {
+        Self {
+            size: it.size,
+            mtime: it.mtime,
+            ctime: it.ctime,
+        }
+    }
+}
+
+/// What new attributes of an object mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Learnt {
+    /// They are older than those in the cache, and were ignored.
+    Older,
+    /// Nothing of [`Version`] has changed.
+    Same,
+    /// Something has changed.
+    Changed {
+        /// The former version.
+        from: Version,
+    },
+}
+
+/// The attributes of an object, as the server sent them last.
+#[derive(Debug)]
+pub(crate) struct Cached {
+    attributes: Attributes,
+    /// The serial number of the call that brought them. Replies arrive in any order.
+    call: u64,
+    /// When they were fetched; `None` once they are known to be out of date.
+    fetched: Option<Instant>,
+    /// When they were last found changed, or the trust was last extended.
+    since: Instant,
+    trust: Duration,
+}
+
+impl Cached {
+    /// Creates an entry from the first attributes, which `call` brought.
+    pub(crate) fn new(attributes: Attributes, call: u64, now: Instant, min: Duration) -> Self {
+        Self {
+            attributes,
+            call,
+            fetched: Some(now),
+            since: now,
+            trust: min,
+        }
+    }
+
+    /// Returns the attributes, which may be out of date.
+    pub(crate) fn get(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// Returns the present version.
+    pub(crate) fn version(&self) -> Version {
+        Version::from(&self.attributes)
+    }
+
+    /// Returns how much longer the attributes are trusted: zero if they have to be fetched again.
+    pub(crate) fn remaining(&self, now: Instant) -> Duration {
+        let Some(fetched) = self.fetched else {
+            return Duration::ZERO;
+        };
+        (fetched + self.trust).saturating_duration_since(now)
+    }
+
+    /// Makes the next use fetch the attributes.
+    pub(crate) fn expire(&mut self) {
+        self.fetched = None;
+    }
+
+    /// Stores the attributes that `call` brought. Attributes of an earlier call than those in the
+    /// cache are ignored, unless their ctime is later. The trust starts at `min`, and doubles up to
+    /// `max` whenever it has passed without a change.
+    pub(crate) fn learn(
+        &mut self,
+        attributes: Attributes,
+        call: u64,
+        now: Instant,
+        (min, max): (Duration, Duration),
+    ) -> Learnt {
+        if call < self.call && attributes.ctime <= self.attributes.ctime {
+            return Learnt::Older;
+        }
+        let from = self.version();
+        let changed = from != Version::from(&attributes);
+        if changed {
+            self.trust = min;
+            self.since = now;
+        } else if now.saturating_duration_since(self.since) >= self.trust {
+            self.trust = (self.trust * 2).clamp(min, max);
+            self.since = now;
+        }
+        self.attributes = attributes;
+        self.call = self.call.max(call);
+        self.fetched = Some(now);
+        match changed {
+            true => Learnt::Changed { from },
+            false => Learnt::Same,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMES: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(10));
+
+    fn attributes(size: u64, ctime: u32) -> Attributes {
+        Attributes {
+            size,
+            ctime: NfsTime {
+                seconds: ctime,
+                nanos: 0,
+            },
+            ..Attributes::default()
+        }
+    }
+
+    #[test]
+    fn trust_doubles_while_nothing_changes_and_falls_back_with_a_change() {
+        let begin = Instant::now();
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        let mut cached = Cached::new(attributes(1, 1), 1, begin, TIMES.0);
+        assert_eq!(cached.remaining(at(2)), Duration::from_secs(1));
+        assert_eq!(cached.remaining(at(4)), Duration::ZERO);
+        assert_eq!(
+            cached.learn(attributes(1, 1), 2, at(4), TIMES),
+            Learnt::Same
+        );
+        assert_eq!(cached.remaining(at(4)), Duration::from_secs(6));
+        // Fetched again too soon to say more about how often it changes.
+        cached.learn(attributes(1, 1), 3, at(5), TIMES);
+        assert_eq!(cached.remaining(at(5)), Duration::from_secs(6));
+        cached.learn(attributes(1, 1), 4, at(30), TIMES);
+        assert_eq!(cached.remaining(at(30)), Duration::from_secs(10));
+        let learnt = cached.learn(attributes(2, 2), 5, at(31), TIMES);
+        assert!(matches!(learnt, Learnt::Changed { from } if from.size == 1));
+        assert_eq!(cached.remaining(at(31)), Duration::from_secs(3));
+        cached.expire();
+        assert_eq!(cached.remaining(at(31)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_late_reply_does_not_bring_old_attributes_back() {
+        let now = Instant::now();
+        let mut cached = Cached::new(attributes(5, 5), 7, now, TIMES.0);
+        assert_eq!(cached.learn(attributes(4, 4), 6, now, TIMES), Learnt::Older);
+        assert_eq!(cached.get().size, 5);
+        // The server may have executed the earlier call later; its clock says so.
+        let learnt = cached.learn(attributes(6, 6), 6, now, TIMES);
+        assert!(matches!(learnt, Learnt::Changed { .. }));
+        assert_eq!(cached.get().size, 6);
+    }
+}

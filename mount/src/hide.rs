@@ -1,0 +1,137 @@
+//! Files that are removed, or replaced by a rename, while they are open.
+//!
+//! A server of NFS version 3 does not know which files are open, and would remove them. So such a file
+//! keeps a name until it is closed: `.nfs`, its inode number, and a number of this mount, as with
+//! Linux's own client. A removal renames the file to that. A rename onto an open file first gives it
+//! that name as a second one (LINK), so that the name that is replaced exists at any moment; where the
+//! server has no hard links, the file is renamed instead.
+
+use std::rc::Rc;
+
+use nfs_binding::proto::{DirOpArgs, LinkArgs, RenameArgs};
+use rustix::io::Errno;
+
+use crate::core::{Connect, Core, NodeOf, UserOf};
+use crate::find::dir_op;
+use crate::node::{Hidden, Node};
+
+/// The way in which a file gets its hidden name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hide {
+    /// It is renamed.
+    Rename,
+    /// It gets a second name.
+    Link,
+}
+
+impl<C: Connect> Core<C> {
+    /// Returns the file that would be lost with a name: one that is open and has no other name.
+    pub(crate) async fn would_be_lost(
+        &self,
+        user: &UserOf<C>,
+        directory: &NodeOf<C>,
+        name: &[u8],
+    ) -> Option<NodeOf<C>> {
+        let ino = directory.names.borrow().get(name)?.ino?;
+        let node = self.inodes.borrow().get(ino)?;
+        let needed = node.opens.get() > 0 || !node.dirty.borrow().is_empty();
+        if !node.is_file() || !needed || node.hidden.borrow().is_some() {
+            return None;
+        }
+        if node.attributes.borrow().get().nlink > 1 {
+            // Another client may have removed the other names.
+            self.getattr_now(user, &node).await.ok()?;
+            if node.attributes.borrow().get().nlink > 1 {
+                return None;
+            }
+        }
+        Some(node)
+    }
+
+    /// Gives a file a hidden name.
+    ///
+    /// # Errors
+    /// The error of RENAME.
+    pub(crate) async fn hide(
+        &self,
+        user: &UserOf<C>,
+        directory: &NodeOf<C>,
+        name: &[u8],
+        node: &NodeOf<C>,
+        how: Hide,
+    ) -> Result<(), Errno> {
+        let number = self.hidden.get();
+        self.hidden.set(number.wrapping_add(1));
+        let (fileid, mount) = (Self::fileid(node), self.random);
+        let hidden = format!(".nfs{fileid:016x}{mount:08x}{number:04x}").into_bytes();
+        let change = self.change(directory);
+        let linked = match how {
+            Hide::Rename => None,
+            Hide::Link => {
+                let args = &LinkArgs {
+                    object: node.handle,
+                    link: dir_op(directory, &hidden),
+                };
+                self.ask(user, |nfs| async move { nfs.link(args).await })
+                    .await
+                    .ok()
+            }
+        };
+        match linked {
+            Some(wcc) => self.learn_change(&change, wcc.dir_wcc),
+            None => {
+                let args = &RenameArgs {
+                    from: dir_op(directory, name),
+                    to: dir_op(directory, &hidden),
+                };
+                let wcc = self
+                    .ask(user, |nfs| async move { nfs.rename(args).await })
+                    .await?;
+                self.learn_change(&change, wcc.to_dir);
+                self.remember(directory, name, None);
+            }
+        }
+        self.remember(directory, &hidden, Some(node));
+        node.attributes.borrow_mut().expire();
+        directory
+            .hidden_inside
+            .set(directory.hidden_inside.get() + 1);
+        *node.hidden.borrow_mut() = Some(Hidden {
+            directory: Rc::clone(directory),
+            name: hidden,
+            user: Rc::clone(user),
+        });
+        Ok(())
+    }
+
+    /// Removes the hidden name of a file that nobody has open any more.
+    pub(crate) async fn remove_hidden(self: &Rc<Self>, node: &Node<C::As>) {
+        let Some(hidden) = node.hidden.take() else {
+            return;
+        };
+        let Hidden {
+            directory,
+            name,
+            user,
+        } = &hidden;
+        let args = &DirOpArgs {
+            what: dir_op(directory, name),
+        };
+        let change = self.change(directory);
+        let removed = self
+            .ask(user, |nfs| async move { nfs.remove(args).await })
+            .await;
+        match removed {
+            Ok(wcc) => self.learn_change(&change, wcc),
+            Err(error) => {
+                let name = String::from_utf8_lossy(name);
+                tracing::warn!(%name, %error, "a hidden file could not be removed");
+            }
+        }
+        self.forget_name(directory, name);
+        directory
+            .hidden_inside
+            .set(directory.hidden_inside.get() - 1);
+        directory.hidden_gone.wake();
+    }
+}

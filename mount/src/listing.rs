@@ -1,0 +1,256 @@
+//! Open directories: READDIR and READDIRPLUS.
+//!
+//! The server's cookies are the kernel's offsets, so that a program can go back to any of them. Entries
+//! that do not fit the kernel's buffer stay for its next request.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use nfs_binding::proto::{Access, EntryPlus, FileType, ReaddirArgs, ReaddirplusArgs, Verifier};
+use rustix::io::Errno;
+
+use crate::core::{Connect, Core, UserOf};
+use crate::node::Node;
+use crate::users::User;
+
+/// Entries that were read, and where the listing goes on.
+#[derive(Debug, Default)]
+struct Stream {
+    /// The cookie before the first of the entries.
+    position: u64,
+    entries: VecDeque<EntryPlus>,
+    verifier: Verifier,
+    /// Whether nothing follows the entries.
+    ended: bool,
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct OpenDirectory<A> {
+    pub(crate) node: Rc<Node<A>>,
+    pub(crate) user: Rc<User<A>>,
+    stream: RefCell<Stream>,
+}
+
+/// What the kernel may do with a directory's entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpenedDirectory {
+    /// The number of the open directory.
+    pub(crate) number: u64,
+    /// Whether the kernel's listing is still true.
+    pub(crate) keep: bool,
+}
+
+/// An entry for the kernel.
+#[derive(Debug)]
+pub(crate) struct Listed<A> {
+    pub(crate) name: bytes::Bytes,
+    /// The offset behind it.
+    pub(crate) cookie: u64,
+    pub(crate) fileid: u64,
+    pub(crate) file_type: Option<FileType>,
+    /// Its object, if that is known.
+    pub(crate) node: Option<Rc<Node<A>>>,
+}
+
+impl<C: Connect> Core<C> {
+    /// Opens a directory.
+    ///
+    /// # Errors
+    /// EACCES, or the error of ACCESS or GETATTR.
+    pub(crate) async fn opendir(
+        &self,
+        user: &UserOf<C>,
+        ino: u64,
+    ) -> Result<OpenedDirectory, Errno> {
+        let node = self.node(ino)?;
+        self.permit(user, &node, Access::READ).await?;
+        let version = node.names_version.get();
+        let keep = node.listed.replace(Some(version)) == Some(version) && self.is_fresh(&node);
+        let directory = OpenDirectory {
+            node,
+            user: Rc::clone(user),
+            stream: RefCell::default(),
+        };
+        let number = self.directories.borrow_mut().insert(Rc::new(directory));
+        Ok(OpenedDirectory {
+            number: number as u64,
+            keep,
+        })
+    }
+
+    fn directory(&self, number: u64) -> Result<Rc<OpenDirectory<C::As>>, Errno> {
+        let directories = self.directories.borrow();
+        let index = usize::try_from(number).map_err(|_| Errno::BADF)?;
+        directories.get(index).cloned().ok_or(Errno::BADF)
+    }
+
+    /// Handles the end of an open directory.
+    pub(crate) fn releasedir(&self, number: u64) {
+        let index = usize::try_from(number).unwrap_or(usize::MAX);
+        let directory = self.directories.borrow_mut().try_remove(index);
+        if let Some(directory) = directory {
+            self.inodes.borrow_mut().drop_unused(directory.node.ino);
+        }
+    }
+
+    /// Lists a directory from an offset on: passes entries to `add` until it returns false, which
+    /// means that it has no room. `plus` says whether `add` wants objects.
+    ///
+    /// # Errors
+    /// The error of READDIR or READDIRPLUS.
+    pub(crate) async fn readdir(
+        &self,
+        number: u64,
+        offset: u64,
+        plus: bool,
+        mut add: impl FnMut(&Listed<C::As>) -> bool,
+    ) -> Result<(), Errno> {
+        let directory = self.directory(number)?;
+        let mut stream = directory.stream.take();
+        if stream.position != offset {
+            // The program went somewhere else, or another one shares the open directory.
+            stream = Stream {
+                position: offset,
+                verifier: stream.verifier,
+                ..Stream::default()
+            };
+        }
+        if offset == 0 {
+            stream.verifier = Verifier::default();
+        }
+        if stream.entries.is_empty() && !stream.ended {
+            self.fetch_entries(&directory, &mut stream, plus).await?;
+        }
+        while let Some(entry) = stream.entries.front() {
+            let listed = self.listed(entry, plus);
+            if !add(&listed) {
+                if let Some(node) = &listed.node {
+                    self.inodes.borrow_mut().drop_unused(node.ino);
+                }
+                break;
+            }
+            if let Some(node) = &listed.node {
+                self.remember(&directory.node, &listed.name, Some(node));
+            }
+            stream.position = entry.cookie;
+            stream.entries.pop_front();
+        }
+        directory.stream.replace(stream);
+        Ok(())
+    }
+
+    fn listed(&self, entry: &EntryPlus, plus: bool) -> Listed<C::As> {
+        // FUSE does not want the objects of these; and `..` of the root leads out of the mount.
+        let dots = matches!(&entry.name.0[..], b"." | b"..");
+        let known = entry.handle.zip(entry.attributes.as_ref());
+        let node = known
+            .filter(|_| plus && !dots)
+            .and_then(|(handle, attributes)| {
+                // What came along was learnt when it arrived, for objects that were known then.
+                let node = self.inodes.borrow().find(&handle);
+                node.or_else(|| self.intern(handle, Some(attributes.clone()), self.calls.get()))
+            });
+        Listed {
+            name: entry.name.0.clone(),
+            cookie: entry.cookie,
+            fileid: entry.fileid,
+            file_type: entry.attributes.as_ref().map(|it| it.file_type),
+            node,
+        }
+    }
+
+    async fn fetch_entries(
+        &self,
+        directory: &OpenDirectory<C::As>,
+        stream: &mut Stream,
+        plus: bool,
+    ) -> Result<(), Errno> {
+        let fetched = self.fetch_from(directory, stream, plus).await;
+        let (entries, eof) = match fetched {
+            // The directory has changed, and the server does not know the position any more.
+            Err(Errno::IO) if stream.position != 0 && stream.verifier != Verifier::default() => {
+                stream.verifier = Verifier::default();
+                self.fetch_from(directory, stream, plus).await?
+            }
+            outcome => outcome?,
+        };
+        let valid = |name: &[u8]| !name.is_empty() && !name.contains(&b'/') && !name.contains(&0);
+        if entries.iter().any(|entry| !valid(&entry.name.0))
+            || (entries.is_empty() && !eof)
+            || entries
+                .last()
+                .is_some_and(|last| last.cookie == stream.position)
+        {
+            tracing::warn!(
+                ino = directory.node.ino,
+                "the server's listing makes no sense"
+            );
+            return Err(Errno::IO);
+        }
+        stream.entries = entries.into();
+        stream.ended = eof;
+        Ok(())
+    }
+
+    async fn fetch_from(
+        &self,
+        directory: &OpenDirectory<C::As>,
+        stream: &mut Stream,
+        plus: bool,
+    ) -> Result<(Vec<EntryPlus>, bool), Errno> {
+        let (node, user) = (&directory.node, &*directory.user);
+        let (dir, cookie, verifier) = (node.handle, stream.position, stream.verifier);
+        if plus && self.readdirplus.get() {
+            let args = &ReaddirplusArgs {
+                dir,
+                cookie,
+                verifier,
+                dir_count: self.limits.list,
+                max_count: self.limits.list,
+            };
+            let call = self.begin();
+            let listed = self
+                .ask(user, |nfs| async move { nfs.readdirplus(args).await })
+                .await;
+            match listed {
+                Ok(ok) => {
+                    self.learn_maybe(node, ok.dir_attributes, call);
+                    stream.verifier = ok.verifier;
+                    for entry in &ok.entries {
+                        if let (Some(handle), Some(attributes)) = (entry.handle, &entry.attributes)
+                            && let Some(known) = self.inodes.borrow().find(&handle)
+                        {
+                            self.learn(&known, attributes.clone(), call);
+                        }
+                    }
+                    return Ok((ok.entries, ok.eof));
+                }
+                Err(Errno::OPNOTSUPP) if cookie == 0 => self.readdirplus.set(false),
+                Err(error) => return Err(self.stale(node, error)),
+            }
+        }
+        let args = &ReaddirArgs {
+            dir,
+            cookie,
+            verifier,
+            count: self.limits.list,
+        };
+        let call = self.begin();
+        let ok = self
+            .ask(user, |nfs| async move { nfs.readdir(args).await })
+            .await
+            .map_err(|error| self.stale(node, error))?;
+        self.learn_maybe(node, ok.dir_attributes, call);
+        stream.verifier = ok.verifier;
+        let entries = ok.entries.into_iter().map(|entry| EntryPlus {
+            fileid: entry.fileid,
+            name: entry.name,
+            cookie: entry.cookie,
+            attributes: None,
+            handle: None,
+        });
+        Ok((entries.collect(), ok.eof))
+    }
+}

@@ -1,0 +1,378 @@
+//! Changes of directories: MKDIR, MKNOD, SYMLINK, LINK, REMOVE, RMDIR, RENAME.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::future::select;
+use nfs_binding::client::{Nfs3, RpcClient};
+use nfs_binding::proto::{
+    CreateOk, DeviceNumber, DirOpArgs, FileType, LinkArgs, LinkText, MkdirArgs, MknodArgs,
+    MknodWhat, NfsResult, RenameArgs, SetAttributes, SymlinkArgs, WccData,
+};
+use rpc_transport::CallError;
+use rustix::io::Errno;
+
+use crate::core::{Connect, Core, NodeOf, UserOf};
+use crate::find::{Found, dir_op};
+use crate::hide::Hide;
+use crate::users::User;
+
+/// How long RMDIR waits for hidden files that were closed just now. The kernel does not wait for that.
+const HIDDEN: Duration = Duration::from_millis(200);
+
+impl<C: Connect> Core<C> {
+    /// Makes an entry with `call`.
+    pub(crate) async fn make<'u, R>(
+        &self,
+        user: &'u User<C::As>,
+        directory: &NodeOf<C>,
+        name: &[u8],
+        call: impl Fn(Nfs3<&'u C::As>) -> R,
+    ) -> Result<NodeOf<C>, Errno>
+    where
+        R: Future<Output = Result<NfsResult<CreateOk, WccData>, CallError>>,
+    {
+        let change = self.change(directory);
+        let ok = match self.ask(user, call).await {
+            Ok(ok) => ok,
+            Err(error) => {
+                // What is remembered of the name was wrong, or may be.
+                self.forget_name(directory, name);
+                return Err(self.stale(directory, error));
+            }
+        };
+        self.learn_change(&change, ok.dir_wcc);
+        let known = ok.object.zip(ok.attributes);
+        let node = match known {
+            Some((handle, attributes)) => self
+                .intern(handle, Some(attributes), change.call)
+                .ok_or(Errno::IO)?,
+            // RFC 1813 allows that the reply lacks them.
+            None => {
+                let args = &DirOpArgs {
+                    what: dir_op(directory, name),
+                };
+                let call = self.begin();
+                let found = self
+                    .ask(user, |nfs| async move { nfs.lookup(args).await })
+                    .await?;
+                let attributes = match found.attributes {
+                    Some(attributes) => attributes,
+                    None => {
+                        let args = &nfs_binding::proto::HandleArgs {
+                            object: found.object,
+                        };
+                        self.ask(user, |nfs| async move { nfs.getattr(args).await })
+                            .await?
+                    }
+                };
+                self.intern(found.object, Some(attributes), call)
+                    .ok_or(Errno::IO)?
+            }
+        };
+        self.remember(directory, name, Some(&node));
+        Ok(node)
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// The error of MKDIR.
+    pub(crate) async fn mkdir(
+        &self,
+        user: &UserOf<C>,
+        parent: u64,
+        name: &[u8],
+        permissions: u32,
+    ) -> Result<Found, Errno> {
+        let directory = self.node(parent)?;
+        let args = &MkdirArgs {
+            place: dir_op(&directory, name),
+            attributes: mode(permissions),
+        };
+        let node = self
+            .make(user, &directory, name, |nfs| async move {
+                nfs.mkdir(args).await
+            })
+            .await?;
+        Ok(self.found(&directory, &node))
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// The error of SYMLINK.
+    pub(crate) async fn symlink(
+        &self,
+        user: &UserOf<C>,
+        parent: u64,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Found, Errno> {
+        let directory = self.node(parent)?;
+        let args = &SymlinkArgs {
+            place: dir_op(&directory, name),
+            attributes: mode(0o777),
+            text: LinkText::from(target),
+        };
+        let node = self
+            .make(user, &directory, name, |nfs| async move {
+                nfs.symlink(args).await
+            })
+            .await?;
+        Ok(self.found(&directory, &node))
+    }
+
+    /// Makes a file, a pipe, a socket or a device.
+    ///
+    /// # Errors
+    /// The error of CREATE or MKNOD; EINVAL for another type.
+    pub(crate) async fn mknod(
+        &self,
+        user: &UserOf<C>,
+        parent: u64,
+        name: &[u8],
+        file_type: FileType,
+        permissions: u32,
+        device: DeviceNumber,
+    ) -> Result<Found, Errno> {
+        let directory = self.node(parent)?;
+        let attributes = mode(permissions);
+        let what = match file_type {
+            FileType::Regular => {
+                let node = self
+                    .make_file(user, &directory, name, permissions, false)
+                    .await?;
+                return Ok(self.found(&directory, &node));
+            }
+            FileType::Fifo => MknodWhat::Fifo(attributes),
+            FileType::Socket => MknodWhat::Socket(attributes),
+            FileType::Character => MknodWhat::Character(attributes, device),
+            FileType::Block => MknodWhat::Block(attributes, device),
+            FileType::Directory | FileType::Symlink => return Err(Errno::INVAL),
+        };
+        let args = &MknodArgs {
+            place: dir_op(&directory, name),
+            what,
+        };
+        let node = self
+            .make(user, &directory, name, |nfs| async move {
+                nfs.mknod(args).await
+            })
+            .await?;
+        Ok(self.found(&directory, &node))
+    }
+
+    /// Makes a hard link.
+    ///
+    /// # Errors
+    /// The error of LINK.
+    pub(crate) async fn link(
+        &self,
+        user: &UserOf<C>,
+        ino: u64,
+        parent: u64,
+        name: &[u8],
+    ) -> Result<Found, Errno> {
+        let (node, directory) = (self.node(ino)?, self.node(parent)?);
+        let args = &LinkArgs {
+            object: node.handle,
+            link: dir_op(&directory, name),
+        };
+        let changes = (self.change(&node), self.change(&directory));
+        let linked = self
+            .ask(user, |nfs| async move { nfs.link(args).await })
+            .await;
+        let ok = match linked {
+            Ok(ok) => ok,
+            Err(error) => {
+                self.forget_name(&directory, name);
+                return Err(self.stale(&node, error));
+            }
+        };
+        self.learn_change(&changes.1, ok.dir_wcc);
+        let after = WccData {
+            before: None,
+            after: ok.attributes,
+        };
+        self.learn_change(&changes.0, after);
+        drop(changes);
+        if !self.is_fresh(&node) {
+            self.getattr_now(user, &node).await?;
+        }
+        self.remember(&directory, name, Some(&node));
+        Ok(self.found(&directory, &node))
+    }
+
+    /// Removes a name that is no directory. An open file stays until it is closed.
+    ///
+    /// # Errors
+    /// The error of REMOVE.
+    pub(crate) async fn unlink(
+        &self,
+        user: &UserOf<C>,
+        parent: u64,
+        name: &[u8],
+    ) -> Result<(), Errno> {
+        let directory = self.node(parent)?;
+        if let Some(node) = self.would_be_lost(user, &directory, name).await {
+            return self
+                .hide(user, &directory, name, &node, Hide::Rename)
+                .await
+                .map_err(|error| self.stale(&directory, error));
+        }
+        let args = &DirOpArgs {
+            what: dir_op(&directory, name),
+        };
+        let change = self.change(&directory);
+        let removed = self
+            .ask(user, |nfs| async move { nfs.remove(args).await })
+            .await;
+        self.removed(user, &directory, name, &change, removed)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// The error of RMDIR.
+    pub(crate) async fn rmdir(
+        &self,
+        user: &UserOf<C>,
+        parent: u64,
+        name: &[u8],
+    ) -> Result<(), Errno> {
+        let directory = self.node(parent)?;
+        let inner = directory.known_name(name).flatten();
+        let inner = inner.and_then(|ino| self.inodes.borrow().get(ino));
+        let args = &DirOpArgs {
+            what: dir_op(&directory, name),
+        };
+        loop {
+            let change = self.change(&directory);
+            let removed = self
+                .ask(user, |nfs| async move { nfs.rmdir(args).await })
+                .await;
+            if let (Err(Errno::NOTEMPTY), Some(inner)) = (&removed, &inner)
+                && inner.hidden_inside.get() > 0
+            {
+                drop(change);
+                let before = inner.hidden_inside.get();
+                let gone = || (inner.hidden_inside.get() < before).then_some(());
+                let gone = pin!(inner.hidden_gone.until(gone));
+                let late = pin!(user.caller.sleep(HIDDEN));
+                if let futures_util::future::Either::Left(_) = select(gone, late).await {
+                    continue;
+                }
+                return removed.map(drop);
+            }
+            return self.removed(user, &directory, name, &change, removed);
+        }
+    }
+
+    fn removed(
+        &self,
+        user: &UserOf<C>,
+        directory: &NodeOf<C>,
+        name: &[u8],
+        change: &crate::core::Change<'_, C>,
+        outcome: Result<WccData, Errno>,
+    ) -> Result<(), Errno> {
+        let _ = user;
+        match outcome {
+            Ok(wcc) => {
+                self.learn_change(change, wcc);
+                self.expire_named(directory, name);
+                self.remember(directory, name, None);
+                Ok(())
+            }
+            Err(error) => {
+                self.forget_name(directory, name);
+                Err(self.stale(directory, error))
+            }
+        }
+    }
+
+    /// Notes that the attributes of a name's object have changed.
+    fn expire_named(&self, directory: &NodeOf<C>, name: &[u8]) {
+        let ino = directory
+            .names
+            .borrow()
+            .get(name)
+            .and_then(|entry| entry.ino);
+        let node = ino.and_then(|ino| self.inodes.borrow().get(ino));
+        if let Some(node) = node {
+            // Its ctime and number of links change by this client alone.
+            node.changed_by_us.set(self.calls.get());
+            node.attributes.borrow_mut().expire();
+        }
+    }
+
+    /// Renames an object. An open file that is replaced stays until it is closed.
+    ///
+    /// # Errors
+    /// The error of RENAME.
+    pub(crate) async fn rename(
+        &self,
+        user: &UserOf<C>,
+        (from, old): (u64, &[u8]),
+        (to, new): (u64, &[u8]),
+    ) -> Result<(), Errno> {
+        let (from, to) = (self.node(from)?, self.node(to)?);
+        let moved = from.known_name(old).flatten();
+        let moved = moved.and_then(|ino| self.inodes.borrow().get(ino));
+        if let Some(lost) = self.would_be_lost(user, &to, new).await
+            && moved.as_ref().is_none_or(|moved| moved.ino != lost.ino)
+        {
+            self.hide(user, &to, new, &lost, Hide::Link).await?;
+        }
+        let args = &RenameArgs {
+            from: dir_op(&from, old),
+            to: dir_op(&to, new),
+        };
+        let same = from.ino == to.ino;
+        let from_change = self.change(&from);
+        let to_change = (!same).then(|| self.change(&to));
+        let outcome = self
+            .ask(user, |nfs| async move { nfs.rename(args).await })
+            .await;
+        let wcc = match outcome {
+            Ok(wcc) => wcc,
+            Err(error) => {
+                self.forget_name(&from, old);
+                self.forget_name(&to, new);
+                return Err(self.stale(&from, error));
+            }
+        };
+        self.expire_named(&to, new);
+        self.expire_named(&from, old);
+        match &to_change {
+            Some(to_change) => {
+                self.learn_change(&from_change, wcc.from_dir);
+                self.learn_change(to_change, wcc.to_dir);
+            }
+            None => {
+                // Both are of one directory, before and after one change.
+                let wcc = WccData {
+                    before: wcc.from_dir.before,
+                    after: wcc.to_dir.after,
+                };
+                self.learn_change(&from_change, wcc);
+            }
+        }
+        self.remember(&from, old, None);
+        match moved {
+            Some(node) => self.remember(&to, new, Some(&node)),
+            None => self.forget_name(&to, new),
+        }
+        Ok(())
+    }
+}
+
+/// Returns attributes that set the permissions.
+fn mode(permissions: u32) -> SetAttributes {
+    SetAttributes {
+        mode: Some(permissions),
+        ..SetAttributes::default()
+    }
+}

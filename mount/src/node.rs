@@ -1,0 +1,171 @@
+//! One object of the server that the kernel knows.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use nfs_binding::proto::{Access, FileHandle, FileType, NfsTime};
+use rustix::io::Errno;
+
+use crate::attributes::Cached;
+use crate::dirty::Dirty;
+use crate::notify::Notify;
+use crate::users::User;
+
+/// What a directory's names were found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NameEntry {
+    /// The inode, or `None` if there was no such name.
+    pub(crate) ino: Option<u64>,
+    /// [`Node::names_version`] when that was found.
+    pub(crate) version: u64,
+}
+
+/// The answer to an ACCESS.
+#[derive(Debug)]
+pub(crate) struct Granted<A> {
+    pub(crate) user: Rc<User<A>>,
+    pub(crate) access: Access,
+    /// The object's ctime: permissions change with it.
+    pub(crate) ctime: NfsTime,
+}
+
+/// The name to which a file was renamed because it was removed or replaced while open.
+#[derive(Debug)]
+pub(crate) struct Hidden<A> {
+    pub(crate) directory: Rc<Node<A>>,
+    pub(crate) name: Vec<u8>,
+    pub(crate) user: Rc<User<A>>,
+}
+
+/// An error of a WRITE or COMMIT, which the next `fsync` or `close` of each open file reports.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WriteError {
+    /// The number of errors so far.
+    pub(crate) serial: u64,
+    pub(crate) last: Option<Errno>,
+}
+
+/// An object of the server. All of its state belongs to one thread.
+#[derive(Debug)]
+pub(crate) struct Node<A> {
+    /// FUSE's number of the object: the server's inode number if that is free.
+    pub(crate) ino: u64,
+    pub(crate) handle: FileHandle,
+    /// The number of times that the kernel was told of this inode and has not forgotten.
+    pub(crate) lookups: Cell<u64>,
+    /// The number of open files of it.
+    pub(crate) opens: Cell<u32>,
+    pub(crate) attributes: RefCell<Cached>,
+    /// The directories and names under which it was found.
+    pub(crate) places: RefCell<Vec<(u64, Box<[u8]>)>>,
+    /// The answers to ACCESS, the latest last.
+    pub(crate) granted: RefCell<Vec<Granted<A>>>,
+
+    /// Modifications by this client that are in flight.
+    pub(crate) changing: Cell<u32>,
+    /// The number of the latest call when a modification by this client was last in flight.
+    pub(crate) changed_by_us: Cell<u64>,
+
+    /// Of a directory: names that were looked up.
+    pub(crate) names: RefCell<HashMap<Box<[u8]>, NameEntry>>,
+    /// Rises when another client has changed the directory.
+    pub(crate) names_version: Cell<u64>,
+    /// Of a directory: the version that the kernel has a listing of.
+    pub(crate) listed: Cell<Option<u64>>,
+    /// Of a directory: hidden files in it.
+    pub(crate) hidden_inside: Cell<u32>,
+    /// Woken when a hidden file in this directory is gone.
+    pub(crate) hidden_gone: Notify,
+
+    /// Rises when another client has changed the data.
+    pub(crate) data_version: Cell<u64>,
+    /// The version of the data in the kernel's page cache.
+    pub(crate) paged: Cell<Option<u64>>,
+    /// Rises with each write by this client.
+    pub(crate) own_writes: Cell<u64>,
+    /// Written data that is not on the server's stable storage.
+    pub(crate) dirty: RefCell<Dirty<Rc<User<A>>>>,
+    /// Woken when a WRITE or COMMIT ends.
+    pub(crate) progress: Notify,
+    pub(crate) write_error: Cell<WriteError>,
+    /// Whether a COMMIT is in flight, or about to be.
+    pub(crate) committing: Cell<bool>,
+    /// Whether a task brings all data to stable storage.
+    pub(crate) saving: Cell<bool>,
+    /// The number of those who wait until the server has all data.
+    pub(crate) draining: Cell<u32>,
+    /// The number of those who wait until all data is on stable storage.
+    pub(crate) syncing: Cell<u32>,
+    pub(crate) hidden: RefCell<Option<Hidden<A>>>,
+    /// The thread that looked this object up, and when: an `open` that follows at once need not fetch
+    /// the attributes again.
+    pub(crate) just_found: Cell<Option<(u32, std::time::Instant)>>,
+}
+
+impl<A> Node<A> {
+    pub(crate) fn new(ino: u64, handle: FileHandle, attributes: Cached) -> Self {
+        Self {
+            ino,
+            handle,
+            lookups: Cell::new(0),
+            opens: Cell::new(0),
+            attributes: RefCell::new(attributes),
+            places: RefCell::default(),
+            granted: RefCell::default(),
+            changing: Cell::new(0),
+            changed_by_us: Cell::new(0),
+            names: RefCell::default(),
+            names_version: Cell::new(0),
+            listed: Cell::new(None),
+            hidden_inside: Cell::new(0),
+            hidden_gone: Notify::default(),
+            data_version: Cell::new(0),
+            paged: Cell::new(None),
+            own_writes: Cell::new(0),
+            dirty: RefCell::default(),
+            progress: Notify::default(),
+            write_error: Cell::default(),
+            committing: Cell::new(false),
+            saving: Cell::new(false),
+            draining: Cell::new(0),
+            syncing: Cell::new(0),
+            hidden: RefCell::default(),
+            just_found: Cell::new(None),
+        }
+    }
+
+    pub(crate) fn file_type(&self) -> FileType {
+        self.attributes.borrow().get().file_type
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        self.file_type() == FileType::Directory
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        self.file_type() == FileType::Regular
+    }
+
+    /// Returns whether nothing but the table needs the node.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.lookups.get() == 0
+            && self.opens.get() == 0
+            && self.dirty.borrow().is_empty()
+            && self.hidden.borrow().is_none()
+    }
+
+    /// Returns what a name was last found to be, if no other client has changed the directory since.
+    pub(crate) fn known_name(&self, name: &[u8]) -> Option<Option<u64>> {
+        let names = self.names.borrow();
+        let entry = names.get(name)?;
+        (entry.version == self.names_version.get()).then_some(entry.ino)
+    }
+
+    /// Records an error of a WRITE or COMMIT.
+    pub(crate) fn write_failed(&self, error: Errno) {
+        let serial = self.write_error.get().serial + 1;
+        let last = Some(error);
+        self.write_error.set(WriteError { serial, last });
+    }
+}

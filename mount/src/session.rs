@@ -1,0 +1,364 @@
+//! A mount from its beginning to its end.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, SessionACL};
+use nfs_binding::client::{ClientAs, Mount, NfsError, Object};
+use onc_rpc::{AuthSys, Credential};
+use rdma::Pool;
+use rpc_transport::{Client, EncodedCredential};
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::bridge::Bridge;
+use crate::core::{Connect, Core, Kernel, Parts};
+use crate::engine::{Queue, run};
+use crate::mount_table::{self, TYPE};
+use crate::options::Options;
+
+/// The number of threads that read requests from the kernel. They only pass them on.
+const READERS: usize = 2;
+/// The maximum and minimum size of a write request, bytes: the kernel's limit, and a page.
+const MAX_WRITE: (u32, u32) = (4096, 1 << 20);
+/// FUSE's device.
+const DEVICE: &str = "/dev/fuse";
+
+/// The reason why an export could not be mounted or unmounted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// There is no FUSE in this kernel, or its device is not there.
+    #[error(
+        "there is no {DEVICE}: load the kernel module (`modprobe fuse`), or let the container have the device"
+    )]
+    NoDevice,
+    /// An ordinary user needs a helper with privilege, which is missing.
+    #[error(
+        "to mount without being root, `fusermount3` is needed: install it (Debian's package fuse3)"
+    )]
+    NoHelper,
+    /// The mount point is not a directory.
+    #[error("{}: is no directory", .0.display())]
+    NotDirectory(PathBuf),
+    /// The mount point cannot be used.
+    #[error("{}: {source}", path.display())]
+    MountPoint {
+        /// The mount point.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// Nothing, or something else, is mounted there.
+    #[error("{}: {what}", path.display())]
+    NotMounted {
+        /// The directory.
+        path: PathBuf,
+        /// What is there instead.
+        what: String,
+    },
+    /// A program uses the mount.
+    #[error("{}: is in use (`fuser -vm {}` shows by whom; --lazy unmounts it as soon as it is not)", path.display(), path.display())]
+    Busy {
+        /// The mount point.
+        path: PathBuf,
+    },
+    /// Mounting failed.
+    #[error("cannot mount at {}: {source}", path.display())]
+    Mount {
+        /// The mount point.
+        path: PathBuf,
+        /// The error of the operating system, or of `fusermount3`.
+        source: io::Error,
+    },
+    /// The server's root cannot be looked at.
+    #[error(transparent)]
+    Server(#[from] NfsError),
+}
+
+impl Connect for Client {
+    type As = ClientAs;
+
+    fn of(&self, credential: &AuthSys) -> ClientAs {
+        let credential = Credential::Sys(credential.clone());
+        ClientAs {
+            client: self.clone(),
+            // AUTH_SYS has a maximum length that is always within the limit.
+            credential: EncodedCredential::new(&credential)
+                .unwrap_or_else(|_| unreachable!("an AUTH_SYS credential fits a call")),
+        }
+    }
+}
+
+/// Tells the kernel what other clients have changed.
+struct Notify {
+    notifier: Notifier,
+    /// Dropping pages waits for reads that the file system has not answered, so another thread does it.
+    pages: Sender<u64>,
+}
+
+impl Notify {
+    fn start(notifier: Notifier) -> io::Result<Self> {
+        let (pages, changed) = channel::<u64>();
+        let of_thread = notifier.clone();
+        let work = move || {
+            for ino in changed {
+                if let Err(error) = of_thread.inval_inode(INodeNo(ino), 0, 0) {
+                    tracing::debug!(ino, %error, "the kernel could not forget pages");
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("fuse-pages".into())
+            .spawn(work)?;
+        Ok(Self { notifier, pages })
+    }
+}
+
+impl Kernel for Notify {
+    fn data_changed(&self, ino: u64) {
+        // The thread lives as long as this sender.
+        let _ = self.pages.send(ino);
+    }
+
+    fn attributes_changed(&self, ino: u64) {
+        if let Err(error) = self.notifier.inval_inode(INodeNo(ino), -1, 0) {
+            tracing::debug!(ino, %error, "the kernel could not forget attributes");
+        }
+    }
+}
+
+/// A mounted export. It works while [`Mounted::run`] does.
+pub struct Mounted {
+    client: Client,
+    core: Rc<Core<Client>>,
+    queue: Arc<Queue<Client>>,
+    session: BackgroundSession,
+    path: PathBuf,
+}
+
+/// Mounts what `root` is, a directory of the export, at a directory of this machine.
+///
+/// What a killed program of this kind has left there is cleaned up first.
+///
+/// # Errors
+/// See [`MountError`].
+pub fn mount(
+    export: &Mount<Client>,
+    root: Object,
+    pool: &Pool,
+    at: &Path,
+    options: &Options,
+) -> Result<Mounted, MountError> {
+    let path = prepare(at)?;
+    let client = export.nfs().rpc().clone();
+    let limits = export.limits();
+    let (min, max) = MAX_WRITE;
+    let queue = Arc::new(Queue::new());
+    let bridge = Bridge::<Client> {
+        queue: Arc::clone(&queue),
+        pool: pool.clone(),
+        max_write: limits.wsize.clamp(min, max),
+        block: 1 << limits.wsize.clamp(min, max).ilog2(),
+    };
+    let failed = |source: io::Error| MountError::Mount {
+        path: path.clone(),
+        source,
+    };
+    let session = Session::new(bridge, &path, &config(options)).map_err(|error| {
+        match rustix::process::geteuid().is_root() || has_helper() {
+            false => MountError::NoHelper,
+            true => failed(error),
+        }
+    })?;
+    let kernel = Notify::start(session.notifier()).map_err(failed)?;
+    let mut random = [0; 4];
+    getrandom::fill(&mut random).map_err(|error| failed(io::Error::other(error)))?;
+    let core = Core::new(Parts {
+        connect: client.clone(),
+        options: Options {
+            unwritten: options.unwritten.min(pool.limit() / 4),
+            read_ahead: options.read_ahead.min(pool.limit() / 4),
+            ..options.clone()
+        },
+        limits,
+        readdirplus: options.readdirplus,
+        kernel: Box::new(kernel),
+        pool: pool.clone(),
+        root: root.handle,
+        root_attributes: root.attributes,
+        random: u32::from_ne_bytes(random),
+    });
+    let session = session.spawn().map_err(failed)?;
+    Ok(Mounted {
+        client,
+        core,
+        queue,
+        session,
+        path,
+    })
+}
+
+impl Mounted {
+    /// Serves the mount until it is unmounted. Then all written data is on the server's stable
+    /// storage.
+    ///
+    /// # Errors
+    /// The error of FUSE's device.
+    pub fn run(self) -> Result<(), MountError> {
+        let runtime = self.client.runtime().clone();
+        let sleep = |duration| runtime.sleep(duration);
+        runtime.block_on(run(self.core, &self.queue, sleep));
+        let path = self.path;
+        self.session
+            .join()
+            .map_err(|source| MountError::Mount { path, source })
+    }
+
+    /// Returns the directory that the export is mounted at.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Checks that something can be mounted at a directory, and cleans up a dead mount there.
+fn prepare(at: &Path) -> Result<PathBuf, MountError> {
+    if !Path::new(DEVICE).exists() {
+        return Err(MountError::NoDevice);
+    }
+    let mount_point = |source| MountError::MountPoint {
+        path: at.to_owned(),
+        source,
+    };
+    let path = mount_table::absolute(at).map_err(mount_point)?;
+    let meta = match path.metadata() {
+        Err(error) if is_dead(&error) => {
+            let ours = mount_table::find(&path).map_err(mount_point)?;
+            if ours.is_some_and(|entry| entry.is_ours()) {
+                tracing::warn!(path = %path.display(), "a dead mount is cleaned up");
+                umount(&path, Umount::Lazy)?;
+            }
+            path.metadata()
+        }
+        meta => meta,
+    };
+    match meta.map_err(mount_point)?.is_dir() {
+        true => Ok(path),
+        false => Err(MountError::NotDirectory(path)),
+    }
+}
+
+/// Returns whether the program that served a mount is gone.
+fn is_dead(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())
+}
+
+fn has_helper() -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&paths).any(|path| path.join("fusermount3").exists());
+    found || Path::new("/bin/fusermount3").exists()
+}
+
+fn config(options: &Options) -> Config {
+    let mut config = Config::default();
+    config.n_threads = Some(READERS);
+    config.acl = match options.allow_other {
+        true => SessionACL::All,
+        false => SessionACL::Owner,
+    };
+    let flag = |on: bool, yes: MountOption, no: MountOption| if on { yes } else { no };
+    // Commas separate options, also where fusermount3 gets them.
+    let source = options.source.replace(',', "_");
+    config.mount_options = vec![
+        MountOption::FSName(source),
+        flag(options.read_only, MountOption::RO, MountOption::RW),
+        flag(options.set_id, MountOption::Suid, MountOption::NoSuid),
+        flag(options.devices, MountOption::Dev, MountOption::NoDev),
+        flag(options.execute, MountOption::Exec, MountOption::NoExec),
+        MountOption::NoAtime,
+        MountOption::CUSTOM(format!("subtype={}", TYPE.trim_start_matches("fuse."))),
+    ];
+    if options.default_permissions {
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
+    config
+}
+
+/// How something is unmounted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Umount {
+    /// If nothing uses it.
+    #[default]
+    Idle,
+    /// From the tree of directories at once, and for good when nothing uses it any more.
+    Lazy,
+    /// Requests that are waiting fail.
+    Force,
+}
+
+/// Unmounts what a program of this kind has mounted at a directory, also if that program is gone.
+///
+/// # Errors
+/// [`MountError::NotMounted`], [`MountError::Busy`], or [`MountError::MountPoint`].
+pub fn umount(at: &Path, how: Umount) -> Result<(), MountError> {
+    let mount_point = |source| MountError::MountPoint {
+        path: at.to_owned(),
+        source,
+    };
+    let path = mount_table::absolute(at).map_err(mount_point)?;
+    let not_mounted = |what| MountError::NotMounted {
+        path: path.clone(),
+        what,
+    };
+    match mount_table::find(&path).map_err(mount_point)? {
+        None => return Err(not_mounted("nothing is mounted there".to_owned())),
+        Some(entry) if !entry.is_ours() => {
+            let what = format!("is a mount of type {}, not {TYPE}", entry.file_system);
+            return Err(not_mounted(what));
+        }
+        Some(_) => {}
+    }
+    let flags = match how {
+        Umount::Idle => UnmountFlags::NOFOLLOW,
+        Umount::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
+        Umount::Force => UnmountFlags::NOFOLLOW | UnmountFlags::FORCE,
+    };
+    match unmount(&path, flags) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::BUSY) => Err(MountError::Busy { path }),
+        Err(rustix::io::Errno::PERM) => with_helper(&path, how),
+        Err(error) => Err(mount_point(error.into())),
+    }
+}
+
+/// Unmounts with the helper that ordinary users have.
+fn with_helper(path: &Path, how: Umount) -> Result<(), MountError> {
+    let mut command = std::process::Command::new("fusermount3");
+    command.arg("-u");
+    if how != Umount::Idle {
+        command.arg("-z");
+    }
+    let output = match command.arg("--").arg(path).output() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(MountError::NoHelper),
+        output => output,
+    };
+    let mount_point = |source| MountError::MountPoint {
+        path: path.to_owned(),
+        source,
+    };
+    let output = output.map_err(mount_point)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    match said.contains("busy") {
+        true => Err(MountError::Busy {
+            path: path.to_owned(),
+        }),
+        false => Err(mount_point(io::Error::other(said))),
+    }
+}

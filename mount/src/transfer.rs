@@ -1,0 +1,193 @@
+//! READ and WRITE requests.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::future::try_join_all;
+use nfs_binding::proto::ReadArgs;
+use onc_rpc::Bulk;
+use rustix::io::Errno;
+
+use crate::core::{Connect, Core, NodeOf, UserOf};
+use crate::files::OpenFile;
+use crate::read_ahead::{Arrived, Basis, Chunk, part};
+
+impl<C: Connect> Core<C> {
+    /// Reads from an open file. Returns fewer bytes only at the end of the file.
+    ///
+    /// # Errors
+    /// The error of READ.
+    pub(crate) async fn read(
+        self: &Rc<Self>,
+        number: u64,
+        offset: u64,
+        len: u32,
+        direct: bool,
+    ) -> Result<Bytes, Errno> {
+        let file = self.file(number)?;
+        let end = offset.checked_add(len.into()).ok_or(Errno::INVAL)?;
+        let range = offset..end;
+        // Data that the server may not have when it executes the READ.
+        let before: Vec<(u64, Bytes)> = file.node.dirty.borrow().kept(&range).collect();
+        if let [(at, data)] = &before[..]
+            && *at == offset
+            && data.len() == len as usize
+        {
+            return Ok(data.clone());
+        }
+        let (parts, known) = self.read_parts(&file, &range, direct).await?;
+        let after: Vec<(u64, Bytes)> = file.node.dirty.borrow().kept(&range).collect();
+        if before.is_empty() && after.is_empty() {
+            return Ok(match <[Bytes; 1]>::try_from(parts) {
+                Ok([one]) => one,
+                Err(parts) => parts.concat().into(),
+            });
+        }
+        let mut data = BytesMut::with_capacity(len as usize);
+        parts.iter().for_each(|part| data.extend_from_slice(part));
+        drop(known);
+        for (at, piece) in before.iter().chain(&after) {
+            let from = (at - offset) as usize;
+            if data.len() < from + piece.len() {
+                data.resize(from + piece.len(), 0);
+            }
+            data[from..from + piece.len()].copy_from_slice(piece);
+        }
+        // A hole between the end of the file at the server and data that is beyond `range`.
+        let size = self.stat(&file.node).attributes.size;
+        let inside = size.clamp(offset, end) - offset;
+        if data.len() < inside as usize && file.node.dirty.borrow().end() > offset {
+            data.resize(inside as usize, 0);
+        }
+        Ok(data.freeze())
+    }
+
+    /// Reads a range from the server, or takes what was read ahead.
+    async fn read_parts(
+        self: &Rc<Self>,
+        file: &Rc<OpenFile<C::As>>,
+        range: &Range<u64>,
+        direct: bool,
+    ) -> Result<(Vec<Bytes>, Vec<Rc<Chunk>>), Errno> {
+        let node = &file.node;
+        let rsize = self.limits.rsize;
+        // While written data is on its way, what is read ahead may lack it.
+        if !direct && node.dirty.borrow().is_empty() {
+            let basis = Basis {
+                data_version: node.data_version.get(),
+                own_writes: node.own_writes.get(),
+            };
+            let size = node.attributes.borrow().get().size;
+            let limit = self.options.read_ahead;
+            let (serve, begun) = file
+                .read_ahead
+                .borrow_mut()
+                .plan(range, basis, size, rsize, limit);
+            for chunk in begun {
+                let (core, file) = (Rc::clone(self), Rc::clone(file));
+                self.spawn(async move {
+                    let range = chunk.range.clone();
+                    chunk.finish(core.fetch(&file.user, &file.node, range).await);
+                });
+            }
+            if let Some(chunks) = serve {
+                let mut parts = Vec::new();
+                for chunk in &chunks {
+                    let arrived = chunk.outcome().await?;
+                    parts.extend(part(&chunk.range, &arrived, range));
+                    if arrived.eof {
+                        break;
+                    }
+                }
+                return Ok((parts, chunks));
+            }
+        }
+        let starts = (range.start..range.end).step_by(rsize as usize);
+        let pieces = starts.map(|start| {
+            let piece = start..range.end.min(start + u64::from(rsize));
+            self.fetch(&file.user, node, piece)
+        });
+        let mut parts = Vec::new();
+        for arrived in try_join_all(pieces).await? {
+            parts.extend_from_slice(arrived.data.pieces());
+            if arrived.eof {
+                break;
+            }
+        }
+        Ok((parts, Vec::new()))
+    }
+
+    /// Reads a range of at most `rsize` bytes, in as many READs as the server needs.
+    async fn fetch(
+        &self,
+        user: &UserOf<C>,
+        node: &NodeOf<C>,
+        range: Range<u64>,
+    ) -> Result<Arrived, Errno> {
+        let mut data = Bulk::new();
+        let mut at = range.start;
+        loop {
+            let args = &ReadArgs {
+                file: node.handle,
+                offset: at,
+                count: (range.end - at) as u32,
+            };
+            let call = self.begin();
+            let ok = self
+                .ask(user, |nfs| async move { nfs.read(args).await })
+                .await
+                .map_err(|error| self.stale(node, error))?;
+            self.learn_maybe(node, ok.attributes, call);
+            let len = ok.data.0.len() as u64;
+            // Data that was placed in a write chunk is as long as the chunk.
+            if len != u64::from(ok.count) || ok.count > args.count || (len == 0 && !ok.eof) {
+                tracing::warn!(
+                    ino = node.ino,
+                    "the server's reply to a READ makes no sense"
+                );
+                return Err(Errno::IO);
+            }
+            at += len;
+            for piece in ok.data.0.into_segments() {
+                data.push(piece);
+            }
+            if ok.eof || at >= range.end {
+                return Ok(Arrived { data, eof: ok.eof });
+            }
+        }
+    }
+
+    /// Writes to an open file. The data is on stable storage afterwards if the file or the mount is
+    /// synchronous, or `through` says so.
+    ///
+    /// # Errors
+    /// EFBIG beyond the server's maximum; the error of WRITE for a synchronous write.
+    pub(crate) async fn write(
+        self: &Rc<Self>,
+        number: u64,
+        offset: u64,
+        data: Bytes,
+        through: bool,
+    ) -> Result<u32, Errno> {
+        let file = self.file(number)?;
+        let node = &file.node;
+        let len = data.len() as u32;
+        let end = offset.checked_add(len.into()).ok_or(Errno::FBIG)?;
+        if end > self.limits.max_file_size {
+            return Err(Errno::FBIG);
+        }
+        let range = offset..end;
+        self.room_to_write().await;
+        self.record(&file.user, node, offset, data);
+        if through || file.mode.sync || self.options.sync {
+            self.write_out(node, &range, true).await;
+            if node.dirty.borrow().overlaps(&range) {
+                // Part of it was on its way already, without the demand of stable storage.
+                self.sync(node).await;
+            }
+            Self::report(node, &file.seen)?;
+        }
+        Ok(len)
+    }
+}
