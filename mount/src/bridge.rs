@@ -480,13 +480,13 @@ impl<C: Connect> Filesystem for Bridge<C> {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let work = async move |core: Rc<Core<C>>, _| {
-            // The kernel does not wait for this, and it must not end early.
-            let releasing = Rc::clone(&core);
-            core.spawn(async move { releasing.release(file.0).await });
-            Ok(())
-        };
-        self.submit(request, reply, work, |reply, ()| reply.ok());
+        let _ = request;
+        // At once, so that a removal that follows finds the file closed.
+        self.queue.push(Box::new(move |core: &Rc<Core<C>>| {
+            core.release(file.0);
+            reply.ok();
+            Box::pin(std::future::ready(()))
+        }));
     }
 
     fn fsync(

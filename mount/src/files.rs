@@ -239,17 +239,22 @@ impl<C: Connect> Core<C> {
         Self::report(&file.node, &file.seen)
     }
 
-    /// Handles the end of an open file.
-    pub(crate) async fn release(self: &Rc<Self>, number: u64) {
+    /// Handles the end of an open file. The kernel does not wait for that.
+    pub(crate) fn release(self: &Rc<Self>, number: u64) {
         let Ok(file) = self.file(number) else {
             return;
         };
         self.files.borrow_mut().remove(number as usize);
-        let node = &file.node;
+        let node = Rc::clone(&file.node);
         node.opens.set(node.opens.get() - 1);
-        if node.opens.get() == 0 {
-            self.remove_hidden(node).await;
+        if node.opens.get() == 0 && node.hidden.borrow().is_some() {
+            let core = Rc::clone(self);
+            self.spawn(async move {
+                core.remove_hidden(&node).await;
+                core.inodes.borrow_mut().drop_unused(node.ino);
+            });
+        } else {
+            self.inodes.borrow_mut().drop_unused(node.ino);
         }
-        self.inodes.borrow_mut().drop_unused(node.ino);
     }
 }

@@ -93,15 +93,19 @@ impl<C: Connect> Core<C> {
         }
         self.remember(directory, &hidden, Some(node));
         node.attributes.borrow_mut().expire();
-        directory
-            .hidden_inside
-            .set(directory.hidden_inside.get() + 1);
         *node.hidden.borrow_mut() = Some(Hidden {
             directory: Rc::clone(directory),
             name: hidden,
             user: Rc::clone(user),
         });
         Ok(())
+    }
+
+    /// Waits until the hidden files of a directory that were closed are gone, as a program that has
+    /// closed them expects.
+    pub(crate) async fn hidden_are_gone(&self, directory: &Node<C::As>) {
+        let gone = || (directory.unhiding.get() == 0).then_some(());
+        directory.hidden_gone.until(gone).await;
     }
 
     /// Removes the hidden name of a file that nobody has open any more.
@@ -118,9 +122,11 @@ impl<C: Connect> Core<C> {
             what: dir_op(directory, name),
         };
         let change = self.change(directory);
+        directory.unhiding.set(directory.unhiding.get() + 1);
         let removed = self
             .ask(user, |nfs| async move { nfs.remove(args).await })
             .await;
+        directory.unhiding.set(directory.unhiding.get() - 1);
         match removed {
             Ok(wcc) => self.learn_change(&change, wcc),
             Err(error) => {
@@ -129,9 +135,6 @@ impl<C: Connect> Core<C> {
             }
         }
         self.forget_name(directory, name);
-        directory
-            .hidden_inside
-            .set(directory.hidden_inside.get() - 1);
         directory.hidden_gone.wake();
     }
 }

@@ -119,6 +119,7 @@ impl<C: Connect> Core<C> {
         }
         if offset == 0 {
             stream.verifier = Verifier::default();
+            self.hidden_are_gone(&directory.node).await;
         }
         if stream.entries.is_empty() && !stream.ended {
             self.fetch_entries(&directory, &mut stream, plus).await?;

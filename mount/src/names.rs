@@ -1,11 +1,8 @@
 //! Changes of directories: MKDIR, MKNOD, SYMLINK, LINK, REMOVE, RMDIR, RENAME.
 
 use std::future::Future;
-use std::pin::pin;
-use std::time::Duration;
 
-use futures_util::future::select;
-use nfs_binding::client::{Nfs3, RpcClient};
+use nfs_binding::client::Nfs3;
 use nfs_binding::proto::{
     CreateOk, DeviceNumber, DirOpArgs, FileType, LinkArgs, LinkText, MkdirArgs, MknodArgs,
     MknodWhat, NfsResult, RenameArgs, SetAttributes, SymlinkArgs, WccData,
@@ -17,9 +14,6 @@ use crate::core::{Connect, Core, NodeOf, UserOf};
 use crate::find::{Found, dir_op};
 use crate::hide::Hide;
 use crate::users::User;
-
-/// How long RMDIR waits for hidden files that were closed just now. The kernel does not wait for that.
-const HIDDEN: Duration = Duration::from_millis(200);
 
 impl<C: Connect> Core<C> {
     /// Makes an entry with `call`.
@@ -229,7 +223,7 @@ impl<C: Connect> Core<C> {
         let removed = self
             .ask(user, |nfs| async move { nfs.remove(args).await })
             .await;
-        self.removed(user, &directory, name, &change, removed)
+        self.removed(&directory, name, &change, removed)
     }
 
     /// Removes an empty directory.
@@ -245,40 +239,26 @@ impl<C: Connect> Core<C> {
         let directory = self.node(parent)?;
         let inner = directory.known_name(name).flatten();
         let inner = inner.and_then(|ino| self.inodes.borrow().get(ino));
+        if let Some(inner) = &inner {
+            self.hidden_are_gone(inner).await;
+        }
         let args = &DirOpArgs {
             what: dir_op(&directory, name),
         };
-        loop {
-            let change = self.change(&directory);
-            let removed = self
-                .ask(user, |nfs| async move { nfs.rmdir(args).await })
-                .await;
-            if let (Err(Errno::NOTEMPTY), Some(inner)) = (&removed, &inner)
-                && inner.hidden_inside.get() > 0
-            {
-                drop(change);
-                let before = inner.hidden_inside.get();
-                let gone = || (inner.hidden_inside.get() < before).then_some(());
-                let gone = pin!(inner.hidden_gone.until(gone));
-                let late = pin!(user.caller.sleep(HIDDEN));
-                if let futures_util::future::Either::Left(_) = select(gone, late).await {
-                    continue;
-                }
-                return removed.map(drop);
-            }
-            return self.removed(user, &directory, name, &change, removed);
-        }
+        let change = self.change(&directory);
+        let removed = self
+            .ask(user, |nfs| async move { nfs.rmdir(args).await })
+            .await;
+        self.removed(&directory, name, &change, removed)
     }
 
     fn removed(
         &self,
-        user: &UserOf<C>,
         directory: &NodeOf<C>,
         name: &[u8],
         change: &crate::core::Change<'_, C>,
         outcome: Result<WccData, Errno>,
     ) -> Result<(), Errno> {
-        let _ = user;
         match outcome {
             Ok(wcc) => {
                 self.learn_change(change, wcc);

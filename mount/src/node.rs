@@ -73,9 +73,9 @@ pub(crate) struct Node<A> {
     pub(crate) names_version: Cell<u64>,
     /// Of a directory: the version that the kernel has a listing of.
     pub(crate) listed: Cell<Option<u64>>,
-    /// Of a directory: hidden files in it.
-    pub(crate) hidden_inside: Cell<u32>,
-    /// Woken when a hidden file in this directory is gone.
+    /// Of a directory: the number of hidden files that are being removed.
+    pub(crate) unhiding: Cell<u32>,
+    /// Woken when one of them is gone.
     pub(crate) hidden_gone: Notify,
 
     /// Rises when another client has changed the data.
@@ -118,7 +118,7 @@ impl<A> Node<A> {
             names: RefCell::default(),
             names_version: Cell::new(0),
             listed: Cell::new(None),
-            hidden_inside: Cell::new(0),
+            unhiding: Cell::new(0),
             hidden_gone: Notify::default(),
             data_version: Cell::new(0),
             paged: Cell::new(None),

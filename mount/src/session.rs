@@ -20,8 +20,10 @@ use crate::engine::{Queue, run};
 use crate::mount_table::{self, TYPE};
 use crate::options::Options;
 
-/// The number of threads that read requests from the kernel. They only pass them on.
-const READERS: usize = 2;
+/// The number of threads that read requests from the kernel. They only pass them on. With several, the
+/// order of requests could change: the kernel does not wait for the end of an open file, and a removal
+/// that overtakes it would find the file open.
+const READERS: usize = 1;
 /// The maximum and minimum size of a write request, bytes: the kernel's limit, and a page.
 const MAX_WRITE: (u32, u32) = (4096, 1 << 20);
 /// FUSE's device.

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::core::{Connect, Core, NodeOf, UserOf};
 use crate::files::OpenFile;
-use crate::read_ahead::{Arrived, Basis, Chunk, part};
+use crate::read_ahead::{Arrived, Basis, part};
 
 impl<C: Connect> Core<C> {
     /// Reads from an open file. Returns fewer bytes only at the end of the file.
@@ -28,17 +28,23 @@ impl<C: Connect> Core<C> {
         let file = self.file(number)?;
         let end = offset.checked_add(len.into()).ok_or(Errno::INVAL)?;
         let range = offset..end;
+        let node = &file.node;
         // Data that the server may not have when it executes the READ.
-        let before: Vec<(u64, Bytes)> = file.node.dirty.borrow().kept(&range).collect();
+        let kept = || -> Vec<(u64, Bytes)> { node.dirty.borrow().kept(&range).collect() };
+        let unsent_end = || node.dirty.borrow().end();
+        let (before, end_before) = (kept(), unsent_end());
         if let [(at, data)] = &before[..]
             && *at == offset
             && data.len() == len as usize
         {
             return Ok(data.clone());
         }
-        let (parts, known) = self.read_parts(&file, &range, direct).await?;
-        let after: Vec<(u64, Bytes)> = file.node.dirty.borrow().kept(&range).collect();
-        if before.is_empty() && after.is_empty() {
+        let parts = self.read_parts(&file, &range, direct).await?;
+        let (after, end_after) = (kept(), unsent_end());
+        // The file ends later than the server knew: the kernel would take a short reply for its end.
+        let local = end_before.max(end_after).clamp(offset, end) - offset;
+        let have: usize = parts.iter().map(Bytes::len).sum();
+        if before.is_empty() && after.is_empty() && have as u64 >= local {
             return Ok(match <[Bytes; 1]>::try_from(parts) {
                 Ok([one]) => one,
                 Err(parts) => parts.concat().into(),
@@ -46,19 +52,15 @@ impl<C: Connect> Core<C> {
         }
         let mut data = BytesMut::with_capacity(len as usize);
         parts.iter().for_each(|part| data.extend_from_slice(part));
-        drop(known);
+        if (data.len() as u64) < local {
+            data.resize(local as usize, 0);
+        }
         for (at, piece) in before.iter().chain(&after) {
             let from = (at - offset) as usize;
             if data.len() < from + piece.len() {
                 data.resize(from + piece.len(), 0);
             }
             data[from..from + piece.len()].copy_from_slice(piece);
-        }
-        // A hole between the end of the file at the server and data that is beyond `range`.
-        let size = self.stat(&file.node).attributes.size;
-        let inside = size.clamp(offset, end) - offset;
-        if data.len() < inside as usize && file.node.dirty.borrow().end() > offset {
-            data.resize(inside as usize, 0);
         }
         Ok(data.freeze())
     }
@@ -69,7 +71,7 @@ impl<C: Connect> Core<C> {
         file: &Rc<OpenFile<C::As>>,
         range: &Range<u64>,
         direct: bool,
-    ) -> Result<(Vec<Bytes>, Vec<Rc<Chunk>>), Errno> {
+    ) -> Result<Vec<Bytes>, Errno> {
         let node = &file.node;
         let rsize = self.limits.rsize;
         // While written data is on its way, what is read ahead may lack it.
@@ -100,7 +102,7 @@ impl<C: Connect> Core<C> {
                         break;
                     }
                 }
-                return Ok((parts, chunks));
+                return Ok(parts);
             }
         }
         let starts = (range.start..range.end).step_by(rsize as usize);
@@ -115,7 +117,7 @@ impl<C: Connect> Core<C> {
                 break;
             }
         }
-        Ok((parts, Vec::new()))
+        Ok(parts)
     }
 
     /// Reads a range of at most `rsize` bytes, in as many READs as the server needs.
