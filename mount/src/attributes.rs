@@ -101,18 +101,28 @@ impl Cached {
         self.fetched = None;
     }
 
-    /// Stores the attributes that `call` brought. Attributes of an earlier call than those in the
-    /// cache are ignored, unless their ctime is later. The trust starts at `min`, and doubles up to
-    /// `max` whenever it has passed without a change.
+    /// Stores the attributes that `call` brought. If they are not `ordered`, because another call was
+    /// in flight that modified the object or that began later and has already brought attributes, the
+    /// server may have executed either of the two first: the later ctime decides. If both have the
+    /// same, as happens with clocks that tick slowly, attributes that differ have to be fetched again.
+    ///
+    /// The trust starts at `min`, and doubles up to `max` whenever it has passed without a change.
     pub(crate) fn learn(
         &mut self,
         attributes: Attributes,
-        call: u64,
+        (call, ordered): (u64, bool),
         now: Instant,
         (min, max): (Duration, Duration),
     ) -> Learnt {
-        if call < self.call && attributes.ctime <= self.attributes.ctime {
-            return Learnt::Older;
+        if !ordered || call < self.call {
+            if attributes.ctime < self.attributes.ctime {
+                return Learnt::Older;
+            }
+            let same = Version::from(&attributes) == self.version();
+            if attributes.ctime == self.attributes.ctime && !same {
+                self.expire();
+                return Learnt::Older;
+            }
         }
         let from = self.version();
         let changed = from != Version::from(&attributes);
@@ -158,16 +168,16 @@ mod tests {
         assert_eq!(cached.remaining(at(2)), Duration::from_secs(1));
         assert_eq!(cached.remaining(at(4)), Duration::ZERO);
         assert_eq!(
-            cached.learn(attributes(1, 1), 2, at(4), TIMES),
+            cached.learn(attributes(1, 1), (2, true), at(4), TIMES),
             Learnt::Same
         );
         assert_eq!(cached.remaining(at(4)), Duration::from_secs(6));
         // Fetched again too soon to say more about how often it changes.
-        cached.learn(attributes(1, 1), 3, at(5), TIMES);
+        cached.learn(attributes(1, 1), (3, true), at(5), TIMES);
         assert_eq!(cached.remaining(at(5)), Duration::from_secs(6));
-        cached.learn(attributes(1, 1), 4, at(30), TIMES);
+        cached.learn(attributes(1, 1), (4, true), at(30), TIMES);
         assert_eq!(cached.remaining(at(30)), Duration::from_secs(10));
-        let learnt = cached.learn(attributes(2, 2), 5, at(31), TIMES);
+        let learnt = cached.learn(attributes(2, 2), (5, true), at(31), TIMES);
         assert!(matches!(learnt, Learnt::Changed { from } if from.size == 1));
         assert_eq!(cached.remaining(at(31)), Duration::from_secs(3));
         cached.expire();
@@ -178,11 +188,29 @@ mod tests {
     fn a_late_reply_does_not_bring_old_attributes_back() {
         let now = Instant::now();
         let mut cached = Cached::new(attributes(5, 5), 7, now, TIMES.0);
-        assert_eq!(cached.learn(attributes(4, 4), 6, now, TIMES), Learnt::Older);
+        assert_eq!(
+            cached.learn(attributes(4, 4), (6, true), now, TIMES),
+            Learnt::Older
+        );
         assert_eq!(cached.get().size, 5);
         // The server may have executed the earlier call later; its clock says so.
-        let learnt = cached.learn(attributes(6, 6), 6, now, TIMES);
+        let learnt = cached.learn(attributes(6, 6), (6, true), now, TIMES);
         assert!(matches!(learnt, Learnt::Changed { .. }));
         assert_eq!(cached.get().size, 6);
+    }
+
+    /// A GETATTR is in flight with a WRITE; both replies have the same ctime.
+    #[test]
+    fn attributes_whose_order_is_unknown_are_fetched_again() {
+        let now = Instant::now();
+        let mut cached = Cached::new(attributes(5, 5), 7, now, TIMES.0);
+        let learnt = cached.learn(attributes(4, 5), (8, false), now, TIMES);
+        assert_eq!((learnt, cached.get().size), (Learnt::Older, 5));
+        assert_eq!(cached.remaining(now), Duration::ZERO);
+        cached.learn(attributes(6, 5), (9, true), now, TIMES);
+        assert_eq!((cached.get().size, cached.remaining(now)), (6, TIMES.0));
+        // The same once more says nothing else.
+        cached.learn(attributes(6, 5), (8, false), now, TIMES);
+        assert_eq!(cached.remaining(now), TIMES.0);
     }
 }

@@ -719,7 +719,9 @@ impl<C: Connect> Bridge<C> {
                 let core = &inner;
                 let listing = inner.readdir(directory.0, offset, true, |listed| {
                     let name = OsStr::from_bytes(&listed.name);
-                    let (ino, trust, attr) = match &listed.node {
+                    // Attributes that are out of date would be taken for true.
+                    let fresh = listed.node.as_ref().filter(|node| core.is_fresh(node));
+                    let (ino, trust, attr) = match fresh {
                         Some(node) => {
                             let stat = core.stat(node);
                             (node.ino, stat.trust, attr(&stat, node.ino, block))
@@ -735,7 +737,7 @@ impl<C: Connect> Bridge<C> {
                     };
                     let ino = INodeNo(ino);
                     let full = reply.add(ino, listed.cookie, name, &trust, &attr, GENERATION);
-                    if let (Some(node), false) = (&listed.node, full) {
+                    if let (Some(node), false) = (fresh, full) {
                         node.lookups.set(node.lookups.get() + 1);
                     }
                     !full

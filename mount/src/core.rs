@@ -251,7 +251,7 @@ impl<C: Connect> Core<C> {
     /// Stores attributes that a call without a modification brought.
     pub(crate) fn learn(&self, node: &Node<C::As>, attributes: Attributes, call: u64) {
         let ours = node.changing.get() > 0 || node.changed_by_us.get() >= call;
-        self.store(node, attributes, call, ours);
+        self.store(node, attributes, (call, !ours), ours);
     }
 
     /// Stores attributes, or notes that they are out of date.
@@ -281,12 +281,12 @@ impl<C: Connect> Core<C> {
             }
         }
         match wcc.after {
-            Some(after) => self.store(node, after, change.call, true),
+            Some(after) => self.store(node, after, (change.call, alone), true),
             None => node.attributes.borrow_mut().expire(),
         }
     }
 
-    fn store(&self, node: &Node<C::As>, attributes: Attributes, call: u64, ours: bool) {
+    fn store(&self, node: &Node<C::As>, attributes: Attributes, call: (u64, bool), ours: bool) {
         let times = self.trust(attributes.file_type);
         let mut cached = node.attributes.borrow_mut();
         let learnt = cached.learn(attributes, call, Instant::now(), times);

@@ -82,10 +82,11 @@ impl ReadAhead {
     ) -> (Option<Vec<Rc<Chunk>>>, Vec<Rc<Chunk>>) {
         self.chunks
             .retain(|chunk| chunk.basis == basis && !chunk.failed());
+        // Chunks adjoin: a read that begins in one is covered as far as they go.
         let covered = self
             .chunks
             .iter()
-            .any(|chunk| chunk.range.start < read.end && read.start < chunk.range.end);
+            .any(|chunk| chunk.range.contains(&read.start));
         // The kernel sends the reads of a sequence in any order, so one may be a little ahead.
         let near = read.start >= self.next && read.start - self.next <= u64::from(2 * rsize);
         if limit == 0 || !(covered || (near && (self.next > 0 || read.start == 0))) {
@@ -99,6 +100,17 @@ impl ReadAhead {
         let behind = self.next.saturating_sub(u64::from(2 * rsize));
         self.chunks.retain(|chunk| chunk.range.end > behind);
         let mut begun = Vec::new();
+        if self
+            .chunks
+            .front()
+            .is_some_and(|first| first.range.start > read.start)
+            || self
+                .chunks
+                .back()
+                .is_some_and(|last| last.range.end < read.start)
+        {
+            self.chunks.clear();
+        }
         let mut end = match self.chunks.back() {
             Some(last) => last.range.end,
             None => read.start,
@@ -215,6 +227,25 @@ mod tests {
         // And a sequence that begins anywhere is noticed with its second read.
         let (serve, _) = plan(&mut ahead, (50 << 20) + 4096, 4096, BASIS);
         assert!(serve.is_some());
+    }
+
+    /// Any sequence of reads is served from chunks that cover it without a gap, or not at all.
+    #[test]
+    fn chunks_have_no_gaps_whatever_is_read() {
+        for seed in 0..200 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut ahead = ReadAhead::default();
+            let mut at = 0;
+            for _ in 0..200 {
+                if random.u32(0..3) == 0 {
+                    at = random.u64(0..4 << 20);
+                }
+                let back = random.u64(0..=at.min(200 << 10)) * u64::from(random.bool());
+                let len = random.u64(1..400 << 10);
+                plan(&mut ahead, at - back, len, BASIS);
+                at += len;
+            }
+        }
     }
 
     #[test]
