@@ -26,8 +26,9 @@ fn fields() -> impl for<'w> FormatFields<'w> {
 /// RUST_LOG says if it is set.
 pub(crate) fn start(verbose: u8) {
     let default = match verbose {
-        0 => "warn",
-        1 => "info",
+        // `fuser` (through `log`) warns when the kernel has unmounted by itself.
+        0 => "warn,log=error",
+        1 => "info,log=error",
         2 => "debug",
         _ => "trace",
     };

@@ -48,6 +48,20 @@ impl<C: Connect> Core<C> {
         Some(node)
     }
 
+    /// Returns whether a name is that of a hidden file, which stays until the file is closed: as with
+    /// Linux's own client, it is busy.
+    pub(crate) fn is_hidden_name(&self, directory: &NodeOf<C>, name: &[u8]) -> bool {
+        let names = directory.names.borrow();
+        let ino = names.get(name).and_then(|entry| entry.ino);
+        let node = ino.and_then(|ino| self.inodes.borrow().get(ino));
+        node.is_some_and(|node| {
+            let hidden = node.hidden.borrow();
+            hidden
+                .as_ref()
+                .is_some_and(|it| it.name == name && it.directory.ino == directory.ino)
+        })
+    }
+
     /// Gives a file a hidden name.
     ///
     /// # Errors

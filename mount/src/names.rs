@@ -210,6 +210,9 @@ impl<C: Connect> Core<C> {
         name: &[u8],
     ) -> Result<(), Errno> {
         let directory = self.node(parent)?;
+        if self.is_hidden_name(&directory, name) {
+            return Err(Errno::BUSY);
+        }
         if let Some(node) = self.would_be_lost(user, &directory, name).await {
             return self
                 .hide(user, &directory, name, &node, Hide::Rename)
@@ -299,6 +302,9 @@ impl<C: Connect> Core<C> {
         (to, new): (u64, &[u8]),
     ) -> Result<(), Errno> {
         let (from, to) = (self.node(from)?, self.node(to)?);
+        if self.is_hidden_name(&from, old) || self.is_hidden_name(&to, new) {
+            return Err(Errno::BUSY);
+        }
         let moved = from.known_name(old).flatten();
         let moved = moved.and_then(|ino| self.inodes.borrow().get(ino));
         if let Some(lost) = self.would_be_lost(user, &to, new).await

@@ -155,7 +155,7 @@ mod tests {
     }
 
     /// The documents, relative to the workspace's root, whose example commands are checked.
-    const DOCUMENTS: [&str; 14] = [
+    const DOCUMENTS: [&str; 15] = [
         "README.md",
         "docs/no-hardware.md",
         "docs/compare.md",
@@ -163,6 +163,7 @@ mod tests {
         "docs/soft-rdma.md",
         "docs/cards.md",
         "docs/mount.md",
+        "docs/fuse-mount.md",
         "docs/reply-cache.md",
         "docs/security.md",
         "docs/systemd.md",
