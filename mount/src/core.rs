@@ -64,15 +64,6 @@ pub(crate) trait Kernel {
     fn attributes_changed(&self, ino: u64);
 }
 
-/// A kernel that is not told anything, for tests.
-#[derive(Debug)]
-pub(crate) struct NoKernel;
-
-impl Kernel for NoKernel {
-    fn data_changed(&self, _: u64) {}
-    fn attributes_changed(&self, _: u64) {}
-}
-
 /// Work that nobody waits for.
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()>>>;
 

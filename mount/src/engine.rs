@@ -136,13 +136,23 @@ pub(crate) async fn run<C: Connect, S: Future<Output = ()>>(
     complete(&mut running, Rc::clone(&core).end()).await;
 }
 
-/// Runs a future, and the work that it begins.
+/// Runs a future, and all the work that it begins.
+#[cfg(test)]
 pub(crate) async fn drive<C: Connect, T>(core: &Rc<Core<C>>, future: impl Future<Output = T>) -> T {
     let mut running = Running {
         core: Rc::clone(core),
         tasks: FuturesUnordered::new(),
     };
-    complete(&mut running, future).await
+    let value = complete(&mut running, future).await;
+    poll_fn(|context| {
+        while running.advance(context) {}
+        match running.tasks.is_empty() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+    value
 }
 
 async fn complete<C: Connect, T>(running: &mut Running<C>, future: impl Future<Output = T>) -> T {

@@ -55,6 +55,12 @@ mod transfer;
 mod users;
 mod write_behind;
 
+#[cfg(test)]
+#[path = "../../nfs-binding/tests/support/in_process.rs"]
+mod in_process;
+#[cfg(test)]
+mod tests;
+
 pub use mount_table::{MountEntry, all as all_mounts};
 pub use options::{AttributeTimes, LookupCache, Options};
 pub use session::{MountError, Mounted, Umount, mount, umount};

@@ -219,7 +219,7 @@ mod tests {
     fn a_single_read_and_random_reads_fetch_nothing_else() {
         let mut ahead = ReadAhead::default();
         let (_, begun) = plan(&mut ahead, 0, 4096, BASIS);
-        assert_eq!(begun, [0..u64::from(FIRST)]);
+        assert_eq!((begun.len(), begun[0].end), (1, u64::from(FIRST)));
         for start in [33 << 20, 7 << 20, 50 << 20] {
             assert_eq!(plan(&mut ahead, start, 4096, BASIS), (None, vec![]));
         }

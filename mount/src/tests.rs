@@ -1,0 +1,473 @@
+//! Tests of the file system with a server in this process, which loses data and replies as it is told.
+//! They need no FUSE.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nfs_binding::client::{AttachOptions, Mount};
+use nfs_binding::fs::directory::DirectoryOptions;
+use nfs_binding::fs::{DirectoryFs, FileSystem, MemoryFs};
+use nfs_binding::proto::{Procedure, SetAttributes, Status, nfs};
+use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
+use onc_rpc::AuthSys;
+use rpc_transport::Runtime;
+use rustix::io::Errno;
+
+use crate::core::{Connect, Core, Kernel, Parts, UserOf};
+use crate::engine::drive;
+use crate::files::OpenMode;
+use crate::in_process::{Fault, InProcess};
+use crate::inodes::ROOT;
+use crate::options::{AttributeTimes, Options};
+use crate::users::Requester;
+
+impl Connect for InProcess {
+    type As = Self;
+
+    fn of(&self, _: &AuthSys) -> Self {
+        self.clone()
+    }
+}
+
+/// What the kernel was told.
+#[derive(Clone, Default)]
+struct Told(Rc<RefCell<Vec<u64>>>);
+
+impl Kernel for Told {
+    fn data_changed(&self, ino: u64) {
+        self.0.borrow_mut().push(ino);
+    }
+
+    fn attributes_changed(&self, _: u64) {}
+}
+
+const WRITE: OpenMode = OpenMode {
+    read: true,
+    write: true,
+    execute: false,
+    direct: false,
+    sync: false,
+    exclusive: false,
+};
+
+struct Fixture {
+    runtime: Runtime,
+    server: InProcess,
+    core: Rc<Core<InProcess>>,
+    user: UserOf<InProcess>,
+    told: Told,
+}
+
+/// A server, and the export that two clients of it have mounted.
+fn server() -> (Runtime, InProcess, Mount<InProcess>) {
+    serve(Arc::new(MemoryFs::new(64 << 20).unwrap()))
+}
+
+fn serve(backend: Arc<dyn FileSystem>) -> (Runtime, InProcess, Mount<InProcess>) {
+    let export = Export {
+        path: "/data".into(),
+        backend,
+        options: ExportOptions::for_server(false),
+    };
+    let key = HandleKey::from_bytes([7; 16]);
+    let server = InProcess::new(Box::new(NfsServer::new(vec![export], key).unwrap()));
+    let runtime = Runtime::new().unwrap();
+    let attach = AttachOptions {
+        rsize: Some(64 << 10),
+        wsize: Some(64 << 10),
+        ..AttachOptions::default()
+    };
+    let attached = Mount::attach(server.clone(), &server, b"/data", &attach);
+    let (mount, _) = runtime.block_on(attached).unwrap();
+    (runtime, server, mount)
+}
+
+fn client(runtime: &Runtime, server: &InProcess, mount: &Mount<InProcess>, random: u32) -> Fixture {
+    let root = runtime.block_on(mount.getattr(mount.root(), b"".as_slice()));
+    let told = Told::default();
+    let core = Core::new(Parts {
+        connect: server.clone(),
+        options: Options::new("test"),
+        limits: mount.limits(),
+        readdirplus: true,
+        kernel: Box::new(told.clone()),
+        pool: server.pool.clone(),
+        root: mount.root(),
+        root_attributes: root.unwrap(),
+        random,
+    });
+    let user = core.user(Requester {
+        uid: 0,
+        gid: 0,
+        pid: 0,
+    });
+    Fixture {
+        runtime: runtime.clone(),
+        server: server.clone(),
+        core,
+        user,
+        told,
+    }
+}
+
+fn fixture() -> Fixture {
+    let (runtime, server, mount) = server();
+    client(&runtime, &server, &mount, 1)
+}
+
+impl Fixture {
+    fn run<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(drive(&self.core, future))
+    }
+
+    /// Creates a file in the root. Returns its number and that of the open file.
+    fn create(&self, name: &[u8]) -> (u64, u64) {
+        let making = self.core.create(&self.user, 1, ROOT, name, 0o644, WRITE);
+        let (found, opened) = self.run(making).unwrap();
+        (found.stat.unwrap().ino, opened.file)
+    }
+
+    fn write(&self, file: u64, offset: u64, data: Vec<u8>) {
+        let len = data.len() as u32;
+        let writing = self.core.write(file, offset, Bytes::from(data), false);
+        assert_eq!(self.run(writing), Ok(len));
+    }
+
+    fn read(&self, file: u64, offset: u64, len: u32) -> Bytes {
+        self.run(self.core.read(file, offset, len, false)).unwrap()
+    }
+
+    fn open(&self, ino: u64) -> u64 {
+        let opening = self.core.open(&self.user, 1, ino, WRITE);
+        self.run(opening).unwrap().file
+    }
+
+    fn close(&self, file: u64) -> Result<(), Errno> {
+        let outcome = self.run(self.core.close(file));
+        self.run(async { self.core.release(file) });
+        self.run(async {});
+        outcome
+    }
+
+    fn find(&self, name: &[u8]) -> Option<u64> {
+        let looking = self.core.lookup(&self.user, 1, ROOT, name);
+        let found = self.run(looking).unwrap();
+        found.stat.map(|stat| stat.ino)
+    }
+
+    fn names(&self) -> Vec<Bytes> {
+        let directory = self
+            .run(self.core.opendir(&self.user, ROOT))
+            .unwrap()
+            .number;
+        let mut names = Vec::new();
+        let listing = self.core.readdir(directory, 0, false, |listed| {
+            names.push(listed.name.clone());
+            true
+        });
+        self.run(listing).unwrap();
+        self.core.releasedir(directory);
+        names.retain(|name| name != "." && name != "..");
+        names
+    }
+
+    fn calls<P: Procedure>(&self) -> u64 {
+        self.server.calls::<P>()
+    }
+}
+
+/// The server restarts before each of the first COMMITs, and loses what was not committed.
+#[test]
+fn what_the_server_loses_before_a_commit_is_written_again() {
+    let exported = tempfile::tempdir().unwrap();
+    let options = DirectoryOptions {
+        sync: false,
+        ..DirectoryOptions::default()
+    };
+    // A file system in memory has nothing to commit.
+    let backend = DirectoryFs::open(exported.path(), options).unwrap();
+    let (runtime, server, mount) = serve(Arc::new(backend));
+    let fixture = client(&runtime, &server, &mount, 1);
+    let (_, file) = fixture.create(b"f");
+    let data: Vec<u8> = (0..400_000u32).map(|n| n as u8).collect();
+    for (index, piece) in data.chunks(50_000).enumerate() {
+        fixture.write(file, index as u64 * 50_000, piece.to_vec());
+    }
+    fixture.server.plan(
+        |procedure, count| match procedure == nfs::Commit::NUMBER && count < 3 {
+            true => Fault::Restart,
+            false => Fault::None,
+        },
+    );
+    fixture.run(fixture.core.fsync(file)).unwrap();
+    assert!(fixture.calls::<nfs::Commit>() >= 4);
+    assert_eq!(fixture.core.unwritten.get(), 0);
+    assert_eq!(std::fs::read(exported.path().join("f")).unwrap(), data);
+    fixture.server.plan(|_, _| Fault::None);
+    fixture.close(file).unwrap();
+}
+
+#[test]
+fn a_small_file_is_written_with_one_call_and_no_commit() {
+    let fixture = fixture();
+    let (ino, file) = fixture.create(b"f");
+    fixture.write(file, 0, vec![1; 1000]);
+    fixture.write(file, 1000, vec![2; 1000]);
+    fixture.close(file).unwrap();
+    assert_eq!(fixture.calls::<nfs::Write>(), 1);
+    assert_eq!(fixture.calls::<nfs::Commit>(), 0);
+    let stat = fixture
+        .run(fixture.core.getattr(&fixture.user, ino))
+        .unwrap();
+    assert_eq!(stat.attributes.size, 2000);
+}
+
+/// What a program sees before its data is sent is what it has written, holes included: a short reply
+/// would be the end of the file to the kernel.
+#[test]
+fn a_read_sees_written_data_and_the_holes_before_it() {
+    let fixture = fixture();
+    let (_, file) = fixture.create(b"f");
+    fixture.write(file, 10_000, vec![7; 10]);
+    assert_eq!(fixture.calls::<nfs::Write>(), 0);
+    assert_eq!(&fixture.read(file, 0, 4096)[..], &[0; 4096][..]);
+    let end = fixture.read(file, 9_990, 4096);
+    assert_eq!(&end[..], &[[0; 10], [7; 10]].concat()[..]);
+    fixture.close(file).unwrap();
+}
+
+#[test]
+fn an_error_of_a_write_is_reported_once_to_each_open_file() {
+    let fixture = fixture();
+    let (ino, file) = fixture.create(b"f");
+    let other = fixture.open(ino);
+    fixture.write(file, 0, vec![1; 1000]);
+    fixture
+        .server
+        .plan(|procedure, _| match procedure == nfs::Write::NUMBER {
+            true => Fault::Status(Status::NOSPC),
+            false => Fault::None,
+        });
+    let sync = |file| fixture.run(fixture.core.fsync(file));
+    assert_eq!(sync(file), Err(Errno::NOSPC));
+    assert_eq!(sync(file), Ok(()));
+    assert_eq!(fixture.close(other), Err(Errno::NOSPC));
+    // Not to one that was opened later.
+    assert_eq!(fixture.close(fixture.open(ino)), Ok(()));
+    assert_eq!(fixture.close(file), Ok(()));
+}
+
+#[test]
+fn a_file_that_is_removed_while_open_stays_until_it_is_closed() {
+    let fixture = fixture();
+    let (ino, file) = fixture.create(b"f");
+    fixture.write(file, 0, vec![5; 100]);
+    fixture
+        .run(fixture.core.unlink(&fixture.user, ROOT, b"f"))
+        .unwrap();
+    assert_eq!(fixture.find(b"f"), None);
+    let names = fixture.names();
+    assert!(
+        names.len() == 1 && names[0].starts_with(b".nfs"),
+        "{names:?}"
+    );
+    let again = fixture.core.unlink(&fixture.user, ROOT, &names[0]);
+    assert_eq!(fixture.run(again), Err(Errno::BUSY));
+    let stat = fixture
+        .run(fixture.core.getattr(&fixture.user, ino))
+        .unwrap();
+    assert_eq!((stat.attributes.nlink, stat.attributes.size), (0, 100));
+    assert_eq!(fixture.read(file, 0, 200).len(), 100);
+    fixture.close(file).unwrap();
+    assert_eq!(fixture.names(), [""; 0]);
+}
+
+/// Another name keeps the file, so it need not be hidden.
+#[test]
+fn a_file_with_another_name_is_simply_removed_while_open() {
+    let fixture = fixture();
+    let (ino, file) = fixture.create(b"f");
+    fixture
+        .run(fixture.core.link(&fixture.user, ino, ROOT, b"g"))
+        .unwrap();
+    fixture
+        .run(fixture.core.unlink(&fixture.user, ROOT, b"f"))
+        .unwrap();
+    assert_eq!(fixture.names(), ["g"]);
+    fixture.close(file).unwrap();
+    assert_eq!(fixture.names(), ["g"]);
+}
+
+#[test]
+fn a_file_that_is_replaced_while_open_stays_until_it_is_closed() {
+    let fixture = fixture();
+    let (_, old) = fixture.create(b"old");
+    fixture.write(old, 0, vec![1; 10]);
+    let (_, new) = fixture.create(b"new");
+    fixture.write(new, 0, vec![2; 20]);
+    fixture.close(new).unwrap();
+    let core = &fixture.core;
+    fixture
+        .run(core.rename(&fixture.user, (ROOT, b"new"), (ROOT, b"old")))
+        .unwrap();
+    assert_eq!(&fixture.read(old, 0, 50)[..], &[1; 10]);
+    fixture.close(old).unwrap();
+    assert_eq!(fixture.names(), ["old"]);
+    let ino = fixture.find(b"old").unwrap();
+    let file = fixture.open(ino);
+    assert_eq!(&fixture.read(file, 0, 50)[..], &[2; 20]);
+    fixture.close(file).unwrap();
+}
+
+#[test]
+fn what_is_remembered_costs_no_call_and_an_open_costs_one() {
+    let fixture = fixture();
+    let (ino, file) = fixture.create(b"f");
+    fixture.close(file).unwrap();
+    fixture.find(b"f");
+    fixture.find(b"none");
+    let file = fixture.open(ino);
+    fixture.close(file).unwrap();
+    let all = || {
+        [
+            fixture.calls::<nfs::Lookup>(),
+            fixture.calls::<nfs::Getattr>(),
+            fixture.calls::<nfs::Access>(),
+        ]
+    };
+    let before = all();
+    for _ in 0..10 {
+        assert_eq!(fixture.find(b"f"), Some(ino));
+        assert_eq!(fixture.find(b"none"), None);
+        fixture
+            .run(fixture.core.getattr(&fixture.user, ino))
+            .unwrap();
+    }
+    assert_eq!(all(), before);
+    let node = fixture.core.node(ino).unwrap();
+    // As if some time had passed since the lookup.
+    node.just_found.set(None);
+    let file = fixture.open(ino);
+    fixture.close(file).unwrap();
+    let [lookups, getattrs, accesses] = before;
+    assert_eq!(all(), [lookups, getattrs + 1, accesses]);
+}
+
+/// Close-to-open consistency between two clients.
+#[test]
+fn an_open_shows_what_another_client_has_written_and_closed() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let (ino, file) = one.create(b"f");
+    one.write(file, 0, vec![1; 100]);
+    one.close(file).unwrap();
+    let seen = two.find(b"f").unwrap();
+    let reader = two.open(seen);
+    assert_eq!(two.read(reader, 0, 1000).len(), 100);
+    two.close(reader).unwrap();
+
+    let file = one.open(ino);
+    one.write(file, 100, vec![2; 100]);
+    one.close(file).unwrap();
+    let opening = two.core.open(&two.user, 1, seen, WRITE);
+    let opened = two.run(opening).unwrap();
+    assert!(!opened.keep, "the kernel's pages are out of date");
+    assert_eq!(two.told.0.borrow()[..], [seen]);
+    assert_eq!(two.read(opened.file, 0, 1000).len(), 200);
+    two.close(opened.file).unwrap();
+    // Nobody has changed it since, this client's own writes do not count.
+    let opening = two.core.open(&two.user, 1, seen, WRITE);
+    let opened = two.run(opening).unwrap();
+    assert!(opened.keep);
+    two.write(opened.file, 0, vec![3; 300]);
+    two.close(opened.file).unwrap();
+    let opening = two.core.open(&two.user, 1, seen, WRITE);
+    assert!(two.run(opening).unwrap().keep);
+}
+
+#[test]
+fn a_name_that_another_client_has_replaced_is_looked_up_again() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let (_, file) = one.create(b"f");
+    one.close(file).unwrap();
+    let old = two.find(b"f").unwrap();
+    one.run(one.core.unlink(&one.user, ROOT, b"f")).unwrap();
+    let (_, file) = one.create(b"f");
+    one.close(file).unwrap();
+    let opening = two.core.open(&two.user, 1, old, WRITE);
+    assert_eq!(two.run(opening), Err(Errno::STALE));
+    // The kernel looks up the name again after that.
+    let new = two.find(b"f").unwrap();
+    assert_ne!(new, old);
+    two.close(two.open(new)).unwrap();
+}
+
+#[test]
+fn a_new_size_cuts_what_was_written_and_not_sent() {
+    let fixture = fixture();
+    let (ino, file) = fixture.create(b"f");
+    fixture.write(file, 0, vec![1; 1000]);
+    let shorter = SetAttributes {
+        size: Some(10),
+        ..SetAttributes::default()
+    };
+    let core = &fixture.core;
+    let setting = core.setattr(&fixture.user, ino, Some(file), shorter);
+    assert_eq!(fixture.run(setting).unwrap().attributes.size, 10);
+    fixture.write(file, 20, vec![2; 5]);
+    let expected = [&[1; 10][..], &[0; 10], &[2; 5]].concat();
+    assert_eq!(&fixture.read(file, 0, 100)[..], &expected[..]);
+    fixture.close(file).unwrap();
+    assert_eq!(&fixture.read_anew(ino)[..], &expected[..]);
+}
+
+#[test]
+fn too_much_unwritten_data_makes_writers_wait() {
+    let (runtime, server, mount) = server();
+    let mut fixture = client(&runtime, &server, &mount, 1);
+    let core = Rc::get_mut(&mut fixture.core).unwrap();
+    core.options.unwritten = 256 << 10;
+    core.options.attributes = AttributeTimes::NONE;
+    let (ino, file) = fixture.create(b"f");
+    for index in 0..64 {
+        fixture.write(file, index * (64 << 10), vec![index as u8; 64 << 10]);
+        let kept = fixture.core.unwritten.get();
+        assert!(kept <= (256 << 10) + (64 << 10), "{kept}");
+    }
+    fixture.close(file).unwrap();
+    let data = fixture.read_anew(ino);
+    assert_eq!(data.len(), 64 * (64 << 10));
+    assert!(
+        data.chunks(64 << 10)
+            .enumerate()
+            .all(|(n, part)| part[5] == n as u8)
+    );
+}
+
+#[test]
+fn objects_that_the_kernel_forgets_leave_the_table() {
+    let fixture = fixture();
+    let (ino, file) = fixture.create(b"f");
+    fixture.close(file).unwrap();
+    fixture.find(b"f");
+    assert_eq!(fixture.core.inodes.borrow().len(), 2);
+    fixture.core.forget(ino, 2);
+    assert_eq!(fixture.core.inodes.borrow().len(), 1);
+    assert_eq!(fixture.core.node(ino).err(), Some(Errno::STALE));
+}
+
+impl Fixture {
+    /// Reads a file through a new open file.
+    fn read_anew(&self, ino: u64) -> Bytes {
+        let file = self.open(ino);
+        let data = self.read(file, 0, 8 << 20);
+        self.close(file).unwrap();
+        data
+    }
+}
