@@ -1,5 +1,6 @@
 //! A mount from its beginning to its end.
 
+use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -38,6 +39,11 @@ pub enum MountError {
         "there is no {DEVICE}: load the kernel module (`modprobe fuse`), or let the container have the device"
     )]
     NoDevice,
+    /// The user may not open FUSE's device.
+    #[error(
+        "{DEVICE} is not for this user: mount as root, or let users open it (`chmod 666 {DEVICE}`, as most systems have it)"
+    )]
+    DeviceRefused,
     /// An ordinary user needs a helper with privilege, which is missing.
     #[error(
         "to mount without being root, `fusermount3` is needed: install it (Debian's package fuse3)"
@@ -231,6 +237,10 @@ impl Mounted {
 fn prepare(at: &Path) -> Result<PathBuf, MountError> {
     if !Path::new(DEVICE).exists() {
         return Err(MountError::NoDevice);
+    }
+    let device = OpenOptions::new().read(true).write(true).open(DEVICE);
+    if device.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+        return Err(MountError::DeviceRefused);
     }
     let mount_point = |source| MountError::MountPoint {
         path: at.to_owned(),
