@@ -23,7 +23,7 @@ use std::time::Duration;
 use crate::args::{MountCommandArgs, UmountArgs};
 use crate::{capture, interrupt, output};
 
-/// What the process in the background says when the export is mounted.
+/// The line by which the process in the background reports that the export is mounted.
 const MOUNTED: &str = "mounted";
 /// How long a server that had answered may be unreachable before a hard mount gives up: in effect for
 /// ever.
@@ -56,7 +56,7 @@ pub(crate) fn as_helper(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 /// Mounts an export.
 ///
 /// # Errors
-/// It could not be mounted.
+/// The export could not be mounted.
 pub(crate) fn mount(args: &MountCommandArgs, verbose: bool) -> Result<(), Failure> {
     // Errors in what was typed come before anything is started.
     args.mount.access()?;

@@ -39,7 +39,7 @@ impl From<&WccAttributes> for Version {
     }
 }
 
-/// What new attributes of an object mean.
+/// The outcome of comparing new attributes of an object with those in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Learnt {
     /// They are older than those in the cache, and were ignored.

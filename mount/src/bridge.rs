@@ -46,7 +46,7 @@ const NAME_MAX: u32 = 255;
 /// Objects are never given the number of another one, so that their generation says nothing.
 const GENERATION: Generation = Generation(0);
 
-/// What FUSE's threads know.
+/// The state of the threads that take requests from FUSE and queue them for the NFS thread.
 pub(crate) struct Bridge<C: Connect> {
     pub(crate) queue: Arc<Queue<C>>,
     /// Memory for written data, from which the transport sends without a copy.

@@ -56,7 +56,7 @@ pub(crate) trait Connect: 'static {
     fn of(&self, credential: &AuthSys) -> Self::As;
 }
 
-/// What the file system tells the kernel unasked.
+/// Notifications that the file system sends to the kernel without a request.
 pub(crate) trait Kernel {
     /// Makes the kernel forget the pages of a file that another client has changed.
     fn data_changed(&self, ino: u64);

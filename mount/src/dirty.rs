@@ -28,7 +28,7 @@ enum State {
 #[derive(Clone, Debug)]
 struct Piece<U> {
     data: Bytes,
-    /// Who wrote it, on whose behalf it is sent.
+    /// The user who wrote the data, on whose behalf it is sent.
     user: U,
     /// The serial number of the write.
     serial: u64,

@@ -13,7 +13,7 @@ use crate::options::LookupCache;
 /// The permission bits that let everybody search a directory.
 const SEARCHABLE: u32 = 0o111;
 
-/// What the kernel is told of an object.
+/// The reply to the kernel about an object: its inode number and attributes.
 #[derive(Clone, Debug)]
 pub(crate) struct Stat {
     /// FUSE's number of the object.
@@ -24,7 +24,7 @@ pub(crate) struct Stat {
     pub(crate) trust: Duration,
 }
 
-/// What the kernel is told of a name.
+/// The reply to the kernel about a name that it looks up.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     /// The object, or `None` if the name does not exist.

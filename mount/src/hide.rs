@@ -18,9 +18,9 @@ use crate::node::{Hidden, Node};
 /// The way in which a file gets its hidden name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hide {
-    /// It is renamed.
+    /// Renames the object to the hidden name.
     Rename,
-    /// It gets a second name.
+    /// Adds the hidden name as a second one, by a hard link.
     Link,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct OpenDirectory<A> {
     stream: RefCell<Stream>,
 }
 
-/// What the kernel may do with a directory's entries.
+/// An open directory, and whether the kernel may go on using its cached entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OpenedDirectory {
     /// The number of the open directory.

@@ -15,7 +15,7 @@ pub struct MountEntry {
     pub path: PathBuf,
     /// The type of file system.
     pub file_system: String,
-    /// What is mounted.
+    /// The source of the mount, such as a URL or a device.
     pub source: OsString,
 }
 

@@ -12,7 +12,7 @@ use crate::dirty::Dirty;
 use crate::notify::Notify;
 use crate::users::User;
 
-/// What a directory's names were found to be.
+/// The remembered result of looking up a name in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NameEntry {
     /// The inode, or `None` if there was no such name.

@@ -38,7 +38,7 @@ impl Default for AttributeTimes {
     }
 }
 
-/// Which results of lookups are remembered (`lookupcache=`).
+/// The results of lookups that are remembered (`lookupcache=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LookupCache {
     /// Names that exist and names that do not (`all`).
@@ -65,7 +65,7 @@ pub struct Options {
     /// Whether an `open` fetches the attributes of the file (`cto`). Without it, changes by other
     /// clients are noticed only when cached attributes expire (`nocto`).
     pub close_to_open: bool,
-    /// Which lookups are remembered.
+    /// The lookups that are remembered.
     pub lookup_cache: LookupCache,
     /// Whether each write is on the server's stable storage when it returns (`sync`).
     pub sync: bool,

@@ -19,7 +19,8 @@ use crate::notify::Notify;
 /// The length of the first chunk, bytes. The kernel reads as much at a time, unless told otherwise.
 const FIRST: u32 = 128 << 10;
 
-/// What a chunk's data depends on: the version of the file, and this client's writes to it.
+/// The state on which a chunk's data depends: the version of the file, and this client's writes to
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Basis {
     pub(crate) data_version: u64,

@@ -65,7 +65,7 @@ pub enum MountError {
     NotMounted {
         /// The directory.
         path: PathBuf,
-        /// What is there instead.
+        /// A description of the mount that is there instead, if there is one.
         what: String,
     },
     /// A program uses the mount.
@@ -150,7 +150,7 @@ pub struct Mounted {
 
 /// Mounts what `root` is, a directory of the export, at a directory of this machine.
 ///
-/// What a killed program of this kind has left there is cleaned up first.
+/// Removes a dead mount first, if a killed program of this kind has left one there.
 ///
 /// # Errors
 /// See [`MountError`].

@@ -32,7 +32,7 @@ impl Connect for InProcess {
     }
 }
 
-/// What the kernel was told.
+/// A kernel that records which files it was told to drop the pages of.
 #[derive(Clone, Default)]
 struct Told(Rc<RefCell<Vec<u64>>>);
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Which results of lookups are remembered (`lookupcache=`).
+/// The results of lookups that are remembered (`lookupcache=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LookupCache {
     /// All (`all`).
