@@ -252,6 +252,15 @@ impl SendWindow {
         withdrawn
     }
 
+    /// Returns whether a message of the call with this XID is queued.
+    pub(crate) fn has_queued(&self, xid: u32) -> bool {
+        let mut queued = self.blocked.iter();
+        queued.any(|message| {
+            let call = self.format.call_type(&message.gather);
+            call.is_some_and(|(of, _)| of == xid)
+        })
+    }
+
     /// Sets the credit value of a message that waited.
     fn renew(&mut self, message: &mut Segments) {
         let credit = self.flow.credit(self.advertised());

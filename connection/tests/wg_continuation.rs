@@ -322,6 +322,52 @@ fn wg_s4_1_parts_of_messages_are_not_interleaved() {
     assert_eq!((xids, last), (vec![1; 5], Some(2)));
 }
 
+/// A call is cancelled while its last part, which offers a write chunk, waits for credits.
+#[test]
+fn memory_that_a_waiting_part_offers_outlives_the_cancellation_of_its_call() {
+    let cancelled_with = |credits: u32| {
+        let properties = Properties::default();
+        let mut peer = WgPeer::client_of(&properties, |client| {
+            client.remote_invalidation = false;
+            // One registration is cheaper than two, and than copying the result.
+            client.costs.registration = Duration::from_secs(1);
+            client.costs.copy_rate = 1;
+        });
+        // The client uses up what it was granted, but for a few messages.
+        for xid in 100.. {
+            if peer.flow.receives_needed() <= credits + 1 {
+                break;
+            }
+            peer.advertised = 0;
+            peer.end.call(message(xid, 1, &[]), &ReplyRoom::default());
+            let _ = peer.take();
+        }
+        peer.end.call(message(1, 2500, &[]), &room(1, &[8192]));
+        let sent = peer.take().len();
+        assert_eq!(peer.end.registrations, 1, "a write chunk");
+        peer.end.connection.cancel(1);
+        peer.end.run();
+        (peer, sent)
+    };
+    let (peer, sent) = cancelled_with(10);
+    assert_eq!((sent, peer.end.registered.len()), (3, 0), "all was sent");
+    let (mut peer, sent) = cancelled_with(2);
+    assert_eq!((sent, peer.end.registered.len()), (2, 1), "a part waits");
+    peer.advertised = 10;
+    peer.send(0, Body::Grant, &[]);
+    let mut offered = match &peer.taken()[..] {
+        [Body::Call { chunks, .. }] => chunks.clone(),
+        other => panic!("{other:?}"),
+    };
+    let segment = &mut offered.writes[0][0];
+    assert!(peer.end.registered.contains_key(&Stag(segment.handle)));
+    segment.length = 0;
+    peer.send_rpc(inline_reply(offered), &reply(1, 1, &[]));
+    assert_eq!(peer.end.registered.len(), 0);
+    assert_eq!(peer.end.closed, None);
+    assert_eq!(finished(&mut peer), []);
+}
+
 #[test]
 fn wg_s6_5_only_the_last_send_of_a_reply_invalidates() {
     let mut pair = Pair::echoing(configs_with(Version::TwoWg, |_, _| {}));

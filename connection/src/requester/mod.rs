@@ -345,7 +345,11 @@ impl Requester {
             Stage::Sent(_) => {
                 self.calls[key].cancelled = true;
                 self.cancelled.push(key);
-                if !self.may_be_invalidated {
+                // The last part of a continued call offers its memory, and is sent although the
+                // call is cancelled: a message that was begun has to be finished.
+                let window = shared.window.as_ref();
+                let to_be_offered = window.is_some_and(|window| window.has_queued(xid));
+                if !self.may_be_invalidated && !to_be_offered {
                     self.invalidate_all(shared, key);
                 }
             }
