@@ -46,7 +46,8 @@ pub(crate) fn run(args: &PingArgs, verbose: bool) -> Result<(), Failure> {
         let (host, port) = server(&args.target)?;
         let reached = access.reach(&host, port)?;
         let target = Target::new(reached.client.clone(), None, Bytes::new());
-        return measure(args, verbose, &reached, &target, Op::Null);
+        let measured = measure(args, verbose, &reached, &target, Op::Null);
+        return measured.map_err(|failure| access.advised(failure));
     }
     let url = object_url(args)?;
     let mounted = access.mount(&url)?;

@@ -218,39 +218,33 @@ fn trees_survive_every_pairing_of_features() {
 
 #[test]
 fn a_server_without_the_version_that_is_wanted_is_told_of() {
-    let server = Server::start(["--memory", "--rpcrdma", "1"]);
-    let url = server.url(Proto::Rdma, "/memory");
-    let ls = ["ls".to_owned(), url];
-    let refused = run([&ls[..], &options(Proto::Rdma, "rpcrdma=2")].concat());
-    let refused = refused.fails_with(&[
-        "no version in common",
-        "refused version 2 and speaks 1",
-        "-o rpcrdma=1",
-    ]);
-    assert!(
-        !refused.stderr.contains("is `rpcrdma serve` running"),
-        "{refused:#?}"
-    );
-
-    let server = Server::start(["--memory", "--rpcrdma", "2"]);
-    let ls = ["ls".to_owned(), server.url(Proto::Rdma, "/memory")];
-    let refused = run([&ls[..], &options(Proto::Rdma, "rpcrdma=1")].concat());
-    refused.fails_with(&["no version in common", "version 2 only", "-o rpcrdma=2"]);
-    let refused = run([&ls[..], &options(Proto::Rdma, "rpcrdma=2wg")].concat());
-    refused.fails_with(&[
-        "no version in common",
-        "answered in version 2",
-        "-o rpcrdma=2",
-    ]);
-
-    let server = Server::start(["--memory", "--rpcrdma", "2wg"]);
-    let ls = ["ls".to_owned(), server.url(Proto::Rdma, "/memory")];
-    let refused = run([&ls[..], &options(Proto::Rdma, "rpcrdma=2")].concat());
-    refused.fails_with(&[
-        "no version in common",
-        "answered in version 2wg",
-        "-o rpcrdma=2wg",
-    ]);
+    let pairs = [
+        ("1", "2", "refused version 2 and speaks 1"),
+        ("1", "2wg", "refused version 2 and speaks 1"),
+        ("2", "1", "version 2 only"),
+        ("2", "2wg", "answered in version 2"),
+        ("2wg", "1", "version 2 only"),
+        ("2wg", "2", "answered in version 2wg"),
+    ];
+    for (serves, wants, said) in pairs {
+        let server = Server::start(["--memory", "--rpcrdma", serves]);
+        let ls = ["ls".to_owned(), server.url(Proto::Rdma, "/memory")];
+        let ping = ["ping", "-c", "1", &server.rdma.to_string()].map(str::to_owned);
+        for command in [&ls[..], &ping[..]] {
+            let chosen = options(Proto::Rdma, &format!("rpcrdma={wants}"));
+            let advice = format!("leave out rpcrdma={wants}");
+            let refused = run([command, &chosen[..]].concat());
+            let refused = refused.fails_with(&["no version in common", said, &advice]);
+            assert!(
+                !refused.stderr.contains("is `rpcrdma serve` running"),
+                "{refused:#?}"
+            );
+        }
+        // The advice helps.
+        for command in [&ls[..], &ping[..]] {
+            run([command, &options(Proto::Rdma, "")[..]].concat()).ok();
+        }
+    }
 }
 
 /// A client asks for version 2 first to find out the version, which must not cause a warning.

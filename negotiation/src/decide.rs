@@ -221,10 +221,7 @@ impl fmt::Display for VersionReason {
                 write!(f, "the server refused version 2 and speaks {versions}")
             }
             Self::OtherVersionTwo(version) => {
-                write!(
-                    f,
-                    "the server answered in version {version} (-o rpcrdma={version})"
-                )
+                write!(f, "the server answered in version {version}")
             }
         }
     }

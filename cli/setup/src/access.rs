@@ -244,6 +244,16 @@ impl Access {
         self.reach_with(&self.runtime()?, host, port)
     }
 
+    /// Adds advice to the failure of a call that the server refused because of the client's version: a
+    /// server tells that to a client of version 1 with its first reply, when the connection is up.
+    #[must_use]
+    pub fn advised(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Work(text) => with_version_advice(text, self.rdma.version),
+            failure => failure,
+        }
+    }
+
     fn reach_with(
         &self,
         runtime: &Runtime,
@@ -471,28 +481,28 @@ fn only_rdma(mount: &MountOptions, has_costs: bool) -> Result<(), Failure> {
 /// in common.
 const NO_VERSION: &str = "no version in common";
 
-/// Returns advice for the case that client and server have no version in common. No server is known
-/// that supports neither version.
+/// Returns advice for the case that client and server have no version in common. Without the option, a
+/// client tries all versions that it has, and no server is known that has none of them.
 fn other_version(text: &str, version: Choice) -> Option<String> {
     let Choice::Only(wanted) = version else {
         return None;
     };
-    let other = match wanted {
-        Version::One => 2,
-        _ => 1,
-    };
     text.contains(NO_VERSION)
-        .then(|| format!("leave out rpcrdma={wanted}, or use -o rpcrdma={other}"))
+        .then(|| format!("leave out rpcrdma={wanted}"))
+}
+
+fn with_version_advice(text: String, version: Choice) -> Failure {
+    match other_version(&text, version) {
+        Some(advice) => Failure::Work(format!("{text} ({advice})")),
+        None => Failure::Work(text),
+    }
 }
 
 /// Adds advice when a server is unreachable or speaks another protocol.
 fn explain(error: &CallError, proto: Proto, version: Choice) -> Failure {
     let text = error.to_string();
     if text.contains(NO_VERSION) {
-        return match other_version(&text, version) {
-            Some(advice) => Failure::Work(format!("{text} ({advice})")),
-            None => Failure::Work(text),
-        };
+        return with_version_advice(text, version);
     }
     let other = match proto {
         Proto::Rdma => "is `rpcrdma serve` running there? For NFS over TCP use -o proto=tcp",
