@@ -37,6 +37,7 @@
 
 mod budget;
 mod carrier;
+mod contention;
 mod device;
 mod id_map;
 mod keep_alive;
@@ -53,6 +54,7 @@ pub mod middleware;
 
 pub use budget::{Account, Budget, Charge, GUARANTEED, PER_CALL};
 pub use carrier::Carrier;
+pub use contention::{CountedMutex, CountedRwLock, LockCounter, contended_locks};
 pub use device::{
     AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,
     Device, DeviceError, Disconnect, Event, Failed, Gather, ListenerId, PostError, QpId, Region,

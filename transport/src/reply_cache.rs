@@ -38,13 +38,20 @@
 //!
 //! An entry that has not been used for [`MAX_AGE`] is dropped: its client has given up long ago,
 //! and a later call with the same XID is another call.
+//!
+//! # Loops
+//!
+//! A client that reconnects may reach another loop of the server than before, so all loops share the
+//! cache. It is divided into parts, each with a lock of its own that is held for one look-up or one
+//! reply, so loops rarely wait for one another. A retransmission of a call that another loop
+//! executes waits for that loop's reply ([`Known::Elsewhere`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use onc_rpc::{CallHeader, Credential, Message};
-use rdma::Time;
+use rdma::{CountedMutex, LockCounter, Time};
 
 use crate::PeerOrigin;
 
@@ -62,6 +69,14 @@ const CHECKED: usize = 256;
 /// The memory that an entry takes besides its reply, bytes: its slots in two tables, with their
 /// slack.
 const OVERHEAD: usize = 512;
+/// The maximum number of parts.
+const MOST_PARTS: usize = 16;
+/// The minimum number of entries of a part, unless there is only one. With fewer, parts that happen
+/// to be used more than others would hold noticeably fewer replies.
+const LEAST_ENTRIES: usize = 1024;
+/// The minimum memory of a part, unless there is only one, bytes. A reply that exceeds it is not
+/// cached.
+const LEAST_BYTES: usize = 1 << 20;
 
 /// The fields that identify a call. Two transmissions with the same key are the same call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -137,20 +152,42 @@ fn identity(cred: &Credential) -> u32 {
     )
 }
 
+/// A retransmission at one loop that waits for the reply of a call that another loop executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    /// The number of the loop at which the retransmission arrived.
+    pub(crate) member: usize,
+    /// The number by which that loop knows it.
+    pub(crate) ticket: usize,
+}
+
+/// The job of a loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct JobId {
+    /// The number of the loop.
+    pub(crate) member: usize,
+    /// The loop's number for the job.
+    pub(crate) job: usize,
+}
+
 /// The cache's answer to a lookup.
 #[derive(Debug)]
 pub(crate) enum Known {
     /// The call is new. It is marked as in progress.
     New,
-    /// The call is being executed by this job.
-    InProgress(usize),
+    /// The call is being executed by this job of the loop that asks. The waiter of another loop, if
+    /// there is one, gets no reply any more.
+    InProgress(usize, Option<Waiter>),
+    /// The call is being executed by another loop, which will hand its reply to the one that asks.
+    /// An earlier waiter gets no reply any more.
+    Elsewhere(Option<Waiter>),
     /// The call was executed. This is the reply, starting with its XID.
     Done(Message),
 }
 
 enum State {
-    /// The call is being executed by this job.
-    Running(usize),
+    /// The call is being executed by this job, and the reply is for the waiter, if there is one.
+    Running(JobId, Option<Waiter>),
     Done {
         reply: Message,
         cost: usize,
@@ -160,10 +197,56 @@ enum State {
     },
 }
 
-/// The duplicate request cache; see the module documentation. The number of finished entries and
-/// their bytes are limited: the least recently used is evicted. Calls in progress are never
-/// evicted, because other limits of the server bound their number.
+/// Counts how often a loop waited for a part of a reply cache.
+static CONTENDED: LockCounter = LockCounter::new("reply cache");
+
+/// The duplicate request cache of all loops of a server; see the module documentation.
 pub(crate) struct ReplyCache {
+    parts: Box<[CountedMutex<Part>]>,
+}
+
+impl ReplyCache {
+    pub(crate) fn new(max_entries: usize, max_bytes: usize) -> Self {
+        let parts = MOST_PARTS
+            .min(max_entries / LEAST_ENTRIES)
+            .min(max_bytes / LEAST_BYTES)
+            .max(1);
+        let part = |_| {
+            let part = Part::new(max_entries.div_ceil(parts), max_bytes / parts);
+            CountedMutex::new(&CONTENDED, part)
+        };
+        Self {
+            parts: (0..parts).map(part).collect(),
+        }
+    }
+
+    /// Returns the part of a call. Clients number their calls in succession, so the calls of each
+    /// are spread evenly.
+    fn part(&self, key: &CallKey) -> std::sync::MutexGuard<'_, Part> {
+        let client = match key.peer {
+            IpAddr::V4(address) => crc32c::crc32c(&address.octets()),
+            IpAddr::V6(address) => crc32c::crc32c(&address.octets()),
+        };
+        self.parts[client.wrapping_add(key.xid) as usize % self.parts.len()].lock()
+    }
+
+    /// Looks up a call that `asking` received. A new call is marked as in progress as this job. If
+    /// another loop is executing it, the reply is for the waiter `ticket` of the loop that asks.
+    pub(crate) fn look_up(&self, key: CallKey, asking: JobId, ticket: usize, now: Time) -> Known {
+        self.part(&key).look_up(key, asking, ticket, now)
+    }
+
+    /// Stores the reply of a call that was in progress. Returns the waiter of another loop to which
+    /// the reply must be handed, if there is one.
+    pub(crate) fn finish(&self, key: CallKey, reply: Message, now: Time) -> Option<Waiter> {
+        self.part(&key).finish(key, reply, now)
+    }
+}
+
+/// A part of the cache. The number of finished entries and their bytes are limited: the least
+/// recently used is evicted. Calls in progress are never evicted, because other limits of the
+/// server bound their number.
+struct Part {
     entries: HashMap<CallKey, State>,
     /// Finished entries, least recently used first.
     order: BTreeMap<u64, CallKey>,
@@ -173,8 +256,8 @@ pub(crate) struct ReplyCache {
     max_bytes: usize,
 }
 
-impl ReplyCache {
-    pub(crate) fn new(max_entries: usize, max_bytes: usize) -> Self {
+impl Part {
+    fn new(max_entries: usize, max_bytes: usize) -> Self {
         Self {
             entries: HashMap::new(),
             order: BTreeMap::new(),
@@ -185,15 +268,20 @@ impl ReplyCache {
         }
     }
 
-    /// Looks up a call. A new one is marked as in progress as `job`.
-    pub(crate) fn look_up(&mut self, key: CallKey, job: usize, now: Time) -> Known {
+    fn look_up(&mut self, key: CallKey, asking: JobId, ticket: usize, now: Time) -> Known {
         self.forget_old(now);
         match self.entries.get_mut(&key) {
             None => {
-                self.entries.insert(key, State::Running(job));
+                self.entries.insert(key, State::Running(asking, None));
                 Known::New
             }
-            Some(State::Running(job)) => Known::InProgress(*job),
+            Some(State::Running(running, waiter)) if running.member == asking.member => {
+                Known::InProgress(running.job, waiter.take())
+            }
+            Some(State::Running(_, waiter)) => {
+                let member = asking.member;
+                Known::Elsewhere(waiter.replace(Waiter { member, ticket }))
+            }
             Some(State::Done {
                 reply, used, at, ..
             }) => {
@@ -206,13 +294,16 @@ impl ReplyCache {
         }
     }
 
-    /// Stores the reply of a call that was in progress.
-    pub(crate) fn finish(&mut self, key: CallKey, reply: Message, now: Time) {
+    fn finish(&mut self, key: CallKey, reply: Message, now: Time) -> Option<Waiter> {
+        let waiter = match self.entries.get_mut(&key) {
+            Some(State::Running(_, waiter)) => waiter.take(),
+            _ => None,
+        };
         let cost = OVERHEAD + usize::try_from(reply.stream_len()).unwrap_or(usize::MAX / 2);
         if cost > self.max_bytes {
             // Storing it would evict every other entry, and finally itself.
             self.entries.remove(&key);
-            return;
+            return waiter;
         }
         self.clock += 1;
         let used = self.clock;
@@ -231,6 +322,7 @@ impl ReplyCache {
             };
             self.forget(*used);
         }
+        waiter
     }
 
     /// Drops entries that are too old. Each lookup drops those that have expired since the last.
@@ -380,75 +472,151 @@ mod tests {
 
     #[test]
     fn a_call_is_new_then_in_progress_then_done() {
-        let mut cache = ReplyCache::new(10, 1 << 20);
+        let cache = ReplyCache::new(10, 1 << 20);
         let key = key(1, b"x");
-        assert!(matches!(cache.look_up(key, 3, NOW), Known::New));
-        assert!(matches!(cache.look_up(key, 4, NOW), Known::InProgress(3)));
-        cache.finish(key, reply(8), NOW);
-        assert!(matches!(cache.look_up(key, 5, NOW), Known::Done(message) if message == reply(8)));
+        let look_up = |job| cache.look_up(key, JobId { member: 0, job }, 0, NOW);
+        assert!(matches!(look_up(3), Known::New));
+        assert!(matches!(look_up(4), Known::InProgress(3, None)));
+        assert_eq!(cache.finish(key, reply(8), NOW), None);
+        assert!(matches!(look_up(5), Known::Done(message) if message == reply(8)));
+    }
+
+    #[test]
+    fn the_reply_of_another_loop_is_for_the_last_transmission() {
+        let cache = ReplyCache::new(10, 1 << 20);
+        let key = key(1, b"x");
+        let look_up = |member, ticket| cache.look_up(key, JobId { member, job: 9 }, ticket, NOW);
+        let waiter = |member, ticket| Waiter { member, ticket };
+        assert!(matches!(look_up(0, 0), Known::New));
+        assert!(matches!(look_up(1, 5), Known::Elsewhere(None)));
+        // Of several retransmissions the last one is answered, wherever it arrived.
+        assert!(
+            matches!(look_up(2, 6), Known::Elsewhere(Some(earlier)) if earlier == waiter(1, 5))
+        );
+        assert!(
+            matches!(look_up(0, 0), Known::InProgress(9, Some(earlier)) if earlier == waiter(2, 6))
+        );
+        assert!(matches!(look_up(1, 7), Known::Elsewhere(None)));
+        assert_eq!(cache.finish(key, reply(8), NOW), Some(waiter(1, 7)));
+        assert!(matches!(look_up(2, 8), Known::Done(_)));
+        // The same holds for a reply that is too long to be stored.
+        let cache = ReplyCache::new(10, 1000);
+        for member in [0, 1] {
+            cache.look_up(key, JobId { member, job: 1 }, 3, NOW);
+        }
+        assert_eq!(cache.finish(key, reply(8000), NOW), Some(waiter(1, 3)));
+    }
+
+    #[test]
+    fn many_threads_agree_on_who_executes_a_call() {
+        let cache = ReplyCache::new(64 << 10, 64 << 20);
+        assert_eq!(cache.parts.len(), MOST_PARTS);
+        let (calls, threads) = (2000, 4);
+        let executed: usize = std::thread::scope(|scope| {
+            let work = |member| {
+                let cache = &cache;
+                move || {
+                    let mut executed = 0;
+                    for xid in 0..calls {
+                        let key = key(xid, b"x");
+                        let asking = JobId { member, job: 1 };
+                        if matches!(cache.look_up(key, asking, 0, NOW), Known::New) {
+                            executed += 1;
+                            cache.finish(key, reply(8), NOW);
+                        }
+                    }
+                    executed
+                }
+            };
+            let threads: Vec<_> = (0..threads).map(|at| scope.spawn(work(at))).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .sum()
+        });
+        assert_eq!(executed, calls as usize);
+        let kept = cache.parts.iter().map(|part| part.lock().order.len());
+        assert!(kept.clone().all(|kept| kept == calls as usize / MOST_PARTS));
     }
 
     #[test]
     fn the_least_recently_used_goes_first() {
-        let mut cache = ReplyCache::new(2, 1 << 20);
+        let mut cache = Part::new(2, 1 << 20);
         let keys: Vec<_> = (0..3).map(|xid| key(xid, b"x")).collect();
         for key in &keys[..2] {
-            cache.look_up(*key, 0, NOW);
+            look_up(&mut cache, *key, 0, NOW);
             cache.finish(*key, reply(8), NOW);
         }
-        assert!(matches!(cache.look_up(keys[0], 0, NOW), Known::Done(_)));
-        cache.look_up(keys[2], 0, NOW);
+        assert!(matches!(
+            look_up(&mut cache, keys[0], 0, NOW),
+            Known::Done(_)
+        ));
+        look_up(&mut cache, keys[2], 0, NOW);
         cache.finish(keys[2], reply(8), NOW);
-        assert!(matches!(cache.look_up(keys[0], 0, NOW), Known::Done(_)));
-        assert!(matches!(cache.look_up(keys[1], 0, NOW), Known::New));
+        assert!(matches!(
+            look_up(&mut cache, keys[0], 0, NOW),
+            Known::Done(_)
+        ));
+        assert!(matches!(look_up(&mut cache, keys[1], 0, NOW), Known::New));
     }
 
     #[test]
     fn bytes_are_bounded_and_running_calls_stay() {
-        let mut cache = ReplyCache::new(100, 3500);
+        let mut cache = Part::new(100, 3500);
         let running = key(1000, b"x");
-        cache.look_up(running, 77, NOW);
+        look_up(&mut cache, running, 77, NOW);
         for xid in 0..50 {
-            cache.look_up(key(xid, b"x"), 0, NOW);
+            look_up(&mut cache, key(xid, b"x"), 0, NOW);
             cache.finish(key(xid, b"x"), reply(1000), NOW);
             assert!(cache.bytes <= 3500);
         }
         assert_eq!(cache.order.len(), 2);
         assert_eq!(cache.entries.len(), 3);
         assert!(matches!(
-            cache.look_up(running, 0, NOW),
-            Known::InProgress(77)
+            look_up(&mut cache, running, 0, NOW),
+            Known::InProgress(77, None)
         ));
         // A reply that exceeds the limit by itself is not stored and evicts nothing.
         cache.finish(running, reply(5000), NOW);
         assert_eq!((cache.order.len(), cache.entries.len()), (2, 2));
-        assert!(matches!(cache.look_up(running, 0, NOW), Known::New));
+        assert!(matches!(look_up(&mut cache, running, 0, NOW), Known::New));
     }
 
     #[test]
     fn what_is_old_is_forgotten_unless_it_was_asked_for() {
-        let mut cache = ReplyCache::new(10, 1 << 20);
+        let mut cache = Part::new(10, 1 << 20);
         let (old, asked, running) = (key(1, b"x"), key(2, b"x"), key(3, b"x"));
         for key in [old, asked] {
-            cache.look_up(key, 0, NOW);
+            look_up(&mut cache, key, 0, NOW);
             cache.finish(key, reply(8), NOW);
         }
-        cache.look_up(running, 7, NOW);
+        look_up(&mut cache, running, 7, NOW);
         let later = NOW + MAX_AGE;
-        assert!(matches!(cache.look_up(asked, 0, later), Known::Done(_)));
-        let late = later + Duration::from_secs(1);
-        assert!(matches!(cache.look_up(old, 0, late), Known::New));
-        assert!(matches!(cache.look_up(asked, 0, late), Known::Done(_)));
         assert!(matches!(
-            cache.look_up(running, 0, late),
-            Known::InProgress(7)
+            look_up(&mut cache, asked, 0, later),
+            Known::Done(_)
+        ));
+        let late = later + Duration::from_secs(1);
+        assert!(matches!(look_up(&mut cache, old, 0, late), Known::New));
+        assert!(matches!(
+            look_up(&mut cache, asked, 0, late),
+            Known::Done(_)
+        ));
+        assert!(matches!(
+            look_up(&mut cache, running, 0, late),
+            Known::InProgress(7, None)
         ));
         cache.finish(old, reply(8), late);
-        assert!(matches!(cache.look_up(old, 0, late), Known::Done(_)));
+        assert!(matches!(look_up(&mut cache, old, 0, late), Known::Done(_)));
         let much_later = late + MAX_AGE + Duration::from_secs(1);
-        cache.look_up(key(4, b"x"), 0, much_later);
+        look_up(&mut cache, key(4, b"x"), 0, much_later);
         assert_eq!((cache.bytes, cache.order.len()), (0, 0));
         assert_eq!(cache.entries.len(), 2, "what runs stays");
+    }
+
+    /// Looks up a call in the only loop.
+    fn look_up(cache: &mut Part, key: CallKey, job: usize, now: Time) -> Known {
+        cache.look_up(key, JobId { member: 0, job }, 0, now)
     }
 
     /// Tests the claim of the module documentation about the default limits.
@@ -458,16 +626,17 @@ mod tests {
         let credits = crate::rdma::RdmaServerOptions::default().common.credits as usize;
         let outstanding = options.max_connections * credits;
         assert!(options.reply_cache_entries >= 2 * outstanding);
-        let mut cache = ReplyCache::new(options.reply_cache_entries, options.reply_cache_bytes);
+        let cache = ReplyCache::new(options.reply_cache_entries, options.reply_cache_bytes);
         for xid in 0..2 * outstanding as u32 {
             let key = CallKey {
                 xid,
                 ..key(0, b"x")
             };
-            cache.look_up(key, 0, NOW);
+            cache.look_up(key, JobId { member: 0, job: 0 }, 0, NOW);
             cache.finish(key, reply(250), NOW);
         }
-        assert_eq!(cache.order.len(), 2 * outstanding);
+        let kept = cache.parts.iter().map(|part| part.lock().order.len());
+        assert_eq!(kept.sum::<usize>(), 2 * outstanding);
         // The overhead that is counted is at least what an entry takes in the tables.
         let entry = size_of::<(CallKey, State)>() + size_of::<(u64, CallKey)>();
         assert!(OVERHEAD >= entry, "{entry}");

@@ -1,4 +1,5 @@
-//! The RPC server: one poll loop with its transports, its service, and worker threads.
+//! The RPC server: a poll loop with its transports, its service, and worker threads. Several form a
+//! [`ServerGroup`].
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,7 +19,7 @@ use crate::backchannel::ConnKey;
 use crate::dispatch::{Disposition, answer, dispatch};
 use crate::options::HEADER_ROOM;
 use crate::poll_loop::{Armed, PollLoop, Wake, earlier};
-use crate::reply_cache::{CallKey, DEFAULT_BYTES, DEFAULT_ENTRIES, Known, ReplyCache};
+use crate::reply_cache::{CallKey, DEFAULT_BYTES, DEFAULT_ENTRIES, JobId, Known};
 use crate::workers::{Workers, catch};
 use crate::{
     ConnectionId, PeerOrigin, Request, ServerTransport, ServerTransportEvent, Service,
@@ -26,9 +27,13 @@ use crate::{
 };
 
 mod callbacks;
+mod group;
 mod idle;
 
+pub use group::ServerGroup;
+
 use callbacks::Callbacks;
+use group::Member;
 use idle::{DEFAULT_IDLE, Peer};
 
 /// The options of a [`Server`].
@@ -124,7 +129,8 @@ struct ServedTransport {
     peers: IdMap<ConnectionId, Peer>,
 }
 
-/// An RPC server: executes the calls that arrive on its transports with its service.
+/// An RPC server, or one loop of several ([`ServerGroup`]): executes the calls that arrive on its
+/// transports with its service.
 pub struct Server {
     service: Box<dyn Service>,
     options: ServerOptions,
@@ -133,7 +139,10 @@ pub struct Server {
     transports: Vec<ServedTransport>,
     workers: Workers,
     running: Slab<Running>,
-    cache: ReplyCache,
+    /// What this loop shares with the others of its group.
+    member: Member,
+    /// Retransmissions of calls that other loops of the group execute, which wait for the reply.
+    waiting: Slab<Origin>,
     stats: ServerStats,
     /// A failed transport that [`Server::run`] has not reported yet.
     lost: Option<TransportFailed>,
@@ -156,21 +165,59 @@ impl Server {
     /// # Errors
     /// The error of the operating system.
     pub fn new(service: Box<dyn Service>, options: ServerOptions) -> io::Result<Self> {
+        let group = ServerGroup::new(1, &options);
+        Self::in_group(&group, 0, service, options)
+    }
+
+    /// Creates loop `index` of a group, without transports, and starts its worker threads. The
+    /// loops of a group must have equal options.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    ///
+    /// # Panics
+    /// If the group has no such loop, or that was already created.
+    pub fn in_group(
+        group: &ServerGroup,
+        index: usize,
+        service: Box<dyn Service>,
+        options: ServerOptions,
+    ) -> io::Result<Self> {
         let poll_loop = PollLoop::new()?;
         let workers = Workers::new(options.workers, Arc::clone(poll_loop.wake()))?;
-        Ok(Self::with(service, options, poll_loop, workers))
+        Ok(Self::with(
+            group, index, service, options, poll_loop, workers,
+        ))
     }
 
     /// Creates a server for a simulation: it has no threads and never sleeps. The code that sets
     /// `clock` calls [`Server::step`], [`Server::arm`] and [`Server::run_job`].
     #[must_use]
     pub fn simulated(service: Box<dyn Service>, options: ServerOptions, clock: Clock) -> Self {
+        let group = ServerGroup::new(1, &options);
+        Self::simulated_in_group(&group, 0, service, options, clock)
+    }
+
+    /// Creates loop `index` of a group for a simulation; see [`Server::simulated`].
+    ///
+    /// # Panics
+    /// If the group has no such loop, or that was already created.
+    #[must_use]
+    pub fn simulated_in_group(
+        group: &ServerGroup,
+        index: usize,
+        service: Box<dyn Service>,
+        options: ServerOptions,
+        clock: Clock,
+    ) -> Self {
         let poll_loop = PollLoop::simulated(clock);
         let workers = Workers::without_threads(Arc::clone(poll_loop.wake()));
-        Self::with(service, options, poll_loop, workers)
+        Self::with(group, index, service, options, poll_loop, workers)
     }
 
     fn with(
+        group: &ServerGroup,
+        index: usize,
         service: Box<dyn Service>,
         options: ServerOptions,
         mut poll_loop: PollLoop,
@@ -183,7 +230,8 @@ impl Server {
             callbacks,
             held: VecDeque::new(),
             workers,
-            cache: ReplyCache::new(options.reply_cache_entries, options.reply_cache_bytes),
+            member: Member::join(group, index, &wake),
+            waiting: Slab::new(),
             service,
             options,
             poll_loop,
@@ -250,6 +298,7 @@ impl Server {
             // checked before sleeping.
             progress = true;
             self.finish_jobs(now);
+            self.take_handed(now);
             self.start_callbacks(now);
         }
         if self.callbacks.is_some() {
@@ -352,12 +401,7 @@ impl Server {
 
     #[cold]
     fn up(&mut self, transport: usize, conn: ConnectionId, peer: SocketAddr, now: Time) {
-        let count: usize = self
-            .transports
-            .iter()
-            .map(|transport| transport.peers.len())
-            .sum();
-        if count >= self.options.max_connections {
+        if !self.member.connected(self.options.max_connections) {
             rdma::limited!(warn, %peer, "too many connections: one more was closed");
             self.transports[transport]
                 .transport
@@ -385,6 +429,7 @@ impl Server {
     fn forget(&mut self, place: ConnKey, reason: &str) -> Option<Peer> {
         let (transport, conn) = place;
         let peer = self.transports[transport].peers.remove(&conn)?;
+        self.member.disconnected(1);
         if let Some(callee) = &peer.callee {
             callee.disconnected();
             self.end_callbacks(place, reason);
@@ -468,15 +513,33 @@ impl Server {
     /// be dead.
     #[inline(never)]
     fn is_new(&mut self, key: CallKey, origin: Origin, now: Time) -> bool {
-        match self.cache.look_up(key, self.running.vacant_key(), now) {
+        let asking = JobId {
+            member: self.member.index,
+            job: self.running.vacant_key(),
+        };
+        let ticket = self.waiting.vacant_key();
+        match self.member.shared.cache.look_up(key, asking, ticket, now) {
             Known::New => true,
             Known::Done(reply) => {
                 self.stats.replayed += 1;
                 self.reply(origin, Some(reply), now);
                 false
             }
-            Known::InProgress(job) => {
+            Known::Elsewhere(earlier) => {
                 self.stats.joined += 1;
+                // It gets the number that the cache knows it by: the vacant one is taken before the
+                // earlier transmission is answered, which makes another one vacant.
+                self.waiting.insert(origin);
+                if let Some(earlier) = earlier {
+                    self.answer_waiter(earlier, None, now);
+                }
+                false
+            }
+            Known::InProgress(job, earlier) => {
+                self.stats.joined += 1;
+                if let Some(earlier) = earlier {
+                    self.answer_waiter(earlier, None, now);
+                }
                 if let Some(running) = self.running.get_mut(job) {
                     let earlier = std::mem::replace(&mut running.origin, origin);
                     self.reply(earlier, None, now);
@@ -537,15 +600,29 @@ impl Server {
             &mut self.headers
         };
         let message = answer(xid, reply, room);
-        if let Some(key) = key {
-            self.cache.finish(key, message.clone(), now);
+        let waiter = key.and_then(|key| {
+            let cache = &self.member.shared.cache;
+            cache.finish(key, message.clone(), now)
+        });
+        match waiter {
+            None => self.reply(origin, Some(message), now),
+            Some(waiter) => {
+                self.reply(origin, None, now);
+                self.answer_waiter(waiter, Some(message), now);
+            }
         }
-        self.reply(origin, Some(message), now);
     }
 
     fn reply(&self, origin: Origin, message: Option<Message>, now: Time) {
         let mut transport = self.transports[origin.transport].transport.borrow_mut();
         transport.reply(origin.conn, origin.token, message, now);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let connections = self.transports.iter().map(|served| served.peers.len());
+        self.member.disconnected(connections.sum());
     }
 }
 

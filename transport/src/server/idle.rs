@@ -52,7 +52,9 @@ impl Server {
         let busy: HashSet<(usize, ConnectionId)> = self
             .running
             .iter()
-            .map(|(_, running)| (running.origin.transport, running.origin.conn))
+            .map(|(_, running)| &running.origin)
+            .chain(self.waiting.iter().map(|(_, origin)| origin))
+            .map(|origin| (origin.transport, origin.conn))
             .collect();
         self.idle_at = None;
         let mut expired = Vec::new();

@@ -1,0 +1,153 @@
+//! The loops of one server, and what they share.
+//!
+//! A server can have several loops ([`Server`] is one), each on a thread of its own with transports
+//! of its own, so that it uses several processors. The loops of a [`ServerGroup`] share the reply
+//! cache and the limit on connections. A call is executed by the loop at which it arrives first. If
+//! its retransmission arrives at another loop meanwhile, the executing loop hands over the reply.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use onc_rpc::Message;
+use rdma::{CountedMutex, LockCounter, Time};
+
+use super::{Origin, Server, ServerOptions};
+use crate::poll_loop::Wake;
+use crate::reply_cache::{ReplyCache, Waiter};
+
+/// Counts how often a loop waited for the mailbox of another one.
+static CONTENDED: LockCounter = LockCounter::new("mailboxes of loops");
+
+/// The answer to a call that arrived at one loop and was executed by another: the reply, or none if
+/// a later transmission of the call gets it.
+struct Handed {
+    ticket: usize,
+    reply: Option<Message>,
+}
+
+/// The replies that other loops have handed to one loop.
+struct Mailbox {
+    handed: CountedMutex<Vec<Handed>>,
+    /// The loop, once it exists.
+    wake: OnceLock<Arc<Wake>>,
+}
+
+pub(super) struct Shared {
+    pub(super) cache: ReplyCache,
+    mailboxes: Box<[Mailbox]>,
+    connections: AtomicUsize,
+}
+
+/// The loops of one server. Clones are handles to the same group.
+#[derive(Clone)]
+pub struct ServerGroup {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl ServerGroup {
+    /// Creates a group for `loops` loops, at least one, with the reply cache and the limit on
+    /// connections of `options`.
+    #[must_use]
+    pub fn new(loops: usize, options: &ServerOptions) -> Self {
+        let mailbox = |_| Mailbox {
+            handed: CountedMutex::new(&CONTENDED, Vec::new()),
+            wake: OnceLock::new(),
+        };
+        let cache = ReplyCache::new(options.reply_cache_entries, options.reply_cache_bytes);
+        Self {
+            shared: Arc::new(Shared {
+                cache,
+                mailboxes: (0..loops.max(1)).map(mailbox).collect(),
+                connections: AtomicUsize::new(0),
+            }),
+        }
+    }
+
+    /// Returns the number of loops.
+    #[must_use]
+    pub fn loops(&self) -> usize {
+        self.shared.mailboxes.len()
+    }
+}
+
+impl std::fmt::Debug for ServerGroup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerGroup")
+            .field("loops", &self.loops())
+            .field("connections", &self.shared.connections)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A loop's membership in its group.
+pub(super) struct Member {
+    pub(super) shared: Arc<Shared>,
+    pub(super) index: usize,
+}
+
+impl Member {
+    /// Joins `group` as loop `index`, which replies of other loops wake with `wake`.
+    ///
+    /// # Panics
+    /// If the group has no such loop, or another one has joined as it: a mistake of the program.
+    pub(super) fn join(group: &ServerGroup, index: usize, wake: &Arc<Wake>) -> Self {
+        let shared = Arc::clone(&group.shared);
+        let joined = shared.mailboxes[index].wake.set(Arc::clone(wake));
+        assert!(joined.is_ok(), "loop {index} of a server exists already");
+        Self { shared, index }
+    }
+
+    /// Hands a reply, or its absence, to the loop at which a transmission arrived.
+    fn hand(&self, waiter: Waiter, reply: Option<Message>) {
+        let mailbox = &self.shared.mailboxes[waiter.member];
+        let ticket = waiter.ticket;
+        mailbox.handed.lock().push(Handed { ticket, reply });
+        if let Some(wake) = mailbox.wake.get() {
+            wake.wake();
+        }
+    }
+
+    /// Counts a new connection. Returns false, without counting it, if there are `most` already.
+    pub(super) fn connected(&self, most: usize) -> bool {
+        let another = |count: usize| (count < most).then_some(count + 1);
+        let connections = &self.shared.connections;
+        connections.fetch_update(Relaxed, Relaxed, another).is_ok()
+    }
+
+    /// Subtracts connections that have ended.
+    pub(super) fn disconnected(&self, count: usize) {
+        self.shared.connections.fetch_sub(count, Relaxed);
+    }
+}
+
+impl Server {
+    /// Takes the replies that other loops have handed to this one, and sends them.
+    pub(super) fn take_handed(&mut self, now: Time) {
+        let handed = std::mem::take(
+            &mut *self.member.shared.mailboxes[self.member.index]
+                .handed
+                .lock(),
+        );
+        for Handed { ticket, reply } in handed {
+            if let Some(origin) = self.waiting.try_remove(ticket) {
+                self.reply(origin, reply, now);
+            }
+        }
+    }
+
+    /// Answers a transmission that waited for a reply: with the reply, or with none if a later
+    /// transmission gets it.
+    pub(super) fn answer_waiter(&mut self, waiter: Waiter, reply: Option<Message>, now: Time) {
+        match waiter.member == self.member.index {
+            true => {
+                if let Some(origin) = self.waiting.try_remove(waiter.ticket) {
+                    self.reply(origin, reply, now);
+                }
+            }
+            false => self.member.hand(waiter, reply),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,291 @@
+//! Tests of groups of loops, with transports that only record.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use onc_rpc::{CallHeader, Credential, Message, Verifier};
+use rdma::{Carrier, Clock, Poller, Pool, Time};
+
+use super::*;
+use crate::{
+    CallError, ConnectionId, PollSource, ProgramVersions, ReplyRoom, Request, ServerTransport,
+    ServerTransportEvent, Service, ServiceOutcome,
+};
+
+const PROG: u32 = 400_000;
+
+/// A transport whose events the test makes.
+struct Scripted {
+    events: VecDeque<ServerTransportEvent>,
+    /// The answers, with the tokens of the calls: true for a reply, false for none.
+    answered: Vec<(u64, bool)>,
+    closed: usize,
+}
+
+impl PollSource for Scripted {
+    fn attach(&mut self, _: Poller) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn ready(&mut self, _: usize, _: bool) {}
+
+    fn poll(&mut self, _: Time) -> bool {
+        !self.events.is_empty()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.events.is_empty()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+
+    fn set_busy_poll(&mut self, _: bool) {}
+}
+
+impl ServerTransport for Scripted {
+    fn reply(&mut self, _: ConnectionId, token: u64, message: Option<Message>, _: Time) {
+        self.answered.push((token, message.is_some()));
+    }
+
+    fn call(
+        &mut self,
+        _: ConnectionId,
+        _: u32,
+        _: Message,
+        _: &ReplyRoom,
+        _: Time,
+    ) -> Result<(), CallError> {
+        Err(CallError::Closed)
+    }
+
+    fn cancel_call(&mut self, _: ConnectionId, _: u32) {}
+
+    fn close(&mut self, _: ConnectionId) {
+        self.closed += 1;
+    }
+
+    fn pool(&self, _: ConnectionId) -> Pool {
+        Pool::new(1 << 20)
+    }
+
+    fn carrier(&self, _: ConnectionId) -> Carrier {
+        Carrier::Ended
+    }
+
+    fn is_rdma(&self) -> bool {
+        false
+    }
+
+    fn next_event(&mut self) -> Option<ServerTransportEvent> {
+        self.events.pop_front()
+    }
+}
+
+/// A service whose calls are all jobs that must not be executed twice.
+struct Jobs(Arc<AtomicUsize>);
+
+impl Service for Jobs {
+    fn programs(&self) -> &[ProgramVersions] {
+        &[ProgramVersions {
+            prog: PROG,
+            low: 1,
+            high: 1,
+        }]
+    }
+
+    fn call(&mut self, _: Request) -> ServiceOutcome {
+        let executed = Arc::clone(&self.0);
+        ServiceOutcome::Later(Box::new(move || {
+            executed.fetch_add(1, Relaxed);
+            Ok(Message::default())
+        }))
+    }
+
+    fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
+        true
+    }
+}
+
+/// A group of loops, each with one transport.
+struct World {
+    servers: Vec<Server>,
+    transports: Vec<Rc<RefCell<Scripted>>>,
+    executed: Arc<AtomicUsize>,
+}
+
+impl World {
+    fn new(loops: usize, options: &ServerOptions) -> Self {
+        let (group, executed) = (ServerGroup::new(loops, options), Arc::default());
+        let clock = Clock::simulated();
+        let (mut servers, mut transports) = (Vec::new(), Vec::new());
+        for index in 0..loops {
+            let service = Box::new(Jobs(Arc::clone(&executed)));
+            let clock = clock.clone();
+            let mut server =
+                Server::simulated_in_group(&group, index, service, options.clone(), clock);
+            let transport = Rc::new(RefCell::new(Scripted {
+                events: VecDeque::new(),
+                answered: Vec::new(),
+                closed: 0,
+            }));
+            server.add_transport(Rc::clone(&transport) as _).unwrap();
+            servers.push(server);
+            transports.push(transport);
+        }
+        Self {
+            servers,
+            transports,
+            executed,
+        }
+    }
+
+    fn event(&mut self, at: usize, event: ServerTransportEvent) {
+        self.transports[at].borrow_mut().events.push_back(event);
+        while self.servers[at].step() {}
+    }
+
+    fn connect(&mut self, at: usize, conn: u64) {
+        let (conn, peer) = (ConnectionId(conn), SocketAddr::from(([10, 0, 0, 1], 700)));
+        self.event(at, ServerTransportEvent::Connected { conn, peer });
+    }
+
+    /// Lets a loop receive a transmission of the call with this XID.
+    fn call(&mut self, at: usize, xid: u32, token: u64) {
+        let header = CallHeader {
+            xid,
+            prog: PROG,
+            vers: 1,
+            proc: 1,
+            cred: Credential::None,
+            verf: Verifier::default(),
+        };
+        let (conn, message) = (ConnectionId(1), Message::from_payload(header.encode()));
+        self.event(
+            at,
+            ServerTransportEvent::Call {
+                conn,
+                token,
+                message,
+            },
+        );
+    }
+
+    /// Lets every loop do what it can.
+    fn settle(&mut self) {
+        while self
+            .servers
+            .iter_mut()
+            .fold(false, |progress, server| progress | server.step())
+        {}
+    }
+
+    fn answered(&self, at: usize) -> Vec<(u64, bool)> {
+        self.transports[at].borrow().answered.clone()
+    }
+}
+
+#[test]
+fn a_call_that_is_sent_again_to_another_loop_is_executed_once_and_answered_there() {
+    let mut world = World::new(2, &ServerOptions::default());
+    world.connect(0, 1);
+    world.connect(1, 1);
+    world.call(0, 5, 50);
+    world.call(1, 5, 51);
+    world.settle();
+    assert!(world.answered(0).is_empty() && world.answered(1).is_empty());
+    assert!(world.servers[0].run_job() && !world.servers[1].run_job());
+    world.settle();
+    assert_eq!(world.answered(0), [(50, false)]);
+    assert_eq!(world.answered(1), [(51, true)]);
+    // A third transmission finds the reply, wherever it arrives.
+    world.call(1, 5, 52);
+    world.call(0, 5, 53);
+    assert_eq!(world.answered(0), [(50, false), (53, true)]);
+    assert_eq!(world.answered(1), [(51, true), (52, true)]);
+    assert_eq!(world.executed.load(Relaxed), 1);
+    let stats: Vec<_> = world.servers.iter().map(Server::stats).collect();
+    assert_eq!((stats[0].jobs, stats[1].jobs), (1, 0));
+    assert_eq!((stats[0].joined, stats[1].joined), (0, 1));
+}
+
+#[test]
+fn of_transmissions_at_several_loops_the_last_one_gets_the_reply_and_each_is_answered_once() {
+    let mut world = World::new(3, &ServerOptions::default());
+    for at in 0..3 {
+        world.connect(at, 1);
+    }
+    // The last entry is the loop at which the reply is due.
+    for (xid, order) in [[0, 1, 2], [0, 1, 0], [1, 0, 0], [2, 1, 1], [0, 2, 1]]
+        .iter()
+        .enumerate()
+    {
+        let before: Vec<usize> = (0..3).map(|at| world.answered(at).len()).collect();
+        for (nth, &at) in order.iter().enumerate() {
+            world.call(at, xid as u32, (xid * 10 + nth) as u64);
+        }
+        world.settle();
+        assert!(world.servers[order[0]].run_job());
+        world.settle();
+        let mut answers: Vec<(u64, usize, bool)> = (0..3)
+            .flat_map(|at| {
+                let new = world.answered(at).split_off(before[at]);
+                new.into_iter()
+                    .map(move |(token, reply)| (token, at, reply))
+            })
+            .collect();
+        answers.sort_unstable();
+        let expected: Vec<(u64, usize, bool)> = order
+            .iter()
+            .enumerate()
+            .map(|(nth, &at)| ((xid * 10 + nth) as u64, at, nth == 2))
+            .collect();
+        assert_eq!(answers, expected, "{order:?}");
+    }
+    assert!(world.servers.iter().all(|server| server.waiting.is_empty()));
+}
+
+#[test]
+fn a_reply_for_a_connection_that_has_ended_meanwhile_is_dropped() {
+    let mut world = World::new(2, &ServerOptions::default());
+    world.connect(0, 1);
+    world.connect(1, 1);
+    world.call(0, 5, 50);
+    world.call(1, 5, 51);
+    let (conn, reason) = (ConnectionId(1), "gone".to_owned());
+    world.event(1, ServerTransportEvent::Disconnected { conn, reason });
+    world.servers[0].run_job();
+    world.settle();
+    // What becomes of a reply for a connection that is gone is the transport's matter.
+    assert_eq!(world.answered(0), [(50, false)]);
+    assert!(world.servers[1].waiting.is_empty());
+}
+
+#[test]
+fn the_limit_on_connections_holds_for_all_loops_together() {
+    let options = ServerOptions {
+        max_connections: 3,
+        ..ServerOptions::default()
+    };
+    let mut world = World::new(2, &options);
+    for conn in 0..2 {
+        world.connect(0, conn);
+        world.connect(1, conn);
+    }
+    let closed = |world: &World, at: usize| world.transports[at].borrow().closed;
+    assert_eq!((closed(&world, 0), closed(&world, 1)), (0, 1));
+    let (conn, reason) = (ConnectionId(0), "gone".to_owned());
+    world.event(0, ServerTransportEvent::Disconnected { conn, reason });
+    world.connect(1, 5);
+    assert_eq!(closed(&world, 1), 1);
+    // A loop that ends gives its connections back.
+    world.servers.truncate(1);
+    world.connect(0, 6);
+    world.connect(0, 7);
+    world.connect(0, 8);
+    assert_eq!(closed(&world, 0), 1);
+}
