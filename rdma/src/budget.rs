@@ -12,12 +12,28 @@
 //! quarter of the common part is reserved for connections whose peers have shown that they make
 //! progress ([`Account::prove`]); the others share the remaining three quarters.
 //!
+//! # Loops
+//!
+//! The connections of one loop of a server are in one *part* of the budget ([`Budget::part`]). A
+//! part takes the common memory from the budget in quanta, and counts what its connections hold of
+//! it by itself. So a call writes to memory that only its own loop and that loop's workers write
+//! to: with one counter for all, each call of each loop moved its cache line from one processor to
+//! another, several times. The limits hold as with one counter, because a part never holds more
+//! than it has taken; what it has taken and does not hold is at most two quanta, each at most one
+//! part in [`QUANTA`] of the common memory. Only these are invisible to the connections of other
+//! parts; to those of the same part they are free memory. (Two loops that ask at the same moment
+//! can both get what only one should, as two threads could with one counter; the pools'
+//! own limits hold in any case.)
+//!
 //! Because a buffer is counted where it is allocated and released, workers, queues and devices need
 //! no accounting of their own; other memory is charged explicitly. Dynamic thresholds, which
 //! switches use for their packet buffers, need neither a queue of waiters nor a lock.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicIsize, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 
@@ -36,15 +52,18 @@ const GUARANTEED_PART: usize = 2;
 const PROVEN_PART: usize = 4;
 /// Memory is short when more than one part in this many of the common part is taken.
 const SHORT_PART: usize = 2;
+/// The minimum number of quanta of the common memory, and the maximum length of one, bytes.
+const QUANTA: usize = 512;
+const MAX_QUANTUM: usize = 1 << 20;
 /// Limit in bytes and number of connections of the default budget.
 const DEFAULT_LIMIT: usize = 1 << 30;
 const DEFAULT_CONNECTIONS: usize = 1024;
 
 /// The memory budget for calls and replies of all connections together. Clones are handles to the
-/// same budget.
+/// same part of the same budget.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    shared: Arc<Shared>,
+    part: Arc<Part>,
 }
 
 #[derive(Debug)]
@@ -52,10 +71,36 @@ struct Shared {
     limit: usize,
     /// Bytes guaranteed to each connection.
     guaranteed: usize,
-    /// Bytes that all connections together may take beyond the guaranteed ones, and the bytes
-    /// taken.
+    /// Bytes that all connections together may take beyond the guaranteed ones.
     common_limit: usize,
-    common: AtomicUsize,
+    /// Bytes that a part takes or gives back at once.
+    quantum: usize,
+    /// All parts, for sums.
+    parts: Mutex<Vec<Weak<Part>>>,
+    reserved: Reserved,
+}
+
+/// Bytes of the common memory that all parts together have taken. They change rarely, and have a
+/// cache line of their own, so that all processors can keep a copy of it.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Reserved(AtomicUsize);
+
+/// The part of the budget that one loop and its workers use.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Part {
+    shared: Arc<Shared>,
+    /// Bytes of the common memory that connections of this part hold. While threads change the same
+    /// account, a release may be counted before the charge that it follows, so the number can be
+    /// negative for a moment ([`Part::used`]).
+    used: AtomicIsize,
+    /// Bytes of the common memory that the part has taken from the budget. They are fewer than those
+    /// used only while a thread is about to take more.
+    reserved: AtomicUsize,
+    /// How often the part has taken quanta or given some back.
+    #[cfg(test)]
+    moves: AtomicUsize,
 }
 
 impl Budget {
@@ -64,13 +109,25 @@ impl Budget {
     pub fn new(limit: usize, connections: usize) -> Self {
         let connections = connections.max(1);
         let guaranteed = GUARANTEED.min(limit / GUARANTEED_PART / connections);
+        let common_limit = limit - guaranteed * connections;
+        let shared = Arc::new(Shared {
+            limit,
+            guaranteed,
+            common_limit,
+            quantum: (common_limit / QUANTA).clamp(1, MAX_QUANTUM),
+            parts: Mutex::default(),
+            reserved: Reserved(AtomicUsize::new(0)),
+        });
         Self {
-            shared: Arc::new(Shared {
-                limit,
-                guaranteed,
-                common_limit: limit - guaranteed * connections,
-                common: AtomicUsize::new(0),
-            }),
+            part: Part::new(shared),
+        }
+    }
+
+    /// Returns a handle to another part of the same budget, for the connections of another loop.
+    #[must_use]
+    pub fn part(&self) -> Self {
+        Self {
+            part: Part::new(Arc::clone(&self.part.shared)),
         }
     }
 
@@ -79,7 +136,7 @@ impl Budget {
     pub fn account(&self) -> Account {
         Account {
             shared: Arc::new(Held {
-                budget: Arc::clone(&self.shared),
+                part: Arc::clone(&self.part),
                 bytes: AtomicUsize::new(0),
                 proven: AtomicBool::new(false),
             }),
@@ -89,32 +146,35 @@ impl Budget {
     /// Returns the limit of the budget in bytes.
     #[must_use]
     pub fn limit(&self) -> usize {
-        self.shared.limit
+        self.part.shared.limit
     }
 
     /// Returns the number of bytes guaranteed to each connection.
     #[must_use]
     pub fn guaranteed(&self) -> usize {
-        self.shared.guaranteed
+        self.part.shared.guaranteed
     }
 
-    /// Returns the number of bytes that connections hold beyond those guaranteed to each.
+    /// Returns the number of bytes that connections of all parts hold beyond those guaranteed to
+    /// each.
     #[must_use]
     pub fn common_in_use(&self) -> usize {
-        self.shared.common.load(Relaxed)
+        let parts = self.part.shared.parts();
+        let used = |part: Arc<Part>| part.used();
+        parts.iter().filter_map(Weak::upgrade).map(used).sum()
     }
 
     /// Returns the maximum number of bytes that any connection can get at once.
     #[must_use]
     pub fn largest(&self) -> usize {
-        self.shared.largest()
+        self.part.shared.largest()
     }
 
     /// Returns whether memory is so short that connections that hold memory without making progress
     /// obstruct others.
     #[must_use]
     pub fn is_short(&self) -> bool {
-        self.shared.is_short()
+        self.part.is_short()
     }
 }
 
@@ -134,14 +194,104 @@ impl Shared {
         self.guaranteed + self.common_limit - self.common_limit / PROVEN_PART
     }
 
+    fn parts(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Part>>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Part {
+    fn new(shared: Arc<Shared>) -> Arc<Self> {
+        let part = Arc::new(Self {
+            shared: Arc::clone(&shared),
+            used: AtomicIsize::new(0),
+            reserved: AtomicUsize::new(0),
+            #[cfg(test)]
+            moves: AtomicUsize::new(0),
+        });
+        let mut parts = shared.parts();
+        parts.retain(|part| part.strong_count() > 0);
+        parts.push(Arc::downgrade(&part));
+        part
+    }
+
+    fn used(&self) -> usize {
+        usize::try_from(self.used.load(SeqCst)).unwrap_or(0)
+    }
+
+    fn charge(&self, bytes: usize) {
+        self.used.fetch_add(bytes.cast_signed(), SeqCst);
+        if self.used() > self.reserved.load(SeqCst) {
+            self.settle();
+        }
+    }
+
+    fn release(&self, bytes: usize) {
+        self.used.fetch_sub(bytes.cast_signed(), SeqCst);
+        if self.has_too_much(self.used(), self.reserved.load(SeqCst)) {
+            self.settle();
+        }
+    }
+
+    fn has_too_much(&self, used: usize, reserved: usize) -> bool {
+        reserved.saturating_sub(used) > 2 * self.shared.quantum
+    }
+
+    /// Takes quanta from the budget until all that is used is covered, or gives back those beyond
+    /// two that are not used.
+    ///
+    /// Both numbers are read again after each change. Their order is sequentially consistent, so of
+    /// two threads, one that lowers what is taken and one that uses more of it, at least one sees
+    /// the change of the other.
+    #[cold]
+    fn settle(&self) {
+        let quantum = self.shared.quantum;
+        loop {
+            let (used, reserved) = (self.used(), self.reserved.load(SeqCst));
+            let wanted = match used {
+                _ if used > reserved => used.next_multiple_of(quantum),
+                _ if self.has_too_much(used, reserved) => used.next_multiple_of(quantum) + quantum,
+                _ => return,
+            };
+            let changed = self
+                .reserved
+                .compare_exchange(reserved, wanted, SeqCst, SeqCst);
+            if changed.is_ok() {
+                let Reserved(all) = &self.shared.reserved;
+                match wanted.checked_sub(reserved) {
+                    Some(more) => all.fetch_add(more, SeqCst),
+                    None => all.fetch_sub(reserved - wanted, SeqCst),
+                };
+                #[cfg(test)]
+                self.moves.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Returns the bytes of the common memory that are taken, as far as connections of this part
+    /// are concerned: what other parts have taken, and what this part uses.
+    fn taken(&self) -> usize {
+        let Reserved(all) = &self.shared.reserved;
+        let others = all
+            .load(Relaxed)
+            .saturating_sub(self.reserved.load(Relaxed));
+        others + self.used()
+    }
+
     fn is_short(&self) -> bool {
-        self.common.load(Relaxed) > self.common_limit / SHORT_PART
+        self.taken() > self.shared.common_limit / SHORT_PART
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let Reserved(all) = &self.shared.reserved;
+        all.fetch_sub(*self.reserved.get_mut(), SeqCst);
     }
 }
 
 #[derive(Debug)]
 struct Held {
-    budget: Arc<Shared>,
+    part: Arc<Part>,
     bytes: AtomicUsize,
     proven: AtomicBool,
 }
@@ -156,22 +306,24 @@ impl Account {
     /// Adds bytes to those that the connection holds. Does not check whether there is room: see
     /// [`Account::room`].
     pub fn charge(&self, bytes: usize) {
-        let Held { budget, .. } = &*self.shared;
+        let Held { part, .. } = &*self.shared;
+        let budget = &*part.shared;
         let before = self.shared.bytes.fetch_add(bytes, Relaxed);
         let more = budget.beyond_guaranteed(before + bytes) - budget.beyond_guaranteed(before);
         if more > 0 {
-            budget.common.fetch_add(more, Relaxed);
+            part.charge(more);
         }
     }
 
     /// Subtracts bytes from those that the connection holds.
     pub fn release(&self, bytes: usize) {
-        let Held { budget, .. } = &*self.shared;
+        let Held { part, .. } = &*self.shared;
+        let budget = &*part.shared;
         let before = self.shared.bytes.fetch_sub(bytes, Relaxed);
         let less = budget.beyond_guaranteed(before)
             - budget.beyond_guaranteed(before.saturating_sub(bytes));
         if less > 0 {
-            budget.common.fetch_sub(less, Relaxed);
+            part.release(less);
         }
     }
 
@@ -184,7 +336,7 @@ impl Account {
     /// Returns the number of bytes that the connection holds beyond the guaranteed ones.
     #[must_use]
     pub fn beyond_guaranteed(&self) -> usize {
-        self.shared.budget.beyond_guaranteed(self.held())
+        self.shared.part.shared.beyond_guaranteed(self.held())
     }
 
     /// Returns how many more bytes the connection may take now.
@@ -197,11 +349,12 @@ impl Account {
     /// example to replace a buffer by a larger one.
     #[must_use]
     pub fn room_without(&self, own: usize) -> usize {
-        let budget = &*self.shared.budget;
+        let part = &*self.shared.part;
+        let budget = &*part.shared;
         let all = self.held();
         let held = all.saturating_sub(own);
         let over = budget.beyond_guaranteed(held);
-        let common = budget.common.load(Relaxed) + over;
+        let common = part.taken() + over;
         let taken = common.saturating_sub(budget.beyond_guaranteed(all));
         let limit = match self.shared.proven.load(Relaxed) {
             true => budget.common_limit,
@@ -219,13 +372,13 @@ impl Account {
     /// Returns the number of bytes guaranteed to the connection.
     #[must_use]
     pub fn guaranteed(&self) -> usize {
-        self.shared.budget.guaranteed
+        self.shared.part.shared.guaranteed
     }
 
     /// Returns the maximum number of bytes that the connection can get at once.
     #[must_use]
     pub fn largest(&self) -> usize {
-        self.shared.budget.largest()
+        self.shared.part.shared.largest()
     }
 
     /// Marks the connection as proven: it may use the part of the common memory that is reserved
@@ -239,7 +392,7 @@ impl Account {
     /// and it holds some of the common part.
     #[must_use]
     pub fn blocks_others(&self) -> bool {
-        self.beyond_guaranteed() > 0 && self.shared.budget.is_short()
+        self.beyond_guaranteed() > 0 && self.shared.part.is_short()
     }
 
     /// Returns `bytes` as a value that is charged to the account until its last slice is dropped.
@@ -387,12 +540,106 @@ mod tests {
         assert_eq!((account.held(), pool.in_use()), (0, 0));
     }
 
+    /// Checks what must hold of a part that no thread uses at present.
+    fn is_settled(part: &Part) -> bool {
+        let (used, reserved) = (part.used(), part.reserved.load(Relaxed));
+        used <= reserved && reserved - used <= 2 * part.shared.quantum
+    }
+
+    #[test]
+    fn calls_do_not_touch_what_all_parts_share() {
+        let budget = Budget::new(128 * MIB, 64);
+        let parts = [budget.part(), budget.part()];
+        let busy = parts[0].account();
+        busy.charge(GUARANTEED + MIB);
+        let moved = || parts[0].part.moves.load(Relaxed);
+        let before = moved();
+        for _ in 0..1000 {
+            busy.charge(PER_CALL);
+            busy.charge(8 << 10);
+            busy.release(8 << 10);
+            busy.release(PER_CALL);
+        }
+        assert_eq!(moved(), before);
+        // Still, connections of the other part do not get what is held here.
+        let other = parts[1].account();
+        assert!(grab(&other, 4096) < (128 * MIB - MIB) / 2);
+        let (held, limit) = (budget.common_in_use(), budget.part.shared.common_limit);
+        assert!(held <= limit, "{held}");
+    }
+
+    #[test]
+    fn two_parts_share_fairly_and_give_everything_back() {
+        let budget = Budget::new(64 * MIB, 16);
+        let limit = budget.part.shared.common_limit;
+        let accounts: Vec<Account> = (0..4).map(|_| budget.part().account()).collect();
+        accounts.iter().for_each(Account::prove);
+        // Each takes a little in turn, as connections of different loops do.
+        let mut taken = [0; 4];
+        while let Some(at) = (0..4).find(|&at| {
+            let most = taken.iter().max().is_some_and(|most| taken[at] < *most);
+            (most || taken.iter().all(|each| *each == taken[at])) && accounts[at].room() >= 4096
+        }) {
+            accounts[at].charge(4096);
+            taken[at] += 4096;
+        }
+        // As with one part, each of four ends with a fifth; a part may keep two quanta unused.
+        let fifth = GUARANTEED + limit / 5;
+        let unused = 3 * 2 * budget.part.shared.quantum;
+        for each in taken {
+            assert!(
+                each <= fifth && each + unused + 8192 >= fifth,
+                "{taken:?} {fifth}"
+            );
+        }
+        assert!(budget.common_in_use() <= limit);
+        for (account, taken) in accounts.iter().zip(taken) {
+            account.release(taken);
+            assert!(is_settled(&account.shared.part));
+        }
+        assert_eq!(budget.common_in_use(), 0);
+        drop(accounts);
+        assert_eq!(budget.part.shared.reserved.0.load(Relaxed), 0);
+        assert_eq!(budget.part().part.shared.parts().len(), 2);
+    }
+
+    #[test]
+    fn parts_agree_with_the_budget_whatever_threads_do() {
+        let budget = Budget::new(16 * MIB, 8);
+        let parts = [budget.part(), budget.part()];
+        std::thread::scope(|scope| {
+            // Two threads for each account: a loop and a worker.
+            let accounts = parts.each_ref().map(Budget::account);
+            for at in 0..4 {
+                let account = accounts[at / 2].clone();
+                scope.spawn(move || {
+                    let mut held = Vec::new();
+                    for step in 0..20_000_usize {
+                        let bytes = (step * 7919 + at * 104_729) % (200 << 10);
+                        account.charge(bytes);
+                        held.push(bytes);
+                        if held.len() > 10 || step % 3 == 0 {
+                            account.release(held.swap_remove(step % held.len()));
+                        }
+                    }
+                    held.into_iter().for_each(|bytes| account.release(bytes));
+                });
+            }
+        });
+        assert_eq!(budget.common_in_use(), 0);
+        let reserved = |part: &Budget| part.part.reserved.load(Relaxed);
+        let sum = parts.iter().map(reserved).sum::<usize>();
+        assert_eq!(sum, budget.part.shared.reserved.0.load(Relaxed));
+        assert!(parts.iter().all(|part| is_settled(&part.part)));
+    }
+
     quickcheck! {
         fn common_memory_is_the_sum_of_all_holdings_beyond_the_guarantee(steps: Vec<(u8, u32, bool)>) -> bool {
             let budget = Budget::new(64 * MIB, 4);
+            let parts = [budget.part(), budget.part()];
             let mut charges: Vec<(Account, Charge)> = (0..4)
-                .map(|_| {
-                    let account = budget.account();
+                .map(|at| {
+                    let account = parts[at % 2].account();
                     (account.clone(), Charge::new(Some(account)))
                 })
                 .collect();
@@ -404,7 +651,8 @@ mod tests {
                 }
             }
             let over: usize = charges.iter().map(|(account, _)| account.beyond_guaranteed()).sum();
-            let right = budget.common_in_use() == over;
+            let right = budget.common_in_use() == over
+                && parts.iter().all(|part| is_settled(&part.part));
             drop(charges);
             right && budget.common_in_use() == 0
         }
