@@ -32,6 +32,19 @@ impl FileId {
         &self.bytes
     }
 
+    /// Returns a number below `parts` for this object, so that objects are spread evenly over as
+    /// many locks.
+    pub(crate) fn spread(&self, parts: usize) -> usize {
+        let mix = |mixed: u64, word: &[u8; 8]| {
+            let word = u64::from_le_bytes(*word);
+            (mixed.rotate_left(29) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        };
+        let (words, _) = self.bytes.as_chunks();
+        // The high bits of a product depend on all bits of its factors.
+        let mixed = u128::from(words.iter().fold(0, mix));
+        ((mixed * parts as u128) >> u64::BITS) as usize
+    }
+
     /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -58,5 +71,21 @@ mod tests {
         assert!(FileId::new(&[1; 49]).is_none());
         assert_eq!(FileId::new(&[1; 48]).unwrap().as_bytes(), [1; 48]);
         assert_ne!(FileId::new(&[0; 3]), FileId::new(&[0; 4]));
+    }
+
+    #[test]
+    fn ids_that_differ_in_a_number_anywhere_are_spread_evenly() {
+        for at in 0..FileId::MAX_LEN - 2 {
+            let mut counts = [0_u32; 16];
+            for number in 0..1600_u16 {
+                let mut bytes = [7; FileId::MAX_LEN];
+                bytes[at..at + 2].copy_from_slice(&number.to_be_bytes());
+                counts[FileId::new(&bytes).unwrap().spread(16)] += 1;
+            }
+            assert!(
+                counts.iter().all(|count| (50..200).contains(count)),
+                "{at}: {counts:?}"
+            );
+        }
     }
 }

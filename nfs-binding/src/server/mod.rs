@@ -123,10 +123,21 @@ struct Shared {
     policy: IdentityPolicy,
 }
 
-/// NFS version 3 and MOUNT version 3 (RFC 1813) over a set of exports.
+/// NFS version 3 and MOUNT version 3 (RFC 1813) over a set of exports. Clones serve the same
+/// exports, for instance in several loops of one server.
 #[derive(Debug)]
 pub struct NfsServer {
-    shared: Arc<Shared>,
+    /// Every job holds a reference. The inner one is shared by all clones; the outer one is this
+    /// clone's own, so that the calls of different loops do not count references in the same place.
+    shared: Arc<Arc<Shared>>,
+}
+
+impl Clone for NfsServer {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::new(Arc::clone(&self.shared)),
+        }
+    }
 }
 
 impl NfsServer {
@@ -185,13 +196,13 @@ impl NfsServer {
         let roots: Vec<_> = backends().filter_map(|fs| fs.mounted_root()).collect();
         backends().for_each(|fs| fs.set_other_exports(&roots));
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(Arc::new(Shared {
                 exports: served,
                 by_number,
                 handles: HandleCodec::new(&key),
                 mounts: Mutex::default(),
                 policy,
-            }),
+            })),
         })
     }
 }

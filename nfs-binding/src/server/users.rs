@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rdma::Time;
+use rdma::{CountedRwLock, LockCounter, Time};
 
 /// How long cached groups of a user are valid. A user who leaves a group keeps its rights for no
 /// longer than this.
@@ -84,8 +84,11 @@ struct Known {
 pub(super) struct Users {
     passwd: PathBuf,
     group: PathBuf,
-    known: Mutex<Known>,
+    known: CountedRwLock<Known>,
 }
+
+/// Counts how often a call waited while another one read a user's groups.
+static CONTENDED: LockCounter = LockCounter::new("groups of users");
 
 impl Users {
     /// Creates a cache of the users and groups in two files.
@@ -93,24 +96,20 @@ impl Users {
         Self {
             passwd: passwd.into(),
             group: group.into(),
-            known: Mutex::default(),
+            known: CountedRwLock::new(&CONTENDED, Known::default()),
         }
-    }
-
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the groups of a user at `now` or shortly before.
     pub(super) fn groups(&self, uid: u32, now: Time) -> Arc<Groups> {
-        if let Some((read, groups)) = self.known().users.get(&uid)
+        if let Some((read, groups)) = self.known.read().users.get(&uid)
             && now.since(*read) < MAX_AGE
         {
             return Arc::clone(groups);
         }
         let found = fs::read(&self.passwd)
             .and_then(|passwd| Ok(Groups::find(uid, &passwd, &fs::read(&self.group)?)));
-        let mut known = self.known();
+        let mut known = self.known.write();
         let groups = Arc::new(found.unwrap_or_else(|error| {
             let (passwd, group) = (self.passwd.display(), self.group.display());
             rdma::limited!(warn, %error, "cannot read {passwd} and {group}: no user's groups are known");
@@ -179,7 +178,7 @@ mod tests {
         assert_eq!(*users.groups(1000, later), Groups::default());
         for uid in 0..3 * MAX_KNOWN as u32 {
             users.groups(uid, later);
-            assert!(users.known().users.len() <= MAX_KNOWN);
+            assert!(users.known.read().users.len() <= MAX_KNOWN);
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use onc_rpc::Message;
 use rdma::{CountedMutex, LockCounter, Time};
 
-use super::{Origin, Server, ServerOptions};
+use super::{Server, ServerOptions};
 use crate::poll_loop::Wake;
 use crate::reply_cache::{ReplyCache, Waiter};
 

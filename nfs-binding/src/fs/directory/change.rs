@@ -4,24 +4,20 @@ use super::*;
 
 impl Served {
     fn stripe(&self, node: &Node) -> usize {
-        let bytes = node.id.as_bytes();
-        let sum = bytes.iter().fold(0, |sum: usize, &byte| {
-            sum.wrapping_mul(31) + usize::from(byte)
-        });
-        sum % STRIPES
+        node.id.spread(STRIPES)
     }
 
     /// Locks out other modifications of the object by this server, so that its attributes before
     /// and after a change are exact.
     pub(super) fn hold(&self, node: &Node) -> MutexGuard<'_, ()> {
-        locked(&self.stripes[self.stripe(node)])
+        self.stripes[self.stripe(node)].lock()
     }
 
     /// Locks two objects; see [`Served::hold`].
     pub(super) fn hold_both(&self, one: &Node, other: &Node) -> impl Sized {
         let (one, other) = (self.stripe(one), self.stripe(other));
-        let first = locked(&self.stripes[one.min(other)]);
-        let second = (one != other).then(|| locked(&self.stripes[one.max(other)]));
+        let first = self.stripes[one.min(other)].lock();
+        let second = (one != other).then(|| self.stripes[one.max(other)].lock());
         (first, second)
     }
 

@@ -60,7 +60,7 @@ impl Served {
             return Ok(Arc::clone(&self.root));
         }
         {
-            let mut table = locked(&self.table);
+            let mut table = self.tables.of(id);
             if let Some(node) = table.open(id) {
                 return Ok(node);
             }
@@ -86,7 +86,7 @@ impl Served {
             return Ok(self.keep_open(node));
         }
         // If the file system's root had to be searched for, it is open by now.
-        let open = locked(&self.table).open(id);
+        let open = self.tables.of(id).open(id);
         match open.map_or_else(|| self.find_at_last_place(id), |node| Ok(Some(node)))? {
             Some(node) => Ok(node),
             None => self.find_by_index(id),
@@ -125,7 +125,7 @@ impl Served {
     /// Records that an object is the entry `name` of `dir`, if the index is in use for it.
     pub(super) fn record_place(&self, dir: &Node, name: &[u8], node: &Node) {
         if self.is_indexed(node) && node.id != self.root.id {
-            locked(&self.table).record_place(node.id, dir.id, name);
+            self.tables.of(&node.id).record_place(node.id, dir.id, name);
         }
     }
 
@@ -138,7 +138,7 @@ impl Served {
         if node.id == self.root.id {
             return Arc::clone(&self.root);
         }
-        let (node, closed) = locked(&self.table).keep_open(node);
+        let (node, closed) = self.tables.of(&node.id).keep_open(node);
         self.closer_signal.opened();
         // Closing can take time, so it happens without the lock.
         self.handle_evicted(closed);
@@ -183,7 +183,7 @@ impl Served {
             if at == self.root.id {
                 break Arc::clone(&self.root);
             }
-            let mut table = locked(&self.table);
+            let mut table = self.tables.of(&at);
             if let Some(open) = table.open(&at) {
                 break open;
             }
@@ -195,7 +195,7 @@ impl Served {
         };
         for (id, name) in names.into_iter().rev() {
             let Some(found) = self.open_if(&node, &name, &id)? else {
-                locked(&self.table).forget_place(&id, &node.id, &name);
+                self.tables.of(&id).forget_place(&id, &node.id, &name);
                 return Ok(None);
             };
             node = found;
@@ -222,7 +222,7 @@ impl Served {
     /// and then the client is told to try again (NFS3ERR_JUKEBOX). One scan serves all searches.
     fn find_by_index(&self, id: &FileId) -> FsResult<Arc<Node>> {
         let begun = Instant::now();
-        locked(&self.table).wanted(*id, begun);
+        self.tables.of(id).wanted(*id, begun);
         let waiting = self.finder.waiting.try_lock();
         let mut seen = None;
         loop {
@@ -232,7 +232,7 @@ impl Served {
                 if let Some(node) = self.find_indexed(&index, id)? {
                     return Ok(node);
                 }
-                let mut table = locked(&self.table);
+                let mut table = self.tables.of(id);
                 let wanted = table.record_missing(id, index.begun, index.complete);
                 let enough = |wanted: Wanted| {
                     wanted.complete >= COMPLETE_SCANS || wanted.incomplete >= INCOMPLETE_SCANS

@@ -4,6 +4,7 @@
 //! being unmounted. So objects that were not used for [`ROUNDS`] rounds are closed, whoever removed
 //! them. (Objects removed through this server are closed at once.)
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
@@ -18,24 +19,30 @@ const ROUNDS: u64 = 2;
 /// The signal that wakes or ends the thread that closes idle objects.
 #[derive(Default)]
 pub(super) struct CloserSignal {
+    /// Whether an object was opened since the thread last checked. Changed under the lock, and read
+    /// without it by threads that open one object after another.
+    opened: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// Whether an object was opened since the thread last checked.
-    opened: bool,
     closed: bool,
 }
 
 impl CloserSignal {
-    /// Records that an object was opened.
+    /// Records that an object was opened and is in the table.
     pub(super) fn opened(&self) {
-        let mut state = locked(&self.state);
-        if !std::mem::replace(&mut state.opened, true) {
-            self.changed.notify_all();
+        // The thread resets the flag before it locks the table to see whether there are objects. So
+        // if it misses this one there, the flag is seen as reset here.
+        if self.opened.load(Ordering::Acquire) {
+            return;
         }
+        let state = locked(&self.state);
+        self.opened.store(true, Ordering::Release);
+        drop(state);
+        self.changed.notify_all();
     }
 
     /// Makes the thread end.
@@ -47,7 +54,7 @@ impl CloserSignal {
     /// Waits until an object is open. Returns false when the thread must end.
     fn wait_for_work(&self) -> bool {
         let state = locked(&self.state);
-        let waiting = |state: &mut State| !state.opened && !state.closed;
+        let waiting = |state: &mut State| !self.opened.load(Ordering::Acquire) && !state.closed;
         let state = self.changed.wait_while(state, waiting);
         !state
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -65,7 +72,7 @@ impl CloserSignal {
 
     /// Resets the flag, so that the next opened object sets it again.
     fn reset(&self) {
-        locked(&self.state).opened = false;
+        self.opened.store(false, Ordering::Release);
     }
 }
 
@@ -89,7 +96,7 @@ fn run(closer_signal: &CloserSignal, served: &Weak<Served>, round: Duration) {
             };
             closer_signal.reset();
             served.close_idle(ROUNDS);
-            if locked(&served.table).is_empty() {
+            if served.tables.is_empty() {
                 break;
             }
         }

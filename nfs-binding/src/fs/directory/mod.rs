@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use onc_rpc::Bulk;
+use rdma::{CountedMutex, LockCounter};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::Resource;
 use smallvec::SmallVec;
@@ -48,7 +49,7 @@ use find::Finder;
 use host::OpenFiles;
 use idle_closer::CloserSignal;
 use node::{Child, Node};
-use table::Table;
+use table::Tables;
 use volume::{Crossed, Volume};
 
 mod authority;
@@ -87,6 +88,9 @@ const SHARE_OF_DESCRIPTORS: u64 = 4;
 const MAX_OPEN: usize = 16 << 10;
 /// The number of locks for modifications, which objects are assigned to by inode number.
 const STRIPES: usize = 64;
+
+/// Counts how often a modification waited for another one.
+static CHANGES: LockCounter = LockCounter::new("modifications in a directory");
 
 /// Objects whose attributes or entries must be synced.
 type Unstable = SmallVec<[Arc<Node>; 2]>;
@@ -142,7 +146,7 @@ struct Served {
     mounted: Option<FileId>,
     files: OpenFiles,
     authority: Authority,
-    table: Mutex<Table>,
+    tables: Tables,
     crossed: Mutex<Crossed>,
     /// The roots of other exports, which are not crossed into.
     other_exports: OnceLock<Vec<FileId>>,
@@ -150,7 +154,7 @@ struct Served {
     /// Objects that were evicted from the table while they were in use.
     evicted: Mutex<Vec<Arc<Node>>>,
     closer_signal: Arc<CloserSignal>,
-    stripes: [Mutex<()>; STRIPES],
+    stripes: [CountedMutex<()>; STRIPES],
     verifier: AtomicU64,
     synchronise: Box<sync::Synchronise>,
     options: DirectoryOptions,
@@ -207,13 +211,13 @@ impl DirectoryFs {
             mounted,
             files,
             authority,
-            table: Mutex::new(Table::new(open.min(MAX_OPEN))),
+            tables: Tables::new(open.min(MAX_OPEN)),
             crossed: Mutex::default(),
             other_exports: OnceLock::new(),
             finder: Finder::default(),
             evicted: Mutex::default(),
             closer_signal: Arc::default(),
-            stripes: [const { Mutex::new(()) }; STRIPES],
+            stripes: [const { CountedMutex::new(&CHANGES, ()) }; STRIPES],
             verifier: AtomicU64::new(verifier),
             synchronise,
             options,
@@ -448,7 +452,7 @@ impl Served {
 
     /// Closes an object that no longer exists.
     fn forget(&self, node: &Node) {
-        let mut table = locked(&self.table);
+        let mut table = self.tables.of(&node.id);
         let closed = table.remove(&node.id);
         if self.is_indexed(node) {
             table.remember_gone(node.id);
@@ -490,7 +494,7 @@ impl Served {
                 && node.is_writable()
                 && permit::ask(node, rustix::fs::Access::WRITE_OK).is_err()
         };
-        let mut idle = locked(&self.table).next_round(rounds, keeps);
+        let mut idle = self.tables.next_round(rounds, keeps);
         idle.append(&mut locked(&self.evicted));
         for node in idle {
             self.handle_evicted(Some(node));

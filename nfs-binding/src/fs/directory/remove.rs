@@ -11,7 +11,10 @@ impl Served {
         let gone = matches!(victim.attributes(), Err(FsError::Stale));
         match gone {
             true => self.forget(victim),
-            false => locked(&self.table).forget_place(&victim.id, &dir.id, name),
+            false => self
+                .tables
+                .of(&victim.id)
+                .forget_place(&victim.id, &dir.id, name),
         }
     }
 

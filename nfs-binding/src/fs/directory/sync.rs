@@ -227,7 +227,7 @@ mod tests {
     fn an_object_that_makes_room_is_not_forgotten_with_its_unstable_writes() {
         let (_host, fs, file) = served(|_, _| Err(Errno::IO));
         let before = fs.write_verifier();
-        let node = || locked(&fs.0.table).remove(&file);
+        let node = || fs.0.tables.of(&file).remove(&file);
         fs.0.handle_evicted(node());
         assert_eq!(fs.write_verifier(), before, "nothing was written");
         assert_eq!(write(&fs, &file, Stable::Unstable), Ok(Stable::Unstable));

@@ -1,7 +1,11 @@
-//! Bounded caches: open objects, and the last known places of objects.
+//! Bounded caches: open objects, and the last known places of objects. They are divided by object
+//! into parts, each with a lock of its own, so that calls for different objects rarely wait for one
+//! another.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
+
+use rdma::{CountedMutex, LockCounter};
 
 use super::node::Node;
 use crate::fs::FileId;
@@ -11,6 +15,14 @@ use crate::fs::lru::Lru;
 const PLACES: usize = 256 << 10;
 /// The maximum numbers of objects that are remembered as gone, and of objects being searched for.
 const GONE: usize = 16 << 10;
+
+/// The maximum number of parts.
+const MOST_PARTS: usize = 32;
+/// The minimum number of open objects that a part can hold, unless there is only one.
+const LEAST_OPEN: usize = 64;
+
+/// Counts how often a call waited for a part.
+static CONTENDED: LockCounter = LockCounter::new("open objects of a directory");
 
 /// The last known place of an object.
 #[derive(Clone)]
@@ -33,6 +45,39 @@ pub(super) struct Wanted {
 }
 
 /// Bounded caches about the export. They affect speed, not correctness.
+pub(super) struct Tables {
+    parts: Box<[CountedMutex<Table>]>,
+}
+
+impl Tables {
+    /// Creates empty caches that keep at most `open` objects open.
+    pub(super) fn new(open: usize) -> Self {
+        let parts = (open / LEAST_OPEN).clamp(1, MOST_PARTS);
+        let part = |_| CountedMutex::new(&CONTENDED, Table::new(open / parts, parts));
+        Self {
+            parts: (0..parts).map(part).collect(),
+        }
+    }
+
+    /// Locks the part that holds all about an object.
+    pub(super) fn of(&self, id: &FileId) -> MutexGuard<'_, Table> {
+        self.parts[id.spread(self.parts.len())].lock()
+    }
+
+    /// Returns whether no object is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.iter().all(|part| part.lock().is_empty())
+    }
+
+    /// Begins another round; see [`Table::next_round`].
+    pub(super) fn next_round(&self, rounds: u64, keeps: impl Fn(&Node) -> bool) -> Vec<Arc<Node>> {
+        let parts = self.parts.iter();
+        let old = parts.map(|part| part.lock().next_round(rounds, &keeps));
+        old.flatten().collect()
+    }
+}
+
+/// A part of the caches.
 ///
 /// Places and gone objects are remembered only if the kernel cannot open objects by their handles.
 pub(super) struct Table {
@@ -46,13 +91,13 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Creates empty caches that keep at most `open` objects open.
-    pub(super) fn new(open: usize) -> Self {
+    /// Creates one of `parts` empty parts, which keeps at most `open` objects open.
+    fn new(open: usize, parts: usize) -> Self {
         Self {
             open: Lru::new(open),
-            places: Lru::new(PLACES),
-            gone: Lru::new(GONE),
-            wanted: Lru::new(GONE),
+            places: Lru::new(PLACES / parts),
+            gone: Lru::new(GONE / parts),
+            wanted: Lru::new(GONE / parts),
             round: 0,
         }
     }
@@ -157,18 +202,14 @@ impl Table {
     }
 
     /// Returns whether no object is open.
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
     /// Begins another round. Removes and returns the objects that were not used in the last
     /// `rounds` rounds, except those for which `keeps` returns true. The caller must drop them
     /// after unlocking the table.
-    pub(super) fn next_round(
-        &mut self,
-        rounds: u64,
-        keeps: impl Fn(&Node) -> bool,
-    ) -> Vec<Arc<Node>> {
+    fn next_round(&mut self, rounds: u64, keeps: impl Fn(&Node) -> bool) -> Vec<Arc<Node>> {
         self.round += 1;
         let Some(newest) = self.round.checked_sub(rounds + 1) else {
             return Vec::new();

@@ -27,6 +27,10 @@ impl Budget {
     /// Takes `bytes`. Fails with [`FsError::Later`] if enough will be free when the present readers
     /// have finished, and with [`FsError::NoSpace`] if not.
     pub(super) fn take(&self, bytes: u64) -> FsResult<()> {
+        if bytes == 0 {
+            // Most WRITEs replace bytes. They do not change what all files share.
+            return Ok(());
+        }
         let taken = self
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
@@ -88,7 +92,7 @@ impl Lease {
     /// Changes the size of the lease to `bytes`. An increase must already have been taken from the
     /// budget; a decrease is returned to it.
     pub(super) fn set(&mut self, bytes: u64) {
-        if let Some(less) = self.bytes.checked_sub(bytes) {
+        if let Some(less) = self.bytes.checked_sub(bytes).filter(|less| *less > 0) {
             self.budget.give_back(less);
         }
         self.bytes = bytes;

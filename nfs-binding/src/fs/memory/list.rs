@@ -28,7 +28,7 @@ impl MemoryFs {
     }
 
     /// Returns an object that an entry refers to, unless it was removed meanwhile.
-    fn found(&self, node: &Node) -> FsResult<Object> {
+    pub(super) fn found(&self, node: &Node) -> FsResult<Object> {
         let attributes = live(node)?.attributes.clone();
         Ok(Object {
             id: self.id(node.ino),

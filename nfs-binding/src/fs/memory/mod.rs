@@ -1,20 +1,26 @@
 //! A file system in memory: fast, bounded, and lost when the process ends.
 //!
-//! Locking: every operation that changes the tree holds `names`, so only one does at a time, and
-//! nothing that it has examined changes meanwhile. A thread that waits for the lock of an object
-//! holds that of no other object, with two exceptions. The lock of an object that a thread has just
-//! created is known to no other thread. And a listing holds its directory's lock while it reads the
-//! objects in it: all who wait for one another in this way go down the tree, which has no circles.
-//! So there are no deadlocks.
+//! Locking: no call for a file takes a lock that calls for other files take, except for reading.
+//! The table of objects is in parts, each object has a lock, and so has the tree ([`Tree`]).
+//!
+//! * What adds an object, or removes a name of one that is not a directory, holds the lock of the
+//!   tree together with others of its kind, and examines and changes its directory under that
+//!   directory's lock.
+//! * RMDIR, RENAME and LINK hold the lock of the tree alone, so nothing that they have examined
+//!   changes meanwhile.
+//!
+//! A thread that waits for the lock of an object holds that of no other object, with two
+//! exceptions. The lock of an object that a thread has just created is known to no other thread.
+//! And a listing or a removal holds its directory's lock while it reads objects in it: all who wait
+//! for one another in this way go down the tree, which has no circles. So there are no deadlocks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
+use std::sync::{Arc, RwLockReadGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use onc_rpc::Bulk;
-use rdma::{Clock, IdMap};
+use rdma::Clock;
 
-use super::lock::{exclusive, shared};
 use super::{
     Abilities, Caller, Change, DirEntry, FileId, FileSystem, Found, FsError, FsResult, HowToCreate,
     Listing, NameRules, Object, Read, Renamed, Space, Special, Written,
@@ -25,11 +31,13 @@ use crate::proto::{
 };
 use budget::Budget;
 use content::Content;
+use locks::{Nodes, Tree};
 use node::{Body, COOKIE_PARENT, COOKIE_SELF, Entries, NODE_COST, Node, State};
 
 mod budget;
 mod content;
 mod list;
+mod locks;
 mod node;
 mod tree;
 
@@ -51,9 +59,8 @@ pub struct MemoryFs {
     /// A random number in every handle, which distinguishes this instance from others.
     instance: u64,
     verifier: Verifier,
-    nodes: RwLock<IdMap<u64, Arc<Node>>>,
-    /// Held while the tree is changed.
-    names: Mutex<()>,
+    nodes: Nodes,
+    tree: Tree,
     next_ino: AtomicU64,
     budget: Arc<Budget>,
     clock: Clock,
@@ -90,8 +97,8 @@ impl MemoryFs {
         let fs = Self {
             instance,
             verifier,
-            nodes: RwLock::default(),
-            names: Mutex::default(),
+            nodes: Nodes::new(),
+            tree: Tree::new(),
             next_ino: AtomicU64::new(ROOT),
             budget: Arc::new(Budget::new(limit)),
             clock,
@@ -108,7 +115,7 @@ impl MemoryFs {
             &plan,
         );
         debug_assert_eq!(root.ino, ROOT);
-        exclusive(&fs.nodes).insert(ROOT, root);
+        fs.nodes.insert(root);
         fs
     }
 
@@ -149,13 +156,13 @@ impl MemoryFs {
     }
 
     fn by_ino(&self, ino: u64) -> FsResult<Arc<Node>> {
-        shared(&self.nodes).get(&ino).cloned().ok_or(FsError::Stale)
+        self.nodes.get(ino).ok_or(FsError::Stale)
     }
 
     fn object(&self, node: &Node) -> Object {
         Object {
             id: self.id(node.ino),
-            attributes: shared(&node.state).attributes.clone(),
+            attributes: node.state.read().attributes.clone(),
             mounted: None,
         }
     }
@@ -183,7 +190,7 @@ impl MemoryFs {
         state.apply(plan, self.now());
         Arc::new(Node {
             ino,
-            state: RwLock::new(state),
+            state: locks::object(state),
         })
     }
 
@@ -193,7 +200,7 @@ impl MemoryFs {
             Ok(node) => node,
             Err(error) => return Change::refused(error),
         };
-        let mut state = exclusive(&node.state);
+        let mut state = node.state.write();
         if state.attributes.nlink == 0 {
             // Its last name was removed while this thread waited for the lock.
             return Change::refused(FsError::Stale);
@@ -252,7 +259,7 @@ impl MemoryFs {
 /// Locks the state of an object for reading. Fails with [`FsError::Stale`] if its last name was
 /// removed since it was found: its content is gone then, and must not be reported as an empty file.
 fn live(node: &Node) -> FsResult<RwLockReadGuard<'_, State>> {
-    let state = shared(&node.state);
+    let state = node.state.read();
     match state.attributes.nlink {
         0 => Err(FsError::Stale),
         _ => Ok(state),
@@ -272,11 +279,11 @@ impl Drop for MemoryFs {
     fn drop(&mut self) {
         // A directory holds its objects. Without this, the last reference to the root could drop
         // the whole tree, with a depth of calls that clients choose.
-        for node in shared(&self.nodes).values() {
-            if let Body::Directory(entries) = &mut exclusive(&node.state).body {
+        self.nodes.for_each(|node| {
+            if let Body::Directory(entries) = &mut node.state.write().body {
                 entries.clear();
             }
-        }
+        });
     }
 }
 

@@ -1,7 +1,9 @@
 //! Objects of the memory file system.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
+
+use rdma::CountedRwLock;
 
 use super::content::Content;
 use crate::fs::{FsError, FsResult, permission};
@@ -20,7 +22,7 @@ pub(super) const COOKIE_PARENT: u64 = 2;
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) ino: u64,
-    pub(super) state: RwLock<State>,
+    pub(super) state: CountedRwLock<State>,
 }
 
 /// The mutable state of an object.

@@ -33,7 +33,7 @@ fn what_was_found_before_its_last_name_went_is_stale() {
     assert_eq!(read(&mut buf).unwrap_err(), FsError::Stale);
     assert!(matches!(live(&found), Err(FsError::Stale)));
     // The remaining state is consistent.
-    let state = shared(&found.state);
+    let state = found.state.read();
     assert_eq!((state.attributes.size, state.attributes.used), (0, 0));
     drop(state);
     assert!(fs.used() < used, "its memory is given back at once");
@@ -74,4 +74,95 @@ fn whoever_reads_while_the_last_name_goes_sees_all_or_nothing() {
             });
         });
     }
+}
+
+/// Removes a directory, unless another thread does, or adds to it.
+fn empty_and_remove(fs: &MemoryFs, name: &[u8]) {
+    let (who, root) = (Caller::root(), fs.root());
+    if let Ok(found) = fs.lookup(&who, &root, name) {
+        let _ = fs.remove(&who, &found.object.id, b"x");
+        let _ = fs.rmdir(&who, &root, name);
+    }
+}
+
+/// Threads that create, open, remove and link the same few names, and directories with content.
+#[test]
+fn threads_that_change_the_same_names_leave_nothing_behind() {
+    let fs = MemoryFs::new(1 << 20).unwrap();
+    let (who, root, before) = (Caller::root(), fs.root(), fs.used());
+    let names: [&[u8]; 3] = [b"a", b"b", b"c"];
+    let results = |thread: usize| {
+        let (fs, who) = (&fs, Caller::root());
+        move || {
+            let mut removed = 0;
+            for step in 0..3000 {
+                let name = names[(step * 7 + thread) % 3];
+                let how = match step % 2 {
+                    0 => HowToCreate::Guarded(SetAttributes::default()),
+                    _ => HowToCreate::Unchecked(SetAttributes {
+                        size: Some(600),
+                        ..SetAttributes::default()
+                    }),
+                };
+                let made = fs.create(&who, &root, name, &how).result.map(drop);
+                match (made, step % 2) {
+                    // A guarded CREATE fails only if the name exists; another one only if the name
+                    // is that of a directory.
+                    (Ok(()), _) | (Err(FsError::Exists), _) => {}
+                    (Err(error), _) => panic!("{error:?}"),
+                }
+                match fs.remove(&who, &root, name).result {
+                    Ok(()) => removed += 1,
+                    Err(FsError::NotFound) => {}
+                    Err(FsError::IsDirectory) => empty_and_remove(fs, name),
+                    Err(error) => panic!("{error:?}"),
+                }
+                // In some steps only: the names are to be those of files most of the time.
+                if step % 5 == 0
+                    && let Ok(dir) = fs
+                        .mkdir(&who, &root, name, &SetAttributes::default())
+                        .result
+                {
+                    let below = fs.create(&who, &dir.id, b"x", &how).result;
+                    match below {
+                        // It was empty until now, so another thread may have removed it.
+                        Ok(_) | Err(FsError::Stale) => {}
+                        Err(error) => panic!("{error:?}"),
+                    }
+                    let full = fs.rmdir(&who, &root, name).result;
+                    assert!(below.is_err() || full == Err(FsError::NotEmpty) || full.is_ok());
+                    let moved = fs
+                        .rename(&who, &dir.id, b"x", &root, names[step % 3])
+                        .result;
+                    let _ = (moved, fs.rmdir(&who, &root, name));
+                }
+                let found = fs.lookup(&who, &root, name);
+                if let Ok(found) = found {
+                    let link = fs.link(&who, &found.object.id, &root, names[(step + 1) % 3]);
+                    let _ = link;
+                }
+            }
+            removed
+        }
+    };
+    let removed: usize = thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|at| scope.spawn(results(at))).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
+    });
+    assert!(removed > 1000, "{removed}");
+    // Whatever is left can be removed, and then all memory is back.
+    let mut left = names.to_vec();
+    left.retain(|name| fs.remove(&who, &root, name).result == Err(FsError::IsDirectory));
+    for name in left {
+        empty_and_remove(&fs, name);
+        assert_eq!(fs.lookup(&who, &root, name).err(), Some(FsError::NotFound));
+    }
+    assert_eq!(fs.used(), before);
+    assert_eq!(fs.getattr(&root).unwrap().nlink, 2);
+    let mut objects = 0;
+    fs.nodes.for_each(|_| objects += 1);
+    assert_eq!(objects, 1, "only the root is left in the table");
 }

@@ -1,7 +1,11 @@
 //! Operations that change the tree.
 
+use super::locks::InDirectory;
 use super::*;
-use crate::fs::lock::{Guard, locked};
+
+/// How often a CREATE begins again because the name that it found was removed. A client whose CREATE
+/// does not succeed by then is told to try again.
+const TRIES: u32 = 100;
 
 /// An entry and the present state of its object.
 struct Entry {
@@ -37,19 +41,29 @@ pub(super) struct NewObject<'a> {
 impl MemoryFs {
     /// Returns the entry `name` of `dir`.
     fn entry(&self, dir: &Node, name: &[u8]) -> FsResult<Option<Entry>> {
-        let Some(node) = shared(&dir.state).entries()?.get(name).cloned() else {
-            return Ok(None);
-        };
+        let node = dir.state.read().entries()?.get(name).cloned();
+        Ok(node.map(|node| self.entry_of(node)))
+    }
+
+    /// Returns an entry that refers to `node`.
+    fn entry_of(&self, node: Arc<Node>) -> Entry {
         let (attributes, empty) = {
-            let state = shared(&node.state);
+            let state = node.state.read();
             let empty = state.entries().map_or(true, Entries::is_empty);
             (state.attributes.clone(), empty)
         };
-        Ok(Some(Entry {
+        Entry {
             node,
             attributes,
             empty,
-        }))
+        }
+    }
+
+    /// Locks the tree for an operation in `dir`.
+    fn hold(&self, dir: &FileId) -> InDirectory<'_> {
+        // Operations fail by themselves if this is no directory of this file system.
+        self.tree
+            .in_directory(self.node(dir).map_or(ROOT, |dir| dir.ino))
     }
 
     /// Adds an object with the body that `body` returns. Checks the caller's permission.
@@ -61,8 +75,8 @@ impl MemoryFs {
         new: &NewObject<'_>,
         body: impl FnOnce(u64) -> Body,
     ) -> Change<Object> {
-        let names = locked(&self.names);
-        self.make_locked(&names, who, dir, name, |parent, state| {
+        let held = self.hold(dir);
+        self.make_locked(&held, who, dir, name, |parent, state| {
             let mut plan = permission::plan_new(&state.attributes, new.set, who, new.default_mode)?;
             if new.file_type == FileType::Directory {
                 // The set-group-id bit of a directory makes new files inherit the group, and new
@@ -80,7 +94,7 @@ impl MemoryFs {
     /// entry from the budget.
     fn make_locked(
         &self,
-        _names: &Guard<'_>,
+        _held: &InDirectory<'_>,
         who: &Caller,
         dir: &FileId,
         name: &[u8],
@@ -100,7 +114,7 @@ impl MemoryFs {
                 state.attributes.nlink += 1;
             }
             state.update_times(self.now());
-            exclusive(&self.nodes).insert(node.ino, node);
+            self.nodes.insert(node);
             Ok(object)
         })
     }
@@ -118,36 +132,51 @@ impl MemoryFs {
             HowToCreate::Unchecked(set) | HowToCreate::Guarded(set) => (set, None),
             HowToCreate::Exclusive(verifier) => (&exclusive_set, Some(*verifier)),
         };
-        let names = locked(&self.names);
-        let made = self.make_locked(&names, who, dir, name, |_, state| {
-            let plan = permission::plan_new(&state.attributes, set, who, DEFAULT_FILE_MODE)?;
-            let mut content = Content::default();
-            content.resize(plan.size.unwrap_or(0), &self.budget)?;
-            self.budget.take(NODE_COST + Entries::cost(name))?;
-            let body = Body::File {
-                content,
-                made_by: verifier,
-            };
-            Ok(self.new_node(FileType::Regular, body, &plan))
-        });
-        if !matches!(made.result, Err(FsError::Exists)) {
-            return made;
+        let held = self.hold(dir);
+        for _ in 0..TRIES {
+            let made = self.make_locked(&held, who, dir, name, |_, state| {
+                let plan = permission::plan_new(&state.attributes, set, who, DEFAULT_FILE_MODE)?;
+                let mut content = Content::default();
+                content.resize(plan.size.unwrap_or(0), &self.budget)?;
+                self.budget.take(NODE_COST + Entries::cost(name))?;
+                let body = Body::File {
+                    content,
+                    made_by: verifier,
+                };
+                Ok(self.new_node(FileType::Regular, body, &plan))
+            });
+            let dots = matches!(name, b"." | b"..");
+            if dots || !matches!(made.result, Err(FsError::Exists)) {
+                return made;
+            }
+            // Unless the name was removed meanwhile, and can be created after all.
+            if let Some(result) = self.existing(who, dir, name, how) {
+                return Change { result, ..made };
+            }
         }
-        let result = self.existing(who, dir, name, how);
-        Change { result, ..made }
+        Change::refused(FsError::Later)
     }
 
-    /// Executes CREATE of a name that exists.
+    /// Executes CREATE of a name that exists. Returns `None` if it was removed meanwhile.
     fn existing(
         &self,
         who: &Caller,
         dir: &FileId,
         name: &[u8],
         how: &HowToCreate,
-    ) -> FsResult<Object> {
-        let entry = self
-            .entry(&*self.node(dir)?, name)?
-            .ok_or(FsError::Exists)?;
+    ) -> Option<FsResult<Object>> {
+        let entry = self.node(dir).and_then(|dir| self.entry(&dir, name));
+        match entry.transpose()? {
+            Ok(entry) => match self.open_existing(who, &entry, how) {
+                Err(FsError::Stale) => None,
+                opened => Some(opened),
+            },
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Returns what the entry of a CREATE refers to, if the CREATE permits that it exists.
+    fn open_existing(&self, who: &Caller, entry: &Entry, how: &HowToCreate) -> FsResult<Object> {
         if entry.attributes.file_type != FileType::Regular {
             return Err(FsError::Exists);
         }
@@ -163,12 +192,12 @@ impl MemoryFs {
                         .result?;
                 }
             }
-            HowToCreate::Exclusive(verifier) => match &shared(&entry.node.state).body {
+            HowToCreate::Exclusive(verifier) => match &entry.node.state.read().body {
                 Body::File { made_by, .. } if *made_by == Some(*verifier) => {}
                 _ => return Err(FsError::Exists),
             },
         }
-        Ok(self.object(&entry.node))
+        self.found(&entry.node)
     }
 
     /// Executes MKNOD.
@@ -189,12 +218,12 @@ impl MemoryFs {
         if rdev.is_some() && !who.is_root() {
             return Change::refused(FsError::Perm);
         }
-        let names = locked(&self.names);
-        self.make_locked(&names, who, dir, name, |_, state| {
+        let held = self.hold(dir);
+        self.make_locked(&held, who, dir, name, |_, state| {
             let plan = permission::plan_new(&state.attributes, set, who, DEFAULT_FILE_MODE)?;
             self.budget.take(NODE_COST + Entries::cost(name))?;
             let node = self.new_node(file_type, Body::Special, &plan);
-            exclusive(&node.state).attributes.rdev = rdev.unwrap_or_default();
+            node.state.write().attributes.rdev = rdev.unwrap_or_default();
             Ok(node)
         })
     }
@@ -207,12 +236,28 @@ impl MemoryFs {
         name: &[u8],
         directory: bool,
     ) -> Change<()> {
-        let _names = locked(&self.names);
-        let victim = self.node(dir).and_then(|dir| self.entry(&dir, name));
+        // A directory must remain empty from the look at it to its removal, wherever objects are
+        // being created. Everything else can be removed while others change the tree.
+        match directory {
+            true => {
+                let _alone = self.tree.alone();
+                self.remove_held(who, dir, name, directory)
+            }
+            false => {
+                let _held = self.hold(dir);
+                self.remove_held(who, dir, name, directory)
+            }
+        }
+    }
+
+    fn remove_held(&self, who: &Caller, dir: &FileId, name: &[u8], directory: bool) -> Change<()> {
         let change = self.change(dir, |state| {
             permission::require_search(&state.attributes, who)?;
             name::check_old(name)?;
-            let victim = victim?.ok_or(FsError::NotFound)?;
+            // Of two removals of a name, the second one must not find it any more: so it is looked
+            // up under the lock.
+            let victim = state.entries()?.get(name).cloned();
+            let victim = self.entry_of(victim.ok_or(FsError::NotFound)?);
             permission::require_change(&state.attributes, who)?;
             permission::require_delete(&state.attributes, &victim.attributes, who)?;
             match (victim.is_directory(), directory) {
@@ -244,7 +289,7 @@ impl MemoryFs {
 
     /// Removes a name of an object, and with the last name the object.
     fn drop_link(&self, node: &Node) {
-        let mut state = exclusive(&node.state);
+        let mut state = node.state.write();
         let left = match state.body {
             Body::Directory(_) => 0,
             _ => state.attributes.nlink - 1,
@@ -262,7 +307,7 @@ impl MemoryFs {
         }
         self.budget.give_back(cost(&state.body));
         drop(state);
-        exclusive(&self.nodes).remove(&node.ino);
+        self.nodes.remove(node.ino);
     }
 
     /// Executes LINK.
@@ -273,11 +318,11 @@ impl MemoryFs {
         dir: &FileId,
         name: &[u8],
     ) -> Change<Attributes> {
-        let _names = locked(&self.names);
+        let _alone = self.tree.alone();
         let target = self.node(file);
         let change = self.change(dir, |state| {
             let target = target?;
-            let attributes = shared(&target.state).attributes.clone();
+            let attributes = target.state.read().attributes.clone();
             permission::require_search(&state.attributes, who)?;
             name::check_new(name)?;
             if attributes.file_type == FileType::Directory {
@@ -296,7 +341,7 @@ impl MemoryFs {
             Ok(target)
         });
         let result = change.result.map(|target| {
-            let mut state = exclusive(&target.state);
+            let mut state = target.state.write();
             state.attributes.nlink += 1;
             state.attributes.ctime = self.now();
             state.attributes.clone()
@@ -316,7 +361,7 @@ impl MemoryFs {
         to_dir: &FileId,
         to: &[u8],
     ) -> Renamed {
-        let _names = locked(&self.names);
+        let _alone = self.tree.alone();
         let plan = self.plan_move(who, from_dir, from, to_dir, to);
         let (source, target) = match plan {
             Ok(Some(plan)) => plan,
@@ -357,7 +402,7 @@ impl MemoryFs {
             .wcc
         };
         {
-            let mut state = exclusive(&source.node.state);
+            let mut state = source.node.state.write();
             state.attributes.ctime = self.now();
             if let Body::Directory(entries) = &mut state.body {
                 entries.parent = parent;
@@ -384,8 +429,8 @@ impl MemoryFs {
         to: &[u8],
     ) -> FsResult<Option<(Entry, Option<Entry>)>> {
         let (from_node, to_node) = (self.node(from_dir)?, self.node(to_dir)?);
-        let from_attributes = shared(&from_node.state).attributes.clone();
-        let to_attributes = shared(&to_node.state).attributes.clone();
+        let from_attributes = from_node.state.read().attributes.clone();
+        let to_attributes = to_node.state.read().attributes.clone();
         for dir in [&from_attributes, &to_attributes] {
             permission::require_search(dir, who)?;
         }
@@ -425,7 +470,7 @@ impl MemoryFs {
             if at == ancestor {
                 return Err(FsError::Invalid);
             }
-            at = shared(&self.by_ino(at)?.state).entries()?.parent;
+            at = self.by_ino(at)?.state.read().entries()?.parent;
         }
         Ok(())
     }
