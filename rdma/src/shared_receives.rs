@@ -79,6 +79,15 @@ impl SharedReceiveQueue {
         None
     }
 
+    /// Returns the receive that the next message of any queue pair would take, unless some wait. A
+    /// device may receive into it before it takes it: its content is undefined until then.
+    #[inline]
+    pub fn front_mut(&mut self) -> Option<&mut Scatter> {
+        let none_waits = self.waiting.is_empty();
+        let front = self.posted.front_mut().filter(|_| none_waits);
+        front.map(|(_, receive)| receive)
+    }
+
     /// Returns the queue pair that has waited longest, if there is a receive for it.
     #[must_use]
     pub fn next(&self) -> Option<QpId> {
@@ -182,12 +191,17 @@ mod tests {
     fn queue_pairs_take_receives_in_the_order_in_which_they_began_to_wait() {
         let pool = Pool::new(1 << 20);
         let mut queue = SharedReceiveQueue::new(8, 1);
+        assert!(queue.front_mut().is_none());
+        queue.post(WrId(0), receive(&pool, &[8])).unwrap();
+        assert_eq!(queue.front_mut().map(|front| front.len()), Some(8));
+        assert_eq!(queue.take(QpId(4)).map(id), Some(0));
         assert!(queue.take(ONE).is_none());
         assert!(queue.take(TWO).is_none());
         assert_eq!(queue.next(), None, "there is no receive");
         for number in 1..=3 {
-            queue.post(WrId(number), receive(&pool, &[9])).unwrap();
+            queue.post(WrId(number), receive(&pool, &[8])).unwrap();
         }
+        assert!(queue.front_mut().is_none(), "it is for those that wait");
         // A third one must not overtake those that wait.
         assert!(queue.take(QpId(3)).is_none());
         assert_eq!(queue.next(), Some(ONE));

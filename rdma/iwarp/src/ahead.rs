@@ -11,15 +11,16 @@
 //! Only memory whose content is still undefined is used for this: the rest of an RDMA Read's sink,
 //! the rest of a posted receive, and the part of a region above everything that the peer has
 //! written since it was registered. For a receive of several buffers only the next header is read
-//! ahead.
+//! ahead, or a whole message that is like the ones before it ([`super::pattern`]).
 
 use smallvec::SmallVec;
 
 use super::ddp;
 use super::memory::{Memory, Target};
 use super::mpa;
+use super::pattern::Lengths;
 use super::terminate::Code;
-use rdma::Places;
+use rdma::{Places, Scatter};
 
 /// Maximum number of segments read ahead.
 const MOST: usize = 7;
@@ -50,6 +51,9 @@ pub(super) struct Ahead {
     buffer: Box<[u8; MOST * LONGEST_GAP + AFTER_MESSAGE]>,
     /// Place of the first predicted payload.
     target: Target,
+    /// Whether the first predicted payload belongs to a segment whose beginning is received
+    /// elsewhere, and the number of bytes there. There is no gap before it.
+    begun: Option<usize>,
     /// Lengths of the predicted payloads.
     sizes: SmallVec<[usize; MOST]>,
     gap: usize,
@@ -68,6 +72,7 @@ impl Ahead {
         Self {
             buffer: Box::new([0; MOST * LONGEST_GAP + AFTER_MESSAGE]),
             target: Target::Nowhere,
+            begun: None,
             sizes: SmallVec::new(),
             gap: 0,
             last_room: 0,
@@ -92,6 +97,7 @@ impl Ahead {
             _ => ddp::TAGGED,
         };
         self.target = target.shifted(payload);
+        self.begun = None;
         self.gap = mpa::padding(header + payload) + mpa::CRC_FIELD + mpa::LENGTH_FIELD + header;
         self.sizes.clear();
         let mut room = memory.room_at(self.target);
@@ -117,6 +123,32 @@ impl Ahead {
         self.sizes.iter().sum()
     }
 
+    /// Plans a read of a whole Send, of which the first `head` bytes of payload are received
+    /// elsewhere, and of `behind` bytes after its end. Returns the number of payload bytes predicted.
+    pub(super) fn plan_message(&mut self, head: usize, of: Lengths, behind: usize) -> usize {
+        self.target = Target::Receive { at: head };
+        self.begun = Some(head);
+        self.gap = mpa::padding(ddp::UNTAGGED + of.first)
+            + mpa::CRC_FIELD
+            + mpa::LENGTH_FIELD
+            + ddp::UNTAGGED;
+        self.sizes.clear();
+        self.sizes.push(of.first - head);
+        let mut left = of.total - of.first;
+        while left > 0 && self.sizes.len() < MOST {
+            let size = of.first.min(left);
+            self.sizes.push(size);
+            left -= size;
+        }
+        self.last_room = if left == 0 {
+            AFTER_MESSAGE.min(behind)
+        } else {
+            self.gap
+        };
+        (self.left, self.next) = (0, 1);
+        self.sizes.iter().sum()
+    }
+
     /// Passes the buffers of the read to `push`: the gaps, and `payloads`, the predicted memory.
     pub(super) fn push<'a>(
         &'a mut self,
@@ -124,9 +156,11 @@ impl Ahead {
         mut push: impl FnMut(&'a mut [u8]),
     ) {
         let mut gaps = &mut self.buffer[..];
-        for size in &self.sizes {
+        for (index, size) in self.sizes.iter().enumerate() {
             let (gap, other_gaps) = gaps.split_at_mut(self.gap);
-            push(gap);
+            if index > 0 || self.begun.is_none() {
+                push(gap);
+            }
             payloads.take(*size, &mut push);
             gaps = other_gaps;
         }
@@ -136,7 +170,7 @@ impl Ahead {
     /// Records that `n` bytes were received into the buffers.
     pub(super) fn filled(&mut self, n: usize) {
         self.left = n;
-        self.next = 0;
+        self.next = usize::from(self.begun.is_some());
     }
 
     /// Returns whether all received bytes have been returned to callers.
@@ -151,8 +185,10 @@ impl Ahead {
         }
         let (index, is_payload) = (self.next / 2, self.next % 2 == 1);
         if is_payload {
-            let segment = self.sizes[index];
-            let len = segment.min(self.left);
+            let size = self.sizes[index];
+            let elsewhere = self.begun.filter(|_| index == 0).unwrap_or(0);
+            let segment = elsewhere + size;
+            let len = size.min(self.left);
             let before: usize = self.sizes[..index].iter().sum();
             let target = self.target.shifted(before);
             self.left -= len;
@@ -165,7 +201,7 @@ impl Ahead {
         }
         if index == self.sizes.len() {
             // All predictions were right.
-            if index == self.depth {
+            if index == self.depth && self.begun.is_none() {
                 self.depth = MOST.min(self.depth * 2);
             }
             return Some(Piece::Rest);
@@ -198,14 +234,35 @@ impl Ahead {
 
     /// Returns all remaining received bytes, because a prediction was wrong.
     pub(super) fn spill(&mut self, memory: &mut Memory) -> Result<Vec<u8>, Code> {
+        self.spill_from(|target, len, bytes| {
+            let mut places = memory.places(target, 0, len)?;
+            places.take(len, |piece| bytes.extend_from_slice(piece));
+            Ok(())
+        })
+    }
+
+    /// Returns all received bytes, because the message that began is not the predicted one.
+    /// `receive` is the memory that they were received into.
+    pub(super) fn spill_message(&mut self, receive: &mut Scatter) -> Result<Vec<u8>, Code> {
+        self.spill_from(|target, len, bytes| {
+            let Target::Receive { at } = target else {
+                return Err(Code::STREAM_CATASTROPHIC);
+            };
+            let mut places = receive.places(at);
+            places.take(len, |piece| bytes.extend_from_slice(piece));
+            Ok(())
+        })
+    }
+
+    fn spill_from(
+        &mut self,
+        mut append: impl FnMut(Target, usize, &mut Vec<u8>) -> Result<(), Code>,
+    ) -> Result<Vec<u8>, Code> {
         let mut bytes = Vec::with_capacity(self.left);
         while let Some(piece) = self.next() {
             match piece {
                 Piece::Look(gap) => bytes.extend_from_slice(&gap),
-                Piece::Placed { target, len, .. } => {
-                    let mut places = memory.places(target, 0, len)?;
-                    places.take(len, |piece| bytes.extend_from_slice(piece));
-                }
+                Piece::Placed { target, len, .. } => append(target, len, &mut bytes)?,
                 Piece::Rest => {
                     let at = self.sizes.len() * self.gap;
                     bytes.extend_from_slice(&self.buffer[at..at + self.left]);

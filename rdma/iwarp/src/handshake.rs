@@ -239,7 +239,7 @@ impl Conn {
     pub(super) fn feed(&mut self, mut bytes: &[u8], cx: &mut Cx<'_>) -> Result<(), StreamEnd> {
         while !bytes.is_empty() {
             let mut n = 0;
-            for buffer in &mut self.endpoint.buffers()? {
+            for buffer in &mut self.endpoint.buffers(cx.shared)? {
                 let (now, later) = bytes.split_at(bytes.len().min(buffer.len()));
                 buffer[..now.len()].copy_from_slice(now);
                 n += now.len();

@@ -62,6 +62,8 @@ pub struct Side {
     pub pool: Pool,
     /// Number of receives posted so far.
     pub receives: usize,
+    /// Number of reads from the stream so far, which a device makes by a system call each.
+    pub reads: usize,
     shared: SharedQueues,
     /// Bytes that TCP keeps because a message before them waits for a receive.
     unread: Vec<u8>,
@@ -95,6 +97,7 @@ impl Side {
             counters: Counters::default(),
             pool: Pool::new(memory),
             receives: 0,
+            reads: 0,
             shared: SharedQueues::default(),
             unread: Vec::new(),
         }
@@ -165,7 +168,13 @@ impl Side {
     /// than those before it.
     pub fn receive(&mut self, id: u64, receive: impl Into<Scatter>) -> Result<(), PostError> {
         let posted = match self.shared.get_mut(&SHARED) {
-            Some(queue) => queue.post(WrId(id), receive.into()),
+            Some(queue) => {
+                let posted = queue.post(WrId(id), receive.into());
+                if let Some(binding) = &mut self.endpoint.memory.binding {
+                    binding.head = queue.head();
+                }
+                posted
+            }
             None => self.endpoint.post_receive(WrId(id), receive.into()),
         };
         posted.map_err(|(error, _)| error)?;
@@ -267,8 +276,9 @@ impl Side {
                 self.unread.extend_from_slice(bytes);
                 return Ok(());
             }
+            self.reads += 1;
             let mut n = 0;
-            for buffer in &mut self.endpoint.buffers()? {
+            for buffer in &mut self.endpoint.buffers(out.shared)? {
                 let now = bytes.len().min(buffer.len());
                 buffer[..now].copy_from_slice(&bytes[..now]);
                 bytes = &bytes[now..];

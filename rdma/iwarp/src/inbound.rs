@@ -6,19 +6,23 @@ use super::fault::{Ending, Fault};
 use super::memory::{OutboundRead, Receive, Target};
 use super::rdmap::Opcode;
 use super::receive::{Buffers, Segment, Step};
+use super::shared::SharedQueues;
 use super::terminate::Code;
 use rdma::{Stag, Success};
 
 impl Endpoint {
-    /// Returns the place for the next bytes of the stream if no payload is expected. A shortcut for
-    /// [`Endpoint::buffers`].
+    /// Returns the place for the next bytes of the stream if there is only one and no payload is
+    /// expected. A shortcut for [`Endpoint::buffers`].
     pub(super) fn between_segments(&mut self) -> Option<&mut [u8]> {
         self.receiver.between_segments(&self.memory)
     }
 
     /// Returns the places for the next bytes of the stream.
-    pub(super) fn buffers(&mut self) -> Result<Buffers<'_>, Fault> {
-        self.receiver.buffers(&mut self.memory)
+    pub(super) fn buffers<'a>(
+        &'a mut self,
+        shared: &'a mut SharedQueues,
+    ) -> Result<Buffers<'a>, Fault> {
+        self.receiver.buffers(&mut self.memory, shared)
     }
 
     /// Prepares for the next message, when nothing more can be received at present.
@@ -35,7 +39,7 @@ impl Endpoint {
 
     /// Handles `n` bytes of the stream that were received into [`Endpoint::buffers`].
     pub(super) fn received(&mut self, n: usize, out: &mut Out<'_>) -> Result<(), Ending> {
-        self.receiver.filled(n, &mut self.memory)?;
+        self.receiver.filled(n, &mut self.memory, out.shared)?;
         loop {
             while self.take_send(out) {}
             if self.receiver.is_used_up() {
@@ -153,6 +157,8 @@ impl Endpoint {
             invalidated = Some(Stag(ulp_word));
         }
         if let Some(Receive { id, mut buf }) = self.memory.receives.pop_front() {
+            let reached = buf.head().map(|head| self.memory.received > head);
+            self.receiver.note_send(self.memory.received, reached);
             buf.truncate(self.memory.received);
             out.counters.receives += 1;
             out.complete(self.qp, id, Ok(Success::Receive { buf, invalidated }));

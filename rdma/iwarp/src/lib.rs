@@ -74,6 +74,7 @@ mod manager;
 mod memory;
 pub mod mpa;
 mod outbound;
+mod pattern;
 mod progress;
 mod random;
 pub mod rdmap;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::ddp::{Header, Placement};
 use super::rdmap::{self, ControlError, Opcode};
 use super::regions::{Refused, Regions};
-use super::shared::Binding;
+use super::shared::{Binding, SharedQueues};
 use super::terminate::{Code, MAX_TERMINATE};
 use rdma::Places;
 use rdma::{Buf, Scatter, WrId};
@@ -134,6 +134,17 @@ impl Memory {
     #[inline]
     pub(super) fn is_between_messages(&self) -> bool {
         self.received == 0 && self.receiving.is_none() && !self.empty_rtr
+    }
+
+    /// Returns the receive that the next message will take, if there is one now.
+    pub(super) fn next_receive<'a>(
+        &'a mut self,
+        shared: &'a mut SharedQueues,
+    ) -> Option<&'a mut Scatter> {
+        match &self.binding {
+            None => self.receives.front_mut().map(|receive| &mut receive.buf),
+            Some(binding) => shared.get_mut(&binding.queue)?.front_mut(),
+        }
     }
 
     /// Checks a segment with `len` bytes of payload, and returns its destination.

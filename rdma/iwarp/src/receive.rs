@@ -7,7 +7,8 @@
 //!   in the middle of a message, into the places of several segments ([`super::ahead`]);
 //! - between segments the socket is read into staging alone, so a short message costs one read and
 //!   a short copy, and a long one the copy of its first bytes. For a receive of several buffers, no
-//!   more is read there than the first buffer holds.
+//!   more is read there than the first buffer holds, unless a whole message is predicted
+//!   ([`super::pattern`]).
 //!
 //! # Placement before the CRC
 //!
@@ -40,11 +41,15 @@ use super::ddp::{self, Header, HeaderView};
 use super::fault::Fault;
 use super::memory::{Memory, Target, Unplaced};
 use super::mpa;
+use super::pattern::{self, Lengths, Pattern};
 use super::rdmap::{Opcode, READ_REQUEST, ReadRequest};
+use super::shared::SharedQueues;
 use super::terminate::{Code, FaultySegment, HeaderBytes, Terminate};
 
 /// Size of the staging buffer: a short message fits as a whole, and the copy stays short.
 const BETWEEN_MESSAGES: usize = 2048;
+/// Maximum length in bytes of padding and CRC.
+const TRAILER: usize = 3 + mpa::CRC_FIELD;
 /// Buffers of one read.
 pub(super) type Buffers<'a> = SmallVec<[IoSliceMut<'a>; 18]>;
 
@@ -122,6 +127,11 @@ pub(super) struct Receiver {
     /// Bytes that were read ahead into wrong places, from `spilled` on.
     spill: Vec<u8>,
     spilled: usize,
+    /// Length of the part of staging that was offered for the current read.
+    offered: usize,
+    /// Lengths of the last Sends, and payload of the current one's first segment in bytes.
+    pub(super) pattern: Pattern,
+    first: usize,
     /// Whether CRCs are checked.
     pub(super) check_crc: bool,
     /// Length field and DDP header, as received, of the last segment whose header was parsed.
@@ -142,6 +152,9 @@ impl Receiver {
             ahead: Ahead::new(),
             spill: Vec::new(),
             spilled: 0,
+            offered: 0,
+            pattern: Pattern::default(),
+            first: 0,
             check_crc: false,
             raw: [0; mpa::LENGTH_FIELD + ddp::UNTAGGED],
             raw_len: 0,
@@ -171,14 +184,42 @@ impl Receiver {
         }
     }
 
-    /// Returns the place for the next bytes if no payload is expected.
+    /// Returns the place for the next bytes if no payload is expected, and no message predicted.
     pub(super) fn between_segments(&mut self, memory: &Memory) -> Option<&mut [u8]> {
         match self.direct() {
-            None => {
+            None if self.pattern.expected().is_none() => {
                 let room = self.room(memory);
+                self.offered = room - self.end;
                 Some(&mut self.staging[self.end..room])
             }
-            Some(_) => None,
+            None | Some(_) => None,
+        }
+    }
+
+    /// Returns the lengths of the next message if it is predicted, and the length of the first
+    /// buffer of its receive. Nothing of the message may have been received.
+    fn predicted(&self, memory: &Memory, room: usize) -> Option<(Lengths, usize)> {
+        let lengths = self.pattern.expected()?;
+        let head = memory.copyable(false)?;
+        let begins = matches!(self.stage, Stage::Head)
+            && self.end == 0
+            && self.spill.is_empty()
+            && self.ahead.is_empty()
+            && memory.is_between_messages();
+        // The data behind the staging buffer is the payload behind the first buffer.
+        let adjoins = room == mpa::LENGTH_FIELD + ddp::UNTAGGED + head;
+        (begins && adjoins && lengths.first > head).then_some((lengths, head))
+    }
+
+    /// Records a Send with a payload of `total` bytes. `reached` says whether it reached beyond the
+    /// first of several buffers.
+    pub(super) fn note_send(&mut self, total: usize, reached: Option<bool>) {
+        match reached {
+            Some(true) => self.pattern.long(Lengths {
+                first: self.first,
+                total,
+            }),
+            Some(false) | None => self.pattern.broken(),
         }
     }
 
@@ -206,11 +247,28 @@ impl Receiver {
     }
 
     /// Returns the places for the next bytes, in this order. Never empty.
-    pub(super) fn buffers<'a>(&'a mut self, memory: &'a mut Memory) -> Result<Buffers<'a>, Fault> {
+    pub(super) fn buffers<'a>(
+        &'a mut self,
+        memory: &'a mut Memory,
+        shared: &'a mut SharedQueues,
+    ) -> Result<Buffers<'a>, Fault> {
         let mut buffers = Buffers::new();
         let Some((target, skip, left)) = self.direct() else {
             let room = self.room(memory);
+            self.offered = room - self.end;
+            let predicted = self.predicted(memory, room);
             buffers.push(IoSliceMut::new(&mut self.staging[self.end..room]));
+            if let Some((lengths, head)) = predicted
+                && let Some(receive) = memory.next_receive(shared)
+                && receive.head() == Some(head)
+                && receive.len() >= lengths.total
+            {
+                let behind = TRAILER + mpa::LENGTH_FIELD + ddp::UNTAGGED + head;
+                self.ahead.plan_message(head, lengths, behind);
+                self.ahead.push(receive.places(head), |bytes| {
+                    buffers.push(IoSliceMut::new(bytes))
+                });
+            }
             return Ok(buffers);
         };
         let behind = match memory.copyable(matches!(target, Target::Receive { .. })) {
@@ -245,13 +303,22 @@ impl Receiver {
     }
 
     /// Handles `n` bytes that were received into [`Receiver::buffers`].
-    pub(super) fn filled(&mut self, n: usize, memory: &mut Memory) -> Result<(), Fault> {
-        let Some((target, _, left)) = self.direct() else {
-            self.end += n;
-            return Ok(());
+    pub(super) fn filled(
+        &mut self,
+        n: usize,
+        memory: &mut Memory,
+        shared: &mut SharedQueues,
+    ) -> Result<(), Fault> {
+        let Some((_, _, left)) = self.direct() else {
+            let staged = n.min(self.offered);
+            self.end += staged;
+            return match n - staged {
+                0 => Ok(()),
+                beyond => self.filled_message(beyond, memory, shared),
+            };
         };
         let placed = n.min(left);
-        self.placed(target, placed, memory)?;
+        self.placed(placed, memory)?;
         if self.is_last() {
             self.end += n - placed;
         } else {
@@ -260,9 +327,32 @@ impl Receiver {
         Ok(())
     }
 
+    /// Handles `n` bytes that were received behind the staging buffer, as a part of the predicted
+    /// message.
+    fn filled_message(
+        &mut self,
+        n: usize,
+        memory: &mut Memory,
+        shared: &mut SharedQueues,
+    ) -> Result<(), Fault> {
+        self.ahead.filled(n);
+        let expected = self.pattern.expected();
+        let staged = &self.staging[self.start..self.end];
+        if expected.is_some_and(|lengths| pattern::begins_send(staged, lengths.first)) {
+            return Ok(());
+        }
+        self.pattern.broken();
+        // The receive is still that into which the bytes were received: nothing was parsed since.
+        let receive = memory.next_receive(shared);
+        let receive = receive.ok_or_else(|| Fault::bare(Code::LOCAL_CATASTROPHIC))?;
+        let bytes = self.ahead.spill_message(receive);
+        (self.spill, self.spilled) = (bytes.map_err(Fault::bare)?, 0);
+        Ok(())
+    }
+
     /// Records that the next `len` bytes of the payload are in their destination.
-    fn placed(&mut self, target: Target, len: usize, memory: &mut Memory) -> Result<(), Fault> {
-        let Some((_, skip, _)) = self.direct() else {
+    fn placed(&mut self, len: usize, memory: &mut Memory) -> Result<(), Fault> {
+        let Some((target, skip, _)) = self.direct() else {
             return Ok(());
         };
         let places = match self.check_crc {
@@ -318,7 +408,7 @@ impl Receiver {
                     places.take(len - here, |piece| beyond.extend_from_slice(piece));
                 }
                 if here > 0 {
-                    self.placed(target, here, memory)?;
+                    self.placed(here, memory)?;
                 }
                 // Behind the end of a message no prediction holds, and the message's memory may be
                 // returned with it.
@@ -333,11 +423,15 @@ impl Receiver {
         Ok(true)
     }
 
-    /// Returns the number of bytes of the current segment that go to `target`, if only its header
-    /// has been parsed and that was the prediction.
+    /// Returns the number of bytes of the current segment that go to `target`, if all staged bytes
+    /// have been used and that was the prediction.
     fn foreseen(&self, target: Target) -> usize {
         match self.direct() {
-            Some((place, 0, left)) if place == target && self.start == self.end => left,
+            Some((place, skip, left))
+                if place.shifted(skip) == target && self.start == self.end =>
+            {
+                left
+            }
             _ => 0,
         }
     }
@@ -445,6 +539,9 @@ impl Receiver {
             Err(Unplaced::NoReceive) => return Ok(Head::NoReceive),
         };
         memory.touch(target, payload);
+        if matches!(target, Target::Receive { at: 0 }) {
+            self.first = payload;
+        }
         self.start += mpa::LENGTH_FIELD + header_len;
         self.control.clear();
         let segment = Segment {

@@ -124,6 +124,7 @@ impl Endpoint {
             return false;
         }
         let copied = payload.len() as u64;
+        receiver.pattern.broken();
         (receiver.raw, receiver.raw_len) = (*head, HEAD);
         receiver.start += fpdu.len();
         memory.msn[queue as usize] = memory.msn[queue as usize].wrapping_add(1);

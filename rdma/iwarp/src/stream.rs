@@ -9,7 +9,7 @@ use super::conn::{Conn, Cx, Phase, RECEIVE_TURN, StreamEnd};
 use super::endpoint::FailedRequest;
 use super::fault::Fault;
 use super::socket;
-use super::tap::Direction;
+use super::tap::{self, Direction};
 use super::terminate::Code;
 use super::transmit::Slices;
 use rdma::{ConnectError, Disconnect, Event, QpId};
@@ -53,16 +53,15 @@ impl Conn {
                     (received, staging.len())
                 }
                 None => {
-                    let mut buffers = self.endpoint.buffers()?;
+                    let Cx {
+                        shared, tap, now, ..
+                    } = cx;
+                    let mut buffers = self.endpoint.buffers(shared)?;
                     let room = buffers.iter().map(|buffer| buffer.len()).sum();
                     let received = socket::receive_scattered(socket, &mut buffers);
                     if let Ok(n) = received {
-                        cx.show(
-                            Direction::Received,
-                            tapped,
-                            n,
-                            buffers.iter().map(|bytes| &**bytes),
-                        );
+                        let pieces = buffers.iter().map(|bytes| &**bytes);
+                        tap::show(tap, *now, Direction::Received, tapped, n, pieces);
                     }
                     (received, room)
                 }

@@ -1,7 +1,7 @@
 //! Shows the bytes of a connection's stream to a [`Tap`](rdma::Tap).
 
 use mio::net::TcpStream;
-use rdma::{Carrier, Frame, QpId, Time};
+use rdma::{Carrier, Frame, QpId, Tap, Time};
 use smallvec::SmallVec;
 
 use super::conn::Cx;
@@ -23,40 +23,53 @@ impl Cx<'_> {
         n: usize,
         pieces: impl IntoIterator<Item = &'a [u8]>,
     ) {
-        if self.tap.is_some() && n > 0 {
-            self.show_to_tap(way, (qp, socket), n, pieces);
-        }
+        show(&mut self.tap, self.now, way, (qp, socket), n, pieces);
     }
+}
 
-    #[cold]
-    fn show_to_tap<'a>(
-        &mut self,
-        way: Direction,
-        (qp, socket): (QpId, &TcpStream),
-        mut n: usize,
-        pieces: impl IntoIterator<Item = &'a [u8]>,
-    ) {
-        let Some(tap) = &mut self.tap else {
-            return;
-        };
-        let mut shown = SmallVec::<[&[u8]; 64]>::new();
-        for piece in pieces {
-            let len = n.min(piece.len());
-            if len > 0 {
-                shown.push(&piece[..len]);
-            }
-            n -= len;
+/// Shows the first `n` bytes of `pieces`, if there is a tap. `now` is the time of the owner's last
+/// poll.
+#[inline]
+pub(super) fn show<'a>(
+    tap: &mut Option<&mut dyn Tap>,
+    now: Time,
+    way: Direction,
+    (qp, socket): (QpId, &TcpStream),
+    n: usize,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) {
+    if let Some(tap) = tap
+        && n > 0
+    {
+        show_to_tap(*tap, now, way, (qp, socket), n, pieces);
+    }
+}
+
+#[cold]
+fn show_to_tap<'a>(
+    tap: &mut dyn Tap,
+    now: Time,
+    way: Direction,
+    (qp, socket): (QpId, &TcpStream),
+    mut n: usize,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) {
+    let mut shown = SmallVec::<[&[u8]; 64]>::new();
+    for piece in pieces {
+        let len = n.min(piece.len());
+        if len > 0 {
+            shown.push(&piece[..len]);
         }
-        let frame = Frame::Stream {
-            carrier: Carrier::tcp(socket.local_addr(), socket.peer_addr()),
-            pieces: &shown,
-        };
-        // The time of the owner's last poll can be earlier than the last work of the background
-        // thread.
-        let at = self.now.max(Time::now());
-        match way {
-            Direction::Sent => tap.sent(at, qp, frame),
-            Direction::Received => tap.received(at, qp, frame),
-        }
+        n -= len;
+    }
+    let frame = Frame::Stream {
+        carrier: Carrier::tcp(socket.local_addr(), socket.peer_addr()),
+        pieces: &shown,
+    };
+    // That poll can be earlier than the last work of the background thread.
+    let at = now.max(Time::now());
+    match way {
+        Direction::Sent => tap.sent(at, qp, frame),
+        Direction::Received => tap.received(at, qp, frame),
     }
 }
