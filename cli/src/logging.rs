@@ -26,9 +26,10 @@ fn fields() -> impl for<'w> FormatFields<'w> {
 /// RUST_LOG says if it is set.
 pub(crate) fn start(verbose: u8) {
     let default = match verbose {
-        // `fuser` (through `log`) warns when the kernel has unmounted by itself.
-        0 => "warn,log=error",
-        1 => "info,log=error",
+        // `fuser` complains when somebody has unmounted, and when the kernel has given a request up
+        // meanwhile. Neither is an error; what is one, it returns.
+        0 => "warn,fuser=off",
+        1 => "info,fuser=off",
         2 => "debug",
         _ => "trace",
     };

@@ -14,8 +14,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nfs_binding::client::{Follow, NfsUrl};
-use nfs_mount::{AttributeTimes, LookupCache, MountError, Options, Umount};
-use rpcrdma_setup::mount_options::MountOptions;
+use nfs_mount::{MountError, Umount};
 use rpcrdma_setup::mount_use;
 use rpcrdma_setup::{Context, Failure};
 use std::time::Duration;
@@ -117,7 +116,7 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl) -> Result<(), Failure> {
         // As long as the retransmissions of one call take.
         false => access.mount.timeo * (access.mount.retrans + 1),
     });
-    let options = options(url, &access.mount);
+    let options = mount_use::fuse_options(&url.to_string(), &access.mount);
     capture::open_for(&mut access, &args.capture)?;
     let reached = access.mount(url)?;
     let runtime = &reached.reached.runtime;
@@ -174,42 +173,6 @@ fn detach(log: Option<&Path>) -> Result<(), Failure> {
     rustix::stdio::dup2_stdout(&log).context(lost)?;
     rustix::stdio::dup2_stderr(&log).context(lost)?;
     std::env::set_current_dir("/").context(lost)
-}
-
-/// Returns the options of the mount.
-fn options(url: &NfsUrl, mount: &MountOptions) -> Options {
-    let it = &mount.mounted;
-    let root = rustix::process::geteuid().is_root();
-    let times = AttributeTimes {
-        file_min: it.file_min,
-        file_max: it.file_max,
-        directory_min: it.directory_min,
-        directory_max: it.directory_max,
-    };
-    Options {
-        hard: mount.hard,
-        readdirplus: mount.attach.readdirplus,
-        attributes: match it.attribute_cache {
-            true => times,
-            false => AttributeTimes::NONE,
-        },
-        close_to_open: it.close_to_open,
-        lookup_cache: match it.lookup_cache {
-            mount_use::LookupCache::All => LookupCache::All,
-            mount_use::LookupCache::Positive => LookupCache::Positive,
-            mount_use::LookupCache::None => LookupCache::None,
-        },
-        // nfs(5): noac implies sync.
-        sync: it.sync || !it.attribute_cache,
-        read_only: mount.attach.read_only,
-        // As with mount(8): what root mounts is for everybody.
-        allow_other: it.allow_other.unwrap_or(root),
-        default_permissions: it.default_permissions,
-        set_id: it.set_id.unwrap_or(false),
-        devices: it.devices.unwrap_or(false),
-        execute: it.execute,
-        ..Options::new(url.to_string())
-    }
 }
 
 /// Unmounts.

@@ -199,7 +199,7 @@ impl<C: Connect> Core<C> {
                 Ok(Err(Failed { status, .. })) => return Err(of_status(status)),
                 Err(error) => {
                     tracing::warn!(%error, "a call got no results");
-                    return Err(of_call(&error));
+                    return Err(of_call(&error, self.options.softerr));
                 }
             }
         }

@@ -31,10 +31,37 @@ pub(crate) fn of_status(status: Status) -> Errno {
     }
 }
 
-/// Returns the error number of a call that got no results. The log says more.
-pub(crate) fn of_call(error: &CallError) -> Errno {
+/// Returns the error number of a call that got no results, as Linux's own client has it: one that was
+/// given up is EIO or, with `softerr`, ETIMEDOUT. The log says more.
+pub(crate) fn of_call(error: &CallError, softerr: bool) -> Errno {
     match error {
         CallError::TooLarge(_) => Errno::MSGSIZE,
+        CallError::TimedOut { .. } | CallError::Connect { .. } if softerr => Errno::TIMEDOUT,
         _ => Errno::IO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_call_that_was_given_up_has_the_error_of_its_mount() {
+        let timed_out = CallError::TimedOut {
+            server: "h".to_owned(),
+            after: Duration::from_secs(1),
+        };
+        let unreachable = CallError::Connect {
+            server: "h".to_owned(),
+            reason: "refused".to_owned(),
+        };
+        for error in [timed_out, unreachable] {
+            assert_eq!(of_call(&error, false), Errno::IO);
+            assert_eq!(of_call(&error, true), Errno::TIMEDOUT);
+        }
+        let other = CallError::Protocol("odd".to_owned());
+        assert_eq!(of_call(&other, true), Errno::IO);
     }
 }

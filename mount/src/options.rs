@@ -60,6 +60,8 @@ pub struct Options {
     pub readdirplus: bool,
     /// Whether requests wait for a server for as long as it takes (`hard`), or fail in the end.
     pub hard: bool,
+    /// Whether requests that are given up fail with ETIMEDOUT (`softerr`) instead of EIO (`soft`).
+    pub softerr: bool,
     /// How long attributes are cached.
     pub attributes: AttributeTimes,
     /// Whether an `open` fetches the attributes of the file (`cto`). Without it, changes by other
@@ -97,6 +99,7 @@ impl Options {
             source: source.into(),
             readdirplus: true,
             hard: true,
+            softerr: false,
             attributes: AttributeTimes::default(),
             close_to_open: true,
             lookup_cache: LookupCache::All,

@@ -218,8 +218,19 @@ impl Mounted {
     /// The error of FUSE's device.
     pub fn run(self) -> Result<(), MountError> {
         let runtime = self.client.runtime().clone();
+        runtime.block_on(self.serve())
+    }
+
+    /// Does what [`Mounted::run`] does, as a future of the client's runtime, so that a program can do
+    /// something else beside it. The future must be polled whenever it is woken: programs that use the
+    /// mount wait for it, and so would this program if it used the mount on the same thread.
+    ///
+    /// # Errors
+    /// The error of FUSE's device.
+    pub async fn serve(self) -> Result<(), MountError> {
+        let runtime = self.client.runtime().clone();
         let sleep = |duration| runtime.sleep(duration);
-        runtime.block_on(run(self.core, &self.queue, sleep));
+        run(self.core, &self.queue, sleep).await;
         let path = self.path;
         self.session
             .join()

@@ -351,7 +351,10 @@ impl MountOptions {
             }
             "retrans" => self.retrans = given.number("0 to 100", 0, 100)?,
             "hard" => self.hard = given.flag(true)?,
-            "soft" | "softerr" => self.hard = given.flag(false)?,
+            "soft" | "softerr" => {
+                self.hard = given.flag(false)?;
+                self.mounted.softerr = name == "softerr";
+            }
             "rdirplus" => self.attach.readdirplus = given.flag(true)?,
             "nordirplus" => self.attach.readdirplus = given.flag(false)?,
             "ro" => self.attach.read_only = given.flag(true)?,

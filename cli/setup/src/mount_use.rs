@@ -2,17 +2,9 @@
 
 use std::time::Duration;
 
-/// The results of lookups that are remembered (`lookupcache=`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LookupCache {
-    /// All (`all`).
-    #[default]
-    All,
-    /// Names that exist (`pos`, `positive`).
-    Positive,
-    /// None (`none`).
-    None,
-}
+use nfs_mount::{AttributeTimes, LookupCache, Options};
+
+use crate::mount_options::MountOptions;
 
 /// How an export is used once it is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +33,8 @@ pub struct MountUse {
     pub devices: Option<bool>,
     /// `allow_other`, `noallow_other`, if one of them is given: whether other users may use the mount.
     pub allow_other: Option<bool>,
+    /// `softerr`: whether requests that are given up fail with ETIMEDOUT, and not with EIO.
+    pub softerr: bool,
     /// `default_permissions`: whether the kernel checks permissions as well.
     pub default_permissions: bool,
 }
@@ -61,6 +55,7 @@ impl Default for MountUse {
             set_id: None,
             devices: None,
             allow_other: None,
+            softerr: false,
             default_permissions: false,
         }
     }
@@ -143,10 +138,42 @@ impl MountUse {
     }
 }
 
+/// Returns the options of a mount of `source` through FUSE.
+#[must_use]
+pub fn fuse_options(source: &str, mount: &MountOptions) -> Options {
+    let it = &mount.mounted;
+    let root = rustix::process::geteuid().is_root();
+    let times = AttributeTimes {
+        file_min: it.file_min,
+        file_max: it.file_max,
+        directory_min: it.directory_min,
+        directory_max: it.directory_max,
+    };
+    Options {
+        hard: mount.hard,
+        softerr: it.softerr,
+        readdirplus: mount.attach.readdirplus,
+        attributes: match it.attribute_cache {
+            true => times,
+            false => AttributeTimes::NONE,
+        },
+        close_to_open: it.close_to_open,
+        lookup_cache: it.lookup_cache,
+        // nfs(5): noac implies sync.
+        sync: it.sync || !it.attribute_cache,
+        read_only: mount.attach.read_only,
+        // As with mount(8): what root mounts is for everybody.
+        allow_other: it.allow_other.unwrap_or(root),
+        default_permissions: it.default_permissions,
+        set_id: it.set_id.unwrap_or(false),
+        devices: it.devices.unwrap_or(false),
+        execute: it.execute,
+        ..Options::new(source)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::mount_options::MountOptions;
-
     use super::*;
 
     fn parsed(text: &str) -> MountUse {
@@ -173,6 +200,20 @@ mod tests {
         assert_eq!(it.lookup_cache, LookupCache::Positive);
         assert_eq!(it.allow_other, Some(true));
         assert_eq!((it.set_id, it.devices), (Some(true), Some(false)));
+        let soft = |text| {
+            (
+                MountOptions::parse(text).unwrap().hard,
+                parsed(text).softerr,
+            )
+        };
+        assert_eq!(
+            [soft("soft"), soft("softerr")],
+            [(false, false), (false, true)]
+        );
+        assert_eq!(
+            [soft("softerr,soft"), soft("")],
+            [(false, false), (true, false)]
+        );
         assert_eq!(parsed("noac,ac,sync,async,nocto,cto"), MountUse::default());
         for bad in ["lookupcache=some", "actimeo=x", "acregmin=-1"] {
             MountOptions::parse(bad).unwrap_err();

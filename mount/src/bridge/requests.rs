@@ -1,192 +1,49 @@
-//! FUSE's side: each request of the kernel becomes a job for the file system's thread.
+//! One method for each kind of request.
 //!
-//! The threads that read FUSE's device run these methods. They copy what a request carries, and never
-//! wait. What NFS version 3 does not have is refused with ENOSYS, which the kernel understands and
+//! What NFS version 3 does not have is refused with ENOSYS, which the kernel understands and
 //! remembers: extended attributes and access control lists become EOPNOTSUPP, as does `fallocate`;
 //! `SEEK_HOLE` finds none; `copy_file_range` becomes reads and writes. Locks are the kernel's own,
 //! because this file system does not ask for them.
 
 use std::ffi::OsStr;
-use std::future::Future;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, PollEvents,
-    PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
 };
 use nfs_binding::proto::SetAttributes;
-use rdma::Pool;
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::convert::{attr, decode_device, kind, set_time, type_of_mode};
-use crate::core::{Connect, Core, UserOf};
-use crate::engine::Queue;
-use crate::files::{OpenMode, Opened};
-use crate::find::{Found, Stat};
-use crate::users::Requester;
+use super::open::{open_flags, open_mode};
+use super::{Bridge, Fails, GENERATION};
+use crate::convert::{attr, decode_device, set_time, type_of_mode};
+use crate::core::{Connect, Core};
+use crate::files::Opened;
+use crate::find::Found;
 
-/// The kernel's flag of an `open` in order to execute a file (`FMODE_EXEC`).
-const OPEN_TO_EXECUTE: i32 = 0x20;
 /// The maximum number of the kernel's requests that no program waits for, such as reading ahead.
 const BACKGROUND: u16 = 128;
 /// The block size in which free space is reported.
 const BLOCK: u32 = 4096;
 /// The maximum length of a name, as far as the kernel is told. The server knows.
 const NAME_MAX: u32 = 255;
-/// Objects are never given the number of another one, so that their generation says nothing.
-const GENERATION: Generation = Generation(0);
 
-/// The state of the threads that take requests from FUSE and queue them for the NFS thread.
-pub(crate) struct Bridge<C: Connect> {
-    pub(crate) queue: Arc<Queue<C>>,
-    /// Memory for written data, from which the transport sends without a copy.
-    pub(crate) pool: Pool,
-    /// The maximum number of bytes of one write request.
-    pub(crate) max_write: u32,
-    /// The size in which programs should read and write.
-    pub(crate) block: u32,
-}
-
-/// A reply that can be an error.
-trait Fails {
-    fn fail(self, error: Errno);
-}
-
-macro_rules! fails {
-    ($($reply:ty),*) => {$(
-        impl Fails for $reply {
-            fn fail(self, error: Errno) {
-                self.error(fuser::Errno::from_i32(error.raw_os_error()));
-            }
+/// Defines methods that refuse their requests, with the types of their arguments.
+macro_rules! refused {
+    ($($name:ident($($argument:ty),*) -> $reply:ty;)*) => {$(
+        fn $name(&self, _: &Request, $(_: $argument,)* reply: $reply) {
+            reply.fail(Errno::NOSYS);
         }
     )*};
-}
-
-fails!(
-    ReplyAttr,
-    ReplyCreate,
-    ReplyData,
-    ReplyDirectory,
-    ReplyDirectoryPlus,
-    ReplyEmpty,
-    ReplyEntry,
-    ReplyIoctl,
-    ReplyLseek,
-    ReplyOpen,
-    ReplyPoll,
-    ReplyStatfs,
-    ReplyWrite,
-    ReplyXattr
-);
-
-impl<C: Connect> Bridge<C> {
-    /// Passes a request to the file system's thread: `work` does it, and `answer` replies.
-    fn submit<R, T, F>(
-        &self,
-        request: &Request,
-        reply: R,
-        work: impl FnOnce(Rc<Core<C>>, UserOf<C>) -> F + Send + 'static,
-        answer: impl FnOnce(R, T) + Send + 'static,
-    ) where
-        R: Fails + Send + 'static,
-        F: Future<Output = Result<T, Errno>> + 'static,
-        T: 'static,
-    {
-        let requester = Requester {
-            uid: request.uid(),
-            gid: request.gid(),
-            pid: request.pid(),
-        };
-        self.queue.push(Box::new(move |core: &Rc<Core<C>>| {
-            let user = core.user(requester);
-            let work = work(Rc::clone(core), user);
-            let core = Rc::clone(core);
-            Box::pin(async move {
-                match core.interrupts.unless_killed(requester.pid, work).await {
-                    Ok(value) => answer(reply, value),
-                    Err(error) => reply.fail(error),
-                }
-            })
-        }));
-    }
-
-    /// Copies data to memory that the transport can send.
-    fn copy(&self, data: &[u8]) -> Bytes {
-        match self.pool.alloc(data.len()) {
-            Ok(mut buf) => {
-                buf.copy_from_slice(data);
-                buf.freeze()
-            }
-            // The transport copies other memory.
-            Err(_) => Bytes::copy_from_slice(data),
-        }
-    }
-
-    fn entry(&self) -> impl FnOnce(ReplyEntry, Found) + Send + use<C> {
-        let block = self.block;
-        move |reply, found| match &found.stat {
-            Some(stat) => {
-                let attr_trust = stat.trust;
-                let attr = attr(stat, stat.ino, block);
-                reply.entry_with_ttls(&attr_trust, &found.trust, &attr, GENERATION);
-            }
-            // FUSE's form of a name that does not exist, and for how long.
-            None if !found.trust.is_zero() => {
-                let none = attr(&nothing(), 0, block);
-                reply.entry_with_ttls(&found.trust, &found.trust, &none, GENERATION);
-            }
-            None => reply.fail(Errno::NOENT),
-        }
-    }
-
-    fn attributes(&self) -> impl FnOnce(ReplyAttr, (Stat, u64)) + Send + use<C> {
-        let block = self.block;
-        move |reply, (stat, ino)| reply.attr(&stat.trust.clone(), &attr(&stat, ino, block))
-    }
-}
-
-/// Returns attributes of nothing.
-fn nothing() -> Stat {
-    Stat {
-        ino: 0,
-        attributes: nfs_binding::proto::Attributes::default(),
-        trust: std::time::Duration::ZERO,
-    }
-}
-
-fn open_mode(flags: i32) -> OpenMode {
-    let accepted = OpenFlags(flags).acc_mode();
-    let has = |flag: OFlags| flags as u32 & flag.bits() == flag.bits();
-    OpenMode {
-        read: accepted != OpenAccMode::O_WRONLY,
-        write: accepted != OpenAccMode::O_RDONLY,
-        execute: flags & OPEN_TO_EXECUTE != 0,
-        direct: has(OFlags::DIRECT),
-        sync: has(OFlags::DSYNC),
-        exclusive: has(OFlags::EXCL),
-    }
-}
-
-fn open_flags(mode: OpenMode, opened: Opened) -> FopenFlags {
-    let mut flags = FopenFlags::empty();
-    if opened.keep {
-        flags |= FopenFlags::FOPEN_KEEP_CACHE;
-    }
-    if !mode.write {
-        // There is nothing to wait for when it is closed.
-        flags |= FopenFlags::FOPEN_NOFLUSH;
-    }
-    flags
 }
 
 impl<C: Connect> Filesystem for Bridge<C> {
@@ -586,177 +443,17 @@ impl<C: Connect> Filesystem for Bridge<C> {
         self.submit(request, reply, work, |reply, ()| reply.ok());
     }
 
-    fn setxattr(
-        &self,
-        _: &Request,
-        _ino: INodeNo,
-        _name: &OsStr,
-        _value: &[u8],
-        _flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
-    ) {
-        reply.fail(Errno::NOSYS);
-    }
-
-    fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _size: u32, reply: ReplyXattr) {
-        reply.fail(Errno::NOSYS);
-    }
-
-    fn listxattr(&self, _: &Request, _ino: INodeNo, _size: u32, reply: ReplyXattr) {
-        reply.fail(Errno::NOSYS);
-    }
-
-    fn removexattr(&self, _: &Request, _ino: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.fail(Errno::NOSYS);
-    }
-
-    fn ioctl(
-        &self,
-        _: &Request,
-        _ino: INodeNo,
-        _file: FileHandle,
-        _flags: IoctlFlags,
-        _command: u32,
-        _data: &[u8],
-        _out: u32,
-        reply: ReplyIoctl,
-    ) {
-        reply.fail(Errno::NOSYS);
-    }
-
-    fn poll(
-        &self,
-        _: &Request,
-        _ino: INodeNo,
-        _file: FileHandle,
-        _notifier: PollNotifier,
-        _events: PollEvents,
-        _flags: PollFlags,
-        reply: ReplyPoll,
-    ) {
-        reply.fail(Errno::NOSYS);
-    }
-
-    fn fallocate(
-        &self,
-        _: &Request,
-        _ino: INodeNo,
-        _file: FileHandle,
-        _offset: u64,
-        _length: u64,
-        _mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        reply.fail(Errno::NOSYS);
-    }
-
-    fn lseek(
-        &self,
-        _: &Request,
-        _ino: INodeNo,
-        _file: FileHandle,
-        _offset: i64,
-        _whence: i32,
-        reply: ReplyLseek,
-    ) {
-        reply.fail(Errno::NOSYS);
-    }
-
-    fn copy_file_range(
-        &self,
-        _: &Request,
-        _from: INodeNo,
-        _from_file: FileHandle,
-        _from_offset: u64,
-        _to: INodeNo,
-        _to_file: FileHandle,
-        _to_offset: u64,
-        _len: u64,
-        _flags: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        reply.fail(Errno::NOSYS);
-    }
-}
-
-impl<C: Connect> Bridge<C> {
-    fn list(&self, request: &Request, directory: FileHandle, offset: u64, reply: ReplyDirectory) {
-        let (reply, pid) = (Listing(reply), request.pid());
-        let work = async move |core: Rc<Core<C>>, _: UserOf<C>| Ok(core);
-        let answer = move |reply: Listing<ReplyDirectory>, core: Rc<Core<C>>| {
-            let inner = Rc::clone(&core);
-            core.spawn(async move {
-                let Listing(mut reply) = reply;
-                let listing = inner.readdir(directory.0, offset, false, |listed| {
-                    let kind = listed.file_type.map_or(fuser::FileType::RegularFile, kind);
-                    let ino = INodeNo(listed.fileid);
-                    !reply.add(ino, listed.cookie, kind, OsStr::from_bytes(&listed.name))
-                });
-                match inner.interrupts.unless_killed(pid, listing).await {
-                    Ok(()) => reply.ok(),
-                    Err(error) => reply.fail(error),
-                }
-            });
-        };
-        self.submit(request, reply, work, answer);
-    }
-
-    fn list_plus(
-        &self,
-        request: &Request,
-        directory: FileHandle,
-        offset: u64,
-        reply: ReplyDirectoryPlus,
-    ) {
-        let (reply, pid) = (Listing(reply), request.pid());
-        let block = self.block;
-        let work = async move |core: Rc<Core<C>>, _: UserOf<C>| Ok(core);
-        let answer = move |reply: Listing<ReplyDirectoryPlus>, core: Rc<Core<C>>| {
-            let inner = Rc::clone(&core);
-            core.spawn(async move {
-                let Listing(mut reply) = reply;
-                let core = &inner;
-                let listing = inner.readdir(directory.0, offset, true, |listed| {
-                    let name = OsStr::from_bytes(&listed.name);
-                    // Attributes that are out of date would be taken for true.
-                    let fresh = listed.node.as_ref().filter(|node| core.is_fresh(node));
-                    let (ino, trust, attr) = match fresh {
-                        Some(node) => {
-                            let stat = core.stat(node);
-                            (node.ino, stat.trust, attr(&stat, node.ino, block))
-                        }
-                        // An entry without an object: the kernel looks it up if need be.
-                        None => {
-                            let mut stat = nothing();
-                            if let Some(file_type) = listed.file_type {
-                                stat.attributes.file_type = file_type;
-                            }
-                            (0, stat.trust, attr(&stat, listed.fileid, block))
-                        }
-                    };
-                    let ino = INodeNo(ino);
-                    let full = reply.add(ino, listed.cookie, name, &trust, &attr, GENERATION);
-                    if let (Some(node), false) = (fresh, full) {
-                        node.lookups.set(node.lookups.get() + 1);
-                    }
-                    !full
-                });
-                match inner.interrupts.unless_killed(pid, listing).await {
-                    Ok(()) => reply.ok(),
-                    Err(error) => reply.fail(error),
-                }
-            });
-        };
-        self.submit(request, reply, work, answer);
-    }
-}
-
-/// A reply that is filled while the directory is read.
-struct Listing<R>(R);
-
-impl<R: Fails> Fails for Listing<R> {
-    fn fail(self, error: Errno) {
-        self.0.fail(error);
+    refused! {
+        setxattr(INodeNo, &OsStr, &[u8], i32, u32) -> ReplyEmpty;
+        getxattr(INodeNo, &OsStr, u32) -> ReplyXattr;
+        listxattr(INodeNo, u32) -> ReplyXattr;
+        removexattr(INodeNo, &OsStr) -> ReplyEmpty;
+        ioctl(INodeNo, FileHandle, IoctlFlags, u32, &[u8], u32) -> ReplyIoctl;
+        poll(INodeNo, FileHandle, PollNotifier, PollEvents, PollFlags) -> ReplyPoll;
+        fallocate(INodeNo, FileHandle, u64, u64, i32) -> ReplyEmpty;
+        lseek(INodeNo, FileHandle, i64, i32) -> ReplyLseek;
+        copy_file_range(
+            INodeNo, FileHandle, u64, INodeNo, FileHandle, u64, u64, CopyFileRangeFlags
+        ) -> ReplyWrite;
     }
 }
