@@ -5,6 +5,7 @@
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use rpcrdma_setup::{Context, FAILURE, Failure, USAGE};
 
-use crate::served::Served;
+use crate::served::Task;
 
 /// The time that a child has to end after its standard input was closed; then it is killed.
 const GRACE: Duration = Duration::from_secs(3);
@@ -28,16 +29,21 @@ pub(crate) struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts this program again, with the arguments `words` and, after them, `served` as JSON.
+    /// Starts this program again, with the arguments `words` and, after them, `task` as JSON.
     ///
     /// # Errors
     /// The error of the operating system.
-    pub(crate) fn start(name: &str, words: &[String], served: &Served) -> Result<Self, Failure> {
-        let served = serde_json::to_string(served).map_err(Failure::work)?;
+    pub(crate) fn start(name: &str, words: &[String], task: &Task) -> Result<Self, Failure> {
+        let text = serde_json::to_string(task).map_err(Failure::work)?;
         let program = env::current_exe().context("cannot find this program's own file")?;
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        if matches!(task, Task::Mount(_)) {
+            // Ctrl-C is for the others: a mount whose process is gone would stay behind.
+            command.process_group(0);
+        }
+        let mut child = command
             .args(words)
-            .arg(served)
+            .arg(text)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

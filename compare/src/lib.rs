@@ -9,6 +9,8 @@
 //! comparison with the predictions of `explain`, and a [`Report`], which is a page with figures.
 //! With the device `sim`, everything is counted in a simulation instead.
 //!
+//! [`Runs`] are the same for an application: a command that runs in a mount over each variant.
+//!
 //! Servers are separate processes, because the cost of a call depends on whether client and server
 //! share a processor and memory. The measuring program is started again for that: with the
 //! arguments in [`Options::child`], it passes the argument after them to [`serve_child`].
@@ -54,6 +56,7 @@ mod processor;
 mod reference;
 mod report;
 mod rows;
+mod run;
 mod sample_tree;
 mod schedule;
 mod served;
@@ -85,8 +88,9 @@ pub use network::end_delay;
 pub use op::{LONG, MAX_RECORD, Op, Target};
 pub use options::{OpName, Options, inline_size};
 pub use reference::{Changes, Reference};
-pub use report::Report;
+pub use report::{Report, RunReport};
 pub use rows::{Conditions, Mode, OverDelay, Row, Split};
+pub use run::{MeasuredRuns, RunOptions, RunRow, Runs};
 use schedule::Schedule;
 pub use server_process::serve_child;
 pub use simulated::operation;

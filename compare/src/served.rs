@@ -5,12 +5,26 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::run::{Attach, Phase, Preset};
 use crate::variant::Serves;
 
 /// The request for a [`Usage`](crate::usage::Usage) over the control channel.
 pub(crate) const USAGE: &str = "usage";
+/// The request for the number of calls of each NFS procedure that have arrived.
+pub(crate) const PROCEDURES: &str = "procedures";
 
-/// The service that a child process must provide, with its settings: its last argument, as JSON.
+/// The task of a child process: its last argument, as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Task {
+    /// To serve.
+    Serve(Served),
+    /// To mount.
+    Mount(Attach),
+    /// To do a part of a preset of `--run` in the current directory.
+    Preset(Preset, Phase),
+}
+
+/// The service that a child process must provide, with its settings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Served {
     /// The name of a transport or variant, or of the baseline.

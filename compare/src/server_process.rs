@@ -1,6 +1,7 @@
-//! The server in the processes that `compare` starts.
+//! The work of the processes that `compare` starts, and the server in most of them.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, BufRead, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -10,10 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use nfs_binding::fs::MemoryFs;
+use nfs_binding::proto::{NFS_PROGRAM, nfs};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer, Squash};
 use rdma::Counters;
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Versions};
-use rpc_transport::{Server, ServerOptions, Service, Stop, TcpServer};
+use rpc_transport::{
+    ProgramVersions, Request, Server, ServerOptions, Service, ServiceOutcome, Stop, TcpServer,
+};
 use rpcrdma_setup::access::{LinkOptions, tcp_counters};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceChoice, Resources};
@@ -22,7 +26,8 @@ use rpcrdma_sim::Probe;
 use serde::Serialize;
 
 use crate::processor;
-use crate::served::{Listening, Served, USAGE};
+use crate::run;
+use crate::served::{Listening, PROCEDURES, Served, Task, USAGE};
 use crate::tcp_baseline;
 use crate::usage::Usage;
 use crate::variant::Serves;
@@ -36,6 +41,7 @@ const MEMORY: u64 = 1 << 30;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Usage,
+    Procedures,
     End,
 }
 
@@ -63,14 +69,24 @@ impl Control {
     }
 }
 
-/// Runs the service that `served` describes until standard input ends. `served` is the last
-/// argument of a process that [`Comparison::measure`](crate::Comparison::measure) started.
+/// Does the work of a process that [`Comparison::measure`](crate::Comparison::measure) or
+/// [`Runs::measure`](crate::Runs::measure) started, mostly until standard input ends. `task`
+/// describes it: the last argument of such a process.
 ///
 /// # Errors
-/// `served` is invalid, or the server cannot be started.
-pub fn serve_child(served: &str) -> Result<(), Failure> {
-    let odd = |error: &dyn fmt::Display| Failure::Usage(format!("{served}: {error}"));
-    let args: Served = serde_json::from_str(served).map_err(|error| odd(&error))?;
+/// `task` is invalid, or the work fails.
+pub fn serve_child(task: &str) -> Result<(), Failure> {
+    match serde_json::from_str(task) {
+        Ok(Task::Serve(served)) => serve(&served),
+        Ok(Task::Mount(attach)) => run::serve_mount(&attach),
+        Ok(Task::Preset(preset, phase)) => run::perform(preset, phase),
+        Err(error) => Err(Failure::Usage(format!("{task}: {error}"))),
+    }
+}
+
+/// Runs the service that `args` describes until standard input ends.
+fn serve(args: &Served) -> Result<(), Failure> {
+    let odd = |error: &dyn fmt::Display| Failure::Usage(format!("{}: {error}", args.serves));
     let serves = Serves::parse(&args.serves).ok_or_else(|| odd(&"nothing that can be served"))?;
     if let Some(number) = args.processor {
         processor::pin(number)?;
@@ -101,7 +117,8 @@ pub fn serve_child(served: &str) -> Result<(), Failure> {
         busy_poll: args.busy_poll,
         ..ServerOptions::default()
     };
-    let service = memory_service(MEMORY)?;
+    let calls = Rc::new(RefCell::new(BTreeMap::new()));
+    let service = memory_service(MEMORY, Rc::clone(&calls))?;
     let mut server = Server::new(service, options).context("cannot start the server")?;
     let (address, counters): (SocketAddr, Box<dyn Fn() -> (Counters, u64)>) =
         match variant.version() {
@@ -170,6 +187,7 @@ pub fn serve_child(served: &str) -> Result<(), Failure> {
                 let (device, grants) = counters();
                 answer(&Usage::now(&device, grants))?;
             }
+            Some(Order::Procedures) => answer(&*calls.borrow())?,
             Some(Order::End) => return Ok(()),
             None => {}
         }
@@ -183,7 +201,7 @@ pub fn serve_child(served: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The operating system provides no random numbers.
-fn memory_service(limit: u64) -> Result<Box<dyn Service>, Failure> {
+fn memory_service(limit: u64, calls: Calls) -> Result<Box<dyn Service>, Failure> {
     let key = HandleKey::random().map_err(Failure::work)?;
     let options = ExportOptions {
         squash: Squash::None,
@@ -197,10 +215,45 @@ fn memory_service(limit: u64) -> Result<Box<dyn Service>, Failure> {
         options,
     };
     let service = NfsServer::new(vec![export], key).map_err(Failure::work)?;
-    Ok(Box::new(Probe::new(service)))
+    Ok(Box::new(Counted {
+        service: Probe::new(service),
+        calls,
+    }))
 }
 
-fn answer(value: &impl Serialize) -> Result<(), Failure> {
+/// The number of calls of each procedure of NFS that has been called.
+type Calls = Rc<RefCell<BTreeMap<&'static str, u64>>>;
+
+/// A service whose NFS calls are counted.
+struct Counted<S> {
+    service: S,
+    calls: Calls,
+}
+
+impl<S: Service> Service for Counted<S> {
+    fn programs(&self) -> &[ProgramVersions] {
+        self.service.programs()
+    }
+
+    fn call(&mut self, request: Request) -> ServiceOutcome {
+        if request.prog == NFS_PROGRAM
+            && let Some(name) = nfs::NAMES.get(request.proc as usize)
+        {
+            *self.calls.borrow_mut().entry(name).or_default() += 1;
+        }
+        self.service.call(request)
+    }
+
+    fn remember_reply(&self, prog: u32, vers: u32, proc: u32) -> bool {
+        self.service.remember_reply(prog, vers, proc)
+    }
+}
+
+/// Writes an answer to the process that has started this one.
+///
+/// # Errors
+/// That process has gone.
+pub(crate) fn answer(value: &impl Serialize) -> Result<(), Failure> {
     let line = serde_json::to_string(value).map_err(Failure::work)?;
     let mut out = io::stdout().lock();
     let written = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -212,6 +265,7 @@ fn read_orders(give: impl Fn(Order)) {
     for line in io::stdin().lock().lines() {
         match line.as_deref() {
             Ok(USAGE) => give(Order::Usage),
+            Ok(PROCEDURES) => give(Order::Procedures),
             Ok(other) => tracing::warn!(other, "unknown order"),
             Err(_) => break,
         }

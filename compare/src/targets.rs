@@ -18,11 +18,11 @@ use crate::network::Network;
 use crate::op::Op;
 use crate::options::{Options, inline_size};
 use crate::rows::{Conditions, Mode};
-use crate::served::{Listening, Served};
+use crate::served::{Listening, Served, Task};
 use crate::variant::Variant;
 
 /// The export of a server process.
-const EXPORT: &[u8] = b"/memory";
+pub(crate) const EXPORT: &[u8] = b"/memory";
 /// Starts the server of the TCP baseline, and returns the process and its address.
 ///
 /// # Errors
@@ -32,7 +32,8 @@ pub(crate) fn start_baseline(setting: &Setting<'_>) -> Result<(ChildProcess, Soc
         processor: setting.processors.map(|(_, server)| server),
         ..Served::baseline(setting.options.address)
     };
-    let mut child = ChildProcess::start("floor", &setting.options.child, &served)?;
+    let task = Task::Serve(served);
+    let mut child = ChildProcess::start("floor", &setting.options.child, &task)?;
     let listening: Listening = child.answer()?;
     Ok((child, listening.address))
 }
@@ -80,55 +81,16 @@ fn bench(setting: &Setting<'_>, variant: Variant) -> Result<BenchTarget, Failure
         processors,
         ..
     } = setting;
-    let proto = match variant.version() {
-        Some(_) => Proto::Rdma,
-        None => Proto::Tcp,
-    };
     let inline = inline_size(options.inline)?;
-    let mut rdma = RdmaClientOptions::default();
-    if let Some(version) = variant.version() {
-        rdma.version = Choice::Only(version);
-        variant.configure(&mut rdma.common, inline);
-        rdma.common.costs = CostsArg::load(options.costs.as_ref())?.model();
-    }
-    let name = variant.name();
+    let served = served(options, variant, delay, mode.is_busy())?;
     let served = Served {
-        serves: name.to_owned(),
-        device: options.device.to_string(),
-        registration: options.registration.to_string(),
-        listen: options.address,
-        delay,
-        rate: options.rate,
-        inline,
-        crc: options.crc,
-        busy_poll: mode.is_busy(),
-        costs: options.costs.as_ref().map(ToString::to_string),
         processor: processors.map(|(_, server)| server),
+        ..served
     };
-    let mut child = ChildProcess::start(name, &options.child, &served)?;
+    let task = Task::Serve(served);
+    let mut child = ChildProcess::start(variant.name(), &options.child, &task)?;
     let listening: Listening = child.answer()?;
-    let access = Access {
-        mount: MountOptions {
-            proto,
-            ..MountOptions::default()
-        },
-        rdma,
-        device: DeviceChoice {
-            name: options.device.clone(),
-            registration: options.registration,
-            address: None,
-            capture: options.capture.clone(),
-            ..DeviceChoice::default()
-        },
-        link: LinkOptions {
-            delay,
-            rate: options.rate,
-            busy_poll: mode.is_busy(),
-            crc: options.crc,
-        },
-        give_up_after: None,
-        answers: None,
-    };
+    let access = access(options, variant, delay, mode.is_busy())?;
     let address = listening.address;
     let url = NfsUrl {
         server: address.ip().to_string(),
@@ -146,4 +108,72 @@ fn bench(setting: &Setting<'_>, variant: Variant) -> Result<BenchTarget, Failure
         processor_responder: processors.map(|(_, server)| server),
     };
     BenchTarget::new(variant, &options.device, child, mounted, conditions, ops)
+}
+
+/// Returns what a server process has to provide for one transport or variant, on any processor.
+///
+/// # Errors
+/// The receive size is not permitted.
+pub(crate) fn served(
+    options: &Options,
+    variant: Variant,
+    delay: Duration,
+    busy_poll: bool,
+) -> Result<Served, Failure> {
+    Ok(Served {
+        serves: variant.name().to_owned(),
+        device: options.device.to_string(),
+        registration: options.registration.to_string(),
+        listen: options.address,
+        delay,
+        rate: options.rate,
+        inline: inline_size(options.inline)?,
+        crc: options.crc,
+        busy_poll,
+        costs: options.costs.as_ref().map(ToString::to_string),
+        processor: None,
+    })
+}
+
+/// Returns how a client reaches a server by one transport or variant.
+///
+/// # Errors
+/// The receive size is not permitted, or the costs cannot be read.
+pub(crate) fn access(
+    options: &Options,
+    variant: Variant,
+    delay: Duration,
+    busy_poll: bool,
+) -> Result<Access, Failure> {
+    let mut rdma = RdmaClientOptions::default();
+    if let Some(version) = variant.version() {
+        rdma.version = Choice::Only(version);
+        variant.configure(&mut rdma.common, inline_size(options.inline)?);
+        rdma.common.costs = CostsArg::load(options.costs.as_ref())?.model();
+    }
+    Ok(Access {
+        mount: MountOptions {
+            proto: match variant.version() {
+                Some(_) => Proto::Rdma,
+                None => Proto::Tcp,
+            },
+            ..MountOptions::default()
+        },
+        rdma,
+        device: DeviceChoice {
+            name: options.device.clone(),
+            registration: options.registration,
+            address: None,
+            capture: options.capture.clone(),
+            ..DeviceChoice::default()
+        },
+        link: LinkOptions {
+            delay,
+            rate: options.rate,
+            busy_poll,
+            crc: options.crc,
+        },
+        give_up_after: None,
+        answers: None,
+    })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use rdma::middleware::{Delay, ParseLinkError, Rate};
-use rpcrdma_compare::{OpName, Options, Variant};
+use rpcrdma_compare::{OpName, Options, RunOptions, Variant};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::units;
@@ -137,6 +137,38 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_delimiter = ',', value_name = "SIZE,…", value_parser = units::size)]
     pub(crate) sizes: Vec<u64>,
 
+    /// Run a command in a mount over each transport, in turn, instead of measuring operations: what an
+    /// application gains. Needs /dev/fuse
+    ///
+    /// COMMAND is for the shell, and its current directory is the mount: empty, in memory, and new for
+    /// each run. Or it is the name of a preset: tree (many small files are copied and removed), random
+    /// (random reads and writes with fsync), log (transactions that are synced, beside a table), which
+    /// need nothing; fio, git, sqlite3, which need the program of that name. Without --via it runs over
+    /// tcp, v1, v2-ddp-cont and wg-ddp. See docs/compare.md
+    #[arg(long, value_name = "COMMAND",
+          conflicts_with_all = ["full", "ops", "sizes", "count", "time", "busy_poll", "explain",
+                                "check_explain", "save_costs", "reference", "capture"])]
+    pub(crate) run: Option<String>,
+
+    /// With --run: a command that makes what the other one needs, through another mount before each
+    /// run, and is not timed
+    #[arg(long, value_name = "COMMAND", requires = "run")]
+    pub(crate) prepare: Option<String>,
+
+    /// With --run: how many times the command runs over each transport
+    #[arg(long, value_name = "N", requires = "run", default_value_t = RunOptions::RUNS,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+
+    /// With --run: mount options, as of `mount`
+    #[arg(
+        short = 'o',
+        long = "options",
+        value_name = "OPTIONS",
+        requires = "run"
+    )]
+    pub(crate) mount_options: Vec<String>,
+
     /// Number of calls per latency figure, instead of as many as the time allows
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: Option<u32>,
@@ -262,6 +294,23 @@ impl CompareArgs {
     }
 }
 
+impl CompareArgs {
+    /// Converts the arguments to the options of `--run`, if that is given.
+    pub(crate) fn run_options(&self) -> Option<(Options, RunOptions)> {
+        let options = Options {
+            via: given(&self.via, RunOptions::via()),
+            ..self.options()
+        };
+        let run = RunOptions {
+            command: self.run.clone()?,
+            prepare: self.prepare.clone(),
+            runs: self.runs,
+            mount_options: self.mount_options.join(","),
+        };
+        Some((options, run))
+    }
+}
+
 /// Returns the list that the user gave, or else the default.
 fn given<T: Clone>(list: &[T], default: Vec<T>) -> Vec<T> {
     match list.is_empty() {
@@ -335,6 +384,41 @@ mod tests {
         // A file has a key for the prediction.
         let written = options(&["--json", "rows.json"]);
         assert!(!written.full && written.predict);
+    }
+
+    #[test]
+    fn a_command_runs_over_each_version_unless_told_otherwise() {
+        let run = |args: &[&str]| {
+            let words = ["rpcrdma", "compare", "--run", "ls -l"].iter().chain(args);
+            let Command::Compare(args) = Cli::parse_from(words).command else {
+                panic!("another command");
+            };
+            args.run_options().unwrap()
+        };
+        let (options, command) = run(&[]);
+        assert_eq!(options.via, RunOptions::via());
+        assert_eq!(
+            (&*command.command, command.runs),
+            ("ls -l", RunOptions::RUNS)
+        );
+        let (options, command) = run(&["--via", "v1", "-o", "ro", "-o", "nconnect=2"]);
+        assert_eq!(options.via, [Variant::V1]);
+        assert_eq!(command.mount_options, "ro,nconnect=2");
+        for bad in [
+            &["--run", "ls", "--ops", "null"][..],
+            &["--prepare", "ls"],
+            &["--runs", "2"],
+        ] {
+            let words = ["rpcrdma", "compare"].iter().chain(bad);
+            assert!(Cli::try_parse_from(words).is_err(), "{bad:?}");
+        }
+        let presets = RunOptions::presets();
+        let mut command = <Cli as clap::CommandFactory>::command();
+        let compare = command.find_subcommand_mut("compare").unwrap();
+        let help = compare.render_long_help().to_string();
+        for preset in presets {
+            assert!(help.contains(preset), "--help does not name {preset}");
+        }
     }
 
     #[test]

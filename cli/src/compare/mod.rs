@@ -1,6 +1,7 @@
 //! `compare`: prints what `rpcrdma_compare` measures, and writes it to files.
 
 mod outputs;
+mod runs;
 
 use rpcrdma_compare::{Comparison, end_delay};
 use rpcrdma_setup::Failure;
@@ -22,6 +23,9 @@ const WIDTH: usize = 100;
 /// # Errors
 /// A process does not start, an operation fails, or the rows cannot be written.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
+    if let Some((options, run)) = args.run_options() {
+        return runs::run(args, options, run);
+    }
     let mut options = args.options();
     Comparison::new(options.clone())?;
     if options.device == DeviceName::Sim && args.capture.capture.is_some() {
@@ -36,14 +40,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
         interrupt::handle()?;
     }
     let comparison = Comparison::new(options)?;
-    if let Some(command) = args.set_delay.clone() {
-        interrupt::on_signals(move |signal| {
-            if let Err(failure) = end_delay(&command) {
-                output::complain(failure);
-            }
-            interrupt::die(signal);
-        })?;
-    }
+    end_delay_on_signals(args)?;
     let status = (args.device != DeviceName::Sim).then(Status::new);
     let show = |what: &dyn std::fmt::Display| {
         if let Some(status) = &status {
@@ -75,4 +72,17 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
         measured.plans()?.iter().try_for_each(output::line)?;
     }
     Ok(())
+}
+
+/// Removes the delay of the network when a signal ends this program.
+fn end_delay_on_signals(args: &CompareArgs) -> Result<(), Failure> {
+    let Some(command) = args.set_delay.clone() else {
+        return Ok(());
+    };
+    interrupt::on_signals(move |signal| {
+        if let Err(failure) = end_delay(&command) {
+            output::complain(failure);
+        }
+        interrupt::die(signal);
+    })
 }

@@ -15,10 +15,10 @@ use crate::args::CompareArgs;
 use crate::output;
 
 /// The option whose output may go to standard output.
-const JSON: &str = "--json";
+pub(super) const JSON: &str = "--json";
 
 /// A destination of output.
-enum Place {
+pub(super) enum Place {
     Stdout,
     File(PathBuf),
 }
@@ -50,7 +50,19 @@ impl Place {
         Ok(Self::File(path.to_owned()))
     }
 
-    fn write(self, text: &str) -> Result<(), Failure> {
+    /// Opens the destination that an option names, if it is given.
+    ///
+    /// # Errors
+    /// The file cannot be created.
+    pub(super) fn of(option: &str, path: Option<&Path>) -> Result<Option<Self>, Failure> {
+        path.map(|path| Self::open(option, path)).transpose()
+    }
+
+    /// Writes the output.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn write(self, text: &str) -> Result<(), Failure> {
         match self {
             Self::Stdout => output::line(text),
             Self::File(path) => {
@@ -88,10 +100,7 @@ impl Outputs {
     /// A file cannot be created, or the reference is not a report.
     pub(super) fn open(args: &CompareArgs) -> Result<Self, Failure> {
         let reference = args.reference.as_deref().map(Reference::open).transpose()?;
-        let place = |option, path: &Option<PathBuf>| {
-            let path = path.as_deref();
-            path.map(|path| Place::open(option, path)).transpose()
-        };
+        let place = |option, path: &Option<PathBuf>| Place::of(option, path.as_deref());
         Ok(Self {
             reference,
             json: place(JSON, &args.json)?,
@@ -147,7 +156,7 @@ impl Results {
 }
 
 /// Returns the facts needed to repeat the measurement: command line, versions and machine.
-fn facts() -> [(&'static str, String); 4] {
+pub(super) fn facts() -> [(&'static str, String); 4] {
     let words = env::args_os().skip(1);
     let words: Vec<String> = words
         .map(|word| word.to_string_lossy().into_owned())

@@ -6,6 +6,7 @@
     reason = "each test binary uses a part of this module; clippy takes helpers for no tests"
 )]
 
+pub mod fuse;
 pub mod tree;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read};

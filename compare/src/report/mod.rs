@@ -3,15 +3,19 @@
 mod bars;
 mod figures;
 mod lines;
+mod runs;
 mod scale;
 mod svg;
 
 use std::fmt::Write;
 
+use serde::Serialize;
+
 use crate::answer;
 use crate::reference::Changes;
 use crate::rows::Row;
 use figures::{Group, Palette};
+pub use runs::RunReport;
 use scale::show;
 use svg::escape;
 
@@ -42,15 +46,7 @@ impl Report<'_> {
     pub fn render(&self) -> serde_json::Result<String> {
         let groups = figures::groups(self.rows);
         let palette = Palette::of(self.rows);
-        let title = "What each way of carrying NFS costs";
-        let mut out = format!(
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <title>{title}</title>\n<style>\n{}</style>\n</head>\n<body>\n\
-             <h1>{title}</h1>\n<p>{}</p>\n",
-            include_str!("style.css"),
-            escape(self.summary)
-        );
+        let mut out = head("What each way of carrying NFS costs", self.summary);
         out.push_str(&answer(self.rows));
         if let Some(noise) = self.noise {
             // Writing to a String does not fail, here and below.
@@ -88,21 +84,39 @@ impl Report<'_> {
             }
         };
         section(&mut out, "Costs", counted, figures::counts(&groups));
-        out.push_str("<h2>How this was made</h2>\n<dl>\n");
-        for (name, value) in self.facts {
-            let _ = writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
-        }
-        out.push_str("</dl>\n");
-        out.push_str(&all_rows(self.rows)?);
-        // The page contains the rows for other programs. `</` would end the element; JSON allows
-        // the slash to be escaped.
-        let json = serde_json::to_string(self.rows)?.replace("</", "<\\/");
-        let _ = writeln!(
-            out,
-            "<script type=\"application/json\" id=\"rows\">{json}</script>\n</body>\n</html>"
-        );
+        out.push_str(&foot(self.facts, self.rows)?);
         Ok(out)
     }
+}
+
+/// Formats the beginning of a page.
+fn head(title: &str, summary: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>\n{}</style>\n</head>\n<body>\n\
+         <h1>{title}</h1>\n<p>{}</p>\n",
+        include_str!("style.css"),
+        escape(summary)
+    )
+}
+
+/// Formats the end of a page: how it was made, and all rows.
+fn foot(facts: &[(&str, String)], rows: &[impl Serialize]) -> serde_json::Result<String> {
+    let mut out = String::from("<h2>How this was made</h2>\n<dl>\n");
+    for (name, value) in facts {
+        let _ = writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
+    }
+    out.push_str("</dl>\n");
+    out.push_str(&all_rows(rows)?);
+    // The page contains the rows for other programs. `</` would end the element; JSON allows
+    // the slash to be escaped.
+    let json = serde_json::to_string(rows)?.replace("</", "<\\/");
+    let _ = writeln!(
+        out,
+        "<script type=\"application/json\" id=\"rows\">{json}</script>\n</body>\n</html>"
+    );
+    Ok(out)
 }
 
 /// Formats the answer: sentences, and the table that they are computed from. It is empty if version
@@ -115,12 +129,21 @@ fn answer(rows: &[Row]) -> String {
     for sentence in answer::sentences(rows) {
         let _ = writeln!(out, "<p>{}</p>", escape(&sentence));
     }
-    out.push_str("<div class=\"scroll\"><table>\n");
+    out.push_str(&table(&lines, answer::NAMES));
+    for remark in answer::legend(rows) {
+        let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(&remark));
+    }
+    out
+}
+
+/// Formats a table. The first line has the headings, and the first `names` columns have text.
+fn table<const N: usize>(lines: &[[String; N]], names: usize) -> String {
+    let mut out = String::from("<div class=\"scroll\"><table>\n");
     for (number, line) in lines.iter().enumerate() {
         out.push_str("<tr>");
         for (column, cell) in line.iter().enumerate() {
             let tag = if number == 0 { "th" } else { "td" };
-            let class = match column < answer::NAMES {
+            let class = match column < names {
                 true => " class=\"name\"",
                 false => "",
             };
@@ -129,9 +152,6 @@ fn answer(rows: &[Row]) -> String {
         out.push_str("</tr>\n");
     }
     out.push_str("</table></div>\n");
-    for remark in answer::legend(rows) {
-        let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(&remark));
-    }
     out
 }
 
@@ -235,7 +255,7 @@ fn change_table(changes: &Changes) -> String {
 }
 
 /// Formats a table with every key of every row.
-fn all_rows(rows: &[Row]) -> serde_json::Result<String> {
+fn all_rows(rows: &[impl Serialize]) -> serde_json::Result<String> {
     let mut out = String::from(
         "<h2>All rows</h2>\n<p class=\"note\">The keys are explained in docs/compare.md.</p>\n\
          <details><summary>Show</summary><div class=\"scroll\"><table>\n",

@@ -1,0 +1,301 @@
+//! The processes with the mounts that commands run in: the process itself, and how it is controlled.
+//!
+//! Each is a group of its own, so that Ctrl-C ends the measuring program and not this one. It notices
+//! that by the end of its standard input, and unmounts.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io::{self, BufRead};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::process;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use nfs_binding::client::{Follow, NfsUrl};
+use nfs_mount::{MountError, Umount, umount};
+use rpcrdma_setup::access::{Access, Reached};
+use rpcrdma_setup::costs::CostsArg;
+use rpcrdma_setup::device::Policy;
+use rpcrdma_setup::mount_options::MountOptions;
+use rpcrdma_setup::mount_use::fuse_options;
+use rpcrdma_setup::{Context, Failure};
+use serde::{Deserialize, Serialize};
+
+use crate::child::ChildProcess;
+use crate::options::Options;
+use crate::served::{Task, USAGE};
+use crate::server_process::answer;
+use crate::targets::{self, EXPORT};
+use crate::usage::Usage;
+use crate::variant::Serves;
+
+/// The order to unmount.
+const UNMOUNT: &str = "unmount";
+/// How long a mount may be in use after the command has ended: by processes that it has left behind.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The pause between two attempts to unmount.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The mount that a process must provide.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Attach {
+    /// The name of the transport or variant.
+    pub(crate) variant: String,
+    /// The device under RPC-over-RDMA, by its name in options.
+    pub(crate) device: String,
+    /// The method by which the device registers memory, by its name in options.
+    pub(crate) registration: String,
+    /// The address of the server.
+    pub(crate) server: SocketAddr,
+    /// The delay of everything that this side sends.
+    pub(crate) delay: Duration,
+    /// The rate at which this side can send, in bits per second.
+    pub(crate) rate: Option<u64>,
+    /// The receive size in version 2, in bytes.
+    pub(crate) inline: u64,
+    /// Whether iWARP frames have CRCs.
+    pub(crate) crc: bool,
+    /// The costs, in the form of the option.
+    pub(crate) costs: Option<String>,
+    /// The mount options of the user.
+    pub(crate) mount_options: String,
+}
+
+/// The first answer of the process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct MountedAt {
+    /// The directory.
+    pub(crate) path: PathBuf,
+    /// The method by which the device registers memory.
+    registration: Option<String>,
+}
+
+impl MountedAt {
+    /// Returns the name of the method by which the device registers memory; there is none over TCP.
+    pub(crate) fn registration(&self) -> Option<&'static str> {
+        let Policy(method) = self.registration.as_deref()?.parse().ok()?;
+        method.map(|method| method.name())
+    }
+}
+
+/// What the client of a mount has done.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct MountUsage {
+    /// What the process and its device have done.
+    pub(crate) process: Usage,
+    /// The number of calls.
+    pub(crate) calls: u64,
+    /// The bytes of RPC messages in both directions.
+    pub(crate) rpc_bytes: u64,
+}
+
+/// The last answer of the process.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Unmounted {
+    /// Whether the mount was still in use, and was taken away.
+    busy: bool,
+}
+
+/// Orders that have arrived, from another thread.
+#[derive(Default)]
+struct Orders(Mutex<(VecDeque<String>, Option<Waker>)>);
+
+impl Orders {
+    fn state(&self) -> MutexGuard<'_, (VecDeque<String>, Option<Waker>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, order: String) {
+        let mut state = self.state();
+        state.0.push_back(order);
+        if let Some(waker) = state.1.take() {
+            waker.wake();
+        }
+    }
+
+    fn poll(&self, context: &TaskContext<'_>) -> Poll<String> {
+        let mut state = self.state();
+        match state.0.pop_front() {
+            Some(order) => Poll::Ready(order),
+            None => {
+                state.1 = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Attach {
+    fn access(&self) -> Result<Access, Failure> {
+        let Some(Serves::Nfs(variant)) = Serves::parse(&self.variant) else {
+            let text = format!("{}: nothing that can be mounted", self.variant);
+            return Err(Failure::Usage(text));
+        };
+        let costs = self.costs.as_deref().map(CostsArg::parse).transpose();
+        let options = Options {
+            device: self.device.parse().map_err(Failure::Usage)?,
+            registration: self.registration.parse().map_err(Failure::Usage)?,
+            rate: self.rate,
+            inline: self.inline,
+            crc: self.crc,
+            costs: costs.map_err(Failure::Usage)?,
+            ..Options::default()
+        };
+        let mut access = targets::access(&options, variant, self.delay, false)?;
+        let proto = access.mount.proto;
+        access.mount = MountOptions::parse(&self.mount_options).map_err(Failure::work)?;
+        access.mount.proto = proto;
+        // A server that has died must not keep the measurement waiting for ever.
+        access.mount.hard = false;
+        Ok(access)
+    }
+}
+
+/// Mounts an export at a directory of its own, and serves the mount until it is told to end.
+///
+/// # Errors
+/// The export cannot be mounted.
+pub(crate) fn serve(attach: &Attach) -> Result<(), Failure> {
+    let access = attach.access()?;
+    let url = NfsUrl {
+        server: attach.server.ip().to_string(),
+        port: Some(attach.server.port()),
+        path: EXPORT.to_vec(),
+    };
+    let mounted = access.mount(&url)?;
+    let reached = &mounted.reached;
+    let runtime = reached.runtime.clone();
+    let root = runtime.block_on(mounted.mount.resolve(&mounted.path, Follow::Yes));
+    let root = root.context(&url)?;
+    let at = tempfile::Builder::new().prefix("rpcrdma-run-").tempdir();
+    let at = at.context("cannot make a directory to mount at")?;
+    let options = fuse_options(&url.to_string(), &access.mount);
+    let pool = reached.pool();
+    let fuse = nfs_mount::mount(&mounted.mount, root, pool, at.path(), &options);
+    let fuse = fuse.map_err(Failure::work)?;
+
+    let orders = Arc::new(Orders::default());
+    let busy = Arc::new(Mutex::new(false));
+    let (to, is_busy, path) = (Arc::clone(&orders), Arc::clone(&busy), at.path().to_owned());
+    // Not the thread that serves: to unmount may need its answers.
+    thread::spawn(move || obey(&to, &is_busy, &path));
+    answer(&MountedAt {
+        path: at.path().to_owned(),
+        registration: reached.registration().map(str::to_owned),
+    })?;
+    let answering = async {
+        loop {
+            match poll_fn(|context| orders.poll(context)).await.as_str() {
+                USAGE => answer(&usage(reached))?,
+                other => tracing::warn!(other, "unknown order"),
+            }
+        }
+    };
+    let ended = runtime.block_on(async {
+        match select(pin!(fuse.serve()), pin!(answering)).await {
+            Either::Left((ended, _)) => ended.map_err(Failure::work),
+            Either::Right((failed, _)) => failed,
+        }
+    });
+    ended?;
+    let busy = *busy.lock().unwrap_or_else(PoisonError::into_inner);
+    answer(&Unmounted { busy })
+}
+
+fn usage(reached: &Reached) -> MountUsage {
+    let stats = reached.client.stats();
+    MountUsage {
+        process: Usage::now(&reached.counters(), reached.grants_sent()),
+        calls: stats.calls,
+        rpc_bytes: stats.bytes_sent + stats.bytes_received,
+    }
+}
+
+/// Passes orders on, except the one to unmount. Ends this process when there is nobody any more who
+/// gives orders.
+fn obey(orders: &Orders, is_busy: &Mutex<bool>, path: &Path) {
+    for line in io::stdin().lock().lines() {
+        match line {
+            Ok(order) if order == UNMOUNT => {
+                // Locked all the time: the mount ends before it is known why.
+                let mut is_busy = is_busy.lock().unwrap_or_else(PoisonError::into_inner);
+                *is_busy = unmount(path, PATIENCE);
+            }
+            Ok(order) => orders.push(order),
+            Err(_) => break,
+        }
+    }
+    unmount(path, Duration::ZERO);
+    // The directory is empty and nobody's any more, or was removed before.
+    drop(std::fs::remove_dir(path));
+    process::exit(0);
+}
+
+/// Unmounts. What is still in use after `patience` is taken away from its users. Returns whether it
+/// was.
+fn unmount(path: &Path, patience: Duration) -> bool {
+    let mut left = patience;
+    loop {
+        match umount(path, Umount::Idle) {
+            Err(MountError::Busy { .. }) if left.is_zero() => {
+                // Requests fail from now on, and then there is nothing to wait for.
+                drop(umount(path, Umount::Force));
+                drop(umount(path, Umount::Lazy));
+                return true;
+            }
+            Err(MountError::Busy { .. }) => {
+                thread::sleep(PAUSE);
+                left = left.saturating_sub(PAUSE);
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// A process with a mount. Dropping it unmounts.
+pub(crate) struct MountProcess {
+    child: ChildProcess,
+    /// Where and how it is mounted.
+    pub(crate) at: MountedAt,
+}
+
+impl MountProcess {
+    /// Starts the process and waits until it has mounted.
+    ///
+    /// # Errors
+    /// The export cannot be mounted; the process has said why.
+    pub(crate) fn start(attach: &Attach, words: &[String]) -> Result<Self, Failure> {
+        let name = format!("{} mount", attach.variant);
+        let mut child = ChildProcess::start(&name, words, &Task::Mount(attach.clone()))?;
+        let at = child.answer()?;
+        Ok(Self { child, at })
+    }
+
+    /// Returns what the client has done.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub(crate) fn usage(&mut self) -> Result<MountUsage, Failure> {
+        self.child.ask(USAGE)
+    }
+
+    /// Unmounts: then everything written is on the server.
+    ///
+    /// # Errors
+    /// Something written could not be sent, or a process still uses the mount.
+    pub(crate) fn end(mut self) -> Result<(), Failure> {
+        let unmounted: Unmounted = self.child.ask(UNMOUNT)?;
+        match unmounted.busy {
+            false => Ok(()),
+            true => Err(Failure::work(
+                "the command left a process behind that uses the mount: a command has to wait for \
+                 what it starts",
+            )),
+        }
+    }
+}
