@@ -1,0 +1,334 @@
+//! Tests of `mount` and `umount` as a user meets them. Those that need `/dev/fuse`, or root, say on
+//! standard error that they were left out where there is none.
+#![allow(
+    clippy::unwrap_used,
+    reason = "clippy takes helpers of tests for no tests"
+)]
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use common::fuse::{has_namespaces, in_namespace, is_usable, left_out, mounted, until};
+use common::{Proto, Running, Server, address, options, rpcrdma, run};
+use tempfile::TempDir;
+
+/// A directory to export, one to mount at, and a server. Dropping it unmounts.
+struct Place {
+    dir: TempDir,
+    server: Server,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        // Other users get there as well.
+        fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        for name in ["export", "mnt"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let export = dir.path().join("export");
+        fs::set_permissions(&export, PermissionsExt::from_mode(0o777)).unwrap();
+        let server = Server::of(&export);
+        Self { dir, server }
+    }
+
+    fn mnt(&self) -> PathBuf {
+        self.dir.path().join("mnt")
+    }
+
+    fn export(&self) -> PathBuf {
+        self.dir.path().join("export")
+    }
+
+    /// Returns the words that mount the export at `at`.
+    fn words_at(&self, at: &Path, more: &[&str]) -> Vec<String> {
+        let url = self.server.url(Proto::Rdma, "/data");
+        let mut words = vec!["mount".to_owned(), url, at.to_str().unwrap().to_owned()];
+        words.extend(more.iter().map(|word| (*word).to_owned()));
+        words.extend(options(Proto::Rdma, ""));
+        words
+    }
+
+    fn words(&self, more: &[&str]) -> Vec<String> {
+        self.words_at(&self.mnt(), more)
+    }
+
+    /// Starts a mount in the foreground.
+    #[track_caller]
+    fn in_foreground(&self) -> Running {
+        let running = Running::start(rpcrdma().args(self.words(&["-f"])));
+        until("a mount", || mounted(&self.mnt()).is_some());
+        running
+    }
+
+    #[track_caller]
+    fn umount(&self, more: &[&str]) -> common::Finished {
+        run([&["umount", self.mnt().to_str().unwrap()], more].concat())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if mounted(&self.mnt()).is_some() {
+            run(["umount", "--lazy", self.mnt().to_str().unwrap()]);
+        }
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_is_started() {
+    let usage = |args: &[&str], said: &str| {
+        let finished = run(args);
+        assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
+        assert!(finished.stderr.contains(said), "{finished:#?}");
+    };
+    let url = "nfs://127.0.0.1/data";
+    usage(&["mount", url], "MOUNTPOINT");
+    usage(&["mount", "/data", "/mnt"], "/data");
+    usage(
+        &["mount", url, "/mnt", "-o", "acregmin=soon"],
+        "acregmin=soon",
+    );
+    usage(
+        &["mount", url, "/mnt", "-o", "lookupcache=some"],
+        "lookupcache=some",
+    );
+    usage(&["mount", url, "/mnt", "-o", "softer"], "did you mean");
+    usage(
+        &["mount", url, "/mnt", "-o", "proto=tcp,features=ddp"],
+        "features",
+    );
+    usage(&["umount"], "MOUNTPOINT");
+    usage(&["umount", "/mnt", "--lazy", "--force"], "--lazy");
+}
+
+#[test]
+fn the_process_in_the_background_says_why_it_could_not_mount() {
+    let listener = TcpListener::bind((address(), 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("nfs://{}:{port}/data", address());
+    let mut words = vec!["mount".to_owned(), url, dir.path().display().to_string()];
+    words.extend(options(Proto::Rdma, ""));
+    let said = run(&words).fails_with(&["cannot connect", "rpcrdma serve"]);
+    assert_eq!(said.stderr.lines().count(), 1, "{said:#?}");
+}
+
+#[test]
+fn what_cannot_be_mounted_at_is_named() {
+    if !is_usable() {
+        return;
+    }
+    let place = Place::new();
+    let missing = place.dir.path().join("missing");
+    run(place.words_at(&missing, &[])).fails_with(&["missing", "no such file"]);
+    let file = place.dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    run(place.words_at(&file, &[])).fails_with(&["file: is no directory"]);
+    place.umount(&[]).fails_with(&["nothing is mounted there"]);
+    run(["umount", "/proc"]).fails_with(&["a mount of type proc"]);
+    run(["umount", missing.to_str().unwrap()]).fails_with(&["missing", "no such file"]);
+    // One failure does not keep the others from being unmounted.
+    run(place.words(&[])).ok();
+    run(["umount", "/proc", place.mnt().to_str().unwrap()]).fails_with(&["proc"]);
+    assert_eq!(mounted(&place.mnt()), None);
+}
+
+#[test]
+fn without_the_device_the_message_says_what_to_do() {
+    if !has_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let script = "mount -t tmpfs none /dev; exec \"$@\"";
+    let mut words = vec![PathBuf::from(rpcrdma().get_program())];
+    // The process in the background would need /dev/null as well.
+    words.extend(place.words(&["-f"]).iter().map(PathBuf::from));
+    let words: Vec<&Path> = words.iter().map(PathBuf::as_path).collect();
+    in_namespace(script, &words).fails_with(&["/dev/fuse", "modprobe fuse"]);
+}
+
+#[test]
+fn a_mount_in_the_background_has_a_log_and_ends_with_umount() {
+    if !is_usable() {
+        return;
+    }
+    let place = Place::new();
+    let log = place.dir.path().join("log");
+    let words = place.words(&["-v", "--log", log.to_str().unwrap()]);
+    let returned = run(&words).ok();
+    assert_eq!((&*returned.stdout, &*returned.stderr), ("", ""));
+    assert_eq!(mounted(&place.mnt()).as_deref(), Some("fuse.rpcrdma"));
+    fs::write(place.mnt().join("file"), "through the mount").unwrap();
+    let there = fs::read_to_string(place.export().join("file")).unwrap();
+    assert_eq!(there, "through the mount");
+    place.umount(&[]).ok();
+    assert_eq!(mounted(&place.mnt()), None);
+    let said = fs::read_to_string(&log).unwrap();
+    assert!(!said.is_empty() && !said.contains("panicked"), "{said}");
+    // A log that cannot be written: nothing stays mounted.
+    let words = place.words(&["--log", "/no/such/folder"]);
+    run(&words).fails_with(&["/no/such/folder"]);
+    until("no mount", || mounted(&place.mnt()).is_none());
+}
+
+#[test]
+fn an_interrupt_unmounts() {
+    if !is_usable() {
+        return;
+    }
+    let place = Place::new();
+    let running = place.in_foreground();
+    fs::write(place.mnt().join("file"), "x").unwrap();
+    running.interrupt();
+    let finished = running.finish().ok();
+    let said: Vec<&str> = finished.stderr.lines().collect();
+    assert!(
+        said.len() == 1 && said[0].contains("is mounted at"),
+        "{said:?}"
+    );
+    assert_eq!(mounted(&place.mnt()), None);
+}
+
+#[test]
+fn a_mount_in_use_stays_unless_it_may_go_later() {
+    if !is_usable() {
+        return;
+    }
+    let place = Place::new();
+    run(place.words(&[])).ok();
+    let path = place.mnt().join("file");
+    let mut file = File::create(&path).unwrap();
+    place.umount(&[]).fails_with(&["is in use", "--lazy"]);
+    file.write_all(b"before ").unwrap();
+    place.umount(&["--lazy"]).ok();
+    assert_eq!(mounted(&place.mnt()), None);
+    assert_eq!(File::open(&path).unwrap_err().kind(), ErrorKind::NotFound);
+    // The open file still works.
+    file.write_all(b"and after").unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let there = fs::read_to_string(place.export().join("file")).unwrap();
+    assert_eq!(there, "before and after");
+}
+
+#[test]
+fn what_a_killed_process_has_left_is_cleaned_up() {
+    if !is_usable() {
+        return;
+    }
+    let place = Place::new();
+    fs::write(place.export().join("file"), "there").unwrap();
+    place.in_foreground().kill();
+    let dead = fs::metadata(place.mnt()).unwrap_err();
+    assert_eq!(
+        dead.raw_os_error(),
+        Some(rustix::io::Errno::NOTCONN.raw_os_error())
+    );
+    // By another mount at the same directory, and by `umount`.
+    let second = place.in_foreground_again();
+    let mut text = String::new();
+    File::open(place.mnt().join("file"))
+        .and_then(|mut file| file.read_to_string(&mut text))
+        .unwrap();
+    assert_eq!(text, "there");
+    second.kill();
+    place.umount(&[]).ok();
+    assert_eq!(mounted(&place.mnt()), None);
+    assert!(fs::read_dir(place.mnt()).unwrap().next().is_none());
+}
+
+impl Place {
+    /// Starts a mount in the foreground where a dead one is.
+    #[track_caller]
+    fn in_foreground_again(&self) -> Running {
+        let running = Running::start(rpcrdma().args(self.words(&["-f"])));
+        until("a mount that works", || self.mnt().join("file").exists());
+        running
+    }
+}
+
+#[test]
+fn mount_8_finds_the_helper_by_a_line_of_fstab() {
+    if !(has_namespaces() && is_usable()) {
+        return;
+    }
+    let place = Place::new();
+    let url = place.server.url(Proto::Rdma, "/data");
+    let [_, options] = options(Proto::Rdma, "nconnect=2");
+    let mnt = place.mnt();
+    let line = format!(
+        "{url} {} rpcrdma {options},_netdev,noauto 0 0\n",
+        mnt.display()
+    );
+    let (fstab, sbin) = (
+        place.dir.path().join("fstab"),
+        place.dir.path().join("sbin"),
+    );
+    fs::write(&fstab, line).unwrap();
+    fs::create_dir(&sbin).unwrap();
+    std::os::unix::fs::symlink(rpcrdma().get_program(), sbin.join("mount.rpcrdma")).unwrap();
+    let script = "mount --bind \"$1\" /etc/fstab; mount --bind \"$2\" /sbin; mount \"$3\"
+        grep fuse.rpcrdma /proc/self/mountinfo; echo through >\"$3/file\"; umount \"$3\"
+        mount -t rpcrdma -o ro,port=\"$4\" nfs://127.0.0.1/data \"$3\"; cat \"$3/file\"
+        ! touch \"$3/other\"; umount \"$3\"";
+    let port = PathBuf::from(place.server.rdma.port().to_string());
+    let finished = in_namespace(script, &[&fstab, &sbin, &mnt, &port]).ok();
+    assert!(finished.stdout.contains(&url), "{finished:#?}");
+    assert!(finished.stdout.ends_with("through\n"), "{finished:#?}");
+    assert!(
+        finished.stderr.contains("Read-only file system"),
+        "{finished:#?}"
+    );
+    assert_eq!(
+        fs::read_to_string(place.export().join("file")).unwrap(),
+        "through\n"
+    );
+}
+
+#[test]
+fn an_ordinary_user_mounts_through_fusermount3() {
+    if !(has_namespaces() && is_usable()) {
+        return;
+    }
+    let helper = std::env::var_os("PATH").is_some_and(|paths| {
+        std::env::split_paths(&paths).any(|path| path.join("fusermount3").exists())
+    });
+    if !helper {
+        left_out("fusermount3 is not installed");
+        return;
+    }
+    let place = Place::new();
+    // The user gets to neither where the program was built nor, often, FUSE's device.
+    let program = place.dir.path().join("rpcrdma");
+    fs::copy(rpcrdma().get_program(), &program).unwrap();
+    let device = place.dir.path().join("fuse");
+    let own = place.dir.path().join("own");
+    fs::create_dir(&own).unwrap();
+    std::os::unix::fs::chown(&own, Some(65534), Some(65534)).unwrap();
+    let script = "mknod \"$1\" c 10 229; chmod 666 \"$1\"; mount --bind \"$1\" /dev/fuse; shift
+        as() { setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"; }
+        program=$1 url=$2 own=$3
+        as \"$program\" mount \"$url\" \"$own\"
+        as sh -c 'echo mine >\"$1/mine\"' sh \"$own\"; as cat \"$own/mine\"
+        ! ls \"$own\"
+        as \"$program\" umount \"$own\"; ! grep fuse.rpcrdma /proc/self/mountinfo
+        ! PATH=/none \"$(command -v setpriv)\" --reuid=65534 --regid=65534 --clear-groups \"$program\" \\
+            mount -f -o allow_other \"$url\" \"$own\"";
+    let url = PathBuf::from(place.server.url(Proto::Rdma, "/data"));
+    let finished = in_namespace(script, &[&device, &program, &url, &own]).ok();
+    assert_eq!(finished.stdout, "mine\n", "{finished:#?}");
+    // Root may not look into the mount of another user.
+    assert!(
+        finished.stderr.contains("Permission denied"),
+        "{finished:#?}"
+    );
+    let meta = fs::metadata(place.export().join("mine")).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&meta), 65534);
+}
