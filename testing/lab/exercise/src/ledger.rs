@@ -15,7 +15,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Failure;
 use crate::content::bytes;
@@ -39,11 +39,13 @@ pub struct Order {
 }
 
 /// Writes, syncs and records, with new files in an existing directory. The ledger is created anew.
-/// Everything is synced at the end.
+/// Everything is synced at the end. Returns the longest time that a call to the file system took.
 ///
 /// # Errors
 /// The first call that fails.
-pub fn write(folder: &Path, ledger: &Path, order: &Order) -> Result<(), Failure> {
+pub fn write(folder: &Path, ledger: &Path, order: &Order) -> Result<Duration, Failure> {
+    let mut longest = Duration::ZERO;
+    let mut begun = Instant::now();
     let mut rng = fastrand::Rng::with_seed(order.seed);
     let mut notes = File::create(ledger).map_err(Failure::at("make", ledger))?;
     let mut note = |line: String| {
@@ -69,21 +71,27 @@ pub fn write(folder: &Path, ledger: &Path, order: &Order) -> Result<(), Failure>
         };
         let (offset, seed) = (rng.usize(..SIZE - MOST), rng.u64(..));
         let len = rng.usize(1..=MOST);
+        longest = longest.max(begun.elapsed());
         note(format!("write {name} {offset} {len} {seed}"))?;
+        begun = Instant::now();
         file.write_all_at(&bytes(seed, len), offset as u64)
             .map_err(Failure::at("write", &path))?;
         if rng.u8(..3) > 0 {
             file.sync_all().map_err(Failure::at("sync", &path))?;
+            longest = longest.max(begun.elapsed());
             note(format!("synced {name}"))?;
             thread::sleep(order.pause);
+            begun = Instant::now();
         }
     }
     for (name, file) in files {
         let path = file_path(folder, name);
         file.sync_all().map_err(Failure::at("sync", &path))?;
+        longest = longest.max(begun.elapsed());
         note(format!("synced {name}"))?;
+        begun = Instant::now();
     }
-    Ok(())
+    Ok(longest)
 }
 
 fn file_path(folder: &Path, name: u64) -> PathBuf {

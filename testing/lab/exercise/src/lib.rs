@@ -11,6 +11,7 @@ pub mod content;
 pub mod fsx;
 pub mod ledger;
 pub mod names;
+pub mod proxy;
 pub mod tree;
 pub mod writers;
 

@@ -3,13 +3,14 @@
 
 #![forbid(unsafe_code)]
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use exercise::fsx::{self, MountedFile};
-use exercise::{Failure, content, ledger, names, tree, writers};
+use exercise::{Failure, content, ledger, names, proxy, tree, writers};
 
 /// Run workloads on a file system, checked against models.
 #[derive(Debug, Parser)]
@@ -88,6 +89,21 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         pause: u64,
         /// Seed of all choices
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Pass TCP connections on to another address, and cut them at random moments, until killed;
+    /// print the address to connect to and, at each cut, the number of connections
+    Proxy {
+        /// Address of the server
+        to: SocketAddr,
+        /// Maximum milliseconds between two cuts
+        #[arg(long, default_value_t = 1000)]
+        every: u64,
+        /// Number of cuts [default: no limit]
+        #[arg(long)]
+        cuts: Option<u64>,
+        /// Seed of the moments
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -199,7 +215,22 @@ fn work(command: Command) -> Result<(), Failure> {
                 files: 6,
                 pause: Duration::from_millis(pause),
             };
-            ledger::write(&folder, &ledger, &order)?;
+            let longest = ledger::write(&folder, &ledger, &order)?;
+            println!("the longest call took {} ms", longest.as_millis());
+        }
+        Command::Proxy {
+            to,
+            every,
+            cuts,
+            seed,
+        } => {
+            let order = proxy::Order {
+                to,
+                every: Duration::from_millis(every),
+                cuts,
+                seed,
+            };
+            proxy::run(&order, &mut |line| println!("{line}"))?;
         }
         Command::CheckLedger { folder, ledger } => {
             println!("{} writes were promised", ledger::check(&folder, &ledger)?);
