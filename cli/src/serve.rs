@@ -1,33 +1,33 @@
 //! The `serve` command: exports over RDMA and TCP, until a signal.
 
-use std::cell::RefCell;
 use std::env;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::server::{
     Export, ExportOptions, ExportSpec, HandleKey, IdentityPolicy, NfsServer,
 };
-use rdma::{DeviceError, Pool};
+use rdma::DeviceError;
 use rpc_transport::limits::{self, Limits};
-use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
-use rpc_transport::{Server, ServerOptions, ServerTransport, Service, Stop, TcpOptions, TcpServer};
+use rpc_transport::rdma::RdmaServerOptions;
+use rpc_transport::{ServerGroup, ServerOptions, Stop};
 use rpcrdma_setup::access::{CALLBACKS, DEFAULT_FEATURES, LinkOptions};
 use rpcrdma_setup::costs::CostsArg;
-use rpcrdma_setup::device::{DeviceChoice, Resources};
+use rpcrdma_setup::device::{DeviceChoice, DeviceName, Resources};
 use rpcrdma_setup::mount_options::Proto;
 use rpcrdma_setup::{Context, Failure};
-use rpcrdma_sim::Probe;
 
-use crate::args::ServeArgs;
+use crate::args::{ServeArgs, Threads};
 use crate::capture;
 use crate::interrupt;
 use crate::output;
+use loops::{Plan, Sockets};
+
+mod loops;
 
 /// The path of the memory file system's export.
 const MEMORY_PATH: &str = "/memory";
@@ -43,6 +43,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         let text = format!("--features {features}: version 2 is wanted for that, see --rpcrdma");
         return Err(Failure::Usage(text));
     }
+    let loops = loops(args)?;
     let link = LinkOptions {
         delay: args.delay.0,
         rate: args.rate.map(|rate| rate.0),
@@ -50,14 +51,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         crc: args.crc.is_on(),
     };
     let limits = limits(args)?;
-    let options = ServerOptions {
-        workers: usize::from(args.workers),
-        max_connections: limits.connections,
-        reply_cache_bytes: limits.reply_cache,
-        busy_poll: args.busy_poll,
-        callbacks: args.callbacks,
-        ..ServerOptions::default()
-    };
     let key = key(args)?;
     let exports = exports(args, &key)?;
     let describe = |export: &Export| format!("export {} {}", export.path, export.options);
@@ -69,31 +62,16 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     );
     let service = NfsServer::with_policy(exports, key, policy)
         .map_err(|error| Failure::Usage(error.to_string()))?;
-    let service: Box<dyn Service> = match args.callbacks {
-        true => Box::new(Probe::new(service)),
-        false => Box::new(service),
+    let options = ServerOptions {
+        workers: usize::from(args.workers),
+        max_jobs: ServerOptions::default().max_jobs.div_ceil(loops),
+        max_connections: limits.connections,
+        reply_cache_bytes: limits.reply_cache,
+        busy_poll: args.busy_poll,
+        callbacks: args.callbacks,
+        ..ServerOptions::default()
     };
-    let mut server = Server::new(service, options).context("cannot start the server")?;
-
-    let receives = usize::try_from(args.receive_memory).unwrap_or(usize::MAX);
-    let mut listening = Vec::new();
-    let addresses = addresses(&args.listen)?;
-    let capture = capture::open(&args.capture, capture::Clock::Real)?;
-    let device = link
-        .device(&DeviceChoice {
-            name: args.device.clone(),
-            registration: args.registration,
-            // An unspecified address leaves the choice of a verbs device open.
-            address: addresses.first().copied().filter(|ip| !ip.is_unspecified()),
-            resources: Resources {
-                memory: limits.budget.limit().saturating_add(receives),
-                kept: limits.kept / 2,
-                connections: limits.connections,
-            },
-            capture,
-        })?
-        .device;
-    let device_name = device.attributes().name.clone();
+    let receives = usize::try_from(args.receive_memory).unwrap_or(usize::MAX) / loops;
     let mut rdma_options = RdmaServerOptions {
         versions: args.rpcrdma,
         max_receive_memory: receives,
@@ -102,50 +80,72 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         ..RdmaServerOptions::default()
     };
     rdma_options.common.features = args.features.unwrap_or(DEFAULT_FEATURES);
-    enough_for_one(&rdma_options)?;
+    enough_for_one(&rdma_options, loops)?;
     let costs = CostsArg::load(args.costs.as_ref())?;
     let costs = costs.on_link(args.delay.0, args.rate.map(|rate| rate.0));
     rdma_options.common.costs = costs.model();
     if args.callbacks {
         rdma_options.common.callbacks = CALLBACKS;
     }
-    let mut rdma = RdmaServer::new(device, rdma_options);
-    for &ip in &addresses {
-        let address = SocketAddr::new(ip, args.port);
-        let heard = rdma
-            .listen(address)
-            .map_err(|error| cannot_listen(address, Proto::Rdma, listen_error(error)))?;
-        listening.push(format!("listening rdma {heard} {device_name}"));
-    }
-    let records = Pool::keeping(limits.budget.limit(), limits.kept / 2);
-    let mut ports: Vec<Rc<RefCell<dyn ServerTransport>>> = vec![Rc::new(RefCell::new(rdma))];
-    for &ip in &addresses {
-        let address = SocketAddr::new(ip, args.tcp_port);
-        let tcp = TcpOptions {
-            callbacks: args.callbacks,
-            pool: records.clone(),
-            budget: limits.budget.clone(),
-            max_connections: limits.connections,
-            ..link.tcp()
-        };
-        let tcp = TcpServer::bind(address, tcp)
-            .map_err(|error| cannot_listen(address, Proto::Tcp, error))?;
-        listening.push(format!("listening tcp {}", tcp.local_addr()));
-        ports.push(Rc::new(RefCell::new(tcp)));
-    }
-    for port in ports {
-        server
-            .add_transport(port)
-            .context("cannot set up polling")?;
-    }
-
+    let addresses = addresses(&args.listen)?;
+    let capture = capture::open(&args.capture, capture::Clock::Real)?;
+    let sockets = match loops {
+        1 => Sockets::default(),
+        _ => Sockets::listen(&addresses, args.port, args.tcp_port)?,
+    };
+    let plan = Plan {
+        group: ServerGroup::new(loops, &options),
+        options,
+        service,
+        link,
+        device: DeviceChoice {
+            name: args.device.clone(),
+            registration: args.registration,
+            // An unspecified address leaves the choice of a verbs device open.
+            address: addresses.first().copied().filter(|ip| !ip.is_unspecified()),
+            resources: Resources {
+                memory: limits.budget.limit().saturating_add(receives),
+                kept: limits.kept / 2 / loops,
+                connections: limits.connections,
+            },
+            capture,
+            ..DeviceChoice::default()
+        },
+        rdma: rdma_options,
+        limits,
+        addresses,
+        ports: (args.port, args.tcp_port),
+        sockets,
+    };
     let stop = stop_on_signal()?;
-    for line in exported.iter().chain(&listening) {
-        say(format_args!("{line}"))?;
+    plan.run(&stop, &exported)?;
+    for (lock, times) in rdma::contended_locks() {
+        tracing::info!(lock, times, "a thread waited for another one");
     }
-    server.run(&stop).map_err(Failure::work)?;
     tracing::info!("ended by a signal");
     Ok(())
+}
+
+/// Returns the number of loops.
+fn loops(args: &ServeArgs) -> Result<usize, Failure> {
+    let single = if args.device != DeviceName::Iwarp {
+        Some(format!(
+            "--device {}: its connections are served by one thread",
+            args.device
+        ))
+    } else if args.rate.is_some() {
+        Some("--rate: what several threads send is not limited together".to_owned())
+    } else {
+        None
+    };
+    match (args.threads, single) {
+        (Threads::Number(1), _) | (Threads::Auto, Some(_)) => Ok(1),
+        (Threads::Number(loops), None) => Ok(usize::from(loops)),
+        (Threads::Number(loops), Some(why)) => {
+            Err(Failure::Usage(format!("--threads {loops}: {why}")))
+        }
+        (Threads::Auto, None) => Ok(Threads::of_this_machine()),
+    }
 }
 
 /// Returns the limits of the server. Raises the soft limit on file descriptors to the hard limit.
@@ -165,16 +165,18 @@ fn limits(args: &ServeArgs) -> Result<Limits, Failure> {
 }
 
 /// Checks that the memory for receive buffers suffices for one connection.
-fn enough_for_one(options: &RdmaServerOptions) -> Result<(), Failure> {
+fn enough_for_one(options: &RdmaServerOptions, loops: usize) -> Result<(), Failure> {
     let (given, least) = (options.max_receive_memory, options.least_receive_memory());
-    let problem = match given {
-        _ if given < least => format!(
-            "no RDMA connection could be made; one with a single credit takes {least} bytes here"
-        ),
-        _ => return Ok(()),
+    if given >= least {
+        return Ok(());
+    }
+    let share = match loops {
+        1 => String::new(),
+        _ => format!(" for each of {loops} threads"),
     };
     Err(Failure::Usage(format!(
-        "--receive-memory {given}: {problem}"
+        "--receive-memory{share} {given}: no RDMA connection could be made; one with a single \
+         credit takes {least} bytes here"
     )))
 }
 

@@ -69,6 +69,56 @@ fn serve_says_what_and_where_and_ends_on_sigterm() {
 }
 
 #[test]
+fn several_threads_serve_one_export_over_both_transports() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = export("data", dir.path(), "rw");
+    let server = Server::start(["--export", &shared, "--memory=64M", "--threads", "3"]);
+    let listening = server
+        .lines
+        .iter()
+        .filter(|line| line.starts_with("listening "));
+    assert_eq!(listening.count(), 2, "{:?}", server.lines);
+    let text = "some text, ".repeat(100_000);
+    fs::write(dir.path().join("original"), &text).unwrap();
+    for (proto, export) in [
+        (BOTH[0], "data"),
+        (BOTH[1], "data"),
+        (BOTH[0], "memory"),
+        (BOTH[1], "memory"),
+    ] {
+        let with = |args: &[&str]| {
+            let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+            run([&args[..], &options(proto, "nconnect=4")].concat())
+                .ok()
+                .stdout
+        };
+        let (from, copy) = (dir.path().join("original"), dir.path().join("copy"));
+        let url = server.url(proto, &format!("/{export}/there"));
+        with(&["put", from.to_str().unwrap(), &url]);
+        with(&["get", "-f", &url, copy.to_str().unwrap()]);
+        assert_eq!(fs::read_to_string(copy).unwrap(), text);
+        with(&["rm", &url]);
+    }
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn threads_that_cannot_be_are_refused() {
+    for (args, word) in [
+        (
+            &["--threads", "2", "--device", "verbs"][..],
+            "--device verbs",
+        ),
+        (&["--threads", "2", "--rate", "1g"], "--rate"),
+        (&["--threads", "0"], "auto"),
+    ] {
+        let failed = run([&["serve", "--memory"][..], args].concat());
+        assert_eq!(failed.status.code(), Some(2), "{failed:#?}");
+        assert!(failed.stderr.contains(word), "{failed:#?}");
+    }
+}
+
+#[test]
 fn files_are_listed_shown_made_and_removed() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("b"), "hello").unwrap();

@@ -132,8 +132,8 @@ fn serve(args: &Served) -> Result<(), Failure> {
                             .map_err(|error: String| odd(&error))?,
                         address: Some(args.listen),
                         resources: Resources::default(),
-                        // The client's side shows the same bytes.
-                        capture: None,
+                        // The client's side shows the same bytes, so there is no capture here.
+                        ..DeviceChoice::default()
                     })?
                     .device;
                 let mut options = RdmaServerOptions {

@@ -42,6 +42,7 @@ mod device;
 mod id_map;
 mod keep_alive;
 mod log_limit;
+mod loop_seat;
 mod mem;
 mod readiness;
 mod scatter;
@@ -64,6 +65,7 @@ pub use device::{
 pub use id_map::{IdHasher, IdMap};
 pub use keep_alive::keep_alive;
 pub use log_limit::LogLimit;
+pub use loop_seat::{LoopClaim, LoopSeat};
 pub use mem::{ALIGNMENT, Buf, Pool, PoolExhausted, Registrar};
 pub use readiness::{Interest, Poller, Readiness};
 pub use scatter::{Places, Scatter};

@@ -1,12 +1,13 @@
 //! The choice of devices under RPC-over-RDMA, and opening one.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use iwarp::{CrcPolicy, Iwarp};
 use rdma::middleware::{Linked, Reconstructed, Shaper};
-use rdma::{Device, Pool};
+use rdma::{Device, LoopSeat, Pool};
 use rdma_capture::{Capture, Origin};
 use rdma_core::{self, OpenError, Registration};
 
@@ -129,6 +130,10 @@ pub struct DeviceChoice {
     pub resources: Resources,
     /// The capture to which the device's traffic is added.
     pub capture: Option<Capture>,
+    /// Iwarp: sockets that listen already ([`iwarp::Options::sockets`]).
+    pub sockets: Vec<Arc<TcpListener>>,
+    /// Iwarp: the place of the device's loop among those that listen together.
+    pub seat: Option<LoopSeat>,
 }
 
 impl DeviceChoice {
@@ -153,6 +158,8 @@ impl DeviceChoice {
                         CrcPolicy::IfAsked
                     },
                     max_connections: resources.connections,
+                    sockets: self.sockets.clone(),
+                    seat: self.seat.clone(),
                     ..iwarp::Options::default()
                 };
                 let pool = Pool::keeping(resources.memory, resources.kept);

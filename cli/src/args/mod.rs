@@ -22,7 +22,7 @@ pub(crate) use files::{
 };
 pub(crate) use mount::{MountCommandArgs, UmountArgs};
 pub(crate) use ping::{PingArgs, PingOp};
-pub(crate) use serve::ServeArgs;
+pub(crate) use serve::{ServeArgs, Threads};
 pub(crate) use sim::{ALL, ANY, SimArgs, WG};
 
 const EXAMPLES: &str = "\

@@ -137,10 +137,46 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) capture: CaptureArgs,
 
-    /// Threads for work that may block on a disk
+    /// Threads that serve connections, each on a processor of its own: a number, or auto for as many
+    /// as the machine has processors. Connections, over TCP and over the iwarp device, are spread
+    /// evenly over them; receive memory is divided among them
+    #[arg(long, value_name = "N", default_value = "1", value_parser = Threads::parse)]
+    pub(crate) threads: Threads,
+
+    /// Threads for work that may block on a disk, for each of --threads
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
+}
+
+/// The number of loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Threads {
+    /// One for each processor.
+    Auto,
+    Number(u16),
+}
+
+impl Threads {
+    /// The maximum number. Of the memory for calls, at most a quarter lies unused in this many
+    /// loops ([`rdma::Budget`]).
+    const MOST: u16 = 64;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let number = text.parse().ok().filter(|n| (1..=Self::MOST).contains(n));
+        number
+            .map(Self::Number)
+            .ok_or_else(|| format!("write auto, or a number from 1 to {}", Self::MOST))
+    }
+
+    /// Returns the number for `auto`.
+    pub(crate) fn of_this_machine() -> usize {
+        let processors = std::thread::available_parallelism();
+        processors.map_or(1, |n| n.get().min(usize::from(Self::MOST)))
+    }
 }
 
 /// Parses the memory limit and checks that it suffices for a server.
@@ -233,6 +269,19 @@ mod tests {
         assert!(!plain.options.secure);
         let wrong = MemoryExport::parse("1M:frobnicate").unwrap_err();
         assert!(wrong.contains("unknown export option"), "{wrong}");
+    }
+
+    #[test]
+    fn threads_are_a_number_or_auto() {
+        assert_eq!(Threads::parse("auto"), Ok(Threads::Auto));
+        assert_eq!(Threads::parse("64"), Ok(Threads::Number(64)));
+        for wrong in ["0", "65", "-1", "many", ""] {
+            assert!(
+                Threads::parse(wrong).unwrap_err().contains("auto"),
+                "{wrong}"
+            );
+        }
+        assert!((1..=64).contains(&Threads::of_this_machine()));
     }
 
     #[test]

@@ -20,7 +20,8 @@ use super::shared::SharedQueues;
 use super::socket;
 use super::terminate::Terminate;
 use rdma::{
-    ConnectError, ConnectOptions, Counters, Disconnect, Event, ListenerId, QpId, Tap, Time,
+    ConnectError, ConnectOptions, Counters, Disconnect, Event, ListenerId, LoopClaim, QpId, Tap,
+    Time,
 };
 
 /// Number of bytes received from one connection before others get their turn.
@@ -129,6 +130,8 @@ pub(super) struct Conn {
     pub(super) socket: Option<Arc<TcpStream>>,
     pub(super) peer: SocketAddr,
     pub(super) listener: Option<ListenerId>,
+    /// What makes the connection count for this loop.
+    pub(super) claim: Option<LoopClaim>,
     pub(super) wants: Wants,
     /// Private data for the Request Frame.
     pub(super) private_data: Bytes,
@@ -162,6 +165,7 @@ impl Conn {
             socket: Some(Arc::new(socket)),
             peer,
             listener: None,
+            claim: None,
             wants: Wants {
                 crc: false,
                 inbound_reads: 1,

@@ -93,7 +93,7 @@ mod transmit;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
@@ -106,8 +106,8 @@ use manager::system;
 use progress::Shared;
 use rdma::{
     AcceptOptions, Attributes, Carrier, ConnectOptions, Counters, Device, DeviceError, Event,
-    Interest, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter,
-    SendWr, SharedReceives, SharedReceivesId, Stag, Tap, Time, WhenEmpty, WrId,
+    Interest, ListenerId, LoopSeat, Poller, Pool, PostError, QpId, Region, RemoteSegment,
+    RequestId, Scatter, SendWr, SharedReceives, SharedReceivesId, Stag, Tap, Time, WhenEmpty, WrId,
 };
 use regions::NotReclaimed;
 use shared::MAX_SHARED_WR;
@@ -150,6 +150,11 @@ pub struct Options {
     pub setup_timeout: Duration,
     /// Upper limit for the TCP MSS, to which segments are fitted; for tests and experiments.
     pub mss_limit: Option<u16>,
+    /// Sockets that listen already, and do not block. [`Device::listen`] takes the one with its
+    /// address, if there is one, so that the devices of several loops can listen together.
+    pub sockets: Vec<Arc<TcpListener>>,
+    /// The place of the device's loop among those that listen together.
+    pub seat: Option<LoopSeat>,
 }
 
 impl Default for Options {
@@ -161,6 +166,8 @@ impl Default for Options {
             max_connections: 1024,
             setup_timeout: Duration::from_secs(10),
             mss_limit: None,
+            sockets: Vec::new(),
+            seat: None,
         }
     }
 }

@@ -13,8 +13,8 @@ use super::setup::Wants;
 use super::socket;
 use super::state::{Listener, Slot, State};
 use rdma::{
-    AcceptOptions, Carrier, ConnectError, ConnectOptions, DeviceError, Event, ListenerId, QpId,
-    RequestId, SharedReceivesId, Time,
+    AcceptOptions, Carrier, ConnectError, ConnectOptions, DeviceError, Event, ListenerId,
+    LoopClaim, LoopSeat, QpId, RequestId, SharedReceivesId, Time,
 };
 
 /// Maximum number of connections that wait for a Request Frame. The oldest is closed to make room
@@ -27,7 +27,7 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 impl State {
     pub(super) fn listen(&mut self, address: SocketAddr) -> io::Result<ListenerId> {
-        let socket = TcpListener::bind(address)?;
+        let socket = self.listening_socket(address)?;
         let make = |id| {
             let id = ListenerId(id);
             Slot::Listener(Listener { id, socket })
@@ -38,6 +38,33 @@ impl State {
             Some(Slot::Listener(listener)) => Ok(listener.id),
             _ => Err(io::Error::other("the listener is gone")),
         }
+    }
+
+    /// Returns a handle to the socket of the options that has this address, or binds a new one.
+    fn listening_socket(&self, address: SocketAddr) -> io::Result<TcpListener> {
+        let mut sockets = self.options.sockets.iter();
+        match sockets.find(|socket| socket.local_addr().is_ok_and(|own| own == address)) {
+            Some(socket) => Ok(TcpListener::from_std(socket.try_clone()?)),
+            None => TcpListener::bind(address),
+        }
+    }
+
+    /// Schedules the listeners if this loop was told to accept.
+    pub(super) fn take_turn(&mut self) {
+        let Some(turns) = self.options.seat.as_ref().map(LoopSeat::turns) else {
+            return;
+        };
+        if std::mem::replace(&mut self.turns, turns) != turns {
+            self.enqueue_listeners();
+        }
+    }
+
+    pub(super) fn enqueue_listeners(&mut self) {
+        let listeners = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| matches!(slot, Slot::Listener(_)));
+        self.ready.extend(listeners.map(|(index, _)| index));
     }
 
     pub(super) fn listener(&self, id: ListenerId) -> Option<(usize, &Listener)> {
@@ -75,8 +102,19 @@ impl State {
                 return;
             };
             let id = listener.id;
-            match listener.socket.accept() {
-                Ok((stream, peer)) => self.accepted(id, stream, peer, now),
+            let accept = || listener.socket.accept();
+            let accepted = match &self.options.seat {
+                Some(seat) => seat
+                    .accept(accept)
+                    .map(|accepted| accepted.map(|(accepted, claim)| (accepted, Some(claim)))),
+                None => Some(accept().map(|accepted| (accepted, None))),
+            };
+            let Some(accepted) = accepted else {
+                // It is the turn of another loop, which knows now.
+                return;
+            };
+            match accepted {
+                Ok(((stream, peer), claim)) => self.accepted(id, stream, peer, claim, now),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error)
                     if matches!(
@@ -100,6 +138,7 @@ impl State {
         listener: ListenerId,
         stream: TcpStream,
         peer: SocketAddr,
+        claim: Option<LoopClaim>,
         now: Time,
     ) {
         if self.connections >= self.options.max_connections {
@@ -110,7 +149,8 @@ impl State {
         self.bound_half_open();
         let (limits, deadline) = (self.limits, now + self.options.setup_timeout);
         let make = |id| {
-            let conn = Conn::responder(id, stream, peer, limits, listener, deadline);
+            let mut conn = Conn::responder(id, stream, peer, limits, listener, deadline);
+            conn.claim = claim;
             Slot::Conn(Box::new(conn))
         };
         match self.insert(make) {

@@ -71,6 +71,8 @@ pub(super) struct State {
     pub(super) sent_long: bool,
     /// Time of the owner's last poll.
     pub(super) now: Time,
+    /// How often this loop had been told to accept by then ([`rdma::LoopSeat::turns`]).
+    pub(super) turns: usize,
     /// Activity of the background thread.
     pub(super) progress: Progress,
 }
@@ -118,6 +120,7 @@ impl State {
             batching: false,
             sent_long: false,
             now: Time::ZERO,
+            turns: 0,
             progress: Progress::default(),
         }
     }
@@ -215,6 +218,7 @@ impl State {
             self.polls = self.polls.wrapping_add(1);
             self.mark_all(self.poller.is_none() || self.polls.is_multiple_of(POLLS_PER_ACCEPT));
         }
+        self.take_turn();
         self.run_timers(now);
         self.run_ready(now);
         if self.armed {
@@ -248,11 +252,7 @@ impl State {
     pub(super) fn run_timers(&mut self, now: Time) {
         if self.accept_again.is_some_and(|at| at <= now) {
             self.accept_again = None;
-            let listeners = self
-                .slots
-                .iter()
-                .filter(|(_, slot)| matches!(slot, Slot::Listener(_)));
-            self.ready.extend(listeners.map(|(index, _)| index));
+            self.enqueue_listeners();
         }
         while let Some((at, index)) = self.timers.first().copied()
             && at <= now

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use onc_rpc::Message;
-use rdma::{CountedMutex, LockCounter, Time};
+use rdma::{CountedMutex, LockCounter, LoopSeat, Time};
 
 use super::{Server, ServerOptions};
 use crate::poll_loop::Wake;
@@ -34,6 +34,7 @@ struct Mailbox {
 
 pub(super) struct Shared {
     pub(super) cache: ReplyCache,
+    seats: Vec<LoopSeat>,
     mailboxes: Box<[Mailbox]>,
     connections: AtomicUsize,
 }
@@ -57,10 +58,21 @@ impl ServerGroup {
         Self {
             shared: Arc::new(Shared {
                 cache,
+                seats: LoopSeat::all(loops),
                 mailboxes: (0..loops.max(1)).map(mailbox).collect(),
                 connections: AtomicUsize::new(0),
             }),
         }
+    }
+
+    /// Returns the place of a loop among the others, for the transports of this loop that listen on
+    /// the same sockets as those of others ([`crate::TcpOptions::seat`]).
+    ///
+    /// # Panics
+    /// If the group has no such loop.
+    #[must_use]
+    pub fn seat(&self, index: usize) -> LoopSeat {
+        self.shared.seats[index].clone()
     }
 
     /// Returns the number of loops.
@@ -94,6 +106,8 @@ impl Member {
         let shared = Arc::clone(&group.shared);
         let joined = shared.mailboxes[index].wake.set(Arc::clone(wake));
         assert!(joined.is_ok(), "loop {index} of a server exists already");
+        let wake = Arc::clone(wake);
+        shared.seats[index].set_wake(move || wake.wake());
         Self { shared, index }
     }
 

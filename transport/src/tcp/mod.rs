@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use mio::net::TcpStream;
 use rdma::middleware::Shaper;
-use rdma::{Budget, Pool};
+use rdma::{Budget, LoopSeat, Pool};
 
 /// The default maximum length of a received record, bytes: the largest NFS READ or WRITE in use (1
 /// MiB), and room for headers.
@@ -61,6 +61,9 @@ pub struct TcpOptions {
     pub max_calls: usize,
     /// Server: the maximum number of connections. Further ones are closed at once.
     pub max_connections: usize,
+    /// Server: the place of its loop among those that listen on the same socket
+    /// ([`TcpServer::listening`]).
+    pub seat: Option<LoopSeat>,
 }
 
 impl Default for TcpOptions {
@@ -75,6 +78,7 @@ impl Default for TcpOptions {
             reply_timeout: DEFAULT_REPLY_TIMEOUT,
             max_calls: DEFAULT_MAX_CALLS,
             max_connections: DEFAULT_MAX_CONNECTIONS,
+            seat: None,
         }
     }
 }

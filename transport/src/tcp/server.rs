@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
 use onc_rpc::{Message, REPLY, peek_start};
-use rdma::{Account, Carrier, Charge, Interest, PER_CALL, Poller, Pool, Time};
+use rdma::{Account, Carrier, Charge, Interest, LoopClaim, PER_CALL, Poller, Pool, Time};
 
 use super::connections::StreamSet;
 use super::{MAX_QUEUED, TcpCounters, TcpOptions, prepare};
@@ -34,6 +34,8 @@ pub struct TcpServer {
     /// Whether there may be connections to accept.
     acceptable: bool,
     accept_at: Option<Time>,
+    /// How often this loop had been told to accept at the last poll ([`rdma::LoopSeat::turns`]).
+    turns: usize,
     /// Reused to save allocations; empty between polls.
     visits: Vec<usize>,
 }
@@ -50,12 +52,15 @@ struct Connection {
     next_token: u64,
     /// Whether the client was called, so that replies may come.
     called: bool,
+    /// What makes the connection count for this loop.
+    _claim: Option<LoopClaim>,
 }
 
 impl Connection {
-    fn new(peer: SocketAddr, account: Account) -> Self {
+    fn new(peer: SocketAddr, account: Account, claim: Option<LoopClaim>) -> Self {
         Self {
             peer,
+            _claim: claim,
             outstanding: 0,
             calls: Charge::new(Some(account.clone())),
             account,
@@ -80,7 +85,19 @@ impl TcpServer {
     /// # Errors
     /// The error of the operating system.
     pub fn bind(address: SocketAddr, options: TcpOptions) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
+        Self::with(TcpListener::bind(address)?, options)
+    }
+
+    /// Accepts connections from a socket that listens already, perhaps for several loops.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    pub fn listening(socket: std::net::TcpListener, options: TcpOptions) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Self::with(TcpListener::from_std(socket), options)
+    }
+
+    fn with(listener: TcpListener, options: TcpOptions) -> io::Result<Self> {
         Ok(Self {
             local: listener.local_addr()?,
             listener,
@@ -88,6 +105,7 @@ impl TcpServer {
             events: VecDeque::new(),
             acceptable: true,
             accept_at: None,
+            turns: 0,
             visits: Vec::new(),
         })
     }
@@ -106,8 +124,20 @@ impl TcpServer {
 
     fn accept(&mut self, now: Time) {
         for _ in 0..BURST {
-            match self.listener.accept() {
-                Ok((socket, peer)) => self.take(socket, peer),
+            let accept = || self.listener.accept();
+            let accepted = match &self.set.options.seat {
+                Some(seat) => seat
+                    .accept(accept)
+                    .map(|accepted| accepted.map(|(accepted, claim)| (accepted, Some(claim)))),
+                None => Some(accept().map(|accepted| (accepted, None))),
+            };
+            let Some(accepted) = accepted else {
+                // It is the turn of another loop, which knows now.
+                self.acceptable = false;
+                return;
+            };
+            match accepted {
+                Ok(((socket, peer), claim)) => self.take(socket, peer, claim),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.acceptable = false;
                     return;
@@ -130,14 +160,14 @@ impl TcpServer {
         }
     }
 
-    fn take(&mut self, socket: TcpStream, peer: SocketAddr) {
+    fn take(&mut self, socket: TcpStream, peer: SocketAddr, claim: Option<LoopClaim>) {
         if self.set.len() >= self.set.options.max_connections {
             rdma::limited!(warn, %peer, "too many connections: one more was closed");
             return;
         }
         let account = self.set.options.budget.account();
         let pool = self.set.options.pool.charged_to(&account);
-        let connection = Connection::new(peer, account);
+        let connection = Connection::new(peer, account, claim);
         let inserted = prepare(&socket).and_then(|()| self.set.insert(socket, connection, pool));
         match inserted {
             Ok(conn) => {
@@ -209,6 +239,10 @@ impl PollSource for TcpServer {
 
     fn poll(&mut self, now: Time) -> bool {
         self.acceptable |= self.accept_at.take_if(|at| *at <= now).is_some();
+        if let Some(seat) = &self.set.options.seat {
+            let turns = seat.turns();
+            self.acceptable |= std::mem::replace(&mut self.turns, turns) != turns;
+        }
         if self.acceptable {
             self.accept(now);
         }

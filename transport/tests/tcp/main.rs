@@ -4,6 +4,7 @@
 
 mod idle;
 mod limits;
+mod loops;
 mod raw;
 mod service;
 mod shares;

@@ -1,0 +1,205 @@
+//! The loops of a server: a thread with transports of its own for each.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use nfs_binding::server::NfsServer;
+use rdma::{LoopSeat, Pool};
+use rpc_transport::limits::Limits;
+use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
+use rpc_transport::{
+    Server, ServerGroup, ServerOptions, ServerTransport, Service, Stop, TcpOptions, TcpServer,
+};
+use rpcrdma_setup::access::LinkOptions;
+use rpcrdma_setup::device::DeviceChoice;
+use rpcrdma_setup::mount_options::Proto;
+use rpcrdma_setup::{Context, Failure};
+use rpcrdma_sim::Probe;
+
+use super::{cannot_listen, listen_error, say};
+
+/// Listening sockets that all loops accept from. A single loop has its own.
+#[derive(Default)]
+pub(super) struct Sockets {
+    rdma: Vec<Arc<TcpListener>>,
+    tcp: Vec<Arc<TcpListener>>,
+}
+
+impl Sockets {
+    /// Listens on each address, on a port for the software RDMA device and one for TCP.
+    pub(super) fn listen(addresses: &[IpAddr], port: u16, tcp_port: u16) -> Result<Self, Failure> {
+        let listen = |port: u16, proto: Proto| {
+            let socket = |ip: &IpAddr| {
+                let address = SocketAddr::new(*ip, port);
+                listening(address).map_err(|error| cannot_listen(address, proto, error))
+            };
+            addresses.iter().map(socket).collect::<Result<Vec<_>, _>>()
+        };
+        Ok(Self {
+            rdma: listen(port, Proto::Rdma)?,
+            tcp: listen(tcp_port, Proto::Tcp)?,
+        })
+    }
+}
+
+fn listening(address: SocketAddr) -> io::Result<Arc<TcpListener>> {
+    let socket = TcpListener::bind(address)?;
+    socket.set_nonblocking(true)?;
+    Ok(Arc::new(socket))
+}
+
+/// What the loops of a server are made of.
+pub(super) struct Plan {
+    pub(super) group: ServerGroup,
+    pub(super) options: ServerOptions,
+    pub(super) service: NfsServer,
+    pub(super) link: LinkOptions,
+    pub(super) device: DeviceChoice,
+    pub(super) rdma: RdmaServerOptions,
+    pub(super) limits: Limits,
+    pub(super) addresses: Vec<IpAddr>,
+    /// The ports for RDMA and for TCP.
+    pub(super) ports: (u16, u16),
+    pub(super) sockets: Sockets,
+}
+
+/// A loop that is ready to run, and the lines that say where it listens.
+struct Ready {
+    server: Server,
+    listening: Vec<String>,
+}
+
+impl Plan {
+    /// Runs all loops, the first one on this thread, until `stop` is used or one of them fails.
+    /// Prints `exported` and where the server listens as soon as all loops are ready.
+    pub(super) fn run(&self, stop: &Stop, exported: &[String]) -> Result<(), Failure> {
+        let (ready, others) = mpsc::channel();
+        thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for index in 1..self.group.loops() {
+                let ready = ready.clone();
+                let run = move || {
+                    let made = self.make(index);
+                    // Nobody listens any more if the first loop has failed.
+                    let _ = ready.send(made.is_ok());
+                    drop(ready);
+                    ended(made.and_then(|made| serve(made.server, stop)), stop)
+                };
+                let thread = thread::Builder::new().name(format!("loop-{index}"));
+                match thread.spawn_scoped(scope, run) {
+                    Ok(thread) => threads.push(thread),
+                    Err(error) => {
+                        stop.stop();
+                        return Err(error).context("cannot start a thread");
+                    }
+                }
+            }
+            drop(ready);
+            let first = self.make(0).and_then(|made| {
+                // A loop that could not be made has the reason, which its thread returns.
+                if others.iter().all(|ready| ready) {
+                    for line in exported.iter().chain(&made.listening) {
+                        say(format_args!("{line}"))?;
+                    }
+                }
+                serve(made.server, stop)
+            });
+            let mut result = ended(first, stop);
+            for thread in threads {
+                let other = thread.join().unwrap_or_else(|_| {
+                    Err(Failure::Work("a thread of the server panicked".to_owned()))
+                });
+                result = result.and(other);
+            }
+            result
+        })
+    }
+
+    /// Makes a loop with its device and its transports.
+    fn make(&self, index: usize) -> Result<Ready, Failure> {
+        let service: Box<dyn Service> = match self.options.callbacks {
+            true => Box::new(Probe::new(self.service.clone())),
+            false => Box::new(self.service.clone()),
+        };
+        let server = Server::in_group(&self.group, index, service, self.options.clone());
+        let mut server = server.context("cannot start the server")?;
+        let seat = (self.group.loops() > 1).then(|| self.group.seat(index));
+        let budget = self.limits.budget.part();
+        let (rdma, mut listening) = self.rdma(seat.as_ref(), budget.clone())?;
+        let mut transports: Vec<Rc<RefCell<dyn ServerTransport>>> = vec![rdma];
+        let kept = self.limits.kept / 2 / self.group.loops();
+        let options = TcpOptions {
+            callbacks: self.options.callbacks,
+            pool: Pool::keeping(self.limits.budget.limit(), kept),
+            budget,
+            max_connections: self.limits.connections,
+            seat,
+            ..self.link.tcp()
+        };
+        for (at, &ip) in self.addresses.iter().enumerate() {
+            let address = SocketAddr::new(ip, self.ports.1);
+            let tcp = match self.sockets.tcp.get(at) {
+                Some(socket) => socket
+                    .try_clone()
+                    .and_then(|socket| TcpServer::listening(socket, options.clone())),
+                None => TcpServer::bind(address, options.clone()),
+            };
+            let tcp = tcp.map_err(|error| cannot_listen(address, Proto::Tcp, error))?;
+            listening.push(format!("listening tcp {}", tcp.local_addr()));
+            transports.push(Rc::new(RefCell::new(tcp)));
+        }
+        for transport in transports {
+            let added = server.add_transport(transport);
+            added.context("cannot set up polling")?;
+        }
+        Ok(Ready { server, listening })
+    }
+
+    /// Makes the RDMA transport of a loop. Returns it with the lines that say where it listens.
+    fn rdma(
+        &self,
+        seat: Option<&LoopSeat>,
+        budget: rdma::Budget,
+    ) -> Result<(Rc<RefCell<RdmaServer>>, Vec<String>), Failure> {
+        let choice = DeviceChoice {
+            sockets: self.sockets.rdma.clone(),
+            seat: seat.cloned(),
+            ..self.device.clone()
+        };
+        let device = self.link.device(&choice)?.device;
+        let name = device.attributes().name.clone();
+        let options = RdmaServerOptions {
+            budget,
+            ..self.rdma.clone()
+        };
+        let mut rdma = RdmaServer::new(device, options);
+        let mut listening = Vec::new();
+        for (at, &ip) in self.addresses.iter().enumerate() {
+            let mut address = SocketAddr::new(ip, self.ports.0);
+            if let Some(socket) = self.sockets.rdma.get(at) {
+                address = socket
+                    .local_addr()
+                    .context("cannot tell where a socket listens")?;
+            }
+            let heard = rdma
+                .listen(address)
+                .map_err(|error| cannot_listen(address, Proto::Rdma, listen_error(error)))?;
+            listening.push(format!("listening rdma {heard} {name}"));
+        }
+        Ok((Rc::new(RefCell::new(rdma)), listening))
+    }
+}
+
+fn serve(mut server: Server, stop: &Stop) -> Result<(), Failure> {
+    server.run(stop).map_err(Failure::work)
+}
+
+/// Stops the other loops when one has ended.
+fn ended(result: Result<(), Failure>, stop: &Stop) -> Result<(), Failure> {
+    stop.stop();
+    result
+}

@@ -1,0 +1,222 @@
+//! The spread of connections over the loops of a server.
+//!
+//! Several loops accept connections from the same listening sockets. With a socket for each loop
+//! (`SO_REUSEPORT`) the system would choose by a hash of the addresses, which for a few connections
+//! often means the same loop for all. Here the loops agree: a loop accepts a connection only while no
+//! other one has fewer ([`LoopSeat::accept`]), and otherwise tells the one that has fewest that there
+//! may be something to accept. All listeners of all transports count together.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+type Wake = Box<dyn Fn() + Send + Sync>;
+
+#[derive(Default)]
+struct Seat {
+    /// Changed only under [`Balance::choice`].
+    connections: AtomicUsize,
+    /// The number of times that this loop was told to accept.
+    turns: AtomicUsize,
+    wake: OnceLock<Wake>,
+}
+
+struct Balance {
+    seats: Box<[Seat]>,
+    /// Held while a loop is chosen for a connection, and while one is given up. No call takes this
+    /// lock.
+    choice: Mutex<()>,
+}
+
+impl Balance {
+    /// Returns the loop with the fewest connections, the first one of several.
+    fn least(&self) -> usize {
+        let connections = |at: &usize| self.seats[*at].connections.load(Ordering::Relaxed);
+        (0..self.seats.len()).min_by_key(connections).unwrap_or(0)
+    }
+
+    fn choice(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.choice.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of one loop among those that share listening sockets. Clones are handles to the same
+/// place.
+#[derive(Clone)]
+pub struct LoopSeat {
+    balance: Arc<Balance>,
+    index: usize,
+}
+
+impl LoopSeat {
+    /// Creates the places of `loops` loops, at least one.
+    #[must_use]
+    pub fn all(loops: usize) -> Vec<Self> {
+        let balance = Arc::new(Balance {
+            seats: (0..loops.max(1)).map(|_| Seat::default()).collect(),
+            choice: Mutex::new(()),
+        });
+        let seat = |index| Self {
+            balance: Arc::clone(&balance),
+            index,
+        };
+        (0..loops.max(1)).map(seat).collect()
+    }
+
+    /// Sets the function that makes this loop poll its listeners. Has an effect only once.
+    pub fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
+        // Nobody sets another one.
+        let _ = self.own().wake.set(Box::new(wake));
+    }
+
+    fn own(&self) -> &Seat {
+        &self.balance.seats[self.index]
+    }
+
+    /// Accepts a connection with `accept`, unless another loop has fewer connections than this one:
+    /// then that loop is told to accept, and the result is `None`. The connection counts until the
+    /// claim is dropped. `accept` must not block, as no other loop accepts meanwhile.
+    pub fn accept<T, E>(
+        &self,
+        accept: impl FnOnce() -> Result<T, E>,
+    ) -> Option<Result<(T, LoopClaim), E>> {
+        let choice = self.balance.choice();
+        let least = self.balance.least();
+        let fewest = self.balance.seats[least]
+            .connections
+            .load(Ordering::Relaxed);
+        if self.connections() > fewest {
+            drop(choice);
+            self.pass_to(least);
+            return None;
+        }
+        Some(accept().map(|accepted| {
+            self.own().connections.fetch_add(1, Ordering::Relaxed);
+            (accepted, LoopClaim(self.clone()))
+        }))
+    }
+
+    fn pass_to(&self, index: usize) {
+        let seat = &self.balance.seats[index];
+        // The number changes before the loop wakes up and reads it.
+        seat.turns.fetch_add(1, Ordering::SeqCst);
+        if let Some(wake) = seat.wake.get() {
+            wake();
+        }
+    }
+
+    /// Returns how often this loop was told to accept. A listener that sees another number than
+    /// before tries to.
+    #[must_use]
+    pub fn turns(&self) -> usize {
+        self.own().turns.load(Ordering::SeqCst)
+    }
+
+    /// Returns the number of connections of this loop.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.own().connections.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for LoopSeat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoopSeat")
+            .field("index", &self.index)
+            .field("connections", &self.connections())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A connection that counts for a loop until this value is dropped.
+#[derive(Debug)]
+pub struct LoopClaim(LoopSeat);
+
+impl Drop for LoopClaim {
+    fn drop(&mut self) {
+        let _choice = self.0.balance.choice();
+        self.0.own().connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Accepts a connection if it is the turn of this loop.
+    fn claim(seat: &LoopSeat) -> Option<LoopClaim> {
+        let accepted = seat.accept(|| Ok::<_, ()>(()))?;
+        accepted.map(|((), claim)| claim).ok()
+    }
+
+    #[test]
+    fn connections_go_where_there_are_fewest() {
+        let seats = LoopSeat::all(3);
+        let woken: Vec<Arc<AtomicUsize>> = (0..3).map(|_| Arc::default()).collect();
+        for (seat, woken) in seats.iter().zip(&woken) {
+            let woken = Arc::clone(woken);
+            seat.set_wake(move || {
+                woken.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        let counts = || seats.iter().map(LoopSeat::connections).collect::<Vec<_>>();
+        let first = claim(&seats[2]).unwrap();
+        assert!(claim(&seats[2]).is_none());
+        // The loop that is not chosen tells the one that is.
+        assert_eq!((seats[0].turns(), woken[0].load(Ordering::Relaxed)), (1, 1));
+        let rest: Vec<LoopClaim> = (0..8)
+            .map(|_| seats.iter().find_map(claim).unwrap())
+            .collect();
+        assert_eq!(counts(), [3, 3, 3]);
+        drop(first);
+        assert_eq!(counts(), [3, 3, 2]);
+        let before = seats[2].turns();
+        assert!(claim(&seats[0]).is_none() && claim(&seats[1]).is_none());
+        assert_eq!(seats[2].turns(), before + 2);
+        drop(rest);
+        // What could not be accepted does not count.
+        assert!(matches!(
+            seats[1].accept(|| Err::<(), _>(())),
+            Some(Err(()))
+        ));
+        assert_eq!(counts(), [0, 0, 0]);
+    }
+
+    #[test]
+    fn a_single_loop_takes_everything() {
+        let seats = LoopSeat::all(0);
+        let claims: Vec<_> = (0..5).map(|_| claim(&seats[0]).unwrap()).collect();
+        assert_eq!(
+            (seats.len(), seats[0].connections(), seats[0].turns()),
+            (1, 5, 0)
+        );
+        drop(claims);
+    }
+
+    #[test]
+    fn threads_that_accept_at_the_same_time_share_evenly() {
+        let seats = LoopSeat::all(4);
+        let claims: Vec<Vec<LoopClaim>> = std::thread::scope(|scope| {
+            let work = |seat: &LoopSeat| {
+                let seat = seat.clone();
+                move || {
+                    (0..100_000)
+                        .filter_map(|_| claim(&seat))
+                        .take(250)
+                        .collect::<Vec<_>>()
+                }
+            };
+            let threads: Vec<_> = seats.iter().map(|seat| scope.spawn(work(seat))).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        });
+        let counts: Vec<usize> = claims.iter().map(Vec::len).collect();
+        let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+        assert!(most - least <= 1, "{counts:?}");
+        for (seat, count) in seats.iter().zip(counts) {
+            assert_eq!(seat.connections(), count);
+        }
+    }
+}
