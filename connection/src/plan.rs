@@ -34,12 +34,27 @@ pub struct ConsideredMode {
 }
 
 /// The chosen transfer mode of a call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum CallChoice {
     /// By the base protocol.
     Base(CallPlan),
     /// In operations of the extension with this number.
     Extension(usize, CallCandidate),
+}
+
+impl CallChoice {
+    /// Returns whether the credits and receives for `call` are enough for this mode, which was chosen
+    /// for another call with the same lengths.
+    pub(crate) fn is_possible(&self, call: &CallToPlan<'_>) -> bool {
+        match self {
+            Self::Base(_) => true,
+            Self::Extension(_, candidate) => {
+                let needs = &candidate.cost;
+                (needs.may_wait || needs.transmissions <= call.credits)
+                    && needs.receives <= call.reservable
+            }
+        }
+    }
 }
 
 /// A transfer mode with its cost.

@@ -4,21 +4,27 @@
 //! transfer modes of extensions takes longer than the rest of a short call. The choice depends on
 //! nothing but the lengths of the call and its reply, the limits and free credits of the
 //! connection, and the state of the extensions. So it is made again only if one of these differs.
+//! Credits beyond those that a message of this length can use make no difference.
 //! Choices are remembered only if every extension that carries RPC messages has a
 //! [`plan_state`](rpcrdma_v2::extension::TransferMode::plan_state).
 
-use rpcrdma_v2::extension::{CallCandidate, CallToPlan};
+use rpcrdma_v2::extension::CallToPlan;
 use smallvec::SmallVec;
 use transfer_plan::{ChunkLimits, Limits, ReplyNeed, Shape};
 
+use crate::plan::CallChoice;
+
 /// The number of choices that are remembered.
 const MOST: usize = 4;
+/// The number of bytes that each Send of a message in several Sends carries at least: the shortest
+/// inline threshold is 1024 bytes, and headers take a part of it.
+const LEAST_CARRIED: u64 = 512;
 
 /// The states of all extensions that carry RPC messages, if each of them has one.
 pub(super) type ExtensionStates = SmallVec<[u64; 2]>;
 
-/// The last few transfer plans of extensions, each with the conditions under which it was chosen.
-/// No two have the same conditions.
+/// The last few transfer plans, each with the conditions under which it was chosen.
+///
 #[derive(Debug, Default)]
 pub(super) struct RememberedPlans {
     plans: Vec<RememberedPlan>,
@@ -32,8 +38,7 @@ struct RememberedPlan {
     need: ReplyNeed,
     terms: Terms,
     states: ExtensionStates,
-    by: usize,
-    candidate: CallCandidate,
+    choice: CallChoice,
 }
 
 /// What a plan depends on, besides the call.
@@ -52,6 +57,12 @@ struct Terms {
 
 impl Terms {
     fn of(call: &CallToPlan<'_>, may_invalidate: bool) -> Self {
+        let enough = |stream: u64, there: u32| {
+            // One for the rest of the message, and one because its header may take a Send of its own.
+            let most = stream / LEAST_CARRIED + 2;
+            u32::try_from(most).map_or(there, |most| there.min(most))
+        };
+        let reply = call.need.stream_len();
         // The length of headers follows from the version, which a connection keeps.
         let Limits {
             inline_send,
@@ -67,32 +78,33 @@ impl Terms {
             max_segment,
             max_message,
             chunks,
-            credits: call.credits,
-            reply_credits: call.reply_credits,
-            reservable: call.reservable,
+            credits: enough(call.shape.stream_len(), call.credits),
+            reply_credits: enough(reply, call.reply_credits),
+            reservable: enough(reply, call.reservable),
             may_invalidate,
         }
     }
 }
 
 impl RememberedPlans {
-    /// Returns the transfer mode that was chosen for a call like this one, and the number of its
-    /// extension.
+    /// Returns the transfer mode that was chosen for a call like this one, if there are enough
+    /// credits and receives for it.
     pub(super) fn find(
         &self,
         call: &CallToPlan<'_>,
         may_invalidate: bool,
         states: &ExtensionStates,
-    ) -> Option<(usize, CallCandidate)> {
+    ) -> Option<CallChoice> {
         let terms = Terms::of(call, may_invalidate);
         let alike = |plan: &&RememberedPlan| {
             plan.shape == *call.shape
                 && plan.need == *call.need
                 && plan.terms == terms
                 && plan.states == *states
+                && plan.choice.is_possible(call)
         };
         let plan = self.plans.iter().find(alike)?;
-        Some((plan.by, plan.candidate.clone()))
+        Some(plan.choice.clone())
     }
 
     /// Remembers a choice in place of the oldest one.
@@ -101,20 +113,62 @@ impl RememberedPlans {
         call: &CallToPlan<'_>,
         may_invalidate: bool,
         states: ExtensionStates,
-        (by, candidate): (usize, &CallCandidate),
+        choice: &CallChoice,
     ) {
         let plan = RememberedPlan {
             shape: call.shape.clone(),
             need: call.need.clone(),
             terms: Terms::of(call, may_invalidate),
             states,
-            by,
-            candidate: candidate.clone(),
+            choice: choice.clone(),
         };
         match self.plans.get_mut(self.next) {
             Some(oldest) => *oldest = plan,
             None => self.plans.push(plan),
         }
         self.next = (self.next + 1) % MOST;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use transfer_plan::{ChunkCounts, plan_call};
+
+    use super::*;
+
+    /// Calls in flight take credits, but a short call does not care about most of them.
+    #[test]
+    fn a_choice_holds_for_other_numbers_of_credits_that_are_enough() {
+        let limits = Limits {
+            inline_send: 4096,
+            inline_receive: 4096,
+            max_segment: 1 << 30,
+            max_message: 1 << 22,
+            chunks: ChunkLimits::default(),
+            header_len: |_: &ChunkCounts| 28,
+        };
+        let (shape, need) = (Shape::new(160, []), ReplyNeed::new(240, [8192]));
+        let with = |credits, reservable| CallToPlan {
+            shape: &shape,
+            need: &need,
+            limits: &limits,
+            credits,
+            reply_credits: 64,
+            reservable,
+        };
+        let plan = plan_call(&shape, &need, &limits).unwrap();
+        let mut plans = RememberedPlans::default();
+        let choice = CallChoice::Base(plan);
+        plans.remember(&with(64, 256), false, ExtensionStates::new(), &choice);
+        let found = |call: &CallToPlan<'_>, invalidate| {
+            plans
+                .find(call, invalidate, &ExtensionStates::new())
+                .is_some()
+        };
+        assert!(found(&with(56, 200), false));
+        assert!(found(&with(2, 18), false));
+        assert!(!found(&with(1, 200), false), "a Send may need two");
+        assert!(!found(&with(64, 17), false), "the reply may need more");
+        assert!(!found(&with(64, 256), true));
     }
 }

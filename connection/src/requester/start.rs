@@ -66,13 +66,6 @@ impl Requester {
         room: usize,
     ) -> Started {
         let limits = call.limits(&shared.limits, self.chunks);
-        let base = plan_call(shape, &call.need, &limits);
-        if let Ok(plan) = &base
-            && plan.is_plain(&call.need)
-        {
-            self.start_base(shared, call, plan, room);
-            return Started::GoOn;
-        }
         let to_plan = CallToPlan {
             shape,
             need: &call.need,
@@ -89,24 +82,51 @@ impl Requester {
             modes.map(|(_, mode)| mode.plan_state()).collect()
         });
         if let Some(states) = &states
-            && let Some((by, candidate)) = self.remembered.find(&to_plan, may_invalidate, states)
+            && let Some(choice) = self.remembered.find(&to_plan, may_invalidate, states)
         {
-            return self.start_candidate(shared, call, by, candidate, room);
+            return self.start_chosen(shared, call, choice, room);
         }
-        let costs = &shared.config.options.costs;
-        match choose_call(base, &to_plan, may_invalidate, extensions, costs) {
-            Ok(CallChoice::Base(plan)) => self.start_base(shared, call, &plan, room),
-            Ok(CallChoice::Extension(by, candidate)) => {
-                if let Some(states) = states {
-                    let chosen = (by, &candidate);
-                    self.remembered
-                        .remember(&to_plan, may_invalidate, states, chosen);
-                }
-                return self.start_candidate(shared, call, by, candidate, room);
+        let base = plan_call(shape, &call.need, &limits);
+        let choice = match base {
+            Ok(plan) if plan.is_plain(&call.need) => Ok(CallChoice::Base(plan)),
+            base => {
+                let costs = &shared.config.options.costs;
+                choose_call(base, &to_plan, may_invalidate, extensions, costs)
             }
-            Err(error) => fail(shared, call.xid, error.to_string()),
+        };
+        match choice {
+            Ok(choice) => {
+                if let Some(states) = states {
+                    self.remembered
+                        .remember(&to_plan, may_invalidate, states, &choice);
+                }
+                self.start_chosen(shared, call, choice, room)
+            }
+            Err(error) => {
+                fail(shared, call.xid, error.to_string());
+                Started::First
+            }
         }
-        Started::First
+    }
+
+    /// Starts a call with the plan that was chosen for it.
+    fn start_chosen(
+        &mut self,
+        shared: &mut Shared,
+        call: PendingCall,
+        choice: CallChoice,
+        room: usize,
+    ) -> Started {
+        match choice {
+            CallChoice::Extension(by, candidate) => {
+                self.start_candidate(shared, call, by, candidate, room)
+            }
+            CallChoice::Base(plan) => {
+                let plain = plan.is_plain(&call.need);
+                self.start_base(shared, call, &plan, room);
+                if plain { Started::GoOn } else { Started::First }
+            }
+        }
     }
 
     fn send_plain(&mut self, shared: &mut Shared, call: PendingCall) {
