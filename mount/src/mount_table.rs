@@ -13,6 +13,8 @@ pub(crate) const TYPE: &str = "fuse.rpcrdma";
 pub struct MountEntry {
     /// The directory.
     pub path: PathBuf,
+    /// The numbers of the device that files of the mount are on, as `MAJOR:MINOR`.
+    pub device: String,
     /// The type of file system.
     pub file_system: String,
     /// The source of the mount, such as a URL or a device.
@@ -48,13 +50,15 @@ pub fn all() -> io::Result<Vec<MountEntry>> {
 /// Parses a line: `ID PARENT MAJOR:MINOR ROOT PATH OPTIONS [FIELDS...] - TYPE SOURCE OPTIONS`.
 fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut words = line.split(|&byte| byte == b' ');
-    let path = unescape(words.nth(4)?);
+    let device = String::from_utf8_lossy(words.nth(2)?).into_owned();
+    let path = unescape(words.nth(1)?);
     let mut words = words.skip_while(|word| *word != b"-");
     words.next()?;
     let file_system = String::from_utf8_lossy(words.next()?).into_owned();
     let source = OsString::from_vec(unescape(words.next()?));
     Some(MountEntry {
         path: OsString::from_vec(path).into(),
+        device,
         file_system,
         source,
     })
@@ -104,6 +108,7 @@ mod tests {
         let entry = parse(line).unwrap();
         assert_eq!(entry.path, Path::new("/mnt/a b\\"));
         assert!(entry.is_ours());
+        assert_eq!(entry.device, "98:0");
         assert_eq!(entry.source, "nfs://h/x\ty");
         assert_eq!(parse(b""), None);
         assert_eq!(parse(b"1 2 3:4 / /x rw"), None);

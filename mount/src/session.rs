@@ -18,7 +18,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use crate::bridge::Bridge;
 use crate::core::{Connect, Core, Kernel, Parts};
 use crate::engine::{Queue, run};
-use crate::mount_table::{self, TYPE};
+use crate::mount_table::{self, MountEntry, TYPE};
 use crate::options::Options;
 
 /// The number of threads that read requests from the kernel. They only pass them on. With several, the
@@ -182,6 +182,7 @@ pub fn mount(
             true => failed(error),
         }
     })?;
+    read_ahead_whole(&path, limits.rsize);
     let kernel = Notify::start(session.notifier()).map_err(failed)?;
     let mut random = [0; 4];
     getrandom::fill(&mut random).map_err(|error| failed(io::Error::other(error)))?;
@@ -272,6 +273,20 @@ fn prepare(at: &Path) -> Result<PathBuf, MountError> {
     match meta.map_err(mount_point)?.is_dir() {
         true => Ok(path),
         false => Err(MountError::NotDirectory(path)),
+    }
+}
+
+/// Lets the kernel read ahead in requests as long as a READ, instead of 128 KiB, if this process may: only
+/// root may. Each request costs the same time, however long it is, so with 1 MiB this process takes a third
+/// less of a processor.
+fn read_ahead_whole(path: &Path, rsize: u32) {
+    let entry = mount_table::find(path);
+    let Some(entry) = entry.ok().flatten().filter(MountEntry::is_ours) else {
+        return;
+    };
+    let file = format!("/sys/class/bdi/{}/read_ahead_kb", entry.device);
+    if let Err(error) = std::fs::write(&file, (rsize >> 10).to_string()) {
+        tracing::debug!(file, %error, "the kernel reads ahead less");
     }
 }
 
