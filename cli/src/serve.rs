@@ -11,11 +11,11 @@ use nfs_binding::fs::MemoryFs;
 use nfs_binding::server::{
     Export, ExportOptions, ExportSpec, HandleKey, IdentityPolicy, NfsServer,
 };
-use rdma::DeviceError;
+use rdma::{Attributes, DeviceError};
 use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::RdmaServerOptions;
 use rpc_transport::{ServerGroup, ServerOptions, Stop};
-use rpcrdma_setup::access::{CALLBACKS, DEFAULT_FEATURES, LinkOptions};
+use rpcrdma_setup::access::{CALLBACKS, LinkOptions};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceChoice, DeviceName, Resources};
 use rpcrdma_setup::mount_options::Proto;
@@ -79,8 +79,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         budget: limits.budget.clone(),
         ..RdmaServerOptions::default()
     };
-    rdma_options.common.features = args.features.unwrap_or(DEFAULT_FEATURES);
-    enough_for_one(&rdma_options, loops)?;
     let costs = CostsArg::load(args.costs.as_ref())?;
     let costs = costs.on_link(args.delay.0, args.rate.map(|rate| rate.0));
     rdma_options.common.costs = costs.model();
@@ -112,6 +110,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
             ..DeviceChoice::default()
         },
         rdma: rdma_options,
+        features: args.features,
         limits,
         addresses,
         ports: (args.port, args.tcp_port),
@@ -165,8 +164,15 @@ fn limits(args: &ServeArgs) -> Result<Limits, Failure> {
 }
 
 /// Checks that the memory for receive buffers suffices for one connection.
-fn enough_for_one(options: &RdmaServerOptions, loops: usize) -> Result<(), Failure> {
-    let (given, least) = (options.max_receive_memory, options.least_receive_memory());
+fn enough_for_one(
+    options: &RdmaServerOptions,
+    device: &Attributes,
+    loops: usize,
+) -> Result<(), Failure> {
+    let (given, least) = (
+        options.max_receive_memory,
+        options.least_receive_memory(device),
+    );
     if given >= least {
         return Ok(());
     }
@@ -175,8 +181,8 @@ fn enough_for_one(options: &RdmaServerOptions, loops: usize) -> Result<(), Failu
         _ => format!(" for each of {loops} threads"),
     };
     Err(Failure::Usage(format!(
-        "--receive-memory{share} {given}: no RDMA connection could be made; one with a single \
-         credit takes {least} bytes here"
+        "--receive-memory{share} {given}: no RDMA connection could be made; its receives take at \
+         least {least} bytes here"
     )))
 }
 

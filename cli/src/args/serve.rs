@@ -80,7 +80,8 @@ pub(crate) struct ServeArgs {
     /// Features for fewer round trips that this end uses in version 2: none, or `ddp` (bulk data
     /// placed by Sends) and `cont` (messages of several transmissions), joined by `+`, each alone
     /// or with `:send` or `:receive`. Receiving `ddp` takes 65 KiB for each receive buffer.
-    /// Default: `ddp:send+cont`
+    /// Default: `ddp+cont` on a device whose connections share receives (see `--receive-memory`),
+    /// and `ddp:send+cont` on others
     #[arg(long, value_name = "FEATURES")]
     pub(crate) features: Option<RoundTripFeatures>,
 
@@ -92,8 +93,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
     pub(crate) memory_limit: Option<u64>,
 
-    /// Memory for the receive buffers of all RDMA connections together: when it runs short, new
-    /// connections get fewer credits, and finally they are rejected. 64 credits take 280 KiB, or
+    /// Memory for the receive buffers of all RDMA connections together. On iwarp, RoCE and
+    /// InfiniBand devices they share what traffic needs, up to this, and senders wait for buffers
+    /// beyond it. On other devices, new connections get fewer credits when it runs short, and finally
+    /// they are rejected: 64 credits take 280 KiB, or
     /// 4.7 MiB with `ddp:receive`; `cont:receive` takes as much again for incomplete messages, and
     /// is not offered to new connections once half of this memory is taken
     #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = units::size)]

@@ -11,13 +11,16 @@ use std::time::Duration;
 use onc_rpc::Message;
 use rdma::{
     Account, Completion, Device, DeviceError, Disconnect, Event as DeviceEvent, Failed, IdMap,
-    QpId, Region, SendWr, Stag, Success, Time, WorkError,
+    QpId, Region, SendWr, SharedReceivesId, Stag, Success, Time, WorkError,
 };
-use rpcrdma_connection::{Action, Connection, Event, ReadId, RegistrationId};
+use rpcrdma_connection::{Action, Connection, Event, ReadId, ReceiveStructure, RegistrationId};
 use rpcrdma_negotiation::VersionDecision;
 
 use super::link_phase::{Closing, LinkPhase, Reached};
+use super::own_receives::OwnReceives;
 use super::queue_pair::{Done, QueuePair};
+use super::receive_pool::{ReceivePool, SharedUse, shares_receives};
+use super::receives::Receives;
 use super::stalled::{Progress, ProgressChecks};
 use super::timers::{Timer, Timers};
 use crate::{CallError, ClientTransportEvent, ConnectionId, ServerTransportEvent};
@@ -169,7 +172,9 @@ pub(super) struct Driver<E> {
     pub(super) events: VecDeque<E>,
     inbox: VecDeque<DeviceEvent>,
     timers: Timers,
-    /// Connections with consumed receives that are not posted again yet.
+    /// The receives that connections share, if the device allows that and there is a connection.
+    pool: Option<ReceivePool>,
+    /// Connections with consumed receives of their own that are not posted again yet.
     reposting: Vec<QpId>,
     /// Connections on which something waits for memory.
     waiting: Vec<QpId>,
@@ -192,6 +197,7 @@ impl<E: CallEvent> Driver<E> {
             events: VecDeque::new(),
             inbox: VecDeque::new(),
             timers: Timers::default(),
+            pool: None,
             reposting: Vec::new(),
             waiting: Vec::new(),
             progress: progress_timeout.map(ProgressChecks::new),
@@ -204,7 +210,8 @@ impl<E: CallEvent> Driver<E> {
     /// Returns the number of bytes copied, without those that the device counts. The number never
     /// decreases.
     pub(super) fn copied_bytes(&self) -> u64 {
-        self.copied + self.links.values().map(Link::copied).sum::<u64>()
+        let links = self.links.values().map(Link::copied).sum::<u64>();
+        self.copied + links + self.pool.as_ref().map_or(0, ReceivePool::copied)
     }
 
     /// Returns the number of messages that only granted credits, sent on the connections that exist
@@ -212,6 +219,64 @@ impl<E: CallEvent> Driver<E> {
     pub(super) fn grants_sent(&self) -> u64 {
         let links = self.links.values();
         links.map(|link| link.connection.grants_sent()).sum()
+    }
+
+    /// Returns whether connections share receives.
+    pub(super) fn shares_receives(&self) -> bool {
+        shares_receives(self.device.attributes())
+    }
+
+    /// Returns the shared receive queue for a new connection, or `None` if connections have
+    /// receives of their own. Shared receives have this structure, and all together take at most
+    /// `limit` bytes.
+    ///
+    /// # Errors
+    /// There is no memory for receives, or the device refuses the queue.
+    pub(super) fn shared_receives(
+        &mut self,
+        structure: impl FnOnce() -> ReceiveStructure,
+        limit: usize,
+    ) -> Result<Option<SharedReceivesId>, DeviceError> {
+        match &mut self.pool {
+            Some(pool) => pool.set_limit(&*self.device, limit),
+            None if shares_receives(self.device.attributes()) => {
+                self.pool = Some(ReceivePool::new(&mut *self.device, structure(), limit)?);
+            }
+            None => {}
+        }
+        Ok(self.pool.as_ref().map(ReceivePool::id))
+    }
+
+    /// Returns the receives of a new queue pair, which have this structure for the peer.
+    pub(super) fn receives(&self, qp: QpId, structure: &ReceiveStructure) -> Receives {
+        let structure = structure.clone();
+        match &self.pool {
+            Some(pool) => Receives::Shared(SharedUse::new(structure, pool.longest())),
+            None => Receives::Own(OwnReceives::new(qp, structure)),
+        }
+    }
+
+    /// Handles [`DeviceEvent::SharedReceivesLow`].
+    pub(super) fn receives_low(&mut self) {
+        if let Some(pool) = &mut self.pool {
+            pool.is_low();
+        }
+    }
+
+    /// Posts shared receives that could not be posted before, and considers their number.
+    pub(super) fn check_receives(&mut self) {
+        if let Some(pool) = &mut self.pool {
+            pool.check(&mut *self.device, self.now);
+            self.plan_receives();
+        }
+    }
+
+    fn plan_receives(&mut self) {
+        if let Some(pool) = &mut self.pool
+            && let Some(at) = pool.plan(self.now)
+        {
+            self.timers.set(at, Timer::Receives);
+        }
     }
 
     /// Adds a connection whose queue pair has just been made, and executes its first actions.
@@ -222,10 +287,22 @@ impl<E: CallEvent> Driver<E> {
         let _ = self.run(qp);
     }
 
+    /// Destroys the queue pair of a connection that was removed. With the last one, shared receives
+    /// are given back.
+    pub(super) fn destroy(&mut self, qp: QpId) {
+        self.device.destroy(qp);
+        if self.links.is_empty() {
+            self.fill();
+        }
+    }
+
     /// Removes a connection. The caller destroys its queue pair.
     pub(super) fn remove(&mut self, qp: QpId) -> Option<Link> {
         let gone = self.links.remove(&qp)?;
         self.copied += gone.copied();
+        if let Some(pool) = &mut self.pool {
+            pool.connection_ended();
+        }
         Some(gone)
     }
 
@@ -273,17 +350,39 @@ impl<E: CallEvent> Driver<E> {
     /// Handles a completion. Returns the connection that may have actions now.
     pub(super) fn completed(&mut self, completion: Completion) -> Option<QpId> {
         let qp = completion.qp;
-        let link = self.links.get_mut(&qp)?;
         let device = &mut *self.device;
+        let Some(link) = self.links.get_mut(&qp) else {
+            ignore(device, self.pool.as_mut(), completion.result);
+            return None;
+        };
         let done = link.queue.complete(completion.id);
         match completion.result {
             // Messages of a peer that is being disconnected are ignored.
-            Ok(_) if link.phase.is_closing() => return None,
+            result @ Ok(_) if link.phase.is_closing() => {
+                ignore(device, self.pool.as_mut(), result);
+                return None;
+            }
             Ok(Success::Receive { buf, invalidated }) => {
-                if !link.queue.has_to_repost() {
-                    self.reposting.push(qp);
-                }
-                let message = link.queue.received(device, buf);
+                let message = match (&mut link.queue.receives, &mut self.pool) {
+                    (Receives::Shared(shared), Some(pool)) => {
+                        let fits = shared.may_be_long(buf.len());
+                        let message = pool.received(device, buf);
+                        if !fits {
+                            link.failure.get_or_insert(WorkError::LocalLength);
+                            link.fail(device, WorkError::LocalLength.to_string());
+                            return None;
+                        }
+                        message
+                    }
+                    (Receives::Own(own), _) => {
+                        if !own.has_to_repost() {
+                            self.reposting.push(qp);
+                        }
+                        own.received(device, buf)
+                    }
+                    // The pool lasts as long as any connection.
+                    (Receives::Shared(_), None) => return None,
+                };
                 let unsent = link.queue.queued_messages();
                 if unsent > 0 && unsent > link.connection.most_unsent_messages() as usize {
                     let reason = "more messages than granted, and their answers are not taken";
@@ -295,6 +394,16 @@ impl<E: CallEvent> Driver<E> {
                     invalidated,
                 };
                 link.connection.handle(self.now, event);
+            }
+            Err(mut failed) => {
+                if done == Done::Receive
+                    && let Some(receive) = failed.buf.take()
+                    && let (Receives::Shared(_), Some(pool)) =
+                        (&link.queue.receives, &mut self.pool)
+                {
+                    pool.ignore(device, receive);
+                }
+                work_done(device, link, self.now, Err(failed), done);
             }
             other => work_done(device, link, self.now, other, done),
         }
@@ -313,7 +422,7 @@ impl<E: CallEvent> Driver<E> {
             link.queue.watch(account.beyond_guaranteed() > 0);
         }
         while !link.phase.is_closing() {
-            if let Some(receives) = link.queue.receives_replaced() {
+            if let Some(receives) = link.queue.receives.replaced() {
                 let event = Event::ReceivesReplaced(receives);
                 link.connection.handle(self.now, event);
             }
@@ -327,7 +436,9 @@ impl<E: CallEvent> Driver<E> {
                     more,
                 } => {
                     debug_assert!(
-                        link.queue.can_receive(link.connection.expected_messages()),
+                        link.queue
+                            .receives
+                            .can_take(link.connection.expected_messages()),
                         "every message that takes a credit finds a receive"
                     );
                     if let Err(error) = link.queue.send(device, gather, invalidate, more) {
@@ -454,7 +565,34 @@ impl<E: CallEvent> Driver<E> {
     }
 
     /// Posts receives in place of consumed ones whose messages have been handled.
+    #[inline]
     fn repost(&mut self) {
+        if self.pool.as_ref().is_some_and(ReceivePool::wants_fill) {
+            self.fill();
+        }
+        if !self.reposting.is_empty() {
+            self.repost_own();
+        }
+    }
+
+    /// Posts shared receives, or frees all if there is no connection left.
+    fn fill(&mut self) {
+        let Some(pool) = &mut self.pool else { return };
+        if self.links.is_empty() {
+            match pool.close(&mut *self.device) {
+                Ok(()) => {
+                    self.copied += pool.copied();
+                    self.pool = None;
+                    return;
+                }
+                Err(error) => tracing::debug!(%error, "shared receives not freed"),
+            }
+        }
+        pool.fill(&mut *self.device);
+        self.plan_receives();
+    }
+
+    fn repost_own(&mut self) {
         let Self {
             reposting,
             links,
@@ -462,11 +600,31 @@ impl<E: CallEvent> Driver<E> {
             ..
         } = self;
         reposting.retain(|qp| {
-            links.get_mut(qp).is_some_and(|link| {
-                link.queue.repost(&mut **device);
-                link.queue.has_to_repost()
-            })
+            let link = links.get_mut(qp);
+            let receives = link.map(|link| &mut link.queue.receives);
+            let Some(Receives::Own(own)) = receives else {
+                return false;
+            };
+            own.repost(&mut **device);
+            own.has_to_repost()
         });
+    }
+}
+
+/// Posts the receive of a completion again that is not handled, if it is a shared one.
+#[cold]
+fn ignore(
+    device: &mut dyn Device,
+    pool: Option<&mut ReceivePool>,
+    result: Result<Success, Failed>,
+) {
+    let receive = match result {
+        Ok(Success::Receive { buf, .. }) => Some(buf),
+        Ok(_) => None,
+        Err(failed) => failed.buf,
+    };
+    if let (Some(pool), Some(receive)) = (pool, receive) {
+        pool.ignore(device, receive);
     }
 }
 
@@ -512,12 +670,12 @@ fn act_on_memory(device: &mut dyn Device, link: &mut Link, now: Time, action: Ac
     let qp = link.queue.qp();
     match action {
         Action::PostReceives { id, count } => {
-            let posted = link.queue.post_receives(device, count);
+            let posted = link.queue.receives.post(device, count);
             let event = Event::ReceivesPosted { id, posted };
             link.connection.handle(now, event);
         }
-        Action::ReleaseReceives { count } => link.queue.release(count),
-        Action::ReplaceReceives(structure) => link.queue.set_receives(structure),
+        Action::ReleaseReceives { count } => link.queue.receives.release(count),
+        Action::ReplaceReceives(structure) => link.queue.receives.set(structure),
         Action::Register { id, region } => register(device, link, now, id, region),
         Action::Invalidate { id, stag } => {
             let context = WorkContext::Invalidation(id, stag);

@@ -8,8 +8,10 @@ mod driver;
 mod gather;
 mod link_phase;
 mod options;
+mod own_receives;
 mod queue_pair;
 mod receive_memory;
+mod receive_pool;
 mod receives;
 mod server;
 mod stalled;
@@ -17,6 +19,7 @@ mod timers;
 
 pub use client::RdmaClient;
 pub use options::{RdmaClientOptions, RdmaServerOptions};
+pub use receive_pool::shares_receives;
 pub use rpcrdma_connection::{
     BadStructure, CallbackOptions, ConsideredMode, MakeExtension, Options as RdmaOptions,
     Properties, ReceiveSegment, ReceiveStructure, RequesterCounters, ResponderCounters,

@@ -6,24 +6,87 @@
 
 use bytes::BytesMut;
 use onc_rpc::Segments;
-use rdma::{Buf, Pool, PoolExhausted, Scatter};
+use rdma::{Buf, Device, PoolExhausted, Scatter};
 use rpcrdma_connection::ReceiveStructure;
 
+use super::own_receives::OwnReceives;
+use super::receive_pool::SharedUse;
 use crate::options::HEADER_ROOM;
 
-/// Allocates one receive, from spare pieces where there are any. Buffers of a pool begin at
-/// multiples of the largest possible alignment.
+/// Where the receives of a queue pair come from.
+#[derive(Debug)]
+pub(super) enum Receives {
+    /// The queue pair has its own.
+    Own(OwnReceives),
+    /// All connections of the driver share one pool.
+    Shared(SharedUse),
+}
+
+impl Receives {
+    /// Posts `count` further receives, or none. Returns whether there was memory for all. Of shared
+    /// receives, as many as are needed are posted at any time.
+    pub(super) fn post(&mut self, device: &mut dyn Device, count: u32) -> bool {
+        match self {
+            Self::Own(own) => own.post(device, count),
+            Self::Shared(_) => true,
+        }
+    }
+
+    /// Stops the reposting of the next `count` consumed receives, unless they are shared.
+    pub(super) fn release(&mut self, count: u32) {
+        if let Self::Own(own) = self {
+            own.release(count);
+        }
+    }
+
+    /// Replaces receives by those of another structure.
+    pub(super) fn set(&mut self, structure: ReceiveStructure) {
+        match self {
+            Self::Own(own) => own.set(structure),
+            Self::Shared(shared) => shared.set(structure),
+        }
+    }
+
+    /// Returns the structure given to [`Receives::set`], once, as soon as no posted receive has an
+    /// older one.
+    pub(super) fn replaced(&mut self) -> Option<ReceiveStructure> {
+        match self {
+            Self::Own(own) => own.replaced(),
+            Self::Shared(shared) => shared.replaced(),
+        }
+    }
+
+    /// Returns whether `messages` find receives, wait for them, or the connection is ending anyway.
+    pub(super) fn can_take(&self, messages: u32) -> bool {
+        match self {
+            Self::Own(own) => own.can_receive(messages),
+            Self::Shared(_) => true,
+        }
+    }
+
+    /// Returns the number of bytes copied out of receives of this queue pair. Shared receives count
+    /// them together.
+    pub(super) fn copied(&self) -> u64 {
+        match self {
+            Self::Own(own) => own.copied(),
+            Self::Shared(_) => 0,
+        }
+    }
+}
+
+/// Allocates one receive, from spare pieces where there are any, and the others by `allocate`.
+/// Buffers of a pool begin at multiples of the largest possible alignment.
 ///
 /// # Errors
-/// [`PoolExhausted`]: there is no memory in `pool`.
+/// [`PoolExhausted`]: the error of `allocate`.
 pub(super) fn alloc(
     structure: &ReceiveStructure,
-    pool: &Pool,
     spare: &mut SparePieces,
+    mut allocate: impl FnMut(usize) -> Result<Buf, PoolExhausted>,
 ) -> Result<Scatter, PoolExhausted> {
     let mut piece = |(index, len)| match spare.take(index, len) {
         Some(buf) => Ok(buf),
-        None => pool.alloc(len),
+        None => allocate(len),
     };
     let mut lengths = structure.lengths().enumerate();
     let first = piece(lengths.next().unwrap_or_default())?;
@@ -47,14 +110,19 @@ pub(super) fn restore(structure: &ReceiveStructure, pieces: &mut [Buf]) -> bool 
             })
 }
 
-/// The maximum length, in bytes, of a first piece that is copied out of its receive.
+/// The maximum length, in bytes, of a first piece that is copied out of its receive, unless
+/// [`SparePieces::copying`] says otherwise.
 const COPIED: usize = 256;
+/// The maximum number of spare pieces that are kept while none is needed.
+const MOST_SPARE: usize = 16;
 
 /// Pieces of consumed receives that can be posted again: those that the message did not reach, and
 /// first ones whose short content was copied out. That costs less than new memory from the pool. A
 /// short message that somebody keeps does not keep its receive buffer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SparePieces {
+    /// The maximum length, in bytes, of a message in the first piece alone that is copied.
+    most_copied: usize,
     /// Each piece with the index of its segment.
     pieces: Vec<(usize, Buf)>,
     /// The memory that short messages are copied into: one allocation for many of them.
@@ -63,7 +131,25 @@ pub(super) struct SparePieces {
     copied: u64,
 }
 
+impl Default for SparePieces {
+    fn default() -> Self {
+        Self::copying(COPIED)
+    }
+}
+
 impl SparePieces {
+    /// Returns no pieces yet. Messages in the first piece alone are copied if they have at most
+    /// `most_copied` bytes. Bulk data behind a first piece comes with one that is filled up, which is
+    /// not worth a copy.
+    pub(super) fn copying(most_copied: usize) -> Self {
+        Self {
+            most_copied,
+            pieces: Vec::new(),
+            room: BytesMut::new(),
+            copied: 0,
+        }
+    }
+
     /// Removes and returns a piece for the segment with this index, `len` bytes long, if there is
     /// one.
     fn take(&mut self, index: usize, len: usize) -> Option<Buf> {
@@ -83,6 +169,11 @@ impl SparePieces {
         self.pieces = Vec::new();
     }
 
+    /// Returns pieces to the pool if there are many.
+    pub(super) fn limit(&mut self) {
+        self.pieces.truncate(MOST_SPARE);
+    }
+
     /// Returns the number of bytes copied.
     pub(super) fn copied(&self) -> u64 {
         self.copied
@@ -93,7 +184,11 @@ impl SparePieces {
     pub(super) fn message(&mut self, receive: Scatter, keep: bool) -> Segments {
         let (first, rest) = receive.into_parts();
         let mut message = Segments::new();
-        if keep && first.len() <= COPIED {
+        let most = match rest.iter().all(|piece| piece.is_empty()) {
+            true => self.most_copied,
+            false => COPIED,
+        };
+        if keep && first.len() <= most {
             if self.room.capacity() < first.len() {
                 self.room.reserve(HEADER_ROOM);
             }
@@ -117,9 +212,19 @@ impl SparePieces {
 
 #[cfg(test)]
 mod tests {
+    use rdma::Pool;
     use rpcrdma_connection::ReceiveSegment;
 
+    use super::alloc as alloc_by;
     use super::*;
+
+    fn alloc(
+        structure: &ReceiveStructure,
+        pool: &Pool,
+        spare: &mut SparePieces,
+    ) -> Result<Scatter, PoolExhausted> {
+        alloc_by(structure, spare, |len| pool.alloc(len))
+    }
 
     fn structure(segments: &[(u32, u32, bool)]) -> ReceiveStructure {
         let segments = segments.iter();

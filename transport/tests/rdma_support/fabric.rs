@@ -137,7 +137,8 @@ pub struct FakeDevice {
     pool: Pool,
 }
 
-/// Returns the default attributes of a fake device.
+/// Returns the default attributes of a fake device. It has no shared receives, so that each
+/// connection must have posted what its credits promise.
 pub fn attributes() -> Attributes {
     Attributes {
         name: "fake".to_owned(),
@@ -150,10 +151,19 @@ pub fn attributes() -> Attributes {
         max_outbound_reads: 16,
         max_private_data: 56,
         remote_invalidation: true,
+        shared_receives: None,
+    }
+}
+
+/// Returns the attributes of a fake device on which connections share receives.
+#[allow(dead_code, reason = "not every test shares")]
+pub fn sharing() -> Attributes {
+    Attributes {
         shared_receives: Some(SharedReceives {
             max_wr: 4096,
             when_empty: WhenEmpty::Waits,
         }),
+        ..attributes()
     }
 }
 
