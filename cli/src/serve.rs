@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::server::{
@@ -77,6 +78,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         max_receive_memory: receives,
         max_connections: limits.connections,
         budget: limits.budget.clone(),
+        give_back_after: Some(GIVE_BACK_AFTER),
         ..RdmaServerOptions::default()
     };
     let costs = CostsArg::load(args.costs.as_ref())?;
@@ -124,6 +126,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     tracing::info!("ended by a signal");
     Ok(())
 }
+
+/// How long after the end of a connection free memory is returned to the system: not in the middle of
+/// many ends, and well within a minute.
+const GIVE_BACK_AFTER: Duration = Duration::from_secs(10);
 
 /// Returns the number of loops.
 fn loops(args: &ServeArgs) -> Result<usize, Failure> {

@@ -180,9 +180,11 @@ pub const CALLBACKS: CallbackOptions = CallbackOptions {
 pub struct Access {
     /// Mount options.
     pub mount: MountOptions,
-    /// The options of RPC-over-RDMA clients. Without the mount option `features`, what is connected
-    /// has those of its device ([`default_features`]).
+    /// The options of RPC-over-RDMA clients.
     pub rdma: RdmaClientOptions,
+    /// Whether connections have the features of their device ([`default_features`]) and not those in
+    /// `rdma`: if the mount options say nothing of features.
+    pub default_features: bool,
     /// The device under RPC-over-RDMA.
     pub device: DeviceChoice,
     /// The simulated link of this side.
@@ -206,7 +208,8 @@ impl Access {
     ) -> Result<Self, Failure> {
         only_rdma(&mount, costs.is_some())?;
         let version = mount.rpcrdma.map_or(Choice::Auto, Choice::Only);
-        let features = mount.features.unwrap_or(RoundTripFeatures::ALL);
+        let mount_features = mount.features;
+        let features = mount_features.unwrap_or(RoundTripFeatures::ALL);
         if version == Choice::Only(Version::One) && mount.features.is_some_and(|f| !f.is_none()) {
             let features =
                 format!("mount option features={features}: version 2 is wanted for that");
@@ -236,6 +239,7 @@ impl Access {
                 },
                 ..rdma
             },
+            default_features: mount_features.is_none(),
             device,
             link,
             answers: None,
@@ -324,7 +328,7 @@ impl Access {
                 registration = Some(opened.registration);
                 let pool = opened.device.pool().clone();
                 let mut options = self.rdma.clone();
-                if self.mount.features.is_none() {
+                if self.default_features {
                     options.common.features = default_features(opened.device.attributes());
                 }
                 if self.answers.is_some() {

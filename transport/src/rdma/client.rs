@@ -329,6 +329,7 @@ impl RdmaClient {
     fn timer(&mut self, timer: Timer) {
         match timer {
             Timer::Memory => self.retry(),
+            Timer::GiveBack => self.driver.give_back(),
             Timer::Receives => self.driver.check_receives(),
             Timer::Progress => {}
             Timer::Connection(qp) => {

@@ -4,6 +4,8 @@
 //! Clients and servers have the same driver. It knows queue pairs, memory and deadlines; the
 //! protocol is in [`Connection`].
 
+mod receives;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,15 +13,15 @@ use std::time::Duration;
 use onc_rpc::Message;
 use rdma::{
     Account, Completion, Device, DeviceError, Disconnect, Event as DeviceEvent, Failed, IdMap,
-    QpId, Region, SendWr, SharedReceivesId, Stag, Success, Time, WorkError,
+    QpId, Region, SendWr, Stag, Success, Time, WorkError,
 };
-use rpcrdma_connection::{Action, Connection, Event, ReadId, ReceiveStructure, RegistrationId};
+use rpcrdma_connection::{Action, Connection, Event, ReadId, RegistrationId};
 use rpcrdma_negotiation::VersionDecision;
 
+use self::receives::ignore;
 use super::link_phase::{Closing, LinkPhase, Reached};
-use super::own_receives::OwnReceives;
 use super::queue_pair::{Done, QueuePair};
-use super::receive_pool::{ReceivePool, SharedUse, shares_receives};
+use super::receive_pool::ReceivePool;
 use super::receives::Receives;
 use super::stalled::{Progress, ProgressChecks};
 use super::timers::{Timer, Timers};
@@ -180,6 +182,10 @@ pub(super) struct Driver<E> {
     waiting: Vec<QpId>,
     /// Checks for peers that make no progress, at a server.
     progress: Option<ProgressChecks>,
+    /// How long after the end of a connection free memory is returned to the system, and whether
+    /// the timer for that is set.
+    pub(super) give_back_after: Option<Duration>,
+    gives_back: bool,
     /// Replies delivered.
     pub(super) replies: u64,
     /// Bytes copied for connections that have ended.
@@ -201,6 +207,8 @@ impl<E: CallEvent> Driver<E> {
             reposting: Vec::new(),
             waiting: Vec::new(),
             progress: progress_timeout.map(ProgressChecks::new),
+            give_back_after: None,
+            gives_back: false,
             replies: 0,
             copied: 0,
             now: Time::ZERO,
@@ -219,64 +227,6 @@ impl<E: CallEvent> Driver<E> {
     pub(super) fn grants_sent(&self) -> u64 {
         let links = self.links.values();
         links.map(|link| link.connection.grants_sent()).sum()
-    }
-
-    /// Returns whether connections share receives.
-    pub(super) fn shares_receives(&self) -> bool {
-        shares_receives(self.device.attributes())
-    }
-
-    /// Returns the shared receive queue for a new connection, or `None` if connections have
-    /// receives of their own. Shared receives have this structure, and all together take at most
-    /// `limit` bytes.
-    ///
-    /// # Errors
-    /// There is no memory for receives, or the device refuses the queue.
-    pub(super) fn shared_receives(
-        &mut self,
-        structure: impl FnOnce() -> ReceiveStructure,
-        limit: usize,
-    ) -> Result<Option<SharedReceivesId>, DeviceError> {
-        match &mut self.pool {
-            Some(pool) => pool.set_limit(&*self.device, limit),
-            None if shares_receives(self.device.attributes()) => {
-                self.pool = Some(ReceivePool::new(&mut *self.device, structure(), limit)?);
-            }
-            None => {}
-        }
-        Ok(self.pool.as_ref().map(ReceivePool::id))
-    }
-
-    /// Returns the receives of a new queue pair, which have this structure for the peer.
-    pub(super) fn receives(&self, qp: QpId, structure: &ReceiveStructure) -> Receives {
-        let structure = structure.clone();
-        match &self.pool {
-            Some(pool) => Receives::Shared(SharedUse::new(structure, pool.longest())),
-            None => Receives::Own(OwnReceives::new(qp, structure)),
-        }
-    }
-
-    /// Handles [`DeviceEvent::SharedReceivesLow`].
-    pub(super) fn receives_low(&mut self) {
-        if let Some(pool) = &mut self.pool {
-            pool.is_low();
-        }
-    }
-
-    /// Posts shared receives that could not be posted before, and considers their number.
-    pub(super) fn check_receives(&mut self) {
-        if let Some(pool) = &mut self.pool {
-            pool.check(&mut *self.device, self.now);
-            self.plan_receives();
-        }
-    }
-
-    fn plan_receives(&mut self) {
-        if let Some(pool) = &mut self.pool
-            && let Some(at) = pool.plan(self.now)
-        {
-            self.timers.set(at, Timer::Receives);
-        }
     }
 
     /// Adds a connection whose queue pair has just been made, and executes its first actions.
@@ -302,6 +252,11 @@ impl<E: CallEvent> Driver<E> {
         self.copied += gone.copied();
         if let Some(pool) = &mut self.pool {
             pool.connection_ended();
+        }
+        if let Some(after) = self.give_back_after
+            && !std::mem::replace(&mut self.gives_back, true)
+        {
+            self.timers.set(self.now + after, Timer::GiveBack);
         }
         Some(gone)
     }
@@ -562,69 +517,6 @@ impl<E: CallEvent> Driver<E> {
             self.device.disconnect(qp);
             self.timers.set(self.now + LINGER, Timer::Linger(qp));
         }
-    }
-
-    /// Posts receives in place of consumed ones whose messages have been handled.
-    #[inline]
-    fn repost(&mut self) {
-        if self.pool.as_ref().is_some_and(ReceivePool::wants_fill) {
-            self.fill();
-        }
-        if !self.reposting.is_empty() {
-            self.repost_own();
-        }
-    }
-
-    /// Posts shared receives, or frees all if there is no connection left.
-    fn fill(&mut self) {
-        let Some(pool) = &mut self.pool else { return };
-        if self.links.is_empty() {
-            match pool.close(&mut *self.device) {
-                Ok(()) => {
-                    self.copied += pool.copied();
-                    self.pool = None;
-                    return;
-                }
-                Err(error) => tracing::debug!(%error, "shared receives not freed"),
-            }
-        }
-        pool.fill(&mut *self.device);
-        self.plan_receives();
-    }
-
-    fn repost_own(&mut self) {
-        let Self {
-            reposting,
-            links,
-            device,
-            ..
-        } = self;
-        reposting.retain(|qp| {
-            let link = links.get_mut(qp);
-            let receives = link.map(|link| &mut link.queue.receives);
-            let Some(Receives::Own(own)) = receives else {
-                return false;
-            };
-            own.repost(&mut **device);
-            own.has_to_repost()
-        });
-    }
-}
-
-/// Posts the receive of a completion again that is not handled, if it is a shared one.
-#[cold]
-fn ignore(
-    device: &mut dyn Device,
-    pool: Option<&mut ReceivePool>,
-    result: Result<Success, Failed>,
-) {
-    let receive = match result {
-        Ok(Success::Receive { buf, .. }) => Some(buf),
-        Ok(_) => None,
-        Err(failed) => failed.buf,
-    };
-    if let (Some(pool), Some(receive)) = (pool, receive) {
-        pool.ignore(device, receive);
     }
 }
 

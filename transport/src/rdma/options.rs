@@ -69,6 +69,8 @@ pub struct RdmaServerOptions {
     /// before its connection is closed. While memory is short, the timeout is two seconds for
     /// connections that hold more than their guaranteed memory.
     pub progress_timeout: Duration,
+    /// How long after the end of a connection free memory is returned to the system. `None`: never.
+    pub give_back_after: Option<Duration>,
     /// Bytes of fetched chunks that the unanswered calls of one connection may hold together.
     /// Further calls wait.
     pub max_fetched: u64,
@@ -98,6 +100,7 @@ impl Default for RdmaServerOptions {
             max_receive_memory: DEFAULT_RECEIVE_MEMORY,
             budget: Budget::default(),
             progress_timeout: DEFAULT_PROGRESS_TIMEOUT,
+            give_back_after: None,
             max_fetched: Config::DEFAULT_MAX_FETCHED,
             versions: Versions::default(),
         }

@@ -45,7 +45,8 @@ impl RdmaServer {
     /// Returns a server that does not listen yet.
     #[must_use]
     pub fn new(device: Box<dyn Device>, options: RdmaServerOptions) -> Self {
-        let driver = Driver::new(device, Some(options.progress_timeout));
+        let mut driver = Driver::new(device, Some(options.progress_timeout));
+        driver.give_back_after = options.give_back_after;
         Self { driver, options }
     }
 
@@ -308,6 +309,7 @@ impl RdmaServer {
                     }
                 }
             }
+            Timer::GiveBack => self.driver.give_back(),
             Timer::Receives => self.driver.check_receives(),
             Timer::Progress => self.driver.check_progress(),
             Timer::Connection(qp) => {
