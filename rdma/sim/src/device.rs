@@ -436,6 +436,15 @@ impl Device for SimDevice {
         queue.map_or(0, SharedReceiveQueue::len)
     }
 
+    fn withdraw_shared_receive(&mut self, receives: SharedReceivesId) -> Option<Scatter> {
+        let mut state = self.state.borrow_mut();
+        let queue = state.node(self.node).shared.get_mut(&receives);
+        queue.and_then(SharedReceiveQueue::withdraw)
+    }
+
+    /// Messages arrive as a whole.
+    fn receiving(&self, _: SharedReceivesId, _: &mut Vec<QpId>) {}
+
     fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError> {
         let mut state = self.state.borrow_mut();
         let node = state.node(self.node);

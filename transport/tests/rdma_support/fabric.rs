@@ -835,6 +835,14 @@ impl Device for FakeDevice {
         queue.map_or(0, SharedReceiveQueue::len)
     }
 
+    fn withdraw_shared_receive(&mut self, receives: SharedReceivesId) -> Option<Scatter> {
+        let mut world = self.world.borrow_mut();
+        let queue = world.nodes[self.me].shared.get_mut(&receives);
+        queue.and_then(SharedReceiveQueue::withdraw)
+    }
+
+    fn receiving(&self, _: SharedReceivesId, _: &mut Vec<QpId>) {}
+
     fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError> {
         let mut world = self.world.borrow_mut();
         let node = &mut world.nodes[self.me];
