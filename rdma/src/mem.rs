@@ -537,6 +537,12 @@ impl Buf {
         alone && fits
     }
 
+    /// Returns the size in bytes of the block that the buffer keeps in use, whatever its own length.
+    #[must_use]
+    pub fn block_size(&self) -> usize {
+        self.block.size
+    }
+
     /// Makes the buffer read-only and shareable, without a copy. The memory returns to the pool
     /// when the last slice is dropped.
     #[must_use]

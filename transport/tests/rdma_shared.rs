@@ -5,11 +5,12 @@
 mod rdma_support;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use iwarp::{Iwarp, Options};
-use rdma::{Attributes, Device, Pool, SharedReceives, WhenEmpty};
+use rdma::{Attributes, Budget, Device, Pool, SharedReceives, WhenEmpty};
 use rdma_support::fabric::{attributes, sharing};
-use rdma_support::{POOL, Pair, data, message, open, room, speaking};
+use rdma_support::{POOL, Pair, data, message, open, reply, room, speaking};
 use rpc_transport::rdma::{
     Choice, RdmaClientOptions, RdmaServerOptions, Version, Versions, shares_receives,
 };
@@ -83,6 +84,98 @@ fn a_burst_posts_more_receives_but_no_more_than_the_limit() {
             assert_eq!(items, [data(xid, 20_000)], "{version}");
         }
     }
+}
+
+#[test]
+fn receives_of_a_burst_are_given_back_without_traffic() {
+    for version in PLACING {
+        let mut pair = pair(placing(version));
+        let conn = pair.connect();
+        pair.settle();
+        let before = pair.server_pool.in_use();
+        for xid in 0..64 {
+            let item = [data(xid, 20_000)];
+            pair.submit(conn, message(xid, 2, &item), &room(2, &[]));
+        }
+        pair.until(|pair| pair.held.len() == 64);
+        let most = pair.server_pool.in_use();
+        assert!(most > before, "{version}: {most} after {before}");
+        let now = pair.now();
+        for (conn, token, call) in std::mem::take(&mut pair.held) {
+            let (xid, words, _) = open(&call);
+            drop(call);
+            let answer = reply(xid, words, &[]);
+            pair.server.reply(conn, token, Some(answer), now);
+        }
+        pair.until(|pair| pair.ended.len() == 64);
+        for _ in 0..10 {
+            pair.ahead += Duration::from_secs(1);
+            pair.settle();
+        }
+        let left = pair.server_pool.in_use();
+        assert!(left <= before, "{version}: {left}, {before} before");
+    }
+}
+
+/// A peer whose messages hold more than its share of memory is ended, as nothing else stops it
+/// without stopping what its own calls may wait for.
+#[test]
+fn a_connection_whose_messages_take_more_than_its_share_is_ended() {
+    for version in PLACING {
+        let (client, mut server) = placing(version);
+        server.max_receive_memory = 1;
+        server.budget = Budget::new(256 << 10, 2);
+        let mut pair = pair((client, server));
+        pair.echo();
+        let conn = pair.connect();
+        pair.call(conn, message(u32::MAX, 0, &[]), &room(0, &[]))
+            .reply();
+        pair.answer = None;
+        for xid in 0..2 {
+            let item = [data(xid, 60_000)];
+            pair.submit(conn, message(xid, 2, &item), &room(2, &[]));
+        }
+        pair.until(|pair| !pair.server_down.is_empty());
+        let (_, reason) = &pair.server_down[0];
+        assert!(reason.contains("share of memory"), "{version}: {reason}");
+    }
+}
+
+/// The index of the server among fake devices.
+const SERVER: usize = 1;
+
+#[test]
+fn messages_that_are_not_finished_are_ended_when_there_are_no_receives_for_others() {
+    const LIMITED: usize = 40;
+    let (client, mut server) = placing(Version::Two);
+    let each = server.common.longest_receives(true).memory();
+    server.max_receive_memory = LIMITED * each;
+    let (world, mut pair) = Pair::fake_with(client, server, sharing());
+    pair.echo();
+    for _ in 0..LIMITED {
+        pair.connect();
+    }
+    let mut rounds = 0;
+    while !world.borrow_mut().begin_messages(SERVER) {
+        rounds += 1;
+        assert!(rounds < 10 * LIMITED, "receives are missing");
+        pair.settle();
+    }
+    let step = Duration::from_millis(250);
+    for _ in 0..7 {
+        pair.ahead += step;
+        pair.settle();
+    }
+    assert!(pair.server_down.is_empty(), "{:?}", pair.server_down);
+    for _ in 0..3 {
+        pair.ahead += step;
+        pair.settle();
+    }
+    assert_eq!(pair.server_down.len(), LIMITED);
+    let (_, reason) = &pair.server_down[0];
+    assert!(reason.contains("not complete within"), "{reason}");
+    let conn = pair.connect();
+    pair.call(conn, message(1, 0, &[]), &room(0, &[])).reply();
 }
 
 #[test]

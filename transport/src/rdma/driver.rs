@@ -23,6 +23,7 @@ use super::link_phase::{Closing, LinkPhase, Reached};
 use super::queue_pair::{Done, QueuePair};
 use super::receive_pool::ReceivePool;
 use super::receives::Receives;
+use super::slow_senders::SlowSenders;
 use super::stalled::{Progress, ProgressChecks};
 use super::timers::{Timer, Timers};
 use crate::{CallError, ClientTransportEvent, ConnectionId, ServerTransportEvent};
@@ -176,6 +177,7 @@ pub(super) struct Driver<E> {
     timers: Timers,
     /// The receives that connections share, if the device allows that and there is a connection.
     pool: Option<ReceivePool>,
+    slow_senders: SlowSenders,
     /// Connections with consumed receives of their own that are not posted again yet.
     reposting: Vec<QpId>,
     /// Connections on which something waits for memory.
@@ -204,6 +206,7 @@ impl<E: CallEvent> Driver<E> {
             inbox: VecDeque::new(),
             timers: Timers::default(),
             pool: None,
+            slow_senders: SlowSenders::default(),
             reposting: Vec::new(),
             waiting: Vec::new(),
             progress: progress_timeout.map(ProgressChecks::new),
@@ -320,13 +323,18 @@ impl<E: CallEvent> Driver<E> {
             Ok(Success::Receive { buf, invalidated }) => {
                 let message = match (&mut link.queue.receives, &mut self.pool) {
                     (Receives::Shared(shared), Some(pool)) => {
-                        let fits = shared.may_be_long(buf.len());
-                        let message = pool.received(device, buf);
+                        let fits = shared.arrived(buf.len());
+                        let message = pool.received(device, buf, shared);
                         if !fits {
                             link.failure.get_or_insert(WorkError::LocalLength);
                             link.fail(device, WorkError::LocalLength.to_string());
                             return None;
                         }
+                        let Some(message) = message else {
+                            let reason = "its messages hold more than its share of memory";
+                            link.fail(device, reason.to_owned());
+                            return None;
+                        };
                         message
                     }
                     (Receives::Own(own), _) => {
@@ -428,7 +436,7 @@ impl<E: CallEvent> Driver<E> {
             self.timers.set(at, Timer::Connection(qp));
         }
         if let Some(progress) = &mut self.progress
-            && link.queue.is_awaited()
+            && (link.queue.is_awaited() || link.connection.waits_for_memory())
             && let Some(at) = progress.expect(self.now)
         {
             self.timers.set(at, Timer::Progress);
@@ -491,11 +499,18 @@ impl<E: CallEvent> Driver<E> {
                     queue, progress, ..
                 } = link;
                 let account = link.account.as_ref()?;
-                progress.check(queue.is_awaited(), queue.completed(), account, now)
+                // Its calls wait for memory, and others for the memory that these calls take.
+                let obstructs =
+                    link.connection.waits_for_memory() && queue.receives.blocks_others();
+                let awaited = queue.is_awaited() || obstructs;
+                let (since, in_the_way) =
+                    progress.check(awaited, queue.completed(), account, now)?;
+                Some((since, in_the_way || obstructs))
             },
             |link, limit| {
-                let reason =
-                    format!("RDMA Reads not answered, or replies not taken, for {limit:?}");
+                let reason = format!(
+                    "RDMA Reads not answered, replies not taken, or calls in the way, for {limit:?}"
+                );
                 link.fail(device, reason);
             },
         );

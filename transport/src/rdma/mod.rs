@@ -14,6 +14,8 @@ mod receive_memory;
 mod receive_pool;
 mod receives;
 mod server;
+mod shared_use;
+mod slow_senders;
 mod stalled;
 mod timers;
 

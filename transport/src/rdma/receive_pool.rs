@@ -11,26 +11,29 @@
 //! A message that finds no receive stops everything behind it on its connection, Read Responses
 //! included. So nothing that is needed to post the next receive may depend on a peer: each consumed
 //! receive is replaced before anything waits for what its message begins. If there is memory, the
-//! replacement is new memory and the message stays where it is; if not, the message is copied out,
-//! and the same receive is posted again. Short messages are always copied out, which costs less than
-//! other memory. Messages that arrived are therefore never in the way of those that follow, whether
-//! they are parts of incomplete messages, calls whose data is fetched by RDMA Reads, or replies that
-//! a program keeps.
+//! replacement is new memory and the message stays where it is; if not, or if the connection holds
+//! too many already ([`super::shared_use`]), the message is copied out, and the same receive is
+//! posted again. Short messages are always copied out, which costs less than other memory. Messages
+//! that arrived are therefore never in the way of those that follow, whether they are parts of
+//! incomplete messages, calls whose data is fetched by RDMA Reads, or replies that a program keeps.
 //!
 //! # How many there are
 //!
 //! The number of posted receives begins small. It doubles when most of them are consumed before the
-//! driver has had its turn, up to the limit in bytes, which covers posted receives and those whose
-//! messages are still in use. It halves in intervals in which that does not happen. When the last
-//! connection has ended, the queue and its memory are given back.
+//! driver has had its turn, up to the limit in bytes, which covers posted receives, those that
+//! messages in progress have taken, and those whose messages are still in use. It halves after each
+//! interval in which a quarter of them would have been enough, with traffic or without. When the
+//! last connection has ended, the queue and its memory are given back.
+//!
+//! # Messages in progress
 //!
 //! A message in progress has taken its receive and not returned it. Peers that begin a message and
 //! do not finish it do not make the number larger; others are posted in place of what they took,
-//! within the limit.
+//! within the limit. Once more than half of the memory is taken, or too few receives are posted, a
+//! peer whose message takes too long is ended ([`super::slow_senders`]).
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use onc_rpc::Segments;
 use rdma::{Account, Attributes, Budget, Buf, Device, DeviceError, Pool, PoolExhausted, Scatter};
 use rdma::{SharedReceivesId, Time, WhenEmpty};
@@ -38,6 +41,8 @@ use rpcrdma_connection::{REPOST_LATER, ReceiveStructure};
 
 use super::queue_pair::RECEIVE;
 use super::receives::{SparePieces, alloc, restore};
+use super::shared_use::SharedUse;
+use super::slow_senders::CHECK_EVERY;
 
 /// The least number of receives. [`REPOST_LATER`] of them may be missing while memory is exhausted.
 const LEAST: usize = 2 * REPOST_LATER as usize;
@@ -45,10 +50,15 @@ const LEAST: usize = 2 * REPOST_LATER as usize;
 const START: usize = 16;
 /// The pool is low when fewer than one part in this many of the intended receives are posted.
 const LOW_PART: usize = 4;
-/// A message of up to this many bytes is copied out of its receive.
+/// A message of up to this many bytes is copied out of its receive. Such copies are not charged to
+/// the connection; its credits bound their number.
 const COPIED: usize = 1024;
-/// The interval after which fewer receives are posted unless more were needed in it.
-const SHRINK_EVERY: Duration = Duration::from_secs(5);
+/// Half of the receives suffice if at most one part in this many of them was consumed at a time.
+const ENOUGH_PART: usize = 4;
+/// Much of the memory is taken if that is more than one part in this many.
+const TIGHT_PART: usize = 2;
+/// The interval after which fewer receives are posted if they sufficed in it.
+const SHRINK_EVERY: Duration = Duration::from_secs(1);
 /// The interval at which posting is tried again while there is no memory for it.
 const RETRY: Duration = Duration::from_millis(1);
 
@@ -77,8 +87,12 @@ pub(super) struct ReceivePool {
     armed: bool,
     /// Whether a connection has ended since [`ReceivePool::fill`], which may have lost a receive.
     ended: bool,
-    /// Whether more receives were needed since the number was last considered.
-    grown: bool,
+    /// The most that were consumed between two calls of [`ReceivePool::fill`] since the number of
+    /// receives was last considered.
+    peak: usize,
+    /// Whether much of the memory is taken by messages, or too few receives are posted, so that
+    /// messages in progress may be in the way.
+    tight: bool,
     /// The time at which the number of receives is considered next.
     shrink_at: Option<Time>,
     /// The time of the timer that is set.
@@ -129,7 +143,8 @@ impl ReceivePool {
             low: false,
             armed: false,
             ended: false,
-            grown: false,
+            peak: 0,
+            tight: false,
             shrink_at: None,
             planned: None,
             spare: SparePieces::copying(COPIED),
@@ -180,38 +195,58 @@ impl ReceivePool {
     }
 
     /// Returns the message in a consumed receive, in a piece for each segment that it reached. The
-    /// receive is replaced, now or by [`ReceivePool::fill`].
-    pub(super) fn received(&mut self, device: &mut dyn Device, receive: Scatter) -> Segments {
+    /// receive is replaced, now or by [`ReceivePool::fill`]. Returns `None` if there is no memory for
+    /// the message, because those of its connection hold too much.
+    pub(super) fn received(
+        &mut self,
+        device: &mut dyn Device,
+        receive: Scatter,
+        connection: &SharedUse,
+    ) -> Option<Segments> {
         self.consumed += 1;
+        let kept = self.spare.kept(&receive);
+        if kept == 0 {
+            let message = self.spare.message_in_place(receive, None);
+            // Its own buffers are spare now.
+            self.replace(device);
+            return Some(message);
+        }
+        let free = self.limit.saturating_sub(self.account.held());
+        if !connection.may_keep(kept, free) || !self.replace(device) {
+            let message = connection.copy(&receive);
+            self.copied += message.as_ref().map_or(0, |_| receive.len() as u64);
+            self.put_back(device, receive);
+            return message;
+        }
+        let in_place = connection.in_place();
+        Some(self.spare.message_in_place(receive, in_place))
+    }
+
+    /// Posts a receive in place of a consumed one, unless that can wait for [`ReceivePool::fill`] or
+    /// enough are posted. Returns whether there was memory for it.
+    fn replace(&mut self, device: &mut dyn Device) -> bool {
         if self.to_repost < REPOST_LATER {
             self.to_repost += 1;
-            return self.spare.message(receive, true);
+            return true;
         }
         if device.posted_shared_receives(self.id) >= self.target {
-            return self.spare.message(receive, false);
+            return true;
         }
-        match self.alloc() {
-            Ok(next) => {
-                self.post(device, next);
-                self.spare.message(receive, true)
-            }
-            Err(_) => {
-                let pieces = receive.pieces().filter(|piece| !piece.is_empty());
-                let mut message: Segments =
-                    pieces.map(|piece| Bytes::copy_from_slice(piece)).collect();
-                if message.is_empty() {
-                    message.push(Bytes::new());
-                }
-                self.copied += receive.len() as u64;
-                self.post_again(device, receive);
-                message
-            }
-        }
+        let Ok(next) = self.alloc() else {
+            return false;
+        };
+        self.post(device, next);
+        true
     }
 
     /// Posts a consumed receive again whose content is not wanted.
     pub(super) fn ignore(&mut self, device: &mut dyn Device, receive: Scatter) {
         self.consumed += 1;
+        self.put_back(device, receive);
+    }
+
+    /// Posts a consumed receive again, unless enough are posted.
+    fn put_back(&mut self, device: &mut dyn Device, receive: Scatter) {
         match device.posted_shared_receives(self.id) < self.target {
             true => self.post_again(device, receive),
             false => drop(receive),
@@ -282,15 +317,20 @@ impl ReceivePool {
         self.to_repost > 0 || self.low || self.ended || !self.armed
     }
 
+    /// Returns whether a message in progress may be in the way of others: much of the memory is
+    /// taken, or too few receives are posted.
+    pub(super) fn is_tight(&self) -> bool {
+        self.tight
+    }
+
     /// Posts receives in place of those that were consumed, as far as there is memory; more than
-    /// before if most were consumed since the last time.
+    /// before if most were consumed since the last time, and fewer if the number has been lowered.
     pub(super) fn fill(&mut self, device: &mut dyn Device) {
         self.ended = false;
         if std::mem::take(&mut self.low) && self.consumed >= self.target / 2 {
             self.target = (self.target * 2).min(self.most);
-            self.grown = true;
         }
-        self.consumed = 0;
+        self.peak = self.peak.max(std::mem::take(&mut self.consumed));
         let mut posted = device.posted_shared_receives(self.id);
         while posted < self.target
             && let Ok(receive) = self.alloc()
@@ -298,16 +338,27 @@ impl ReceivePool {
         {
             posted += 1;
         }
+        while posted > self.target
+            && let Some(receive) = device.withdraw_shared_receive(self.id)
+        {
+            drop(receive);
+            posted -= 1;
+        }
         // Until there is memory, messages are copied out and their receives posted again.
         self.to_repost = match posted < self.target {
             true => REPOST_LATER,
             false => 0,
         };
-        self.spare.limit();
+        if self.to_repost == 0 {
+            self.spare.clear();
+        }
         let below = (self.target / LOW_PART).max(1);
         if !self.armed && posted >= below {
             self.armed = device.arm_shared_receives(self.id, below).is_ok();
         }
+        let taken = self.account.held();
+        let taken = taken.saturating_sub(posted.saturating_mul(self.structure.memory()));
+        self.tight = !self.armed || taken > self.limit / TIGHT_PART;
     }
 
     /// Returns the time at which [`ReceivePool::check`] must be called, if that changes the time
@@ -317,7 +368,9 @@ impl ReceivePool {
             self.shrink_at = Some(now + SHRINK_EVERY);
         }
         let retry = (!self.armed).then(|| now + RETRY);
-        let at = self.shrink_at.into_iter().chain(retry).min()?;
+        let look = self.tight.then(|| now + CHECK_EVERY);
+        let times = [self.shrink_at, retry, look];
+        let at = times.into_iter().flatten().min()?;
         let sooner = self.planned.is_none_or(|planned| at < planned);
         sooner.then(|| {
             self.planned = Some(at);
@@ -332,58 +385,11 @@ impl ReceivePool {
         }
         if self.shrink_at.is_some_and(|at| at <= now) {
             self.shrink_at = None;
-            if !std::mem::take(&mut self.grown) {
+            if std::mem::take(&mut self.peak) <= self.target / ENOUGH_PART {
                 self.target = (self.target / 2).max(START.min(self.most));
                 self.armed = false;
             }
         }
         self.fill(device);
-    }
-}
-
-/// What a connection with shared receives has told its peer of them.
-#[derive(Debug)]
-pub(super) struct SharedUse {
-    structure: ReceiveStructure,
-    /// The length of the longest message that the peer was ever allowed to send, and of those that
-    /// a receive can take, bytes.
-    allowed: usize,
-    possible: usize,
-    /// Whether to report that receives have been replaced.
-    replaced: bool,
-}
-
-impl SharedUse {
-    /// Returns the state of a connection whose receives have this structure for its peer. The
-    /// receives of the pool can take `possible` bytes.
-    pub(super) fn new(structure: ReceiveStructure, possible: usize) -> Self {
-        Self {
-            allowed: structure.size(),
-            structure,
-            possible,
-            replaced: false,
-        }
-    }
-
-    /// Returns whether a message of `len` bytes is as long as the peer may send.
-    pub(super) fn may_be_long(&self, len: usize) -> bool {
-        len <= self.allowed
-    }
-
-    /// Sets another structure. It is reported at once: all receives are long enough, or it is too
-    /// long for any.
-    pub(super) fn set(&mut self, structure: ReceiveStructure) {
-        debug_assert!(
-            structure.size() <= self.possible,
-            "receives that no peer could ask for"
-        );
-        self.allowed = self.allowed.max(structure.size()).min(self.possible);
-        self.structure = structure;
-        self.replaced = true;
-    }
-
-    /// Returns the structure set by [`SharedUse::set`], once.
-    pub(super) fn replaced(&mut self) -> Option<ReceiveStructure> {
-        std::mem::take(&mut self.replaced).then(|| self.structure.clone())
     }
 }

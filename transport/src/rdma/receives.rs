@@ -10,7 +10,7 @@ use rdma::{Buf, Device, PoolExhausted, Scatter};
 use rpcrdma_connection::ReceiveStructure;
 
 use super::own_receives::OwnReceives;
-use super::receive_pool::SharedUse;
+use super::shared_use::{InPlace, SharedUse};
 use crate::options::HEADER_ROOM;
 
 /// Where the receives of a queue pair come from.
@@ -64,6 +64,23 @@ impl Receives {
         }
     }
 
+    /// Returns the number of messages that have arrived completely in shared receives.
+    pub(super) fn arrived(&self) -> u64 {
+        match self {
+            Self::Own(_) => 0,
+            Self::Shared(shared) => shared.received(),
+        }
+    }
+
+    /// Returns whether messages of this queue pair were copied out of shared receives, and hold memory
+    /// that others wait for.
+    pub(super) fn blocks_others(&self) -> bool {
+        match self {
+            Self::Own(_) => false,
+            Self::Shared(shared) => shared.blocks_others(),
+        }
+    }
+
     /// Returns the number of bytes copied out of receives of this queue pair. Shared receives count
     /// them together.
     pub(super) fn copied(&self) -> u64 {
@@ -113,8 +130,6 @@ pub(super) fn restore(structure: &ReceiveStructure, pieces: &mut [Buf]) -> bool 
 /// The maximum length, in bytes, of a first piece that is copied out of its receive, unless
 /// [`SparePieces::copying`] says otherwise.
 const COPIED: usize = 256;
-/// The maximum number of spare pieces that are kept while none is needed.
-const MOST_SPARE: usize = 16;
 
 /// Pieces of consumed receives that can be posted again: those that the message did not reach, and
 /// first ones whose short content was copied out. That costs less than new memory from the pool. A
@@ -164,14 +179,10 @@ impl SparePieces {
         (buf.len() == len || buf.regrow(len)).then_some(buf)
     }
 
-    /// Returns all pieces to the pool. Called when the structure of receives changes.
+    /// Returns all pieces to the pool. Called when none is needed, or when the structure of receives
+    /// changes.
     pub(super) fn clear(&mut self) {
-        self.pieces = Vec::new();
-    }
-
-    /// Returns pieces to the pool if there are many.
-    pub(super) fn limit(&mut self) {
-        self.pieces.truncate(MOST_SPARE);
+        self.pieces.clear();
     }
 
     /// Returns the number of bytes copied.
@@ -179,15 +190,56 @@ impl SparePieces {
         self.copied
     }
 
+    /// Returns how many bytes of its memory a receive cannot be posted again with before its message,
+    /// taken by [`SparePieces::message_in_place`], has been dropped.
+    pub(super) fn kept(&self, receive: &Scatter) -> usize {
+        let mut pieces = receive.pieces();
+        let first = pieces.next().filter(|first| {
+            let most = self.most_copied_before(receive.pieces().skip(1));
+            first.len() > most
+        });
+        let rest = pieces.filter(|piece| !piece.is_empty());
+        first.into_iter().chain(rest).map(Buf::block_size).sum()
+    }
+
+    /// Returns the maximum length of a first piece that is copied out of its receive, in front of
+    /// these other pieces.
+    fn most_copied_before<'a>(&self, mut rest: impl Iterator<Item = &'a Buf>) -> usize {
+        match rest.all(|piece| piece.is_empty()) {
+            true => self.most_copied,
+            false => COPIED,
+        }
+    }
+
     /// Returns the message in a consumed receive, in the order of its segments. With `keep`, pieces
     /// that the message does not need are kept as spare ones. The message has at least one piece.
     pub(super) fn message(&mut self, receive: Scatter, keep: bool) -> Segments {
+        self.take_message(receive, keep, None)
+    }
+
+    /// Returns the message in a consumed receive as [`SparePieces::message`] does, and keeps spare
+    /// pieces. What the message keeps of the receive is counted by `in_place`, if there is a counter.
+    pub(super) fn message_in_place(
+        &mut self,
+        receive: Scatter,
+        in_place: Option<&InPlace>,
+    ) -> Segments {
+        self.take_message(receive, true, in_place)
+    }
+
+    fn take_message(
+        &mut self,
+        receive: Scatter,
+        keep: bool,
+        in_place: Option<&InPlace>,
+    ) -> Segments {
+        let freeze = |piece: Buf| match in_place {
+            Some(in_place) => in_place.freeze(piece),
+            None => piece.freeze(),
+        };
         let (first, rest) = receive.into_parts();
         let mut message = Segments::new();
-        let most = match rest.iter().all(|piece| piece.is_empty()) {
-            true => self.most_copied,
-            false => COPIED,
-        };
+        let most = self.most_copied_before(rest.iter());
         if keep && first.len() <= most {
             if self.room.capacity() < first.len() {
                 self.room.reserve(HEADER_ROOM);
@@ -197,11 +249,11 @@ impl SparePieces {
             message.push(self.room.split().freeze());
             self.pieces.push((0, first));
         } else {
-            message.push(first.freeze());
+            message.push(freeze(first));
         }
         for (index, piece) in rest.into_vec().into_iter().enumerate() {
             if !piece.is_empty() {
-                message.push(piece.freeze());
+                message.push(freeze(piece));
             } else if keep {
                 self.pieces.push((index + 1, piece));
             }
@@ -271,6 +323,8 @@ mod tests {
             let message: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
             assert!(receive.fill(&message));
             let places: Vec<_> = receive.pieces().map(|piece| piece.as_ptr()).collect();
+            let kept: usize = receive.pieces().take(held).map(Buf::block_size).sum();
+            assert_eq!(spare.kept(&receive), kept, "of {len} bytes");
             let got = spare.message(receive, true);
             let starts: Vec<_> = got.iter().map(|piece| piece.as_ptr()).collect();
             assert_eq!(starts, places[..held], "of {len} bytes");
@@ -306,6 +360,11 @@ mod tests {
             let message: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
             assert!(receive.fill(&message));
             let places: Vec<_> = receive.pieces().map(|piece| piece.as_ptr()).collect();
+            let kept = match len {
+                0..=256 => 0,
+                _ => 4096,
+            };
+            assert_eq!(spare.kept(&receive), kept, "of {len} bytes");
             let got = spare.message(receive, true);
             assert_eq!(got.concat(), message);
             copied += len.min(256);

@@ -257,6 +257,17 @@ impl World {
     }
 
     /// Lets others have the receives for which a queue pair waits.
+    /// Makes each queue pair of a device that is bound to a shared receive queue, and not in the middle
+    /// of a message, begin one that does not go on. Returns whether all are in the middle of one.
+    pub fn begin_messages(&mut self, node: usize) -> bool {
+        let qps: Vec<QpId> = self.nodes[node].qps.keys().copied().collect();
+        for qp in &qps {
+            let _ = self.has_receive((node, *qp));
+        }
+        let begun = |qp: &QpId| !self.nodes[node].qps[qp].receives.is_empty();
+        qps.iter().all(begun)
+    }
+
     fn leave(&mut self, (node, qp): (usize, QpId), shared: Option<SharedReceivesId>) {
         if let Some(queue) = shared.and_then(|id| self.nodes[node].shared.get_mut(&id)) {
             queue.leave(qp);
@@ -841,7 +852,14 @@ impl Device for FakeDevice {
         queue.and_then(SharedReceiveQueue::withdraw)
     }
 
-    fn receiving(&self, _: SharedReceivesId, _: &mut Vec<QpId>) {}
+    fn receiving(&self, receives: SharedReceivesId, qps: &mut Vec<QpId>) {
+        let world = self.world.borrow();
+        let bound = world.nodes[self.me].qps.iter();
+        let holding = bound
+            .filter(|(_, qp)| qp.shared == Some(receives) && !qp.receives.is_empty())
+            .map(|(id, _)| *id);
+        qps.extend(holding);
+    }
 
     fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError> {
         let mut world = self.world.borrow_mut();

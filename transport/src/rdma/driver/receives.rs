@@ -1,11 +1,13 @@
 //! The receives of a driver's connections: their own, or those that all share.
 
-use rdma::{Device, DeviceError, Failed, QpId, SharedReceivesId, Success};
+use rdma::{Budget, Device, DeviceError, Failed, QpId, SharedReceivesId, Success};
 use rpcrdma_connection::ReceiveStructure;
 
 use super::super::own_receives::OwnReceives;
-use super::super::receive_pool::{ReceivePool, SharedUse, shares_receives};
+use super::super::receive_pool::{ReceivePool, shares_receives};
 use super::super::receives::Receives;
+use super::super::shared_use::SharedUse;
+use super::super::slow_senders;
 use super::super::timers::Timer;
 use super::{CallEvent, Driver};
 
@@ -36,11 +38,17 @@ impl<E: CallEvent> Driver<E> {
         Ok(self.pool.as_ref().map(ReceivePool::id))
     }
 
-    /// Returns the receives of a new queue pair, which have this structure for the peer.
-    pub(in crate::rdma) fn receives(&self, qp: QpId, structure: &ReceiveStructure) -> Receives {
+    /// Returns the receives of a new queue pair, which have this structure for the peer. With a
+    /// budget, its messages may keep only its share of shared receives, and of the budget.
+    pub(in crate::rdma) fn receives(
+        &self,
+        qp: QpId,
+        structure: &ReceiveStructure,
+        budget: Option<&Budget>,
+    ) -> Receives {
         let structure = structure.clone();
         match &self.pool {
-            Some(pool) => Receives::Shared(SharedUse::new(structure, pool.longest())),
+            Some(pool) => Receives::Shared(SharedUse::new(structure, pool.longest(), budget)),
             None => Receives::Own(OwnReceives::new(qp, structure)),
         }
     }
@@ -56,7 +64,34 @@ impl<E: CallEvent> Driver<E> {
     pub(in crate::rdma) fn check_receives(&mut self) {
         if let Some(pool) = &mut self.pool {
             pool.check(&mut *self.device, self.now);
+            self.check_slow_senders();
             self.plan_receives();
+        }
+    }
+
+    /// Ends connections whose message in progress takes too long while others may need receives.
+    fn check_slow_senders(&mut self) {
+        let Some(pool) = &self.pool else { return };
+        if !pool.is_tight() {
+            return self.slow_senders.clear();
+        }
+        if !self.slow_senders.is_due(self.now) {
+            return;
+        }
+        let mut receiving = Vec::new();
+        self.device.receiving(pool.id(), &mut receiving);
+        let links = &mut self.links;
+        let begun = receiving.into_iter().filter_map(|qp| {
+            let link = links.get(&qp).filter(|link| !link.phase.is_closing())?;
+            Some((qp, link.queue.receives.arrived()))
+        });
+        let slow = self.slow_senders.check(self.now, begun);
+        for qp in slow {
+            if let Some(link) = links.get_mut(&qp) {
+                let limit = slow_senders::LIMIT;
+                let reason = format!("a message not complete within {limit:?}, in others' way");
+                link.fail(&mut *self.device, reason);
+            }
         }
     }
 
