@@ -72,7 +72,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         callbacks: args.callbacks,
         ..ServerOptions::default()
     };
-    let receives = usize::try_from(args.receive_memory).unwrap_or(usize::MAX) / loops;
+    let receives = limits.receives / loops;
     let mut rdma_options = RdmaServerOptions {
         versions: args.rpcrdma,
         max_receive_memory: receives,
@@ -163,9 +163,10 @@ fn limits(args: &ServeArgs) -> Result<Limits, Failure> {
         Some(memory) => usize::try_from(memory).unwrap_or(usize::MAX),
         None => limits::default_memory(),
     };
-    let limits = Limits::new(memory, descriptors);
-    let connections = limits.connections;
-    tracing::info!(memory, descriptors, connections, "limits");
+    let receives = usize::try_from(args.receive_memory).unwrap_or(usize::MAX);
+    let limits = Limits::new(memory, receives, descriptors);
+    let (connections, receives) = (limits.connections, limits.receives);
+    tracing::info!(memory, receives, descriptors, connections, "limits");
     Ok(limits)
 }
 

@@ -3,7 +3,7 @@
 
 use super::ends::*;
 use super::{null, on};
-use crate::End::{self, Lives};
+use crate::End::{self, Left, Lives};
 use crate::client::{Case, Step::*, case, success};
 use crate::wire::ddp::{READ_RESPONSE, ReadRequest, SEND_SOLICITED, TERMINATE, Untagged, WRITE};
 use crate::wire::mpa::fpdu;
