@@ -90,10 +90,9 @@ impl SharedReceiveQueue {
 
     /// Removes and returns the receive that was posted last, unless it is the first one as well: a
     /// device may be receiving into that ([`SharedReceiveQueue::front_mut`]).
-    pub fn withdraw(&mut self) -> Option<Scatter> {
+    pub fn withdraw(&mut self) -> Option<(WrId, Scatter)> {
         let several = self.posted.len() > 1;
-        let last = several.then(|| self.posted.pop_back()).flatten();
-        last.map(|(_, receive)| receive)
+        several.then(|| self.posted.pop_back()).flatten()
     }
 
     /// Returns the queue pair that has waited longest, if there is a receive for it.
@@ -231,7 +230,8 @@ mod tests {
         for number in 1..=3 {
             queue.post(WrId(number), receive(&pool, &[8])).unwrap();
         }
-        assert!(queue.withdraw().is_some() && queue.withdraw().is_some());
+        assert_eq!(queue.withdraw().map(id), Some(3));
+        assert_eq!(queue.withdraw().map(id), Some(2));
         assert!(queue.withdraw().is_none());
         assert_eq!((queue.len(), pool.in_use()), (1, Pool::block_size(8)));
         assert_eq!(queue.take(ONE).map(id), Some(1));

@@ -166,7 +166,8 @@ impl State {
         receives: SharedReceivesId,
     ) -> Option<Scatter> {
         let queue = self.shared.get_mut(&receives);
-        queue.and_then(SharedReceiveQueue::withdraw)
+        let withdrawn = queue.and_then(SharedReceiveQueue::withdraw);
+        withdrawn.map(|(_, receive)| receive)
     }
 
     /// Adds the queue pairs that hold a receive of the queue for a message that is incomplete.

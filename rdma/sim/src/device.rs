@@ -408,6 +408,7 @@ impl Device for SimDevice {
             return Err((PostError::Unknown, receive));
         };
         queue.post(id, receive)?;
+        state.note(&FabricEvent::ReceivePosted(self.node, receives, id));
         let cost = state.costs.post;
         state.work(self.node, cost);
         state.serve_waiting(self.node, receives);
@@ -439,7 +440,9 @@ impl Device for SimDevice {
     fn withdraw_shared_receive(&mut self, receives: SharedReceivesId) -> Option<Scatter> {
         let mut state = self.state.borrow_mut();
         let queue = state.node(self.node).shared.get_mut(&receives);
-        queue.and_then(SharedReceiveQueue::withdraw)
+        let (id, receive) = queue.and_then(SharedReceiveQueue::withdraw)?;
+        state.note(&FabricEvent::ReceiveWithdrawn(self.node, receives, id));
+        Some(receive)
     }
 
     /// Messages arrive as a whole.

@@ -363,7 +363,8 @@ impl Device for Fake {
 
     fn withdraw_shared_receive(&mut self, _: SharedReceivesId) -> Option<Scatter> {
         let mut side = self.sides[0].borrow_mut();
-        side.shared.as_mut().and_then(SharedReceiveQueue::withdraw)
+        let withdrawn = side.shared.as_mut().and_then(SharedReceiveQueue::withdraw);
+        withdrawn.map(|(_, receive)| receive)
     }
 
     fn receiving(&self, _: SharedReceivesId, _: &mut Vec<QpId>) {}

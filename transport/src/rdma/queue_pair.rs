@@ -8,10 +8,18 @@ use rdma::{Device, Pool, PoolExhausted, PostError, QpId, SendWr, Stag, WrId};
 use super::gather;
 use super::receives::Receives;
 
-/// The `wr_id` of every receive. The completion returns the buffer, so receives need no distinct
-/// identifiers. The `wr_id` of a request in the send queue is its sequence number, which stays far
-/// below.
+/// The first `wr_id` of receives. The `wr_id` of a request in the send queue is its sequence number,
+/// which stays far below.
+const RECEIVES: u64 = 1 << 63;
+/// The `wr_id` of every receive of a queue pair's own. The completion returns the buffer, so receives
+/// need no distinct identifiers.
 pub(super) const RECEIVE: WrId = WrId(u64::MAX);
+
+/// Returns the `wr_id` of a shared receive with this number. The numbers tell those who watch a device
+/// which one a message has taken.
+pub(super) fn shared_receive(number: u64) -> WrId {
+    WrId(RECEIVES | number)
+}
 
 /// The state of a request in the send queue. `T` is the context that the completion returns to the
 /// poster.
@@ -262,7 +270,7 @@ impl<T> QueuePair<T> {
     /// Records a completion, and returns what has completed. [`QueuePair::flush`] may have room
     /// now.
     pub(crate) fn complete(&mut self, id: WrId) -> Done<T> {
-        if id == RECEIVE {
+        if id.0 >= RECEIVES {
             return Done::Receive;
         }
         let index = id.0.checked_sub(self.first);

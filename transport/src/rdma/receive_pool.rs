@@ -39,7 +39,7 @@ use rdma::{Account, Attributes, Budget, Buf, Device, DeviceError, Pool, PoolExha
 use rdma::{SharedReceivesId, Time, WhenEmpty};
 use rpcrdma_connection::{REPOST_LATER, ReceiveStructure};
 
-use super::queue_pair::RECEIVE;
+use super::queue_pair::shared_receive;
 use super::receives::{SparePieces, alloc, restore};
 use super::shared_use::SharedUse;
 use super::slow_senders::CHECK_EVERY;
@@ -66,6 +66,8 @@ const RETRY: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct ReceivePool {
     id: SharedReceivesId,
+    /// Number of receives posted so far, which is the number of the next one.
+    numbered: u64,
     structure: ReceiveStructure,
     /// The memory of receives, charged to `account`.
     memory: Pool,
@@ -132,6 +134,7 @@ impl ReceivePool {
         let account = Budget::new(limit, 1).account();
         let mut pool = Self {
             id,
+            numbered: 0,
             structure,
             memory: device.pool().charged_to(&account),
             account,
@@ -291,7 +294,9 @@ impl ReceivePool {
 
     /// Posts a receive. Returns false if the device did not take it.
     fn post(&mut self, device: &mut dyn Device, receive: Scatter) -> bool {
-        match device.post_shared_receive(self.id, RECEIVE, receive) {
+        let id = shared_receive(self.numbered);
+        self.numbered += 1;
+        match device.post_shared_receive(self.id, id, receive) {
             Ok(()) => true,
             Err((error, _)) => {
                 rdma::limited!(error, %error, "no receive can be posted to the shared queue");

@@ -849,7 +849,8 @@ impl Device for FakeDevice {
     fn withdraw_shared_receive(&mut self, receives: SharedReceivesId) -> Option<Scatter> {
         let mut world = self.world.borrow_mut();
         let queue = world.nodes[self.me].shared.get_mut(&receives);
-        queue.and_then(SharedReceiveQueue::withdraw)
+        let withdrawn = queue.and_then(SharedReceiveQueue::withdraw);
+        withdrawn.map(|(_, receive)| receive)
     }
 
     fn receiving(&self, receives: SharedReceivesId, qps: &mut Vec<QpId>) {
