@@ -14,7 +14,7 @@ use rdma_support::{POOL, Pair, data, message, open, reply, room, speaking};
 use rpc_transport::rdma::{
     Choice, RdmaClientOptions, RdmaServerOptions, Version, Versions, shares_receives,
 };
-use rpc_transport::{ClientTransport, PollSource};
+use rpc_transport::{ClientTransport, PollSource, ServerTransport};
 
 /// Versions with placement of bulk data.
 const PLACING: [Version; 2] = [Version::Two, Version::TwoWg];
