@@ -261,18 +261,21 @@ impl Part {
                 _ if self.has_too_much(used, reserved) => used.next_multiple_of(quantum) + quantum,
                 _ => return,
             };
+            // The sum is raised before the part and lowered after it, so that it never is less than all
+            // parts together: another thread could take more from it than there is.
+            let Reserved(all) = &self.shared.reserved;
+            let more = wanted.saturating_sub(reserved);
+            all.fetch_add(more, SeqCst);
             let changed = self
                 .reserved
                 .compare_exchange(reserved, wanted, SeqCst, SeqCst);
-            if changed.is_ok() {
-                let Reserved(all) = &self.shared.reserved;
-                match wanted.checked_sub(reserved) {
-                    Some(more) => all.fetch_add(more, SeqCst),
-                    None => all.fetch_sub(reserved - wanted, SeqCst),
-                };
-                #[cfg(test)]
-                self.moves.fetch_add(1, Relaxed);
-            }
+            let less = match changed {
+                Ok(_) => reserved.saturating_sub(wanted),
+                Err(_) => more,
+            };
+            all.fetch_sub(less, SeqCst);
+            #[cfg(test)]
+            self.moves.fetch_add(usize::from(changed.is_ok()), Relaxed);
         }
     }
 

@@ -141,7 +141,9 @@ mod tests {
 
     /// Waits until `counter` is at least `count`, which another thread brings about.
     fn until(counter: &LockCounter, count: u64) {
+        let begun = std::time::Instant::now();
         while counter.contended() < count {
+            assert!(begun.elapsed().as_secs() < 60, "{count} waits were counted");
             thread::yield_now();
         }
     }

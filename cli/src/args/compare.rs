@@ -157,7 +157,7 @@ pub(crate) struct CompareArgs {
 
     /// With --run: how many times the command runs over each transport
     #[arg(long, value_name = "N", requires = "run", default_value_t = RunOptions::RUNS,
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) runs: u32,
 
     /// With --run: mount options, as of `mount`

@@ -23,8 +23,8 @@ const LEAST_CARRIED: u64 = 512;
 /// The states of all extensions that carry RPC messages, if each of them has one.
 pub(super) type ExtensionStates = SmallVec<[u64; 2]>;
 
-/// The last few transfer plans, each with the conditions under which it was chosen.
-///
+/// The last few transfer plans, each with the conditions under which it was chosen. Two of them can have
+/// the same conditions, if there were not enough credits for the first when the second was chosen.
 #[derive(Debug, Default)]
 pub(super) struct RememberedPlans {
     plans: Vec<RememberedPlan>,

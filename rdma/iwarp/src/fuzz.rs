@@ -7,7 +7,9 @@ use bytes::Bytes;
 use quickcheck::{Arbitrary, Gen, quickcheck};
 use smallvec::SmallVec;
 
-use super::harness::{SetUp, Side};
+use super::harness::{Ended, SetUp, Side};
+use super::terminate::Code;
+use super::{ddp, mpa};
 use rdma::{Event, Region, RemoteSegment, Scatter, SendWr, Success, WorkError, WrId};
 
 const REGION: usize = 3000;
@@ -339,6 +341,34 @@ fn a_message_like_those_before_it_takes_one_read_and_one_short_copy() {
             model.step(Step::Send(len));
         }
         model.finish();
+    }
+}
+
+/// A Send that is like those before it, but has another sequence number, is in no receive. With a wrong
+/// CRC, that is the error, as the number may be what was damaged.
+#[test]
+fn a_send_with_a_wrong_number_is_not_the_predicted_one() {
+    // The number's last byte is behind the length and the first 12 bytes of the header.
+    let number = mpa::LENGTH_FIELD + ddp::UNTAGGED - 5;
+    for (crc, code) in [(true, Code::CRC), (false, Code::MSN_RANGE)] {
+        let mut model = Model::new(crc, 1, 4000).with_parts(true).bound();
+        for _ in 0..2 {
+            model.step(Step::Send(RECEIVE));
+            model.receive_owed();
+            model.step(Step::Pass {
+                forth: true,
+                most: 9999,
+            });
+        }
+        model.step(Step::Send(RECEIVE));
+        model.receive_owed();
+        let mut bytes = model.one.take(usize::MAX).expect("a Send");
+        bytes[number] ^= 1;
+        assert_eq!(model.two.put(&bytes), Err(Ended::PeerError));
+        let terminate = model.two.take(usize::MAX).expect("a Terminate");
+        let said = &terminate[mpa::LENGTH_FIELD + ddp::UNTAGGED..];
+        assert_eq!(said[..2], [code.layer << 4 | code.kind, code.code]);
+        assert!(accounted(model));
     }
 }
 

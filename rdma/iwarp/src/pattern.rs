@@ -58,8 +58,9 @@ impl Pattern {
     }
 }
 
-/// Returns whether `staged` begins with the first segment of a Send with a payload of `first` bytes.
-pub(super) fn begins_send(staged: &[u8], first: usize) -> bool {
+/// Returns whether `staged` begins with the first segment of the Send with this sequence number, with a
+/// payload of `first` bytes.
+pub(super) fn begins_send(staged: &[u8], number: u32, first: usize) -> bool {
     let Some((length, rest)) = staged.split_first_chunk::<{ mpa::LENGTH_FIELD }>() else {
         return false;
     };
@@ -72,9 +73,10 @@ pub(super) fn begins_send(staged: &[u8], first: usize) -> bool {
         header.placement,
         Placement::Untagged {
             queue: rdmap::SEND_QUEUE,
+            msn,
             offset: 0,
             ..
-        }
+        } if msn == number
     ) && Opcode::from_control(header.ulp_control)
         .is_ok_and(|opcode| opcode.queue() == Some(rdmap::SEND_QUEUE));
     sends && usize::from(u16::from_be_bytes(*length)) == view.bytes().len() + first

@@ -42,7 +42,7 @@ use super::fault::Fault;
 use super::memory::{Memory, Target, Unplaced};
 use super::mpa;
 use super::pattern::{self, Lengths, Pattern};
-use super::rdmap::{Opcode, READ_REQUEST, ReadRequest};
+use super::rdmap::{Opcode, READ_REQUEST, ReadRequest, SEND_QUEUE};
 use super::shared::SharedQueues;
 use super::terminate::{Code, FaultySegment, HeaderBytes, Terminate};
 
@@ -338,7 +338,9 @@ impl Receiver {
         self.ahead.filled(n);
         let expected = self.pattern.expected();
         let staged = &self.staging[self.start..self.end];
-        if expected.is_some_and(|lengths| pattern::begins_send(staged, lengths.first)) {
+        // A Send with another sequence number gets no receive, so its bytes may be in none.
+        let number = memory.msn[SEND_QUEUE as usize];
+        if expected.is_some_and(|lengths| pattern::begins_send(staged, number, lengths.first)) {
             return Ok(());
         }
         self.pattern.broken();

@@ -133,13 +133,17 @@ fn few_connections_over_both_transports_are_spread_evenly_and_all_are_served() {
 fn jobs_of_all_loops_run_side_by_side_and_each_once() {
     let server = Group::start();
     let calls = 40;
+    // All are connected before any goes on: a loop whose clients have ended would get the others'.
+    let connected = Arc::new(Barrier::new(4));
     let work = |address: SocketAddr, over_rdma: bool| {
+        let connected = Arc::clone(&connected);
         move || {
             let runtime = Runtime::new().unwrap();
             let client = match over_rdma {
                 false => connect(&runtime, address, options()).unwrap().0,
                 true => connect_rdma(&runtime, address),
             };
+            connected.wait();
             let counted = |_| {
                 let reply = runtime.block_on(client.call(number(COUNT, 1))).unwrap();
                 reply.results().u32().unwrap()

@@ -319,10 +319,13 @@ impl MemoryFs {
         name: &[u8],
     ) -> Change<Attributes> {
         let _alone = self.tree.alone();
-        let target = self.node(file);
-        let change = self.change(dir, |state| {
-            let target = target?;
+        // The target is read before its new directory is locked: it may be that directory, or one above it.
+        let target = self.node(file).map(|target| {
             let attributes = target.state.read().attributes.clone();
+            (target, attributes)
+        });
+        let change = self.change(dir, |state| {
+            let (target, attributes) = target?;
             permission::require_search(&state.attributes, who)?;
             name::check_new(name)?;
             if attributes.file_type == FileType::Directory {

@@ -221,6 +221,11 @@ fn links_share_an_object(rig: &Fixture) {
     };
     assert_eq!(link(&file, b"d"), Err(FsError::Exists));
     assert_eq!(link(&dir, b"x"), Err(FsError::IsDirectory));
+    // A directory into itself, and into one below it.
+    for into in [&top, &dir] {
+        let result = rig.fs.link(&root(), &top, into, b"x").result;
+        assert_eq!(result.map(drop), Err(FsError::IsDirectory));
+    }
     assert_eq!(rig.fs.remove(&root(), &top, b"f").result, Ok(()));
     assert_eq!(rig.attributes(&file).nlink, 1);
     assert_eq!(rig.read(&file, 0, 10).0, b"shared");
