@@ -12,7 +12,8 @@ use onc_rpc::{Message, Segments};
 use rdma::{Pool, Time};
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
 use rpc_transport::{
-    ClientTransport, ClientTransportEvent, ConnectionId, PollLoop, PollSource, ReplyRoom,
+    ClientTransport, ClientTransportEvent, ConnectionId, PollLoop, PollSource, ReplyRoom, TcpClient,
+    TcpOptions,
 };
 
 /// The number of connections that are being made at a time.
@@ -22,7 +23,7 @@ const MEMORY: usize = 1 << 30;
 
 /// A client and its connections.
 pub(crate) struct Client {
-    port: Rc<RefCell<RdmaClient>>,
+    port: Rc<RefCell<dyn ClientTransport>>,
     poll: PollLoop,
     connections: Vec<ConnectionId>,
     /// The number of connections on which calls are made, and the next of them.
@@ -32,7 +33,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Returns a client with this number of connections to a server.
+    /// Returns a client with this number of RDMA connections to a server.
     pub(crate) fn connect(server: SocketAddr, count: usize) -> Result<Self, Wrong> {
         let options = Options {
             max_connections: count + AT_A_TIME,
@@ -41,7 +42,20 @@ impl Client {
         let device = Iwarp::new(options, Pool::new(MEMORY)).map_err(wrong)?;
         let mut options = RdmaClientOptions::default();
         options.common.features = "ddp+cont".parse().map_err(wrong)?;
-        let port = Rc::new(RefCell::new(RdmaClient::new(Box::new(device), options)));
+        Self::over(RdmaClient::new(Box::new(device), options), server, count)
+    }
+
+    /// Returns a client with this number of connections over TCP to a server.
+    pub(crate) fn connect_tcp(server: SocketAddr, count: usize) -> Result<Self, Wrong> {
+        Self::over(TcpClient::new(TcpOptions::default()), server, count)
+    }
+
+    fn over(
+        transport: impl ClientTransport + 'static,
+        server: SocketAddr,
+        count: usize,
+    ) -> Result<Self, Wrong> {
+        let port = Rc::new(RefCell::new(transport));
         let mut poll = PollLoop::new().map_err(wrong)?;
         poll.add(Rc::clone(&port) as Rc<RefCell<dyn PollSource>>)
             .map_err(wrong)?;

@@ -114,6 +114,12 @@ fn run() -> Result<(), Wrong> {
         kib(with.saturating_sub(before)) / 1024.0,
         start.elapsed().as_secs_f64()
     );
+    // What of that is the network's: the same calls over TCP.
+    let mut over_tcp = Client::connect_tcp(server.tcp, ACTIVE)?;
+    over_tcp.in_turn(1);
+    let tcp_one = over_tcp.median(CALLS, ROUNDS)?;
+    over_tcp.in_turn(ACTIVE);
+    let tcp_many = over_tcp.median(CALLS, ROUNDS)?;
     let ratio = |of: Duration, to: Duration| of.as_secs_f64() / to.as_secs_f64();
     let (beside_ratio, in_turn) = (ratio(beside, without), ratio(many, one));
     println!(
@@ -127,6 +133,12 @@ fn run() -> Result<(), Wrong> {
          {MOST_IN_TURN})",
         one.as_secs_f64() * 1e6,
         many.as_secs_f64() * 1e6
+    );
+    println!(
+        "over TCP, for comparison: {:.1} us on one of {ACTIVE} and {:.1} us on all in turn: {:.3}",
+        tcp_one.as_secs_f64() * 1e6,
+        tcp_many.as_secs_f64() * 1e6,
+        ratio(tcp_many, tcp_one)
     );
     let held = [
         (each <= MOST_EACH, "memory"),

@@ -17,7 +17,7 @@ use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use rdma::{Budget, Pool};
 use rpc_transport::limits;
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
-use rpc_transport::{Server, ServerOptions, Stop};
+use rpc_transport::{Server, ServerOptions, Stop, TcpOptions, TcpServer};
 
 /// The argument that makes this program the server.
 pub(crate) const SERVE: &str = "--serve";
@@ -35,14 +35,15 @@ pub(crate) fn serve(connections: usize) -> Result<(), Wrong> {
     limits::raise_descriptors().1.map_err(wrong)?;
     let stop = Stop::new();
     let stopped = stop.clone();
-    let (ready, address) = mpsc::channel();
+    let (ready, addresses) = mpsc::channel();
     let thread = thread::spawn(move || {
-        let (mut server, address) = listen(connections)?;
-        ready.send(address).map_err(wrong)?;
+        let (mut server, addresses) = listen(connections)?;
+        ready.send(addresses).map_err(wrong)?;
         server.run(&stopped).map_err(wrong)
     });
-    if let Ok(address) = address.recv() {
-        say(&address.to_string())?;
+    if let Ok((rdma, tcp)) = addresses.recv() {
+        say(&rdma.to_string())?;
+        say(&tcp.to_string())?;
         for line in std::io::stdin().lines() {
             line.map_err(wrong)?;
             say(&resident()?.to_string())?;
@@ -68,8 +69,11 @@ fn say(line: &str) -> Result<(), Wrong> {
     out.flush().map_err(wrong)
 }
 
+/// A server, with its addresses for RDMA and for TCP.
+type Listening = (Server, (SocketAddr, SocketAddr));
+
 /// Creates a server like `rpcrdma serve`, for this number of connections.
-fn listen(connections: usize) -> Result<(Server, SocketAddr), Wrong> {
+fn listen(connections: usize) -> Result<Listening, Wrong> {
     let export = Export {
         path: "/idle".to_owned(),
         backend: Arc::new(MemoryFs::new(FILES).map_err(wrong)?),
@@ -89,8 +93,14 @@ fn listen(connections: usize) -> Result<(Server, SocketAddr), Wrong> {
     let receives = RdmaServerOptions::default().max_receive_memory;
     let pool = Pool::keeping(MEMORY + receives, KEPT);
     let device = Iwarp::new(options, pool).map_err(wrong)?;
+    let budget = Budget::new(MEMORY, connections);
+    let tcp = TcpOptions {
+        budget: budget.clone(),
+        max_connections: connections,
+        ..TcpOptions::default()
+    };
     let mut options = RdmaServerOptions {
-        budget: Budget::new(MEMORY, connections),
+        budget,
         max_connections: connections,
         give_back_after: Some(GIVE_BACK_AFTER),
         ..RdmaServerOptions::default()
@@ -102,12 +112,19 @@ fn listen(connections: usize) -> Result<(Server, SocketAddr), Wrong> {
     server
         .add_transport(Rc::new(RefCell::new(rdma)))
         .map_err(wrong)?;
-    Ok((server, address))
+    let tcp = TcpServer::bind(anywhere, tcp).map_err(wrong)?;
+    let tcp_address = tcp.local_addr();
+    server
+        .add_transport(Rc::new(RefCell::new(tcp)))
+        .map_err(wrong)?;
+    Ok((server, (address, tcp_address)))
 }
 
 /// The server process.
 pub(crate) struct Child {
     pub(crate) address: SocketAddr,
+    /// The address for TCP.
+    pub(crate) tcp: SocketAddr,
     process: Process,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
@@ -127,9 +144,10 @@ impl Child {
             return Err(wrong("a process without pipes"));
         };
         let mut output = BufReader::new(output);
-        let address = line(&mut output)?;
+        let (address, tcp) = (line(&mut output)?, line(&mut output)?);
         Ok(Self {
             address,
+            tcp,
             process,
             input: Some(input),
             output,
