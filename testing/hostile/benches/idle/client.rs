@@ -12,8 +12,8 @@ use onc_rpc::{Message, Segments};
 use rdma::{Pool, Time};
 use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
 use rpc_transport::{
-    ClientTransport, ClientTransportEvent, ConnectionId, PollLoop, PollSource, ReplyRoom, TcpClient,
-    TcpOptions,
+    ClientTransport, ClientTransportEvent, ConnectionId, PollLoop, PollSource, ReplyRoom,
+    TcpClient, TcpOptions,
 };
 
 /// The number of connections that are being made at a time.
