@@ -376,6 +376,7 @@ impl<E: CallEvent> Driver<E> {
     /// Executes the actions of a connection until there are none. If there is a notice for its
     /// user, returns it early; the caller handles it and calls again.
     pub(super) fn run(&mut self, qp: QpId) -> Option<Notice> {
+        let connections = self.links.len();
         let link = self.links.get_mut(&qp)?;
         let device = &mut *self.device;
         link.queue.flush(device);
@@ -383,6 +384,9 @@ impl<E: CallEvent> Driver<E> {
             // While a connection holds more than its guaranteed memory, every work request is
             // signaled, so that completions show whether its peer makes progress.
             link.queue.watch(account.beyond_guaranteed() > 0);
+            if let Some(pool) = &self.pool {
+                link.connection.limit_grant(pool.credits(connections));
+            }
         }
         while !link.phase.is_closing() {
             if let Some(receives) = link.queue.receives.replaced() {

@@ -29,8 +29,13 @@
 //!
 //! A message in progress has taken its receive and not returned it. Peers that begin a message and
 //! do not finish it do not make the number larger; others are posted in place of what they took,
-//! within the limit. Once more than half of the memory is taken, or too few receives are posted, a
-//! peer whose message takes too long is ended ([`super::slow_senders`]).
+//! within the limit.
+//!
+//! # When receives are short
+//!
+//! Once messages take more than half of the memory, or too few receives are posted, a peer whose
+//! message takes too long is ended ([`super::slow_senders`]), and answers of a server grant each
+//! connection only its part of all receives.
 
 use std::time::Duration;
 
@@ -326,6 +331,17 @@ impl ReceivePool {
     /// taken, or too few receives are posted.
     pub(super) fn is_tight(&self) -> bool {
         self.tight
+    }
+
+    /// Returns the maximum number of credits that each of so many connections should be granted:
+    /// its part of all receives while many are taken, and otherwise any number.
+    pub(super) fn credits(&self, connections: usize) -> u32 {
+        if !self.tight {
+            return u32::MAX;
+        }
+        let receives = self.limit / self.structure.memory().max(1);
+        let part = receives / connections.max(1);
+        u32::try_from(part).unwrap_or(u32::MAX).max(1)
     }
 
     /// Posts receives in place of those that were consumed, as far as there is memory; more than
