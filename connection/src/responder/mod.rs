@@ -156,6 +156,11 @@ impl Responder {
         let _ = self.credits.called_group(requested, 0);
     }
 
+    /// Limits the credits that answers grant from now on.
+    pub(crate) fn limit_grant(&mut self, credits: u32) {
+        self.credits.limit(credits);
+    }
+
     /// Returns the number of credits that are granted at present.
     pub(crate) fn grant(&self) -> u32 {
         self.credits.grant()
