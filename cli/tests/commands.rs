@@ -92,10 +92,11 @@ fn several_threads_serve_one_export_over_both_transports() {
                 .ok()
                 .stdout
         };
-        let (from, copy) = (dir.path().join("original"), dir.path().join("copy"));
+        let from = dir.path().join("original");
+        let copy = dir.path().join(format!("{export}-{}", proto.name()));
         let url = server.url(proto, &format!("/{export}/there"));
         with(&["put", from.to_str().unwrap(), &url]);
-        with(&["get", "-f", &url, copy.to_str().unwrap()]);
+        with(&["get", &url, copy.to_str().unwrap()]);
         assert_eq!(fs::read_to_string(copy).unwrap(), text);
         with(&["rm", &url]);
     }

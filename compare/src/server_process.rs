@@ -252,7 +252,7 @@ impl<S: Service> Service for Counted<S> {
 /// Writes an answer to the process that has started this one.
 ///
 /// # Errors
-/// That process has gone.
+/// The process that asked has ended.
 pub(crate) fn answer(value: &impl Serialize) -> Result<(), Failure> {
     let line = serde_json::to_string(value).map_err(Failure::work)?;
     let mut out = io::stdout().lock();

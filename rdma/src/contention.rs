@@ -11,7 +11,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{
-    Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+    LockResult, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    TryLockError, TryLockResult,
 };
 
 /// All counters that have counted something.
@@ -38,6 +39,19 @@ impl LockCounter {
     #[must_use]
     pub fn contended(&self) -> u64 {
         self.contended.load(Relaxed)
+    }
+
+    /// Returns the guard that `tried` has, or else counts and waits for that of `lock`. A thread that
+    /// panicked while it held a lock leaves it usable.
+    fn hold<G>(&'static self, tried: TryLockResult<G>, lock: impl FnOnce() -> LockResult<G>) -> G {
+        match tried {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.count();
+                lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        }
     }
 
     #[cold]
@@ -80,14 +94,8 @@ impl<T> CountedMutex<T> {
 
     /// Locks the mutex.
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        match self.mutex.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(error)) => error.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                self.counter.count();
-                self.mutex.lock().unwrap_or_else(PoisonError::into_inner)
-            }
-        }
+        let mutex = &self.mutex;
+        self.counter.hold(mutex.try_lock(), || mutex.lock())
     }
 }
 
@@ -110,26 +118,14 @@ impl<T> CountedRwLock<T> {
 
     /// Locks for reading.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        match self.lock.try_read() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(error)) => error.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                self.counter.count();
-                self.lock.read().unwrap_or_else(PoisonError::into_inner)
-            }
-        }
+        let lock = &self.lock;
+        self.counter.hold(lock.try_read(), || lock.read())
     }
 
     /// Locks for writing.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        match self.lock.try_write() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(error)) => error.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                self.counter.count();
-                self.lock.write().unwrap_or_else(PoisonError::into_inner)
-            }
-        }
+        let lock = &self.lock;
+        self.counter.hold(lock.try_write(), || lock.write())
     }
 }
 

@@ -61,7 +61,7 @@ impl Place {
     /// Writes the output.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file or standard output cannot be written.
     pub(super) fn write(self, text: &str) -> Result<(), Failure> {
         match self {
             Self::Stdout => output::line(text),

@@ -52,7 +52,7 @@ fn listening(address: SocketAddr) -> io::Result<Arc<TcpListener>> {
     Ok(Arc::new(socket))
 }
 
-/// What the loops of a server are made of.
+/// The parts from which each loop of a server is made.
 pub(super) struct Plan {
     pub(super) group: ServerGroup,
     pub(super) options: ServerOptions,

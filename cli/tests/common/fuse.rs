@@ -1,4 +1,4 @@
-//! What tests with mounts have in common.
+//! Helpers for tests that mount exports.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;

@@ -68,7 +68,8 @@ const DECIDED: [&str; 14] = [
     "vers",
 ];
 
-/// What to run, beside [`Options`]. Of those, the operations, sizes and times do not matter here.
+/// The command of a comparison, and how often it runs. It complements [`Options`], whose operations, sizes
+/// and times do not matter here.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     /// The command, for `/bin/sh`, or the name of a preset.
@@ -145,10 +146,10 @@ impl Sample {
 /// The runs over one transport or variant.
 #[derive(Debug, Default)]
 struct Samples {
-    /// Those over the link that was asked for.
+    /// Samples over the link that the user asked for.
     asked: Vec<Sample>,
-    /// Those over the shorter and the longer one of the links that round trips are measured with, if
-    /// they are; the shorter one can be that which was asked for.
+    /// Pairs of samples over a shorter and a longer link, from which round trips are computed; empty if
+    /// they are not measured. The shorter link can be the one that the user asked for.
     trips: Vec<[Sample; 2]>,
 }
 

@@ -83,10 +83,10 @@ impl MountedAt {
     }
 }
 
-/// What the client of a mount has done.
+/// Counters of a mount's client.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct MountUsage {
-    /// What the process and its device have done.
+    /// Processor time of the process, and counters of its device.
     pub(crate) process: Usage,
     /// The number of calls.
     pub(crate) calls: u64,

@@ -22,7 +22,7 @@ pub(crate) enum Preset {
 /// A part of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Phase {
-    /// What has to be there before, and is not timed.
+    /// The preparation, which is not timed.
     Prepare,
     /// The timed part.
     Run,

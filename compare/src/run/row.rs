@@ -18,7 +18,7 @@ const MIB: f64 = 1_048_576.0;
 /// The number of procedures that a sentence names, those that were called most often.
 const NAMED: usize = 6;
 
-/// What a command cost over one transport or variant. Counts and processor times are medians over all
+/// A row of results: the cost of a command over one transport or variant. Counts and processor times are medians over all
 /// runs. A value that does not apply or was not measured is null.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunRow {

@@ -24,7 +24,7 @@ struct Script {
     name: &'static str,
     /// Debian's package with the program, which is called like the preset.
     package: &'static str,
-    /// What is not timed.
+    /// The preparation, which is not timed.
     prepare: &'static str,
     run: &'static str,
 }

@@ -329,7 +329,7 @@ impl<C: Connect> Filesystem for Bridge<C> {
 
     fn release(
         &self,
-        request: &Request,
+        _request: &Request,
         _ino: INodeNo,
         file: FileHandle,
         _flags: OpenFlags,
@@ -337,7 +337,6 @@ impl<C: Connect> Filesystem for Bridge<C> {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let _ = request;
         // At once, so that a removal that follows finds the file closed.
         self.queue.push(Box::new(move |core: &Rc<Core<C>>| {
             core.release(file.0);

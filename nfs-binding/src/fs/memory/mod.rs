@@ -1,7 +1,7 @@
 //! A file system in memory: fast, bounded, and lost when the process ends.
 //!
 //! Locking: no call for a file takes a lock that calls for other files take, except for reading.
-//! The table of objects is in parts, each object has a lock, and so has the tree ([`Tree`]).
+//! The table of objects is in parts, each object has a lock, and so has the tree (`Tree`).
 //!
 //! * What adds an object, or removes a name of one that is not a directory, holds the lock of the
 //!   tree together with others of its kind, and examines and changes its directory under that
