@@ -20,8 +20,9 @@
 //! # How many there are
 //!
 //! The number of posted receives begins small. It doubles when most of them are consumed before the
-//! driver has had its turn, up to the limit in bytes, which covers posted receives, those that
-//! messages in progress have taken, and those whose messages are still in use. It halves after each
+//! driver has had its turn, up to the number of messages that all peers together may have on their
+//! way, and up to the limit in bytes, which covers posted receives, those that messages in progress
+//! have taken, and those whose messages are still in use. It halves after each
 //! interval in which a quarter of them would have been enough, with traffic or without. When the
 //! last connection has ended, the queue and its memory are given back.
 //!
@@ -159,7 +160,7 @@ impl ReceivePool {
             copied: 0,
         };
         pool.set_limit(device, limit);
-        pool.fill(device);
+        pool.fill(device, || 0);
         // It is freed unless a connection comes to it.
         pool.ended = true;
         if device.posted_shared_receives(id) < LEAST {
@@ -346,10 +347,14 @@ impl ReceivePool {
 
     /// Posts receives in place of those that were consumed, as far as there is memory; more than
     /// before if most were consumed since the last time, and fewer if the number has been lowered.
-    pub(super) fn fill(&mut self, device: &mut dyn Device) {
+    /// `promised` returns the number of messages that all peers together may have on their way: no
+    /// more are of use, however many messages a peer sends.
+    pub(super) fn fill(&mut self, device: &mut dyn Device, promised: impl FnOnce() -> usize) {
         self.ended = false;
-        if std::mem::take(&mut self.low) && self.consumed >= self.target / 2 {
-            self.target = (self.target * 2).min(self.most);
+        let low = std::mem::take(&mut self.low) && self.consumed >= self.target / 2;
+        if low && self.target < self.most {
+            let doubled = (self.target * 2).min(self.most);
+            self.target = doubled.min(promised()).max(self.target);
         }
         self.peak = self.peak.max(std::mem::take(&mut self.consumed));
         let mut posted = device.posted_shared_receives(self.id);
@@ -400,7 +405,13 @@ impl ReceivePool {
     }
 
     /// Posts what could not be posted before, and considers whether fewer receives are enough.
-    pub(super) fn check(&mut self, device: &mut dyn Device, now: Time) {
+    /// `promised` is as for [`ReceivePool::fill`].
+    pub(super) fn check(
+        &mut self,
+        device: &mut dyn Device,
+        now: Time,
+        promised: impl FnOnce() -> usize,
+    ) {
         if self.planned.is_some_and(|planned| planned <= now) {
             self.planned = None;
         }
@@ -411,6 +422,6 @@ impl ReceivePool {
                 self.armed = false;
             }
         }
-        self.fill(device);
+        self.fill(device, promised);
     }
 }

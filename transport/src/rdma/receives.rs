@@ -23,19 +23,31 @@ pub(super) enum Receives {
 }
 
 impl Receives {
-    /// Posts `count` further receives, or none. Returns whether there was memory for all. Of shared
-    /// receives, as many as are needed are posted at any time.
+    /// Posts `count` further receives, or none. Returns whether there was memory for all. Shared
+    /// receives are posted when messages come; so many more are promised.
     pub(super) fn post(&mut self, device: &mut dyn Device, count: u32) -> bool {
         match self {
             Self::Own(own) => own.post(device, count),
-            Self::Shared(_) => true,
+            Self::Shared(shared) => {
+                shared.promise(count);
+                true
+            }
         }
     }
 
-    /// Stops the reposting of the next `count` consumed receives, unless they are shared.
+    /// Stops the reposting of the next `count` consumed receives, or promises fewer.
     pub(super) fn release(&mut self, count: u32) {
-        if let Self::Own(own) = self {
-            own.release(count);
+        match self {
+            Self::Own(own) => own.release(count),
+            Self::Shared(shared) => shared.withdraw(count),
+        }
+    }
+
+    /// Returns the number of shared receives that are promised to the peer.
+    pub(super) fn promised(&self) -> u32 {
+        match self {
+            Self::Own(_) => 0,
+            Self::Shared(shared) => shared.promised(),
         }
     }
 

@@ -31,6 +31,9 @@ pub(super) struct SharedUse {
     replaced: bool,
     /// Number of messages that have arrived completely.
     received: u64,
+    /// Number of messages that the peer may have on their way: as many receives as a connection with
+    /// its own would have posted.
+    promised: u32,
     /// What the connection's messages hold, at a server.
     held: Option<HeldMessages>,
 }
@@ -59,6 +62,7 @@ impl SharedUse {
             possible,
             replaced: false,
             received: 0,
+            promised: 0,
             held: budget.map(|budget| HeldMessages {
                 in_place: InPlace::default(),
                 copies: budget.common_account(),
@@ -71,6 +75,21 @@ impl SharedUse {
     pub(super) fn arrived(&mut self, len: usize) -> bool {
         self.received += 1;
         len <= self.allowed
+    }
+
+    /// Records that the peer may have so many messages more on their way.
+    pub(super) fn promise(&mut self, count: u32) {
+        self.promised = self.promised.saturating_add(count);
+    }
+
+    /// Records that the peer may have so many messages fewer on their way.
+    pub(super) fn withdraw(&mut self, count: u32) {
+        self.promised = self.promised.saturating_sub(count);
+    }
+
+    /// Returns the number of messages that the peer may have on their way.
+    pub(super) fn promised(&self) -> u32 {
+        self.promised
     }
 
     /// Returns the number of messages that have arrived completely.

@@ -1,6 +1,6 @@
 //! The receives of a driver's connections: their own, or those that all share.
 
-use rdma::{Budget, Device, DeviceError, Failed, QpId, SharedReceivesId, Success};
+use rdma::{Budget, Device, DeviceError, Failed, IdMap, QpId, SharedReceivesId, Success};
 use rpcrdma_connection::ReceiveStructure;
 
 use super::super::own_receives::OwnReceives;
@@ -9,7 +9,7 @@ use super::super::receives::Receives;
 use super::super::shared_use::SharedUse;
 use super::super::slow_senders;
 use super::super::timers::Timer;
-use super::{CallEvent, Driver};
+use super::{CallEvent, Driver, Link};
 
 impl<E: CallEvent> Driver<E> {
     /// Returns whether connections share receives.
@@ -62,8 +62,9 @@ impl<E: CallEvent> Driver<E> {
 
     /// Posts shared receives that could not be posted before, and considers their number.
     pub(in crate::rdma) fn check_receives(&mut self) {
+        let links = &self.links;
         if let Some(pool) = &mut self.pool {
-            pool.check(&mut *self.device, self.now);
+            pool.check(&mut *self.device, self.now, || promised(links));
             self.check_slow_senders();
             self.plan_receives();
         }
@@ -134,7 +135,8 @@ impl<E: CallEvent> Driver<E> {
                 Err(error) => tracing::debug!(%error, "shared receives not freed"),
             }
         }
-        pool.fill(&mut *self.device);
+        let links = &self.links;
+        pool.fill(&mut *self.device, || promised(links));
         if self.links.is_empty() {
             // Tried again at the next event.
             pool.connection_ended();
@@ -159,6 +161,13 @@ impl<E: CallEvent> Driver<E> {
             own.has_to_repost()
         });
     }
+}
+
+/// Returns the number of messages that all peers together may have on their way.
+#[cold]
+fn promised(links: &IdMap<QpId, Link>) -> usize {
+    let promised = links.values().map(|link| link.queue.receives.promised());
+    promised.fold(0, |sum, promised| sum.saturating_add(promised as usize))
 }
 
 /// Posts the receive of a completion again that is not handled, if it is a shared one.
