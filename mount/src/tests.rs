@@ -22,6 +22,7 @@ use crate::files::OpenMode;
 use crate::in_process::{Fault, InProcess};
 use crate::inodes::ROOT;
 use crate::options::{AttributeTimes, Options};
+use crate::transfer::WriteMode;
 use crate::users::Requester;
 
 impl Connect for InProcess {
@@ -132,7 +133,19 @@ impl Fixture {
 
     fn write(&self, file: u64, offset: u64, data: Vec<u8>) {
         let len = data.len() as u32;
-        let writing = self.core.write(file, offset, Bytes::from(data), false);
+        let mode = WriteMode::default();
+        let writing = self.core.write(file, offset, Bytes::from(data), mode);
+        assert_eq!(self.run(writing), Ok(len));
+    }
+
+    /// Appends, as a kernel does that takes `offset` for the end of the file.
+    fn append(&self, file: u64, offset: u64, data: Vec<u8>) {
+        let len = data.len() as u32;
+        let mode = WriteMode {
+            append: true,
+            ..WriteMode::default()
+        };
+        let writing = self.core.write(file, offset, Bytes::from(data), mode);
         assert_eq!(self.run(writing), Ok(len));
     }
 
@@ -387,6 +400,54 @@ fn an_open_shows_what_another_client_has_written_and_closed() {
     two.close(opened.file).unwrap();
     let opening = two.core.open(&two.user, 1, seen, WRITE);
     assert!(two.run(opening).unwrap().keep);
+}
+
+/// The kernel appends at the size that it knew before another client made the file longer.
+#[test]
+fn an_append_goes_behind_what_another_client_has_appended() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let (ino, file) = one.create(b"f");
+    one.append(file, 0, vec![1; 100]);
+    one.close(file).unwrap();
+    let seen = two.find(b"f").unwrap();
+    two.close(two.open(seen)).unwrap();
+    assert_eq!(one.told.0.borrow()[..], [0; 0]);
+
+    let file = one.open(ino);
+    one.append(file, 100, vec![2; 50]);
+    one.close(file).unwrap();
+    let file = two.open(seen);
+    two.told.0.borrow_mut().clear();
+    two.append(file, 100, vec![3; 30]);
+    assert_eq!(two.told.0.borrow()[..], [seen], "pages have it elsewhere");
+    // Neither of these is sent before the other: the first one is the end of the file.
+    two.append(file, 180, vec![4; 20]);
+    assert_eq!(two.told.0.borrow()[..], [seen]);
+    two.close(file).unwrap();
+    let expected = [&[1; 100][..], &[2; 50], &[3; 30], &[4; 20]].concat();
+    assert_eq!(&two.read_anew(seen)[..], &expected[..]);
+    assert_eq!(&one.read_anew(ino)[..], &expected[..]);
+}
+
+/// No kernel knows of what was written elsewhere while the file is open.
+#[test]
+fn an_append_asks_for_the_size_once_the_attributes_are_too_old() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let mut two = client(&runtime, &server, &mount, 2);
+    let core = Rc::get_mut(&mut two.core).unwrap();
+    core.options.attributes = AttributeTimes::NONE;
+    let (ino, file) = one.create(b"f");
+    let seen = two.find(b"f").unwrap();
+    let other = two.open(seen);
+    one.write(file, 0, vec![1; 100]);
+    one.close(file).unwrap();
+    two.append(other, 0, vec![2; 10]);
+    two.close(other).unwrap();
+    let expected = [&[1; 100][..], &[2; 10]].concat();
+    assert_eq!(&one.read_anew(ino)[..], &expected[..]);
 }
 
 #[test]
