@@ -222,10 +222,15 @@ impl<C: Connect> Core<C> {
         node.lookups.set(node.lookups.get() + 1);
         Found {
             stat: Some(self.stat(node)),
-            trust: match self.options.lookup_cache {
-                LookupCache::None => Duration::ZERO,
-                _ => self.name_trust(directory),
-            },
+            trust: self.positive_trust(directory),
+        }
+    }
+
+    /// Returns how long the kernel may use a name of a directory that exists.
+    pub(crate) fn positive_trust(&self, directory: &Node<C::As>) -> Duration {
+        match self.options.lookup_cache {
+            LookupCache::None => Duration::ZERO,
+            _ => self.name_trust(directory),
         }
     }
 

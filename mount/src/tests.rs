@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use nfs_binding::client::{AttachOptions, Mount};
@@ -21,7 +22,7 @@ use crate::engine::drive;
 use crate::files::OpenMode;
 use crate::in_process::{Fault, InProcess};
 use crate::inodes::ROOT;
-use crate::options::{AttributeTimes, Options};
+use crate::options::{AttributeTimes, LookupCache, Options};
 use crate::transfer::WriteMode;
 use crate::users::Requester;
 
@@ -169,6 +170,23 @@ impl Fixture {
         let looking = self.core.lookup(&self.user, 1, ROOT, name);
         let found = self.run(looking).unwrap();
         found.stat.map(|stat| stat.ino)
+    }
+
+    /// Lists a directory with objects. Returns the names, and how long the kernel may use those that it
+    /// need not look up.
+    fn list_plus(&self, ino: u64) -> Vec<(Bytes, Option<Duration>)> {
+        let opening = self.core.opendir(&self.user, ino);
+        let directory = self.run(opening).unwrap().number;
+        let mut entries = Vec::new();
+        let listing = self.core.readdir(directory, 0, true, |listed| {
+            let trust = listed.stat.as_ref().map(|stat| stat.trust);
+            entries.push((listed.name.clone(), trust));
+            true
+        });
+        self.run(listing).unwrap();
+        self.core.releasedir(directory);
+        entries.retain(|(name, _)| name != "." && name != "..");
+        entries
     }
 
     fn names(&self) -> Vec<Bytes> {
@@ -467,6 +485,39 @@ fn a_name_that_another_client_has_replaced_is_looked_up_again() {
     let new = two.find(b"f").unwrap();
     assert_ne!(new, old);
     two.close(two.open(new)).unwrap();
+}
+
+/// The kernel walks along a name that it knows without a check of permissions.
+#[test]
+fn a_listing_of_a_private_directory_lets_the_kernel_keep_no_name() {
+    let (runtime, server, mount) = server();
+    let mut fixture = client(&runtime, &server, &mount, 1);
+    let core = Rc::get_mut(&mut fixture.core).unwrap();
+    core.options.attributes.file_min = Duration::from_secs(500);
+    core.options.attributes.file_max = Duration::from_secs(500);
+    let set_mode = |mode| SetAttributes {
+        mode: Some(mode),
+        ..SetAttributes::default()
+    };
+    let core = &fixture.core;
+    let made = fixture.run(core.mkdir(&fixture.user, ROOT, b"d", 0o700));
+    let private = made.unwrap().stat.unwrap().ino;
+    let making = core.create(&fixture.user, 1, private, b"f", 0o644, WRITE);
+    let (_, opened) = fixture.run(making).unwrap();
+    fixture.close(opened.file).unwrap();
+    let f = Bytes::from_static(b"f");
+    assert_eq!(fixture.list_plus(private), [(f.clone(), None)]);
+    // Everybody may search it now. The name is used no longer than the directory's attributes are.
+    let setting = core.setattr(&fixture.user, private, None, set_mode(0o711));
+    fixture.run(setting).unwrap();
+    let [(name, Some(trust))] = &fixture.list_plus(private)[..] else {
+        panic!("the kernel may know it");
+    };
+    assert_eq!(*name, f);
+    assert!(*trust <= fixture.core.options.attributes.directory_max);
+    let core = Rc::get_mut(&mut fixture.core).unwrap();
+    core.options.lookup_cache = LookupCache::None;
+    assert_eq!(fixture.list_plus(private), [(f, None)]);
 }
 
 #[test]
