@@ -378,9 +378,6 @@ fn what_is_remembered_costs_no_call_and_an_open_costs_one() {
             .unwrap();
     }
     assert_eq!(all(), before);
-    let node = fixture.core.node(ino).unwrap();
-    // As if some time had passed since the lookup.
-    node.just_found.set(None);
     let file = fixture.open(ino);
     fixture.close(file).unwrap();
     let [lookups, getattrs, accesses] = before;
@@ -466,6 +463,47 @@ fn an_append_asks_for_the_size_once_the_attributes_are_too_old() {
     two.close(other).unwrap();
     let expected = [&[1; 100][..], &[2; 10]].concat();
     assert_eq!(&one.read_anew(ino)[..], &expected[..]);
+}
+
+/// The kernel looks a name up before each open: what is remembered of the name does not stand in for
+/// the attributes of the file.
+#[test]
+fn an_open_after_a_lookup_shows_what_another_client_has_written() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let mut two = client(&runtime, &server, &mount, 2);
+    // Names expire before attributes.
+    let times = &mut Rc::get_mut(&mut two.core).unwrap().options.attributes;
+    (times.directory_min, times.directory_max) = (Duration::ZERO, Duration::ZERO);
+    let three = client(&runtime, &server, &mount, 3);
+    // And the kernel keeps no names of this directory.
+    let making = one.core.mkdir(&one.user, ROOT, b"d", 0o700);
+    let d = one.run(making).unwrap().stat.unwrap().ino;
+    let making = one.core.create(&one.user, 1, d, b"f", 0o644, WRITE);
+    let (found, opened) = one.run(making).unwrap();
+    let ino = found.stat.unwrap().ino;
+    one.write(opened.file, 0, vec![1; 100]);
+    one.close(opened.file).unwrap();
+
+    for reader in [&two, &three] {
+        let look_and_open = || {
+            let directory = reader.find(b"d").unwrap();
+            let looking = reader.core.lookup(&reader.user, 1, directory, b"f");
+            let seen = reader.run(looking).unwrap().stat.unwrap().ino;
+            let opening = reader.core.open(&reader.user, 1, seen, WRITE);
+            let opened = reader.run(opening).unwrap();
+            reader.close(opened.file).unwrap();
+            opened.keep
+        };
+        look_and_open();
+        assert!(look_and_open(), "nothing has changed");
+        let file = one.open(ino);
+        one.write(file, 0, vec![2; 100]);
+        one.close(file).unwrap();
+        let lookups = reader.calls::<nfs::Lookup>();
+        assert!(!look_and_open(), "the kernel's pages are out of date");
+        assert_eq!(reader.calls::<nfs::Lookup>(), lookups, "from memory");
+    }
 }
 
 #[test]
