@@ -20,6 +20,10 @@ use transfer_plan::{
     CallError, CallPlan, CostModel, Effort, Limits, ReplyItem, ReplyPlan, Shape, plan_call,
 };
 
+/// Most bytes of items, in call and reply together, that are sent inline by the base protocol wherever
+/// they fit.
+const SHORT: u64 = 2048;
+
 /// A possible transfer mode of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsideredMode {
@@ -85,6 +89,11 @@ impl CallModes {
             let cost = costs.estimate(&effort);
             Candidate { plan, effort, cost }
         });
+        // Nothing is gained by placing what is short: both ends spend more on it than on a copy.
+        let is_short = base.as_ref().is_ok_and(|base| {
+            let effort = &base.effort;
+            effort.sends == 2 && effort.explicit == 0 && effort.unplaced <= SHORT
+        });
         // The ways that can be taken at present: the base protocol if it has a plan, and
         // candidates.
         let mut possible: SmallVec<[Option<usize>; 8]> = base.iter().map(|_| None).collect();
@@ -110,7 +119,7 @@ impl CallModes {
                 let sends = needs.may_wait || needs.transmissions <= call.credits;
                 let most = base.as_ref().map(|base| base.effort.round_trips());
                 let few = most.is_ok_and(|most| effort.round_trips() <= most) || base.is_err();
-                if sends && needs.receives <= call.reservable && few {
+                if sends && needs.receives <= call.reservable && few && !is_short {
                     possible.push(Some(candidates.len()));
                     prices.push((effort, cost));
                 }

@@ -1,6 +1,7 @@
 //! Transfer modes of calls, and the directions for their replies (sections 4.3, 5.2, 5.3 and 9.2).
 
 use std::fmt;
+use std::sync::Arc;
 
 use onc_rpc::padded;
 use rpcrdma_ext_send_ddp::limits::MAX_ITEMS;
@@ -27,9 +28,12 @@ pub(crate) enum ItemMode {
     Read,
 }
 
-/// The transfer plan of a call.
+/// The transfer plan of a call. Calls that are alike share it.
 #[derive(Clone, Debug)]
-pub(crate) struct CallPlan {
+pub(crate) struct CallPlan(Arc<Plan>);
+
+#[derive(Clone, Debug)]
+struct Plan {
     /// Place, position and length in bytes of each item.
     items: SmallVec<[(ItemMode, u32, u64); 1]>,
     reply: ReplyMode,
@@ -137,12 +141,12 @@ impl Transmit {
             reads,
             write_chunks: reply.chunks().collect(),
             reply_chunk: None,
-            plan: Box::new(CallPlan {
+            plan: Box::new(CallPlan(Arc::new(Plan {
                 items: SmallVec::from_slice(items),
                 reply: reply.clone(),
                 stream_len: u32::try_from(call.shape.stream_len()).ok()?,
                 planned,
-            }),
+            }))),
         })
     }
 
@@ -154,6 +158,7 @@ impl Transmit {
         message: &onc_rpc::Message,
         chunks: &Chunks,
     ) -> Result<Transmissions, NotTransferred> {
+        let plan = &mut plan.0;
         let missing = || NotTransferred("memory that was planned is not registered".to_owned());
         if !self.usable().requests {
             return Err(NotTransferred("the peer refused such calls".to_owned()));
@@ -189,7 +194,7 @@ impl Transmit {
             false => vec![DirectedSet {
                 begin: 0,
                 end: plan.stream_len,
-                items: directions.clone(),
+                items: directions,
             }],
         };
         let mut request = Request {
@@ -198,7 +203,9 @@ impl Transmit {
             reserved: plan.reply.reserved,
             ..Request::default()
         };
-        plan.planned.adjust(request.header_len())?;
+        if plan.planned.needs_adjusting(request.header_len()) {
+            Arc::make_mut(plan).planned.adjust(request.header_len())?;
+        }
         place(&mut request.items, &plan.planned);
         request.count = plan.planned.count();
         request.payload = plan.planned.first_payload();
@@ -209,10 +216,11 @@ impl Transmit {
         let info = request.encode();
         let transmissions = plan.planned.emit(XMTREQ, info, message, in_stream)?;
         let (reserved, count) = (request.reserved, request.count);
+        let directions = request.directions.pop().map(|set| set.items);
         self.outstanding.insert(
             xid,
             Sent {
-                directions,
+                directions: directions.unwrap_or_default(),
                 reserved,
                 count,
             },
@@ -255,6 +263,13 @@ impl ReplyMode {
 }
 
 impl fmt::Display for CallPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(plan) = self;
+        plan.fmt(f)
+    }
+}
+
+impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.planned.count();
         write!(f, "call: {count} transmission{}", plural(count))?;

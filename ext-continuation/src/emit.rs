@@ -58,11 +58,16 @@ impl Arranged {
         payload.map_or(0, |payload| (payload.end - payload.start) as u32)
     }
 
+    /// Returns whether the first header, without segment numbers, is not as long as assumed.
+    pub(crate) fn needs_adjusting(&self, first: u64) -> bool {
+        first != self.headers.first
+    }
+
     /// Makes the layout again if the first header, without segment numbers, is not as long as
     /// assumed. The new layout may not take more transmissions, because there are no credits or
     /// receives for more.
     pub(crate) fn adjust(&mut self, first: u64) -> Result<(), NotTransferred> {
-        if first == self.headers.first {
+        if !self.needs_adjusting(first) {
             return Ok(());
         }
         self.headers.first = first;
@@ -78,7 +83,7 @@ impl Arranged {
     pub(crate) fn emit(
         &self,
         opttype: u32,
-        info: Bytes,
+        mut info: Bytes,
         message: &Message,
         in_stream: impl FnMut(usize) -> bool,
     ) -> Result<Transmissions, NotTransferred> {
@@ -100,7 +105,7 @@ impl Arranged {
             let (opttype_here, info, header) = match number {
                 0 => (
                     opttype,
-                    info.clone(),
+                    std::mem::take(&mut info),
                     self.layout.first_header(&self.headers),
                 ),
                 _ => {

@@ -123,7 +123,9 @@ macro_rules! operation {
             /// Encodes the operation as XDR, for `rdma_optinfo`.
             #[must_use]
             pub fn encode(&self) -> Bytes {
-                let mut out = BytesMut::with_capacity(self.header_len() as usize);
+                // Exactly as long as needed, so that freezing takes no allocation of its own.
+                let len = self.header_len() as usize - OPTIONAL_LEN;
+                let mut out = BytesMut::with_capacity(len);
                 $(Field::put(&self.$field, &mut out);)*
                 out.freeze()
             }

@@ -357,8 +357,9 @@ fn incoming(request: Request) -> (CallChunks, ReplyContext) {
         _ => None,
     };
     let reserved = request.reserved;
-    let sets = request.directions.into_iter();
-    let directions: Vec<DirectedItem> = sets.flat_map(|set| set.items).collect();
+    let mut sets = request.directions.into_iter();
+    let mut directions = sets.next().map(|set| set.items).unwrap_or_default();
+    directions.extend(sets.flat_map(|set| set.items));
     let writes = directions
         .iter()
         .filter_map(|item| item.to.chunk().cloned());

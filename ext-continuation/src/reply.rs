@@ -4,7 +4,7 @@ use std::fmt;
 
 use onc_rpc::padded;
 use rpcrdma_ext_send_ddp::{
-    Ability, DirectedItem, Frame, Handling, Headers, Location, PlacedItem, choose,
+    Ability, DirectedItem, Direction, Frame, Handling, Headers, Location, PlacedItem, choose,
 };
 use rpcrdma_v2::extension::{Cost, NotTransferred, ReplyCandidate, ReplyToPlan, Transmissions};
 use rpcrdma_v2::{WriteChunk, fill};
@@ -61,7 +61,13 @@ impl Transmit {
         let place = self.config.features.ddp.send && frame.can_place();
         let mut candidates = Vec::new();
         let mut seen = None;
-        for prefer_written in [false, true] {
+        let mut directions = context.directions.iter();
+        let has_choice = directions.any(|item| matches!(item.to, Direction::Choice(_)));
+        let preferences: &[bool] = match has_choice {
+            true => &[false, true],
+            false => &[false],
+        };
+        for &prefer_written in preferences {
             let ability = Ability {
                 place,
                 prefer_written,

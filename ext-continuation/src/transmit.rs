@@ -36,6 +36,9 @@ pub struct Transmit {
     /// This side's receive buffers, as announced to the peer.
     pub(crate) frame: Frame,
     peer: PeerAnnouncements,
+    /// What configuration and announcements allow. It is decided when the peer announces something,
+    /// because it is asked for with every call.
+    decided: Usable,
     /// Number of properties of the peer that were received.
     announced: u32,
     /// Whether the peer announced its receive buffer size explicitly.
@@ -57,10 +60,12 @@ impl Transmit {
     /// Creates the state for a new connection.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        let peer = PeerAnnouncements::default();
         Self {
             frame: config.frame(),
+            decided: decide(&config, &peer),
             config,
-            peer: PeerAnnouncements::default(),
+            peer,
             announced: 0,
             size_said: false,
             refused: false,
@@ -87,7 +92,7 @@ impl Transmit {
     /// Returns the features that may be used at present.
     #[must_use]
     pub fn usable(&self) -> Usable {
-        let mut usable = decide(&self.config, &self.peer);
+        let mut usable = self.decided;
         usable.requests &= !self.refused && self.faults < MAX_FAULTS;
         usable
     }
@@ -115,7 +120,9 @@ impl Transmit {
 
     /// Ends the silent discard for a message, because it begins again.
     pub(crate) fn resume(&mut self, xid: u32, direction: Direction) {
-        self.abandoned.retain(|&bad| bad != (xid, direction));
+        if !self.abandoned.is_empty() {
+            self.abandoned.retain(|&bad| bad != (xid, direction));
+        }
     }
 
     pub(crate) fn is_abandoned(&self, xid: u32, direction: Direction) -> bool {
@@ -209,6 +216,7 @@ impl Extension for Transmit {
             }
             _ => return,
         }
+        self.decided = decide(&self.config, &self.peer);
         out.limits_changed();
     }
 

@@ -123,6 +123,9 @@ fn check_offset(value: u32, len: u32) -> Result<u32, BadPlacement> {
 /// Returns the number of a segment in which two of these places, of any items, overlap.
 #[must_use]
 pub fn twice(places: &[Place]) -> Option<u32> {
+    if places.len() < 2 {
+        return None;
+    }
     let mut sorted: SmallVec<[Place; 2]> = places.iter().copied().collect();
     sorted.sort_unstable();
     let mut pairs = sorted.windows(2);

@@ -291,7 +291,7 @@ impl<C: Connect> Core<C> {
     }
 
     /// Forgets what another client's change has made untrue.
-    fn changed_by_others(&self, node: &Node<C::As>, data: bool) {
+    pub(crate) fn changed_by_others(&self, node: &Node<C::As>, data: bool) {
         if node.is_directory() {
             node.names_version.set(node.names_version.get() + 1);
         } else if data {

@@ -118,6 +118,12 @@ impl<U: Clone> Dirty<U> {
         last.map_or(0, |(start, piece)| start + piece.data.len() as u64)
     }
 
+    /// Returns the end of the last piece that is kept, whatever its state: zero if there is none.
+    pub(crate) fn kept_end(&self) -> u64 {
+        let last = self.pieces.last_key_value();
+        last.map_or(0, |(start, piece)| start + piece.data.len() as u64)
+    }
+
     fn next(&mut self) -> u64 {
         self.serial += 1;
         self.serial

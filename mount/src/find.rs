@@ -47,8 +47,10 @@ impl<C: Connect> Core<C> {
     ) -> Result<Found, Errno> {
         let directory = self.node(parent)?;
         match self.find(user, &directory, name).await {
-            Ok(node) => {
-                node.just_found.set(Some((thread, Instant::now())));
+            Ok((node, asked)) => {
+                // What is answered from memory must not spare the `open` its call.
+                let found = asked.then(|| (thread, Instant::now()));
+                node.just_found.set(found);
                 Ok(self.found(&directory, &node))
             }
             Err(Errno::NOENT) => Ok(Found {
@@ -62,13 +64,13 @@ impl<C: Connect> Core<C> {
         }
     }
 
-    /// Returns the object of a name, with fresh attributes.
+    /// Returns the object of a name, with fresh attributes, and whether a call has just brought those.
     pub(crate) async fn find(
         &self,
         user: &UserOf<C>,
         directory: &NodeOf<C>,
         name: &[u8],
-    ) -> Result<NodeOf<C>, Errno> {
+    ) -> Result<(NodeOf<C>, bool), Errno> {
         if let Some(known) = self.known(user, directory, name).await? {
             let Some(ino) = known else {
                 return Err(Errno::NOENT);
@@ -76,16 +78,17 @@ impl<C: Connect> Core<C> {
             let node = self.inodes.borrow().get(ino);
             if let Some(node) = node {
                 if self.is_fresh(&node) {
-                    return Ok(node);
+                    return Ok((node, false));
                 }
                 match self.getattr_now(user, &node).await {
                     // It was replaced by another client.
                     Err(Errno::STALE) => {}
-                    outcome => return outcome.map(|()| node),
+                    outcome => return outcome.map(|()| (node, true)),
                 }
             }
         }
-        self.ask_name(user, directory, name).await
+        let node = self.ask_name(user, directory, name).await?;
+        Ok((node, true))
     }
 
     /// Returns what a name is, if that is known and the user may know it: `Some(None)` if it does not
@@ -222,10 +225,15 @@ impl<C: Connect> Core<C> {
         node.lookups.set(node.lookups.get() + 1);
         Found {
             stat: Some(self.stat(node)),
-            trust: match self.options.lookup_cache {
-                LookupCache::None => Duration::ZERO,
-                _ => self.name_trust(directory),
-            },
+            trust: self.positive_trust(directory),
+        }
+    }
+
+    /// Returns how long the kernel may use a name of a directory that exists.
+    pub(crate) fn positive_trust(&self, directory: &Node<C::As>) -> Duration {
+        match self.options.lookup_cache {
+            LookupCache::None => Duration::ZERO,
+            _ => self.name_trust(directory),
         }
     }
 

@@ -10,7 +10,8 @@ use std::rc::Rc;
 use nfs_binding::proto::{Access, EntryPlus, FileType, ReaddirArgs, ReaddirplusArgs, Verifier};
 use rustix::io::Errno;
 
-use crate::core::{Connect, Core, UserOf};
+use crate::core::{Connect, Core, NodeOf, UserOf};
+use crate::find::Stat;
 use crate::node::Node;
 use crate::users::User;
 
@@ -52,6 +53,9 @@ pub(crate) struct Listed<A> {
     pub(crate) file_type: Option<FileType>,
     /// Its object, if that is known.
     pub(crate) node: Option<Rc<Node<A>>>,
+    /// The object's attributes, if the kernel may use both these and the name for a time. FUSE has one
+    /// time for both here.
+    pub(crate) stat: Option<Stat>,
 }
 
 impl<C: Connect> Core<C> {
@@ -125,7 +129,7 @@ impl<C: Connect> Core<C> {
             self.fetch_entries(&directory, &mut stream, plus).await?;
         }
         while let Some(entry) = stream.entries.front() {
-            let listed = self.listed(entry, plus);
+            let listed = self.listed(&directory.node, entry, plus);
             if !add(&listed) {
                 if let Some(node) = &listed.node {
                     self.inodes.borrow_mut().drop_unused(node.ino);
@@ -142,7 +146,7 @@ impl<C: Connect> Core<C> {
         Ok(())
     }
 
-    fn listed(&self, entry: &EntryPlus, plus: bool) -> Listed<C::As> {
+    fn listed(&self, directory: &NodeOf<C>, entry: &EntryPlus, plus: bool) -> Listed<C::As> {
         // FUSE does not want the objects of these; and `..` of the root leads out of the mount.
         let dots = matches!(&entry.name.0[..], b"." | b"..");
         let known = entry.handle.zip(entry.attributes.as_ref());
@@ -153,12 +157,20 @@ impl<C: Connect> Core<C> {
                 let node = self.inodes.borrow().find(&handle);
                 node.or_else(|| self.intern(handle, Some(attributes.clone()), self.calls.get()))
             });
+        // The kernel checks no permission to search for a name that it was told. And attributes that
+        // are out of date would be taken for true.
+        let stat = node.as_ref().and_then(|node| {
+            let mut stat = self.stat(node);
+            stat.trust = stat.trust.min(self.positive_trust(directory));
+            (!stat.trust.is_zero()).then_some(stat)
+        });
         Listed {
             name: entry.name.0.clone(),
             cookie: entry.cookie,
             fileid: entry.fileid,
             file_type: entry.attributes.as_ref().map(|it| it.file_type),
             node,
+            stat,
         }
     }
 

@@ -98,8 +98,8 @@ pub(crate) struct Node<A> {
     /// The number of those who wait until all data is on stable storage.
     pub(crate) syncing: Cell<u32>,
     pub(crate) hidden: RefCell<Option<Hidden<A>>>,
-    /// The thread that looked this object up, and when: an `open` that follows at once need not fetch
-    /// the attributes again.
+    /// The thread that looked this object up with a call that brought its attributes, and when: an
+    /// `open` that follows at once need not fetch them again.
     pub(crate) just_found: Cell<Option<(u32, std::time::Instant)>>,
 }
 

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use nfs_binding::client::{AttachOptions, Mount};
@@ -21,7 +22,8 @@ use crate::engine::drive;
 use crate::files::OpenMode;
 use crate::in_process::{Fault, InProcess};
 use crate::inodes::ROOT;
-use crate::options::{AttributeTimes, Options};
+use crate::options::{AttributeTimes, LookupCache, Options};
+use crate::transfer::WriteMode;
 use crate::users::Requester;
 
 impl Connect for InProcess {
@@ -132,7 +134,19 @@ impl Fixture {
 
     fn write(&self, file: u64, offset: u64, data: Vec<u8>) {
         let len = data.len() as u32;
-        let writing = self.core.write(file, offset, Bytes::from(data), false);
+        let mode = WriteMode::default();
+        let writing = self.core.write(file, offset, Bytes::from(data), mode);
+        assert_eq!(self.run(writing), Ok(len));
+    }
+
+    /// Appends, as a kernel does that takes `offset` for the end of the file.
+    fn append(&self, file: u64, offset: u64, data: Vec<u8>) {
+        let len = data.len() as u32;
+        let mode = WriteMode {
+            append: true,
+            ..WriteMode::default()
+        };
+        let writing = self.core.write(file, offset, Bytes::from(data), mode);
         assert_eq!(self.run(writing), Ok(len));
     }
 
@@ -156,6 +170,23 @@ impl Fixture {
         let looking = self.core.lookup(&self.user, 1, ROOT, name);
         let found = self.run(looking).unwrap();
         found.stat.map(|stat| stat.ino)
+    }
+
+    /// Lists a directory with objects. Returns the names, and how long the kernel may use those that it
+    /// need not look up.
+    fn list_plus(&self, ino: u64) -> Vec<(Bytes, Option<Duration>)> {
+        let opening = self.core.opendir(&self.user, ino);
+        let directory = self.run(opening).unwrap().number;
+        let mut entries = Vec::new();
+        let listing = self.core.readdir(directory, 0, true, |listed| {
+            let trust = listed.stat.as_ref().map(|stat| stat.trust);
+            entries.push((listed.name.clone(), trust));
+            true
+        });
+        self.run(listing).unwrap();
+        self.core.releasedir(directory);
+        entries.retain(|(name, _)| name != "." && name != "..");
+        entries
     }
 
     fn names(&self) -> Vec<Bytes> {
@@ -347,9 +378,6 @@ fn what_is_remembered_costs_no_call_and_an_open_costs_one() {
             .unwrap();
     }
     assert_eq!(all(), before);
-    let node = fixture.core.node(ino).unwrap();
-    // As if some time had passed since the lookup.
-    node.just_found.set(None);
     let file = fixture.open(ino);
     fixture.close(file).unwrap();
     let [lookups, getattrs, accesses] = before;
@@ -389,6 +417,95 @@ fn an_open_shows_what_another_client_has_written_and_closed() {
     assert!(two.run(opening).unwrap().keep);
 }
 
+/// The kernel appends at the size that it knew before another client made the file longer.
+#[test]
+fn an_append_goes_behind_what_another_client_has_appended() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let (ino, file) = one.create(b"f");
+    one.append(file, 0, vec![1; 100]);
+    one.close(file).unwrap();
+    let seen = two.find(b"f").unwrap();
+    two.close(two.open(seen)).unwrap();
+    assert_eq!(one.told.0.borrow()[..], [0; 0]);
+
+    let file = one.open(ino);
+    one.append(file, 100, vec![2; 50]);
+    one.close(file).unwrap();
+    let file = two.open(seen);
+    two.told.0.borrow_mut().clear();
+    two.append(file, 100, vec![3; 30]);
+    assert_eq!(two.told.0.borrow()[..], [seen], "pages have it elsewhere");
+    // Neither of these is sent before the other: the first one is the end of the file.
+    two.append(file, 180, vec![4; 20]);
+    assert_eq!(two.told.0.borrow()[..], [seen]);
+    two.close(file).unwrap();
+    let expected = [&[1; 100][..], &[2; 50], &[3; 30], &[4; 20]].concat();
+    assert_eq!(&two.read_anew(seen)[..], &expected[..]);
+    assert_eq!(&one.read_anew(ino)[..], &expected[..]);
+}
+
+/// No kernel knows of what was written elsewhere while the file is open.
+#[test]
+fn an_append_asks_for_the_size_once_the_attributes_are_too_old() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let mut two = client(&runtime, &server, &mount, 2);
+    let core = Rc::get_mut(&mut two.core).unwrap();
+    core.options.attributes = AttributeTimes::NONE;
+    let (ino, file) = one.create(b"f");
+    let seen = two.find(b"f").unwrap();
+    let other = two.open(seen);
+    one.write(file, 0, vec![1; 100]);
+    one.close(file).unwrap();
+    two.append(other, 0, vec![2; 10]);
+    two.close(other).unwrap();
+    let expected = [&[1; 100][..], &[2; 10]].concat();
+    assert_eq!(&one.read_anew(ino)[..], &expected[..]);
+}
+
+/// The kernel looks a name up before each open: what is remembered of the name does not stand in for
+/// the attributes of the file.
+#[test]
+fn an_open_after_a_lookup_shows_what_another_client_has_written() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let mut two = client(&runtime, &server, &mount, 2);
+    // Names expire before attributes.
+    let times = &mut Rc::get_mut(&mut two.core).unwrap().options.attributes;
+    (times.directory_min, times.directory_max) = (Duration::ZERO, Duration::ZERO);
+    let three = client(&runtime, &server, &mount, 3);
+    // And the kernel keeps no names of this directory.
+    let making = one.core.mkdir(&one.user, ROOT, b"d", 0o700);
+    let d = one.run(making).unwrap().stat.unwrap().ino;
+    let making = one.core.create(&one.user, 1, d, b"f", 0o644, WRITE);
+    let (found, opened) = one.run(making).unwrap();
+    let ino = found.stat.unwrap().ino;
+    one.write(opened.file, 0, vec![1; 100]);
+    one.close(opened.file).unwrap();
+
+    for reader in [&two, &three] {
+        let look_and_open = || {
+            let directory = reader.find(b"d").unwrap();
+            let looking = reader.core.lookup(&reader.user, 1, directory, b"f");
+            let seen = reader.run(looking).unwrap().stat.unwrap().ino;
+            let opening = reader.core.open(&reader.user, 1, seen, WRITE);
+            let opened = reader.run(opening).unwrap();
+            reader.close(opened.file).unwrap();
+            opened.keep
+        };
+        look_and_open();
+        assert!(look_and_open(), "nothing has changed");
+        let file = one.open(ino);
+        one.write(file, 0, vec![2; 100]);
+        one.close(file).unwrap();
+        let lookups = reader.calls::<nfs::Lookup>();
+        assert!(!look_and_open(), "the kernel's pages are out of date");
+        assert_eq!(reader.calls::<nfs::Lookup>(), lookups, "from memory");
+    }
+}
+
 #[test]
 fn a_name_that_another_client_has_replaced_is_looked_up_again() {
     let (runtime, server, mount) = server();
@@ -406,6 +523,39 @@ fn a_name_that_another_client_has_replaced_is_looked_up_again() {
     let new = two.find(b"f").unwrap();
     assert_ne!(new, old);
     two.close(two.open(new)).unwrap();
+}
+
+/// The kernel walks along a name that it knows without a check of permissions.
+#[test]
+fn a_listing_of_a_private_directory_lets_the_kernel_keep_no_name() {
+    let (runtime, server, mount) = server();
+    let mut fixture = client(&runtime, &server, &mount, 1);
+    let core = Rc::get_mut(&mut fixture.core).unwrap();
+    core.options.attributes.file_min = Duration::from_secs(500);
+    core.options.attributes.file_max = Duration::from_secs(500);
+    let set_mode = |mode| SetAttributes {
+        mode: Some(mode),
+        ..SetAttributes::default()
+    };
+    let core = &fixture.core;
+    let made = fixture.run(core.mkdir(&fixture.user, ROOT, b"d", 0o700));
+    let private = made.unwrap().stat.unwrap().ino;
+    let making = core.create(&fixture.user, 1, private, b"f", 0o644, WRITE);
+    let (_, opened) = fixture.run(making).unwrap();
+    fixture.close(opened.file).unwrap();
+    let f = Bytes::from_static(b"f");
+    assert_eq!(fixture.list_plus(private), [(f.clone(), None)]);
+    // Everybody may search it now. The name is used no longer than the directory's attributes are.
+    let setting = core.setattr(&fixture.user, private, None, set_mode(0o711));
+    fixture.run(setting).unwrap();
+    let [(name, Some(trust))] = &fixture.list_plus(private)[..] else {
+        panic!("the kernel may know it");
+    };
+    assert_eq!(*name, f);
+    assert!(*trust <= fixture.core.options.attributes.directory_max);
+    let core = Rc::get_mut(&mut fixture.core).unwrap();
+    core.options.lookup_cache = LookupCache::None;
+    assert_eq!(fixture.list_plus(private), [(f, None)]);
 }
 
 #[test]

@@ -13,6 +13,15 @@ use crate::core::{Connect, Core, NodeOf, UserOf};
 use crate::files::OpenFile;
 use crate::read_ahead::{Arrived, Basis, part};
 
+/// What one write request demands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WriteMode {
+    /// The data is on stable storage before the reply: O_DIRECT, O_SYNC or O_DSYNC.
+    pub(crate) through: bool,
+    /// O_APPEND: the data goes to the end of the file.
+    pub(crate) append: bool,
+}
+
 impl<C: Connect> Core<C> {
     /// Reads from an open file. Returns fewer bytes only at the end of the file.
     ///
@@ -161,28 +170,41 @@ impl<C: Connect> Core<C> {
     }
 
     /// Writes to an open file. The data is on stable storage afterwards if the file or the mount is
-    /// synchronous, or `through` says so.
+    /// synchronous, or `mode` says so. To append, `offset` is the kernel's opinion of where the file
+    /// ends: it knows nothing of what other clients have appended since it last had the attributes.
     ///
     /// # Errors
-    /// EFBIG beyond the server's maximum; the error of WRITE for a synchronous write.
+    /// EFBIG beyond the server's maximum; the error of WRITE for a synchronous write, and that of
+    /// GETATTR to append.
     pub(crate) async fn write(
         self: &Rc<Self>,
         number: u64,
         offset: u64,
         data: Bytes,
-        through: bool,
+        mode: WriteMode,
     ) -> Result<u32, Errno> {
         let file = self.file(number)?;
         let node = &file.node;
         let len = data.len() as u32;
+        self.room_to_write().await;
+        let of_kernel = offset;
+        let offset = match mode.append {
+            true => self.end_of_file(&file).await?,
+            false => offset,
+        };
+        // No other request runs between here and the record of the data, so that two that append do
+        // not get the same place.
         let end = offset.checked_add(len.into()).ok_or(Errno::FBIG)?;
         if end > self.limits.max_file_size {
             return Err(Errno::FBIG);
         }
         let range = offset..end;
-        self.room_to_write().await;
         self.record(&file.user, node, offset, data);
-        if through || file.mode.sync || self.options.sync {
+        if offset != of_kernel {
+            // The kernel has put the data into its pages at the wrong place.
+            self.changed_by_others(node, true);
+        }
+        if mode.through || file.mode.sync || self.options.sync {
             self.write_out(node, &range, true).await;
             if node.dirty.borrow().overlaps(&range) {
                 // Part of it was on its way already, without the demand of stable storage.
@@ -191,5 +213,16 @@ impl<C: Connect> Core<C> {
             Self::report(node, &file.seen)?;
         }
         Ok(len)
+    }
+
+    /// Returns where data is appended: the end of the file at the server, or of data that this client
+    /// keeps.
+    async fn end_of_file(&self, file: &OpenFile<C::As>) -> Result<u64, Errno> {
+        let node = &file.node;
+        if !self.is_fresh(node) {
+            self.getattr_now(&file.user, node).await?;
+        }
+        let size = node.attributes.borrow().get().size;
+        Ok(size.max(node.dirty.borrow().kept_end()))
     }
 }

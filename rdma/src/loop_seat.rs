@@ -96,6 +96,15 @@ impl LoopSeat {
         }))
     }
 
+    /// Returns whether no other loop has fewer connections. A loop that polls its listeners all the
+    /// time, as all others do, asks this instead of telling another loop to accept: it does not know
+    /// whether there is anything to accept.
+    #[must_use]
+    pub fn is_next(&self) -> bool {
+        let fewest = &self.balance.seats[self.balance.least()].connections;
+        self.connections() <= fewest.load(Ordering::Relaxed)
+    }
+
     fn pass_to(&self, index: usize) {
         let seat = &self.balance.seats[index];
         // The number changes before the loop wakes up and reads it.
@@ -180,6 +189,17 @@ mod tests {
             Some(Err(()))
         ));
         assert_eq!(counts(), [0, 0, 0]);
+    }
+
+    #[test]
+    fn a_loop_that_asks_whether_it_is_next_tells_nobody() {
+        let seats = LoopSeat::all(2);
+        let first = claim(&seats[0]).unwrap();
+        assert!(!seats[0].is_next() && seats[1].is_next());
+        let second = claim(&seats[1]).unwrap();
+        assert!(seats[0].is_next() && seats[1].is_next());
+        assert_eq!((seats[0].turns(), seats[1].turns()), (0, 0));
+        drop((first, second));
     }
 
     #[test]

@@ -85,11 +85,12 @@ impl Plan {
             for index in 1..self.group.loops() {
                 let ready = ready.clone();
                 let run = move || {
+                    let _guard = StopOnEnd(stop);
                     let made = self.make(index);
                     // Nobody listens any more if the first loop has failed.
                     let _ = ready.send(made.is_ok());
                     drop(ready);
-                    ended(made.and_then(|made| serve(made.server, stop)), stop)
+                    made.and_then(|made| serve(made.server, stop))
                 };
                 let thread = thread::Builder::new().name(format!("loop-{index}"));
                 match thread.spawn_scoped(scope, run) {
@@ -101,6 +102,7 @@ impl Plan {
                 }
             }
             drop(ready);
+            let guard = StopOnEnd(stop);
             let first = self.make(0).and_then(|made| {
                 // A loop that could not be made has the reason, which its thread returns.
                 if others.iter().all(|ready| ready) {
@@ -110,7 +112,8 @@ impl Plan {
                 }
                 serve(made.server, stop)
             });
-            let mut result = ended(first, stop);
+            drop(guard);
+            let mut result = first;
             for thread in threads {
                 let other = thread.join().unwrap_or_else(|_| {
                     Err(Failure::Work("a thread of the server panicked".to_owned()))
@@ -204,8 +207,12 @@ fn serve(mut server: Server, stop: &Stop) -> Result<(), Failure> {
     server.run(stop).map_err(Failure::work)
 }
 
-/// Stops the other loops when one has ended.
-fn ended(result: Result<(), Failure>, stop: &Stop) -> Result<(), Failure> {
-    stop.stop();
-    result
+/// Stops all loops when it is dropped: a loop has ended, perhaps by a panic, and the others must not
+/// go on without it. They would pass connections on to it, and wait for its replies.
+struct StopOnEnd<'a>(&'a Stop);
+
+impl Drop for StopOnEnd<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }

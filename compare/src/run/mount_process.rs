@@ -95,10 +95,12 @@ pub(crate) struct MountUsage {
 }
 
 /// The last answer of the process.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Unmounted {
     /// Whether the mount was still in use, and was taken away.
     busy: bool,
+    /// The reason why the mount could be neither ended nor taken away.
+    failed: Option<String>,
 }
 
 /// Orders that have arrived, from another thread.
@@ -180,10 +182,14 @@ pub(crate) fn serve(attach: &Attach) -> Result<(), Failure> {
     let fuse = fuse.map_err(Failure::work)?;
 
     let orders = Arc::new(Orders::default());
-    let busy = Arc::new(Mutex::new(false));
-    let (to, is_busy, path) = (Arc::clone(&orders), Arc::clone(&busy), at.path().to_owned());
+    let unmounting = Arc::new(Mutex::new(()));
+    let (to, held, path) = (
+        Arc::clone(&orders),
+        Arc::clone(&unmounting),
+        at.path().to_owned(),
+    );
     // Not the thread that serves: to unmount may need its answers.
-    thread::spawn(move || obey(&to, &is_busy, &path));
+    thread::spawn(move || obey(&to, &held, &path));
     answer(&MountedAt {
         path: at.path().to_owned(),
         registration: reached.registration().map(str::to_owned),
@@ -203,8 +209,12 @@ pub(crate) fn serve(attach: &Attach) -> Result<(), Failure> {
         }
     });
     ended?;
-    let busy = *busy.lock().unwrap_or_else(PoisonError::into_inner);
-    answer(&Unmounted { busy })
+    // If the mount was taken away, the other thread says so, and this process ends.
+    let _idle = unmounting.lock().unwrap_or_else(PoisonError::into_inner);
+    answer(&Unmounted {
+        busy: false,
+        failed: None,
+    })
 }
 
 fn usage(reached: &Reached) -> MountUsage {
@@ -217,42 +227,72 @@ fn usage(reached: &Reached) -> MountUsage {
 }
 
 /// Passes orders on, except the one to unmount. Ends this process when there is nobody any more who
-/// gives orders.
-fn obey(orders: &Orders, is_busy: &Mutex<bool>, path: &Path) {
+/// gives orders, and when the mount was taken away from processes that still used it: the kernel
+/// reports the end of an ordinary user's mount only when the last of them has gone.
+fn obey(orders: &Orders, unmounting: &Mutex<()>, path: &Path) {
     for line in io::stdin().lock().lines() {
         match line {
             Ok(order) if order == UNMOUNT => {
                 // Locked all the time: the mount ends before it is known why.
-                let mut is_busy = is_busy.lock().unwrap_or_else(PoisonError::into_inner);
-                *is_busy = unmount(path, PATIENCE);
+                let _held = unmounting.lock().unwrap_or_else(PoisonError::into_inner);
+                let unmounted = match unmount(path, PATIENCE) {
+                    // The answer comes when everything has been written.
+                    Ok(false) => continue,
+                    Ok(true) => Unmounted {
+                        busy: true,
+                        failed: None,
+                    },
+                    Err(error) => Unmounted {
+                        busy: false,
+                        failed: Some(error.to_string()),
+                    },
+                };
+                // Without a reader there is nobody to tell.
+                drop(answer(&unmounted));
+                leave(path)
             }
             Ok(order) => orders.push(order),
             Err(_) => break,
         }
     }
-    unmount(path, Duration::ZERO);
+    if let Err(error) = unmount(path, Duration::ZERO) {
+        tracing::warn!(%error, path = %path.display(), "a mount is left behind");
+    }
+    leave(path)
+}
+
+/// Removes the directory of a mount, and ends this process.
+fn leave(path: &Path) -> ! {
     // The directory is empty and nobody's any more, or was removed before.
     drop(std::fs::remove_dir(path));
-    process::exit(0);
+    process::exit(0)
 }
 
 /// Unmounts. What is still in use after `patience` is taken away from its users. Returns whether it
 /// was.
-fn unmount(path: &Path, patience: Duration) -> bool {
+///
+/// # Errors
+/// The mount could be neither ended nor taken away.
+fn unmount(path: &Path, patience: Duration) -> Result<bool, MountError> {
     let mut left = patience;
     loop {
         match umount(path, Umount::Idle) {
+            // Something else has ended it.
+            Ok(()) | Err(MountError::NotMounted { .. }) => return Ok(false),
             Err(MountError::Busy { .. }) if left.is_zero() => {
-                // Requests fail from now on, and then there is nothing to wait for.
+                // Only root can make the requests fail at once; those of an ordinary user fail when
+                // this process ends.
                 drop(umount(path, Umount::Force));
-                drop(umount(path, Umount::Lazy));
-                return true;
+                return match umount(path, Umount::Lazy) {
+                    Ok(()) | Err(MountError::NotMounted { .. }) => Ok(true),
+                    Err(error) => Err(error),
+                };
             }
             Err(MountError::Busy { .. }) => {
                 thread::sleep(PAUSE);
                 left = left.saturating_sub(PAUSE);
             }
-            _ => return false,
+            Err(error) => return Err(error),
         }
     }
 }
@@ -290,11 +330,14 @@ impl MountProcess {
     /// Something written could not be sent, or a process still uses the mount.
     pub(crate) fn end(mut self) -> Result<(), Failure> {
         let unmounted: Unmounted = self.child.ask(UNMOUNT)?;
+        if let Some(reason) = unmounted.failed {
+            return Err(Failure::Work(format!("cannot unmount: {reason}")));
+        }
         match unmounted.busy {
             false => Ok(()),
             true => Err(Failure::work(
-                "the command left a process behind that uses the mount: a command has to wait for \
-                 what it starts",
+                "the command left a process behind that uses the mount: it has lost its files; end it, \
+                 and let the command wait for what it starts",
             )),
         }
     }

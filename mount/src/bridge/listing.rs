@@ -40,7 +40,7 @@ impl<C: Connect> Bridge<C> {
         self.submit(request, reply, work, answer);
     }
 
-    /// Answers READDIRPLUS: with attributes, as far as they are fresh.
+    /// Answers READDIRPLUS: with attributes, as far as the kernel may use them and the names.
     pub(super) fn list_plus(
         &self,
         request: &Request,
@@ -55,16 +55,11 @@ impl<C: Connect> Bridge<C> {
             let inner = Rc::clone(&core);
             core.spawn(async move {
                 let Listing(mut reply) = reply;
-                let core = &inner;
                 let listing = inner.readdir(directory.0, offset, true, |listed| {
                     let name = OsStr::from_bytes(&listed.name);
-                    // Attributes that are out of date would be taken for true.
-                    let fresh = listed.node.as_ref().filter(|node| core.is_fresh(node));
-                    let (ino, trust, attr) = match fresh {
-                        Some(node) => {
-                            let stat = core.stat(node);
-                            (node.ino, stat.trust, attr(&stat, node.ino, block))
-                        }
+                    let known = listed.node.as_ref().zip(listed.stat.as_ref());
+                    let (ino, trust, attr) = match known {
+                        Some((node, stat)) => (node.ino, stat.trust, attr(stat, node.ino, block)),
                         // An entry without an object: the kernel looks it up if need be.
                         None => {
                             let mut stat = nothing();
@@ -76,7 +71,7 @@ impl<C: Connect> Bridge<C> {
                     };
                     let ino = INodeNo(ino);
                     let full = reply.add(ino, listed.cookie, name, &trust, &attr, GENERATION);
-                    if let (Some(node), false) = (fresh, full) {
+                    if let (Some((node, _)), false) = (known, full) {
                         node.lookups.set(node.lookups.get() + 1);
                     }
                     !full

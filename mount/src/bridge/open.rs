@@ -22,6 +22,12 @@ pub(super) fn open_mode(flags: i32) -> OpenMode {
     }
 }
 
+/// Returns whether the flags of a write request say that its data goes to the end of the file. They
+/// are those of the open file at that time: a program may set O_APPEND later.
+pub(super) fn appends(flags: i32) -> bool {
+    flags as u32 & OFlags::APPEND.bits() != 0
+}
+
 /// Returns what the kernel may do with an open file.
 pub(super) fn open_flags(mode: OpenMode, opened: Opened) -> FopenFlags {
     let mut flags = FopenFlags::empty();

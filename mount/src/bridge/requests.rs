@@ -23,12 +23,13 @@ use fuser::{
 use nfs_binding::proto::SetAttributes;
 use rustix::io::Errno;
 
-use super::open::{open_flags, open_mode};
+use super::open::{appends, open_flags, open_mode};
 use super::{Bridge, Fails, GENERATION};
 use crate::convert::{attr, decode_device, set_time, type_of_mode};
 use crate::core::{Connect, Core};
 use crate::files::Opened;
 use crate::find::Found;
+use crate::transfer::WriteMode;
 
 /// The maximum number of the kernel's requests that no program waits for, such as reading ahead.
 const BACKGROUND: u16 = 128;
@@ -309,9 +310,11 @@ impl<C: Connect> Filesystem for Bridge<C> {
         let mode = open_mode(flags.0);
         // Pages that were mapped are written later, by whoever; the flags are those of any open file.
         let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let through = !mapped && (mode.direct || mode.sync);
-        let work =
-            async move |core: Rc<Core<C>>, _| core.write(file.0, offset, data, through).await;
+        let mode = WriteMode {
+            through: !mapped && (mode.direct || mode.sync),
+            append: !mapped && appends(flags.0),
+        };
+        let work = async move |core: Rc<Core<C>>, _| core.write(file.0, offset, data, mode).await;
         self.submit(request, reply, work, |reply, len| reply.written(len));
     }
 

@@ -97,6 +97,16 @@ impl State {
 
     #[inline(never)]
     pub(super) fn accept_all(&mut self, index: usize, now: Time) {
+        if self.busy
+            && self
+                .options
+                .seat
+                .as_ref()
+                .is_some_and(|seat| !seat.is_next())
+        {
+            // The loop with fewer connections polls its listeners as well.
+            return;
+        }
         for _ in 0..ACCEPT_TURN {
             let Some(Slot::Listener(listener)) = self.slots.get(index) else {
                 return;

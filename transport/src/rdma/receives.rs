@@ -122,7 +122,11 @@ pub(super) fn alloc(
     if structure.segments().len() == 1 {
         return Ok(first.into());
     }
-    let rest: Vec<Buf> = lengths.map(piece).collect::<Result<_, _>>()?;
+    // Exactly as long as needed: a list with room to spare would be moved to be kept.
+    let mut rest = Vec::with_capacity(structure.segments().len() - 1);
+    for length in lengths {
+        rest.push(piece(length)?);
+    }
     Ok(Scatter::new(first, rest))
 }
 

@@ -1,0 +1,58 @@
+//! Makes one NFS operation many times, for profilers: `operation CARRIER getattr|read|write|readdirplus SIZE COUNT`.
+//!
+//! Client and server take turns on one thread, so that counts of instructions are exact. The cost of
+//! an operation is the difference between two counts, divided by that of the operations:
+//!
+//! ```text
+//! cargo build --release -p rpcrdma-benches --features libc --example operation
+//! for count in 100 1100; do
+//!     valgrind --tool=callgrind --callgrind-out-file=read.$count \
+//!         target/release/examples/operation v2-ddp-cont read 8192 $count
+//! done
+//! ```
+
+use std::env;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use bytes::Bytes;
+use rpcrdma_benches::calls::{Carrier, Outcomes};
+use rpcrdma_benches::nfs::NfsEnds;
+
+#[expect(clippy::print_stdout, reason = "the output of the program")]
+fn run(args: &[String]) -> Outcomes<()> {
+    let [carrier, operation, size, count] = args else {
+        return Err("operation CARRIER getattr|read|write|readdirplus SIZE COUNT".into());
+    };
+    let carrier: Carrier = carrier.parse()?;
+    let (size, count): (u32, u32) = (size.parse()?, count.parse()?);
+    let mut ends = NfsEnds::new(carrier, size as usize)?;
+    let data = Bytes::from(vec![7; size as usize]);
+    let begun = Instant::now();
+    for _ in 0..count {
+        match operation.as_str() {
+            "getattr" => ends.getattr()?,
+            "read" => ends.read(size)?,
+            "write" => ends.write(&data)?,
+            "readdirplus" => ends.readdirplus(size)?,
+            other => return Err(format!("{other}: no such operation").into()),
+        }
+    }
+    println!(
+        "{:.2} us",
+        begun.elapsed().as_secs_f64() * 1e6 / f64::from(count.max(1))
+    );
+    Ok(())
+}
+
+#[expect(clippy::print_stderr, reason = "the output of the program")]
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("operation: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
