@@ -137,6 +137,8 @@ pub struct CreditOverrun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponderCredits {
     capacity: u32,
+    /// The maximum that is granted at present. It is never more than the capacity in effect.
+    limit: u32,
     requested: u32,
     outstanding: u32,
 }
@@ -148,6 +150,7 @@ impl ResponderCredits {
     pub fn new(capacity: u32) -> Self {
         Self {
             capacity: capacity.max(1),
+            limit: u32::MAX,
             requested: 1,
             outstanding: 0,
         }
@@ -158,6 +161,12 @@ impl ResponderCredits {
     /// already have used the earlier grant.
     pub fn raise(&mut self, capacity: u32) {
         self.capacity = self.capacity.max(capacity);
+    }
+
+    /// Limits the credits that answers grant from now on, to one at least. The capacity stays, because
+    /// the requester may already have used an earlier grant.
+    pub fn limit(&mut self, credits: u32) {
+        self.limit = credits.max(1);
     }
 
     /// Records the arrival of a call that requests `requested` credits.
@@ -210,7 +219,7 @@ impl ResponderCredits {
     /// Returns the number of credits granted at present.
     #[must_use]
     pub fn grant(&self) -> u32 {
-        self.requested.clamp(1, self.capacity)
+        self.requested.clamp(1, self.capacity.min(self.limit))
     }
 
     /// Returns the number of calls that have arrived and are not answered.

@@ -6,16 +6,17 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::server::{
     Export, ExportOptions, ExportSpec, HandleKey, IdentityPolicy, NfsServer,
 };
-use rdma::DeviceError;
+use rdma::{Attributes, DeviceError};
 use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::RdmaServerOptions;
 use rpc_transport::{ServerGroup, ServerOptions, Stop};
-use rpcrdma_setup::access::{CALLBACKS, DEFAULT_FEATURES, LinkOptions};
+use rpcrdma_setup::access::{CALLBACKS, LinkOptions};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceChoice, DeviceName, Resources};
 use rpcrdma_setup::mount_options::Proto;
@@ -71,16 +72,15 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         callbacks: args.callbacks,
         ..ServerOptions::default()
     };
-    let receives = usize::try_from(args.receive_memory).unwrap_or(usize::MAX) / loops;
+    let receives = limits.receives / loops;
     let mut rdma_options = RdmaServerOptions {
         versions: args.rpcrdma,
         max_receive_memory: receives,
         max_connections: limits.connections,
         budget: limits.budget.clone(),
+        give_back_after: Some(GIVE_BACK_AFTER),
         ..RdmaServerOptions::default()
     };
-    rdma_options.common.features = args.features.unwrap_or(DEFAULT_FEATURES);
-    enough_for_one(&rdma_options, loops)?;
     let costs = CostsArg::load(args.costs.as_ref())?;
     let costs = costs.on_link(args.delay.0, args.rate.map(|rate| rate.0));
     rdma_options.common.costs = costs.model();
@@ -112,6 +112,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
             ..DeviceChoice::default()
         },
         rdma: rdma_options,
+        features: args.features,
         limits,
         addresses,
         ports: (args.port, args.tcp_port),
@@ -125,6 +126,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     tracing::info!("ended by a signal");
     Ok(())
 }
+
+/// How long after the end of a connection free memory is returned to the system: not in the middle of
+/// many ends, and well within a minute.
+const GIVE_BACK_AFTER: Duration = Duration::from_secs(10);
 
 /// Returns the number of loops.
 fn loops(args: &ServeArgs) -> Result<usize, Failure> {
@@ -158,15 +163,23 @@ fn limits(args: &ServeArgs) -> Result<Limits, Failure> {
         Some(memory) => usize::try_from(memory).unwrap_or(usize::MAX),
         None => limits::default_memory(),
     };
-    let limits = Limits::new(memory, descriptors);
-    let connections = limits.connections;
-    tracing::info!(memory, descriptors, connections, "limits");
+    let receives = usize::try_from(args.receive_memory).unwrap_or(usize::MAX);
+    let limits = Limits::new(memory, receives, descriptors);
+    let (connections, receives) = (limits.connections, limits.receives);
+    tracing::info!(memory, receives, descriptors, connections, "limits");
     Ok(limits)
 }
 
 /// Checks that the memory for receive buffers suffices for one connection.
-fn enough_for_one(options: &RdmaServerOptions, loops: usize) -> Result<(), Failure> {
-    let (given, least) = (options.max_receive_memory, options.least_receive_memory());
+fn enough_for_one(
+    options: &RdmaServerOptions,
+    device: &Attributes,
+    loops: usize,
+) -> Result<(), Failure> {
+    let (given, least) = (
+        options.max_receive_memory,
+        options.least_receive_memory(device),
+    );
     if given >= least {
         return Ok(());
     }
@@ -175,8 +188,8 @@ fn enough_for_one(options: &RdmaServerOptions, loops: usize) -> Result<(), Failu
         _ => format!(" for each of {loops} threads"),
     };
     Err(Failure::Usage(format!(
-        "--receive-memory{share} {given}: no RDMA connection could be made; one with a single \
-         credit takes {least} bytes here"
+        "--receive-memory{share} {given}: no RDMA connection could be made; its receives take at \
+         least {least} bytes here"
     )))
 }
 

@@ -241,15 +241,21 @@ fn less_memory_than_one_connection_takes_is_refused() {
         let serve = ["serve", "--memory", "--receive-memory", "1"];
         let finished = run([&serve, &ports[..], more].concat());
         assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
-        let (_, said) = finished.stderr.split_once("credit takes ").unwrap();
+        let (_, said) = finished.stderr.split_once("take at least ").unwrap();
         said.split(' ').next().unwrap().to_owned()
     };
-    let plain: usize = least(&[]).parse().unwrap();
+    let plain: usize = least(&["--features", "cont"]).parse().unwrap();
     let placing: usize = least(&["--features", "ddp"]).parse().unwrap();
     assert!(plain < placing, "{plain} {placing}");
     if is_iwarp() {
         // The minimum that the message names suffices.
-        let server = Server::start(["--memory", "--receive-memory", &plain.to_string()]);
+        let server = Server::start([
+            "--memory",
+            "--receive-memory",
+            &plain.to_string(),
+            "--features",
+            "cont",
+        ]);
         with(Proto::Rdma, &["ls", &server.url(Proto::Rdma, "/memory")]).ok();
     }
 }

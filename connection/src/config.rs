@@ -174,6 +174,17 @@ impl Options {
         }
         ReceiveStructure::plain(plain as usize)
     }
+
+    /// Returns the structure of receives that are long enough for all lengths that a peer may ask
+    /// for: [`Options::receives`], or longer.
+    #[must_use]
+    pub fn longest_receives(&self, operations: bool) -> ReceiveStructure {
+        let receives = self.receives(operations);
+        match operations && receives.len() < self.max_receive_size {
+            true => round_trips::resized(&receives, self.max_receive_size),
+            false => receives,
+        }
+    }
 }
 
 /// Which end of the connection this is, and which versions it may speak.

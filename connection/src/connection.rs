@@ -261,6 +261,17 @@ impl Connection {
         }
     }
 
+    /// Limits the credits that answers grant from now on, to one at least, where credits count calls.
+    /// The peer may still use what it was granted before. Where they count messages (version-two-07),
+    /// credits cannot be taken back, and this has no effect.
+    pub fn limit_grant(&mut self, credits: u32) {
+        if let Phase::Open(open) = &mut self.phase
+            && let Some(responder) = &mut open.responder
+        {
+            responder.limit_grant(credits);
+        }
+    }
+
     /// Returns the time at which [`Connection::handle_timeout`] must be called, unless the time
     /// changes before that.
     #[must_use]

@@ -93,8 +93,8 @@ pub(crate) fn placement(config: &ConnectionConfig) -> Option<PlacementConfig> {
     let ddp = options.features.ddp;
     let (side, callbacks) = (config.role.side(), options.callbacks);
     (ddp.send || ddp.receive).then(|| PlacementConfig {
-        makes_calls: side == Side::Client || callbacks.credits > 0,
-        takes_calls: side == Side::Server || callbacks.credits > 0 && callbacks.chunks,
+        makes_calls: side == Side::Client || config.callbacks > 0,
+        takes_calls: side == Side::Server || config.callbacks > 0 && callbacks.chunks,
         send: ddp.send,
         receive: ddp.receive,
         offer_invalidation: options.remote_invalidation,

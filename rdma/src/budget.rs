@@ -134,9 +134,22 @@ impl Budget {
     /// Opens the account of a new connection.
     #[must_use]
     pub fn account(&self) -> Account {
+        self.open(self.part.shared.guaranteed)
+    }
+
+    /// Opens a further account of a connection, without guaranteed memory: all that is charged to it
+    /// comes from the common part. What it holds does not count against the guaranteed memory of the
+    /// connection's other account.
+    #[must_use]
+    pub fn common_account(&self) -> Account {
+        self.open(0)
+    }
+
+    fn open(&self, guaranteed: usize) -> Account {
         Account {
             shared: Arc::new(Held {
                 part: Arc::clone(&self.part),
+                guaranteed,
                 bytes: AtomicUsize::new(0),
                 proven: AtomicBool::new(false),
             }),
@@ -186,10 +199,6 @@ impl Default for Budget {
 }
 
 impl Shared {
-    fn beyond_guaranteed(&self, held: usize) -> usize {
-        held.saturating_sub(self.guaranteed)
-    }
-
     fn largest(&self) -> usize {
         self.guaranteed + self.common_limit - self.common_limit / PROVEN_PART
     }
@@ -295,8 +304,17 @@ impl Drop for Part {
 #[derive(Debug)]
 struct Held {
     part: Arc<Part>,
+    /// Bytes that are guaranteed to this account.
+    guaranteed: usize,
     bytes: AtomicUsize,
     proven: AtomicBool,
+}
+
+impl Held {
+    /// Returns the part of `held` bytes that comes from the common memory.
+    fn beyond_guaranteed(&self, held: usize) -> usize {
+        held.saturating_sub(self.guaranteed)
+    }
 }
 
 /// Memory account of one connection. Clones are handles to the same account.
@@ -309,24 +327,22 @@ impl Account {
     /// Adds bytes to those that the connection holds. Does not check whether there is room: see
     /// [`Account::room`].
     pub fn charge(&self, bytes: usize) {
-        let Held { part, .. } = &*self.shared;
-        let budget = &*part.shared;
-        let before = self.shared.bytes.fetch_add(bytes, Relaxed);
-        let more = budget.beyond_guaranteed(before + bytes) - budget.beyond_guaranteed(before);
+        let held = &*self.shared;
+        let before = held.bytes.fetch_add(bytes, Relaxed);
+        let more = held.beyond_guaranteed(before + bytes) - held.beyond_guaranteed(before);
         if more > 0 {
-            part.charge(more);
+            held.part.charge(more);
         }
     }
 
     /// Subtracts bytes from those that the connection holds.
     pub fn release(&self, bytes: usize) {
-        let Held { part, .. } = &*self.shared;
-        let budget = &*part.shared;
-        let before = self.shared.bytes.fetch_sub(bytes, Relaxed);
-        let less = budget.beyond_guaranteed(before)
-            - budget.beyond_guaranteed(before.saturating_sub(bytes));
+        let held = &*self.shared;
+        let before = held.bytes.fetch_sub(bytes, Relaxed);
+        let less =
+            held.beyond_guaranteed(before) - held.beyond_guaranteed(before.saturating_sub(bytes));
         if less > 0 {
-            part.release(less);
+            held.part.release(less);
         }
     }
 
@@ -339,7 +355,7 @@ impl Account {
     /// Returns the number of bytes that the connection holds beyond the guaranteed ones.
     #[must_use]
     pub fn beyond_guaranteed(&self) -> usize {
-        self.shared.part.shared.beyond_guaranteed(self.held())
+        self.shared.beyond_guaranteed(self.held())
     }
 
     /// Returns how many more bytes the connection may take now.
@@ -356,9 +372,9 @@ impl Account {
         let budget = &*part.shared;
         let all = self.held();
         let held = all.saturating_sub(own);
-        let over = budget.beyond_guaranteed(held);
+        let over = self.shared.beyond_guaranteed(held);
         let common = part.taken() + over;
-        let taken = common.saturating_sub(budget.beyond_guaranteed(all));
+        let taken = common.saturating_sub(self.shared.beyond_guaranteed(all));
         let limit = match self.shared.proven.load(Relaxed) {
             true => budget.common_limit,
             false => budget.common_limit - budget.common_limit / PROVEN_PART,
@@ -369,19 +385,20 @@ impl Account {
             // Afterwards the connection must not hold more of the common part than is left.
             _ => free.saturating_sub(over) / 2,
         };
-        budget.guaranteed.saturating_sub(held) + share
+        self.guaranteed().saturating_sub(held) + share
     }
 
     /// Returns the number of bytes guaranteed to the connection.
     #[must_use]
     pub fn guaranteed(&self) -> usize {
-        self.shared.part.shared.guaranteed
+        self.shared.guaranteed
     }
 
     /// Returns the maximum number of bytes that the connection can get at once.
     #[must_use]
     pub fn largest(&self) -> usize {
-        self.shared.part.shared.largest()
+        let budget = &*self.shared.part.shared;
+        budget.largest() - budget.guaranteed + self.guaranteed()
     }
 
     /// Marks the connection as proven: it may use the part of the common memory that is reserved
@@ -503,6 +520,26 @@ mod tests {
             account.release(taken);
         }
         assert_eq!(budget.common_in_use(), 0);
+    }
+
+    #[test]
+    fn a_common_account_takes_common_memory_alone_and_leaves_what_is_guaranteed() {
+        let budget = Budget::new(8 * MIB, 16);
+        let (own, further) = (budget.account(), budget.common_account());
+        assert_eq!((further.guaranteed(), further.beyond_guaranteed()), (0, 0));
+        further.charge(100);
+        assert_eq!(
+            (further.beyond_guaranteed(), budget.common_in_use()),
+            (100, 100)
+        );
+        let taken = grab(&further, 4096);
+        // 7 MiB are common, of which unproven connections may have three quarters, and one a half of
+        // that.
+        assert!((2 * MIB..3 * MIB).contains(&taken), "{taken}");
+        assert!(own.room() >= GUARANTEED);
+        assert_eq!((own.held(), own.beyond_guaranteed()), (0, 0));
+        further.release(taken + 100);
+        assert_eq!((further.held(), budget.common_in_use()), (0, 0));
     }
 
     #[test]

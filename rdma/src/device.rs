@@ -668,6 +668,18 @@ pub trait Device {
     /// has taken. Zero if there is no such queue.
     fn posted_shared_receives(&self, receives: SharedReceivesId) -> usize;
 
+    /// Removes the receive that was posted last to a shared receive queue, and returns its memory.
+    /// Never removes the first one, into which a device may be receiving already. No event reports
+    /// that the queue is low for this reason.
+    ///
+    /// Returns `None` if at most one receive is posted, or if the device cannot take back receives.
+    fn withdraw_shared_receive(&mut self, receives: SharedReceivesId) -> Option<Scatter>;
+
+    /// Adds to `qps` the queue pairs on which a message has taken a receive from a shared receive
+    /// queue and is incomplete. A device whose messages arrive as a whole, or that cannot tell, adds
+    /// none.
+    fn receiving(&self, receives: SharedReceivesId, qps: &mut Vec<QpId>);
+
     /// Frees a shared receive queue with the receives that are posted to it. No event of it
     /// follows.
     ///

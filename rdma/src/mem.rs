@@ -114,6 +114,20 @@ struct Shared {
     registrar: Option<Arc<dyn Registrar>>,
 }
 
+/// Returns free memory of the heap to the system, where the C library can.
+fn trim_heap() {
+    #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
+    {
+        unsafe extern "C" {
+            /// malloc_trim(3): `pad` bytes are kept at the top of the heap.
+            fn malloc_trim(pad: usize) -> std::ffi::c_int;
+        }
+        // SAFETY: malloc_trim only returns pages to the system that no allocation uses, and may be
+        // called by any thread at any time.
+        unsafe { malloc_trim(0) };
+    }
+}
+
 fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, MIN_BLOCK).expect("block sizes are far below isize::MAX")
 }
@@ -332,6 +346,31 @@ impl Pool {
         Some(self)
     }
 
+    /// Returns the free memory that is kept for reuse to the system, and free memory of the heap.
+    /// Blocks inside arenas stay. This takes milliseconds; it is for the time when much less is
+    /// needed than before.
+    pub fn give_back(&self) {
+        let mut state = self.shared.state();
+        let mut freed = Vec::new();
+        for class in 0..CLASSES {
+            let size = MIN_BLOCK << class;
+            if !self.shared.is_parted(size) {
+                state.kept -= state.free[class].len() * size;
+                let blocks = state.free[class].drain(..);
+                freed.extend(blocks.map(|block| (block, size)));
+            }
+        }
+        drop(state);
+        for (block, size) in freed {
+            if self.shared.may_free(block.0) {
+                // SAFETY: the free list held addresses from `alloc_zeroed` with the layout of their
+                // class, as blocks of this size are no parts of arenas, and has given up this one.
+                unsafe { dealloc(block.0.as_ptr(), layout(size)) };
+            }
+        }
+        trim_heap();
+    }
+
     /// Copies pieces, one after the other, into a new buffer.
     ///
     /// # Errors
@@ -498,6 +537,12 @@ impl Buf {
         alone && fits
     }
 
+    /// Returns the size in bytes of the block that the buffer keeps in use, whatever its own length.
+    #[must_use]
+    pub fn block_size(&self) -> usize {
+        self.block.size
+    }
+
     /// Makes the buffer read-only and shareable, without a copy. The memory returns to the pool
     /// when the last slice is dropped.
     #[must_use]
@@ -541,6 +586,23 @@ impl fmt::Debug for Buf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_given_back_is_free_memory_alone() {
+        let pool = Pool::new(1 << 20);
+        let mut used = pool.alloc(5000).unwrap();
+        used.fill(7);
+        drop((pool.alloc(100).unwrap(), pool.alloc(70_000).unwrap()));
+        assert_eq!(pool.shared.state().kept, 4096 + (128 << 10));
+        pool.give_back();
+        assert_eq!(pool.shared.state().kept, 0);
+        assert_eq!(pool.in_use(), 8192);
+        assert!(used.iter().all(|&byte| byte == 7));
+        drop(used);
+        pool.give_back();
+        assert_eq!(pool.shared.state().kept, 0);
+        assert_eq!(pool.alloc(100).unwrap().len(), 100);
+    }
 
     #[test]
     fn pieces_are_disjoint_and_join_in_order_only() {

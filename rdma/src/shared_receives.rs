@@ -88,6 +88,13 @@ impl SharedReceiveQueue {
         front.map(|(_, receive)| receive)
     }
 
+    /// Removes and returns the receive that was posted last, unless it is the first one as well: a
+    /// device may be receiving into that ([`SharedReceiveQueue::front_mut`]).
+    pub fn withdraw(&mut self) -> Option<(WrId, Scatter)> {
+        let several = self.posted.len() > 1;
+        several.then(|| self.posted.pop_back()).flatten()
+    }
+
     /// Returns the queue pair that has waited longest, if there is a receive for it.
     #[must_use]
     pub fn next(&self) -> Option<QpId> {
@@ -213,6 +220,21 @@ mod tests {
         assert_eq!(queue.take(QpId(3)).map(id), Some(2));
         assert_eq!(queue.take(ONE).map(id), Some(3));
         assert_eq!((queue.len(), queue.next()), (0, None));
+    }
+
+    #[test]
+    fn the_last_receives_can_be_withdrawn_and_the_first_never() {
+        let pool = Pool::new(1 << 20);
+        let mut queue = SharedReceiveQueue::new(8, 1);
+        assert!(queue.withdraw().is_none());
+        for number in 1..=3 {
+            queue.post(WrId(number), receive(&pool, &[8])).unwrap();
+        }
+        assert_eq!(queue.withdraw().map(id), Some(3));
+        assert_eq!(queue.withdraw().map(id), Some(2));
+        assert!(queue.withdraw().is_none());
+        assert_eq!((queue.len(), pool.in_use()), (1, Pool::block_size(8)));
+        assert_eq!(queue.take(ONE).map(id), Some(1));
     }
 
     #[test]

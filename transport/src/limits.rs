@@ -9,8 +9,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::ServerOptions;
 
-/// The minimum memory of a server in bytes: enough for one call of maximum length.
-pub const LEAST_MEMORY: usize = 16 << 20;
+/// The minimum memory of a server in bytes: enough for one call of maximum length, beside receives.
+pub const LEAST_MEMORY: usize = 24 << 20;
 /// The minimum and maximum memory limits in bytes that are chosen by default.
 const DEFAULT_LEAST: u64 = 64 << 20;
 const DEFAULT_MOST: u64 = 4 << 30;
@@ -20,6 +20,8 @@ const MACHINE_PART: u64 = 4;
 /// is kept for reuse.
 const REPLY_CACHE_PART: usize = 8;
 const KEPT_PART: usize = 16;
+/// Receives of RDMA connections get at most the rest divided by this number.
+const RECEIVES_PART: usize = 3;
 
 /// The maximum number of connections, however much memory there is.
 const MOST_CONNECTIONS: usize = 4096;
@@ -36,6 +38,8 @@ pub struct Limits {
     pub connections: usize,
     /// The memory budget for calls and replies of all connections.
     pub budget: Budget,
+    /// The memory for receives of RDMA connections, bytes.
+    pub receives: usize,
     /// The memory for cached replies, bytes.
     pub reply_cache: usize,
     /// The free memory that is kept for reuse, bytes.
@@ -44,20 +48,24 @@ pub struct Limits {
 
 impl Limits {
     /// Divides `memory` bytes, raised to [`LEAST_MEMORY`] if less, and the given number of file
-    /// descriptors.
+    /// descriptors. Receives get `receives` bytes, but at most a third of what the reply cache and
+    /// free memory leave.
     #[must_use]
-    pub fn new(memory: usize, descriptors: u64) -> Self {
+    pub fn new(memory: usize, receives: usize, descriptors: u64) -> Self {
         let reply_cache = ServerOptions::default()
             .reply_cache_bytes
             .min(memory / REPLY_CACHE_PART);
         let kept = memory / KEPT_PART;
         let rest = memory - reply_cache - kept;
+        let receives = receives.min(rest / RECEIVES_PART);
+        let rest = rest - receives;
         // Every connection must be able to use its guaranteed memory.
         let fit = rest / 2 / GUARANTEED;
         let connections = connections(descriptors).min(fit).max(1);
         Self {
             connections,
             budget: Budget::new(rest, connections),
+            receives,
             reply_cache,
             kept,
         }
@@ -181,20 +189,26 @@ mod tests {
     #[test]
     fn a_limit_is_parted_so_that_all_of_it_is_enough_for_every_connection() {
         for memory in [LEAST_MEMORY, 256 << 20, 4 << 30] {
-            let limits = Limits::new(memory, 1 << 20);
+            let limits = Limits::new(memory, 512 << 20, 1 << 20);
             let Limits {
                 connections,
                 budget,
+                receives,
                 reply_cache,
                 kept,
             } = &limits;
-            assert_eq!(budget.limit() + reply_cache + kept, memory);
+            assert_eq!(budget.limit() + receives + reply_cache + kept, memory);
             assert!(budget.guaranteed() == GUARANTEED, "{limits:?}");
             assert!(connections * GUARANTEED <= budget.limit() / 2);
             // The longest call: 4 MiB of a file, and its headers.
             assert!(budget.largest() >= (4 << 20) + (64 << 10), "{limits:?}");
         }
-        assert_eq!(Limits::new(256 << 20, 1 << 20).connections, 1664);
+        let limits = Limits::new(256 << 20, 512 << 20, 1 << 20);
+        assert_eq!(limits.connections, 1109);
+        // Each of them may begin a message of 64 KiB and not finish it, except a few.
+        assert!(limits.receives / (68 << 10) > 1024, "{limits:?}");
+        // Nothing is set aside for receives that were not asked for.
+        assert_eq!(Limits::new(256 << 20, 0, 1 << 20).connections, 1664);
     }
 
     #[test]

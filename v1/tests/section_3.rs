@@ -94,6 +94,21 @@ fn s3_3_1_more_is_granted_only_after_more_can_be_received() {
 }
 
 #[test]
+fn s3_3_1_fewer_may_be_granted_and_calls_by_the_earlier_grant_are_taken() {
+    let mut credits = ResponderCredits::new(4);
+    for _ in 0..4 {
+        credits.called(8).unwrap();
+    }
+    credits.limit(2);
+    assert_eq!(credits.answered(), 2);
+    credits.called(8).unwrap();
+    credits.limit(0);
+    assert_eq!(credits.grant(), 1);
+    credits.limit(u32::MAX);
+    assert_eq!(credits.grant(), 4);
+}
+
+#[test]
 fn s3_3_1_a_requester_that_exceeds_its_grant_is_found_out() {
     let mut credits = ResponderCredits::new(2);
     credits.called(2).unwrap();

@@ -9,11 +9,11 @@ use std::time::Duration;
 use nfs_binding::client::{Mount, NfsError, NfsUrl};
 use onc_rpc::{AuthSys, Credential};
 use rdma::middleware::Shaper;
-use rdma::{Counters, Pool};
+use rdma::{Attributes, Counters, Pool};
 use rdma_core::Registration;
 use rpc_transport::rdma::{
     CallbackOptions, Choice, Directions, RdmaClient, RdmaClientOptions, RdmaOptions,
-    RoundTripFeatures, Version,
+    RoundTripFeatures, Version, shares_receives,
 };
 use rpc_transport::{
     CallError, Client, ClientOptions, ClientTransport, Retry, Runtime, TcpClient, TcpCounters,
@@ -154,14 +154,20 @@ impl Reached {
     }
 }
 
-/// The default features for fewer round trips: all that do not need longer receives.
-pub const DEFAULT_FEATURES: RoundTripFeatures = RoundTripFeatures {
-    ddp: Directions {
-        send: true,
-        receive: false,
-    },
-    cont: Directions::BOTH,
-};
+/// Returns the default features for fewer round trips on a device with these attributes: all where
+/// connections share receives, and elsewhere all that do not need longer receives, as each
+/// connection has receives of its own there.
+#[must_use]
+pub fn default_features(attributes: &Attributes) -> RoundTripFeatures {
+    let receive = shares_receives(attributes);
+    RoundTripFeatures {
+        ddp: Directions {
+            send: true,
+            receive,
+        },
+        cont: Directions::BOTH,
+    }
+}
 
 /// The options for callbacks, if they are enabled.
 pub const CALLBACKS: CallbackOptions = CallbackOptions {
@@ -176,6 +182,9 @@ pub struct Access {
     pub mount: MountOptions,
     /// The options of RPC-over-RDMA clients.
     pub rdma: RdmaClientOptions,
+    /// Whether connections have the features of their device ([`default_features`]) and not those in
+    /// `rdma`: if the mount options say nothing of features.
+    pub default_features: bool,
     /// The device under RPC-over-RDMA.
     pub device: DeviceChoice,
     /// The simulated link of this side.
@@ -199,7 +208,8 @@ impl Access {
     ) -> Result<Self, Failure> {
         only_rdma(&mount, costs.is_some())?;
         let version = mount.rpcrdma.map_or(Choice::Auto, Choice::Only);
-        let features = mount.features.unwrap_or(DEFAULT_FEATURES);
+        let mount_features = mount.features;
+        let features = mount_features.unwrap_or(RoundTripFeatures::ALL);
         if version == Choice::Only(Version::One) && mount.features.is_some_and(|f| !f.is_none()) {
             let features =
                 format!("mount option features={features}: version 2 is wanted for that");
@@ -229,6 +239,7 @@ impl Access {
                 },
                 ..rdma
             },
+            default_features: mount_features.is_none(),
             device,
             link,
             answers: None,
@@ -317,6 +328,9 @@ impl Access {
                 registration = Some(opened.registration);
                 let pool = opened.device.pool().clone();
                 let mut options = self.rdma.clone();
+                if self.default_features {
+                    options.common.features = default_features(opened.device.attributes());
+                }
                 if self.answers.is_some() {
                     options.common.callbacks = CALLBACKS;
                 }

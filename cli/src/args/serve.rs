@@ -80,7 +80,8 @@ pub(crate) struct ServeArgs {
     /// Features for fewer round trips that this end uses in version 2: none, or `ddp` (bulk data
     /// placed by Sends) and `cont` (messages of several transmissions), joined by `+`, each alone
     /// or with `:send` or `:receive`. Receiving `ddp` takes 65 KiB for each receive buffer.
-    /// Default: `ddp:send+cont`
+    /// Default: `ddp+cont` on a device whose connections share receives (see `--receive-memory`),
+    /// and `ddp:send+cont` on others
     #[arg(long, value_name = "FEATURES")]
     pub(crate) features: Option<RoundTripFeatures>,
 
@@ -88,14 +89,16 @@ pub(crate) struct ServeArgs {
     /// Each connection has 64 KiB of its own, and beyond that a fair share: at its share, it waits
     /// for memory, and it is closed if it holds shared memory without making progress. By default a
     /// quarter of the machine's memory (or of its control group's), between 64M and 4G. Receive
-    /// buffers are not counted
+    /// buffers (`--receive-memory`) are a part of it
     #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
     pub(crate) memory_limit: Option<u64>,
 
-    /// Memory for the receive buffers of all RDMA connections together: when it runs short, new
-    /// connections get fewer credits, and finally they are rejected. 64 credits take 280 KiB, or
-    /// 4.7 MiB with `ddp:receive`; `cont:receive` takes as much again for incomplete messages, and
-    /// is not offered to new connections once half of this memory is taken
+    /// Memory for the receive buffers of all RDMA connections together, at most about a quarter of
+    /// `--memory-limit`. On iwarp, RoCE and InfiniBand devices they share what traffic needs, up to
+    /// this, and senders wait for buffers beyond it. On other devices, new connections get fewer
+    /// credits when it runs short, and finally they are rejected: 64 credits take 280 KiB, or 4.7 MiB
+    /// with `ddp:receive`; `cont:receive` takes as much again for incomplete messages, and is not
+    /// offered to new connections once half of this memory is taken
     #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = units::size)]
     pub(crate) receive_memory: u64,
 
@@ -241,9 +244,9 @@ mod tests {
 
     #[test]
     fn a_limit_that_no_long_call_fits_into_is_refused() {
-        assert_eq!(memory_limit("16M"), Ok(16 << 20));
-        let wrong = memory_limit("16383k").unwrap_err();
-        assert!(wrong.contains("at least 16 MiB"), "{wrong}");
+        assert_eq!(memory_limit("24M"), Ok(24 << 20));
+        let wrong = memory_limit("24575k").unwrap_err();
+        assert!(wrong.contains("at least 24 MiB"), "{wrong}");
     }
 
     #[test]

@@ -349,6 +349,8 @@ fn base(config: &Config) -> BaseConfig {
     let options = &config.options;
     let reverse = match options.callbacks {
         _ if config.role.side() == Side::Server => ReverseSupport::None,
+        // Fewer than in the options, where the device has a short queue.
+        _ if config.callbacks == 0 => ReverseSupport::None,
         CallbackOptions { credits: 0, .. } => ReverseSupport::None,
         CallbackOptions { chunks: false, .. } => ReverseSupport::Continued,
         CallbackOptions { chunks: true, .. } => ReverseSupport::General,

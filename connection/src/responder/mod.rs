@@ -98,8 +98,10 @@ pub(crate) struct Responder {
     credits: ResponderCredits,
     calls: Slab<InCall>,
     generation: u32,
-    /// Calls that wait for memory, oldest first.
+    /// Calls that wait for the memory of their chunks, oldest first.
     no_memory: VecDeque<usize>,
+    /// Calls without chunks to fetch that wait until there is memory for replies, oldest first.
+    put_off: VecDeque<usize>,
     /// Bytes of fetched chunks that calls hold.
     fetched: u64,
     /// Memory reserved for the replies to delivered calls.
@@ -122,6 +124,7 @@ impl Responder {
             calls: Slab::new(),
             generation: 0,
             no_memory: VecDeque::new(),
+            put_off: VecDeque::new(),
             fetched: 0,
             delivered: Charge::new(account),
             held: Vec::new(),
@@ -156,6 +159,11 @@ impl Responder {
         let _ = self.credits.called_group(requested, 0);
     }
 
+    /// Limits the credits that answers grant from now on.
+    pub(crate) fn limit_grant(&mut self, credits: u32) {
+        self.credits.limit(credits);
+    }
+
     /// Returns the number of credits that are granted at present.
     pub(crate) fn grant(&self) -> u32 {
         self.credits.grant()
@@ -168,7 +176,7 @@ impl Responder {
 
     /// Returns whether a call waits for memory.
     pub(crate) fn waits_for_memory(&self) -> bool {
-        !self.no_memory.is_empty()
+        !self.no_memory.is_empty() || !self.put_off.is_empty()
     }
 
     /// Handles a call without chunks.
@@ -196,7 +204,7 @@ impl Responder {
     #[cold]
     fn put_off(&mut self, key: usize, message: Message) {
         self.calls[key].fetch = Some(Box::new(Fetch::new(message, None, Vec::new())));
-        self.no_memory.push_back(key);
+        self.put_off.push_back(key);
     }
 
     /// Handles a call with chunks.
@@ -231,7 +239,10 @@ impl Responder {
         if let Some(key) = self.admit(shared, call, requested)
             && !(may_start && self.start(shared, key))
         {
-            self.no_memory.push_back(key);
+            match short {
+                true => self.put_off.push_back(key),
+                false => self.no_memory.push_back(key),
+            }
         }
     }
 

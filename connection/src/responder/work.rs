@@ -13,19 +13,17 @@ use crate::shared::Shared;
 impl Responder {
     /// Retries the calls that wait for memory.
     pub(crate) fn retry(&mut self, shared: &mut Shared) {
-        let mut waiting = std::mem::take(&mut self.no_memory);
-        let mut blocked = false;
-        waiting.retain(|&key| {
-            // Calls that need no memory to be fetched pass those that do.
-            let long = self.calls[key]
-                .fetch
-                .as_ref()
-                .is_some_and(|fetch| fetch.memory() > 0);
-            let waits = (blocked && long) || !self.start(shared, key);
-            blocked |= waits && long;
-            waits
-        });
-        self.no_memory = waiting;
+        // Calls that need no memory to be fetched pass those that do.
+        while let Some(&key) = self.put_off.front()
+            && self.start(shared, key)
+        {
+            self.put_off.pop_front();
+        }
+        while let Some(&key) = self.no_memory.front()
+            && self.start(shared, key)
+        {
+            self.no_memory.pop_front();
+        }
     }
 
     /// Records the completion of an RDMA Read.

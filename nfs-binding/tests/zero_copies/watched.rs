@@ -158,6 +158,12 @@ impl<D: Device> Device for WatchedDevice<D> {
     fn posted_shared_receives(&self, receives: SharedReceivesId) -> usize {
         self.device.posted_shared_receives(receives)
     }
+    fn withdraw_shared_receive(&mut self, receives: SharedReceivesId) -> Option<Scatter> {
+        self.device.withdraw_shared_receive(receives)
+    }
+    fn receiving(&self, receives: SharedReceivesId, qps: &mut Vec<QpId>) {
+        self.device.receiving(receives, qps);
+    }
     fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError> {
         self.device.destroy_shared_receives(receives)
     }

@@ -452,6 +452,14 @@ impl Device for Iwarp {
         self.shared.state().posted_shared_receives(receives)
     }
 
+    fn withdraw_shared_receive(&mut self, receives: SharedReceivesId) -> Option<Scatter> {
+        self.shared.state().withdraw_shared_receive(receives)
+    }
+
+    fn receiving(&self, receives: SharedReceivesId, qps: &mut Vec<QpId>) {
+        self.shared.state().receiving(receives, qps);
+    }
+
     fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError> {
         self.shared.state().destroy_shared_receives(receives)
     }

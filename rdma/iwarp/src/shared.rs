@@ -161,6 +161,27 @@ impl State {
         queue.map_or(0, SharedReceiveQueue::len)
     }
 
+    pub(super) fn withdraw_shared_receive(
+        &mut self,
+        receives: SharedReceivesId,
+    ) -> Option<Scatter> {
+        let queue = self.shared.get_mut(&receives);
+        let withdrawn = queue.and_then(SharedReceiveQueue::withdraw);
+        withdrawn.map(|(_, receive)| receive)
+    }
+
+    /// Adds the queue pairs that hold a receive of the queue for a message that is incomplete.
+    pub(super) fn receiving(&self, receives: SharedReceivesId, qps: &mut Vec<QpId>) {
+        qps.extend(self.slots.iter().filter_map(|(_, slot)| match slot {
+            Slot::Conn(conn) => {
+                let endpoint = &conn.endpoint;
+                let holds = conn.owned && !endpoint.memory.receives.is_empty();
+                (holds && endpoint.is_bound_to(receives)).then_some(endpoint.qp)
+            }
+            Slot::Listener(_) => None,
+        }));
+    }
+
     pub(super) fn destroy_shared_receives(
         &mut self,
         receives: SharedReceivesId,

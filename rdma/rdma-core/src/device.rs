@@ -407,6 +407,14 @@ impl Device for RdmaCore {
         self.shared.get(&receives).map_or(0, SharedQueue::posted)
     }
 
+    /// Verbs have no function for this.
+    fn withdraw_shared_receive(&mut self, _: SharedReceivesId) -> Option<Scatter> {
+        None
+    }
+
+    /// Verbs do not tell.
+    fn receiving(&self, _: SharedReceivesId, _: &mut Vec<QpId>) {}
+
     fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError> {
         self.destroy_shared(receives)
     }

@@ -408,6 +408,7 @@ impl Device for SimDevice {
             return Err((PostError::Unknown, receive));
         };
         queue.post(id, receive)?;
+        state.note(&FabricEvent::ReceivePosted(self.node, receives, id));
         let cost = state.costs.post;
         state.work(self.node, cost);
         state.serve_waiting(self.node, receives);
@@ -435,6 +436,17 @@ impl Device for SimDevice {
         let queue = state.nodes[self.node.0].shared.get(&receives);
         queue.map_or(0, SharedReceiveQueue::len)
     }
+
+    fn withdraw_shared_receive(&mut self, receives: SharedReceivesId) -> Option<Scatter> {
+        let mut state = self.state.borrow_mut();
+        let queue = state.node(self.node).shared.get_mut(&receives);
+        let (id, receive) = queue.and_then(SharedReceiveQueue::withdraw)?;
+        state.note(&FabricEvent::ReceiveWithdrawn(self.node, receives, id));
+        Some(receive)
+    }
+
+    /// Messages arrive as a whole.
+    fn receiving(&self, _: SharedReceivesId, _: &mut Vec<QpId>) {}
 
     fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError> {
         let mut state = self.state.borrow_mut();

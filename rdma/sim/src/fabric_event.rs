@@ -4,8 +4,8 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::End;
-use rdma::{Event, SendWr, Stag, Success, Time};
+use super::{End, NodeId};
+use rdma::{Event, SendWr, SharedReceivesId, Stag, Success, Time, WrId};
 
 /// An event in a fabric.
 #[derive(Debug)]
@@ -24,6 +24,12 @@ pub enum FabricEvent<'a> {
     /// A message of this length in bytes arrived, and waits for a receive of the shared receive
     /// queue, because there is none or others wait already.
     Waits(End, usize),
+    /// A receive was posted to a shared receive queue.
+    ReceivePosted(NodeId, SharedReceivesId, WrId),
+    /// The owner has withdrawn a receive from a shared receive queue.
+    ReceiveWithdrawn(NodeId, SharedReceivesId, WrId),
+    /// A message has taken a receive from the shared receive queue.
+    ReceiveTaken(End, SharedReceivesId, WrId),
     /// A tagged access of the peer was executed.
     Accessed(End, Access),
     /// A tagged access of the peer was refused, and the connection ended.
@@ -39,7 +45,7 @@ pub enum FabricEvent<'a> {
     /// The owner's poll returned an event.
     Taken(End, &'a Event),
     /// A sleeping owner was woken by an interrupt.
-    Interrupt(super::NodeId),
+    Interrupt(NodeId),
     /// The network lost the connection because of an injected fault.
     Lost(End),
     /// The end of the connection is over, and its registrations are invalid.
@@ -49,7 +55,7 @@ pub enum FabricEvent<'a> {
     /// The owner closed the connection gracefully.
     Closed(End),
     /// The host crashed.
-    Crashed(super::NodeId),
+    Crashed(NodeId),
 }
 
 /// An access to the other side's memory.
@@ -96,6 +102,19 @@ impl fmt::Display for FabricEvent<'_> {
             Self::Overrun(end) => write!(f, "{end} OVERRUN: a message found no receive"),
             Self::Waits(end, len) => {
                 write!(f, "{end} a message of {len} bytes WAITS for a receive")
+            }
+            Self::ReceivePosted(node, queue, id) => {
+                write!(f, "{node} posts receive {:#x} to queue {}", id.0, queue.0)
+            }
+            Self::ReceiveWithdrawn(node, queue, id) => {
+                write!(
+                    f,
+                    "{node} withdraws receive {:#x} from queue {}",
+                    id.0, queue.0
+                )
+            }
+            Self::ReceiveTaken(end, queue, id) => {
+                write!(f, "{end} takes receive {:#x} of queue {}", id.0, queue.0)
             }
             Self::Accessed(end, access) => write!(f, "{end} serves a {access}"),
             Self::Refused(end, access) => write!(f, "{end} REFUSES a {access}"),

@@ -80,12 +80,15 @@ impl State {
             return false;
         };
         let taken: Option<(WrId, Scatter)> = queue.take(end.qp);
-        let found = taken.is_some();
+        let id = taken.as_ref().map(|(id, _)| *id);
         if let Some(qp) = node.qps.get_mut(&end.qp) {
             qp.receives.extend(taken);
         }
+        if let Some(id) = id {
+            self.note(&FabricEvent::ReceiveTaken(end, shared, id));
+        }
         self.tell_if_low(end.node, shared, path);
-        found
+        id.is_some()
     }
 
     /// Holds a packet until everything before it has been executed.

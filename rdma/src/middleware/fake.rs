@@ -361,6 +361,14 @@ impl Device for Fake {
         side.shared.as_ref().map_or(0, SharedReceiveQueue::len)
     }
 
+    fn withdraw_shared_receive(&mut self, _: SharedReceivesId) -> Option<Scatter> {
+        let mut side = self.sides[0].borrow_mut();
+        let withdrawn = side.shared.as_mut().and_then(SharedReceiveQueue::withdraw);
+        withdrawn.map(|(_, receive)| receive)
+    }
+
+    fn receiving(&self, _: SharedReceivesId, _: &mut Vec<QpId>) {}
+
     fn destroy_shared_receives(&mut self, _: SharedReceivesId) -> Result<(), DeviceError> {
         let destroyed = self.sides[0].borrow_mut().shared.take();
         destroyed

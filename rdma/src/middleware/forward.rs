@@ -2,7 +2,7 @@
 
 /// `forward!(self => self.device; pool attach …)` implements the named methods of
 /// [`Device`](crate::Device) by calling the same method of `self.device`. `shared_receives` stands
-/// for the five methods of shared receive queues.
+/// for the seven methods of shared receive queues.
 macro_rules! forward {
     ($self:ident => $inner:expr; $($method:ident)*) => {
         $($crate::middleware::forward::forward!(@ $method $self $inner);)*
@@ -189,6 +189,17 @@ macro_rules! forward {
             $inner.posted_shared_receives(receives)
         }
 
+        fn withdraw_shared_receive(
+            &mut $self,
+            receives: $crate::SharedReceivesId,
+        ) -> Option<$crate::Scatter> {
+            $inner.withdraw_shared_receive(receives)
+        }
+
+        fn receiving(&$self, receives: $crate::SharedReceivesId, qps: &mut Vec<$crate::QpId>) {
+            $inner.receiving(receives, qps);
+        }
+
         fn destroy_shared_receives(
             &mut $self,
             receives: $crate::SharedReceivesId,
@@ -255,6 +266,12 @@ mod tests {
         let other = server.pool().alloc(8).unwrap();
         let refused = server.post_shared_receive(receives, WrId(6), other.into());
         assert_eq!(refused.unwrap_err().0, PostError::Structure);
+        let more = server.pool().alloc(9).unwrap();
+        server
+            .post_shared_receive(receives, WrId(7), more.into())
+            .unwrap();
+        assert_eq!(server.posted_shared_receives(receives), 2);
+        assert!(server.withdraw_shared_receive(receives).is_some());
         assert_eq!(server.posted_shared_receives(receives), 1);
         server.arm_shared_receives(receives, 1).unwrap();
         let qp = client.connect(anywhere(), &connect_options()).unwrap();

@@ -61,5 +61,6 @@ pub fn wrong(what: impl Display) -> Wrong {
 }
 
 /// The default maximum memory growth of a case in bytes: less than any lie that is believed would
-/// cost.
-pub const GROWTH: usize = 512 << 10;
+/// cost, and more than the first receives that all connections of a host share, which come with its
+/// first connection.
+pub const GROWTH: usize = 1 << 20;

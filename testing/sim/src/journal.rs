@@ -11,6 +11,7 @@ use crate::credits::Credits;
 use crate::exposure::{Exposing, Exposure};
 use crate::message::{self, Meaning, Rules, read};
 use crate::plan::Plan;
+use crate::receives::Receives;
 use crate::report::Violation;
 use crate::sends::{Sends, asks_for_wg};
 
@@ -26,6 +27,7 @@ pub(crate) struct Journal {
     credits: Credits,
     sends: Sends,
     exposure: Exposure,
+    receives: Receives,
     pub(crate) violations: Vec<Violation>,
     pub(crate) happenings: u64,
     pub(crate) faults: u64,
@@ -46,6 +48,7 @@ impl Journal {
             credits: Credits::default(),
             sends: Sends::new(plan.requester.initial_message_count, plan.speaks_wg()),
             exposure: Exposure::default(),
+            receives: Receives::default(),
             violations: Vec::new(),
             happenings: 0,
             faults: 0,
@@ -107,8 +110,15 @@ impl Journal {
                 self.exposure.invalidated(*end, *stag, *by_the_peer);
                 None
             }
+            FabricEvent::ReceivePosted(node, queue, id) => self.receives.posted(*node, *queue, *id),
+            FabricEvent::ReceiveWithdrawn(node, queue, id) => {
+                self.receives.withdrawn(*node, *queue, *id);
+                None
+            }
+            FabricEvent::ReceiveTaken(end, queue, id) => self.receives.taken(*end, *queue, *id),
             FabricEvent::Crashed(node) => {
                 self.exposure.crashed(*node);
+                self.receives.crashed(*node);
                 None
             }
             FabricEvent::Posted(end, SendWr::Send { gather, .. }) => {
@@ -158,8 +168,13 @@ impl Journal {
             Event::Disconnected { .. } | Event::ConnectFailed { .. } => {
                 self.credits.over(end);
                 self.sends.over(end);
+                return self.receives.over(end);
             }
             Event::Completion(completion) => {
+                let misplaced = self.receives.completed(end, completion);
+                if misplaced.is_some() {
+                    return misplaced;
+                }
                 let Ok(Success::Receive { buf, invalidated }) = &completion.result else {
                     return None;
                 };

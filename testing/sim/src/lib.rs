@@ -34,6 +34,7 @@ mod pattern;
 mod plan;
 mod pools;
 mod probe;
+mod receives;
 mod report;
 mod sends;
 mod server;

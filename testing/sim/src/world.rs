@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nfs_binding::fs::FileSystem;
-use rdma::{Buf, Tap, Time};
+use rdma::{Attributes, Buf, SharedReceives, Tap, Time};
 use rdma_sim::{Fabric, Faults, Host, NodeId, Random, SimDevice, Turn};
 use rpc_transport::Retry;
 use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
@@ -19,7 +19,7 @@ use crate::exposure::Exposing;
 use crate::history::{History, SlotId};
 use crate::journal::Journal;
 use crate::pattern;
-use crate::plan::{Plan, Victim};
+use crate::plan::{Plan, Victim, are_shared};
 use crate::pools::Pools;
 use crate::report::Report;
 use crate::server::ServerHost;
@@ -111,7 +111,17 @@ fn address(host: usize) -> SocketAddr {
 const PLACING: usize = (64 << 10) + 4096;
 
 /// Returns the memory that the receives of this many connections take, bytes.
-fn receives(options: &RdmaOptions, connections: usize, resizes: bool) -> usize {
+fn receives(
+    options: &RdmaOptions,
+    connections: usize,
+    resizes: bool,
+    shares: Option<SharedReceives>,
+) -> usize {
+    let credits = options.credits + options.callbacks.credits + options.spare_receives;
+    let count = connections * (credits as usize + EXTRA);
+    if are_shared(shares) {
+        return count * options.longest_receives(true).memory();
+    }
     let longest = match resizes {
         true => options.max_receive_size,
         false => options.inline_receive,
@@ -121,8 +131,7 @@ fn receives(options: &RdmaOptions, connections: usize, resizes: bool) -> usize {
         true => PLACING + plain,
         false => plain,
     };
-    let credits = options.credits + options.callbacks.credits + options.spare_receives;
-    connections * (credits as usize + EXTRA) * size
+    count * size
 }
 
 impl<'a> World<'a> {
@@ -191,19 +200,23 @@ impl<'a> World<'a> {
 
     fn start_server(&mut self) {
         let connections = 2 * self.plan.clients * self.plan.nconnect;
-        let memory = receives(&self.plan.responder, connections, self.plan.resizes)
-            + self.plan.server_memory;
+        let (plan, shares) = (&self.plan, self.plan.server_shares);
+        let for_receives = receives(&plan.responder, connections, plan.resizes, shares);
         let host = Host {
             address: address(0),
-            attributes: self.plan.attributes.clone(),
-            pool: self.pools.take(memory),
+            attributes: self.attributes(shares),
+            pool: self.pools.take(for_receives + self.plan.server_memory),
             interrupt: self.plan.interrupt,
         };
-        let options = RdmaServerOptions {
+        let mut options = RdmaServerOptions {
             common: self.plan.responder.clone(),
             versions: self.plan.versions,
             ..RdmaServerOptions::default()
         };
+        if are_shared(shares) {
+            // Calls have the rest.
+            options.max_receive_memory = for_receives;
+        }
         let disk = Arc::clone(&self.disk) as Arc<dyn FileSystem>;
         self.history.borrow_mut().lives += 1;
         let callbacks = self.plan.callbacks.then(|| self.callbacks.clone());
@@ -228,6 +241,14 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Returns the attributes of a device that has these shared receive queues.
+    fn attributes(&self, shares: Option<SharedReceives>) -> Attributes {
+        Attributes {
+            shared_receives: shares,
+            ..self.plan.attributes.clone()
+        }
+    }
+
     /// Returns the credit starvation for a host that starts now.
     fn starvation(&mut self) -> Starvation {
         Starvation {
@@ -238,12 +259,12 @@ impl<'a> World<'a> {
     }
 
     fn start_client(&mut self, client: usize) {
-        let memory = receives(&self.plan.requester, self.plan.nconnect, self.plan.resizes)
-            + self.plan.client_memory;
+        let (plan, shares) = (&self.plan, self.plan.client_shares);
+        let for_receives = receives(&plan.requester, plan.nconnect, plan.resizes, shares);
         let host = Host {
             address: address(client + 1),
-            attributes: self.plan.attributes.clone(),
-            pool: self.pools.take(memory),
+            attributes: self.attributes(shares),
+            pool: self.pools.take(for_receives + self.plan.client_memory),
             interrupt: self.plan.interrupt,
         };
         let options = RdmaClientOptions {

@@ -7,7 +7,7 @@ use rpc_transport::rdma::{RoundTripFeatures, Version};
 use rpcrdma_sim::{Measured, Operation, Setting, measure};
 
 /// The length up to which messages without bulk data are copied out of their receives, bytes.
-const SHORT: u64 = 512;
+const SHORT: u64 = 1024;
 
 /// Returns settings with these features at both ends.
 fn setting(features: &str) -> Setting {

@@ -13,8 +13,8 @@ use rdma::{
     ConnectError, ConnectOptions, Counters, Device, Event as DeviceEvent, Poller, Pool, QpId, Time,
 };
 use rpcrdma_connection::{
-    BEYOND_CREDITS, CallId, Config, Connection, Event, PendingCalls, RequesterCounters,
-    ResponderCounters, Role,
+    BEYOND_CREDITS, CallId, Config, Connection, Event, PendingCalls, ReceiveStructure,
+    RequesterCounters, ResponderCounters, Role,
 };
 use rpcrdma_negotiation::KnownServers;
 use rpcrdma_v1::PrivateData;
@@ -125,6 +125,18 @@ impl RdmaClient {
         receives.saturating_sub(BEYOND_CREDITS)
     }
 
+    /// Returns the maximum number of bytes that shared receives take once there is another
+    /// connection: as much as a receive for each message that servers may send.
+    fn receive_memory(&self, receives: &ReceiveStructure) -> usize {
+        let common = &self.options.common;
+        let messages = common.credits.saturating_add(common.callbacks.credits);
+        let messages =
+            messages.saturating_add(common.spare_receives.saturating_add(BEYOND_CREDITS));
+        let connections = self.driver.links.len() + 1;
+        let each = receives.memory().saturating_mul(connections);
+        each.saturating_mul(messages as usize)
+    }
+
     /// Returns the configuration of a new connection to this server.
     fn config(&self, remote: &SocketAddr) -> Config {
         let common = self.options.common.clone();
@@ -138,12 +150,16 @@ impl RdmaClient {
         let max_segment = max_segment(&*self.driver.device, common.max_segment);
         let pool = self.driver.device.pool().clone();
         let mut config = Config::new(role, common, pool);
+        config.max_segment = max_segment;
+        if self.driver.shares_receives() {
+            // Messages wait until there are receives.
+            return config;
+        }
         // Every reply, and every callback, must find a receive.
         config.callbacks = config.callbacks.min(most.saturating_sub(1));
         config.credits = config.credits.min(most - config.callbacks).max(1);
         let further = most.saturating_sub(config.credits + config.callbacks);
         config.spare_receives = config.spare_receives.min(further);
-        config.max_segment = max_segment;
         config
     }
 
@@ -166,13 +182,20 @@ impl RdmaClient {
     fn remove(&mut self, qp: QpId) -> Option<Link> {
         let gone = self.driver.remove(qp)?;
         self.queue_pairs.retain(|(_, known)| *known != qp);
-        self.driver.device.destroy(qp);
+        self.driver.destroy(qp);
         Some(gone)
     }
 
     /// Starts to connect. The new connection takes over the unstarted calls of another.
     fn connect(&mut self, conn: ConnectionId, remote: SocketAddr, calls: PendingCalls) {
         let common = &self.options.common;
+        let operations = self.options.version.may_have_operations();
+        let receives = common.longest_receives(operations);
+        let limit = self.receive_memory(&receives);
+        let shared_receives = match self.driver.shared_receives(|| receives, limit) {
+            Ok(shared) => shared,
+            Err(error) => return self.not_opened(conn, error.to_string()),
+        };
         let private_data = common.private_data().map(|data| data.encode());
         let options = ConnectOptions {
             private_data: private_data
@@ -180,7 +203,7 @@ impl RdmaClient {
             inbound_reads: common.inbound_reads,
             outbound_reads: common.outbound_reads,
             timeout: self.options.connect_timeout,
-            shared_receives: None,
+            shared_receives,
         };
         let device = &mut self.driver.device;
         let qp = match device.connect(remote, &options) {
@@ -190,7 +213,8 @@ impl RdmaClient {
         let config = self.config(&remote);
         let device = &self.driver.device;
         let (capacity, pool) = (device.attributes().max_send_wr, device.pool().clone());
-        let queue = QueuePair::new(qp, capacity, config.receives.clone(), pool);
+        let receives = self.driver.receives(qp, &config.receives, None);
+        let queue = QueuePair::new(qp, capacity, receives, pool);
         let mut connection = Connection::new(config);
         connection.resume(calls);
         self.queue_pairs.push((conn, qp));
@@ -270,8 +294,7 @@ impl RdmaClient {
                 }
             }
             DeviceEvent::Removed => self.removed = true,
-            // Every connection has receives of its own.
-            DeviceEvent::SharedReceivesLow { .. } => {}
+            DeviceEvent::SharedReceivesLow { .. } => self.driver.receives_low(),
         }
     }
 
@@ -306,6 +329,8 @@ impl RdmaClient {
     fn timer(&mut self, timer: Timer) {
         match timer {
             Timer::Memory => self.retry(),
+            Timer::GiveBack => self.driver.give_back(),
+            Timer::Receives => self.driver.check_receives(),
             Timer::Progress => {}
             Timer::Connection(qp) => {
                 self.driver.timed_out(qp);

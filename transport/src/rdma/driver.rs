@@ -4,6 +4,8 @@
 //! Clients and servers have the same driver. It knows queue pairs, memory and deadlines; the
 //! protocol is in [`Connection`].
 
+mod receives;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,8 +18,12 @@ use rdma::{
 use rpcrdma_connection::{Action, Connection, Event, ReadId, RegistrationId};
 use rpcrdma_negotiation::VersionDecision;
 
+use self::receives::ignore;
 use super::link_phase::{Closing, LinkPhase, Reached};
 use super::queue_pair::{Done, QueuePair};
+use super::receive_pool::ReceivePool;
+use super::receives::Receives;
+use super::slow_senders::SlowSenders;
 use super::stalled::{Progress, ProgressChecks};
 use super::timers::{Timer, Timers};
 use crate::{CallError, ClientTransportEvent, ConnectionId, ServerTransportEvent};
@@ -169,12 +175,19 @@ pub(super) struct Driver<E> {
     pub(super) events: VecDeque<E>,
     inbox: VecDeque<DeviceEvent>,
     timers: Timers,
-    /// Connections with consumed receives that are not posted again yet.
+    /// The receives that connections share, if the device allows that and there is a connection.
+    pool: Option<ReceivePool>,
+    slow_senders: SlowSenders,
+    /// Connections with consumed receives of their own that are not posted again yet.
     reposting: Vec<QpId>,
     /// Connections on which something waits for memory.
     waiting: Vec<QpId>,
     /// Checks for peers that make no progress, at a server.
     progress: Option<ProgressChecks>,
+    /// How long after the end of a connection free memory is returned to the system, and whether
+    /// the timer for that is set.
+    pub(super) give_back_after: Option<Duration>,
+    gives_back: bool,
     /// Replies delivered.
     pub(super) replies: u64,
     /// Bytes copied for connections that have ended.
@@ -192,9 +205,13 @@ impl<E: CallEvent> Driver<E> {
             events: VecDeque::new(),
             inbox: VecDeque::new(),
             timers: Timers::default(),
+            pool: None,
+            slow_senders: SlowSenders::default(),
             reposting: Vec::new(),
             waiting: Vec::new(),
             progress: progress_timeout.map(ProgressChecks::new),
+            give_back_after: None,
+            gives_back: false,
             replies: 0,
             copied: 0,
             now: Time::ZERO,
@@ -204,7 +221,8 @@ impl<E: CallEvent> Driver<E> {
     /// Returns the number of bytes copied, without those that the device counts. The number never
     /// decreases.
     pub(super) fn copied_bytes(&self) -> u64 {
-        self.copied + self.links.values().map(Link::copied).sum::<u64>()
+        let links = self.links.values().map(Link::copied).sum::<u64>();
+        self.copied + links + self.pool.as_ref().map_or(0, ReceivePool::copied)
     }
 
     /// Returns the number of messages that only granted credits, sent on the connections that exist
@@ -222,10 +240,27 @@ impl<E: CallEvent> Driver<E> {
         let _ = self.run(qp);
     }
 
+    /// Destroys the queue pair of a connection that was removed. With the last one, shared receives
+    /// are given back.
+    pub(super) fn destroy(&mut self, qp: QpId) {
+        self.device.destroy(qp);
+        if self.links.is_empty() {
+            self.fill();
+        }
+    }
+
     /// Removes a connection. The caller destroys its queue pair.
     pub(super) fn remove(&mut self, qp: QpId) -> Option<Link> {
         let gone = self.links.remove(&qp)?;
         self.copied += gone.copied();
+        if let Some(pool) = &mut self.pool {
+            pool.connection_ended();
+        }
+        if let Some(after) = self.give_back_after
+            && !std::mem::replace(&mut self.gives_back, true)
+        {
+            self.timers.set(self.now + after, Timer::GiveBack);
+        }
         Some(gone)
     }
 
@@ -273,17 +308,44 @@ impl<E: CallEvent> Driver<E> {
     /// Handles a completion. Returns the connection that may have actions now.
     pub(super) fn completed(&mut self, completion: Completion) -> Option<QpId> {
         let qp = completion.qp;
-        let link = self.links.get_mut(&qp)?;
         let device = &mut *self.device;
+        let Some(link) = self.links.get_mut(&qp) else {
+            ignore(device, self.pool.as_mut(), completion.result);
+            return None;
+        };
         let done = link.queue.complete(completion.id);
         match completion.result {
             // Messages of a peer that is being disconnected are ignored.
-            Ok(_) if link.phase.is_closing() => return None,
+            result @ Ok(_) if link.phase.is_closing() => {
+                ignore(device, self.pool.as_mut(), result);
+                return None;
+            }
             Ok(Success::Receive { buf, invalidated }) => {
-                if !link.queue.has_to_repost() {
-                    self.reposting.push(qp);
-                }
-                let message = link.queue.received(device, buf);
+                let message = match (&mut link.queue.receives, &mut self.pool) {
+                    (Receives::Shared(shared), Some(pool)) => {
+                        let fits = shared.arrived(buf.len());
+                        let message = pool.received(device, buf, shared);
+                        if !fits {
+                            link.failure.get_or_insert(WorkError::LocalLength);
+                            link.fail(device, WorkError::LocalLength.to_string());
+                            return None;
+                        }
+                        let Some(message) = message else {
+                            let reason = "its messages hold more than its share of memory";
+                            link.fail(device, reason.to_owned());
+                            return None;
+                        };
+                        message
+                    }
+                    (Receives::Own(own), _) => {
+                        if !own.has_to_repost() {
+                            self.reposting.push(qp);
+                        }
+                        own.received(device, buf)
+                    }
+                    // The pool lasts as long as any connection.
+                    (Receives::Shared(_), None) => return None,
+                };
                 let unsent = link.queue.queued_messages();
                 if unsent > 0 && unsent > link.connection.most_unsent_messages() as usize {
                     let reason = "more messages than granted, and their answers are not taken";
@@ -296,6 +358,16 @@ impl<E: CallEvent> Driver<E> {
                 };
                 link.connection.handle(self.now, event);
             }
+            Err(mut failed) => {
+                if done == Done::Receive
+                    && let Some(receive) = failed.buf.take()
+                    && let (Receives::Shared(_), Some(pool)) =
+                        (&link.queue.receives, &mut self.pool)
+                {
+                    pool.ignore(device, receive);
+                }
+                work_done(device, link, self.now, Err(failed), done);
+            }
             other => work_done(device, link, self.now, other, done),
         }
         Some(qp)
@@ -304,6 +376,7 @@ impl<E: CallEvent> Driver<E> {
     /// Executes the actions of a connection until there are none. If there is a notice for its
     /// user, returns it early; the caller handles it and calls again.
     pub(super) fn run(&mut self, qp: QpId) -> Option<Notice> {
+        let connections = self.links.len();
         let link = self.links.get_mut(&qp)?;
         let device = &mut *self.device;
         link.queue.flush(device);
@@ -311,9 +384,12 @@ impl<E: CallEvent> Driver<E> {
             // While a connection holds more than its guaranteed memory, every work request is
             // signaled, so that completions show whether its peer makes progress.
             link.queue.watch(account.beyond_guaranteed() > 0);
+            if let Some(pool) = &self.pool {
+                link.connection.limit_grant(pool.credits(connections));
+            }
         }
         while !link.phase.is_closing() {
-            if let Some(receives) = link.queue.receives_replaced() {
+            if let Some(receives) = link.queue.receives.replaced() {
                 let event = Event::ReceivesReplaced(receives);
                 link.connection.handle(self.now, event);
             }
@@ -327,7 +403,9 @@ impl<E: CallEvent> Driver<E> {
                     more,
                 } => {
                     debug_assert!(
-                        link.queue.can_receive(link.connection.expected_messages()),
+                        link.queue
+                            .receives
+                            .can_take(link.connection.expected_messages()),
                         "every message that takes a credit finds a receive"
                     );
                     if let Err(error) = link.queue.send(device, gather, invalidate, more) {
@@ -362,7 +440,7 @@ impl<E: CallEvent> Driver<E> {
             self.timers.set(at, Timer::Connection(qp));
         }
         if let Some(progress) = &mut self.progress
-            && link.queue.is_awaited()
+            && (link.queue.is_awaited() || link.connection.waits_for_memory())
             && let Some(at) = progress.expect(self.now)
         {
             self.timers.set(at, Timer::Progress);
@@ -425,11 +503,18 @@ impl<E: CallEvent> Driver<E> {
                     queue, progress, ..
                 } = link;
                 let account = link.account.as_ref()?;
-                progress.check(queue.is_awaited(), queue.completed(), account, now)
+                // Its calls wait for memory, and others for the memory that these calls take.
+                let obstructs =
+                    link.connection.waits_for_memory() && queue.receives.blocks_others();
+                let awaited = queue.is_awaited() || obstructs;
+                let (since, in_the_way) =
+                    progress.check(awaited, queue.completed(), account, now)?;
+                Some((since, in_the_way || obstructs))
             },
             |link, limit| {
-                let reason =
-                    format!("RDMA Reads not answered, or replies not taken, for {limit:?}");
+                let reason = format!(
+                    "RDMA Reads not answered, replies not taken, or calls in the way, for {limit:?}"
+                );
                 link.fail(device, reason);
             },
         );
@@ -451,22 +536,6 @@ impl<E: CallEvent> Driver<E> {
             self.device.disconnect(qp);
             self.timers.set(self.now + LINGER, Timer::Linger(qp));
         }
-    }
-
-    /// Posts receives in place of consumed ones whose messages have been handled.
-    fn repost(&mut self) {
-        let Self {
-            reposting,
-            links,
-            device,
-            ..
-        } = self;
-        reposting.retain(|qp| {
-            links.get_mut(qp).is_some_and(|link| {
-                link.queue.repost(&mut **device);
-                link.queue.has_to_repost()
-            })
-        });
     }
 }
 
@@ -512,12 +581,12 @@ fn act_on_memory(device: &mut dyn Device, link: &mut Link, now: Time, action: Ac
     let qp = link.queue.qp();
     match action {
         Action::PostReceives { id, count } => {
-            let posted = link.queue.post_receives(device, count);
+            let posted = link.queue.receives.post(device, count);
             let event = Event::ReceivesPosted { id, posted };
             link.connection.handle(now, event);
         }
-        Action::ReleaseReceives { count } => link.queue.release(count),
-        Action::ReplaceReceives(structure) => link.queue.set_receives(structure),
+        Action::ReleaseReceives { count } => link.queue.receives.release(count),
+        Action::ReplaceReceives(structure) => link.queue.receives.set(structure),
         Action::Register { id, region } => register(device, link, now, id, region),
         Action::Invalidate { id, stag } => {
             let context = WorkContext::Invalidation(id, stag);

@@ -8,15 +8,20 @@ mod driver;
 mod gather;
 mod link_phase;
 mod options;
+mod own_receives;
 mod queue_pair;
 mod receive_memory;
+mod receive_pool;
 mod receives;
 mod server;
+mod shared_use;
+mod slow_senders;
 mod stalled;
 mod timers;
 
 pub use client::RdmaClient;
 pub use options::{RdmaClientOptions, RdmaServerOptions};
+pub use receive_pool::shares_receives;
 pub use rpcrdma_connection::{
     BadStructure, CallbackOptions, ConsideredMode, MakeExtension, Options as RdmaOptions,
     Properties, ReceiveSegment, ReceiveStructure, RequesterCounters, ResponderCounters,

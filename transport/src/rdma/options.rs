@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use rdma::Budget;
+use rdma::{Attributes, Budget};
 use rpcrdma_connection::{Config, Options};
 use rpcrdma_negotiation::{Choice, Versions};
 
-use super::receive_memory;
+use super::receive_pool::shares_receives;
+use super::{receive_memory, receive_pool};
 
 /// The default memory for receives, bytes: enough for the default maximum number of connections
 /// with plain receives, or a hundred with receives for placement.
@@ -47,8 +48,14 @@ pub struct RdmaServerOptions {
     pub common: Options,
     /// The maximum number of connections at the same time. Further ones are rejected.
     pub max_connections: usize,
-    /// Bytes of the device's pool that the receives of all connections may take together. The less
-    /// is left, the fewer credits a new connection gets; with none left it is rejected. A plain
+    /// Bytes of the device's pool that the receives of all connections may take together.
+    ///
+    /// Where connections share receives ([`shares_receives`]), this covers posted ones and those
+    /// whose messages are in use. Beyond it, messages are copied out of their receives, and peers
+    /// wait for receives.
+    ///
+    /// Elsewhere, the less is left, the fewer credits a new connection gets; with none left it is
+    /// rejected. A plain
     /// receive of 4 KiB takes 4 KiB for each credit and for six more; a receive with placement
     /// takes 68 KiB. Calls in several transmissions and longer receives
     /// ([`Options::max_receive_size`]) are allowed on a new connection only while at most half of
@@ -62,6 +69,8 @@ pub struct RdmaServerOptions {
     /// before its connection is closed. While memory is short, the timeout is two seconds for
     /// connections that hold more than their guaranteed memory.
     pub progress_timeout: Duration,
+    /// How long after the end of a connection free memory is returned to the system. `None`: never.
+    pub give_back_after: Option<Duration>,
     /// Bytes of fetched chunks that the unanswered calls of one connection may hold together.
     /// Further calls wait.
     pub max_fetched: u64,
@@ -70,12 +79,16 @@ pub struct RdmaServerOptions {
 }
 
 impl RdmaServerOptions {
-    /// Returns the least useful [`RdmaServerOptions::max_receive_memory`], bytes: enough for one
-    /// connection with one credit. With less, every connection is rejected.
+    /// Returns the least useful [`RdmaServerOptions::max_receive_memory`] on a device with these
+    /// attributes, bytes: enough for one connection with one credit, or for the least number of
+    /// shared receives.
     #[must_use]
-    pub fn least_receive_memory(&self) -> usize {
+    pub fn least_receive_memory(&self, attributes: &Attributes) -> usize {
         let operations = self.versions.may_have_operations();
-        receive_memory::least(&self.common.receives(operations))
+        match shares_receives(attributes) {
+            true => receive_pool::least(&self.common.longest_receives(operations)),
+            false => receive_memory::least(&self.common.receives(operations)),
+        }
     }
 }
 
@@ -87,6 +100,7 @@ impl Default for RdmaServerOptions {
             max_receive_memory: DEFAULT_RECEIVE_MEMORY,
             budget: Budget::default(),
             progress_timeout: DEFAULT_PROGRESS_TIMEOUT,
+            give_back_after: None,
             max_fetched: Config::DEFAULT_MAX_FETCHED,
             versions: Versions::default(),
         }

@@ -2,19 +2,24 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
 use onc_rpc::Segments;
-use rdma::{Buf, Device, Pool, PoolExhausted, PostError, QpId, Scatter, SendWr, Stag, WrId};
-
-use rpcrdma_connection::{REPOST_LATER, ReceiveStructure};
+use rdma::{Device, Pool, PoolExhausted, PostError, QpId, SendWr, Stag, WrId};
 
 use super::gather;
-use super::receives::{SparePieces, alloc, restore};
+use super::receives::Receives;
 
-/// The `wr_id` of every receive. The completion returns the buffer, so receives need no distinct
-/// identifiers. The `wr_id` of a request in the send queue is its sequence number, which stays far
-/// below.
-const RECEIVE: WrId = WrId(u64::MAX);
+/// The first `wr_id` of receives. The `wr_id` of a request in the send queue is its sequence number,
+/// which stays far below.
+const RECEIVES: u64 = 1 << 63;
+/// The `wr_id` of every receive of a queue pair's own. The completion returns the buffer, so receives
+/// need no distinct identifiers.
+pub(super) const RECEIVE: WrId = WrId(u64::MAX);
+
+/// Returns the `wr_id` of a shared receive with this number. The numbers tell those who watch a device
+/// which one a message has taken.
+pub(super) fn shared_receive(number: u64) -> WrId {
+    WrId(RECEIVES | number)
+}
 
 /// The state of a request in the send queue. `T` is the context that the completion returns to the
 /// poster.
@@ -73,31 +78,16 @@ pub(crate) struct QueuePair<T> {
     /// Number of messages whose last or only Send is among those.
     backlog_messages: usize,
     capacity: usize,
-    /// The structure of the receives that are posted from now on.
-    structure: ReceiveStructure,
-    /// Number of posted receives.
-    receives: u32,
-    /// The structures of the posted receives, oldest first, each with the number of receives that
-    /// have it. Empty while all have `structure`.
-    mixed: VecDeque<(u32, ReceiveStructure)>,
-    /// Whether to report when the last receive of an earlier structure has been consumed.
-    replacing: bool,
-    /// Pieces of consumed receives that can be posted again.
-    spare: SparePieces,
-    /// Number of consumed receives that have not been posted again yet.
-    to_repost: u32,
-    /// Number of receives that are posted and not needed any more.
-    unneeded: u32,
-    /// Whether the device has refused a receive: the connection is ending.
-    ending: bool,
-    /// Number of bytes copied from long gather lists, and out of receives that were needed at once.
+    /// Where its receives come from.
+    pub(super) receives: Receives,
+    /// Number of bytes copied from long gather lists.
     copied: u64,
 }
 
 impl<T> QueuePair<T> {
-    /// Returns a queue pair whose send queue has `capacity` entries, and whose receives have this
-    /// structure. Long gather lists are copied into `pool`.
-    pub(crate) fn new(qp: QpId, capacity: usize, structure: ReceiveStructure, pool: Pool) -> Self {
+    /// Returns a queue pair whose send queue has `capacity` entries, and whose receives come from
+    /// there. Long gather lists are copied into `pool`.
+    pub(crate) fn new(qp: QpId, capacity: usize, receives: Receives, pool: Pool) -> Self {
         Self {
             qp,
             work: VecDeque::new(),
@@ -111,14 +101,7 @@ impl<T> QueuePair<T> {
             backlog: VecDeque::new(),
             backlog_messages: 0,
             capacity: capacity.max(1),
-            structure,
-            receives: 0,
-            mixed: VecDeque::new(),
-            replacing: false,
-            spare: SparePieces::default(),
-            to_repost: 0,
-            unneeded: 0,
-            ending: false,
+            receives,
             copied: 0,
         }
     }
@@ -287,7 +270,7 @@ impl<T> QueuePair<T> {
     /// Records a completion, and returns what has completed. [`QueuePair::flush`] may have room
     /// now.
     pub(crate) fn complete(&mut self, id: WrId) -> Done<T> {
-        if id == RECEIVE {
+        if id.0 >= RECEIVES {
             return Done::Receive;
         }
         let index = id.0.checked_sub(self.first);
@@ -324,183 +307,6 @@ impl<T> QueuePair<T> {
         context.map_or(Done::Nothing, Done::Work)
     }
 
-    /// Posts a receive that has the current structure, or `other`.
-    fn post_receive(
-        &mut self,
-        device: &mut dyn Device,
-        receive: Scatter,
-        other: Option<ReceiveStructure>,
-    ) {
-        match device.post_receive(self.qp, RECEIVE, receive) {
-            Ok(()) => {
-                if other.is_some() || !self.mixed.is_empty() {
-                    self.note_mixed(other);
-                }
-                self.receives += 1;
-            }
-            // The connection is ending, so no message will need the receive.
-            Err((error @ (PostError::NotConnected | PostError::Unknown), _)) => {
-                tracing::debug!(qp = self.qp.0, %error, "receive not posted");
-                self.ending = true;
-            }
-            // The peer's credits promise the receive, and a message could find none.
-            Err((error, _)) => {
-                if !std::mem::replace(&mut self.ending, true) {
-                    rdma::limited!(error, qp = self.qp.0, %error, "no receive can be posted: ending the connection");
-                    device.abort(self.qp);
-                }
-            }
-        }
-    }
-
-    /// Records a receive that was posted while not all receives have the current structure.
-    #[cold]
-    fn note_mixed(&mut self, other: Option<ReceiveStructure>) {
-        if self.mixed.is_empty() && self.receives > 0 {
-            self.mixed
-                .push_back((self.receives, self.structure.clone()));
-        }
-        let structure = other.unwrap_or_else(|| self.structure.clone());
-        match self.mixed.back_mut() {
-            Some((count, last)) if *last == structure => *count += 1,
-            _ => self.mixed.push_back((1, structure)),
-        }
-    }
-
-    /// Records that the oldest receive was consumed. Returns its structure while not all receives
-    /// have the current one.
-    fn used(&mut self) -> Option<ReceiveStructure> {
-        self.receives = self.receives.saturating_sub(1);
-        let (count, structure) = self.mixed.front_mut()?;
-        *count = count.saturating_sub(1);
-        let used = match *count {
-            0 => self.mixed.pop_front().map(|(_, structure)| structure),
-            _ => Some(structure.clone()),
-        };
-        self.forget_mixed();
-        used
-    }
-
-    fn forget_mixed(&mut self) {
-        let current = &self.structure;
-        if self.mixed.iter().all(|(_, structure)| structure == current) {
-            self.mixed.clear();
-        }
-    }
-
-    /// Returns the message in a consumed receive, in a piece for each segment that it reached.
-    /// Another receive is posted in its place, now or by [`QueuePair::repost`].
-    ///
-    /// The peer's credits promise the receives, so one is posted even if the pool has no memory:
-    /// then the message is copied out of its buffers, and those are posted again.
-    pub(crate) fn received(&mut self, device: &mut dyn Device, receive: Scatter) -> Segments {
-        let structure = self.used();
-        let keep = structure.is_none();
-        if self.unneeded > 0 {
-            self.unneeded -= 1;
-            // No receive takes its place, so none needs its pieces.
-            return self.spare.message(receive, false);
-        }
-        if self.to_repost < REPOST_LATER {
-            self.to_repost += 1;
-            return self.spare.message(receive, keep);
-        }
-        match alloc(&self.structure, device.pool(), &mut self.spare) {
-            Ok(next) => {
-                self.post_receive(device, next, None);
-                self.spare.message(receive, keep)
-            }
-            Err(_) => {
-                let message = receive.to_vec();
-                self.copied += message.len() as u64;
-                self.repost_buffers(device, receive, structure);
-                Segments::from_iter([Bytes::from(message)])
-            }
-        }
-    }
-
-    /// Posts the buffers of a consumed receive again, which has the current structure or `other`.
-    #[cold]
-    fn repost_buffers(
-        &mut self,
-        device: &mut dyn Device,
-        receive: Scatter,
-        other: Option<ReceiveStructure>,
-    ) {
-        let mut pieces: Vec<Buf> = receive.into_iter().collect();
-        let other = if restore(&self.structure, &mut pieces) {
-            None
-        } else if let Some(other) = other.filter(|other| restore(other, &mut pieces)) {
-            // It has the old structure, so receives are being replaced for longer.
-            Some(other)
-        } else {
-            // Only a device that does not return the buffers that it was given comes here.
-            rdma::limited!(error, qp = self.qp.0, "no memory for a receive");
-            return device.abort(self.qp);
-        };
-        let first = pieces.remove(0);
-        self.post_receive(device, Scatter::new(first, pieces), other);
-    }
-
-    /// Posts `count` further receives, or none. Returns whether there was memory for all.
-    pub(crate) fn post_receives(&mut self, device: &mut dyn Device, count: u32) -> bool {
-        let there = self.unneeded.min(count);
-        let receives = (there..count)
-            .map(|_| alloc(&self.structure, device.pool(), &mut SparePieces::default()));
-        // All or none: a call that is planned again must not be short of memory for that.
-        let Ok(receives) = receives.collect::<Result<Vec<_>, _>>() else {
-            return false;
-        };
-        self.unneeded -= there;
-        for receive in receives {
-            self.post_receive(device, receive, None);
-        }
-        true
-    }
-
-    /// Stops the reposting of the next `count` consumed receives.
-    pub(crate) fn release(&mut self, count: u32) {
-        self.unneeded += count;
-    }
-
-    /// Replaces every receive, after it has been consumed, by one of another structure.
-    pub(crate) fn set_receives(&mut self, structure: ReceiveStructure) {
-        let old = std::mem::replace(&mut self.structure, structure);
-        if self.mixed.is_empty() && self.receives > 0 {
-            self.mixed.push_back((self.receives, old));
-        }
-        self.forget_mixed();
-        self.spare.clear();
-        self.replacing = true;
-    }
-
-    /// Returns the new structure set by [`QueuePair::set_receives`], once, as soon as no posted
-    /// receive has an older one.
-    pub(crate) fn receives_replaced(&mut self) -> Option<ReceiveStructure> {
-        let replaced = self.mixed.is_empty() && std::mem::take(&mut self.replacing);
-        replaced.then(|| self.structure.clone())
-    }
-
-    /// Returns whether consumed receives have not been posted again yet.
-    pub(crate) fn has_to_repost(&self) -> bool {
-        self.to_repost > 0
-    }
-
-    /// Posts receives in place of consumed ones, as far as there is memory.
-    pub(crate) fn repost(&mut self, device: &mut dyn Device) {
-        while self.to_repost > 0 {
-            let receive = alloc(&self.structure, device.pool(), &mut self.spare);
-            let Ok(receive) = receive else { return };
-            self.to_repost -= 1;
-            self.post_receive(device, receive, None);
-        }
-    }
-
-    /// Returns whether at least `messages` receives are posted, or the connection is ending anyway.
-    pub(crate) fn can_receive(&self, messages: u32) -> bool {
-        self.ending || self.receives >= messages
-    }
-
     /// Returns the number of entries that are free in the send queue.
     pub(crate) fn room(&self) -> usize {
         match self.backlog.is_empty() {
@@ -512,7 +318,7 @@ impl<T> QueuePair<T> {
     /// Returns the number of bytes copied: short messages, gather lists that are too long for the
     /// device, and messages whose receives had to be posted again at once.
     pub(crate) fn copied(&self) -> u64 {
-        self.copied + self.spare.copied()
+        self.copied + self.receives.copied()
     }
 
     /// Returns the number of messages whose last Send waits for room in the send queue.

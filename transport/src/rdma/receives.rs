@@ -6,24 +6,116 @@
 
 use bytes::BytesMut;
 use onc_rpc::Segments;
-use rdma::{Buf, Pool, PoolExhausted, Scatter};
+use rdma::{Buf, Device, PoolExhausted, Scatter};
 use rpcrdma_connection::ReceiveStructure;
 
+use super::own_receives::OwnReceives;
+use super::shared_use::{InPlace, SharedUse};
 use crate::options::HEADER_ROOM;
 
-/// Allocates one receive, from spare pieces where there are any. Buffers of a pool begin at
-/// multiples of the largest possible alignment.
+/// Where the receives of a queue pair come from.
+#[derive(Debug)]
+pub(super) enum Receives {
+    /// The queue pair has its own.
+    Own(OwnReceives),
+    /// All connections of the driver share one pool.
+    Shared(SharedUse),
+}
+
+impl Receives {
+    /// Posts `count` further receives, or none. Returns whether there was memory for all. Shared
+    /// receives are posted when messages come; so many more are promised.
+    pub(super) fn post(&mut self, device: &mut dyn Device, count: u32) -> bool {
+        match self {
+            Self::Own(own) => own.post(device, count),
+            Self::Shared(shared) => {
+                shared.promise(count);
+                true
+            }
+        }
+    }
+
+    /// Stops the reposting of the next `count` consumed receives, or promises fewer.
+    pub(super) fn release(&mut self, count: u32) {
+        match self {
+            Self::Own(own) => own.release(count),
+            Self::Shared(shared) => shared.withdraw(count),
+        }
+    }
+
+    /// Returns the number of shared receives that are promised to the peer.
+    pub(super) fn promised(&self) -> u32 {
+        match self {
+            Self::Own(_) => 0,
+            Self::Shared(shared) => shared.promised(),
+        }
+    }
+
+    /// Replaces receives by those of another structure.
+    pub(super) fn set(&mut self, structure: ReceiveStructure) {
+        match self {
+            Self::Own(own) => own.set(structure),
+            Self::Shared(shared) => shared.set(structure),
+        }
+    }
+
+    /// Returns the structure given to [`Receives::set`], once, as soon as no posted receive has an
+    /// older one.
+    pub(super) fn replaced(&mut self) -> Option<ReceiveStructure> {
+        match self {
+            Self::Own(own) => own.replaced(),
+            Self::Shared(shared) => shared.replaced(),
+        }
+    }
+
+    /// Returns whether `messages` find receives, wait for them, or the connection is ending anyway.
+    pub(super) fn can_take(&self, messages: u32) -> bool {
+        match self {
+            Self::Own(own) => own.can_receive(messages),
+            Self::Shared(_) => true,
+        }
+    }
+
+    /// Returns the number of messages that have arrived completely in shared receives.
+    pub(super) fn arrived(&self) -> u64 {
+        match self {
+            Self::Own(_) => 0,
+            Self::Shared(shared) => shared.received(),
+        }
+    }
+
+    /// Returns whether messages of this queue pair were copied out of shared receives, and hold memory
+    /// that others wait for.
+    pub(super) fn blocks_others(&self) -> bool {
+        match self {
+            Self::Own(_) => false,
+            Self::Shared(shared) => shared.blocks_others(),
+        }
+    }
+
+    /// Returns the number of bytes copied out of receives of this queue pair. Shared receives count
+    /// them together.
+    pub(super) fn copied(&self) -> u64 {
+        match self {
+            Self::Own(own) => own.copied(),
+            Self::Shared(_) => 0,
+        }
+    }
+}
+
+/// Allocates one receive, from spare pieces where there are any, and the others by `allocate`.
+/// Buffers of a pool begin at multiples of the largest possible alignment.
 ///
 /// # Errors
-/// [`PoolExhausted`]: there is no memory in `pool`.
+/// [`PoolExhausted`]: the error of `allocate`.
 pub(super) fn alloc(
     structure: &ReceiveStructure,
-    pool: &Pool,
     spare: &mut SparePieces,
+    mut allocate: impl FnMut(usize) -> Result<Buf, PoolExhausted>,
 ) -> Result<Scatter, PoolExhausted> {
     let mut piece = |(index, len)| match spare.take(index, len) {
         Some(buf) => Ok(buf),
-        None => pool.alloc(len),
+        None => allocate(len),
     };
     let mut lengths = structure.lengths().enumerate();
     let first = piece(lengths.next().unwrap_or_default())?;
@@ -51,14 +143,17 @@ pub(super) fn restore(structure: &ReceiveStructure, pieces: &mut [Buf]) -> bool 
             })
 }
 
-/// The maximum length, in bytes, of a first piece that is copied out of its receive.
+/// The maximum length, in bytes, of a first piece that is copied out of its receive, unless
+/// [`SparePieces::copying`] says otherwise.
 const COPIED: usize = 256;
 
 /// Pieces of consumed receives that can be posted again: those that the message did not reach, and
 /// first ones whose short content was copied out. That costs less than new memory from the pool. A
 /// short message that somebody keeps does not keep its receive buffer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SparePieces {
+    /// The maximum length, in bytes, of a message in the first piece alone that is copied.
+    most_copied: usize,
     /// Each piece with the index of its segment.
     pieces: Vec<(usize, Buf)>,
     /// The memory that short messages are copied into: one allocation for many of them.
@@ -67,7 +162,25 @@ pub(super) struct SparePieces {
     copied: u64,
 }
 
+impl Default for SparePieces {
+    fn default() -> Self {
+        Self::copying(COPIED)
+    }
+}
+
 impl SparePieces {
+    /// Returns no pieces yet. Messages in the first piece alone are copied if they have at most
+    /// `most_copied` bytes. Bulk data behind a first piece comes with one that is filled up, which is
+    /// not worth a copy.
+    pub(super) fn copying(most_copied: usize) -> Self {
+        Self {
+            most_copied,
+            pieces: Vec::new(),
+            room: BytesMut::new(),
+            copied: 0,
+        }
+    }
+
     /// Removes and returns a piece for the segment with this index, `len` bytes long, if there is
     /// one.
     fn take(&mut self, index: usize, len: usize) -> Option<Buf> {
@@ -82,9 +195,10 @@ impl SparePieces {
         (buf.len() == len || buf.regrow(len)).then_some(buf)
     }
 
-    /// Returns all pieces to the pool. Called when the structure of receives changes.
+    /// Returns all pieces to the pool. Called when none is needed, or when the structure of receives
+    /// changes.
     pub(super) fn clear(&mut self) {
-        self.pieces = Vec::new();
+        self.pieces.clear();
     }
 
     /// Returns the number of bytes copied.
@@ -92,12 +206,57 @@ impl SparePieces {
         self.copied
     }
 
+    /// Returns how many bytes of its memory a receive cannot be posted again with before its message,
+    /// taken by [`SparePieces::message_in_place`], has been dropped.
+    pub(super) fn kept(&self, receive: &Scatter) -> usize {
+        let mut pieces = receive.pieces();
+        let first = pieces.next().filter(|first| {
+            let most = self.most_copied_before(receive.pieces().skip(1));
+            first.len() > most
+        });
+        let rest = pieces.filter(|piece| !piece.is_empty());
+        first.into_iter().chain(rest).map(Buf::block_size).sum()
+    }
+
+    /// Returns the maximum length of a first piece that is copied out of its receive, in front of
+    /// these other pieces.
+    fn most_copied_before<'a>(&self, mut rest: impl Iterator<Item = &'a Buf>) -> usize {
+        match rest.all(|piece| piece.is_empty()) {
+            true => self.most_copied,
+            false => COPIED,
+        }
+    }
+
     /// Returns the message in a consumed receive, in the order of its segments. With `keep`, pieces
     /// that the message does not need are kept as spare ones. The message has at least one piece.
     pub(super) fn message(&mut self, receive: Scatter, keep: bool) -> Segments {
+        self.take_message(receive, keep, None)
+    }
+
+    /// Returns the message in a consumed receive as [`SparePieces::message`] does, and keeps spare
+    /// pieces. What the message keeps of the receive is counted by `in_place`, if there is a counter.
+    pub(super) fn message_in_place(
+        &mut self,
+        receive: Scatter,
+        in_place: Option<&InPlace>,
+    ) -> Segments {
+        self.take_message(receive, true, in_place)
+    }
+
+    fn take_message(
+        &mut self,
+        receive: Scatter,
+        keep: bool,
+        in_place: Option<&InPlace>,
+    ) -> Segments {
+        let freeze = |piece: Buf| match in_place {
+            Some(in_place) => in_place.freeze(piece),
+            None => piece.freeze(),
+        };
         let (first, rest) = receive.into_parts();
         let mut message = Segments::new();
-        if keep && first.len() <= COPIED {
+        let most = self.most_copied_before(rest.iter());
+        if keep && first.len() <= most {
             if self.room.capacity() < first.len() {
                 self.room.reserve(HEADER_ROOM);
             }
@@ -106,11 +265,11 @@ impl SparePieces {
             message.push(self.room.split().freeze());
             self.pieces.push((0, first));
         } else {
-            message.push(first.freeze());
+            message.push(freeze(first));
         }
         for (index, piece) in rest.into_vec().into_iter().enumerate() {
             if !piece.is_empty() {
-                message.push(piece.freeze());
+                message.push(freeze(piece));
             } else if keep {
                 self.pieces.push((index + 1, piece));
             }
@@ -121,9 +280,19 @@ impl SparePieces {
 
 #[cfg(test)]
 mod tests {
+    use rdma::Pool;
     use rpcrdma_connection::ReceiveSegment;
 
+    use super::alloc as alloc_by;
     use super::*;
+
+    fn alloc(
+        structure: &ReceiveStructure,
+        pool: &Pool,
+        spare: &mut SparePieces,
+    ) -> Result<Scatter, PoolExhausted> {
+        alloc_by(structure, spare, |len| pool.alloc(len))
+    }
 
     fn structure(segments: &[(u32, u32, bool)]) -> ReceiveStructure {
         let segments = segments.iter();
@@ -170,6 +339,8 @@ mod tests {
             let message: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
             assert!(receive.fill(&message));
             let places: Vec<_> = receive.pieces().map(|piece| piece.as_ptr()).collect();
+            let kept: usize = receive.pieces().take(held).map(Buf::block_size).sum();
+            assert_eq!(spare.kept(&receive), kept, "of {len} bytes");
             let got = spare.message(receive, true);
             let starts: Vec<_> = got.iter().map(|piece| piece.as_ptr()).collect();
             assert_eq!(starts, places[..held], "of {len} bytes");
@@ -205,6 +376,11 @@ mod tests {
             let message: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
             assert!(receive.fill(&message));
             let places: Vec<_> = receive.pieces().map(|piece| piece.as_ptr()).collect();
+            let kept = match len {
+                0..=256 => 0,
+                _ => 4096,
+            };
+            assert_eq!(spare.kept(&receive), kept, "of {len} bytes");
             let got = spare.message(receive, true);
             assert_eq!(got.concat(), message);
             copied += len.min(256);

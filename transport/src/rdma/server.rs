@@ -45,7 +45,8 @@ impl RdmaServer {
     /// Returns a server that does not listen yet.
     #[must_use]
     pub fn new(device: Box<dyn Device>, options: RdmaServerOptions) -> Self {
-        let driver = Driver::new(device, Some(options.progress_timeout));
+        let mut driver = Driver::new(device, Some(options.progress_timeout));
+        driver.give_back_after = options.give_back_after;
         Self { driver, options }
     }
 
@@ -156,7 +157,7 @@ impl RdmaServer {
                 let Some(gone) = self.driver.remove(qp) else {
                     return;
                 };
-                self.driver.device.destroy(qp);
+                self.driver.destroy(qp);
                 if gone.phase.reached() >= Reached::Established {
                     let (conn, reason) = (gone.conn, gone.end_reason(&reason));
                     let event = ServerTransportEvent::Disconnected { conn, reason };
@@ -170,14 +171,23 @@ impl RdmaServer {
                     .events
                     .push_back(ServerTransportEvent::Lost { reason });
             }
-            // Every connection has receives of its own.
-            DeviceEvent::SharedReceivesLow { .. } => {}
+            DeviceEvent::SharedReceivesLow { .. } => self.driver.receives_low(),
         }
     }
 
     /// Returns the share of a new connection in the memory for receives, or `None` if none is left.
     fn share(&self) -> Option<Share> {
         let common = &self.options.common;
+        if self.driver.shares_receives() {
+            // Its messages wait until there are receives.
+            return Some(Share {
+                credits: common.credits,
+                callbacks: common.callbacks.credits,
+                groups: true,
+                longer: true,
+                memory: 0,
+            });
+        }
         let attributes = self.driver.device.attributes();
         let receives = u32::try_from(attributes.max_recv_wr).unwrap_or(u32::MAX);
         let most = receives.saturating_sub(BEYOND_CREDITS);
@@ -245,9 +255,25 @@ impl RdmaServer {
             outbound_reads: config.options.outbound_reads,
         };
         let credits = config.credits;
-        let qp = self.driver.device.prepare_accept(request.request, None)?;
-        let capacity = self.driver.device.attributes().max_send_wr;
-        let queue = QueuePair::new(qp, capacity, config.receives.clone(), pool);
+        let operations = self.options.versions.may_have_operations();
+        let structure = || config.options.longest_receives(operations);
+        let limit = self.options.max_receive_memory;
+        let shared = match self.driver.shared_receives(structure, limit) {
+            Ok(shared) => shared,
+            Err(error) => {
+                // Dropped and not rejected: a client does not try again after that.
+                let qp = self.driver.device.prepare_accept(request.request, None)?;
+                self.driver.destroy(qp);
+                return Err(error);
+            }
+        };
+        let device = &mut self.driver.device;
+        let qp = device.prepare_accept(request.request, shared)?;
+        let capacity = device.attributes().max_send_wr;
+        let receives = self
+            .driver
+            .receives(qp, &config.receives, Some(&self.options.budget));
+        let queue = QueuePair::new(qp, capacity, receives, pool);
         let mut link = Link::new(conn_of(qp), request.peer, queue, Connection::new(config));
         link.account = Some(account);
         link.receive_memory = share.memory;
@@ -272,7 +298,7 @@ impl RdmaServer {
     /// Drops a connection that could not be accepted.
     fn give_up(&mut self, qp: QpId) {
         self.driver.remove(qp);
-        self.driver.device.destroy(qp);
+        self.driver.destroy(qp);
     }
 
     fn timer(&mut self, timer: Timer) {
@@ -285,6 +311,8 @@ impl RdmaServer {
                     }
                 }
             }
+            Timer::GiveBack => self.driver.give_back(),
+            Timer::Receives => self.driver.check_receives(),
             Timer::Progress => self.driver.check_progress(),
             Timer::Connection(qp) => {
                 self.driver.timed_out(qp);

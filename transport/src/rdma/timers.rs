@@ -9,6 +9,10 @@ use rdma::{QpId, Time};
 pub(super) enum Timer {
     /// Time to retry what waits for memory.
     Memory,
+    /// Time to return memory to the system after connections have ended.
+    GiveBack,
+    /// Time to consider the number of shared receives.
+    Receives,
     /// Time to check connections for peers that make no progress.
     Progress,
     /// A time-out of this connection's protocol state

@@ -137,7 +137,8 @@ pub struct FakeDevice {
     pool: Pool,
 }
 
-/// Returns the default attributes of a fake device.
+/// Returns the default attributes of a fake device. It has no shared receives, so that each
+/// connection must have posted what its credits promise.
 pub fn attributes() -> Attributes {
     Attributes {
         name: "fake".to_owned(),
@@ -150,10 +151,19 @@ pub fn attributes() -> Attributes {
         max_outbound_reads: 16,
         max_private_data: 56,
         remote_invalidation: true,
+        shared_receives: None,
+    }
+}
+
+/// Returns the attributes of a fake device on which connections share receives.
+#[allow(dead_code, reason = "not every test shares")]
+pub fn sharing() -> Attributes {
+    Attributes {
         shared_receives: Some(SharedReceives {
             max_wr: 4096,
             when_empty: WhenEmpty::Waits,
         }),
+        ..attributes()
     }
 }
 
@@ -247,6 +257,17 @@ impl World {
     }
 
     /// Lets others have the receives for which a queue pair waits.
+    /// Makes each queue pair of a device that is bound to a shared receive queue, and not in the middle
+    /// of a message, begin one that does not go on. Returns whether all are in the middle of one.
+    pub fn begin_messages(&mut self, node: usize) -> bool {
+        let qps: Vec<QpId> = self.nodes[node].qps.keys().copied().collect();
+        for qp in &qps {
+            let _ = self.has_receive((node, *qp));
+        }
+        let begun = |qp: &QpId| !self.nodes[node].qps[qp].receives.is_empty();
+        qps.iter().all(begun)
+    }
+
     fn leave(&mut self, (node, qp): (usize, QpId), shared: Option<SharedReceivesId>) {
         if let Some(queue) = shared.and_then(|id| self.nodes[node].shared.get_mut(&id)) {
             queue.leave(qp);
@@ -823,6 +844,22 @@ impl Device for FakeDevice {
         let world = self.world.borrow();
         let queue = world.nodes[self.me].shared.get(&receives);
         queue.map_or(0, SharedReceiveQueue::len)
+    }
+
+    fn withdraw_shared_receive(&mut self, receives: SharedReceivesId) -> Option<Scatter> {
+        let mut world = self.world.borrow_mut();
+        let queue = world.nodes[self.me].shared.get_mut(&receives);
+        let withdrawn = queue.and_then(SharedReceiveQueue::withdraw);
+        withdrawn.map(|(_, receive)| receive)
+    }
+
+    fn receiving(&self, receives: SharedReceivesId, qps: &mut Vec<QpId>) {
+        let world = self.world.borrow();
+        let bound = world.nodes[self.me].qps.iter();
+        let holding = bound
+            .filter(|(_, qp)| qp.shared == Some(receives) && !qp.receives.is_empty())
+            .map(|(id, _)| *id);
+        qps.extend(holding);
     }
 
     fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError> {

@@ -67,6 +67,12 @@ impl Server {
         self.node.device.posted_shared_receives(self.shared)
     }
 
+    fn receiving(&self) -> Vec<QpId> {
+        let mut qps = Vec::new();
+        self.node.device.receiving(self.shared, &mut qps);
+        qps
+    }
+
     /// Lets everything happen that can happen. No event may occur.
     fn settle(&mut self) {
         let end = Instant::now() + Duration::from_millis(60);
@@ -129,12 +135,13 @@ fn a_message_in_the_middle_holds_its_receive() {
         let (mut two, b) = server.connection(crc);
         one.send_ulpdu(&first_part(1, 100));
         server.settle();
-        assert_eq!(server.posted(), 2);
+        assert_eq!((server.posted(), server.receiving()), (2, vec![a]));
         two.send_ulpdu(&send(1, b"whole"));
         assert_eq!(server.message(), (b, 1, b"whole".to_vec()));
         one.send_ulpdu(&untagged(SEND, true, 0, (0, 1, 100), &[2; 50]));
         let expected = [vec![1; 100], vec![2; 50]].concat();
         assert_eq!(server.message(), (a, 0, expected));
+        assert!(server.receiving().is_empty());
         one.send_ulpdu(&send(2, b"next"));
         assert_eq!(server.message(), (a, 2, b"next".to_vec()));
         server.finish(&[a, b]);

@@ -22,6 +22,11 @@ use crate::served::Addresses;
 const LEN: u32 = 1 << 20;
 /// The number of calls that a connection over RDMA may have outstanding, which the server grants.
 const CREDITS: u32 = 64;
+/// The number of groups of members over TCP, and over RDMA.
+const TCP_KINDS: usize = 4;
+const RDMA_KINDS: usize = 5;
+/// The number of segments of a chunk list that fills more than a little of a receive.
+const SEGMENTS: u32 = 64;
 /// The pause between two rounds over all connections.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long a connection that reads no replies waits before it checks whether it is still
@@ -100,6 +105,17 @@ fn kinds(addresses: Addresses, file: &[u8]) -> Vec<Kind> {
         header.reads = vec![(payload.len() as u32, segment(0x5200_0000 + xid, LEN, 0))];
         header.with(&payload)
     });
+    // The same in chunks of many segments, so that the calls themselves occupy receives.
+    let occupying = sends(|xid| {
+        let payload = call(xid, 7, rpc::write_args(file, 0, LEN));
+        let mut header = v1::header(xid);
+        header.credits = CREDITS;
+        let each = LEN / SEGMENTS;
+        let part = |n| segment(0x5300_0000 + xid, each, u64::from(n * each));
+        let position = payload.len() as u32;
+        header.reads = (0..SEGMENTS).map(|n| (position, part(n))).collect();
+        header.with(&payload)
+    });
     let half = unread[..100].to_vec();
     let long = LEN as usize;
     let kind = |address, rdma, said, deaf| Kind {
@@ -115,6 +131,7 @@ fn kinds(addresses: Addresses, file: &[u8]) -> Vec<Kind> {
         kind(tcp, false, record(long, &[]), false),
         kind(tcp, false, Vec::new(), false),
         kind(rdma, true, unanswered, false),
+        kind(rdma, true, occupying, false),
         kind(rdma, true, unread, true),
         kind(rdma, true, half, false),
         kind(rdma, true, Vec::new(), false),
@@ -131,8 +148,8 @@ impl Mob {
     ) -> Result<Self, Wrong> {
         let kinds = kinds(addresses, &file);
         let kinds_of = (0..tcp)
-            .map(|at| at % 4)
-            .chain((0..rdma).map(|at| 4 + at % 4));
+            .map(|at| at % TCP_KINDS)
+            .chain((0..rdma).map(|at| TCP_KINDS + at % RDMA_KINDS));
         let mut members = Vec::new();
         for kind in kinds_of {
             members.push(Member {

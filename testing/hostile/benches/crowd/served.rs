@@ -18,7 +18,7 @@ use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use peak_alloc::PeakAlloc;
 use rdma::Pool;
 use rpc_transport::limits::{self, Limits};
-use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
+use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, RoundTripFeatures};
 use rpc_transport::{Server, ServerOptions, Stop, TcpOptions, TcpServer};
 
 /// The argument that makes this program the server.
@@ -47,9 +47,9 @@ pub(crate) struct Figures {
 pub(crate) fn serve(directory: &Path, limit: usize, memory: &PeakAlloc) -> Result<(), Wrong> {
     let (descriptors, raised) = limits::raise_descriptors();
     raised.map_err(wrong)?;
-    let limits = Limits::new(limit, descriptors);
-    let receive_memory = RdmaServerOptions::default().max_receive_memory;
-    let pool = Pool::keeping(limits.budget.limit() + receive_memory, limits.kept / 2);
+    let receives = RdmaServerOptions::default().max_receive_memory;
+    let limits = Limits::new(limit, receives, descriptors);
+    let pool = Pool::keeping(limits.budget.limit() + limits.receives, limits.kept / 2);
     let (stop, its_pool) = (Stop::new(), pool.clone());
     let (ready, addresses) = mpsc::channel();
     let (stopped, path) = (stop.clone(), directory.to_owned());
@@ -112,11 +112,13 @@ fn listen(path: &Path, pool: Pool, limits: &Limits) -> Result<(Server, Addresses
         ..Options::default()
     };
     let device = Iwarp::new(options, pool).map_err(wrong)?;
-    let options = RdmaServerOptions {
+    let mut options = RdmaServerOptions {
         budget: limits.budget.clone(),
+        max_receive_memory: limits.receives,
         max_connections: limits.connections,
         ..RdmaServerOptions::default()
     };
+    options.common.features = RoundTripFeatures::ALL;
     let mut rdma = RdmaServer::new(Box::new(device), options);
     let addresses = Addresses {
         rdma: rdma.listen(anywhere).map_err(wrong)?,

@@ -356,9 +356,11 @@ pub(super) fn cases() -> Vec<Case> {
             "more messages in one go than there are receives",
             "RFC 5041, 7.1",
             Ask::Null,
+            // They wait until there are receives, and are discarded.
             vec![Hear, Burst(200, stray)],
-            NO_BUFFER,
-        ),
+            Lives,
+        )
+        .costing(1 << 20),
         other(
             "a Terminate",
             "RFC 5040, 5.4",

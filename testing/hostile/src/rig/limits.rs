@@ -138,6 +138,7 @@ impl Limits {
             max_receive_memory: self.pool / 2,
             budget,
             progress_timeout: progress,
+            give_back_after: default.give_back_after,
             max_fetched: u64::from(self.message),
             // The errors in the tables name these as the lowest and highest version.
             versions: match form {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rdma::Attributes;
+use rdma::{Attributes, SharedReceives, WhenEmpty};
 use rdma_sim::{Costs, Faults, Random, attributes};
 use rpc_transport::Retry;
 use rpc_transport::rdma::{
@@ -23,6 +23,8 @@ const RESIZING: u64 = 7;
 const FEATURES: u64 = 8;
 /// The stream of random numbers for versions that are chosen freely, and for message counts.
 const FREE_VERSIONS: u64 = 9;
+/// The stream of random numbers for shared receives.
+const SHARES: u64 = 10;
 /// One seed in this many has no faults, and nothing that may end a connection.
 const CALM: u64 = 8;
 /// The maximum length of a chunk of a call or reply, and the minimum length of a segment, bytes.
@@ -72,6 +74,8 @@ impl Swarm {
             callbacks: false,
             starve: 0,
             attributes: device(&mut random),
+            client_shares: None,
+            server_shares: None,
             client_memory: AMPLE,
             server_memory: 4 * AMPLE,
             write_back: random.below(3) > 0,
@@ -95,6 +99,9 @@ impl Swarm {
         backward(&mut plan, &mut Random::new(seed).split(BACKWARD));
         let mut random = Random::new(seed).split(FEATURES);
         round_trips(&mut plan, self.features, &mut random);
+        let random = &mut Random::new(seed).split(SHARES);
+        plan.client_shares = shares(random);
+        plan.server_shares = shares(random);
         if self.resizing {
             plan.resizes = true;
             backward(&mut plan, &mut Random::new(seed).split(RESIZING));
@@ -170,6 +177,19 @@ fn device(random: &mut Random) -> Attributes {
         max_outbound_reads: random.pick(&[1, 4, 32]),
         ..attributes()
     }
+}
+
+/// Chooses the shared receive queues of a device. The smallest have just the receives that must
+/// be posted, so that nearly every message of a busy host waits for one.
+fn shares(random: &mut Random) -> Option<SharedReceives> {
+    let when_empty = random.pick(&[
+        None,
+        Some(WhenEmpty::EndsConnection),
+        Some(WhenEmpty::Waits),
+        Some(WhenEmpty::Waits),
+    ]);
+    let max_wr = random.pick(&[4, 5, 16, 4096]);
+    when_empty.map(|when_empty| SharedReceives { max_wr, when_empty })
 }
 
 /// The version and features of a seed's connections. Seeds take turns, so that each combination of

@@ -5,7 +5,7 @@ mod choose;
 use std::fmt;
 use std::time::Duration;
 
-use rdma::Attributes;
+use rdma::{Attributes, SharedReceives, WhenEmpty};
 use rdma_sim::{Costs, Faults};
 use rpc_transport::Retry;
 use rpc_transport::rdma::{Choice, RdmaOptions, Version, Versions};
@@ -136,8 +136,13 @@ pub struct Plan {
     /// The number of messages per million granting messages whose grant is replaced by a smaller
     /// one.
     pub starve: u32,
-    /// The limits of the devices.
+    /// The limits of the devices, except those of shared receive queues.
     pub attributes: Attributes,
+    /// The shared receive queues of the clients' devices. Connections share receives if a message
+    /// that finds none waits.
+    pub client_shares: Option<SharedReceives>,
+    /// The shared receive queues of the server's device.
+    pub server_shares: Option<SharedReceives>,
     /// The memory of each client's device beyond that of receives, bytes.
     pub client_memory: usize,
     /// The memory of the server's device beyond that of receives, bytes.
@@ -178,6 +183,9 @@ impl Plan {
     #[must_use]
     pub fn callback_credits(&self) -> u32 {
         match self.attributes.max_recv_wr {
+            _ if are_shared(self.client_shares) && are_shared(self.server_shares) => {
+                self.requester.callbacks.credits
+            }
             ROOMY.. => self.requester.callbacks.credits,
             short => self
                 .requester
@@ -229,6 +237,11 @@ impl Plan {
     }
 }
 
+/// Returns whether connections share the receives of a device with such queues.
+pub(crate) fn are_shared(shares: Option<SharedReceives>) -> bool {
+    shares.is_some_and(|shares| shares.when_empty == WhenEmpty::Waits)
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -265,6 +278,11 @@ impl fmt::Display for Plan {
             self.version, self.versions, self.resizes, self.callbacks
         )?;
         write_attributes(f, &self.attributes)?;
+        writeln!(
+            f,
+            "shared receives: client {:?}, server {:?}",
+            self.client_shares, self.server_shares
+        )?;
         for crash in &self.crashes {
             writeln!(
                 f,

@@ -1,0 +1,188 @@
+//! The receives of a driver's connections: their own, or those that all share.
+
+use rdma::{Budget, Device, DeviceError, Failed, IdMap, QpId, SharedReceivesId, Success};
+use rpcrdma_connection::ReceiveStructure;
+
+use super::super::own_receives::OwnReceives;
+use super::super::receive_pool::{ReceivePool, shares_receives};
+use super::super::receives::Receives;
+use super::super::shared_use::SharedUse;
+use super::super::slow_senders;
+use super::super::timers::Timer;
+use super::{CallEvent, Driver, Link};
+
+impl<E: CallEvent> Driver<E> {
+    /// Returns whether connections share receives.
+    pub(in crate::rdma) fn shares_receives(&self) -> bool {
+        shares_receives(self.device.attributes())
+    }
+
+    /// Returns the shared receive queue for a new connection, or `None` if connections have
+    /// receives of their own. Shared receives have this structure, and all together take at most
+    /// `limit` bytes.
+    ///
+    /// # Errors
+    /// There is no memory for receives, or the device refuses the queue.
+    pub(in crate::rdma) fn shared_receives(
+        &mut self,
+        structure: impl FnOnce() -> ReceiveStructure,
+        limit: usize,
+    ) -> Result<Option<SharedReceivesId>, DeviceError> {
+        match &mut self.pool {
+            Some(pool) => pool.set_limit(&*self.device, limit),
+            None if shares_receives(self.device.attributes()) => {
+                self.pool = Some(ReceivePool::new(&mut *self.device, structure(), limit)?);
+            }
+            None => {}
+        }
+        Ok(self.pool.as_ref().map(ReceivePool::id))
+    }
+
+    /// Returns the receives of a new queue pair, which have this structure for the peer. With a
+    /// budget, its messages may keep only its share of shared receives, and of the budget.
+    pub(in crate::rdma) fn receives(
+        &self,
+        qp: QpId,
+        structure: &ReceiveStructure,
+        budget: Option<&Budget>,
+    ) -> Receives {
+        let structure = structure.clone();
+        match &self.pool {
+            Some(pool) => Receives::Shared(SharedUse::new(structure, pool.longest(), budget)),
+            None => Receives::Own(OwnReceives::new(qp, structure)),
+        }
+    }
+
+    /// Handles [`DeviceEvent::SharedReceivesLow`].
+    pub(in crate::rdma) fn receives_low(&mut self) {
+        if let Some(pool) = &mut self.pool {
+            pool.is_low();
+        }
+    }
+
+    /// Posts shared receives that could not be posted before, and considers their number.
+    pub(in crate::rdma) fn check_receives(&mut self) {
+        let links = &self.links;
+        if let Some(pool) = &mut self.pool {
+            pool.check(&mut *self.device, self.now, || promised(links));
+            self.check_slow_senders();
+            self.plan_receives();
+        }
+    }
+
+    /// Ends connections whose message in progress takes too long while others may need receives.
+    fn check_slow_senders(&mut self) {
+        let Some(pool) = &self.pool else { return };
+        if !pool.is_tight() {
+            return self.slow_senders.clear();
+        }
+        if !self.slow_senders.is_due(self.now) {
+            return;
+        }
+        let mut receiving = Vec::new();
+        self.device.receiving(pool.id(), &mut receiving);
+        let links = &mut self.links;
+        let begun = receiving.into_iter().filter_map(|qp| {
+            let link = links.get(&qp).filter(|link| !link.phase.is_closing())?;
+            Some((qp, link.queue.receives.arrived()))
+        });
+        let slow = self.slow_senders.check(self.now, begun);
+        for qp in slow {
+            if let Some(link) = links.get_mut(&qp) {
+                let limit = slow_senders::LIMIT;
+                let reason = format!("a message not complete within {limit:?}, in others' way");
+                link.fail(&mut *self.device, reason);
+            }
+        }
+    }
+
+    /// Returns free memory to the system.
+    #[cold]
+    pub(in crate::rdma) fn give_back(&mut self) {
+        self.gives_back = false;
+        self.device.pool().give_back();
+    }
+
+    fn plan_receives(&mut self) {
+        if let Some(pool) = &mut self.pool
+            && let Some(at) = pool.plan(self.now)
+        {
+            self.timers.set(at, Timer::Receives);
+        }
+    }
+
+    /// Posts receives in place of consumed ones whose messages have been handled.
+    #[inline]
+    pub(super) fn repost(&mut self) {
+        if self.pool.as_ref().is_some_and(ReceivePool::wants_fill) {
+            self.fill();
+        }
+        if !self.reposting.is_empty() {
+            self.repost_own();
+        }
+    }
+
+    /// Posts shared receives, or frees all if there is no connection left.
+    pub(super) fn fill(&mut self) {
+        let Some(pool) = &mut self.pool else { return };
+        if self.links.is_empty() {
+            match pool.close(&mut *self.device) {
+                Ok(()) => {
+                    self.copied += pool.copied();
+                    self.pool = None;
+                    return;
+                }
+                Err(error) => tracing::debug!(%error, "shared receives not freed"),
+            }
+        }
+        let links = &self.links;
+        pool.fill(&mut *self.device, || promised(links));
+        if self.links.is_empty() {
+            // Tried again at the next event.
+            pool.connection_ended();
+        }
+        self.plan_receives();
+    }
+
+    fn repost_own(&mut self) {
+        let Self {
+            reposting,
+            links,
+            device,
+            ..
+        } = self;
+        reposting.retain(|qp| {
+            let link = links.get_mut(qp);
+            let receives = link.map(|link| &mut link.queue.receives);
+            let Some(Receives::Own(own)) = receives else {
+                return false;
+            };
+            own.repost(&mut **device);
+            own.has_to_repost()
+        });
+    }
+}
+
+/// Returns the number of messages that all peers together may have on their way.
+#[cold]
+fn promised(links: &IdMap<QpId, Link>) -> usize {
+    let promised = links.values().map(|link| link.queue.receives.promised());
+    promised.fold(0, |sum, promised| sum.saturating_add(promised as usize))
+}
+
+/// Posts the receive of a completion again that is not handled, if it is a shared one.
+#[cold]
+pub(super) fn ignore(
+    device: &mut dyn Device,
+    pool: Option<&mut ReceivePool>,
+    result: Result<Success, Failed>,
+) {
+    let receive = match result {
+        Ok(Success::Receive { buf, .. }) => Some(buf),
+        Ok(_) => None,
+        Err(failed) => failed.buf,
+    };
+    if let (Some(pool), Some(receive)) = (pool, receive) {
+        pool.ignore(device, receive);
+    }
+}

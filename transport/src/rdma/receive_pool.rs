@@ -1,0 +1,427 @@
+//! The receives that all connections of a client or a server share.
+//!
+//! Where a device makes a sender wait until there is a receive ([`WhenEmpty::Waits`]), connections
+//! have no receives of their own. They take them from one pool, a shared receive queue of the
+//! device's, so that memory follows traffic rather than the number of peers, and credits may promise
+//! more than is posted. All receives have one structure, long enough for each version and for all
+//! lengths that a peer may ask for.
+//!
+//! # No receive waits for another
+//!
+//! A message that finds no receive stops everything behind it on its connection, Read Responses
+//! included. So nothing that is needed to post the next receive may depend on a peer: each consumed
+//! receive is replaced before anything waits for what its message begins. If there is memory, the
+//! replacement is new memory and the message stays where it is; if not, or if the connection holds
+//! too many already ([`super::shared_use`]), the message is copied out, and the same receive is
+//! posted again. Short messages are always copied out, which costs less than other memory. Messages
+//! that arrived are therefore never in the way of those that follow, whether they are parts of
+//! incomplete messages, calls whose data is fetched by RDMA Reads, or replies that a program keeps.
+//!
+//! # How many there are
+//!
+//! The number of posted receives begins small. It doubles when most of them are consumed before the
+//! driver has had its turn, up to the number of messages that all peers together may have on their
+//! way, and up to the limit in bytes, which covers posted receives, those that messages in progress
+//! have taken, and those whose messages are still in use. It halves after each
+//! interval in which a quarter of them would have been enough, with traffic or without. When the
+//! last connection has ended, the queue and its memory are given back.
+//!
+//! # Messages in progress
+//!
+//! A message in progress has taken its receive and not returned it. Peers that begin a message and
+//! do not finish it do not make the number larger; others are posted in place of what they took,
+//! within the limit.
+//!
+//! # When receives are short
+//!
+//! Once messages take more than half of the memory, or too few receives are posted, a peer whose
+//! message takes too long is ended ([`super::slow_senders`]), and answers of a server grant each
+//! connection only its part of all receives.
+
+use std::time::Duration;
+
+use onc_rpc::Segments;
+use rdma::{Account, Attributes, Budget, Buf, Device, DeviceError, Pool, PoolExhausted, Scatter};
+use rdma::{SharedReceivesId, Time, WhenEmpty};
+use rpcrdma_connection::{REPOST_LATER, ReceiveStructure};
+
+use super::queue_pair::shared_receive;
+use super::receives::{SparePieces, alloc, restore};
+use super::shared_use::SharedUse;
+use super::slow_senders::CHECK_EVERY;
+
+/// The least number of receives. [`REPOST_LATER`] of them may be missing while memory is exhausted.
+const LEAST: usize = 2 * REPOST_LATER as usize;
+/// The number of posted receives at the beginning.
+const START: usize = 16;
+/// The pool is low when fewer than one part in this many of the intended receives are posted.
+const LOW_PART: usize = 4;
+/// A message of up to this many bytes is copied out of its receive. Such copies are not charged to
+/// the connection; its credits bound their number.
+const COPIED: usize = 1024;
+/// Half of the receives suffice if at most one part in this many of them was consumed at a time.
+const ENOUGH_PART: usize = 4;
+/// Much of the memory is taken if that is more than one part in this many.
+const TIGHT_PART: usize = 2;
+/// The interval after which fewer receives are posted if they sufficed in it.
+const SHRINK_EVERY: Duration = Duration::from_secs(1);
+/// The interval at which posting is tried again while there is no memory for it.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// The shared receives of a driver.
+#[derive(Debug)]
+pub(super) struct ReceivePool {
+    id: SharedReceivesId,
+    /// Number of receives posted so far, which is the number of the next one.
+    numbered: u64,
+    structure: ReceiveStructure,
+    /// The memory of receives, charged to `account`.
+    memory: Pool,
+    /// What posted receives, and messages in receives, take.
+    account: Account,
+    /// The maximum of that, bytes.
+    limit: usize,
+    /// The maximum number of posted receives.
+    most: usize,
+    /// The number of receives to be posted.
+    target: usize,
+    /// Number of consumed receives that are not replaced yet.
+    to_repost: u32,
+    /// Number of receives that were consumed since [`ReceivePool::fill`].
+    consumed: usize,
+    /// Whether the device has reported that the pool is low, since then.
+    low: bool,
+    /// Whether the device will report that.
+    armed: bool,
+    /// Whether a connection has ended since [`ReceivePool::fill`], which may have lost a receive.
+    ended: bool,
+    /// The most that were consumed between two calls of [`ReceivePool::fill`] since the number of
+    /// receives was last considered.
+    peak: usize,
+    /// Whether much of the memory is taken by messages, or too few receives are posted, so that
+    /// messages in progress may be in the way.
+    tight: bool,
+    /// The time at which the number of receives is considered next.
+    shrink_at: Option<Time>,
+    /// The time of the timer that is set.
+    planned: Option<Time>,
+    /// Pieces of consumed receives that can be posted again.
+    spare: SparePieces,
+    /// Number of bytes copied because there was no other memory.
+    copied: u64,
+}
+
+/// Returns whether the connections of a device with these attributes share receives. The device must
+/// make a sender wait while there is none: more is promised to peers than is posted.
+#[must_use]
+pub fn shares_receives(attributes: &Attributes) -> bool {
+    let shared = attributes.shared_receives;
+    shared.is_some_and(|shared| shared.when_empty == WhenEmpty::Waits && shared.max_wr >= LEAST)
+}
+
+/// Returns the number of bytes that the least number of receives takes.
+pub(super) fn least(structure: &ReceiveStructure) -> usize {
+    structure.memory().saturating_mul(LEAST)
+}
+
+impl ReceivePool {
+    /// Creates the pool. Receives, posted or in use, take at most `limit` bytes, or what the least
+    /// number of them takes.
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`] if there is no memory for the least number of receives, or the error
+    /// of the device.
+    pub(super) fn new(
+        device: &mut dyn Device,
+        structure: ReceiveStructure,
+        limit: usize,
+    ) -> Result<Self, DeviceError> {
+        let id = device.create_shared_receives()?;
+        let account = Budget::new(limit, 1).account();
+        let mut pool = Self {
+            id,
+            numbered: 0,
+            structure,
+            memory: device.pool().charged_to(&account),
+            account,
+            limit: 0,
+            most: LEAST,
+            target: LEAST,
+            to_repost: 0,
+            consumed: 0,
+            low: false,
+            armed: false,
+            ended: false,
+            peak: 0,
+            tight: false,
+            shrink_at: None,
+            planned: None,
+            spare: SparePieces::copying(COPIED),
+            copied: 0,
+        };
+        pool.set_limit(device, limit);
+        pool.fill(device, || 0);
+        // It is freed unless a connection comes to it.
+        pool.ended = true;
+        if device.posted_shared_receives(id) < LEAST {
+            pool.close(device)?;
+            return Err(DeviceError::Limit("memory for receive buffers"));
+        }
+        Ok(pool)
+    }
+
+    /// Sets the maximum number of bytes that receives, posted or in use, take.
+    pub(super) fn set_limit(&mut self, device: &dyn Device, limit: usize) {
+        let each = self.structure.memory().max(1);
+        self.limit = limit.max(least(&self.structure));
+        let max_wr = device.attributes().shared_receives;
+        let max_wr = max_wr.map_or(LEAST, |shared| shared.max_wr);
+        self.most = (self.limit / each).clamp(LEAST, max_wr.max(LEAST));
+        self.target = self.target.clamp(START.min(self.most), self.most);
+    }
+
+    /// Frees the queue and its receives.
+    ///
+    /// # Errors
+    /// [`DeviceError::Bound`] if queue pairs that use it are left.
+    pub(super) fn close(&self, device: &mut dyn Device) -> Result<(), DeviceError> {
+        device.destroy_shared_receives(self.id)
+    }
+
+    pub(super) fn id(&self) -> SharedReceivesId {
+        self.id
+    }
+
+    /// Returns the length in bytes of the longest message that a receive can take.
+    pub(super) fn longest(&self) -> usize {
+        self.structure.size()
+    }
+
+    /// Returns the number of bytes copied: short messages, and those for which there was no other
+    /// memory.
+    pub(super) fn copied(&self) -> u64 {
+        self.copied + self.spare.copied()
+    }
+
+    /// Returns the message in a consumed receive, in a piece for each segment that it reached. The
+    /// receive is replaced, now or by [`ReceivePool::fill`]. Returns `None` if there is no memory for
+    /// the message, because those of its connection hold too much.
+    pub(super) fn received(
+        &mut self,
+        device: &mut dyn Device,
+        receive: Scatter,
+        connection: &SharedUse,
+    ) -> Option<Segments> {
+        self.consumed += 1;
+        let kept = self.spare.kept(&receive);
+        if kept == 0 {
+            let message = self.spare.message_in_place(receive, None);
+            // Its own buffers are spare now.
+            self.replace(device);
+            return Some(message);
+        }
+        let free = self.limit.saturating_sub(self.account.held());
+        if !connection.may_keep(kept, free) || !self.replace(device) {
+            let message = connection.copy(&receive);
+            self.copied += message.as_ref().map_or(0, |_| receive.len() as u64);
+            self.put_back(device, receive);
+            return message;
+        }
+        let in_place = connection.in_place();
+        Some(self.spare.message_in_place(receive, in_place))
+    }
+
+    /// Posts a receive in place of a consumed one, unless that can wait for [`ReceivePool::fill`] or
+    /// enough are posted. Returns whether there was memory for it.
+    fn replace(&mut self, device: &mut dyn Device) -> bool {
+        if self.to_repost < REPOST_LATER {
+            self.to_repost += 1;
+            return true;
+        }
+        if device.posted_shared_receives(self.id) >= self.target {
+            return true;
+        }
+        let Ok(next) = self.alloc() else {
+            return false;
+        };
+        self.post(device, next);
+        true
+    }
+
+    /// Posts a consumed receive again whose content is not wanted.
+    pub(super) fn ignore(&mut self, device: &mut dyn Device, receive: Scatter) {
+        self.consumed += 1;
+        self.put_back(device, receive);
+    }
+
+    /// Posts a consumed receive again, unless enough are posted.
+    fn put_back(&mut self, device: &mut dyn Device, receive: Scatter) {
+        match device.posted_shared_receives(self.id) < self.target {
+            true => self.post_again(device, receive),
+            false => drop(receive),
+        }
+    }
+
+    /// Posts the buffers of a consumed receive again.
+    fn post_again(&mut self, device: &mut dyn Device, receive: Scatter) {
+        let mut pieces: Vec<Buf> = receive.into_iter().collect();
+        if !restore(&self.structure, &mut pieces) {
+            // Only a device that does not return the buffers that it was given comes here.
+            rdma::limited!(error, "a receive came back with other buffers");
+            self.ended = true;
+            return;
+        }
+        let first = pieces.remove(0);
+        self.post(device, Scatter::new(first, pieces));
+    }
+
+    /// Allocates a receive, within the limit.
+    fn alloc(&mut self) -> Result<Scatter, PoolExhausted> {
+        let Self {
+            structure,
+            memory,
+            account,
+            limit,
+            spare,
+            ..
+        } = self;
+        alloc(structure, spare, |len| {
+            let in_use = account.held();
+            match in_use + Pool::block_size(len) <= *limit {
+                true => memory.alloc(len),
+                false => Err(PoolExhausted {
+                    wanted: len,
+                    in_use,
+                    limit: *limit,
+                }),
+            }
+        })
+    }
+
+    /// Posts a receive. Returns false if the device did not take it.
+    fn post(&mut self, device: &mut dyn Device, receive: Scatter) -> bool {
+        let id = shared_receive(self.numbered);
+        self.numbered += 1;
+        match device.post_shared_receive(self.id, id, receive) {
+            Ok(()) => true,
+            Err((error, _)) => {
+                rdma::limited!(error, %error, "no receive can be posted to the shared queue");
+                false
+            }
+        }
+    }
+
+    /// Records that the device has reported that the pool is low.
+    pub(super) fn is_low(&mut self) {
+        self.low = true;
+        self.armed = false;
+    }
+
+    /// Records that a connection has ended. Its device may have freed a receive with it.
+    pub(super) fn connection_ended(&mut self) {
+        self.ended = true;
+    }
+
+    /// Returns whether [`ReceivePool::fill`] has something to do.
+    #[inline]
+    pub(super) fn wants_fill(&self) -> bool {
+        self.to_repost > 0 || self.low || self.ended || !self.armed
+    }
+
+    /// Returns whether a message in progress may be in the way of others: much of the memory is
+    /// taken, or too few receives are posted.
+    pub(super) fn is_tight(&self) -> bool {
+        self.tight
+    }
+
+    /// Returns the maximum number of credits that each of so many connections should be granted:
+    /// its part of all receives while many are taken, and otherwise any number.
+    pub(super) fn credits(&self, connections: usize) -> u32 {
+        if !self.tight {
+            return u32::MAX;
+        }
+        let receives = self.limit / self.structure.memory().max(1);
+        let part = receives / connections.max(1);
+        u32::try_from(part).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Posts receives in place of those that were consumed, as far as there is memory; more than
+    /// before if most were consumed since the last time, and fewer if the number has been lowered.
+    /// `promised` returns the number of messages that all peers together may have on their way: no
+    /// more are of use, however many messages a peer sends.
+    pub(super) fn fill(&mut self, device: &mut dyn Device, promised: impl FnOnce() -> usize) {
+        self.ended = false;
+        let low = std::mem::take(&mut self.low) && self.consumed >= self.target / 2;
+        if low && self.target < self.most {
+            let doubled = (self.target * 2).min(self.most);
+            self.target = doubled.min(promised()).max(self.target);
+        }
+        self.peak = self.peak.max(std::mem::take(&mut self.consumed));
+        let mut posted = device.posted_shared_receives(self.id);
+        while posted < self.target
+            && let Ok(receive) = self.alloc()
+            && self.post(device, receive)
+        {
+            posted += 1;
+        }
+        while posted > self.target
+            && let Some(receive) = device.withdraw_shared_receive(self.id)
+        {
+            drop(receive);
+            posted -= 1;
+        }
+        // Until there is memory, messages are copied out and their receives posted again.
+        self.to_repost = match posted < self.target {
+            true => REPOST_LATER,
+            false => 0,
+        };
+        if self.to_repost == 0 {
+            self.spare.clear();
+        }
+        let below = (self.target / LOW_PART).max(1);
+        if !self.armed && posted >= below {
+            self.armed = device.arm_shared_receives(self.id, below).is_ok();
+        }
+        let taken = self.account.held();
+        let taken = taken.saturating_sub(posted.saturating_mul(self.structure.memory()));
+        self.tight = !self.armed || taken > self.limit / TIGHT_PART;
+    }
+
+    /// Returns the time at which [`ReceivePool::check`] must be called, if that changes the time
+    /// that was returned last.
+    pub(super) fn plan(&mut self, now: Time) -> Option<Time> {
+        if self.target > START && self.shrink_at.is_none() {
+            self.shrink_at = Some(now + SHRINK_EVERY);
+        }
+        let retry = (!self.armed).then(|| now + RETRY);
+        let look = self.tight.then(|| now + CHECK_EVERY);
+        let times = [self.shrink_at, retry, look];
+        let at = times.into_iter().flatten().min()?;
+        let sooner = self.planned.is_none_or(|planned| at < planned);
+        sooner.then(|| {
+            self.planned = Some(at);
+            at
+        })
+    }
+
+    /// Posts what could not be posted before, and considers whether fewer receives are enough.
+    /// `promised` is as for [`ReceivePool::fill`].
+    pub(super) fn check(
+        &mut self,
+        device: &mut dyn Device,
+        now: Time,
+        promised: impl FnOnce() -> usize,
+    ) {
+        if self.planned.is_some_and(|planned| planned <= now) {
+            self.planned = None;
+        }
+        if self.shrink_at.is_some_and(|at| at <= now) {
+            self.shrink_at = None;
+            if std::mem::take(&mut self.peak) <= self.target / ENOUGH_PART {
+                self.target = (self.target / 2).max(START.min(self.most));
+                self.armed = false;
+            }
+        }
+        self.fill(device, promised);
+    }
+}

@@ -1,0 +1,220 @@
+//! Tests of receives that connections share, over the software iWARP device, which makes senders
+//! wait while there are none.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod rdma_support;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use iwarp::{Iwarp, Options};
+use rdma::{Attributes, Budget, Device, Pool, SharedReceives, WhenEmpty};
+use rdma_support::fabric::{attributes, sharing};
+use rdma_support::{POOL, Pair, data, message, open, reply, room, speaking};
+use rpc_transport::rdma::{
+    Choice, RdmaClientOptions, RdmaServerOptions, Version, Versions, shares_receives,
+};
+use rpc_transport::{ClientTransport, PollSource, ServerTransport};
+
+/// Versions with placement of bulk data.
+const PLACING: [Version; 2] = [Version::Two, Version::TwoWg];
+
+fn placing(version: Version) -> (RdmaClientOptions, RdmaServerOptions) {
+    let (mut client, mut server) = speaking(Choice::Only(version), Versions::default());
+    client.common.features = "ddp+cont".parse().unwrap();
+    server.common.features = "ddp+cont".parse().unwrap();
+    (client, server)
+}
+
+fn pair((client, server): (RdmaClientOptions, RdmaServerOptions)) -> Pair {
+    let device = || Box::new(Iwarp::new(Options::default(), Pool::new(POOL)).unwrap());
+    let address: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
+    let mut pair = Pair::new(device(), client, device(), server, address);
+    pair.client.set_busy_poll(true);
+    pair.server.set_busy_poll(true);
+    pair
+}
+
+#[test]
+fn idle_connections_take_no_receives_and_the_last_gives_all_back() {
+    for version in PLACING {
+        let (client, server) = placing(version);
+        let each = server.common.longest_receives(true).memory();
+        let mut pair = pair((client, server));
+        let mut open = vec![pair.connect()];
+        pair.settle();
+        let first = pair.server_pool.in_use();
+        assert!(first >= each, "{version}: {first}");
+        open.extend((0..30).map(|_| pair.connect()));
+        pair.settle();
+        assert_eq!(pair.server_pool.in_use(), first, "{version}");
+        for conn in open {
+            pair.client.close(conn);
+        }
+        pair.until(|pair| (pair.client_pool.in_use(), pair.server_pool.in_use()) == (0, 0));
+    }
+}
+
+#[test]
+fn a_burst_posts_more_receives_but_no_more_than_the_limit() {
+    for version in PLACING {
+        let (client, mut server) = placing(version);
+        let each = server.common.longest_receives(true).memory();
+        server.max_receive_memory = 40 * each;
+        let mut pair = pair((client, server));
+        let conn = pair.connect();
+        pair.settle();
+        let before = pair.server_pool.in_use();
+        // The calls are kept, and with them the receives that their data arrived in.
+        for xid in 0..64 {
+            let item = [data(xid, 20_000)];
+            pair.submit(conn, message(xid, 2, &item), &room(2, &[20_000]));
+        }
+        pair.until(|pair| pair.held.len() == 64);
+        let most = pair.server_pool.in_use();
+        assert!(most > before, "{version}: {most} after {before}");
+        assert!(most <= 40 * each, "{version}: {most}");
+        let copied = pair.server.copied_bytes();
+        assert!(
+            copied > 20_000,
+            "{version}: the rest was copied out: {copied}"
+        );
+        for (_, _, call) in &pair.held {
+            let (xid, _, items) = open(call);
+            assert_eq!(items, [data(xid, 20_000)], "{version}");
+        }
+    }
+}
+
+#[test]
+fn receives_of_a_burst_are_given_back_without_traffic() {
+    for version in PLACING {
+        let mut pair = pair(placing(version));
+        let conn = pair.connect();
+        pair.settle();
+        let before = pair.server_pool.in_use();
+        for xid in 0..64 {
+            let item = [data(xid, 20_000)];
+            pair.submit(conn, message(xid, 2, &item), &room(2, &[]));
+        }
+        pair.until(|pair| pair.held.len() == 64);
+        let most = pair.server_pool.in_use();
+        assert!(most > before, "{version}: {most} after {before}");
+        let now = pair.now();
+        for (conn, token, call) in std::mem::take(&mut pair.held) {
+            let (xid, words, _) = open(&call);
+            drop(call);
+            let answer = reply(xid, words, &[]);
+            pair.server.reply(conn, token, Some(answer), now);
+        }
+        pair.until(|pair| pair.ended.len() == 64);
+        for _ in 0..10 {
+            pair.ahead += Duration::from_secs(1);
+            pair.settle();
+        }
+        let left = pair.server_pool.in_use();
+        assert!(left <= before, "{version}: {left}, {before} before");
+    }
+}
+
+/// A peer whose messages hold more than its share of memory is ended, as nothing else stops it
+/// without stopping what its own calls may wait for.
+#[test]
+fn a_connection_whose_messages_take_more_than_its_share_is_ended() {
+    for version in PLACING {
+        let (client, mut server) = placing(version);
+        server.max_receive_memory = 1;
+        server.budget = Budget::new(256 << 10, 2);
+        let mut pair = pair((client, server));
+        pair.echo();
+        let conn = pair.connect();
+        pair.call(conn, message(u32::MAX, 0, &[]), &room(0, &[]))
+            .reply();
+        pair.answer = None;
+        for xid in 0..2 {
+            let item = [data(xid, 60_000)];
+            pair.submit(conn, message(xid, 2, &item), &room(2, &[]));
+        }
+        pair.until(|pair| !pair.server_down.is_empty());
+        let (_, reason) = &pair.server_down[0];
+        assert!(reason.contains("share of memory"), "{version}: {reason}");
+    }
+}
+
+/// The index of the server among fake devices.
+const SERVER: usize = 1;
+
+#[test]
+fn messages_that_are_not_finished_are_ended_when_there_are_no_receives_for_others() {
+    const LIMITED: usize = 40;
+    let (client, mut server) = placing(Version::Two);
+    let each = server.common.longest_receives(true).memory();
+    server.max_receive_memory = LIMITED * each;
+    let (world, mut pair) = Pair::fake_with(client, server, sharing());
+    pair.echo();
+    for _ in 0..LIMITED {
+        pair.connect();
+    }
+    let mut rounds = 0;
+    while !world.borrow_mut().begin_messages(SERVER) {
+        rounds += 1;
+        assert!(rounds < 10 * LIMITED, "receives are missing");
+        pair.settle();
+    }
+    let step = Duration::from_millis(250);
+    for _ in 0..7 {
+        pair.ahead += step;
+        pair.settle();
+    }
+    assert!(pair.server_down.is_empty(), "{:?}", pair.server_down);
+    for _ in 0..3 {
+        pair.ahead += step;
+        pair.settle();
+    }
+    assert_eq!(pair.server_down.len(), LIMITED);
+    let (_, reason) = &pair.server_down[0];
+    assert!(reason.contains("not complete within"), "{reason}");
+    let conn = pair.connect();
+    pair.call(conn, message(1, 0, &[]), &room(0, &[])).reply();
+}
+
+#[test]
+fn messages_that_find_no_receive_wait_and_none_is_lost() {
+    for version in PLACING {
+        let (client, mut server) = placing(version);
+        let each = server.common.longest_receives(true).memory();
+        // The least that is posted is a fraction of what three clients may send at once.
+        server.max_receive_memory = 1;
+        let mut pair = pair((client, server));
+        pair.echo();
+        let conns = [pair.connect(), pair.connect(), pair.connect()];
+        for xid in 0..100 {
+            for conn in conns {
+                let len = (xid as usize * 997) % 60_000;
+                let item = [data(xid, len)];
+                pair.submit(conn, message(xid, 2, &item), &room(2, &[len]));
+            }
+        }
+        pair.until(|pair| pair.ended.len() == 300);
+        for ((_, xid), end) in std::mem::take(&mut pair.ended) {
+            let len = (xid as usize * 997) % 60_000;
+            assert_eq!(open(&end.reply()), (xid, 2, vec![data(xid, len)]));
+        }
+        pair.settle();
+        assert!(pair.server_pool.in_use() <= 4 * each, "{version}");
+    }
+}
+
+#[test]
+fn receives_are_shared_only_where_a_sender_waits() {
+    let with = |when_empty, max_wr| Attributes {
+        shared_receives: Some(SharedReceives { max_wr, when_empty }),
+        ..attributes()
+    };
+    assert!(shares_receives(&sharing()));
+    assert!(!shares_receives(&attributes()));
+    assert!(!shares_receives(&with(WhenEmpty::EndsConnection, 4096)));
+    assert!(!shares_receives(&with(WhenEmpty::Waits, 2)), "too few");
+    let device = Iwarp::new(Options::default(), Pool::new(1 << 20)).unwrap();
+    assert!(shares_receives(device.attributes()));
+}
