@@ -101,6 +101,11 @@ impl Cached {
         self.fetched = None;
     }
 
+    /// Returns whether the attributes are known to be out of date.
+    pub(crate) fn is_expired(&self) -> bool {
+        self.fetched.is_none()
+    }
+
     /// Stores the attributes that `call` brought. If they are not `ordered`, because another call was
     /// in flight that modified the object or that began later and has already brought attributes, the
     /// server may have executed either of the two first: the later ctime decides. If both have the

@@ -393,5 +393,7 @@ impl<C: Connect> Drop for Change<'_, C> {
         self.node.changing.set(self.node.changing.get() - 1);
         // Calls that began before now may bring attributes from before the modification.
         self.node.changed_by_us.set(self.core.calls.get());
+        // For those that wait with `Core::settled`.
+        self.node.progress.wake();
     }
 }

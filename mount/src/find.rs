@@ -77,17 +77,15 @@ impl<C: Connect> Core<C> {
             };
             let node = self.inodes.borrow().get(ino);
             if let Some(node) = node {
-                if self.is_fresh(&node) {
-                    return Ok((node, false));
-                }
-                match self.getattr_now(user, &node).await {
+                match self.refresh(user, &node).await {
                     // It was replaced by another client.
                     Err(Errno::STALE) => {}
-                    outcome => return outcome.map(|()| (node, true)),
+                    outcome => return outcome.map(|asked| (node, asked)),
                 }
             }
         }
         let node = self.ask_name(user, directory, name).await?;
+        self.settled(user, &node).await?;
         Ok((node, true))
     }
 
@@ -178,6 +176,39 @@ impl<C: Connect> Core<C> {
         Ok(())
     }
 
+    /// Fetches the attributes of an object unless they are fresh. Returns whether it did.
+    ///
+    /// # Errors
+    /// The error of GETATTR.
+    pub(crate) async fn refresh(
+        &self,
+        user: &UserOf<C>,
+        node: &Node<C::As>,
+    ) -> Result<bool, Errno> {
+        if self.is_fresh(node) {
+            return Ok(false);
+        }
+        self.getattr_now(user, node).await?;
+        self.settled(user, node).await?;
+        Ok(true)
+    }
+
+    /// Fetches the attributes of a file until they are not known to be out of date. Those that the
+    /// server may have sent before or after a modification by this client with the same ctime are not
+    /// stored, and what is in the cache has maybe too small a size.
+    async fn settled(&self, user: &UserOf<C>, node: &Node<C::As>) -> Result<(), Errno> {
+        while node.is_file() && node.attributes.borrow().is_expired() {
+            if node.changing.get() > 0 {
+                // Until one of them ends, the order stays unknown.
+                let mut first = true;
+                let ended = || (!std::mem::replace(&mut first, false)).then_some(());
+                node.progress.until(ended).await;
+            }
+            self.getattr_now(user, node).await?;
+        }
+        Ok(())
+    }
+
     /// Returns the attributes of an object. Written data is sent first, so that size and times are
     /// the server's.
     ///
@@ -192,9 +223,7 @@ impl<C: Connect> Core<C> {
         if node.is_file() && !node.dirty.borrow().is_empty() {
             self.flush(&node).await;
         }
-        if !self.is_fresh(&node) {
-            self.getattr_now(user, &node).await?;
-        }
+        self.refresh(user, &node).await?;
         Ok(self.stat(&node))
     }
 
@@ -203,9 +232,9 @@ impl<C: Connect> Core<C> {
         let mut attributes = node.attributes.borrow().get().clone();
         let mut trust = self.remaining(node);
         let dirty = node.dirty.borrow();
-        let end = dirty.end();
-        if end > 0 {
-            attributes.size = attributes.size.max(end);
+        // Data that waits for a COMMIT counts as well: the reply to its WRITE may not have been stored.
+        attributes.size = attributes.size.max(dirty.kept_end());
+        if dirty.end() > 0 {
             // The kernel asks again, which sends the data, when a program wants to know the times.
             trust = Duration::ZERO;
         }

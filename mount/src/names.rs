@@ -192,9 +192,7 @@ impl<C: Connect> Core<C> {
         };
         self.learn_change(&changes.0, after);
         drop(changes);
-        if !self.is_fresh(&node) {
-            self.getattr_now(user, &node).await?;
-        }
+        self.refresh(user, &node).await?;
         self.remember(&directory, name, Some(&node));
         Ok(self.found(&directory, &node))
     }

@@ -86,7 +86,7 @@ pub(crate) struct Node<A> {
     pub(crate) own_writes: Cell<u64>,
     /// Written data that is not on the server's stable storage.
     pub(crate) dirty: RefCell<Dirty<Rc<User<A>>>>,
-    /// Woken when a WRITE or COMMIT ends.
+    /// Woken when a COMMIT or a modification by this client ends.
     pub(crate) progress: Notify,
     pub(crate) write_error: Cell<WriteError>,
     /// Whether a COMMIT is in flight, or about to be.

@@ -57,9 +57,7 @@ impl<C: Connect> Core<C> {
         if let Some(size) = size {
             self.cut(&node, size);
         }
-        if !self.is_fresh(&node) {
-            self.getattr_now(user, &node).await?;
-        }
+        self.refresh(user, &node).await?;
         Ok(self.stat(&node))
     }
 

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::{join, join3};
 use nfs_binding::client::{AttachOptions, Mount};
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::fs::{DirectoryFs, FileSystem, MemoryFs};
-use nfs_binding::proto::{Procedure, SetAttributes, Status, nfs};
+use nfs_binding::proto::{Attributes, Procedure, SetAttributes, Status, nfs};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use onc_rpc::AuthSys;
+use rdma::Clock;
 use rpc_transport::Runtime;
 use rustix::io::Errno;
 
@@ -556,6 +558,79 @@ fn a_listing_of_a_private_directory_lets_the_kernel_keep_no_name() {
     let core = Rc::get_mut(&mut fixture.core).unwrap();
     core.options.lookup_cache = LookupCache::None;
     assert_eq!(fixture.list_plus(private), [(f, None)]);
+}
+
+/// A server whose clock stands still says nothing of the order of two calls.
+#[test]
+fn a_size_is_never_smaller_than_what_was_written() {
+    let backend = MemoryFs::simulated(64 << 20, 1, Clock::simulated());
+    let (runtime, server, mount) = serve(Arc::new(backend));
+    let fixture = client(&runtime, &server, &mount, 1);
+    let (core, user) = (&fixture.core, &fixture.user);
+    for round in 0..100u32 {
+        let name = format!("f{round}").into_bytes();
+        let (ino, file) = fixture.create(&name);
+        let write = |at: u64| {
+            let data = Bytes::from(vec![1; 64 << 10]);
+            core.write(file, at, data, WriteMode::default())
+        };
+        // Two WRITEs are in flight at once, and a third one during the call that asks.
+        let asked = fixture.run(async {
+            write(0).await.unwrap();
+            write(64 << 10).await.unwrap();
+            core.flush(&core.node(ino).unwrap()).await;
+            let (asked, found, written) = join3(
+                core.getattr(user, ino),
+                core.lookup(user, 1, ROOT, &name),
+                write(0),
+            )
+            .await;
+            written.unwrap();
+            let found = found.unwrap().stat.unwrap();
+            [asked.unwrap(), found].map(|stat| stat.attributes.size)
+        });
+        assert_eq!(asked, [128 << 10; 2], "round {round}");
+        fixture.append(file, 128 << 10, vec![2; 10]);
+        fixture.close(file).unwrap();
+        assert_eq!(fixture.read_anew(ino).len(), (128 << 10) + 10);
+        fixture.run(core.unlink(user, ROOT, &name)).unwrap();
+    }
+}
+
+/// Data waits for the COMMIT while the size is asked for.
+#[test]
+fn a_size_counts_data_that_is_being_committed() {
+    let exported = tempfile::tempdir().unwrap();
+    let options = DirectoryOptions {
+        sync: false,
+        ..DirectoryOptions::default()
+    };
+    let backend = DirectoryFs::open(exported.path(), options).unwrap();
+    let (runtime, server, mount) = serve(Arc::new(backend));
+    let fixture = client(&runtime, &server, &mount, 1);
+    let (core, user) = (&fixture.core, &fixture.user);
+    for round in 0..100u32 {
+        let name = format!("f{round}").into_bytes();
+        let (ino, file) = fixture.create(&name);
+        fixture.write(file, 0, vec![1; 64 << 10]);
+        fixture.write(file, 64 << 10, vec![2; 64 << 10]);
+        let flushing = async { core.flush(&core.node(ino).unwrap()).await };
+        fixture.run(flushing);
+        // As if of the replies to the two WRITEs only the first one had been stored.
+        let node = core.node(ino).unwrap();
+        let early = Attributes {
+            size: 64 << 10,
+            ..node.attributes.borrow().get().clone()
+        };
+        core.learn(&node, early, core.begin());
+        let stat = core.stat(&node);
+        assert_eq!(stat.attributes.size, 128 << 10, "round {round}");
+        let both = join(core.fsync(file), core.getattr(user, ino));
+        let (synced, stat) = fixture.run(both);
+        synced.unwrap();
+        assert_eq!(stat.unwrap().attributes.size, 128 << 10, "round {round}");
+        fixture.close(file).unwrap();
+    }
 }
 
 #[test]

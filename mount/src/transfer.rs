@@ -219,9 +219,7 @@ impl<C: Connect> Core<C> {
     /// keeps.
     async fn end_of_file(&self, file: &OpenFile<C::As>) -> Result<u64, Errno> {
         let node = &file.node;
-        if !self.is_fresh(node) {
-            self.getattr_now(&file.user, node).await?;
-        }
+        self.refresh(&file.user, node).await?;
         let size = node.attributes.borrow().get().size;
         Ok(size.max(node.dirty.borrow().kept_end()))
     }

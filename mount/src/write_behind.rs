@@ -250,18 +250,17 @@ impl<C: Connect> Core<C> {
             offset: 0,
             count: 0,
         };
-        let change = self.change(node);
+        // A COMMIT modifies nothing that attributes show.
+        let call = self.begin();
         let outcome = self
             .ask(&user, |nfs| async move { nfs.commit(args).await })
             .await;
         match outcome {
             Ok(ok) => {
-                self.learn_change(&change, ok.wcc);
-                drop(change);
+                self.learn_maybe(node, ok.wcc.after, call);
                 self.account(node, |dirty| dirty.committed(sent, &ok.verifier))
             }
             Err(error) => {
-                drop(change);
                 tracing::warn!(ino = node.ino, %error, "data could not be committed");
                 node.write_failed(self.stale(node, error));
                 self.account(node, |dirty| dirty.give_up(sent));
