@@ -42,7 +42,8 @@ impl From<&WccAttributes> for Version {
 /// The outcome of comparing new attributes of an object with those in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Learnt {
-    /// They are older than those in the cache, and were ignored.
+    /// They are older than the cached ones, or their order is unknown. They were ignored; in the second
+    /// case the cached ones were expired.
     Older,
     /// Nothing of [`Version`] has changed.
     Same,
@@ -106,10 +107,10 @@ impl Cached {
         self.fetched.is_none()
     }
 
-    /// Stores the attributes that `call` brought. If they are not `ordered`, because another call was
-    /// in flight that modified the object or that began later and has already brought attributes, the
-    /// server may have executed either of the two first: the later ctime decides. If both have the
-    /// same, as happens with clocks that tick slowly, attributes that differ have to be fetched again.
+    /// Stores the attributes that `call` brought. Their order relative to the cached ones is unknown if
+    /// a modification of the object overlapped the call (`ordered` is false), or if a later call has
+    /// already brought attributes. Then the later ctime decides. If the ctimes are equal (clocks tick
+    /// slowly) and the attributes differ, the new ones are ignored and the cached ones expire.
     ///
     /// The trust starts at `min`, and doubles up to `max` whenever it has passed without a change.
     pub(crate) fn learn(

@@ -8,9 +8,10 @@
 //! [`status`](crate::status).
 //!
 //! Caches follow Linux's own client. Attributes are trusted for some seconds ([`Cached`]), and names as
-//! long as the attributes of their directory are, and show no change by another client. A change is
-//! this client's own if a modification of it was in flight, and the attributes before that, which the
-//! server reports (`wcc_data`), were those in the cache.
+//! long as the attributes of their directory are, and show no change by another client. New attributes
+//! show such a change if no modification by this client overlapped the call that brought them; or if a
+//! modification was the only one in flight, and the attributes before it, which the server reports
+//! (`wcc_data`), differ from the cached ones.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -245,7 +246,7 @@ impl<C: Connect> Core<C> {
         self.store(node, attributes, (call, !ours), ours);
     }
 
-    /// Stores attributes, or notes that they are out of date.
+    /// Stores the attributes of a reply, if the reply has any; otherwise the cached ones stay as they are.
     pub(crate) fn learn_maybe(
         &self,
         node: &Node<C::As>,

@@ -16,7 +16,8 @@ use crate::core::{Connect, Core, Task};
 use crate::interrupts::is_killed;
 use crate::write_behind::INTERVAL;
 
-/// How often the loop looks for killed processes while requests are in progress.
+/// The period of the loop's timer. Each tick looks for killed processes, and starts write-back if
+/// [`INTERVAL`] has passed.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A request: it makes the future that answers it.

@@ -45,7 +45,7 @@ pub(crate) struct OpenFile<A> {
     /// The user who opened it, on whose behalf it is read and written.
     pub(crate) user: Rc<User<A>>,
     pub(crate) mode: OpenMode,
-    /// The write errors that were reported to it.
+    /// The serial number of the last write error that was reported to it.
     pub(crate) seen: Cell<u64>,
     pub(crate) read_ahead: RefCell<ReadAhead>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct OpenFile<A> {
 pub(crate) struct Opened {
     /// The number of the open file.
     pub(crate) file: u64,
-    /// Whether the kernel's pages of the file are still true.
+    /// Whether the kernel's cached pages of the file are still valid.
     pub(crate) keep: bool,
 }
 
@@ -217,7 +217,7 @@ impl<C: Connect> Core<C> {
         verifier
     }
 
-    /// Handles a close(2): brings the data to stable storage.
+    /// Handles FLUSH, which the kernel sends for each close(2): brings the data to stable storage.
     ///
     /// # Errors
     /// The error of a write, if it was not reported to this open file before.

@@ -3,8 +3,8 @@
 //! FUSE names an object by a number that also becomes its inode number, so the server's inode number
 //! (`fileid`) is used as long as no other object has it. An object is what has a file handle: a file
 //! that was removed and another one that got its inode number are different objects, and so are files
-//! of different file systems below one export. The second of them gets a number from a range of its
-//! own, which is never used twice.
+//! of different file systems below one export. If an object's number is taken, it gets a number of at
+//! least 2⁶³ instead; these are never reused.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -17,8 +17,8 @@ use crate::node::Node;
 
 /// FUSE's number of the root.
 pub(crate) const ROOT: u64 = 1;
-/// The first number of objects whose inode number is taken. Servers have no such inode numbers, as a
-/// rule; one that has is checked for.
+/// The first of the numbers of objects whose inode number is taken. Servers normally have no such inode
+/// numbers; if one does, its object gets a number from this range, too.
 const SPARE: u64 = 1 << 63;
 
 /// The objects that the kernel knows, by number and by file handle.

@@ -22,10 +22,9 @@
 //! }
 //! ```
 //!
-//! What holds for programs is what holds for those of Linux's own client: close-to-open consistency,
-//! cached attributes ([`AttributeTimes`]), data on stable storage after `fsync` and `close`, and the
-//! server's word on permissions, because each call is made on behalf of the user and the groups of the
-//! process that caused it.
+//! Programs get the guarantees of Linux's own NFS client: close-to-open consistency, cached attributes
+//! ([`AttributeTimes`]), data on stable storage after `fsync` and `close`. The server checks permissions:
+//! each call is made with the user and groups of the process that caused it.
 
 #![forbid(unsafe_code)]
 

@@ -39,7 +39,7 @@ pub(crate) struct OpenDirectory<A> {
 pub(crate) struct OpenedDirectory {
     /// The number of the open directory.
     pub(crate) number: u64,
-    /// Whether the kernel's listing is still true.
+    /// Whether the kernel's cached listing is still valid.
     pub(crate) keep: bool,
 }
 
@@ -153,7 +153,8 @@ impl<C: Connect> Core<C> {
         let node = known
             .filter(|_| plus && !dots)
             .and_then(|(handle, attributes)| {
-                // What came along was learnt when it arrived, for objects that were known then.
+                // Attributes of known objects were stored when the reply arrived. Entries are used later,
+                // so storing them again could bring back old ones.
                 let node = self.inodes.borrow().find(&handle);
                 node.or_else(|| self.intern(handle, Some(attributes.clone()), self.calls.get()))
             });

@@ -64,7 +64,8 @@ pub(crate) struct Node<A> {
 
     /// Modifications by this client that are in flight.
     pub(crate) changing: Cell<u32>,
-    /// The number of the latest call when a modification by this client was last in flight.
+    /// The number of the latest call that had begun when this client's last modification ended.
+    /// Attributes from calls up to this number may be from before the modification.
     pub(crate) changed_by_us: Cell<u64>,
 
     /// Of a directory: names that were looked up.

@@ -21,11 +21,11 @@ use crate::engine::{Queue, run};
 use crate::mount_table::{self, MountEntry, TYPE};
 use crate::options::Options;
 
-/// The number of threads that read requests from the kernel. They only pass them on. With several, the
-/// order of requests could change: the kernel does not wait for the end of an open file, and a removal
-/// that overtakes it would find the file open.
+/// The number of threads that read requests from the kernel and pass them on. One, so that requests keep
+/// their order: the kernel does not wait for the answer to RELEASE, and a REMOVE handled before it would
+/// find the file still open and hide it.
 const READERS: usize = 1;
-/// The maximum and minimum size of a write request, bytes: the kernel's limit, and a page.
+/// The minimum (a page) and the maximum (the kernel's limit) of a write request, bytes.
 const MAX_WRITE: (u32, u32) = (4096, 1 << 20);
 /// FUSE's device.
 const DEVICE: &str = "/dev/fuse";
@@ -329,12 +329,13 @@ fn config(options: &Options) -> Config {
 /// How something is unmounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Umount {
-    /// If nothing uses it.
+    /// Unmounts only if nothing uses the mount.
     #[default]
     Idle,
-    /// From the tree of directories at once, and for good when nothing uses it any more.
+    /// Detaches the mount from the directory tree now; it ends when nothing uses it any more.
     Lazy,
-    /// Requests that are waiting fail.
+    /// Makes waiting requests fail, and unmounts. Only root can; for other users this is
+    /// [`Umount::Lazy`].
     Force,
 }
 

@@ -1,7 +1,7 @@
 //! Sending what was written: WRITE, COMMIT, and again after a restart of the server.
 //!
 //! A write is recorded in the file's map ([`Dirty`](crate::dirty::Dirty)) and is done for the program
-//! that made it. Data is sent when there is enough for a WRITE, when it is a few seconds old, and when
+//! that made it. Data is sent when there is enough for a WRITE, every two seconds, and when
 //! somebody needs the server to have it: `stat`, `fsync`, `close`, a change of attributes. WRITEs are
 //! UNSTABLE, and a COMMIT follows, unless the data fits one WRITE. Data is kept until it is on stable
 //! storage, so the sum of it is bounded, and writers wait while there is too much.
@@ -23,7 +23,7 @@ const WRITES: usize = 16;
 /// The number of pieces of one WRITE above which they are copied into one buffer: each piece costs a
 /// segment, and maybe a registration.
 const PIECES: usize = 4;
-/// The interval at which data is sent that nobody has asked for.
+/// The interval of write-back, in which all written data is sent.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
 /// The pause before data is written again that the server has lost, if that happens repeatedly.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(2));
@@ -171,8 +171,8 @@ impl<C: Connect> Core<C> {
         self.write_out(node, &ALL, false).await;
     }
 
-    /// Sends the data of a range, and waits until the server has it, on stable storage if that is
-    /// wanted of WRITEs that are sent now.
+    /// Sends the data of a range and waits until the server has it. With `stable`, WRITEs sent from
+    /// now on are FILE_SYNC; those in flight may be UNSTABLE.
     pub(crate) async fn write_out(
         self: &Rc<Self>,
         node: &NodeOf<C>,
@@ -295,10 +295,10 @@ impl<C: Connect> Core<C> {
         }
     }
 
-    /// Returns an error that the file has had since the last call for the same open file.
+    /// Reports the last write error of a file to an open file, once (`seen`).
     ///
     /// # Errors
-    /// That error.
+    /// That error, if the open file has not been told of it.
     pub(crate) fn report(node: &Node<C::As>, seen: &Cell<u64>) -> Result<(), Errno> {
         let error = node.write_error.get();
         match error.last {

@@ -18,12 +18,10 @@
 //! part takes the common memory from the budget in quanta, and counts what its connections hold of
 //! it by itself. So a call writes to memory that only its own loop and that loop's workers write
 //! to: with one counter for all, each call of each loop moved its cache line from one processor to
-//! another, several times. The limits hold as with one counter, because a part never holds more
-//! than it has taken; what it has taken and does not hold is at most two quanta, each at most one
-//! part in [`QUANTA`] of the common memory. Only these are invisible to the connections of other
-//! parts; to those of the same part they are free memory. (Two loops that ask at the same moment
-//! can both get what only one should, as two threads could with one counter; the pools'
-//! own limits hold in any case.)
+//! another, several times. A part never holds more than it has taken, so the limits hold. It keeps
+//! at most two unused quanta, each at most one part in [`QUANTA`] of the common memory. Connections
+//! of other parts cannot use those; connections of the same part can. (The check and the charge are
+//! separate steps, so two threads can together exceed a share for a moment.)
 //!
 //! Because a buffer is counted where it is allocated and released, workers, queues and devices need
 //! no accounting of their own; other memory is charged explicitly. Dynamic thresholds, which

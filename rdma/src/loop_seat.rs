@@ -23,8 +23,7 @@ struct Seat {
 
 struct Balance {
     seats: Box<[Seat]>,
-    /// Held while a loop is chosen for a connection, and while one is given up. No call takes this
-    /// lock.
+    /// Held while a connection is accepted or its claim is dropped. RPC calls do not take it.
     choice: Mutex<()>,
 }
 
@@ -114,8 +113,8 @@ impl LoopSeat {
         }
     }
 
-    /// Returns how often this loop was told to accept. A listener that sees another number than
-    /// before tries to.
+    /// Returns how often this loop was told to accept. A listener tries to accept when the number has
+    /// changed.
     #[must_use]
     pub fn turns(&self) -> usize {
         self.own().turns.load(Ordering::SeqCst)

@@ -7,14 +7,13 @@
 //!
 //! # Size
 //!
-//! A client needs a reply again if its connection broke before the reply arrived. So for each
-//! connection the cache must still hold as many of the latest replies as there were outstanding
-//! calls, when the client reconnects. With the default limits of a server that is 1,024 connections
+//! A client whose connection broke asks again for the replies that it has not received, at most one
+//! for each outstanding call. When it reconnects, the cache must still hold these. With the default limits of a server that is 1,024 connections
 //! with 64 credits each: 65,536 replies. Meanwhile other clients go on calling, and evict older
 //! entries. [`DEFAULT_ENTRIES`] is twice that number, so a client has at least two seconds to
-//! reconnect while others make 30,000 non-idempotent calls per second. (Linux's server keeps as
-//! many on a machine with 16 GiB, and fewer on a smaller one: 16 times the square root of its
-//! pages, in KiB.) [`DEFAULT_BYTES`] is the memory that as many replies to NFS calls take, at about
+//! reconnect while others make 30,000 non-idempotent calls per second. (Linux's server keeps
+//! 16 times the square root of its number of pages, times the page size in KiB: as many with
+//! 16 GiB, fewer with less.) [`DEFAULT_BYTES`] is the memory that as many replies to NFS calls take, at about
 //! 250 bytes each; fewer replies fit if they are longer.
 //!
 //! # Calls that cannot be told apart
@@ -59,8 +58,9 @@ use crate::PeerOrigin;
 pub(crate) const DEFAULT_ENTRIES: usize = 128 << 10;
 /// The default memory limit of the cache, bytes.
 pub(crate) const DEFAULT_BYTES: usize = 96 << 20;
-/// The maximum time that an unused entry is kept. It is longer than a client tries to reach its
-/// server again ([`crate::ClientOptions::give_up_after`]) and then waits for a reply.
+/// The maximum time that an unused entry is kept. It exceeds the time for which a client tries to
+/// reconnect ([`crate::ClientOptions::give_up_after`], 3 minutes by default) plus the time-out of a
+/// retransmitted call (1 minute by default).
 const MAX_AGE: Duration = Duration::from_secs(5 * 60);
 
 /// The number of argument bytes that the checksum covers. It distinguishes different calls with the
@@ -175,11 +175,11 @@ pub(crate) struct JobId {
 pub(crate) enum Known {
     /// The call is new. It is marked as in progress.
     New,
-    /// The call is being executed by this job of the loop that asks. The waiter of another loop, if
-    /// there is one, gets no reply any more.
+    /// The call is being executed by this job of the loop that asks. The caller must answer the waiter
+    /// of another loop, if there is one, with no reply.
     InProgress(usize, Option<Waiter>),
     /// The call is being executed by another loop, which will hand its reply to the one that asks.
-    /// An earlier waiter gets no reply any more.
+    /// The caller must answer an earlier waiter with no reply.
     Elsewhere(Option<Waiter>),
     /// The call was executed. This is the reply, starting with its XID.
     Done(Message),
@@ -191,8 +191,9 @@ enum State {
     Done {
         reply: Message,
         cost: usize,
-        /// The entry's key in the order of use, and the time of its last use.
+        /// The entry's key in the order of use.
         used: u64,
+        /// The time of the last use.
         at: Time,
     },
 }

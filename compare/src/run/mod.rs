@@ -307,7 +307,7 @@ impl Runs {
             self.workload.perform(phase, &mount.at.path, &options.child)
         };
         if self.workload.prepares() {
-            // What this one caches, the next one does not have.
+            // A mount of its own, so that the timed one begins with empty caches.
             let mount = MountProcess::start(&attach, &options.child)?;
             perform(Phase::Prepare, &mount)?;
             mount.end()?;

@@ -188,7 +188,7 @@ pub(crate) fn serve(attach: &Attach) -> Result<(), Failure> {
         Arc::clone(&unmounting),
         at.path().to_owned(),
     );
-    // Not the thread that serves: to unmount may need its answers.
+    // A thread of its own: unmounting sends requests that the serving thread has to answer.
     thread::spawn(move || obey(&to, &held, &path));
     answer(&MountedAt {
         path: at.path().to_owned(),
@@ -233,7 +233,8 @@ fn obey(orders: &Orders, unmounting: &Mutex<()>, path: &Path) {
     for line in io::stdin().lock().lines() {
         match line {
             Ok(order) if order == UNMOUNT => {
-                // Locked all the time: the mount ends before it is known why.
+                // Held until `unmount` has returned: `serve` ends earlier, and must then wait for the
+                // result.
                 let _held = unmounting.lock().unwrap_or_else(PoisonError::into_inner);
                 let unmounted = match unmount(path, PATIENCE) {
                     // The answer comes when everything has been written.

@@ -53,8 +53,8 @@ pub struct RunRow {
     pub round_trips_max: Option<f64>,
     /// RPC calls of the mount.
     pub operations: f64,
-    /// The number of calls that were more over the longer link for round trips: what cached
-    /// attributes expire for while the command takes longer. Their round trips are in the slope.
+    /// RPC calls over the longer link minus those over the shorter one (median). A longer run lets
+    /// more cached attributes expire, and `round_trips` includes the calls that fetch them again.
     pub operations_by_delay: Option<f64>,
     /// NFS calls that arrived at the server, by procedure.
     pub procedures: BTreeMap<String, f64>,

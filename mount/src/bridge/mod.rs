@@ -27,7 +27,8 @@ use crate::engine::Queue;
 use crate::find::{Found, Stat};
 use crate::users::Requester;
 
-/// Objects are never given the number of another one, so that their generation says nothing.
+/// The generation of every inode. The kernel knows at most one object by a number at a time, and this
+/// mount cannot be exported over NFS, which is what generations are for.
 const GENERATION: Generation = Generation(0);
 
 /// The state of the threads that take requests from FUSE and queue them for the NFS thread.

@@ -38,8 +38,10 @@ pub(super) enum Piece {
     Rest,
     /// Payload that was received in its predicted place.
     Placed {
-        /// Predicted target and length of the segment.
+        /// Predicted place of the payload.
         target: Target,
+        /// Predicted payload length of the whole segment, bytes, including what was received
+        /// elsewhere.
         segment: usize,
         /// Number of its bytes that were received.
         len: usize,
@@ -51,12 +53,14 @@ pub(super) struct Ahead {
     buffer: Box<[u8; MOST * LONGEST_GAP + AFTER_MESSAGE]>,
     /// Place of the first predicted payload.
     target: Target,
-    /// Whether the first predicted payload belongs to a segment whose beginning is received
-    /// elsewhere, and the number of bytes there. There is no gap before it.
+    /// The number of payload bytes of the first predicted segment that are received elsewhere, and
+    /// then no gap precedes the first payload; `None` if the plan begins between two segments.
     begun: Option<usize>,
     /// Lengths of the predicted payloads.
     sizes: SmallVec<[usize; MOST]>,
+    /// Length of each gap but the last, bytes.
     gap: usize,
+    /// Length of the last buffer, bytes: a gap, or more if the message is likely to end there.
     last_room: usize,
     /// Number of segments to predict at present: doubled after a success and reset to one after a
     /// failure, so that a peer with irregular messages costs little.

@@ -1,11 +1,10 @@
 //! Prediction of a whole Send for a receive of several buffers.
 //!
-//! Between two messages nothing says which part of the next bytes is the head of a message, for the
-//! first buffer of a receive, and which is data for the others, which must not be copied. So no more
-//! is read there than the first buffer holds, and a longer message costs a second read. But a
-//! connection that moves data usually moves much of it in messages of one length. After
-//! [`ENOUGH`] of them in a row, the next read has the buffers of the next receive behind the staging
-//! buffer, with gaps for the headers of further segments ([`super::ahead`]), so that such a message
+//! Before the next message arrives, its length is unknown. The first buffer of a receive takes the
+//! head of a message, and the others take data, which must not be copied. So a read between two
+//! messages asks for no more than the first buffer holds, and a longer message costs a second read.
+//! Connections that move data usually do so in messages of one length: after [`ENOUGH`] equal ones in
+//! a row, the next read has the buffers of the next receive behind the staging buffer, with gaps for the headers of further segments ([`super::ahead`]), so that such a message
 //! takes one read and all of its data arrives in its place.
 //!
 //! The header that has arrived decides, before anything else happens: if its segment is not as long

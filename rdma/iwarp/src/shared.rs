@@ -1,15 +1,16 @@
 //! Shared receive queues.
 //!
 //! A connection that is bound to a queue takes a receive from it when the header of a Send's first
-//! segment is at the head of its stream, and holds no other. If there is none, the connection
+//! segment has arrived; it holds at most one. If there is none, the connection
 //! *waits*: it parses and reads no more, so that TCP makes the peer stop, and everything behind the
 //! Send waits with it, Read Responses and Read Requests included. It goes on when a receive has
 //! been posted, in the order in which connections began to wait.
 //!
 //! A connection that waits costs no processor time. Its socket may stay readable without a new
 //! event, so `Conn::readable` remembers that, and neither the owner's poll loop nor the background
-//! thread processes it again for that reason. It still notices at once that the network has lost
-//! it; a FIN is behind the data that was not read, and is found after it.
+//! thread processes it again for that reason. A lost connection (reset, keep-alive) is noticed
+//! at once. An orderly close is noticed only after the waiting data was read, because the FIN follows
+//! it.
 
 use super::conn::Conn;
 use super::endpoint::{Endpoint, Out};
@@ -27,7 +28,7 @@ pub(super) const MAX_SHARED_WR: usize = 1 << 16;
 /// The shared receive queues of a device.
 pub(super) type SharedQueues = IdMap<SharedReceivesId, SharedReceiveQueue>;
 
-/// The connection of a queue pair with its shared receive queue.
+/// The binding of a queue pair to its shared receive queue.
 pub(super) struct Binding {
     pub(super) queue: SharedReceivesId,
     qp: QpId,
@@ -222,8 +223,8 @@ impl State {
     }
 
     fn serve(&mut self, now: Time) {
-        // Each turn takes a receive. A connection that ends instead reports that, so that the owner
-        // polls again and the next one gets its turn.
+        // One turn for each posted receive, so the loop ends. If a connection ends in its turn it takes
+        // no receive; its event makes the owner poll again, and the next connection goes on then.
         let mut turns: usize = self.shared.values().map(SharedReceiveQueue::len).sum();
         while turns > 0
             && let Some(qp) = self.next_waiting()

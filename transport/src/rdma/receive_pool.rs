@@ -8,12 +8,11 @@
 //!
 //! # No receive waits for another
 //!
-//! A message that finds no receive stops everything behind it on its connection, Read Responses
-//! included. So nothing that is needed to post the next receive may depend on a peer: each consumed
-//! receive is replaced before anything waits for what its message begins. If there is memory, the
-//! replacement is new memory and the message stays where it is; if not, or if the connection holds
-//! too many already ([`super::shared_use`]), the message is copied out, and the same receive is
-//! posted again. Short messages are always copied out, which costs less than other memory. Messages
+//! While a connection waits for a receive, nothing behind the waiting message arrives, Read Responses
+//! included. If posting a receive depended on something from a peer, the two could wait for each
+//! other. So a consumed receive is replaced before its message is processed. If there is memory, a
+//! new receive is posted and the message stays where it is. If not, or if the connection holds too
+//! many already ([`super::shared_use`]), the message is copied out and its receive is posted again. Short messages are always copied out, which costs less than other memory. Messages
 //! that arrived are therefore never in the way of those that follow, whether they are parts of
 //! incomplete messages, calls whose data is fetched by RDMA Reads, or replies that a program keeps.
 //!
@@ -28,9 +27,9 @@
 //!
 //! # Messages in progress
 //!
-//! A message in progress has taken its receive and not returned it. Peers that begin a message and
-//! do not finish it do not make the number larger; others are posted in place of what they took,
-//! within the limit.
+//! A message in progress occupies a receive that has not completed. Only completed receives count as
+//! consumed, so peers that begin messages and do not finish them cannot make the pool grow. The
+//! receives they occupy are replaced, within the limit.
 //!
 //! # When receives are short
 //!
@@ -52,7 +51,8 @@ use super::slow_senders::CHECK_EVERY;
 
 /// The least number of receives. [`REPOST_LATER`] of them may be missing while memory is exhausted.
 const LEAST: usize = 2 * REPOST_LATER as usize;
-/// The number of posted receives at the beginning.
+/// The number of receives posted at first, and the least to which the number shrinks, if the limit
+/// allows as many.
 const START: usize = 16;
 /// The pool is low when fewer than one part in this many of the intended receives are posted.
 const LOW_PART: usize = 4;
@@ -95,8 +95,8 @@ pub(super) struct ReceivePool {
     armed: bool,
     /// Whether a connection has ended since [`ReceivePool::fill`], which may have lost a receive.
     ended: bool,
-    /// The most that were consumed between two calls of [`ReceivePool::fill`] since the number of
-    /// receives was last considered.
+    /// The most receives consumed between two calls of [`ReceivePool::fill`], since `target` was last
+    /// reconsidered.
     peak: usize,
     /// Whether much of the memory is taken by messages, or too few receives are posted, so that
     /// messages in progress may be in the way.
@@ -161,7 +161,7 @@ impl ReceivePool {
         };
         pool.set_limit(device, limit);
         pool.fill(device, || 0);
-        // It is freed unless a connection comes to it.
+        // So that the driver frees the pool if the connection that it was made for does not come about.
         pool.ended = true;
         if device.posted_shared_receives(id) < LEAST {
             pool.close(device)?;
@@ -370,7 +370,8 @@ impl ReceivePool {
             drop(receive);
             posted -= 1;
         }
-        // Until there is memory, messages are copied out and their receives posted again.
+        // While receives are missing, none may be replaced later: at this value `replace` allocates at
+        // once or fails, and then the message is copied out and its receive posted again.
         self.to_repost = match posted < self.target {
             true => REPOST_LATER,
             false => 0,
@@ -419,6 +420,7 @@ impl ReceivePool {
             self.shrink_at = None;
             if std::mem::take(&mut self.peak) <= self.target / ENOUGH_PART {
                 self.target = (self.target / 2).max(START.min(self.most));
+                // The threshold depends on the target.
                 self.armed = false;
             }
         }

@@ -1,7 +1,7 @@
 //! The memory of receives.
 //!
-//! If the first piece of a message has at most 256 bytes, it is copied out of its receive, as
-//! network drivers do. The copy costs less than taking a buffer from the pool and giving it back,
+//! A short first piece of a message is copied out of its receive, as network drivers do: up to 256
+//! bytes, or 1,024 for a message that lies in the first piece of a shared receive alone. The copy costs less than taking a buffer from the pool and giving it back,
 //! and the receive can be posted again at once. The copy is counted (`copied_bytes`).
 
 use bytes::BytesMut;
@@ -169,9 +169,9 @@ impl Default for SparePieces {
 }
 
 impl SparePieces {
-    /// Returns no pieces yet. Messages in the first piece alone are copied if they have at most
-    /// `most_copied` bytes. Bulk data behind a first piece comes with one that is filled up, which is
-    /// not worth a copy.
+    /// Creates an empty list. A message that lies in the first piece alone is copied if it has at most
+    /// `most_copied` bytes. A first piece that bulk data follows is full, so it is copied only if it has
+    /// at most [`COPIED`] bytes.
     pub(super) fn copying(most_copied: usize) -> Self {
         Self {
             most_copied,

@@ -6,10 +6,10 @@
 //! (the rule of [`rdma::Budget`]). Messages beyond that are copied out of their receives. The copies
 //! are charged to an account of the connection without a guaranteed part
 //! ([`Budget::common_account`]): calls and replies of the connection keep what is guaranteed to
-//! them, so that what was received is always executed, one call at a time at least. A connection
-//! whose share is used up by copies is ended: its messages are in memory already, and nothing else
-//! stops its peer without stopping the Read Responses that its calls may wait for. One message is
-//! always taken.
+//! them, so that what was received is always executed, one call at a time at least. A connection that
+//! has used up its share is ended. Flow control is no alternative: not taking further messages would
+//! also stop the Read Responses behind them, and the calls that hold the memory may be waiting for
+//! those. A connection that holds no copies may always copy one message.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -23,9 +23,9 @@ use rpcrdma_connection::ReceiveStructure;
 #[derive(Debug)]
 pub(super) struct SharedUse {
     structure: ReceiveStructure,
-    /// The length of the longest message that the peer was ever allowed to send, and of those that
-    /// a receive can take, bytes.
+    /// Length of the longest message that the peer was ever allowed to send, bytes.
     allowed: usize,
+    /// Length of the longest message that a receive of the pool can take, bytes.
     possible: usize,
     /// Whether to report that receives have been replaced.
     replaced: bool,
@@ -97,8 +97,8 @@ impl SharedUse {
         self.received
     }
 
-    /// Sets another structure. It is reported at once: all receives are long enough, or it is too
-    /// long for any.
+    /// Sets the structure announced to the peer. [`SharedUse::replaced`] reports it at once, because
+    /// every receive of the pool is long enough already.
     pub(super) fn set(&mut self, structure: ReceiveStructure) {
         debug_assert!(
             structure.size() <= self.possible,

@@ -98,7 +98,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Joins `group` as loop `index`, which replies of other loops wake with `wake`.
+    /// Joins `group` as loop `index`. Other loops call `wake` when they hand over a reply.
     ///
     /// # Panics
     /// If the group has no such loop, or another one has joined as it: a mistake of the program.

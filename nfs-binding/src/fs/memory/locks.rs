@@ -58,15 +58,17 @@ impl Nodes {
     }
 }
 
-/// The lock of the tree. Operations in one directory share it; others have it alone.
+/// The lock of the tree, in parts so that operations in different directories do not write to one cache
+/// line. An operation in one directory holds its part for reading; one that concerns several directories
+/// holds all parts for writing.
 #[derive(Debug)]
 pub(super) struct Tree([CountedRwLock<()>; PARTS]);
 
-/// Shows that an operation in one directory may go on.
+/// Held by an operation in one directory.
 #[must_use]
 pub(super) struct InDirectory<'a>(#[expect(dead_code, reason = "held")] RwLockReadGuard<'a, ()>);
 
-/// Shows that no other operation changes the tree.
+/// Held by an operation that excludes all others on the tree.
 #[must_use]
 pub(super) struct Alone<'a>(
     #[expect(dead_code, reason = "held")] [RwLockWriteGuard<'a, ()>; PARTS],
@@ -86,7 +88,7 @@ impl Tree {
     /// Locks for an operation that concerns several objects of the tree, and waits until all others
     /// have ended.
     pub(super) fn alone(&self) -> Alone<'_> {
-        // All threads take the parts in this order.
+        // All threads take the parts in this order, so that no two of them wait for each other.
         Alone(std::array::from_fn(|at| self.0[at].write()))
     }
 }

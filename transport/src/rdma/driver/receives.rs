@@ -38,8 +38,9 @@ impl<E: CallEvent> Driver<E> {
         Ok(self.pool.as_ref().map(ReceivePool::id))
     }
 
-    /// Returns the receives of a new queue pair, which have this structure for the peer. With a
-    /// budget, its messages may keep only its share of shared receives, and of the budget.
+    /// Returns the receive state of a new queue pair. `structure` is what its peer is told. With a
+    /// budget (at a server), the messages of the connection are limited to its share of shared receives
+    /// and of the budget.
     pub(in crate::rdma) fn receives(
         &self,
         qp: QpId,
@@ -53,7 +54,7 @@ impl<E: CallEvent> Driver<E> {
         }
     }
 
-    /// Handles [`DeviceEvent::SharedReceivesLow`].
+    /// Handles [`rdma::Event::SharedReceivesLow`].
     pub(in crate::rdma) fn receives_low(&mut self) {
         if let Some(pool) = &mut self.pool {
             pool.is_low();
@@ -170,7 +171,8 @@ fn promised(links: &IdMap<QpId, Link>) -> usize {
     promised.fold(0, |sum, promised| sum.saturating_add(promised as usize))
 }
 
-/// Posts the receive of a completion again that is not handled, if it is a shared one.
+/// Returns the receive of an unhandled completion to the pool. Receives of a queue pair's own are
+/// dropped.
 #[cold]
 pub(super) fn ignore(
     device: &mut dyn Device,
