@@ -12,6 +12,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nfs_binding::client::{Follow, NfsUrl};
 use nfs_mount::{MountError, Umount};
@@ -138,22 +139,32 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl) -> Result<(), Failure> {
     mounted.run().map_err(Failure::work)
 }
 
+/// Whether a signal could not unmount what is mounted.
+static TRIED: AtomicBool = AtomicBool::new(false);
+
 /// Unmounts because of a signal. What programs still use is taken out of the tree of directories, and
 /// the process ends when they do not use it any more, or with the next signal.
 fn unmount_on_signal(path: &Path, signal: i32) {
     match nfs_mount::umount(path, Umount::Idle) {
         Ok(()) => {}
         Err(MountError::Busy { .. }) => {
-            let path = path.display();
             output::complain(format_args!(
-                "{path}: is in use, and is unmounted when it is not"
+                "{}: is in use, and is unmounted when it is not",
+                path.display()
             ));
-            if let Err(error) = nfs_mount::umount(Path::new(&path.to_string()), Umount::Lazy) {
+            if let Err(error) = nfs_mount::umount(path, Umount::Lazy) {
                 output::complain(error);
             }
         }
         // It has been unmounted already: whatever keeps this process is given up.
-        Err(_) => interrupt::die(signal),
+        Err(MountError::NotMounted { .. }) => interrupt::die(signal),
+        // The mount lives on, and may have data that is not on the server.
+        Err(error) => {
+            if TRIED.swap(true, Ordering::Relaxed) {
+                interrupt::die(signal);
+            }
+            output::complain(error);
+        }
     }
 }
 

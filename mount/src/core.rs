@@ -36,6 +36,7 @@ use crate::listing::OpenDirectory;
 use crate::node::{NameEntry, Node};
 use crate::notify::Notify;
 use crate::options::Options;
+use crate::read_memory::ReadMemory;
 use crate::users::{Requester, User, Users};
 
 /// The pause before a call is repeated that the server answered with NFS3ERR_JUKEBOX. Each further
@@ -85,6 +86,7 @@ pub(crate) struct Core<C: Connect> {
     pub(crate) users: Users<C::As>,
     pub(crate) inodes: RefCell<Inodes<C::As>>,
     pub(crate) files: RefCell<Slab<Rc<OpenFile<C::As>>>>,
+    pub(crate) read_memory: RefCell<ReadMemory<C::As>>,
     pub(crate) directories: RefCell<Slab<Rc<OpenDirectory<C::As>>>>,
     /// Bytes of written data that are kept, in all files.
     pub(crate) unwritten: Cell<usize>,
@@ -123,6 +125,7 @@ impl<C: Connect> Core<C> {
         let trust = parts.options.attributes.directory_min;
         let cached = Cached::new(parts.root_attributes, 0, now, trust);
         let root = Rc::new(Node::new(ROOT, parts.root, cached));
+        let read_memory = parts.pool.limit() / 4;
         Rc::new(Self {
             connect: parts.connect,
             options: parts.options,
@@ -133,6 +136,7 @@ impl<C: Connect> Core<C> {
             users: Users::new(),
             inodes: RefCell::new(Inodes::new(root)),
             files: RefCell::default(),
+            read_memory: RefCell::new(ReadMemory::new(read_memory)),
             directories: RefCell::default(),
             unwritten: Cell::new(0),
             unwritten_less: Notify::default(),
@@ -269,7 +273,7 @@ impl<C: Connect> Core<C> {
             let cached = node.attributes.borrow().version();
             let before = Version::from(&before);
             if before != cached {
-                self.changed_by_others(node, before.data_differs(&cached));
+                self.forget_cached(node, before.data_differs(&cached));
             }
         }
         match wcc.after {
@@ -287,12 +291,13 @@ impl<C: Connect> Core<C> {
         if let Learnt::Changed { from } = learnt
             && !ours
         {
-            self.changed_by_others(node, now.data_differs(&from));
+            self.forget_cached(node, now.data_differs(&from));
         }
     }
 
-    /// Forgets what another client's change has made untrue.
-    pub(crate) fn changed_by_others(&self, node: &Node<C::As>, data: bool) {
+    /// Forgets what another client's change, or the loss of written data, has made untrue. `data` tells
+    /// whether that is the content of a file.
+    pub(crate) fn forget_cached(&self, node: &Node<C::As>, data: bool) {
         if node.is_directory() {
             node.names_version.set(node.names_version.get() + 1);
         } else if data {

@@ -247,14 +247,7 @@ impl<C: Connect> Core<C> {
         self.files.borrow_mut().remove(number as usize);
         let node = Rc::clone(&file.node);
         node.opens.set(node.opens.get() - 1);
-        if node.opens.get() == 0 && node.hidden.borrow().is_some() {
-            let core = Rc::clone(self);
-            self.spawn(async move {
-                core.remove_hidden(&node).await;
-                core.inodes.borrow_mut().drop_unused(node.ino);
-            });
-        } else {
-            self.inodes.borrow_mut().drop_unused(node.ino);
-        }
+        self.unhide_unused(&node);
+        self.inodes.borrow_mut().drop_unused(node.ino);
     }
 }

@@ -67,7 +67,7 @@ impl<C: Connect> Core<C> {
     /// # Errors
     /// The error of RENAME.
     pub(crate) async fn hide(
-        &self,
+        self: &Rc<Self>,
         user: &UserOf<C>,
         directory: &NodeOf<C>,
         name: &[u8],
@@ -112,7 +112,22 @@ impl<C: Connect> Core<C> {
             name: hidden,
             user: Rc::clone(user),
         });
+        // It may have been closed meanwhile.
+        self.unhide_unused(node);
         Ok(())
+    }
+
+    /// Begins to remove the hidden name of a file, if it has one and nobody needs the file any more:
+    /// neither an open file nor data that is not on the server.
+    pub(crate) fn unhide_unused(self: &Rc<Self>, node: &NodeOf<C>) {
+        let unused = node.opens.get() == 0 && node.dirty.borrow().is_empty();
+        if unused && node.hidden.borrow().is_some() {
+            let (core, node) = (Rc::clone(self), Rc::clone(node));
+            self.spawn(async move {
+                core.remove_hidden(&node).await;
+                core.inodes.borrow_mut().drop_unused(node.ino);
+            });
+        }
     }
 
     /// Waits until the hidden files of a directory that were closed are gone, as a program that has

@@ -48,6 +48,7 @@ mod node;
 mod notify;
 mod options;
 mod read_ahead;
+mod read_memory;
 mod session;
 mod status;
 mod transfer;

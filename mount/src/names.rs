@@ -1,5 +1,7 @@
 //! Changes of directories: MKDIR, MKNOD, SYMLINK, LINK, REMOVE, RMDIR, RENAME.
 
+use std::rc::Rc;
+
 use std::future::Future;
 
 use nfs_binding::client::Nfs3;
@@ -202,7 +204,7 @@ impl<C: Connect> Core<C> {
     /// # Errors
     /// The error of REMOVE.
     pub(crate) async fn unlink(
-        &self,
+        self: &Rc<Self>,
         user: &UserOf<C>,
         parent: u64,
         name: &[u8],
@@ -294,7 +296,7 @@ impl<C: Connect> Core<C> {
     /// # Errors
     /// The error of RENAME.
     pub(crate) async fn rename(
-        &self,
+        self: &Rc<Self>,
         user: &UserOf<C>,
         (from, old): (u64, &[u8]),
         (to, new): (u64, &[u8]),

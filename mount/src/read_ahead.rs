@@ -142,6 +142,19 @@ impl ReadAhead {
             .filter(|chunk| chunk.range.start < read.end && read.start < chunk.range.end);
         (Some(serve.cloned().collect()), begun)
     }
+
+    /// Returns the number of bytes in chunks, those included that have not arrived yet.
+    pub(crate) fn bytes(&self) -> usize {
+        let lengths = self.chunks.iter().map(|chunk| &chunk.range);
+        lengths
+            .map(|range| (range.end - range.start) as usize)
+            .sum()
+    }
+
+    /// Gives up all chunks. The sequence goes on with the next read.
+    pub(crate) fn give_up(&mut self) {
+        self.chunks.clear();
+    }
 }
 
 impl Chunk {

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::{join, join3};
@@ -25,6 +25,7 @@ use crate::files::OpenMode;
 use crate::in_process::{Fault, InProcess};
 use crate::inodes::ROOT;
 use crate::options::{AttributeTimes, LookupCache, Options};
+use crate::read_memory::ReadMemory;
 use crate::transfer::WriteMode;
 use crate::users::Requester;
 
@@ -285,7 +286,18 @@ fn an_error_of_a_write_is_reported_once_to_each_open_file() {
             false => Fault::None,
         });
     let sync = |file| fixture.run(fixture.core.fsync(file));
+    assert!(!fixture.told.0.borrow().contains(&ino));
     assert_eq!(sync(file), Err(Errno::NOSPC));
+    // The kernel must not show what is lost: neither now, nor to whoever opens the file next.
+    assert!(fixture.told.0.borrow().contains(&ino));
+    let mode = OpenMode {
+        read: true,
+        ..WRITE
+    };
+    let next = fixture.run(fixture.core.open(&fixture.user, 1, ino, mode));
+    let next = next.unwrap();
+    assert!(!next.keep);
+    fixture.core.release(next.file);
     assert_eq!(sync(file), Ok(()));
     assert_eq!(fixture.close(other), Err(Errno::NOSPC));
     // Not to one that was opened later.
@@ -316,6 +328,58 @@ fn a_file_that_is_removed_while_open_stays_until_it_is_closed() {
     assert_eq!(fixture.read(file, 0, 200).len(), 100);
     fixture.close(file).unwrap();
     assert_eq!(fixture.names(), [""; 0]);
+}
+
+#[test]
+fn a_file_that_is_closed_while_it_gets_its_hidden_name_leaves_none() {
+    let fixture = fixture();
+    let (_, file) = fixture.create(b"f");
+    let core = &fixture.core;
+    let unlink = core.unlink(&fixture.user, ROOT, b"f");
+    let (removed, ()) = fixture.run(join(unlink, async {
+        // The removal has begun, and waits for the server.
+        core.release(file);
+    }));
+    assert_eq!(removed, Ok(()));
+    assert_eq!(fixture.names(), [""; 0]);
+}
+
+/// The bytes that each of the open files has read ahead.
+fn read_ahead(fixture: &Fixture, files: &[u64]) -> Vec<usize> {
+    let bytes = |&file| fixture.core.file(file).unwrap().read_ahead.borrow().bytes();
+    files.iter().map(bytes).collect()
+}
+
+#[test]
+fn what_all_files_have_read_ahead_is_limited_and_given_up_when_nobody_reads() {
+    let fixture = fixture();
+    let limit = 1 << 20;
+    fixture.core.read_memory.replace(ReadMemory::new(limit));
+    let files: Vec<u64> = (0..6u8)
+        .map(|n| {
+            let (ino, file) = fixture.create(&[b'a' + n]);
+            fixture.write(file, 0, vec![n; 2 << 20]);
+            fixture.close(file).unwrap();
+            fixture.open(ino)
+        })
+        .collect();
+    for file in &files {
+        for part in 0..8 {
+            let at = part * (16 << 10);
+            assert_eq!(fixture.read(*file, at, 16 << 10).len(), 16 << 10);
+        }
+        let sum: usize = read_ahead(&fixture, &files).iter().sum();
+        assert!(sum <= limit, "{sum}");
+    }
+    let kept = read_ahead(&fixture, &files);
+    assert!(kept[0] == 0 && kept[5] > 0, "{kept:?}");
+    // The first one goes on where it was.
+    let more = fixture.read(files[0], 8 * (16 << 10), 16 << 10);
+    assert_eq!(&more[..], &[0; 16 << 10][..]);
+    assert!(read_ahead(&fixture, &files)[0] > 0);
+    let later = Instant::now() + Duration::from_secs(6);
+    fixture.core.read_memory.borrow_mut().drop_idle(later);
+    assert_eq!(read_ahead(&fixture, &files), [0; 6]);
 }
 
 /// Another name keeps the file, so it need not be hidden.

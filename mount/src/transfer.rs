@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::try_join_all;
@@ -95,6 +96,8 @@ impl<C: Connect> Core<C> {
                 .read_ahead
                 .borrow_mut()
                 .plan(range, basis, size, rsize, limit);
+            let now = Instant::now();
+            self.read_memory.borrow_mut().used(file, now);
             for chunk in begun {
                 let (core, file) = (Rc::clone(self), Rc::clone(file));
                 self.spawn(async move {
@@ -202,7 +205,7 @@ impl<C: Connect> Core<C> {
         self.record(&file.user, node, offset, data);
         if offset != of_kernel {
             // The kernel has put the data into its pages at the wrong place.
-            self.changed_by_others(node, true);
+            self.forget_cached(node, true);
         }
         if mode.through || file.mode.sync || self.options.sync {
             self.write_out(node, &range, true).await;

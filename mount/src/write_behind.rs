@@ -155,6 +155,8 @@ impl<C: Connect> Core<C> {
                 node.write_failed(self.stale(node, error));
                 node.attributes.borrow_mut().expire();
                 self.account(node, |dirty| dirty.failed(number));
+                // The kernel's pages have data that the server does not have.
+                self.forget_cached(node, true);
             }
         }
         node.progress.wake();
@@ -162,6 +164,7 @@ impl<C: Connect> Core<C> {
         if node.draining.get() > 0 || enough {
             self.send_some(node, &ALL, false);
         }
+        self.unhide_unused(node);
         self.inodes.borrow_mut().drop_unused(node.ino);
     }
 
@@ -264,6 +267,7 @@ impl<C: Connect> Core<C> {
                 tracing::warn!(ino = node.ino, %error, "data could not be committed");
                 node.write_failed(self.stale(node, error));
                 self.account(node, |dirty| dirty.give_up(sent));
+                self.forget_cached(node, true);
                 0
             }
         }
@@ -279,6 +283,7 @@ impl<C: Connect> Core<C> {
             self.spawn(async move {
                 core.sync(&node).await;
                 node.saving.set(false);
+                core.unhide_unused(&node);
                 core.inodes.borrow_mut().drop_unused(node.ino);
             });
         }

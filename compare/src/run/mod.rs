@@ -201,6 +201,11 @@ impl Runs {
                 let text = format!("mount option {name}: not with --run, where --via decides that");
                 return Err(Failure::Usage(text));
             }
+            if name == "hard" {
+                let text =
+                    "mount option hard: not with --run, which does not wait for ever for a server";
+                return Err(Failure::Usage(text.to_owned()));
+            }
         }
         let workload = Workload::new(&run.command, run.prepare.as_deref())?;
         Ok(Self {
