@@ -74,8 +74,6 @@ mod shared;
 mod state;
 
 #[cfg(test)]
-mod sharing;
-#[cfg(test)]
 mod tests;
 
 pub use costs::{Costs, Faults, PAGE};

@@ -1,5 +1,7 @@
 //! Tests of the simulated device against the contract of the device model.
 
+mod sharing;
+
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use smallvec::smallvec;
 
-use super::*;
+use crate::*;
 use rdma::{
     AcceptOptions, Completion, ConnectOptions, Device, DeviceError, Disconnect, Event, Pool,
     PostError, Region, SendWr, SharedReceivesId, Stag, Success, Time, WorkError, WrId,
