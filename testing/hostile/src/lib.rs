@@ -28,6 +28,7 @@
 pub mod cases;
 pub mod client;
 pub mod peer;
+pub mod process;
 pub mod rig;
 pub mod server;
 pub mod stream;

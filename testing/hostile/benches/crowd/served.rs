@@ -1,15 +1,15 @@
 //! The server, in a process of its own that counts its allocations.
 
 use std::cell::RefCell;
-use std::io::{BufRead, BufReader, Write};
+use std::ffi::OsStr;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::{Child as Process, ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 
+use hostile::process::{ServerProcess, answer_lines};
 use hostile::{Wrong, wrong};
 use iwarp::{Iwarp, Options};
 use nfs_binding::fs::DirectoryFs;
@@ -59,21 +59,13 @@ pub(crate) fn serve(directory: &Path, limit: usize, memory: &PeakAlloc) -> Resul
         server.run(&stopped).map_err(wrong)
     });
     if let Ok(Addresses { rdma, tcp }) = addresses.recv() {
-        say(&format!("{rdma} {tcp}"))?;
-        for line in std::io::stdin().lines() {
-            line.map_err(wrong)?;
+        answer_lines(&format!("{rdma} {tcp}"), || {
             let (peak, receives) = (memory.peak_usage(), pool.in_use());
-            say(&format!("{peak} {receives}"))?;
-        }
+            Ok(format!("{peak} {receives}"))
+        })?;
     }
     stop.stop();
     thread.join().map_err(|_| wrong("the server panicked"))?
-}
-
-fn say(line: &str) -> Result<(), Wrong> {
-    let mut out = std::io::stdout();
-    writeln!(out, "{line}").map_err(wrong)?;
-    out.flush().map_err(wrong)
 }
 
 /// Creates a server like `rpcrdma serve`.
@@ -136,62 +128,21 @@ fn listen(path: &Path, pool: Pool, limits: &Limits) -> Result<(Server, Addresses
 /// The server process.
 pub(crate) struct Child {
     pub(crate) addresses: Addresses,
-    process: Process,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    process: ServerProcess,
 }
 
 impl Child {
     pub(crate) fn start(directory: &Path) -> Result<Self, Wrong> {
-        let program = std::env::current_exe().map_err(wrong)?;
-        let mut process = Command::new(program)
-            .arg(SERVE)
-            .arg(directory)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(wrong)?;
-        let ends = (process.stdin.take(), process.stdout.take());
-        let (Some(input), Some(output)) = ends else {
-            return Err(wrong("a process without pipes"));
-        };
-        let mut output = BufReader::new(output);
-        let [rdma, tcp] = words(&mut output)?;
+        let mut process = ServerProcess::start([OsStr::new(SERVE), directory.as_os_str()])?;
+        let [rdma, tcp] = process.values()?;
         Ok(Self {
             addresses: Addresses { rdma, tcp },
             process,
-            input: Some(input),
-            output,
         })
     }
 
     pub(crate) fn figures(&mut self) -> Result<Figures, Wrong> {
-        let input = self.input.as_mut().ok_or_else(|| wrong("it has ended"))?;
-        writeln!(input).map_err(wrong)?;
-        let [peak, receives] = words(&mut self.output)?;
+        let [peak, receives] = self.process.ask()?;
         Ok(Figures { peak, receives })
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        // Closing its standard input ends the server.
-        self.input = None;
-        drop(self.process.wait());
-    }
-}
-
-/// Parses a line of two words.
-fn words<T: std::str::FromStr<Err: std::fmt::Display>>(
-    output: &mut BufReader<ChildStdout>,
-) -> Result<[T; 2], Wrong> {
-    let mut line = String::new();
-    output.read_line(&mut line).map_err(wrong)?;
-    match line.trim().split_once(' ') {
-        Some((first, second)) => Ok([
-            first.parse().map_err(wrong)?,
-            second.parse().map_err(wrong)?,
-        ]),
-        None => Err(wrong(format!("the server says {line:?}"))),
     }
 }

@@ -1,15 +1,14 @@
 //! The server, in a process of its own.
 
 use std::cell::RefCell;
-use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Child as Process, ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use hostile::process::{ServerProcess, answer_lines};
 use hostile::{Wrong, wrong};
 use iwarp::{Iwarp, Options};
 use nfs_binding::fs::MemoryFs;
@@ -26,7 +25,8 @@ const MEMORY: usize = 1 << 30;
 const FILES: u64 = 1 << 20;
 /// The free memory that is kept for reuse, bytes.
 const KEPT: usize = 32 << 20;
-/// As in `rpcrdma serve`.
+/// The time between the end of a connection and the return of free memory to the system, as in
+/// `rpcrdma serve`.
 const GIVE_BACK_AFTER: Duration = Duration::from_secs(10);
 
 /// Serves until standard input ends, and answers each line of it with the resident memory of this
@@ -42,12 +42,7 @@ pub(crate) fn serve(connections: usize) -> Result<(), Wrong> {
         server.run(&stopped).map_err(wrong)
     });
     if let Ok((rdma, tcp)) = addresses.recv() {
-        say(&rdma.to_string())?;
-        say(&tcp.to_string())?;
-        for line in std::io::stdin().lines() {
-            line.map_err(wrong)?;
-            say(&resident()?.to_string())?;
-        }
+        answer_lines(&format!("{rdma} {tcp}"), || Ok(resident()?.to_string()))?;
     }
     stop.stop();
     thread.join().map_err(|_| wrong("the server panicked"))?
@@ -61,12 +56,6 @@ fn resident() -> Result<usize, Wrong> {
     let found = found.and_then(|text| text.trim().strip_suffix(" kB"));
     let kib = found.ok_or_else(|| wrong("no VmRSS in /proc/self/status"))?;
     kib.parse::<usize>().map(|kib| kib * 1024).map_err(wrong)
-}
-
-fn say(line: &str) -> Result<(), Wrong> {
-    let mut out = std::io::stdout();
-    writeln!(out, "{line}").map_err(wrong)?;
-    out.flush().map_err(wrong)
 }
 
 /// A server, with its addresses for RDMA and for TCP.
@@ -125,58 +114,23 @@ pub(crate) struct Child {
     pub(crate) address: SocketAddr,
     /// The address for TCP.
     pub(crate) tcp: SocketAddr,
-    process: Process,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    process: ServerProcess,
 }
 
 impl Child {
     pub(crate) fn start() -> Result<Self, Wrong> {
-        let program = std::env::current_exe().map_err(wrong)?;
-        let mut process = Command::new(program)
-            .arg(SERVE)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(wrong)?;
-        let ends = (process.stdin.take(), process.stdout.take());
-        let (Some(input), Some(output)) = ends else {
-            return Err(wrong("a process without pipes"));
-        };
-        let mut output = BufReader::new(output);
-        let (address, tcp) = (line(&mut output)?, line(&mut output)?);
+        let mut process = ServerProcess::start([SERVE])?;
+        let [address, tcp] = process.values()?;
         Ok(Self {
             address,
             tcp,
             process,
-            input: Some(input),
-            output,
         })
     }
 
     /// Returns the resident memory of the server, bytes.
     pub(crate) fn resident(&mut self) -> Result<usize, Wrong> {
-        let input = self.input.as_mut().ok_or_else(|| wrong("it has ended"))?;
-        writeln!(input).map_err(wrong)?;
-        line(&mut self.output)
+        let [resident] = self.process.ask()?;
+        Ok(resident)
     }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        // Closing its standard input ends the server.
-        self.input = None;
-        drop(self.process.wait());
-    }
-}
-
-/// Parses a line of the server's.
-fn line<T: std::str::FromStr<Err: std::fmt::Display>>(
-    output: &mut BufReader<ChildStdout>,
-) -> Result<T, Wrong> {
-    let mut line = String::new();
-    output.read_line(&mut line).map_err(wrong)?;
-    line.trim()
-        .parse()
-        .map_err(|error| wrong(format!("the server says {line:?}: {error}")))
 }
