@@ -123,6 +123,19 @@ fn fixture() -> Fixture {
     client(&runtime, &server, &mount, 1)
 }
 
+/// A client of a server that exports a directory, which is returned too. A file system in memory has
+/// nothing to commit.
+fn on_disk() -> (Fixture, tempfile::TempDir) {
+    let exported = tempfile::tempdir().unwrap();
+    let options = DirectoryOptions {
+        sync: false,
+        ..DirectoryOptions::default()
+    };
+    let backend = DirectoryFs::open(exported.path(), options).unwrap();
+    let (runtime, server, mount) = serve(Arc::new(backend));
+    (client(&runtime, &server, &mount, 1), exported)
+}
+
 impl Fixture {
     fn run<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(drive(&self.core, future))
@@ -216,15 +229,7 @@ impl Fixture {
 /// The server restarts before each of the first COMMITs, and loses what was not committed.
 #[test]
 fn what_the_server_loses_before_a_commit_is_written_again() {
-    let exported = tempfile::tempdir().unwrap();
-    let options = DirectoryOptions {
-        sync: false,
-        ..DirectoryOptions::default()
-    };
-    // A file system in memory has nothing to commit.
-    let backend = DirectoryFs::open(exported.path(), options).unwrap();
-    let (runtime, server, mount) = serve(Arc::new(backend));
-    let fixture = client(&runtime, &server, &mount, 1);
+    let (fixture, exported) = on_disk();
     let (_, file) = fixture.create(b"f");
     let data: Vec<u8> = (0..400_000u32).map(|n| n as u8).collect();
     for (index, piece) in data.chunks(50_000).enumerate() {
@@ -664,14 +669,7 @@ fn a_size_is_never_smaller_than_what_was_written() {
 /// Data waits for the COMMIT while the size is asked for.
 #[test]
 fn a_size_counts_data_that_is_being_committed() {
-    let exported = tempfile::tempdir().unwrap();
-    let options = DirectoryOptions {
-        sync: false,
-        ..DirectoryOptions::default()
-    };
-    let backend = DirectoryFs::open(exported.path(), options).unwrap();
-    let (runtime, server, mount) = serve(Arc::new(backend));
-    let fixture = client(&runtime, &server, &mount, 1);
+    let (fixture, _exported) = on_disk();
     let (core, user) = (&fixture.core, &fixture.user);
     for round in 0..100u32 {
         let name = format!("f{round}").into_bytes();
