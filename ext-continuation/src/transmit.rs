@@ -36,8 +36,8 @@ pub struct Transmit {
     /// This side's receive buffers, as announced to the peer.
     pub(crate) frame: Frame,
     peer: PeerAnnouncements,
-    /// What configuration and announcements allow. It is decided when the peer announces something,
-    /// because it is asked for with every call.
+    /// The transfer modes that the configuration and the announcements of both ends allow. Decided
+    /// when the peer announces something, because every call asks for it.
     decided: Usable,
     /// Number of properties of the peer that were received.
     announced: u32,

@@ -42,8 +42,8 @@ impl From<&WccAttributes> for Version {
 /// The outcome of comparing new attributes of an object with those in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Learnt {
-    /// They are older than the cached ones, or their order is unknown. They were ignored; in the second
-    /// case the cached ones were expired.
+    /// The new attributes were ignored: they are older than the cached ones, or their order is unknown.
+    /// In the second case the cached ones were expired.
     Older,
     /// Nothing of [`Version`] has changed.
     Same,

@@ -14,7 +14,7 @@ use crate::core::{Connect, Core, NodeOf, UserOf};
 use crate::files::OpenFile;
 use crate::read_ahead::{Arrived, Basis, part};
 
-/// What one write request demands.
+/// The demands of one write request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WriteMode {
     /// The data is on stable storage before the reply: O_DIRECT, O_SYNC or O_DSYNC.

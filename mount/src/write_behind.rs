@@ -303,7 +303,7 @@ impl<C: Connect> Core<C> {
     /// Reports the last write error of a file to an open file, once (`seen`).
     ///
     /// # Errors
-    /// That error, if the open file has not been told of it.
+    /// The last write error, if the open file has not been told of it.
     pub(crate) fn report(node: &Node<C::As>, seen: &Cell<u64>) -> Result<(), Errno> {
         let error = node.write_error.get();
         match error.last {

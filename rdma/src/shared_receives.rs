@@ -106,7 +106,7 @@ impl SharedReceiveQueue {
         self.waiting.retain(|waiting| *waiting != qp);
     }
 
-    /// Requests that [`SharedReceiveQueue::is_low`] returns true once, as soon as fewer than
+    /// Requests that [`SharedReceiveQueue::take_low`] returns true once, as soon as fewer than
     /// `below` receives are posted. Replaces an earlier request.
     pub fn arm(&mut self, below: usize) {
         self.limit = below;
@@ -115,7 +115,7 @@ impl SharedReceiveQueue {
     /// Returns whether the owner must be told now that the queue is low. Returns true once for each
     /// [`SharedReceiveQueue::arm`].
     #[must_use]
-    pub fn is_low(&mut self) -> bool {
+    pub fn take_low(&mut self) -> bool {
         let low = self.posted.len() < self.limit;
         if low {
             self.limit = 0;
@@ -241,18 +241,18 @@ mod tests {
     fn the_queue_is_low_once_for_each_request() {
         let pool = Pool::new(1 << 20);
         let mut queue = SharedReceiveQueue::new(8, 1);
-        assert!(!queue.is_low(), "nobody asked");
+        assert!(!queue.take_low(), "nobody asked");
         for number in 1..=3 {
             queue.post(WrId(number), receive(&pool, &[9])).unwrap();
         }
         queue.arm(2);
         let _ = queue.take(ONE);
-        assert!(!queue.is_low(), "there are two");
+        assert!(!queue.take_low(), "there are two");
         let _ = queue.take(ONE);
-        assert!(queue.is_low());
+        assert!(queue.take_low());
         let _ = queue.take(ONE);
-        assert!(!queue.is_low(), "it was told");
+        assert!(!queue.take_low(), "it was told");
         queue.arm(1);
-        assert!(queue.is_low(), "there is none");
+        assert!(queue.take_low(), "there is none");
     }
 }

@@ -54,7 +54,7 @@ impl Memory {
         }
         let taken = queue.take(binding.qp);
         binding.waits = taken.is_none();
-        if queue.is_low() {
+        if queue.take_low() {
             let id = binding.queue;
             out.events.push_back(Event::SharedReceivesLow { id });
         }
@@ -150,7 +150,7 @@ impl State {
     ) -> Result<(), DeviceError> {
         let queue = self.shared.get_mut(&receives).ok_or(UNKNOWN)?;
         queue.arm(below);
-        if queue.is_low() {
+        if queue.take_low() {
             let id = receives;
             self.events.push_back(Event::SharedReceivesLow { id });
         }

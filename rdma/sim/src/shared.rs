@@ -161,7 +161,7 @@ impl State {
     /// Reports that a shared receive queue is low, if its owner asked for that.
     pub(super) fn tell_if_low(&mut self, node: NodeId, shared: SharedReceivesId, path: Path) {
         let queue = self.node(node).shared.get_mut(&shared);
-        if queue.is_some_and(SharedReceiveQueue::is_low) {
+        if queue.is_some_and(SharedReceiveQueue::take_low) {
             let event = Event::SharedReceivesLow { id: shared };
             self.tell_at(self.now, node, event, path);
         }

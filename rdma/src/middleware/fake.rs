@@ -174,7 +174,7 @@ impl Fake {
             Some(shared) if *bound => shared.take(QpId(0)),
             _ => receives.pop_front(),
         };
-        if shared.as_mut().is_some_and(SharedReceiveQueue::is_low) {
+        if shared.as_mut().is_some_and(SharedReceiveQueue::take_low) {
             let id = SharedReceivesId(1);
             events.push_back(Event::SharedReceivesLow { id });
         }

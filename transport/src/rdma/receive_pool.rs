@@ -77,7 +77,7 @@ pub(super) struct ReceivePool {
     structure: ReceiveStructure,
     /// The memory of receives, charged to `account`.
     memory: Pool,
-    /// What posted receives, and messages in receives, take.
+    /// The memory of posted receives, and of those whose messages are in use.
     account: Account,
     /// The maximum of that, bytes.
     limit: usize,
@@ -312,7 +312,7 @@ impl ReceivePool {
     }
 
     /// Records that the device has reported that the pool is low.
-    pub(super) fn is_low(&mut self) {
+    pub(super) fn note_low(&mut self) {
         self.low = true;
         self.armed = false;
     }

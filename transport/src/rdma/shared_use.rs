@@ -1,4 +1,4 @@
-//! What one connection has of the receives that all connections share.
+//! One connection's share of the receives that all connections have together.
 //!
 //! A message that fills more than a little of its receive stays there until the upper layer has done
 //! with it, and a peer may have as many of those at a time as it has credits. So that none takes the
@@ -19,7 +19,8 @@ use onc_rpc::Segments;
 use rdma::{Account, Budget, Buf, Scatter};
 use rpcrdma_connection::ReceiveStructure;
 
-/// What a connection with shared receives has told its peer of them, and what it holds of them.
+/// The state of a connection with shared receives: the lengths that its peer was told, and the memory
+/// that its messages hold.
 #[derive(Debug)]
 pub(super) struct SharedUse {
     structure: ReceiveStructure,
@@ -34,7 +35,7 @@ pub(super) struct SharedUse {
     /// Number of messages that the peer may have on their way: as many receives as a connection with
     /// its own would have posted.
     promised: u32,
-    /// What the connection's messages hold, at a server.
+    /// The memory that the connection's messages hold, at a server.
     held: Option<HeldMessages>,
 }
 

@@ -1,7 +1,7 @@
 //! Detection of peers that begin messages and do not finish them while shared receives are short.
 //!
 //! Each connection holds at most one receive for a message in progress, which nobody else can use.
-//! That is of no consequence while there is memory for others. When it gets tight, every message in
+//! While there is memory for others, nothing is done about them. When it gets tight, every message in
 //! progress must be complete within [`LIMIT`], or its connection is ended. Devices whose messages
 //! arrive as a whole report none in progress ([`rdma::Device::receiving`]).
 

@@ -249,7 +249,7 @@ impl World {
             qp.receives.extend(queue.take(id));
             qp.waits = qp.receives.is_empty();
         }
-        if queue.is_low() {
+        if queue.take_low() {
             let id = name;
             node.events.push_back(Event::SharedReceivesLow { id });
         }
@@ -832,7 +832,7 @@ impl Device for FakeDevice {
         node.check_shared(Some(receives))?;
         if let Some(queue) = node.shared.get_mut(&receives) {
             queue.arm(below);
-            if queue.is_low() {
+            if queue.take_low() {
                 let id = receives;
                 node.events.push_back(Event::SharedReceivesLow { id });
             }

@@ -57,7 +57,7 @@ impl<E: CallEvent> Driver<E> {
     /// Handles [`rdma::Event::SharedReceivesLow`].
     pub(in crate::rdma) fn receives_low(&mut self) {
         if let Some(pool) = &mut self.pool {
-            pool.is_low();
+            pool.note_low();
         }
     }
 
