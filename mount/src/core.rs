@@ -336,13 +336,28 @@ impl<C: Connect> Core<C> {
         name: &[u8],
         node: Option<&Node<C::As>>,
     ) {
+        self.remember_of(directory, directory.names_version.get(), name, node);
+    }
+
+    /// Remembers what a name was found to be in a version of its directory; see
+    /// [`Node::names_version`]. If another client has changed the directory since, it is not used.
+    pub(crate) fn remember_of(
+        &self,
+        directory: &Node<C::As>,
+        version: u64,
+        name: &[u8],
+        node: Option<&Node<C::As>>,
+    ) {
         let mut names = directory.names.borrow_mut();
         if names.len() >= MANY_NAMES && node.is_none() {
             names.retain(|_, entry| entry.ino.is_some());
         }
+        if names.get(name).is_some_and(|known| known.version > version) {
+            return;
+        }
         let entry = NameEntry {
             ino: node.map(|node| node.ino),
-            version: directory.names_version.get(),
+            version,
         };
         names.insert(name.into(), entry);
         if let Some(node) = node {
@@ -360,6 +375,25 @@ impl<C: Connect> Core<C> {
     /// Forgets a name, so that the next lookup asks the server.
     pub(crate) fn forget_name(&self, directory: &Node<C::As>, name: &[u8]) {
         directory.names.borrow_mut().remove(name);
+    }
+
+    /// Stores the attributes of a directory that came with names in it. Returns the version of the
+    /// directory that the names belong to, when `before` was that before the call.
+    pub(crate) fn learn_names(
+        &self,
+        directory: &Node<C::As>,
+        attributes: Option<Attributes>,
+        call: u64,
+        before: u64,
+    ) -> u64 {
+        let same = directory.names_version.get() == before;
+        self.learn_maybe(directory, attributes, call);
+        // What the call itself tells of a change came with the names. But if other calls told of one
+        // meanwhile, the names may be from before it.
+        match same {
+            true => directory.names_version.get(),
+            false => before,
+        }
     }
 
     /// Handles an object that the server does not know any more: its names have to be looked up

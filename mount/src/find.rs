@@ -126,17 +126,18 @@ impl<C: Connect> Core<C> {
         let args = &DirOpArgs {
             what: dir_op(directory, name),
         };
+        let version = directory.names_version.get();
         let call = self.begin();
         let outcome = self.ask(user, |nfs| async move { nfs.lookup(args).await });
         let ok = match outcome.await {
             Ok(ok) => ok,
             Err(Errno::NOENT) => {
-                self.remember(directory, name, None);
+                self.remember_of(directory, version, name, None);
                 return Err(Errno::NOENT);
             }
             Err(error) => return Err(self.stale(directory, error)),
         };
-        self.learn_maybe(directory, ok.dir_attributes, call);
+        let version = self.learn_names(directory, ok.dir_attributes, call, version);
         let attributes = match ok.attributes {
             Some(attributes) => attributes,
             None => self.attributes_of(user, ok.object).await?,
@@ -144,7 +145,7 @@ impl<C: Connect> Core<C> {
         let node = self
             .intern(ok.object, Some(attributes), call)
             .ok_or(Errno::IO)?;
-        self.remember(directory, name, Some(&node));
+        self.remember_of(directory, version, name, Some(&node));
         Ok(node)
     }
 

@@ -21,6 +21,8 @@ struct Stream {
     /// The cookie before the first of the entries.
     position: u64,
     entries: VecDeque<EntryPlus>,
+    /// The version of the directory that the entries belong to; see [`Node::names_version`].
+    version: u64,
     verifier: Verifier,
     /// Whether nothing follows the entries.
     ended: bool,
@@ -137,7 +139,7 @@ impl<C: Connect> Core<C> {
                 break;
             }
             if let Some(node) = &listed.node {
-                self.remember(&directory.node, &listed.name, Some(node));
+                self.remember_of(&directory.node, stream.version, &listed.name, Some(node));
             }
             stream.position = entry.cookie;
             stream.entries.pop_front();
@@ -224,13 +226,14 @@ impl<C: Connect> Core<C> {
                 dir_count: self.limits.list,
                 max_count: self.limits.list,
             };
+            let version = node.names_version.get();
             let call = self.begin();
             let listed = self
                 .ask(user, |nfs| async move { nfs.readdirplus(args).await })
                 .await;
             match listed {
                 Ok(ok) => {
-                    self.learn_maybe(node, ok.dir_attributes, call);
+                    stream.version = self.learn_names(node, ok.dir_attributes, call, version);
                     stream.verifier = ok.verifier;
                     for entry in &ok.entries {
                         if let (Some(handle), Some(attributes)) = (entry.handle, &entry.attributes)

@@ -758,3 +758,45 @@ impl Fixture {
         data
     }
 }
+
+/// The rest of a listing that was fetched before another client changed the directory.
+#[test]
+fn a_listing_from_before_a_change_is_not_taken_for_what_names_are_after_it() {
+    let (runtime, server, mount) = server();
+    let [one, two] = [1, 2].map(|random| client(&runtime, &server, &mount, random));
+    let names = [b"a", b"b", b"c"];
+    for name in names {
+        let (_, file) = two.create(name);
+        two.close(file).unwrap();
+    }
+    let core = &one.core;
+    let opening = core.opendir(&one.user, ROOT);
+    let directory = one.run(opening).unwrap().number;
+    let mut offset = 0;
+    let mut kernel_takes = |count: usize| {
+        let (from, mut taken) = (offset, 0);
+        one.run(core.readdir(directory, from, true, |listed| {
+            taken += 1;
+            if taken > count {
+                return false;
+            }
+            offset = listed.cookie;
+            true
+        }))
+        .unwrap();
+    };
+    kernel_takes(1);
+    let mut now = Vec::new();
+    for name in names {
+        two.run(two.core.unlink(&two.user, ROOT, name)).unwrap();
+        let (ino, file) = two.create(name);
+        two.close(file).unwrap();
+        now.push(Some(ino));
+    }
+    let root = core.node(ROOT).unwrap();
+    one.run(core.getattr_now(&one.user, &root)).unwrap();
+    kernel_takes(100);
+    core.releasedir(directory);
+    let found: Vec<_> = names.iter().map(|name| one.find(*name)).collect();
+    assert_eq!(found, now);
+}
