@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::{join, join3};
+use futures_util::poll;
 use nfs_binding::client::{AttachOptions, Mount};
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::fs::{DirectoryFs, FileSystem, MemoryFs};
@@ -346,6 +347,21 @@ fn a_file_that_is_closed_while_it_gets_its_hidden_name_leaves_none() {
         core.release(file);
     }));
     assert_eq!(removed, Ok(()));
+    assert_eq!(fixture.names(), [""; 0]);
+}
+
+/// The process that removes an open file is killed while the server renames it.
+#[test]
+fn a_removal_that_is_cut_off_leaves_no_hidden_name() {
+    let fixture = fixture();
+    let (_, file) = fixture.create(b"f");
+    let core = &fixture.core;
+    fixture.run(async {
+        let mut unlink = Box::pin(core.unlink(&fixture.user, ROOT, b"f"));
+        assert!(poll!(&mut unlink).is_pending());
+    });
+    assert_eq!(fixture.names().len(), 1);
+    fixture.close(file).unwrap();
     assert_eq!(fixture.names(), [""; 0]);
 }
 
