@@ -14,6 +14,7 @@
 //! (`wcc_data`), differ from the cached ones.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -88,6 +89,8 @@ pub(crate) struct Core<C: Connect> {
     pub(crate) files: RefCell<Slab<Rc<OpenFile<C::As>>>>,
     pub(crate) read_memory: RefCell<ReadMemory<C::As>>,
     pub(crate) directories: RefCell<Slab<Rc<OpenDirectory<C::As>>>>,
+    /// Objects of listings that the kernel was not told of, and when they were listed.
+    pub(crate) untold: RefCell<VecDeque<(Instant, u64)>>,
     /// Bytes of written data that are kept, in all files.
     pub(crate) unwritten: Cell<usize>,
     /// Woken when that becomes less.
@@ -138,6 +141,7 @@ impl<C: Connect> Core<C> {
             files: RefCell::default(),
             read_memory: RefCell::new(ReadMemory::new(read_memory)),
             directories: RefCell::default(),
+            untold: RefCell::default(),
             unwritten: Cell::new(0),
             unwritten_less: Notify::default(),
             unsaved: RefCell::default(),

@@ -16,8 +16,8 @@ use crate::core::{Connect, Core, Task};
 use crate::interrupts::is_killed;
 use crate::write_behind::INTERVAL;
 
-/// The period of the loop's timer. Each tick looks for killed processes and for data that was read ahead
-/// and is not wanted, and starts write-back if [`INTERVAL`] has passed.
+/// The period of the loop's timer. Each tick looks for killed processes, for data that was read ahead and
+/// is not wanted, and for objects that nobody looked up, and starts write-back if [`INTERVAL`] has passed.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A request: it makes the future that answers it.
@@ -116,6 +116,7 @@ pub(crate) async fn run<C: Connect, S: Future<Output = ()>>(
                 let now = Instant::now();
                 core.interrupts.look(now, is_killed);
                 core.read_memory.borrow_mut().drop_idle(now);
+                core.drop_untold(now);
                 if now.saturating_duration_since(sent) >= INTERVAL {
                     sent = now;
                     core.send_everything();

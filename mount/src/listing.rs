@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use nfs_binding::proto::{Access, EntryPlus, FileType, ReaddirArgs, ReaddirplusArgs, Verifier};
 use rustix::io::Errno;
@@ -14,6 +15,10 @@ use crate::core::{Connect, Core, NodeOf, UserOf};
 use crate::find::Stat;
 use crate::node::Node;
 use crate::users::User;
+
+/// How long an object of a listing is kept that the kernel was not told of. A program that looks at what
+/// it has listed does so within this time, and then the names cost no LOOKUP.
+const UNTOLD: Duration = Duration::from_secs(5);
 
 /// Entries that were read, and where the listing goes on.
 #[derive(Debug, Default)]
@@ -139,6 +144,10 @@ impl<C: Connect> Core<C> {
                 break;
             }
             if let Some(node) = &listed.node {
+                if listed.stat.is_none() {
+                    let untold = (Instant::now(), node.ino);
+                    self.untold.borrow_mut().push_back(untold);
+                }
                 self.remember_of(&directory.node, stream.version, &listed.name, Some(node));
             }
             stream.position = entry.cookie;
@@ -146,6 +155,17 @@ impl<C: Connect> Core<C> {
         }
         directory.stream.replace(stream);
         Ok(())
+    }
+
+    /// Removes objects that were listed a while ago and that the kernel has not looked up since.
+    pub(crate) fn drop_untold(&self, now: Instant) {
+        let mut untold = self.untold.borrow_mut();
+        while let Some((listed, ino)) = untold.front().copied()
+            && now.saturating_duration_since(listed) >= UNTOLD
+        {
+            untold.pop_front();
+            self.inodes.borrow_mut().drop_unused(ino);
+        }
     }
 
     fn listed(&self, directory: &NodeOf<C>, entry: &EntryPlus, plus: bool) -> Listed<C::As> {

@@ -816,3 +816,36 @@ fn a_listing_from_before_a_change_is_not_taken_for_what_names_are_after_it() {
     let found: Vec<_> = names.iter().map(|name| one.find(*name)).collect();
     assert_eq!(found, now);
 }
+
+/// The kernel is told of no object if it may not use the names of the directory.
+#[test]
+fn listed_objects_that_nobody_looks_up_leave_the_table() {
+    let (runtime, server, mount) = server();
+    let other = client(&runtime, &server, &mount, 2);
+    for name in [b"a", b"b", b"c"] {
+        let (_, file) = other.create(name);
+        other.close(file).unwrap();
+    }
+    let private = SetAttributes {
+        mode: Some(0o700),
+        ..SetAttributes::default()
+    };
+    let setting = other.core.setattr(&other.user, ROOT, None, private);
+    other.run(setting).unwrap();
+    let fixture = client(&runtime, &server, &mount, 1);
+    let listed = fixture.list_plus(ROOT);
+    assert!(listed.len() == 3 && listed.iter().all(|(_, trust)| trust.is_none()));
+    let core = &fixture.core;
+    let table = || core.inodes.borrow().len();
+    assert_eq!(table(), 4);
+    // What a program looks up at once needs no LOOKUP, and stays.
+    let lookups = fixture.calls::<nfs::Lookup>();
+    let found = fixture.find(b"b").unwrap();
+    assert_eq!(fixture.calls::<nfs::Lookup>(), lookups);
+    core.drop_untold(Instant::now());
+    assert_eq!(table(), 4);
+    core.drop_untold(Instant::now() + Duration::from_secs(6));
+    assert_eq!(table(), 2);
+    core.forget(found, 1);
+    assert_eq!(table(), 1);
+}
