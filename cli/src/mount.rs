@@ -7,12 +7,13 @@
 //! The program is also a helper of mount(8), if it is called `mount.rpcrdma` or `mount.fuse.rpcrdma`.
 
 use std::ffi::OsString;
-use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use nfs_binding::client::{Follow, NfsUrl};
 use nfs_mount::{MountError, Umount};
@@ -86,21 +87,10 @@ fn in_background(verbose: bool) -> Result<(), Failure> {
         command.arg("-v");
     }
     let mut child = command.spawn().context("cannot start in the background")?;
-    let said = child.stdout.take().map(BufReader::new);
-    let mut line = String::new();
-    if let Some(mut said) = said {
-        said.read_line(&mut line)
-            .context("cannot read what the process in the background says")?;
-    }
-    if line.trim() == MOUNTED {
+    let unread = "cannot read what the process in the background says";
+    let Some(why) = why_not_mounted(&mut child).context(unread)? else {
         return Ok(());
-    }
-    let mut why = String::new();
-    if let Some(mut errors) = child.stderr.take() {
-        errors
-            .read_to_string(&mut why)
-            .context("cannot read what the process in the background says")?;
-    }
+    };
     let status = child
         .wait()
         .context("cannot wait for the process in the background")?;
@@ -109,8 +99,38 @@ fn in_background(verbose: bool) -> Result<(), Failure> {
     Err(Failure::Told(code.unwrap_or(rpcrdma_setup::FAILURE)))
 }
 
+/// Waits until a process in the background has mounted, or returns what it said if it has not.
+fn why_not_mounted(child: &mut Child) -> io::Result<Option<String>> {
+    // It may write more than a pipe holds before it says whether it has mounted, and would wait for a
+    // reader; so both pipes are read at once.
+    let errors = child.stderr.take().map(|mut errors| {
+        std::thread::spawn(move || {
+            let mut why = Vec::new();
+            errors.read_to_end(&mut why).map(|_| why)
+        })
+    });
+    let mut line = String::new();
+    if let Some(said) = child.stdout.take() {
+        BufReader::new(said).read_line(&mut line)?;
+    }
+    if line.trim() == MOUNTED {
+        return Ok(None);
+    }
+    let why = match errors.map(JoinHandle::join) {
+        Some(Ok(why)) => why?,
+        Some(Err(panic)) => std::panic::resume_unwind(panic),
+        None => Vec::new(),
+    };
+    Ok(Some(String::from_utf8_lossy(&why).into_owned()))
+}
+
 /// Mounts an export, and serves the mount until it is unmounted.
 fn serve(args: &MountCommandArgs, url: &NfsUrl) -> Result<(), Failure> {
+    // One that cannot be written to is an error before anything is mounted.
+    let log = match args.background {
+        true => Some(open_log(args.log.as_deref())?),
+        false => None,
+    };
     let mut access = args.mount.access()?;
     access.give_up_after = Some(match access.mount.hard {
         true => FOR_EVER,
@@ -128,8 +148,8 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl) -> Result<(), Failure> {
     let mounted = mounted.map_err(Failure::work)?;
     let path = mounted.path().to_owned();
     interrupt::on_signals(move |signal| unmount_on_signal(&path, signal))?;
-    if args.background {
-        detach(args.log.as_deref())?;
+    if let Some(log) = log {
+        detach(&log)?;
     } else {
         output::note(format_args!(
             "{url} is mounted at {}",
@@ -168,21 +188,25 @@ fn unmount_on_signal(path: &Path, signal: i32) {
     }
 }
 
+/// Opens what takes the place of standard error in the background.
+fn open_log(log: Option<&Path>) -> Result<File, Failure> {
+    let target = log.unwrap_or(Path::new("/dev/null"));
+    let log = OpenOptions::new().create(true).append(true).open(target);
+    log.context(target.display())
+}
+
 /// Cuts the process in the background off from the one that started it, and from its terminal.
-fn detach(log: Option<&Path>) -> Result<(), Failure> {
+fn detach(log: &File) -> Result<(), Failure> {
     // This process leads no group, since another one has just started it; if it does all the same, it
     // has its own already.
     let _session = rustix::process::setsid();
-    let target = log.unwrap_or(Path::new("/dev/null"));
-    let log = OpenOptions::new().create(true).append(true).open(target);
-    let log = log.context(target.display())?;
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     writeln!(out, "{MOUNTED}")
         .and_then(|()| out.flush())
         .map_err(|error| Failure::output(&error))?;
     let lost = "cannot leave the terminal";
-    rustix::stdio::dup2_stdout(&log).context(lost)?;
-    rustix::stdio::dup2_stderr(&log).context(lost)?;
+    rustix::stdio::dup2_stdout(log).context(lost)?;
+    rustix::stdio::dup2_stderr(log).context(lost)?;
     std::env::set_current_dir("/").context(lost)
 }
 
@@ -220,6 +244,28 @@ mod tests {
         let args = as_helper(args).into_iter();
         args.map(|arg| OsStr::to_string_lossy(&arg).into_owned())
             .collect()
+    }
+
+    /// What a shell in the place of the process in the background says.
+    fn heard(script: &str) -> Option<String> {
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let why = why_not_mounted(&mut child).unwrap();
+        child.wait().unwrap();
+        why
+    }
+
+    #[test]
+    fn a_process_in_the_background_may_say_more_than_a_pipe_holds() {
+        let much = "head -c 300000 /dev/zero >&2";
+        assert_eq!(heard(&format!("{much}; echo mounted")), None);
+        let why = heard(&format!("{much}; exit 1")).unwrap();
+        assert_eq!(why.len(), 300_000);
+        assert_eq!(heard("echo no >&2").as_deref(), Some("no\n"));
     }
 
     #[test]
