@@ -1,7 +1,7 @@
 //! A mount from its beginning to its end.
 
 use std::fs::OpenOptions;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ use crate::options::Options;
 const READERS: usize = 1;
 /// The minimum (a page) and the maximum (the kernel's limit) of a write request, bytes.
 const MAX_WRITE: (u32, u32) = (4096, 1 << 20);
+/// The directory in which FUSE's control file system has one for each mount.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 /// FUSE's device.
 const DEVICE: &str = "/dev/fuse";
 
@@ -73,6 +75,15 @@ pub enum MountError {
     Busy {
         /// The mount point.
         path: PathBuf,
+    },
+    /// The requests that wait could not be made to fail; nothing was unmounted.
+    #[error("{}: cannot make requests fail that wait: {source} (it needs fusectl at {CONNECTIONS}; --lazy takes the mount out of the tree of directories)", path.display())]
+    NoAbort {
+        /// The mount point.
+        path: PathBuf,
+        /// The error of the operating system. That there is no such file means that `fusectl` is not
+        /// mounted.
+        source: io::Error,
     },
     /// Mounting failed.
     #[error("cannot mount at {}: {source}", path.display())]
@@ -334,15 +345,16 @@ pub enum Umount {
     Idle,
     /// Detaches the mount from the directory tree now; it ends when nothing uses it any more.
     Lazy,
-    /// Makes waiting requests fail, and unmounts. Only root can; for other users this is
-    /// [`Umount::Lazy`].
+    /// Makes waiting requests fail, and unmounts. For users other than root, `fusectl` has to be mounted,
+    /// as most systems have it.
     Force,
 }
 
 /// Unmounts what a program of this kind has mounted at a directory, also if that program is gone.
 ///
 /// # Errors
-/// [`MountError::NotMounted`], [`MountError::Busy`], or [`MountError::MountPoint`].
+/// [`MountError::NotMounted`], [`MountError::Busy`], [`MountError::NoAbort`], [`MountError::NoHelper`], or
+/// [`MountError::MountPoint`].
 pub fn umount(at: &Path, how: Umount) -> Result<(), MountError> {
     let mount_point = |source| MountError::MountPoint {
         path: at.to_owned(),
@@ -353,14 +365,14 @@ pub fn umount(at: &Path, how: Umount) -> Result<(), MountError> {
         path: path.clone(),
         what,
     };
-    match mount_table::find(&path).map_err(mount_point)? {
+    let entry = match mount_table::find(&path).map_err(mount_point)? {
         None => return Err(not_mounted("nothing is mounted there".to_owned())),
         Some(entry) if !entry.is_ours() => {
             let what = format!("is a mount of type {}, not {TYPE}", entry.file_system);
             return Err(not_mounted(what));
         }
-        Some(_) => {}
-    }
+        Some(entry) => entry,
+    };
     let flags = match how {
         Umount::Idle => UnmountFlags::NOFOLLOW,
         Umount::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
@@ -369,13 +381,21 @@ pub fn umount(at: &Path, how: Umount) -> Result<(), MountError> {
     match unmount(&path, flags) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::BUSY) => Err(MountError::Busy { path }),
-        Err(rustix::io::Errno::PERM) => with_helper(&path, how),
+        Err(rustix::io::Errno::PERM) => with_helper(&entry, how),
         Err(error) => Err(mount_point(error.into())),
     }
 }
 
 /// Unmounts with the helper that ordinary users have.
-fn with_helper(path: &Path, how: Umount) -> Result<(), MountError> {
+fn with_helper(entry: &MountEntry, how: Umount) -> Result<(), MountError> {
+    let path = &*entry.path;
+    if how == Umount::Force {
+        // The helper can only unmount lazily, which leaves programs waiting.
+        abort(Path::new(CONNECTIONS), entry).map_err(|source| MountError::NoAbort {
+            path: path.to_owned(),
+            source,
+        })?;
+    }
     let mut command = std::process::Command::new("fusermount3");
     command.arg("-u");
     if how != Umount::Idle {
@@ -393,11 +413,64 @@ fn with_helper(path: &Path, how: Umount) -> Result<(), MountError> {
     if output.status.success() {
         return Ok(());
     }
+    // The process that served an aborted mount ends, and may have unmounted it first.
+    let is_there = |now: MountEntry| now.device == entry.device;
+    if how == Umount::Force
+        && !mount_table::find(path)
+            .map_err(mount_point)?
+            .is_some_and(is_there)
+    {
+        return Ok(());
+    }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     match said.contains("busy") {
         true => Err(MountError::Busy {
             path: path.to_owned(),
         }),
         false => Err(mount_point(io::Error::other(said))),
+    }
+}
+
+/// Makes all requests of a mount fail, those that wait and those to come, by its file in FUSE's control
+/// file system, which belongs to the user who has mounted.
+fn abort(connections: &Path, entry: &MountEntry) -> io::Result<()> {
+    let minor = entry.device.strip_prefix("0:");
+    let minor: u32 = minor
+        .and_then(|minor| minor.parse().ok())
+        .ok_or(io::ErrorKind::NotFound)?;
+    let file = connections.join(minor.to_string()).join("abort");
+    // The file is there, or the control file system is not.
+    let mut file = OpenOptions::new().write(true).open(file)?;
+    file.write_all(b"1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_is_aborted_by_the_number_of_its_device() {
+        let connections = tempfile::tempdir().unwrap();
+        let at = |device: &str| {
+            let entry = MountEntry {
+                path: "/mnt".into(),
+                device: device.to_owned(),
+                file_system: TYPE.to_owned(),
+                source: "nfs://h/x".into(),
+            };
+            abort(connections.path(), &entry).map_err(|error| error.kind())
+        };
+        let file = connections.path().join("57/abort");
+        std::fs::create_dir(connections.path().join("57")).unwrap();
+        // Nothing is made where the control file system is not mounted.
+        assert_eq!(at("0:57"), Err(io::ErrorKind::NotFound));
+        assert!(!file.exists());
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(at("8:57"), Err(io::ErrorKind::NotFound));
+        assert_eq!(at("0:57/../57"), Err(io::ErrorKind::NotFound));
+        assert_eq!(at("0:58"), Err(io::ErrorKind::NotFound));
+        assert_eq!(std::fs::read(&file).unwrap(), b"");
+        assert_eq!(at("0:57"), Ok(()));
+        assert_eq!(std::fs::read(&file).unwrap(), b"1");
     }
 }
