@@ -7,7 +7,7 @@ use std::rc::Rc;
 use onc_rpc::{AcceptStatus, Encoder, Message};
 use rpc_transport::{ErrorReply, ProgramVersions, Request, Service, ServiceOutcome, ServiceReply};
 
-use crate::wire::{Ask, BACK, MAX_LEN, THERE, pattern};
+use crate::wire::{Ask, BACK, MAX_LEN, Pattern, THERE};
 use crate::{BACKWARD, ECHO, NULL};
 
 /// The callbacks that arrived.
@@ -61,17 +61,11 @@ impl Answers {
         let (ticket, number) = (ask.ticket, ask.number);
         let mut seen = self.seen.borrow_mut();
         *seen.times.entry((ticket, number)).or_default() += 1;
-        let len = u32::try_from(ask.data.len()).unwrap_or(u32::MAX);
-        let right = pattern(ticket, number, THERE, len);
-        seen.wrong += u32::from(!right.eq(ask.data.iter().copied()));
+        let right = Pattern::new(ticket, number, THERE).begins_with(&ask.data);
+        seen.wrong += u32::from(!right);
         let memory = request.pool.alloc(ask.reply_len as usize);
         let mut data = memory.map_err(|_| ErrorReply::Accepted(AcceptStatus::SystemErr))?;
-        for (to, byte) in data
-            .iter_mut()
-            .zip(pattern(ticket, number, BACK, ask.reply_len))
-        {
-            *to = byte;
-        }
+        Pattern::new(ticket, number, BACK).fill(&mut data);
         let mut results = Encoder::new();
         results.u32(number).bulk(data.freeze());
         Ok(results.finish())

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use onc_rpc::{AcceptStatus, Encoder, Message};
 use rpc_transport::{
     Backchannel, Call, CallError, ErrorReply, ProgramVersions, Reply, ReplyRoom, Request, Service,
     ServiceOutcome, ServiceReply,
 };
 
-use crate::wire::{Ask, BACK, MAX_LEN, Order, THERE, Tally, pattern};
+use crate::wire::{Ask, BACK, MAX_LEN, Order, Pattern, THERE, Tally};
 use crate::{BACKWARD, ECHO, FORWARD, NULL, ORDER, STATE};
 
 /// The maximum number of stored orders. Beyond it, the oldest one is dropped and abandoned.
@@ -166,8 +165,10 @@ impl Job {
         let (Ok(answered), Ok(data)) = (results.u32(), results.bulk(MAX_LEN)) else {
             return false;
         };
-        let right = pattern(self.ticket, number, BACK, self.order.reply_len);
-        answered == number && right.eq(data.to_bytes().iter().copied())
+        let data = data.to_bytes();
+        answered == number
+            && data.len() == self.order.reply_len as usize
+            && Pattern::new(self.ticket, number, BACK).begins_with(&data)
     }
 
     fn ended(&self, number: u32, ending: &Result<Reply, CallError>) {
@@ -207,12 +208,13 @@ fn go_on(job: &Arc<Job>) {
             lock(&job.totals.sum).made += 1;
             state.tally.made
         };
-        let data = pattern(job.ticket, number, THERE, job.order.call_len);
+        let mut data = vec![0; job.order.call_len as usize];
+        Pattern::new(job.ticket, number, THERE).fill(&mut data);
         let ask = Ask {
             ticket: job.ticket,
             number,
             reply_len: job.order.reply_len,
-            data: data.collect::<Bytes>(),
+            data: data.into(),
         };
         let call = Call {
             prog: BACKWARD.prog,

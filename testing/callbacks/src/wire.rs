@@ -148,18 +148,36 @@ impl Ask {
     }
 }
 
-/// Returns data that depends on ticket, number and direction.
-pub(crate) fn pattern(ticket: u32, number: u32, way: u8, len: u32) -> impl Iterator<Item = u8> {
-    let mut state = (u64::from(ticket) << 32 | u64::from(number)) ^ u64::from(way) << 24 | 1;
-    (0..len).map(move |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    })
+/// Data that depends on ticket, number and direction: what both ends fill in, and look for.
+pub(crate) struct Pattern(u64);
+
+impl Pattern {
+    pub(crate) fn new(ticket: u32, number: u32, way: u8) -> Self {
+        Self((u64::from(ticket) << 32 | u64::from(number)) ^ u64::from(way) << 24 | 1)
+    }
+
+    /// Returns the next eight bytes.
+    fn next(&mut self) -> [u8; 8] {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.to_le_bytes()
+    }
+
+    pub(crate) fn fill(mut self, data: &mut [u8]) {
+        for place in data.chunks_mut(8) {
+            place.copy_from_slice(&self.next()[..place.len()]);
+        }
+    }
+
+    /// Returns whether `data` is this pattern, as far as it goes.
+    pub(crate) fn begins_with(mut self, data: &[u8]) -> bool {
+        data.chunks(8)
+            .all(|chunk| *chunk == self.next()[..chunk.len()])
+    }
 }
 
-/// The directions of [`pattern`].
+/// The directions of a [`Pattern`].
 pub(crate) const THERE: u8 = 1;
 pub(crate) const BACK: u8 = 2;
 
