@@ -17,7 +17,8 @@ use rpcrdma_v2::extension::{
 };
 use smallvec::SmallVec;
 use transfer_plan::{
-    CallError, CallPlan, CostModel, Effort, Limits, ReplyItem, ReplyPlan, Shape, plan_call,
+    CallError, CallPlan, CostModel, Effort, Limits, ReplyItem, ReplyPayload, ReplyPlan, Shape,
+    plan_call,
 };
 
 /// Most bytes of items, in call and reply together, that are sent inline by the base protocol wherever
@@ -232,6 +233,14 @@ pub(crate) fn choose_reply(
     }
     let best = CostModel::cheapest(&prices)?.checked_sub(before)?;
     Some(candidates.swap_remove(best))
+}
+
+/// Returns whether the base protocol sends a reply with few bytes of items, all of them inline.
+pub(crate) fn is_short(plan: &ReplyPlan) -> bool {
+    let inline = |&(_, how): &(_, ReplyItem)| how == ReplyItem::InPayload;
+    plan.payload == ReplyPayload::Inline
+        && plan.items.iter().all(inline)
+        && plan.items.iter().map(|(item, _)| item.len).sum::<u64>() <= SHORT
 }
 
 /// Returns the transfer mode `candidate` of a reply to a call of the base protocol, if it is cheaper

@@ -111,6 +111,22 @@ fn results_are_placed_without_directions_in_the_call() {
     assert_eq!(went.1, [REPLY_INLINE]);
 }
 
+/// Nothing is gained by placing what is short: both ends spend more on it than on a copy.
+#[test]
+fn up_to_two_kibibytes_go_inline() {
+    let mut pair = connected("ddp", "ddp", |_, _| {});
+    for (len, placed) in [(2048, false), (2052, true)] {
+        let (call, result) = match placed {
+            true => (CALL_PLACED, REPLY_PLACED),
+            false => (CALL_INLINE, REPLY_INLINE),
+        };
+        let went = exchange(&mut pair, &[data(1, len)], &[]);
+        assert_eq!(went, (vec![call], vec![REPLY_INLINE], 0, 0, 0));
+        let went = exchange(&mut pair, &[], &[data(2, len)]);
+        assert_eq!(went, (vec![CALL_INLINE], vec![result], 0, 0, 0));
+    }
+}
+
 #[test]
 fn data_are_placed_both_ways_and_items_share_a_segment() {
     let mut pair = connected("ddp", "ddp", |_, _| {});

@@ -11,6 +11,7 @@ use transfer_plan::{
 use super::place::{self, Placed};
 use super::{InCall, Responder};
 use crate::dialect::{Outgoing, PeerError, Plain};
+use crate::plan;
 use crate::shared::Shared;
 
 impl Responder {
@@ -35,9 +36,10 @@ impl Responder {
             Err(_) if self.terms.last_resort.is_none() => return self.hold(call, message),
             planned => planned,
         };
-        let other = match message.items().is_empty() {
+        let base = planned.as_ref().ok();
+        let other = match base.is_some_and(plan::is_short) || message.items().is_empty() {
             true => None,
-            false => self.alternative(shared, &call, &message, planned.as_ref().ok()),
+            false => self.alternative(shared, &call, &message, base),
         };
         let last_resort = match &planned {
             _ if other.is_some() => other,
