@@ -215,9 +215,13 @@ fn call_effort(candidate: &CallCandidate, call: &CallToPlan<'_>, may_invalidate:
 pub(crate) fn choose_reply(
     reply: &ReplyToPlan<'_>,
     base: Option<&ReplyPlan>,
-    mode: &dyn TransferMode,
+    mode: &mut dyn TransferMode,
     costs: &CostModel,
 ) -> Option<ReplyCandidate> {
+    let mut candidates = mode.plan_reply(reply);
+    if base.is_none() && candidates.len() == 1 {
+        return candidates.pop();
+    }
     let mut prices: SmallVec<[(Effort, Duration); 4]> = SmallVec::new();
     if let Some(plan) = base {
         let mut effort = Effort::of((1, plan.send_len()), (0, 0));
@@ -226,7 +230,6 @@ pub(crate) fn choose_reply(
     }
     // The base protocol's plan, if there is one, is the first.
     let before = prices.len();
-    let mut candidates = mode.plan_reply(reply);
     for candidate in &candidates {
         let effort = reply_effort(candidate, reply.shape, reply.limits);
         prices.push((effort, costs.estimate(&effort)));

@@ -271,7 +271,7 @@ impl TransferMode for Carrier {
         Ok(parts.collect())
     }
 
-    fn plan_reply(&self, _: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+    fn plan_reply(&mut self, _: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
         Vec::new()
     }
 

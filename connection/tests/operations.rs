@@ -295,7 +295,7 @@ impl TransferMode for Parts {
         Ok(parts.collect())
     }
 
-    fn plan_reply(&self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+    fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
         let candidate = |_| ReplyCandidate {
             cost: Cost {
                 transmissions: 1,

@@ -227,10 +227,10 @@ type Case = (&'static [usize], &'static [u32], (bool, usize));
 #[test]
 fn results_are_placed_unless_the_write_list_says_otherwise() {
     let cases: [Case; 10] = [
-        // No write chunk, and the smallest placed result.
-        (&[512], &[], (true, 0)),
-        (&[511], &[], (false, 0)),
-        (&[511, 512], &[], (true, 0)),
+        // No write chunk. Up to 2 KiB of results go inline, where that is possible.
+        (&[2049], &[], (true, 0)),
+        (&[2048], &[], (false, 0)),
+        (&[511, 1538], &[], (true, 0)),
         // An empty write chunk excepts its result, and no other.
         (&[8192], &[0], (false, 0)),
         (&[8192, 8192], &[0], (true, 0)),

@@ -53,7 +53,7 @@ pub(crate) struct Group {
     pub(crate) lead: Lead,
     /// Number of transmissions in the group.
     pub(crate) count: u32,
-    parts: Vec<Received>,
+    parts: SmallVec<[Received; 1]>,
 }
 
 /// An unusable transmission: its number in the group, and the error.
@@ -81,7 +81,7 @@ impl Group {
             credits: op.credits,
             lead,
             count,
-            parts: Vec::new(),
+            parts: SmallVec::new(),
         };
         group.add(op, payload)?;
         Ok(group)
@@ -188,8 +188,8 @@ impl Group {
 
     /// Returns the places of all placed items. The places must lie within the bytes that were sent,
     /// and must not overlap.
-    fn locate(&self, frame: &Frame) -> Result<Vec<Located<'_>>, Bad> {
-        let mut located = Vec::new();
+    fn locate(&self, frame: &Frame) -> Result<SmallVec<[Located<'_>; 1]>, Bad> {
+        let mut located = SmallVec::new();
         let mut all = SmallVec::<[Place; 2]>::new();
         for item in self.lead.items() {
             let Location::Placed(spot) = &item.location else {

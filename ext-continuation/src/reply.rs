@@ -1,6 +1,7 @@
 //! Transfer modes of replies to calls received by ROPT_XMTREQ (sections 5.2, 7.4 and 9.3).
 
 use std::fmt;
+use std::sync::Arc;
 
 use onc_rpc::padded;
 use rpcrdma_ext_send_ddp::{
@@ -9,6 +10,7 @@ use rpcrdma_ext_send_ddp::{
 use rpcrdma_v2::extension::{Cost, NotTransferred, ReplyCandidate, ReplyToPlan, Transmissions};
 use rpcrdma_v2::{WriteChunk, fill};
 use smallvec::SmallVec;
+use transfer_plan::Shape;
 
 use crate::call::place;
 use crate::emit::{Arranged, PlacedItems};
@@ -18,7 +20,7 @@ use crate::replies::plural;
 use crate::{Continuation, Response, Transmit, XMTRESP};
 
 /// The part of a call that is kept until it is answered.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReplyContext {
     /// The requester's directions for the items of the reply, in order.
     pub(crate) directions: Vec<DirectedItem>,
@@ -35,9 +37,12 @@ enum Outcome {
     NoItem,
 }
 
-/// The transfer plan of a reply.
+/// The transfer plan of a reply. Replies that are alike share it.
 #[derive(Clone, Debug)]
-pub(crate) struct ReplyPlan {
+pub(crate) struct ReplyPlan(Arc<Plan>);
+
+#[derive(Clone, Debug)]
+struct Plan {
     /// Treatment of each item.
     handling: SmallVec<[Handling; 1]>,
     /// Outcome of each direction, with the position and length in bytes of its item.
@@ -45,15 +50,48 @@ pub(crate) struct ReplyPlan {
     arranged: Arranged,
 }
 
+/// The transfer modes of the last reply, and what they were made for besides the peer's announcements.
+/// Most replies of a connection are like the one before.
+#[derive(Clone, Debug)]
+pub(crate) struct LastReply {
+    shape: Shape,
+    context: ReplyContext,
+    inline_send: u64,
+    candidates: Vec<ReplyCandidate>,
+}
+
 /// Length in bytes of a `xmddp_mitem` without a location: XMDTYPE_TOOSHORT or XMDTYPE_NOITEM.
 const NOTHING_LEN: u64 = 12;
 
 impl Transmit {
     /// Returns every transfer mode for a reply. There are two if the requester leaves the choice.
-    pub(crate) fn reply_candidates(&self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+    pub(crate) fn reply_candidates(&mut self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
         let Some(context) = reply.context.downcast_ref::<ReplyContext>() else {
             return Vec::new();
         };
+        let alike = |last: &&LastReply| {
+            last.shape == *reply.shape
+                && last.context == *context
+                && last.inline_send == reply.limits.inline_send
+        };
+        if let Some(last) = self.last_reply.as_ref().filter(alike) {
+            return last.candidates.clone();
+        }
+        let candidates = self.find_reply_candidates(reply, context);
+        self.last_reply = Some(LastReply {
+            shape: reply.shape.clone(),
+            context: context.clone(),
+            inline_send: reply.limits.inline_send,
+            candidates: candidates.clone(),
+        });
+        candidates
+    }
+
+    fn find_reply_candidates(
+        &self,
+        reply: &ReplyToPlan<'_>,
+        context: &ReplyContext,
+    ) -> Vec<ReplyCandidate> {
         if !reply.shape.payload().is_multiple_of(4) {
             return Vec::new();
         }
@@ -149,11 +187,11 @@ impl Transmit {
                 ..Cost::default()
             },
             writes,
-            plan: Box::new(ReplyPlan {
+            plan: Box::new(ReplyPlan(Arc::new(Plan {
                 handling: handling.clone(),
                 outcomes,
                 arranged,
-            }),
+            }))),
         })
     }
 
@@ -164,6 +202,7 @@ impl Transmit {
         mut plan: ReplyPlan,
         message: &onc_rpc::Message,
     ) -> Result<Transmissions, NotTransferred> {
+        let plan = &mut plan.0;
         let item = |(outcome, position, length): &(Outcome, u32, u32)| PlacedItem {
             position: *position,
             length: *length,
@@ -178,7 +217,9 @@ impl Transmit {
             items: plan.outcomes.iter().map(item).collect(),
             ..Response::default()
         };
-        plan.arranged.adjust(response.header_len())?;
+        if plan.arranged.needs_adjusting(response.header_len()) {
+            Arc::make_mut(plan).arranged.adjust(response.header_len())?;
+        }
         place(&mut response.items, &plan.arranged);
         response.count = plan.arranged.count();
         response.payload = plan.arranged.first_payload();
@@ -194,6 +235,13 @@ impl Transmit {
 }
 
 impl fmt::Display for ReplyPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(plan) = self;
+        plan.fmt(f)
+    }
+}
+
+impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.arranged.count();
         write!(f, "reply: {count} transmission{}", plural(count))?;

@@ -13,7 +13,7 @@ use rpcrdma_v2::{Body, Chunks, Direction, ErrorBody, Header, OPTIONAL};
 
 use crate::call::{CallPlan, Sent};
 use crate::group::Group;
-use crate::reply::ReplyPlan;
+use crate::reply::{LastReply, ReplyPlan};
 use crate::{
     Config, Fault, PeerAnnouncements, RequestReceiveLimit, ResponseSendLimit, Usable, XMTCONT,
     XMTERR, XMTREQ, XMTRESP, decide,
@@ -48,6 +48,8 @@ pub struct Transmit {
     pub(crate) faults: u32,
     /// Outstanding calls by XID.
     pub(crate) outstanding: HashMap<u32, Sent>,
+    /// Forgotten when the peer announces something.
+    pub(crate) last_reply: Option<LastReply>,
     /// XID and number of transmissions of sent replies, the oldest first.
     replies: VecDeque<(u32, u32)>,
     pub(crate) incoming: Option<Group>,
@@ -71,6 +73,7 @@ impl Transmit {
             refused: false,
             faults: 0,
             outstanding: HashMap::new(),
+            last_reply: None,
             replies: VecDeque::new(),
             incoming: None,
             abandoned: VecDeque::new(),
@@ -217,6 +220,7 @@ impl Extension for Transmit {
             _ => return,
         }
         self.decided = decide(&self.config, &self.peer);
+        self.last_reply = None;
         out.limits_changed();
     }
 
@@ -268,7 +272,7 @@ impl TransferMode for Transmit {
         self.transmit_call(xid, plan, message, chunks)
     }
 
-    fn plan_reply(&self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+    fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
         self.reply_candidates(reply)
     }
 

@@ -139,7 +139,7 @@ impl TransferMode for Placement {
 
     /// Returns none: a placed call is treated like a call of the base protocol, so its reply is
     /// planned by [`TransferMode::plan_base_reply`], which may place the results.
-    fn plan_reply(&self, _: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+    fn plan_reply(&mut self, _: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
         Vec::new()
     }
 

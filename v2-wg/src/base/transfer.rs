@@ -114,7 +114,7 @@ impl TransferMode for Base {
     }
 
     /// Returns none: a reply is planned by the engine, and continued only if that is necessary.
-    fn plan_reply(&self, _: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+    fn plan_reply(&mut self, _: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
         Vec::new()
     }
 

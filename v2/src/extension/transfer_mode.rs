@@ -114,7 +114,7 @@ pub struct CallCandidate {
 }
 
 /// A transfer mode for a reply, offered by an extension.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ReplyCandidate {
     /// Cost of this transfer mode.
     pub cost: Cost,
@@ -178,7 +178,7 @@ pub trait TransferMode {
     /// Returns the transfer modes for the reply to a call that this extension received. If there is
     /// none and the base protocol cannot send the reply without chunks either, the call is answered
     /// with RDMA2_ERR_BAD_HEADER.
-    fn plan_reply(&self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate>;
+    fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate>;
 
     /// Returns a transfer mode for the reply to a call of the base protocol that offered these write
     /// chunks, as an alternative to the plan of the base protocol. By default there is none.

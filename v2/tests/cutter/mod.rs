@@ -188,7 +188,7 @@ impl TransferMode for Cutter {
         Ok(cut(message, &*plan))
     }
 
-    fn plan_reply(&self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+    fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
         let count = pieces(reply.shape.stream_len());
         let &most: &u32 = reply.context.downcast_ref().unwrap();
         if count > most {
