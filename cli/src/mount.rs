@@ -88,40 +88,51 @@ fn in_background(verbose: bool) -> Result<(), Failure> {
     }
     let mut child = command.spawn().context("cannot start in the background")?;
     let unread = "cannot read what the process in the background says";
-    let Some(why) = why_not_mounted(&mut child).context(unread)? else {
+    let said = listen(&mut child).context(unread)?;
+    if !said.remarks.is_empty() {
+        output::note(said.remarks.trim_end());
+    }
+    if said.mounted {
         return Ok(());
-    };
+    }
     let status = child
         .wait()
         .context("cannot wait for the process in the background")?;
-    output::note(why.trim_end());
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Err(Failure::Told(code.unwrap_or(rpcrdma_setup::FAILURE)))
 }
 
-/// Waits until a process in the background has mounted, or returns what it said if it has not.
-fn why_not_mounted(child: &mut Child) -> io::Result<Option<String>> {
+/// The words of a process in the background, up to its end or until it has mounted.
+#[derive(Debug)]
+struct Said {
+    mounted: bool,
+    /// Its standard error: warnings, and why it has not mounted.
+    remarks: String,
+}
+
+/// Waits until a process in the background has mounted and left its terminal, or has ended.
+fn listen(child: &mut Child) -> io::Result<Said> {
     // It may write more than a pipe holds before it says whether it has mounted, and would wait for a
     // reader; so both pipes are read at once.
     let errors = child.stderr.take().map(|mut errors| {
         std::thread::spawn(move || {
-            let mut why = Vec::new();
-            errors.read_to_end(&mut why).map(|_| why)
+            let mut remarks = Vec::new();
+            errors.read_to_end(&mut remarks).map(|_| remarks)
         })
     });
     let mut line = String::new();
     if let Some(said) = child.stdout.take() {
         BufReader::new(said).read_line(&mut line)?;
     }
-    if line.trim() == MOUNTED {
-        return Ok(None);
-    }
-    let why = match errors.map(JoinHandle::join) {
-        Some(Ok(why)) => why?,
+    let remarks = match errors.map(JoinHandle::join) {
+        Some(Ok(remarks)) => remarks?,
         Some(Err(panic)) => std::panic::resume_unwind(panic),
         None => Vec::new(),
     };
-    Ok(Some(String::from_utf8_lossy(&why).into_owned()))
+    Ok(Said {
+        mounted: line.trim() == MOUNTED,
+        remarks: String::from_utf8_lossy(&remarks).into_owned(),
+    })
 }
 
 /// Mounts an export, and serves the mount until it is unmounted.
@@ -247,25 +258,33 @@ mod tests {
     }
 
     /// What a shell in the place of the process in the background says.
-    fn heard(script: &str) -> Option<String> {
+    fn said_by(script: &str) -> Said {
         let mut child = Command::new("sh")
             .args(["-c", script])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let why = why_not_mounted(&mut child).unwrap();
+        let said = listen(&mut child).unwrap();
         child.wait().unwrap();
-        why
+        said
     }
 
     #[test]
     fn a_process_in_the_background_may_say_more_than_a_pipe_holds() {
         let much = "head -c 300000 /dev/zero >&2";
-        assert_eq!(heard(&format!("{much}; echo mounted")), None);
-        let why = heard(&format!("{much}; exit 1")).unwrap();
-        assert_eq!(why.len(), 300_000);
-        assert_eq!(heard("echo no >&2").as_deref(), Some("no\n"));
+        for (end, mounted) in [("echo mounted", true), ("exit 1", false)] {
+            let said = said_by(&format!("{much}; {end}"));
+            assert_eq!((said.mounted, said.remarks.len()), (mounted, 300_000));
+        }
+        assert_eq!(said_by("echo no >&2").remarks, "no\n");
+    }
+
+    #[test]
+    fn warnings_of_a_process_that_has_mounted_are_kept() {
+        let said = said_by("echo careful >&2; echo mounted; exec 2>/dev/null; sleep 0.1");
+        assert!(said.mounted);
+        assert_eq!(said.remarks, "careful\n");
     }
 
     #[test]
