@@ -164,6 +164,21 @@ impl<C: Connect> Core<C> {
         self.tasks.borrow_mut().push(Box::pin(task));
     }
 
+    /// Does work to its end, also if the process that waits for it is killed, so that what the server has
+    /// done is known here as well.
+    pub(crate) async fn to_the_end<T: 'static>(
+        &self,
+        work: impl Future<Output = T> + 'static,
+    ) -> T {
+        let outcome = Rc::new((Cell::new(None), Notify::default()));
+        let told = Rc::clone(&outcome);
+        self.spawn(async move {
+            told.0.set(Some(work.await));
+            told.1.wake();
+        });
+        outcome.1.until(|| outcome.0.take()).await
+    }
+
     /// Returns the work that was begun since the last call.
     pub(crate) fn take_tasks(&self) -> Vec<Task> {
         self.tasks.take()
@@ -183,7 +198,8 @@ impl<C: Connect> Core<C> {
         self.calls.get()
     }
 
-    /// Makes a call of a user, and repeats it while the server wants that (NFS3ERR_JUKEBOX).
+    /// Makes a call of a user, and repeats it while the server wants that (NFS3ERR_JUKEBOX), and once if
+    /// there was no memory for it and files could give up what they had read ahead.
     pub(crate) async fn ask<'u, T, F, R>(
         &self,
         user: &'u User<C::As>,
@@ -193,7 +209,7 @@ impl<C: Connect> Core<C> {
         R: Future<Output = Result<NfsResult<T, F>, CallError>>,
     {
         let (mut pause, longest) = JUKEBOX;
-        let mut tries = 0;
+        let (mut tries, mut relieved) = (0, false);
         loop {
             match make(Nfs3::new(&user.caller)).await {
                 Ok(Ok(value)) => return Ok(value),
@@ -206,6 +222,12 @@ impl<C: Connect> Core<C> {
                     tries += 1;
                 }
                 Ok(Err(Failed { status, .. })) => return Err(of_status(status)),
+                // There may be no memory for the call because of what was read ahead.
+                Err(CallError::TooLarge(_))
+                    if !relieved && self.read_memory.borrow_mut().drop_all() =>
+                {
+                    relieved = true;
+                }
                 Err(error) => {
                     tracing::warn!(%error, "a call got no results");
                     return Err(of_call(&error, self.options.softerr));

@@ -6,7 +6,6 @@
 //! that name as a second one (LINK), so that the name that is replaced exists at any moment; where the
 //! server has no hard links, the file is renamed instead.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use nfs_binding::proto::{DirOpArgs, LinkArgs, RenameArgs};
@@ -15,7 +14,6 @@ use rustix::io::Errno;
 use crate::core::{Connect, Core, NodeOf, UserOf};
 use crate::find::dir_op;
 use crate::node::{Hidden, Node};
-use crate::notify::Notify;
 
 /// The way in which a file gets its hidden name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,31 +62,12 @@ impl<C: Connect> Core<C> {
         })
     }
 
-    /// Gives a file a hidden name. Once it has begun it goes on to its end, also if the process that
-    /// waits for it is killed: the server has maybe renamed the file, and the name has to go later.
+    /// Gives a file a hidden name. This has to go on to its end once it has begun: otherwise the server has
+    /// maybe renamed the file, and nothing removes the name later.
     ///
     /// # Errors
     /// The error of RENAME.
     pub(crate) async fn hide(
-        self: &Rc<Self>,
-        user: &UserOf<C>,
-        directory: &NodeOf<C>,
-        name: &[u8],
-        node: &NodeOf<C>,
-        how: Hide,
-    ) -> Result<(), Errno> {
-        let outcome = Rc::new((Cell::new(None), Notify::default()));
-        let (core, user, told) = (Rc::clone(self), Rc::clone(user), Rc::clone(&outcome));
-        let (directory, node, name) = (Rc::clone(directory), Rc::clone(node), name.to_vec());
-        self.spawn(async move {
-            let hidden = core.hide_now(&user, &directory, &name, &node, how).await;
-            told.0.set(Some(hidden));
-            told.1.wake();
-        });
-        outcome.1.until(|| outcome.0.take()).await
-    }
-
-    async fn hide_now(
         self: &Rc<Self>,
         user: &UserOf<C>,
         directory: &NodeOf<C>,

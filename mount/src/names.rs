@@ -199,11 +199,23 @@ impl<C: Connect> Core<C> {
         Ok(self.found(&directory, &node))
     }
 
-    /// Removes a name that is no directory. An open file stays until it is closed.
+    /// Removes a name that is no directory, also if the process that asks is killed meanwhile. An open file
+    /// stays until it is closed.
     ///
     /// # Errors
     /// The error of REMOVE.
     pub(crate) async fn unlink(
+        self: &Rc<Self>,
+        user: &UserOf<C>,
+        parent: u64,
+        name: &[u8],
+    ) -> Result<(), Errno> {
+        let (core, user, name) = (Rc::clone(self), Rc::clone(user), name.to_vec());
+        self.to_the_end(async move { core.unlink_now(&user, parent, &name).await })
+            .await
+    }
+
+    async fn unlink_now(
         self: &Rc<Self>,
         user: &UserOf<C>,
         parent: u64,
@@ -291,11 +303,24 @@ impl<C: Connect> Core<C> {
         }
     }
 
-    /// Renames an object. An open file that is replaced stays until it is closed.
+    /// Renames an object, also if the process that asks is killed meanwhile. An open file that is replaced
+    /// stays until it is closed.
     ///
     /// # Errors
     /// The error of RENAME.
     pub(crate) async fn rename(
+        self: &Rc<Self>,
+        user: &UserOf<C>,
+        (from, old): (u64, &[u8]),
+        (to, new): (u64, &[u8]),
+    ) -> Result<(), Errno> {
+        let (core, user) = (Rc::clone(self), Rc::clone(user));
+        let (old, new) = (old.to_vec(), new.to_vec());
+        self.to_the_end(async move { core.rename_now(&user, (from, &old), (to, &new)).await })
+            .await
+    }
+
+    async fn rename_now(
         self: &Rc<Self>,
         user: &UserOf<C>,
         (from, old): (u64, &[u8]),

@@ -2,8 +2,8 @@
 //!
 //! Each open file reads ahead as far as the options allow, and keeps what has arrived until the kernel
 //! has its pages. With many open files that would be any amount. So the sum is limited: the files that
-//! were not read for the longest time give theirs up, and all do that after a while without reads. What
-//! is given up is read again when it is needed.
+//! were not read for the longest time give theirs up, and all do that after a while without reads, or when there
+//! is no memory for a call. What is given up is read again when it is needed.
 
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
@@ -74,6 +74,15 @@ impl<A> ReadMemory<A> {
         while self.files.front().is_some_and(idle) {
             self.drop_first();
         }
+    }
+
+    /// Makes all files give up what they have. Returns whether that was anything.
+    pub(crate) fn drop_all(&mut self) -> bool {
+        let any = self.bytes > 0;
+        while !self.files.is_empty() {
+            self.drop_first();
+        }
+        any
     }
 
     fn drop_first(&mut self) {

@@ -1,10 +1,11 @@
 //! Tests of the file system with a server in this process, which loses data and replies as it is told.
 //! They need no FUSE.
 
-use std::cell::RefCell;
-use std::future::Future;
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -344,6 +345,14 @@ fn a_file_that_is_closed_while_it_gets_its_hidden_name_leaves_none() {
     let unlink = core.unlink(&fixture.user, ROOT, b"f");
     let (removed, ()) = fixture.run(join(unlink, async {
         // The removal has begun, and waits for the server.
+        poll_fn(|context| match core.hidden.get() {
+            0 => {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        })
+        .await;
         core.release(file);
     }));
     assert_eq!(removed, Ok(()));
@@ -363,6 +372,23 @@ fn a_removal_that_is_cut_off_leaves_no_hidden_name() {
     assert_eq!(fixture.names().len(), 1);
     fixture.close(file).unwrap();
     assert_eq!(fixture.names(), [""; 0]);
+}
+
+/// The process that renames onto an open file is killed while the server gives that its hidden name.
+#[test]
+fn a_rename_that_is_cut_off_is_done_all_the_same() {
+    let fixture = fixture();
+    let (_, file) = fixture.create(b"f");
+    let (ino, other) = fixture.create(b"g");
+    fixture.close(other).unwrap();
+    let core = &fixture.core;
+    fixture.run(async {
+        let mut rename = Box::pin(core.rename(&fixture.user, (ROOT, b"g"), (ROOT, b"f")));
+        assert!(poll!(&mut rename).is_pending());
+    });
+    fixture.close(file).unwrap();
+    assert_eq!(fixture.names(), ["f"]);
+    assert_eq!(fixture.find(b"f"), Some(ino));
 }
 
 /// The bytes that each of the open files has read ahead.
@@ -401,6 +427,37 @@ fn what_all_files_have_read_ahead_is_limited_and_given_up_when_nobody_reads() {
     let later = Instant::now() + Duration::from_secs(6);
     fixture.core.read_memory.borrow_mut().drop_idle(later);
     assert_eq!(read_ahead(&fixture, &files), [0; 6]);
+}
+
+/// A call for which there is no memory gets that of what was read ahead.
+#[test]
+fn a_call_without_memory_makes_files_give_up_what_they_have_read_ahead() {
+    let fixture = fixture();
+    let (ino, file) = fixture.create(b"f");
+    fixture.write(file, 0, vec![1; 2 << 20]);
+    fixture.close(file).unwrap();
+    let file = fixture.open(ino);
+    for part in 0..4 {
+        fixture.read(file, part * (16 << 10), 16 << 10);
+    }
+    assert!(read_ahead(&fixture, &[file])[0] > 0);
+    let core = &fixture.core;
+    let make = |name: &'static [u8]| core.mkdir(&fixture.user, ROOT, name, 0o755);
+    let failures = Rc::new(Cell::new(1));
+    let left = Rc::clone(&failures);
+    fixture.server.plan(move |proc, _| match left.get() {
+        1.. if proc == nfs::Mkdir::NUMBER => {
+            left.set(left.get() - 1);
+            Fault::NoMemory
+        }
+        _ => Fault::None,
+    });
+    fixture.run(make(b"d")).unwrap();
+    assert_eq!(read_ahead(&fixture, &[file]), [0]);
+    // With nothing to give up, it fails.
+    failures.set(1);
+    let error = fixture.run(make(b"e")).map(|_| ());
+    assert_eq!(error, Err(Errno::MSGSIZE));
 }
 
 /// Another name keeps the file, so it need not be hidden.

@@ -42,6 +42,8 @@ pub(crate) enum Fault {
     Status(Status),
     /// The call ends without a reply.
     NoReply,
+    /// There is no memory for the call, which is not sent.
+    NoMemory,
 }
 
 /// Chooses the fault for a call of the NFS program, from the procedure's number and the number of
@@ -233,6 +235,7 @@ impl InProcess {
                     after: Duration::from_secs(1),
                 });
             }
+            Fault::NoMemory => return Err(CallError::TooLarge("no memory".to_owned())),
         }
         let results = self
             .execute(call.prog, call.proc, &call.args)
