@@ -16,6 +16,7 @@ use rdma::{Attributes, DeviceError};
 use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::RdmaServerOptions;
 use rpc_transport::{ServerGroup, ServerOptions, Stop};
+use rpcrdma_callbacks::Orders;
 use rpcrdma_setup::access::{CALLBACKS, LinkOptions};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceChoice, DeviceName, Resources};
@@ -97,6 +98,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         group: ServerGroup::new(loops, &options),
         options,
         service,
+        orders: Orders::new(),
         link,
         device: DeviceChoice {
             name: args.device.clone(),

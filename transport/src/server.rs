@@ -339,6 +339,21 @@ impl Server {
         self.workers.run_one()
     }
 
+    /// Returns whether something outside of the loop has made work for [`Server::step`] since the
+    /// last one: a job has ended, another loop of the group has handed over a reply, or a service
+    /// calls a client. For a simulation, which decides when a woken loop has its turn.
+    #[must_use]
+    pub fn is_woken(&self) -> bool {
+        self.wake.is_woken()
+    }
+
+    /// Returns the number of retransmissions that wait for the replies of calls that other loops of
+    /// the group execute.
+    #[must_use]
+    pub fn waiting_for_others(&self) -> usize {
+        self.waiting.len()
+    }
+
     fn is_full(&self) -> bool {
         self.running.len() >= self.options.max_jobs.max(1)
     }

@@ -14,6 +14,7 @@ use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, RoundTripFeatures};
 use rpc_transport::{
     Server, ServerGroup, ServerOptions, ServerTransport, Service, Stop, TcpOptions, TcpServer,
 };
+use rpcrdma_callbacks::Orders;
 use rpcrdma_setup::access::{LinkOptions, default_features};
 use rpcrdma_setup::device::DeviceChoice;
 use rpcrdma_setup::mount_options::Proto;
@@ -57,6 +58,8 @@ pub(super) struct Plan {
     pub(super) group: ServerGroup,
     pub(super) options: ServerOptions,
     pub(super) service: NfsServer,
+    /// The orders for callbacks, which all loops share.
+    pub(super) orders: Orders,
     pub(super) link: LinkOptions,
     pub(super) device: DeviceChoice,
     pub(super) rdma: RdmaServerOptions,
@@ -127,7 +130,10 @@ impl Plan {
     /// Makes a loop with its device and its transports.
     fn make(&self, index: usize) -> Result<Ready, Failure> {
         let service: Box<dyn Service> = match self.options.callbacks {
-            true => Box::new(Probe::new(self.service.clone())),
+            true => Box::new(Probe::with_orders(
+                self.service.clone(),
+                self.orders.clone(),
+            )),
             false => Box::new(self.service.clone()),
         };
         let server = Server::in_group(&self.group, index, service, self.options.clone());

@@ -5,10 +5,11 @@ use bytes::Bytes;
 use super::queue_pair::{Request, Stage};
 use super::state::{State, Stream, What};
 use super::{End, NodeId, Path};
-use rdma::{ConnectError, ConnectRequest, Disconnect, Event, RequestId};
+use rdma::{ConnectError, ConnectRequest, Disconnect, Event, ListenerId, RequestId};
 
 impl State {
-    /// Handles the arrival of a connection request.
+    /// Handles the arrival of a connection request. If several hosts listen on the address, as the
+    /// loops of one server do, one of them gets it at random.
     pub(super) fn requested(&mut self, request: Request, path: Path) {
         let (from, to) = (request.from, request.to);
         let private_data = request.private_data.clone();
@@ -18,11 +19,18 @@ impl State {
             found.map(|(listener, _)| *listener)
         };
         let nodes = self.nodes.iter().enumerate();
-        let found = nodes
+        let found: Vec<(NodeId, ListenerId)> = nodes
             .filter(|(_, node)| node.alive)
-            .find_map(|(at, node)| Some((NodeId(at), here(node)?)));
+            .filter_map(|(at, node)| Some((NodeId(at), here(node)?)))
+            .collect();
+        let chosen = match &found[..] {
+            [] => None,
+            // No random number is drawn, so that fabrics without such hosts keep their schedules.
+            [only] => Some(*only),
+            several => Some(self.random.pick(several)),
+        };
         let back = self.now + self.costs.delay;
-        let Some((node, listener)) = found else {
+        let Some((node, listener)) = chosen else {
             // A running host refuses the request; a host that is down does not answer.
             let mut nodes = self.nodes.iter();
             if nodes.any(|node| node.alive && node.address.ip() == to.ip()) {

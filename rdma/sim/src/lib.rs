@@ -6,6 +6,9 @@
 //! advances the clock to the next event and returns the host whose turn it is; the caller steps
 //! that host's loop, and [`Fabric::turn_at`] schedules its next step.
 //!
+//! Several hosts may listen on one address, as the loops of a server do, each with a device of its own:
+//! every connection request goes to one of them, at random.
+//!
 //! [`Costs`] holds the time of each operation, and [`Faults`] the faults to inject. Checks are as
 //! strict as those of a real device: a Send needs a posted receive that is long enough (with a
 //! shared receive queue, it waits for one, or ends the connection, as the device's attributes say,

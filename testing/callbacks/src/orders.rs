@@ -31,12 +31,18 @@ impl Totals {
     }
 }
 
-/// The forward program.
-#[derive(Debug, Default)]
+/// The forward program. Clones share their orders, for the loops of a server: an order is found by its
+/// ticket, whichever connection and loop the query comes over.
+#[derive(Clone, Debug, Default)]
 pub struct Orders {
     totals: Totals,
-    /// The orders by number. An order is found by its ticket, whichever connection the query comes
-    /// over.
+    book: Arc<Mutex<Book>>,
+}
+
+/// The orders of a server.
+#[derive(Debug, Default)]
+struct Book {
+    /// The orders by number.
     orders: BTreeMap<u64, Arc<Job>>,
     /// The numbers of the orders, by ticket.
     tickets: BTreeMap<u32, u64>,
@@ -76,13 +82,14 @@ impl Orders {
         }
     }
 
-    fn order(&mut self, request: &Request) -> ServiceReply {
+    fn order(&self, request: &Request) -> ServiceReply {
         let garbage = ErrorReply::Accepted(AcceptStatus::GarbageArgs);
         let (ticket, order) = Order::decode(&mut request.args()).map_err(|_| garbage)?;
         if !order.is_possible() {
             return Err(garbage);
         }
-        if self.tickets.contains_key(&ticket) {
+        let mut book = lock(&self.book);
+        if book.tickets.contains_key(&ticket) {
             // A retransmission of the order over another connection.
             return Ok(Message::default());
         }
@@ -96,24 +103,28 @@ impl Orders {
             state: Mutex::default(),
             totals: self.totals.clone(),
         });
-        if self.orders.len() >= MAX_ORDERS
-            && let Some((_, oldest)) = self.orders.pop_first()
+        if book.orders.len() >= MAX_ORDERS
+            && let Some((_, oldest)) = book.orders.pop_first()
         {
-            self.tickets.remove(&oldest.ticket);
+            book.tickets.remove(&oldest.ticket);
             oldest.state().stopped = true;
         }
-        self.serial += 1;
-        self.orders.insert(self.serial, Arc::clone(&job));
-        self.tickets.insert(ticket, self.serial);
+        book.serial += 1;
+        let serial = book.serial;
+        book.orders.insert(serial, Arc::clone(&job));
+        book.tickets.insert(ticket, serial);
+        drop(book);
         go_on(&job);
         Ok(Message::default())
     }
 
-    fn state(&mut self, request: &Request) -> ServiceReply {
+    fn state(&self, request: &Request) -> ServiceReply {
         let garbage = ErrorReply::Accepted(AcceptStatus::GarbageArgs);
         let ticket = request.args().u32().map_err(|_| garbage)?;
-        let serial = self.tickets.get(&ticket);
-        let job = serial.and_then(|serial| self.orders.get(serial));
+        let book = lock(&self.book);
+        let serial = book.tickets.get(&ticket);
+        let job = serial.and_then(|serial| book.orders.get(serial)).cloned();
+        drop(book);
         Ok(job.ok_or(garbage)?.tally().encode())
     }
 }

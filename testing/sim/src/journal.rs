@@ -23,7 +23,8 @@ const KEEP: usize = 20;
 pub(crate) struct Journal {
     /// The log, if it was requested.
     text: Option<String>,
-    server: NodeId,
+    /// The number of the server's loops. Their hosts are the first ones.
+    loops: usize,
     credits: Credits,
     sends: Sends,
     exposure: Exposure,
@@ -41,10 +42,10 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    pub(crate) fn new(explain: bool, server: NodeId, plan: &Plan) -> Self {
+    pub(crate) fn new(explain: bool, plan: &Plan) -> Self {
         Self {
             text: explain.then(String::new),
-            server,
+            loops: plan.loops,
             credits: Credits::default(),
             sends: Sends::new(plan.requester.initial_message_count, plan.speaks_wg()),
             exposure: Exposure::default(),
@@ -98,7 +99,7 @@ impl Journal {
                     "{end} lost its connection although nothing had failed: {reason}"
                 ))
             }
-            FabricEvent::Registered(end, ..) if end.node == self.server && !self.offers => {
+            FabricEvent::Registered(end, ..) if end.node.0 < self.loops && !self.offers => {
                 Some(format!("{end} of the server offers memory to a client"))
             }
             FabricEvent::Registered(end, stag, len) => {

@@ -128,8 +128,10 @@ impl<S: Service> Probe<S> {
         Self::with_orders(service, Orders::new())
     }
 
-    /// Adds the program and the test program of callbacks to `service`.
-    pub(crate) fn with_orders(service: S, orders: Orders) -> Self {
+    /// Adds the program and the test program of callbacks to `service`. The loops of a server must
+    /// share their orders: clones of `orders` do.
+    #[must_use]
+    pub fn with_orders(service: S, orders: Orders) -> Self {
         let mut programs = service.programs().to_vec();
         programs.push(FORWARD);
         programs.push(ProgramVersions {

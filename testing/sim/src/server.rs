@@ -1,32 +1,59 @@
-//! The simulated server host.
+//! The simulated server: a process with one or several loops, each with a host of the fabric as its
+//! device.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nfs_binding::fs::FileSystem;
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use rdma::{Device, Pool};
 use rdma_sim::{Fabric, Host, NodeId, Path, SimDevice};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
-use rpc_transport::{Armed, Server, ServerOptions};
+use rpc_transport::{Armed, Server, ServerGroup, ServerOptions};
 use rpcrdma_callbacks::{Orders, Totals};
 
 use crate::probe::Probe;
 
-/// The maximum number of turns of the server's loop before other hosts get their turn.
-const TURNS: usize = 10_000;
+/// The maximum number of steps of a loop before other hosts get their turn.
+pub(crate) const STEPS: usize = 10_000;
 /// The export's path.
 pub(crate) const EXPORT: &str = "/sim";
 
-/// A server host, from its start to its crash.
+/// How far a loop gets in one turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slice {
+    /// The maximum number of steps.
+    pub(crate) steps: usize,
+    /// The pause before the next turn of a loop that could go on.
+    pub(crate) pause: Duration,
+}
+
+impl Default for Slice {
+    fn default() -> Self {
+        Self {
+            steps: STEPS,
+            pause: Duration::ZERO,
+        }
+    }
+}
+
+/// A server process, from its start to its crash.
 pub(crate) struct ServerHost {
+    /// The loops, in the order of their hosts.
+    pub(crate) loops: Vec<ServerLoop>,
+    /// The memory of all loops.
+    pub(crate) pool: Pool,
+}
+
+/// A loop of a server, with a device of its own.
+pub(crate) struct ServerLoop {
     server: Server,
     pub(crate) port: Rc<RefCell<RdmaServer>>,
-    node: NodeId,
-    pub(crate) pool: Pool,
+    pub(crate) node: NodeId,
     /// The causal path of each waiting job, in order.
     jobs: VecDeque<Path>,
     /// The number of jobs that were passed to workers.
@@ -39,19 +66,20 @@ pub(crate) struct ServerHost {
 pub(crate) struct NoServer(String);
 
 impl ServerHost {
+    /// Starts a server with a loop for each of `hosts`, which have one pool. All loops listen on
+    /// the address `listen`.
     pub(crate) fn start(
         fabric: &Fabric,
-        host: Host,
+        hosts: Vec<Host>,
         listen: SocketAddr,
-        options: RdmaServerOptions,
+        options: &RdmaServerOptions,
         disk: Arc<dyn FileSystem>,
         callbacks: Option<Totals>,
-        wrap: impl FnOnce(SimDevice) -> Box<dyn Device>,
+        mut wrap: impl FnMut(SimDevice) -> Box<dyn Device>,
     ) -> Result<Self, NoServer> {
         let failed = |error: &dyn std::error::Error| NoServer(error.to_string());
-        let pool = host.pool.clone();
-        let device = fabric.host(host).map_err(|error| failed(&error))?;
-        let node = device.node();
+        let pool = hosts.first().map(|host| host.pool.clone());
+        let pool = pool.ok_or_else(|| NoServer("it has no loop".to_owned()))?;
         let export = Export {
             path: EXPORT.to_owned(),
             backend: disk,
@@ -60,34 +88,61 @@ impl ServerHost {
         // The key stays the same, so that handles survive a restart.
         let key = HandleKey::from_bytes([0x5a; 16]);
         let nfs = NfsServer::new(vec![export], key).map_err(|error| failed(&error))?;
-        let mut port = RdmaServer::new(wrap(device), options);
-        port.listen(listen).map_err(|error| failed(&error))?;
-        let options = ServerOptions {
+        let server_options = ServerOptions {
             callbacks: callbacks.is_some(),
             ..ServerOptions::default()
         };
         let orders = Orders::counting(callbacks.unwrap_or_default());
-        let service = Box::new(Probe::with_orders(nfs, orders));
-        let mut server = Server::simulated(service, options, fabric.clock());
-        let port = Rc::new(RefCell::new(port));
-        server
-            .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
-            .map_err(|error| failed(&error))?;
-        fabric.turn_at(node, fabric.now());
-        Ok(Self {
-            server,
-            port,
-            node,
-            pool,
-            jobs: VecDeque::new(),
-            taken: 0,
-        })
+        let group = ServerGroup::new(hosts.len(), &server_options);
+        let mut loops = Vec::new();
+        for (index, host) in hosts.into_iter().enumerate() {
+            let device = fabric.host(host).map_err(|error| failed(&error))?;
+            let node = device.node();
+            let options = RdmaServerOptions {
+                budget: options.budget.part(),
+                ..options.clone()
+            };
+            let mut port = RdmaServer::new(wrap(device), options);
+            port.listen(listen).map_err(|error| failed(&error))?;
+            let service = Box::new(Probe::with_orders(nfs.clone(), orders.clone()));
+            let (options, clock) = (server_options.clone(), fabric.clock());
+            let mut server = Server::simulated_in_group(&group, index, service, options, clock);
+            let port = Rc::new(RefCell::new(port));
+            server
+                .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
+                .map_err(|error| failed(&error))?;
+            fabric.turn_at(node, fabric.now());
+            loops.push(ServerLoop {
+                server,
+                port,
+                node,
+                jobs: VecDeque::new(),
+                taken: 0,
+            });
+        }
+        Ok(Self { loops, pool })
     }
 
-    /// Runs the host's turn. Returns the number of jobs that were passed to workers.
-    pub(crate) fn turn(&mut self, fabric: &Fabric) -> usize {
+    /// Returns the hosts of the loops that others have woken, except that of `current`, which
+    /// notices by itself.
+    pub(crate) fn woken(&self, current: usize) -> impl Iterator<Item = NodeId> {
+        let others = self.loops.iter().enumerate();
+        let others = others.filter(move |(at, _)| *at != current);
+        others.filter_map(|(_, woken)| woken.server.is_woken().then_some(woken.node))
+    }
+
+    /// Returns the number of retransmissions at all loops that wait for replies of other loops.
+    pub(crate) fn waiting_for_others(&self) -> usize {
+        let waiting = self.loops.iter().map(|at| at.server.waiting_for_others());
+        waiting.sum()
+    }
+}
+
+impl ServerLoop {
+    /// Runs the loop's turn. Returns the number of jobs that were passed to workers.
+    pub(crate) fn turn(&mut self, fabric: &Fabric, slice: Slice) -> usize {
         let before = self.jobs.len();
-        for _ in 0..TURNS {
+        for _ in 0..slice.steps {
             let progress = self.server.step();
             while self.taken < self.server.stats().jobs {
                 self.taken += 1;
@@ -106,7 +161,7 @@ impl ServerHost {
                 }
             }
         }
-        fabric.turn_at(self.node, fabric.now());
+        fabric.turn_at(self.node, fabric.now() + slice.pause);
         self.jobs.len() - before
     }
 

@@ -22,14 +22,18 @@ use crate::pattern;
 use crate::plan::{Plan, Victim, are_shared};
 use crate::pools::Pools;
 use crate::report::Report;
-use crate::server::ServerHost;
+use crate::server::{STEPS, ServerHost, Slice};
 use crate::starve::{Starvation, starving};
 use crate::work::{Shared, life};
 
 /// The port that the server listens on.
 const PORT: u16 = 20049;
-/// The node of the server's host, which joins first.
-const SERVER: NodeId = NodeId(0);
+/// The stream of random numbers for the turns of a server's loops.
+const LOOPS: u64 = 12;
+/// The numbers of steps that a loop makes in one turn, if there are several loops.
+const STEPS_AT_ONCE: [usize; 5] = [1, 1, 2, 5, STEPS];
+/// The maximum time for which a loop is interrupted after these steps.
+const INTERRUPTED: Duration = Duration::from_micros(20);
 /// The maximum number of turns in one run; more indicate an endless loop.
 const MOST_TURNS: u64 = 3_000_000;
 /// The maximum time until the end after the last fault.
@@ -46,8 +50,8 @@ const GREED: [usize; 3] = [1 << 20, 1 << 16, 4096];
 /// A scheduled event.
 #[derive(Clone, Copy, Debug)]
 enum Alarm {
-    /// The server's disk has completed a job, for the server with this start number.
-    Job(u64),
+    /// The server's disk has completed a job, for a loop of the server with this start number.
+    Job { life: u64, at: usize },
     /// The start of the [`crate::Crash`] with this index in the plan.
     Crash(usize),
     /// The end of the [`crate::Crash`] with this index.
@@ -63,6 +67,8 @@ struct World<'a> {
     fabric: Fabric,
     plan: Plan,
     random: Random,
+    /// Decides how the loops of the server interleave.
+    interleaving: Random,
     journal: Rc<RefCell<Journal>>,
     history: Rc<RefCell<History>>,
     shared: Rc<Shared>,
@@ -72,7 +78,8 @@ struct World<'a> {
     server: Option<ServerHost>,
     clients: Vec<Option<ClientHost>>,
     alarms: Vec<Alarm>,
-    /// The times until which hosts are stopped: the server's, and each client's.
+    /// The times until which hosts are stopped, by node: those of the server's loops, which join first,
+    /// and each client's.
     paused: Vec<Time>,
     /// Since when hosts have memory registered for more calls than they have outstanding.
     exposed: Vec<Option<Time>>,
@@ -102,9 +109,16 @@ pub fn simulate_plan(plan: Plan, explain: bool, tap: Option<TapMaker<'_>>) -> Re
     report
 }
 
+/// Returns the address of a client's host, or of the server.
 fn address(host: usize) -> SocketAddr {
     let ip = Ipv4Addr::new(10, 0, 0, host as u8 + 1);
     (ip, if host == 0 { PORT } else { 1000 }).into()
+}
+
+/// Returns the address that tells a loop of the server from the others. All listen on that of the
+/// server.
+fn address_of_loop(at: usize) -> SocketAddr {
+    SocketAddr::new(address(0).ip(), PORT + at as u16)
 }
 
 /// The bytes of a receive's segments in which bulk data is placed.
@@ -137,7 +151,7 @@ fn receives(
 impl<'a> World<'a> {
     fn new(plan: Plan, explain: bool, tap: Option<TapMaker<'a>>) -> Self {
         let fabric = Fabric::new(plan.seed, plan.costs.clone(), plan.faults.clone());
-        let journal = Rc::new(RefCell::new(Journal::new(explain, SERVER, &plan)));
+        let journal = Rc::new(RefCell::new(Journal::new(explain, &plan)));
         let history = Rc::new(RefCell::new(History::default()));
         fabric.watch(Rc::clone(&journal) as Rc<RefCell<_>>);
         if explain {
@@ -158,9 +172,10 @@ impl<'a> World<'a> {
         let disk = Disk::new(plan.seed, fabric.clock(), blocks, plan.write_back);
         let mut world = Self {
             random: Random::new(plan.seed).split(3),
-            paused: vec![Time::ZERO; plan.clients + 1],
-            exposed: vec![None; plan.clients + 1],
-            under_way: vec![0; plan.clients + 1],
+            interleaving: Random::new(plan.seed).split(LOOPS),
+            paused: vec![Time::ZERO; plan.loops + plan.clients],
+            exposed: vec![None; plan.loops + plan.clients],
+            under_way: vec![0; plan.loops + plan.clients],
             clients: (0..plan.clients).map(|_| None).collect(),
             fabric,
             journal,
@@ -202,12 +217,17 @@ impl<'a> World<'a> {
         let connections = 2 * self.plan.clients * self.plan.nconnect;
         let (plan, shares) = (&self.plan, self.plan.server_shares);
         let for_receives = receives(&plan.responder, connections, plan.resizes, shares);
-        let host = Host {
-            address: address(0),
+        // Receives that connections share are those of one loop.
+        let queues = if are_shared(shares) { plan.loops } else { 1 };
+        let memory = queues * for_receives + plan.server_memory;
+        let pool = self.pools.take(memory);
+        let hosts = (0..self.plan.loops).map(|at| Host {
+            address: address_of_loop(at),
             attributes: self.attributes(shares),
-            pool: self.pools.take(for_receives + self.plan.server_memory),
+            pool: pool.clone(),
             interrupt: self.plan.interrupt,
-        };
+        });
+        let hosts = hosts.collect();
         let mut options = RdmaServerOptions {
             common: self.plan.responder.clone(),
             versions: self.plan.versions,
@@ -220,18 +240,21 @@ impl<'a> World<'a> {
         let disk = Arc::clone(&self.disk) as Arc<dyn FileSystem>;
         self.history.borrow_mut().lives += 1;
         let callbacks = self.plan.callbacks.then(|| self.callbacks.clone());
-        let starve = self.starvation();
+        let mut starve: Vec<Starvation> = (0..self.plan.loops).map(|_| self.starvation()).collect();
         let wrap = |mut device: SimDevice| {
             if let Some(tap) = self.tap {
                 device.set_tap(tap());
             }
-            starving(device, &self.fabric, starve)
+            match starve.pop() {
+                Some(starve) => starving(device, &self.fabric, starve),
+                None => Box::new(device),
+            }
         };
         match ServerHost::start(
             &self.fabric,
-            host,
+            hosts,
             address(0),
-            options,
+            &options,
             disk,
             callbacks,
             wrap,
@@ -320,7 +343,7 @@ impl<'a> World<'a> {
             Turn::Host(node) if self.paused[node.0] > self.fabric.now() => {
                 self.fabric.turn_at(node, self.paused[node.0]);
             }
-            Turn::Host(SERVER) => self.server_turn(),
+            Turn::Host(node) if node.0 < self.plan.loops => self.server_turn(node.0),
             Turn::Host(node) => self.client_turn(node),
             Turn::Alarm(mark) => {
                 if let Some(&alarm) = self.alarms.get(mark as usize) {
@@ -330,19 +353,44 @@ impl<'a> World<'a> {
         }
     }
 
-    fn server_turn(&mut self) {
-        let Some(server) = &mut self.server else {
+    fn server_turn(&mut self, at: usize) {
+        let slice = self.slice();
+        let Some(turning) = self.server.as_mut().map(|server| &mut server.loops[at]) else {
             return;
         };
-        let jobs = server.turn(&self.fabric);
+        let jobs = turning.turn(&self.fabric, slice);
         let lives = self.history.borrow().lives;
         for _ in 0..jobs {
             let longest = self.plan.disk.unwrap_or_default();
-            let at = self.fabric.now() + self.random.duration(longest);
-            self.alarm(at, Alarm::Job(lives));
+            let when = self.fabric.now() + self.random.duration(longest);
+            self.alarm(when, Alarm::Job { life: lives, at });
         }
+        self.wake_loops(at);
         for number in self.disk.take_repeated() {
             self.violation(format!("WRITE {number} was executed twice"));
+        }
+    }
+
+    /// Returns how far a loop of the server gets in its next turn. Where there are several, others go
+    /// on between its steps, as threads do.
+    fn slice(&mut self) -> Slice {
+        match self.plan.loops {
+            1 => Slice::default(),
+            _ => Slice {
+                steps: self.interleaving.pick(&STEPS_AT_ONCE),
+                pause: self.interleaving.duration(INTERRUPTED),
+            },
+        }
+    }
+
+    /// Gives the loops of the server that loop `current` has woken their turns. A thread that sleeps
+    /// wakes as late as from an interrupt.
+    fn wake_loops(&mut self, current: usize) {
+        let Some(server) = &self.server else { return };
+        for node in server.woken(current) {
+            let late = self.interleaving.duration(self.plan.faults.late_wake);
+            let at = self.fabric.now() + self.plan.interrupt + late;
+            self.fabric.turn_at(node, at);
         }
     }
 
@@ -396,10 +444,11 @@ impl<'a> World<'a> {
 
     fn ring(&mut self, alarm: Alarm) {
         match alarm {
-            Alarm::Job(life) => {
+            Alarm::Job { life, at } => {
                 let current = self.history.borrow().lives == life;
                 if let Some(server) = self.server.as_mut().filter(|_| current) {
-                    server.finish_job(&self.fabric);
+                    server.loops[at].finish_job(&self.fabric);
+                    self.wake_loops(at);
                 }
             }
             Alarm::Crash(crash) => self.crash(crash),
@@ -422,7 +471,9 @@ impl<'a> World<'a> {
                 if self.server.is_none() {
                     return;
                 }
-                self.fabric.crash(SERVER);
+                for at in 0..self.plan.loops {
+                    self.fabric.crash(NodeId(at));
+                }
                 self.server = None;
                 self.greedy.clear();
                 if crash.victim == Victim::ServerPower {
@@ -438,13 +489,15 @@ impl<'a> World<'a> {
                 self.fabric.crash(gone.node);
             }
             Victim::ClientPause(client) => {
-                self.paused[client + 1] = self.paused[client + 1].max(until);
-                return;
+                return self.pause(NodeId(self.plan.loops + client), until);
             }
             Victim::ServerPause => {
-                self.paused[0] = self.paused[0].max(until);
+                for at in 0..self.plan.loops {
+                    self.pause(NodeId(at), until);
+                }
                 return;
             }
+            Victim::LoopPause(at) => return self.pause(NodeId(at), until),
             Victim::ServerMemory => {
                 let Some(server) = &self.server else { return };
                 for block in GREED {
@@ -456,6 +509,11 @@ impl<'a> World<'a> {
             Victim::Connection => return self.fabric.lose_one(),
         }
         self.alarm(until, Alarm::Over(number));
+    }
+
+    /// Stops a host until this time.
+    fn pause(&mut self, node: NodeId, until: Time) {
+        self.paused[node.0] = self.paused[node.0].max(until);
     }
 
     fn recover(&mut self, number: usize) {
@@ -512,10 +570,22 @@ impl<'a> World<'a> {
     }
 
     fn check_resources(&self) {
-        let server = self.server.iter().map(|server| (SERVER, &server.pool));
+        let loops = self.server.iter().flat_map(|server| {
+            let nodes = server.loops.iter().map(|at| at.node);
+            nodes.map(|node| (node, &server.pool))
+        });
+        let waiting = self
+            .server
+            .as_ref()
+            .map_or(0, ServerHost::waiting_for_others);
+        if waiting > 0 {
+            self.violation(format!(
+                "{waiting} retransmissions still wait for replies of other loops"
+            ));
+        }
         let clients = self.clients.iter().flatten();
         let clients = clients.map(|client| (client.node, &client.pool));
-        for (node, pool) in server.chain(clients) {
+        for (node, pool) in loops.chain(clients) {
             let (pairs, bytes) = (self.fabric.queue_pairs(node), pool.in_use());
             if pairs > 0 || bytes > 0 {
                 let text = format!("{node} is left with {pairs} queue pairs and {bytes} bytes");

@@ -3,12 +3,14 @@
 
 use std::process::Command;
 
-use rpcrdma_sim::simulate;
+use rpcrdma_sim::{Plan, simulate};
 
 /// The environment variable that makes a process print a log.
 const ASKED: &str = "RPCRDMA_SIM_TEST_SEED";
 /// Seeds with different kinds of faults.
 const SEEDS: [u64; 6] = [0, 1, 2, 3, 17, 1234];
+/// Seeds with several server loops, and how many.
+const SEEDS_OF_LOOPS: [(u64, usize); 3] = [(5, 2), (8, 3), (6, 4)];
 
 /// Computes FNV-1a.
 fn digest(text: &str) -> u64 {
@@ -18,8 +20,12 @@ fn digest(text: &str) -> u64 {
 }
 
 fn logs() -> String {
+    let several = SEEDS_OF_LOOPS.map(|(seed, loops)| {
+        assert_eq!(Plan::new(seed).loops, loops, "seed {seed}");
+        simulate(seed, true).log
+    });
     let logs = SEEDS.map(|seed| simulate(seed, true).log);
-    logs.concat()
+    logs.concat() + &several.concat()
 }
 
 #[test]

@@ -124,6 +124,13 @@ fn seeds_differ_in_what_goes_wrong() {
             "slow reader",
             crashes(|victim| matches!(victim, Victim::ClientPause(_))),
         ),
+        (
+            "slow loop",
+            crashes(|victim| matches!(victim, Victim::LoopPause(_))),
+        ),
+        ("one loop", share(&|plan| plan.loops == 1)),
+        ("two loops", share(&|plan| plan.loops == 2)),
+        ("four loops", share(&|plan| plan.loops == 4)),
     ];
     for (what, share) in shares {
         assert!(

@@ -22,7 +22,7 @@ use rpc_transport::{Client, ClientOptions, ClientTransport};
 use crate::client::{ClientHost, Counted, Desk, Tally, credential};
 use crate::disk::Disk;
 use crate::probe::Long;
-use crate::server::ServerHost;
+use crate::server::{ServerHost, Slice};
 
 pub use self::calls::{CannotMeasure, Operation};
 use self::calls::{failed, make, prepare};
@@ -175,9 +175,9 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
     };
     let server = ServerHost::start(
         &fabric,
-        host(1),
+        vec![host(1)],
         address(1),
-        options,
+        &options,
         disk,
         None,
         |device| Box::new(device),
@@ -194,7 +194,7 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
     let version = setting.version;
     let found = Rc::new(RefCell::new(Found::default()));
     let (result, view) = (Rc::clone(&found), fabric.clone());
-    let port = Rc::clone(&server.port);
+    let port = Rc::clone(&server.loops[0].port);
     let client = ClientHost::start(
         &fabric,
         host(2),
@@ -215,7 +215,7 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
     {
         match turn {
             Turn::Host(SERVER) => {
-                server.turn(&fabric);
+                server.loops[0].turn(&fabric, Slice::default());
             }
             Turn::Host(_) => client.turn(&fabric),
             Turn::Alarm(_) => {}

@@ -25,6 +25,8 @@ const FEATURES: u64 = 8;
 const FREE_VERSIONS: u64 = 9;
 /// The stream of random numbers for shared receives.
 const SHARES: u64 = 10;
+/// The stream of random numbers for the number of the server's loops, and for their faults.
+const LOOPS: u64 = 11;
 /// One seed in this many has no faults, and nothing that may end a connection.
 const CALM: u64 = 8;
 /// The maximum length of a chunk of a call or reply, and the minimum length of a segment, bytes.
@@ -59,6 +61,7 @@ impl Swarm {
             faults: Faults::default(),
             crashes: Vec::new(),
             heal_at: Duration::from_millis(random.between(5, 3_000)),
+            loops: 1,
             clients,
             workers: random.between(1, 6) as usize,
             calls: random.between(2, 14) as usize,
@@ -102,6 +105,7 @@ impl Swarm {
         let random = &mut Random::new(seed).split(SHARES);
         plan.client_shares = shares(random);
         plan.server_shares = shares(random);
+        loops(&mut plan, calm, &mut Random::new(seed).split(LOOPS));
         if self.resizing {
             plan.resizes = true;
             backward(&mut plan, &mut Random::new(seed).split(RESIZING));
@@ -190,6 +194,26 @@ fn shares(random: &mut Random) -> Option<SharedReceives> {
     ]);
     let max_wr = random.pick(&[4, 5, 16, 4096]);
     when_empty.map(|when_empty| SharedReceives { max_wr, when_empty })
+}
+
+/// Chooses the number of the server's loops, and faults that only one of them has.
+fn loops(plan: &mut Plan, calm: bool, random: &mut Random) {
+    plan.loops = random.pick(&[1, 1, 2, 2, 3, 4]);
+    if plan.loops == 1 || calm {
+        return;
+    }
+    for crash in &mut plan.crashes {
+        if crash.victim == Victim::ServerPause && random.below(2) == 0 {
+            crash.victim = Victim::LoopPause(random.below(plan.loops as u64) as usize);
+        }
+    }
+    if random.below(2) == 0 {
+        for _ in 0..random.between(1, 4) {
+            let victim = Victim::LoopPause(random.below(plan.loops as u64) as usize);
+            plan.crashes.push(crash(victim, plan.heal_at, random));
+        }
+        plan.crashes.sort_by_key(|crash| crash.at);
+    }
 }
 
 /// The version and features of a seed's connections. Seeds take turns, so that each combination of
@@ -347,13 +371,18 @@ fn failures(plan: &mut Plan, random: &mut Random) {
             continue;
         }
         for _ in 0..random.between(1, 3) {
-            let span = random.pick(&[1_000_000, 20_000_000, 500_000_000]);
-            plan.crashes.push(Crash {
-                at: random.duration(Duration::from_nanos(span).min(plan.heal_at)),
-                victim,
-                lasts: Duration::from_micros(random.pick(&[100, 10_000, 300_000, 10_000_000])),
-            });
+            plan.crashes.push(crash(victim, plan.heal_at, random));
         }
     }
     plan.crashes.sort_by_key(|crash| crash.at);
+}
+
+/// Chooses when a fault begins, and how long it lasts.
+fn crash(victim: Victim, heal_at: Duration, random: &mut Random) -> Crash {
+    let span = random.pick(&[1_000_000, 20_000_000, 500_000_000]);
+    Crash {
+        at: random.duration(Duration::from_nanos(span).min(heal_at)),
+        victim,
+        lasts: Duration::from_micros(random.pick(&[100, 10_000, 300_000, 10_000_000])),
+    }
 }

@@ -75,6 +75,8 @@ pub enum Victim {
     ClientPause(usize),
     /// The server stops for a while.
     ServerPause,
+    /// One loop of the server stops for a while.
+    LoopPause(usize),
     /// Something else allocates all free memory of the server.
     ServerMemory,
     /// A random connection breaks.
@@ -105,6 +107,8 @@ pub struct Plan {
     pub crashes: Vec<Crash>,
     /// The time after which no more faults happen.
     pub heal_at: Duration,
+    /// The number of the server's loops.
+    pub loops: usize,
     /// The number of clients.
     pub clients: usize,
     /// The number of concurrent workers of each client.
@@ -246,8 +250,10 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "seed {}: {} client{}, workers each: {}, calls each: {}, writes of {} bytes, nconnect {}",
+            "seed {}: {} server loop{}, {} client{}, workers each: {}, calls each: {}, writes of {} bytes, nconnect {}",
             self.seed,
+            self.loops,
+            if self.loops == 1 { "" } else { "s" },
             self.clients,
             if self.clients == 1 { "" } else { "s" },
             self.workers,
