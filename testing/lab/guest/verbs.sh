@@ -5,7 +5,7 @@
 NEAR=10.8.0.1
 FAR=10.8.0.2
 
-# load_modules KIND...: verbs, nfs, netem, disk
+# load_modules KIND...: verbs, nfs, netem, disk, fuse
 load_modules() {
     for _kind in "$@"; do
         case $_kind in
@@ -13,6 +13,7 @@ load_modules() {
         nfs) modprobe -a sunrpc rpcrdma lockd nfsd nfs nfsv3 nfsv4 ;;
         netem) modprobe -a sch_netem ;;
         disk) modprobe -a loop ext4 ;;
+        fuse) modprobe -a fuse ;;
         *)
             echo "no such modules: $_kind"
             return 1

@@ -11,7 +11,7 @@ use crate::command::Tool;
 use crate::error::Error;
 
 /// The modules that lanes may load.
-pub(super) const MODULES: [&str; 47] = [
+pub(super) const MODULES: [&str; 48] = [
     // The machine.
     "virtio_pci",
     "virtio_blk",
@@ -56,6 +56,7 @@ pub(super) const MODULES: [&str; 47] = [
     "nfsd",
     "nfsv3",
     "nfsv4",
+    "fuse",
     "loop",
     "overlay",
     "quota_v2",

@@ -23,7 +23,7 @@ const SOURCE: &str = "linux-source-6.12";
 const QEMU: [&str; 1] = ["qemu-system-x86"];
 
 /// The packages of the guest, without dependencies.
-const GUEST: [&str; 35] = [
+const GUEST: [&str; 38] = [
     // A system to run scripts on.
     "base-files",
     "bash",
@@ -60,11 +60,19 @@ const GUEST: [&str; 35] = [
     "perftest",
     "rdma-core",
     "rdmacm-utils",
+    // Programs to run on mounts.
+    "fio",
+    "git",
+    "sqlite3",
     // Linux's NFS.
     "nfs-common",
     "nfs-kernel-server",
     "rpcbind",
 ];
+
+fn asked() -> Vec<String> {
+    GUEST.map(str::to_owned).to_vec()
+}
 
 /// All packages in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +85,9 @@ pub struct Pins {
     pub kernel: Vec<Package>,
     /// The packages in the guest's root file system.
     pub guest: Vec<Package>,
+    /// The names of packages of the guest for which those were resolved.
+    #[serde(default)]
+    pub asked: Vec<String>,
 }
 
 impl Pins {
@@ -94,15 +105,17 @@ impl Pins {
             qemu: apt.closure(&QEMU, Some(sources::BACKPORTS))?,
             kernel: apt.exactly(&kernel)?,
             guest: apt.closure(&GUEST, None)?,
+            asked: asked(),
             release,
         })
     }
 
     /// Reads the packages of the last build; `None` if there was none, or if another version of the
-    /// lab wrote it.
+    /// lab wrote it, with other packages in the guest.
     #[must_use]
     pub fn read(cache: &Cache) -> Option<Self> {
-        serde_json::from_slice(&fs::read(cache.path(FILE)).ok()?).ok()
+        let pins: Self = serde_json::from_slice(&fs::read(cache.path(FILE)).ok()?).ok()?;
+        (pins.asked == asked()).then_some(pins)
     }
 
     /// Stores the packages.
@@ -191,9 +204,16 @@ mod tests {
                 sha256: "00".repeat(32),
             }],
             guest: Vec::new(),
+            asked: asked(),
         };
         pins.write(&cache).unwrap();
         assert_eq!(Pins::read(&cache).as_ref(), Some(&pins));
+        let other = Pins {
+            asked: vec!["bash".to_owned()],
+            ..pins.clone()
+        };
+        other.write(&cache).unwrap();
+        assert_eq!(Pins::read(&cache), None, "for other packages");
         assert_eq!(pins.kernel_packages("linux-source").count(), 1);
         assert!(pins.package("linux-source-6.12").is_some());
         cache::write(&cache.path(FILE), "{}").unwrap();

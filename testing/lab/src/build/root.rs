@@ -12,6 +12,8 @@ use crate::error::Error;
 /// The users that the packages' scripts would have created.
 const PASSWD: &str = "\
 root:x:0:0:root:/root:/bin/bash
+daemon:x:1:1::/:/bin/false
+bin:x:2:2::/:/bin/false
 _rpc:x:101:65534::/run/rpcbind:/bin/false
 statd:x:102:65534::/var/lib/nfs:/bin/false
 tcpdump:x:103:65534::/:/bin/false
@@ -21,7 +23,10 @@ nobody:x:65534:65534::/nonexistent:/bin/false
 /// The files that the guest needs and no package contains.
 const FILES: [(&str, &str); 11] = [
     ("etc/passwd", PASSWD),
-    ("etc/group", "root:x:0:\ntcpdump:x:103:\nnogroup:x:65534:\n"),
+    (
+        "etc/group",
+        "root:x:0:\ndaemon:x:1:\nbin:x:2:\ntcpdump:x:103:\nnogroup:x:65534:\n",
+    ),
     ("etc/hosts", "127.0.0.1 localhost guest\n"),
     ("etc/hostname", "guest\n"),
     (
