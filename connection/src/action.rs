@@ -3,6 +3,7 @@
 //! Events and actions are kept to about 100 bytes, because they are moved by value. A call that
 //! needs no registration and has no call queued before it is planned, encoded and sent in one step.
 
+use bytes::Bytes;
 use onc_rpc::{Message, Segments};
 use rdma::{Buf, Region, RemoteSegment, Stag};
 use rpcrdma_negotiation::VersionDecision;
@@ -60,6 +61,15 @@ pub enum Event {
         /// The message, in pieces. If bulk data is placed by Sends, there is one piece for each
         /// segment of the receive; otherwise the message may be divided anywhere.
         message: Segments,
+        /// The handle that the sender of the message invalidated with it (Send With Invalidate).
+        invalidated: Option<Stag>,
+    },
+    /// A message arrived and consumed a posted receive, but there is no memory for all of it. A call in
+    /// operations of an extension that can refuse it is refused, and the peer sends it again by the
+    /// base protocol. Any other message ends the connection.
+    ReceivedInPart {
+        /// The beginning of the message. It includes the header, unless that is unusually long.
+        beginning: Bytes,
         /// The handle that the sender of the message invalidated with it (Send With Invalidate).
         invalidated: Option<Stag>,
     },

@@ -170,6 +170,10 @@ impl Connection {
         match event {
             Event::Established { peer } => self.established(now, peer),
             Event::Closed => self.closed(),
+            Event::ReceivedInPart {
+                beginning,
+                invalidated,
+            } => self.received_in_part(beginning, invalidated),
             Event::ReceivesPosted {
                 id: ReceivesId(ReceivesFor::Connection),
                 posted,
@@ -456,6 +460,19 @@ impl Connection {
                 }
             }
             Phase::Connecting(_) | Phase::Ended(_) => {}
+        }
+    }
+
+    /// Refuses the call that a message begins or continues, for which there is no memory, or ends the
+    /// connection.
+    #[cold]
+    fn received_in_part(&mut self, beginning: Bytes, invalidated: Option<Stag>) {
+        let is_refused = match &mut self.phase {
+            Phase::Open(open) => open.received_in_part(beginning, invalidated),
+            _ => false,
+        };
+        if !is_refused {
+            self.close("its messages hold more than its share of memory".to_owned());
         }
     }
 

@@ -10,6 +10,7 @@
 //! planned again before it is sent. A reply that exceeds the inline limit and fits no chunk waits
 //! while that limit is being changed.
 
+use bytes::Bytes;
 use onc_rpc::{Message, Segments};
 use rdma::{Account, Charge, Stag, Time};
 use rpcrdma_v1::{Agreed, PrivateData};
@@ -254,6 +255,30 @@ impl Open {
         if let Some(window) = &mut self.shared.window {
             window.release(&mut self.shared.actions);
         }
+    }
+
+    /// Refuses the call that a message begins or continues, of which only the beginning is here.
+    /// Returns false if nobody can.
+    pub(crate) fn received_in_part(&mut self, beginning: Bytes, invalidated: Option<Stag>) -> bool {
+        let shared = &mut self.shared;
+        let Some(operations) = shared.operations.as_deref_mut() else {
+            return false;
+        };
+        if !shared
+            .dialect
+            .refuse_part(&Segments::from_iter([beginning]), operations)
+        {
+            return false;
+        }
+        if let Some(requester) = &mut self.requester {
+            requester.invalidated(shared, None, invalidated);
+        }
+        // No message comes between those of a group.
+        self.incomplete_since = None;
+        let decided = self.shared.actions.len();
+        self.run_extensions();
+        self.shared.actions.rotate_left(decided);
+        true
     }
 
     fn act_upon(&mut self, incoming: Incoming, invalidated: Option<Stag>) {

@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use crate::call::Sent;
 use crate::group::{Bad, Group, Lead};
 use crate::reply::ReplyContext;
+use crate::report::OutOfRange;
 use crate::{
     Continuation, Fault, Report, Request, Response, TransmissionId, Transmit, XMTCONT, XMTERR,
     XMTREQ, XMTRESP,
@@ -101,6 +102,49 @@ impl Transmit {
             Direction::Reply => Direction::Call,
         };
         out.about(xid, back, XMTERR, report.encode());
+    }
+
+    /// Refuses the call that a transmission begins or continues, for the rest of which there is no
+    /// memory. The draft has no error for this; BADPL says that no payload is accepted. The requester
+    /// sends the call again by the base protocol, and its data waits there until it can be fetched.
+    /// Returns false if the transmission does not belong to a call.
+    pub(crate) fn call_refused_in_part(
+        &mut self,
+        op: &Operation<'_>,
+        out: &mut Outbox<'_>,
+    ) -> bool {
+        let found = match (op.direction, op.opttype) {
+            (Direction::Call, XMTREQ) => Request::decode(op.info).map(|call| (0, call.payload)),
+            (Direction::Call, XMTCONT) => {
+                Continuation::decode(op.info).map(|cont| (cont.number, cont.payload))
+            }
+            _ => return false,
+        };
+        let Ok((number, value)) = found else {
+            return false;
+        };
+        if op.opttype == XMTCONT
+            && self.incoming.is_none()
+            && self.is_abandoned(op.xid, op.direction)
+        {
+            return true;
+        }
+        if op.opttype == XMTREQ {
+            self.interrupted(out, |_| Fault::OperationType {
+                expected: XMTCONT,
+                found: XMTREQ,
+            });
+        }
+        let lead = self.incoming.take().map(|group| group.lead_id());
+        let bad = TransmissionId {
+            xid: op.xid,
+            direction: op.direction,
+            number,
+        };
+        let (min, max) = (0, 0);
+        let fault = Fault::Payload(OutOfRange { value, min, max });
+        self.report(&Report { bad, lead, fault }, out);
+        true
     }
 
     fn request(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), OperationError> {

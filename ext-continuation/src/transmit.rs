@@ -179,6 +179,10 @@ impl Extension for Transmit {
         self.operation(op, out)
     }
 
+    fn refuse_part(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> bool {
+        self.call_refused_in_part(op, out)
+    }
+
     fn observed(&mut self, header: &Header, out: &mut Outbox<'_>) {
         let found = match &header.body {
             Body::Optional(optional) => Err(optional.opttype),

@@ -183,6 +183,40 @@ fn rtr_s5_4_a_call_that_was_reported_is_sent_in_another_way() {
     }
 }
 
+/// A server that has no memory for a transmission refuses the call, drops the rest of the group, and
+/// can be sent the next call in the same way.
+#[test]
+fn a_call_without_memory_for_its_transmissions_is_refused_once_and_sent_in_another_way() {
+    for at in 0..3 {
+        let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
+        let group = send(&mut client, XID, 150_000);
+        assert!(group.len() > 2);
+        for (number, bytes) in group.iter().enumerate() {
+            let (header, payload_at) = Header::decode(bytes).expect("a header");
+            let beginning = [bytes.slice(..1024)];
+            let extensions = &mut server.extensions;
+            match number < at {
+                true => assert_eq!(server.receive(bytes), Routed::Taken),
+                false => assert!(extensions.refuse_part(&header, &beginning, payload_at)),
+            }
+        }
+        server.look();
+        assert!(!server.extensions.is_collecting() && server.arrived.is_empty());
+        assert_eq!(server.operations.len(), 1, "one report for the whole group");
+        let report = server.operations.pop_front().expect("a report").optional;
+        let (xid, direction, opttype) = (XID, report.direction, report.opttype);
+        assert_eq!((direction, opttype), (Direction::Reply, XMTERR));
+        let bytes = operation(xid, direction, opttype, report.info).encode();
+        assert_eq!(client.receive(&bytes), Routed::Taken);
+        assert_eq!(client.take_rejected(), (XID, Direction::Call));
+        for bytes in send(&mut client, XID + 1, 150_000) {
+            assert_eq!(server.receive(&bytes), Routed::Taken);
+        }
+        let call = server.take_call();
+        assert_eq!((call.xid, server.arrived.len()), (XID + 1, 0), "at {at}");
+    }
+}
+
 /// Returns a call in one transmission, as the server receives it.
 fn called(client: &mut End, server: &mut End) -> IncomingCall {
     let wire = send(client, XID, 1000);

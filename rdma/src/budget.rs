@@ -132,24 +132,12 @@ impl Budget {
     /// Opens the account of a new connection.
     #[must_use]
     pub fn account(&self) -> Account {
-        self.open(self.part.shared.guaranteed)
-    }
-
-    /// Opens a further account of a connection, without guaranteed memory: all that is charged to it
-    /// comes from the common part. What it holds does not count against the guaranteed memory of the
-    /// connection's other account.
-    #[must_use]
-    pub fn common_account(&self) -> Account {
-        self.open(0)
-    }
-
-    fn open(&self, guaranteed: usize) -> Account {
         Account {
             shared: Arc::new(Held {
                 part: Arc::clone(&self.part),
-                guaranteed,
+                guaranteed: self.part.shared.guaranteed,
                 bytes: AtomicUsize::new(0),
-                proven: AtomicBool::new(false),
+                proven: Arc::new(AtomicBool::new(false)),
             }),
         }
     }
@@ -305,7 +293,8 @@ struct Held {
     /// Bytes that are guaranteed to this account.
     guaranteed: usize,
     bytes: AtomicUsize,
-    proven: AtomicBool,
+    /// Whether the connection is proven: the same for all accounts of one connection.
+    proven: Arc<AtomicBool>,
 }
 
 impl Held {
@@ -322,6 +311,21 @@ pub struct Account {
 }
 
 impl Account {
+    /// Opens a further account of the same connection, without guaranteed memory: all that is charged
+    /// to it comes from the common part. What it holds does not count against the guaranteed memory of
+    /// this account. Once one of them is proven, both are.
+    #[must_use]
+    pub fn common(&self) -> Self {
+        Self {
+            shared: Arc::new(Held {
+                part: Arc::clone(&self.shared.part),
+                guaranteed: 0,
+                bytes: AtomicUsize::new(0),
+                proven: Arc::clone(&self.shared.proven),
+            }),
+        }
+    }
+
     /// Adds bytes to those that the connection holds. Does not check whether there is room: see
     /// [`Account::room`].
     pub fn charge(&self, bytes: usize) {
@@ -373,7 +377,7 @@ impl Account {
         let over = self.shared.beyond_guaranteed(held);
         let common = part.taken() + over;
         let taken = common.saturating_sub(self.shared.beyond_guaranteed(all));
-        let limit = match self.shared.proven.load(Relaxed) {
+        let limit = match self.is_proven() {
             true => budget.common_limit,
             false => budget.common_limit - budget.common_limit / PROVEN_PART,
         };
@@ -401,9 +405,16 @@ impl Account {
 
     /// Marks the connection as proven: it may use the part of the common memory that is reserved
     /// for proven connections. Callers do so when its peer has received a long reply, sent a
-    /// complete long call, or (RDMA) let an awaited work request complete.
+    /// complete long call, or (RDMA) made a call after the answers to all earlier ones, or let an
+    /// awaited work request complete.
     pub fn prove(&self) {
         self.shared.proven.store(true, Relaxed);
+    }
+
+    /// Returns whether the connection is proven ([`Account::prove`]).
+    #[must_use]
+    pub fn is_proven(&self) -> bool {
+        self.shared.proven.load(Relaxed)
     }
 
     /// Returns whether the connection obstructs others unless it makes progress: memory is short,
@@ -523,7 +534,8 @@ mod tests {
     #[test]
     fn a_common_account_takes_common_memory_alone_and_leaves_what_is_guaranteed() {
         let budget = Budget::new(8 * MIB, 16);
-        let (own, further) = (budget.account(), budget.common_account());
+        let own = budget.account();
+        let further = own.common();
         assert_eq!((further.guaranteed(), further.beyond_guaranteed()), (0, 0));
         further.charge(100);
         assert_eq!(
@@ -536,6 +548,9 @@ mod tests {
         assert!((2 * MIB..3 * MIB).contains(&taken), "{taken}");
         assert!(own.room() >= GUARANTEED);
         assert_eq!((own.held(), own.beyond_guaranteed()), (0, 0));
+        let unproven = further.room();
+        own.prove();
+        assert!(further.is_proven() && further.room() > unproven);
         further.release(taken + 100);
         assert_eq!((further.held(), budget.common_in_use()), (0, 0));
     }

@@ -134,6 +134,14 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// that of the message that it answers, which may be another one.
     fn encode_error(&self, error: &ErrorMessage, credits: u32) -> Bytes;
 
+    /// Refuses the call that a message begins or continues, of which only the beginning is here,
+    /// because there is no memory for the rest. Returns false if it cannot be refused in such a way that
+    /// the peer sends it again in another transfer mode.
+    fn refuse_part(&self, beginning: &Segments, operations: &mut OperationRouter) -> bool {
+        let _ = (beginning, operations);
+        false
+    }
+
     /// Reads the header of a message that `receiver` received. `operations` routes operations to
     /// their extensions; it is there if [`Dialect::operations`] returns any.
     fn decode(

@@ -147,6 +147,15 @@ impl OperationRouter {
         Some(Incoming::Bad(direction, BadMessage { answer, reason }))
     }
 
+    /// Lets the owner of an operation refuse it, of which only the beginning is here, because there is
+    /// no memory for the rest. The parameters are those of [`OperationRouter::route`]. Returns false
+    /// if nobody can.
+    pub fn refuse_part(&mut self, header: &Header, message: &[Bytes], payload_at: usize) -> bool {
+        let is_refused = self.extensions.refuse_part(header, message, payload_at);
+        self.collecting = self.extensions.is_collecting();
+        is_refused
+    }
+
     /// Encodes the header of an operation.
     pub(crate) fn encode(&self, out: &mut BytesMut, header: OperationHeader) -> Bytes {
         self.format.encode_operation(out, header);

@@ -115,6 +115,11 @@ impl Dialect for VersionTwo {
         }
     }
 
+    fn refuse_part(&self, beginning: &Segments, operations: &mut OperationRouter) -> bool {
+        let decoded = pieces::decode_header(beginning, Header::decode);
+        decoded.is_ok_and(|(header, at)| operations.refuse_part(&header, beginning, at))
+    }
+
     fn check_payload(
         &self,
         xid: u32,

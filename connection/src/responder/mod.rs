@@ -111,6 +111,8 @@ pub(crate) struct Responder {
     reads: VecDeque<QueuedRead>,
     /// The number of RDMA Reads in progress.
     reading: u32,
+    /// Whether a call has been answered.
+    has_answered: bool,
     pub(crate) counters: ResponderCounters,
 }
 
@@ -130,6 +132,7 @@ impl Responder {
             held: Vec::new(),
             reads: VecDeque::new(),
             reading: 0,
+            has_answered: false,
             counters: ResponderCounters::default(),
         }
     }
@@ -262,6 +265,13 @@ impl Responder {
             shared.actions.push_back(Action::Close { reason });
             return None;
         }
+        // A peer that makes a call when all earlier ones are answered has taken a reply.
+        if self.has_answered
+            && self.calls.is_empty()
+            && let Some(account) = shared.config.pool.account()
+        {
+            account.prove();
+        }
         let most = &mut self.counters.most_outstanding;
         *most = self.credits.outstanding().max(*most);
         self.generation = self.generation.wrapping_add(1);
@@ -278,6 +288,7 @@ impl Responder {
             return;
         }
         let call = self.remove(key);
+        self.has_answered = true;
         self.delivered.sub(PER_CALL);
         match message {
             Some(message) => {

@@ -120,13 +120,13 @@ impl Responder {
         let Some(fetch) = call.fetch.take() else {
             return;
         };
-        if call.fetched > PER_CALL as u64
+        let xid = call.xid;
+        let message = fetch.finish();
+        if message.stream_len() > PER_CALL as u64
             && let Some(account) = shared.config.pool.account()
         {
             account.prove();
         }
-        let xid = call.xid;
-        let message = fetch.finish();
         let checked = shared.dialect.check_payload(xid, Direction::Call, &message);
         if let Err(error) = checked {
             let call = self.remove(key);

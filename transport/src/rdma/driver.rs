@@ -21,7 +21,7 @@ use rpcrdma_negotiation::VersionDecision;
 use self::receives::ignore;
 use super::link_phase::{Closing, LinkPhase, Reached};
 use super::queue_pair::{Done, QueuePair};
-use super::receive_pool::ReceivePool;
+use super::receive_pool::{Arrived, ReceivePool};
 use super::receives::Receives;
 use super::slow_senders::SlowSenders;
 use super::stalled::{Progress, ProgressChecks};
@@ -330,12 +330,17 @@ impl<E: CallEvent> Driver<E> {
                             link.fail(device, WorkError::LocalLength.to_string());
                             return None;
                         }
-                        let Some(message) = message else {
-                            let reason = "its messages hold more than its share of memory";
-                            link.fail(device, reason.to_owned());
-                            return None;
-                        };
-                        message
+                        match message {
+                            Arrived::Whole(message) => message,
+                            Arrived::InPart(beginning) => {
+                                let event = Event::ReceivedInPart {
+                                    beginning,
+                                    invalidated,
+                                };
+                                link.connection.handle(self.now, event);
+                                return Some(qp);
+                            }
+                        }
                     }
                     (Receives::Own(own), _) => {
                         if !own.has_to_repost() {

@@ -39,6 +39,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use onc_rpc::Segments;
 use rdma::{Account, Attributes, Budget, Buf, Device, DeviceError, Pool, PoolExhausted, Scatter};
 use rdma::{SharedReceivesId, Time, WhenEmpty};
@@ -109,6 +110,31 @@ pub(super) struct ReceivePool {
     spare: SparePieces,
     /// Number of bytes copied because there was no other memory.
     copied: u64,
+}
+
+/// A message that arrived in a shared receive.
+#[derive(Debug)]
+pub(super) enum Arrived {
+    /// All of the message.
+    Whole(Segments),
+    /// Its beginning: there is no memory for the rest.
+    InPart(Bytes),
+}
+
+impl Arrived {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Whole(message) => message.iter().map(|piece| piece.len() as u64).sum(),
+            Self::InPart(beginning) => beginning.len() as u64,
+        }
+    }
+}
+
+/// Returns a copy of the beginning of a message, as long as a message whose copy is not charged.
+#[cold]
+fn beginning(receive: &Scatter) -> Bytes {
+    let first = receive.pieces().next().map_or(&[][..], |piece| piece);
+    Bytes::copy_from_slice(&first[..first.len().min(COPIED)])
 }
 
 /// Returns whether the connections of a device with these attributes share receives. The device must
@@ -204,31 +230,34 @@ impl ReceivePool {
     }
 
     /// Returns the message in a consumed receive, in a piece for each segment that it reached. The
-    /// receive is replaced, now or by [`ReceivePool::fill`]. Returns `None` if there is no memory for
-    /// the message, because those of its connection hold too much.
+    /// receive is replaced, now or by [`ReceivePool::fill`]. Returns the beginning alone if there is no
+    /// memory for the message, because those of its connection hold too much.
     pub(super) fn received(
         &mut self,
         device: &mut dyn Device,
         receive: Scatter,
         connection: &SharedUse,
-    ) -> Option<Segments> {
+    ) -> Arrived {
         self.consumed += 1;
         let kept = self.spare.kept(&receive);
         if kept == 0 {
             let message = self.spare.message_in_place(receive, None);
             // Its own buffers are spare now.
             self.replace(device);
-            return Some(message);
+            return Arrived::Whole(message);
         }
         let free = self.limit.saturating_sub(self.account.held());
-        if !connection.may_keep(kept, free) || !self.replace(device) {
-            let message = connection.copy(&receive);
-            self.copied += message.as_ref().map_or(0, |_| receive.len() as u64);
+        if !connection.may_keep(kept, free, self.limit) || !self.replace(device) {
+            let arrived = match connection.copy(&receive) {
+                Some(message) => Arrived::Whole(message),
+                None => Arrived::InPart(beginning(&receive)),
+            };
+            self.copied += arrived.len();
             self.put_back(device, receive);
-            return message;
+            return arrived;
         }
         let in_place = connection.in_place();
-        Some(self.spare.message_in_place(receive, in_place))
+        Arrived::Whole(self.spare.message_in_place(receive, in_place))
     }
 
     /// Posts a receive in place of a consumed one, unless that can wait for [`ReceivePool::fill`] or

@@ -270,9 +270,7 @@ impl RdmaServer {
         let device = &mut self.driver.device;
         let qp = device.prepare_accept(request.request, shared)?;
         let capacity = device.attributes().max_send_wr;
-        let receives = self
-            .driver
-            .receives(qp, &config.receives, Some(&self.options.budget));
+        let receives = self.driver.receives(qp, &config.receives, Some(&account));
         let queue = QueuePair::new(qp, capacity, receives, pool);
         let mut link = Link::new(conn_of(qp), request.peer, queue, Connection::new(config));
         link.account = Some(account);

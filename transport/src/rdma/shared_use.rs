@@ -5,19 +5,30 @@
 //! receives of all others, a connection may occupy as much of the common memory as is still free
 //! (the rule of [`rdma::Budget`]). Messages beyond that are copied out of their receives. The copies
 //! are charged to an account of the connection without a guaranteed part
-//! ([`Budget::common_account`]): calls and replies of the connection keep what is guaranteed to
+//! ([`Account::common`]): calls and replies of the connection keep what is guaranteed to
 //! them, so that what was received is always executed, one call at a time at least. A connection that
-//! has used up its share is ended. Flow control is no alternative: not taking further messages would
-//! also stop the Read Responses behind them, and the calls that hold the memory may be waiting for
-//! those. A connection that holds no copies may always copy one message.
+//! holds no copies may always copy one message.
+//!
+//! Of a message for which the connection's share is too small, only the beginning is passed on
+//! ([`rpcrdma_connection::Event::ReceivedInPart`]). If it is a part of a call in operations of an
+//! extension, the extension refuses the call, and the peer sends it again by the base protocol: its
+//! data then waits at the peer until there is memory to fetch it. Any other message ends the
+//! connection. Flow control is no alternative: not taking further messages would also stop the Read
+//! Responses behind them, and the calls that hold the memory may be waiting for those.
+//!
+//! A quarter of the memory for receives, like one of the common memory, is reserved for connections
+//! that are proven ([`Account::prove`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 use onc_rpc::Segments;
-use rdma::{Account, Budget, Buf, Scatter};
+use rdma::{Account, Buf, Scatter};
 use rpcrdma_connection::ReceiveStructure;
+
+/// One part in this many of the memory for receives is reserved for messages of proven connections.
+const PROVEN_PART: usize = 4;
 
 /// The state of a connection with shared receives: the lengths that its peer was told, and the memory
 /// that its messages hold.
@@ -50,12 +61,12 @@ struct HeldMessages {
 
 impl SharedUse {
     /// Returns the state of a connection whose receives have this structure for its peer. The
-    /// receives of the pool can take `possible` bytes. With a budget, the connection's messages are
-    /// limited to its share.
+    /// receives of the pool can take `possible` bytes. With the account of the connection, its messages
+    /// are limited to its share.
     pub(super) fn new(
         structure: ReceiveStructure,
         possible: usize,
-        budget: Option<&Budget>,
+        account: Option<&Account>,
     ) -> Self {
         Self {
             allowed: structure.size(),
@@ -64,9 +75,9 @@ impl SharedUse {
             replaced: false,
             received: 0,
             promised: 0,
-            held: budget.map(|budget| HeldMessages {
+            held: account.map(|account| HeldMessages {
                 in_place: InPlace::default(),
-                copies: budget.common_account(),
+                copies: account.common(),
             }),
         }
     }
@@ -115,11 +126,16 @@ impl SharedUse {
         std::mem::take(&mut self.replaced).then(|| self.structure.clone())
     }
 
-    /// Returns whether a message may keep `bytes` of its receive while `free` bytes of the memory
-    /// for receives are free.
-    pub(super) fn may_keep(&self, bytes: usize, free: usize) -> bool {
-        let held = self.held.as_ref();
-        held.is_none_or(|held| held.in_place.bytes().saturating_add(bytes) <= free)
+    /// Returns whether a message may keep `bytes` of its receive while `free` bytes of the `limit`
+    /// bytes for receives are free.
+    pub(super) fn may_keep(&self, bytes: usize, free: usize, limit: usize) -> bool {
+        let Some(held) = &self.held else { return true };
+        let reserved = match held.copies.is_proven() {
+            true => 0,
+            false => limit / PROVEN_PART,
+        };
+        let wanted = held.in_place.bytes().saturating_add(bytes);
+        wanted <= free.saturating_sub(reserved)
     }
 
     /// Returns the counter of the memory that messages keep of their receives, at a server.
@@ -202,7 +218,7 @@ impl Drop for Kept {
 
 #[cfg(test)]
 mod tests {
-    use rdma::Pool;
+    use rdma::{Budget, Pool};
 
     use super::*;
 
@@ -211,25 +227,35 @@ mod tests {
     }
 
     fn limited(budget: &Budget) -> SharedUse {
-        SharedUse::new(ReceiveStructure::plain(4096), 4096, Some(budget))
+        SharedUse::new(ReceiveStructure::plain(4096), 4096, Some(&budget.account()))
     }
 
     #[test]
     fn messages_keep_as_much_as_is_free_and_count_until_their_last_slice_is_dropped() {
         let (pool, budget) = (Pool::new(1 << 20), Budget::new(1 << 20, 1));
         let shared = limited(&budget);
-        assert!(shared.may_keep(8192, 8192) && !shared.may_keep(8192, 8191));
+        assert!(shared.may_keep(8192, 8192, 0) && !shared.may_keep(8192, 8191, 0));
         let in_place = shared.in_place().unwrap();
         let whole = in_place.freeze(receive(&pool, 5000).into_first());
         let part = whole.slice(10..20);
         assert_eq!((in_place.bytes(), whole.len()), (8192, 5000));
-        assert!(shared.may_keep(4096, 12_288) && !shared.may_keep(4096, 12_287));
+        assert!(shared.may_keep(4096, 12_288, 0) && !shared.may_keep(4096, 12_287, 0));
         drop(whole);
-        assert!(!shared.may_keep(1, 8192));
+        assert!(!shared.may_keep(1, 8192, 0));
         drop(part);
         assert_eq!((in_place.bytes(), pool.in_use()), (0, 0));
         let client = SharedUse::new(ReceiveStructure::plain(4096), 4096, None);
-        assert!(client.may_keep(usize::MAX, 0) && client.in_place().is_none());
+        assert!(client.may_keep(usize::MAX, 0, 4096) && client.in_place().is_none());
+    }
+
+    #[test]
+    fn a_part_of_the_memory_for_receives_is_left_to_proven_connections() {
+        let account = Budget::new(1 << 20, 1).account();
+        let shared = SharedUse::new(ReceiveStructure::plain(4096), 4096, Some(&account));
+        let (free, limit) = (20 << 10, 64 << 10);
+        assert!(shared.may_keep(4096, free, limit) && !shared.may_keep(8192, free, limit));
+        account.prove();
+        assert!(shared.may_keep(free, free, limit) && !shared.may_keep(free + 1, free, limit));
     }
 
     #[test]

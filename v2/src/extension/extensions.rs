@@ -150,6 +150,37 @@ impl Extensions {
         routed
     }
 
+    /// Lets the owner of an operation refuse it, of which only the beginning was received
+    /// ([`Extension::refuse_part`]). The parameters are those of [`Extensions::received`]. Returns
+    /// false if the message is no operation, or its owner cannot refuse it.
+    pub fn refuse_part(&mut self, header: &Header, message: &[Bytes], payload_at: usize) -> bool {
+        let Body::Optional(optional) = &header.body else {
+            return false;
+        };
+        let mut list = self.list.iter();
+        let Some(owner) = list.position(|e| e.opttypes().contains(&optional.opttype)) else {
+            return false;
+        };
+        for (at, extension) in self.list.iter_mut().enumerate() {
+            if at != owner {
+                extension.observed(header, &mut Outbox::new(&mut self.shared, at));
+            }
+        }
+        let operation = Operation {
+            xid: header.xid,
+            direction: optional.direction,
+            credits: header.credits,
+            opttype: optional.opttype,
+            info: &optional.info,
+            message,
+            payload_at,
+        };
+        let mut out = Outbox::new(&mut self.shared, owner);
+        let is_refused = self.list[owner].refuse_part(&operation, &mut out);
+        self.pass_on();
+        is_refused
+    }
+
     /// Routes an error to the extension that sent the operation, or to the base protocol.
     fn error(&mut self, xid: u32, error: ErrorBody) -> Routed {
         let Some(sender) = self.shared.take_sender(xid) else {

@@ -248,6 +248,15 @@ pub trait Extension: Any + fmt::Debug + Send {
     /// [`Refusal`] if the operation is not executed. Its variant decides which error is sent.
     fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal>;
 
+    /// Called instead of [`Extension::received`] when only the beginning of an operation is here,
+    /// because this side has no memory for the rest. An extension that carries calls in operations
+    /// refuses the call if its peer sends it again in another way after that, drops what it holds of
+    /// the call, and returns true. Otherwise, the connection is closed.
+    fn refuse_part(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> bool {
+        let _ = (op, out);
+        false
+    }
+
     /// Called when any other message was received, before its owner handles it.
     fn observed(&mut self, header: &Header, out: &mut Outbox<'_>) {
         let _ = (header, out);

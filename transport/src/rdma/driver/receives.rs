@@ -1,6 +1,6 @@
 //! The receives of a driver's connections: their own, or those that all share.
 
-use rdma::{Budget, Device, DeviceError, Failed, IdMap, QpId, SharedReceivesId, Success};
+use rdma::{Account, Device, DeviceError, Failed, IdMap, QpId, SharedReceivesId, Success};
 use rpcrdma_connection::ReceiveStructure;
 
 use super::super::own_receives::OwnReceives;
@@ -39,17 +39,17 @@ impl<E: CallEvent> Driver<E> {
     }
 
     /// Returns the receive state of a new queue pair. `structure` is what its peer is told. With a
-    /// budget (at a server), the messages of the connection are limited to its share of shared receives
-    /// and of the budget.
+    /// account (at a server), the messages of the connection are limited to its share of shared receives
+    /// and of the account's budget.
     pub(in crate::rdma) fn receives(
         &self,
         qp: QpId,
         structure: &ReceiveStructure,
-        budget: Option<&Budget>,
+        account: Option<&Account>,
     ) -> Receives {
         let structure = structure.clone();
         match &self.pool {
-            Some(pool) => Receives::Shared(SharedUse::new(structure, pool.longest(), budget)),
+            Some(pool) => Receives::Shared(SharedUse::new(structure, pool.longest(), account)),
             None => Receives::Own(OwnReceives::new(qp, structure)),
         }
     }
