@@ -117,43 +117,6 @@ fn receives_of_a_burst_are_given_back_without_traffic() {
     }
 }
 
-/// A call for which a server has no memory is sent again by the base protocol, and fetched.
-#[test]
-fn a_call_that_arrives_when_its_share_is_used_up_is_fetched_instead() {
-    let (client, mut server) = placing(Version::Two);
-    server.max_receive_memory = 1;
-    server.budget = Budget::new(256 << 10, 2);
-    let mut pair = pair((client, server));
-    pair.echo();
-    let conn = pair.connect();
-    pair.call(conn, message(u32::MAX, 0, &[]), &room(0, &[]))
-        .reply();
-    pair.answer = None;
-    pair.settle();
-    let receives = pair.server.counters().receives;
-    for xid in 0..2 {
-        pair.submit(conn, message(xid, 2, &[data(xid, 60_000)]), &room(2, &[]));
-    }
-    // The first call holds memory until the message of the second has arrived.
-    pair.until(|pair| pair.server.counters().receives >= receives + 2);
-    let mut answered = 0;
-    while answered < 2 {
-        pair.until(|pair| !pair.held.is_empty());
-        answered += pair.held.len();
-        let now = pair.now();
-        for (conn, token, call) in std::mem::take(&mut pair.held) {
-            let (xid, words, items) = open(&call);
-            assert_eq!(items, [data(xid, 60_000)]);
-            drop((call, items));
-            pair.server
-                .reply(conn, token, Some(reply(xid, words, &[])), now);
-        }
-    }
-    pair.until(|pair| pair.ended.len() == 2);
-    assert!(pair.server.counters().rdma_reads > 0);
-    assert!(pair.server_down.is_empty(), "{:?}", pair.server_down);
-}
-
 /// A peer whose messages hold more than its share of memory is ended, where its calls cannot be
 /// refused in such a way that it makes them in another transfer mode.
 #[test]
