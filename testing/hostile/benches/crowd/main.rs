@@ -25,8 +25,8 @@ static MEMORY: PeakAlloc = PeakAlloc;
 /// The memory limit of the server, bytes.
 const LIMIT: usize = 256 << 20;
 /// The numbers of hostile connections.
-const TCP: usize = 1024;
-const RDMA: usize = 64;
+const TCP: usize = 64;
+const RDMA: usize = 1024;
 /// The bytes that the honest client copies.
 const COPY: usize = 1 << 30;
 
