@@ -102,7 +102,7 @@ fn in_background(verbose: bool) -> Result<(), Failure> {
     Err(Failure::Told(code.unwrap_or(rpcrdma_setup::FAILURE)))
 }
 
-/// The words of a process in the background, up to its end or until it has mounted.
+/// The output of the process in the background up to its mount, or to its end if it does not mount.
 #[derive(Debug)]
 struct Said {
     mounted: bool,
@@ -137,7 +137,7 @@ fn listen(child: &mut Child) -> io::Result<Said> {
 
 /// Mounts an export, and serves the mount until it is unmounted.
 fn serve(args: &MountCommandArgs, url: &NfsUrl) -> Result<(), Failure> {
-    // One that cannot be written to is an error before anything is mounted.
+    // Opened first: a log that cannot be opened is an error before anything is mounted.
     let log = match args.background {
         true => Some(open_log(args.log.as_deref())?),
         false => None,

@@ -163,7 +163,7 @@ fn a_mount_in_the_background_has_a_log_and_ends_with_umount() {
     let log = place.dir.path().join("log");
     let words = place.words(&["-v", "--log", log.to_str().unwrap()]);
     let returned = run(&words).ok();
-    // What it does before it has mounted is shown, the rest is in the log.
+    // Messages from before it has mounted are shown, later ones are in the log.
     assert_eq!(&*returned.stdout, "");
     assert!(
         returned.stderr.lines().count() > 0 && !returned.stderr.contains("panicked"),

@@ -64,10 +64,11 @@ pub enum Event {
         /// The handle that the sender of the message invalidated with it (Send With Invalidate).
         invalidated: Option<Stag>,
     },
-    /// A message arrived and consumed a posted receive, but there is no memory for all of it. A call in
-    /// operations of an extension that can refuse it is refused, and the peer sends it again by the
-    /// base protocol. Any other message ends the connection.
-    ReceivedInPart {
+    /// A message arrived and consumed a posted receive, but there is no memory to keep it: only its
+    /// beginning is here. If it belongs to a call in operations of an extension that can refuse it, the
+    /// call is refused, and the peer sends it again by the base protocol. Otherwise, the connection is
+    /// closed.
+    ReceivedTruncated {
         /// The beginning of the message. It includes the header, unless that is unusually long.
         beginning: Bytes,
         /// The handle that the sender of the message invalidated with it (Send With Invalidate).

@@ -170,10 +170,10 @@ impl Connection {
         match event {
             Event::Established { peer } => self.established(now, peer),
             Event::Closed => self.closed(),
-            Event::ReceivedInPart {
+            Event::ReceivedTruncated {
                 beginning,
                 invalidated,
-            } => self.received_in_part(beginning, invalidated),
+            } => self.received_truncated(now, beginning, invalidated),
             Event::ReceivesPosted {
                 id: ReceivesId(ReceivesFor::Connection),
                 posted,
@@ -463,12 +463,11 @@ impl Connection {
         }
     }
 
-    /// Refuses the call that a message begins or continues, for which there is no memory, or ends the
-    /// connection.
+    /// Refuses the call that a truncated message begins or continues, or closes the connection.
     #[cold]
-    fn received_in_part(&mut self, beginning: Bytes, invalidated: Option<Stag>) {
+    fn received_truncated(&mut self, now: Time, beginning: Bytes, invalidated: Option<Stag>) {
         let is_refused = match &mut self.phase {
-            Phase::Open(open) => open.received_in_part(beginning, invalidated),
+            Phase::Open(open) => open.received_truncated(now, beginning, invalidated),
             _ => false,
         };
         if !is_refused {

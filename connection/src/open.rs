@@ -257,24 +257,29 @@ impl Open {
         }
     }
 
-    /// Refuses the call that a message begins or continues, of which only the beginning is here.
-    /// Returns false if nobody can.
-    pub(crate) fn received_in_part(&mut self, beginning: Bytes, invalidated: Option<Stag>) -> bool {
+    /// Refuses the call that a truncated message begins or continues. Returns false if that is not
+    /// possible.
+    pub(crate) fn received_truncated(
+        &mut self,
+        now: Time,
+        beginning: Bytes,
+        invalidated: Option<Stag>,
+    ) -> bool {
         let shared = &mut self.shared;
         let Some(operations) = shared.operations.as_deref_mut() else {
             return false;
         };
         if !shared
             .dialect
-            .refuse_part(&Segments::from_iter([beginning]), operations)
+            .refuse_truncated(&Segments::from_iter([beginning]), operations)
         {
             return false;
         }
         if let Some(requester) = &mut self.requester {
             requester.invalidated(shared, None, invalidated);
         }
-        // No message comes between those of a group.
-        self.incomplete_since = None;
+        self.note_incomplete(now);
+        // Messages of extensions go first, as in `received`.
         let decided = self.shared.actions.len();
         self.run_extensions();
         self.shared.actions.rotate_left(decided);

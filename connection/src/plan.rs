@@ -21,8 +21,8 @@ use transfer_plan::{
     plan_call,
 };
 
-/// Most bytes of items, in call and reply together, that are sent inline by the base protocol wherever
-/// they fit.
+/// Most bytes of items that the base protocol sends inline wherever they fit. A call is planned with the
+/// items of its call and reply together, a reply with its own items alone.
 const SHORT: u64 = 2048;
 
 /// A possible transfer mode of a call.
@@ -238,7 +238,8 @@ pub(crate) fn choose_reply(
     Some(candidates.swap_remove(best))
 }
 
-/// Returns whether the base protocol sends a reply with few bytes of items, all of them inline.
+/// Returns whether `plan` sends a whole reply inline, with at most [`SHORT`] bytes of items. Other
+/// transfer modes are not considered then: both ends spend more on placing so little than on a copy.
 pub(crate) fn is_short(plan: &ReplyPlan) -> bool {
     let inline = |&(_, how): &(_, ReplyItem)| how == ReplyItem::InPayload;
     plan.payload == ReplyPayload::Inline

@@ -104,11 +104,12 @@ impl Transmit {
         out.about(xid, back, XMTERR, report.encode());
     }
 
-    /// Refuses the call that a transmission begins or continues, for the rest of which there is no
-    /// memory. The draft has no error for this; BADPL says that no payload is accepted. The requester
-    /// sends the call again by the base protocol, and its data waits there until it can be fetched.
-    /// Returns false if the transmission does not belong to a call.
-    pub(crate) fn call_refused_in_part(
+    /// Refuses the call that a transmission begins or continues, because there is no memory for the rest of
+    /// the transmission. The draft has no error for this: BADPL with 0 as the only permitted length says
+    /// that no payload is accepted. The requester then sends the call again by the base protocol, and its
+    /// data stays there until an RDMA Read fetches it. Returns false if this is no transmission of a call,
+    /// or if its header cannot be decoded.
+    pub(crate) fn refuse_truncated_call(
         &mut self,
         op: &Operation<'_>,
         out: &mut Outbox<'_>,
@@ -127,6 +128,7 @@ impl Transmit {
             && self.incoming.is_none()
             && self.is_abandoned(op.xid, op.direction)
         {
+            // The rest of a group that was refused already, which was reported then.
             return true;
         }
         if op.opttype == XMTREQ {

@@ -50,8 +50,8 @@ struct Plan {
     arranged: Arranged,
 }
 
-/// The transfer modes of the last reply, and what they were made for besides the peer's announcements.
-/// Most replies of a connection are like the one before.
+/// The transfer modes of the last reply, as most replies of a connection are like the one before. They
+/// depend on the other fields and on the peer's announcements.
 #[derive(Clone, Debug)]
 pub(crate) struct LastReply {
     shape: Shape,

@@ -48,7 +48,7 @@ pub struct Transmit {
     pub(crate) faults: u32,
     /// Outstanding calls by XID.
     pub(crate) outstanding: HashMap<u32, Sent>,
-    /// Forgotten when the peer announces something.
+    /// The transfer modes of the last reply, until the peer announces something.
     pub(crate) last_reply: Option<LastReply>,
     /// XID and number of transmissions of sent replies, the oldest first.
     replies: VecDeque<(u32, u32)>,
@@ -179,8 +179,8 @@ impl Extension for Transmit {
         self.operation(op, out)
     }
 
-    fn refuse_part(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> bool {
-        self.call_refused_in_part(op, out)
+    fn refuse_truncated(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> bool {
+        self.refuse_truncated_call(op, out)
     }
 
     fn observed(&mut self, header: &Header, out: &mut Outbox<'_>) {

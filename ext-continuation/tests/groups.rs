@@ -197,7 +197,7 @@ fn a_call_without_memory_for_its_transmissions_is_refused_once_and_sent_in_anoth
             let extensions = &mut server.extensions;
             match number < at {
                 true => assert_eq!(server.receive(bytes), Routed::Taken),
-                false => assert!(extensions.refuse_part(&header, &beginning, payload_at)),
+                false => assert!(extensions.refuse_truncated(&header, &beginning, payload_at)),
             }
         }
         server.look();

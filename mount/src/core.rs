@@ -89,8 +89,9 @@ pub(crate) struct Core<C: Connect> {
     pub(crate) files: RefCell<Slab<Rc<OpenFile<C::As>>>>,
     pub(crate) read_memory: RefCell<ReadMemory<C::As>>,
     pub(crate) directories: RefCell<Slab<Rc<OpenDirectory<C::As>>>>,
-    /// Objects of listings that the kernel was not told of, and when they were listed.
-    pub(crate) untold: RefCell<VecDeque<(Instant, u64)>>,
+    /// Inodes from listings to which the kernel holds no reference, and when they were listed. No FORGET
+    /// comes for them.
+    pub(crate) unreferenced: RefCell<VecDeque<(Instant, u64)>>,
     /// Bytes of written data that are kept, in all files.
     pub(crate) unwritten: Cell<usize>,
     /// Woken when that becomes less.
@@ -141,7 +142,7 @@ impl<C: Connect> Core<C> {
             files: RefCell::default(),
             read_memory: RefCell::new(ReadMemory::new(read_memory)),
             directories: RefCell::default(),
-            untold: RefCell::default(),
+            unreferenced: RefCell::default(),
             unwritten: Cell::new(0),
             unwritten_less: Notify::default(),
             unsaved: RefCell::default(),
@@ -164,8 +165,8 @@ impl<C: Connect> Core<C> {
         self.tasks.borrow_mut().push(Box::pin(task));
     }
 
-    /// Does work to its end, also if the process that waits for it is killed, so that what the server has
-    /// done is known here as well.
+    /// Does work to its end in a task of its own, also if the process that waits for it is killed. Otherwise
+    /// the server might execute a call whose outcome is not recorded here.
     pub(crate) async fn to_the_end<T: 'static>(
         &self,
         work: impl Future<Output = T> + 'static,
@@ -198,8 +199,8 @@ impl<C: Connect> Core<C> {
         self.calls.get()
     }
 
-    /// Makes a call of a user, and repeats it while the server wants that (NFS3ERR_JUKEBOX), and once if
-    /// there was no memory for it and files could give up what they had read ahead.
+    /// Makes a call of a user. Repeats it while the server answers NFS3ERR_JUKEBOX, and once if there was no
+    /// memory for it and data that was read ahead could be dropped.
     pub(crate) async fn ask<'u, T, F, R>(
         &self,
         user: &'u User<C::As>,
@@ -222,7 +223,7 @@ impl<C: Connect> Core<C> {
                     tries += 1;
                 }
                 Ok(Err(Failed { status, .. })) => return Err(of_status(status)),
-                // There may be no memory for the call because of what was read ahead.
+                // Data that was read ahead may have taken the memory, and can be read again.
                 Err(CallError::TooLarge(_))
                     if !relieved && self.read_memory.borrow_mut().drop_all() =>
                 {
@@ -365,8 +366,8 @@ impl<C: Connect> Core<C> {
         self.remember_of(directory, directory.names_version.get(), name, node);
     }
 
-    /// Remembers what a name was found to be in a version of its directory; see
-    /// [`Node::names_version`]. If another client has changed the directory since, it is not used.
+    /// Remembers what a name was found to be in a version of its directory ([`Node::names_version`]). An
+    /// entry of a later version stays, and one that is not of the directory's present version is not used.
     pub(crate) fn remember_of(
         &self,
         directory: &Node<C::As>,
@@ -403,8 +404,9 @@ impl<C: Connect> Core<C> {
         directory.names.borrow_mut().remove(name);
     }
 
-    /// Stores the attributes of a directory that came with names in it. Returns the version of the
-    /// directory that the names belong to, when `before` was that before the call.
+    /// Stores the attributes of a directory from a reply that also has names in it (LOOKUP, READDIRPLUS).
+    /// Returns the version of the directory that the names belong to. `before` is the version at the time
+    /// of the call.
     pub(crate) fn learn_names(
         &self,
         directory: &Node<C::As>,
@@ -414,8 +416,8 @@ impl<C: Connect> Core<C> {
     ) -> u64 {
         let same = directory.names_version.get() == before;
         self.learn_maybe(directory, attributes, call);
-        // What the call itself tells of a change came with the names. But if other calls told of one
-        // meanwhile, the names may be from before it.
+        // A change of which this reply tells is in its names. If another reply has told of one since the
+        // call, the names may be older than that.
         match same {
             true => directory.names_version.get(),
             false => before,

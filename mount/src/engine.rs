@@ -116,7 +116,7 @@ pub(crate) async fn run<C: Connect, S: Future<Output = ()>>(
                 let now = Instant::now();
                 core.interrupts.look(now, is_killed);
                 core.read_memory.borrow_mut().drop_idle(now);
-                core.drop_untold(now);
+                core.drop_unreferenced(now);
                 if now.saturating_duration_since(sent) >= INTERVAL {
                     sent = now;
                     core.send_everything();

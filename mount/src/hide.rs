@@ -62,8 +62,8 @@ impl<C: Connect> Core<C> {
         })
     }
 
-    /// Gives a file a hidden name. This has to go on to its end once it has begun: otherwise the server has
-    /// maybe renamed the file, and nothing removes the name later.
+    /// Gives a file a hidden name. Callers let this go on to its end ([`Core::to_the_end`]): if it is cut off
+    /// after the server has renamed the file, nothing removes the hidden name.
     ///
     /// # Errors
     /// The error of RENAME.

@@ -16,9 +16,9 @@ use crate::find::Stat;
 use crate::node::Node;
 use crate::users::User;
 
-/// How long an object of a listing is kept that the kernel was not told of. A program that looks at what
-/// it has listed does so within this time, and then the names cost no LOOKUP.
-const UNTOLD: Duration = Duration::from_secs(5);
+/// How long an inode from a listing is kept without a reference of the kernel. A program that calls stat(2)
+/// on what it has listed does so within this time, and then the names cost no LOOKUP.
+const KEEP_UNREFERENCED: Duration = Duration::from_secs(5);
 
 /// Entries that were read, and where the listing goes on.
 #[derive(Debug, Default)]
@@ -145,8 +145,8 @@ impl<C: Connect> Core<C> {
             }
             if let Some(node) = &listed.node {
                 if listed.stat.is_none() {
-                    let untold = (Instant::now(), node.ino);
-                    self.untold.borrow_mut().push_back(untold);
+                    let unreferenced = (Instant::now(), node.ino);
+                    self.unreferenced.borrow_mut().push_back(unreferenced);
                 }
                 self.remember_of(&directory.node, stream.version, &listed.name, Some(node));
             }
@@ -158,12 +158,12 @@ impl<C: Connect> Core<C> {
     }
 
     /// Removes objects that were listed a while ago and that the kernel has not looked up since.
-    pub(crate) fn drop_untold(&self, now: Instant) {
-        let mut untold = self.untold.borrow_mut();
-        while let Some((listed, ino)) = untold.front().copied()
-            && now.saturating_duration_since(listed) >= UNTOLD
+    pub(crate) fn drop_unreferenced(&self, now: Instant) {
+        let mut unreferenced = self.unreferenced.borrow_mut();
+        while let Some((listed, ino)) = unreferenced.front().copied()
+            && now.saturating_duration_since(listed) >= KEEP_UNREFERENCED
         {
-            untold.pop_front();
+            unreferenced.pop_front();
             self.inodes.borrow_mut().drop_unused(ino);
         }
     }

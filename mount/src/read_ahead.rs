@@ -1,9 +1,9 @@
 //! Reading ahead: when, how far, and the data that has arrived.
 //!
 //! A program that reads a file from its beginning, or goes on where it stopped, will probably go on.
-//! So further chunks are read in the background, each as long as the last one doubled, up to `rsize`.
-//! They reach four times the length of the last one ahead of the program, or as far as the limit allows
-//! if that is less. A chunk is thrown away when this client writes to the file, or another one is seen
+//! So further chunks are read in the background, each twice as long as the one before it, up to `rsize`.
+//! They reach as far ahead of the program as four times the latest chunk, or as the limit allows if that
+//! is less. A chunk is thrown away when this client writes to the file, or another one is seen
 //! to have changed it.
 
 use std::cell::RefCell;

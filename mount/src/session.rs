@@ -27,7 +27,7 @@ use crate::options::Options;
 const READERS: usize = 1;
 /// The minimum (a page) and the maximum (the kernel's limit) of a write request, bytes.
 const MAX_WRITE: (u32, u32) = (4096, 1 << 20);
-/// The directory in which FUSE's control file system has one for each mount.
+/// The mount point of FUSE's control file system, which has a directory for each mount.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 /// FUSE's device.
 const DEVICE: &str = "/dev/fuse";
@@ -439,7 +439,7 @@ fn abort(connections: &Path, entry: &MountEntry) -> io::Result<()> {
         .and_then(|minor| minor.parse().ok())
         .ok_or(io::ErrorKind::NotFound)?;
     let file = connections.join(minor.to_string()).join("abort");
-    // The file is there, or the control file system is not.
+    // Not created: where it is missing, the control file system is not mounted, or the mount is gone.
     let mut file = OpenOptions::new().write(true).open(file)?;
     file.write_all(b"1")
 }

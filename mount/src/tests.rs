@@ -429,7 +429,7 @@ fn what_all_files_have_read_ahead_is_limited_and_given_up_when_nobody_reads() {
     assert_eq!(read_ahead(&fixture, &files), [0; 6]);
 }
 
-/// A call for which there is no memory gets that of what was read ahead.
+/// If a call finds no memory, data that was read ahead is dropped, and the call is made again.
 #[test]
 fn a_call_without_memory_makes_files_give_up_what_they_have_read_ahead() {
     let fixture = fixture();
@@ -874,7 +874,7 @@ fn a_listing_from_before_a_change_is_not_taken_for_what_names_are_after_it() {
     assert_eq!(found, now);
 }
 
-/// The kernel is told of no object if it may not use the names of the directory.
+/// A listing whose names the kernel may not keep gives it no references to the listed inodes.
 #[test]
 fn listed_objects_that_nobody_looks_up_leave_the_table() {
     let (runtime, server, mount) = server();
@@ -899,9 +899,9 @@ fn listed_objects_that_nobody_looks_up_leave_the_table() {
     let lookups = fixture.calls::<nfs::Lookup>();
     let found = fixture.find(b"b").unwrap();
     assert_eq!(fixture.calls::<nfs::Lookup>(), lookups);
-    core.drop_untold(Instant::now());
+    core.drop_unreferenced(Instant::now());
     assert_eq!(table(), 4);
-    core.drop_untold(Instant::now() + Duration::from_secs(6));
+    core.drop_unreferenced(Instant::now() + Duration::from_secs(6));
     assert_eq!(table(), 2);
     core.forget(found, 1);
     assert_eq!(table(), 1);

@@ -117,8 +117,8 @@ fn receives_of_a_burst_are_given_back_without_traffic() {
     }
 }
 
-/// A peer whose messages hold more than its share of memory is ended, where its calls cannot be
-/// refused in such a way that it makes them in another transfer mode.
+/// A connection whose messages hold more than its share of memory is closed if its version has no way to
+/// refuse a call and have it sent in another transfer mode.
 #[test]
 fn a_connection_whose_messages_take_more_than_its_share_is_ended() {
     for version in [Version::TwoWg] {

@@ -134,10 +134,10 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// that of the message that it answers, which may be another one.
     fn encode_error(&self, error: &ErrorMessage, credits: u32) -> Bytes;
 
-    /// Refuses the call that a message begins or continues, of which only the beginning is here,
-    /// because there is no memory for the rest. Returns false if it cannot be refused in such a way that
-    /// the peer sends it again in another transfer mode.
-    fn refuse_part(&self, beginning: &Segments, operations: &mut OperationRouter) -> bool {
+    /// Refuses the call that a truncated message begins or continues. `beginning` is all that is here of
+    /// the message. Returns false if the call cannot be refused in such a way that the peer sends it again
+    /// in another transfer mode; the connection is closed then.
+    fn refuse_truncated(&self, beginning: &Segments, operations: &mut OperationRouter) -> bool {
         let _ = (beginning, operations);
         false
     }

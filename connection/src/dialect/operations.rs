@@ -147,11 +147,18 @@ impl OperationRouter {
         Some(Incoming::Bad(direction, BadMessage { answer, reason }))
     }
 
-    /// Lets the owner of an operation refuse it, of which only the beginning is here, because there is
-    /// no memory for the rest. The parameters are those of [`OperationRouter::route`]. Returns false
-    /// if nobody can.
-    pub fn refuse_part(&mut self, header: &Header, message: &[Bytes], payload_at: usize) -> bool {
-        let is_refused = self.extensions.refuse_part(header, message, payload_at);
+    /// Lets the owner of a truncated operation refuse it. The parameters are those of
+    /// [`OperationRouter::route`]. Returns false if the message is no operation, or if its owner cannot
+    /// refuse it.
+    pub fn refuse_truncated(
+        &mut self,
+        header: &Header,
+        message: &[Bytes],
+        payload_at: usize,
+    ) -> bool {
+        let is_refused = self
+            .extensions
+            .refuse_truncated(header, message, payload_at);
         self.collecting = self.extensions.is_collecting();
         is_refused
     }

@@ -115,9 +115,9 @@ impl Dialect for VersionTwo {
         }
     }
 
-    fn refuse_part(&self, beginning: &Segments, operations: &mut OperationRouter) -> bool {
+    fn refuse_truncated(&self, beginning: &Segments, operations: &mut OperationRouter) -> bool {
         let decoded = pieces::decode_header(beginning, Header::decode);
-        decoded.is_ok_and(|(header, at)| operations.refuse_part(&header, beginning, at))
+        decoded.is_ok_and(|(header, at)| operations.refuse_truncated(&header, beginning, at))
     }
 
     fn check_payload(

@@ -265,7 +265,8 @@ impl Responder {
             shared.actions.push_back(Action::Close { reason });
             return None;
         }
-        // A peer that makes a call when all earlier ones are answered has taken a reply.
+        // All earlier calls are answered, and the peer goes on, which counts as progress. A peer that only
+        // begins calls, and completes none, does not get here.
         if self.has_answered
             && self.calls.is_empty()
             && let Some(account) = shared.config.pool.account()

@@ -13,7 +13,7 @@ lane() {
     need lab/repository 60 make_repository
     for device in rxe siw; do
         need lab/$device 60 verbs_up $device
-        # What every device and version can do, by what carries the calls.
+        # The same suite over version 1 and both forms of version 2.
         for options in rpcrdma=1 rpcrdma=2 rpcrdma=2wg,features=ddp+cont; do
             on_mount "$device/$(echo $options | tr ',=' '--')" $options
         done
@@ -45,7 +45,7 @@ make_repository() {
     commit_all
 }
 
-# As nobody in particular.
+# commit_all: commits the tree with a made-up author, as git in the guest has none.
 commit_all() {
     git -C /tmp/repository add -A
     git -C /tmp/repository -c user.name=lab -c user.email=lab@guest commit -q -m tree
@@ -101,7 +101,7 @@ cloned() {
     diff -r /tmp/repository/tree /tmp/served/clone/tree
 }
 
-# All but what NFS version 3 cannot keep: times after 2106.
+# posix: pjdfstest, of which only utimensat::y2038 may fail: NFS version 3 has no times after 2106.
 posix() {
     printf '[features.%s]\n' utimensat utime_now rename_ctime >/tmp/pjdfstest.toml
     printf '%s\n' '[settings]' 'naptime = 0.05' 'allow_remount = false' '[dummy_auth]' \
@@ -137,8 +137,8 @@ calls_of_git_status() {
     [ "$_calls" -le "$_kernel" ]
 }
 
-# The second `git status` of two, with its number of calls in $_calls. The first writes git's index,
-# which is to be older than a second when it is read.
+# status_counted: runs `git status` three times, and leaves the NFS calls of the third in $_calls. The first
+# writes git's index, which the pause makes more than a second old; the second fills the caches.
 status_counted() {
     git -C /mnt/clone status --short
     sleep 3

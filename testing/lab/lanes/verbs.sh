@@ -455,6 +455,7 @@ adapter_tests() {
 end_to_end() {
     _device=$1
     _suite=$2
+    # Only the iwarp device serves with several threads.
     set -- --test-threads 1 --skip round_trips_show_in_time_alone \
         --skip in_the_simulation --skip over_tcp --skip remote_invalidation_saves_an_interrupt \
         --skip several_threads_serve

@@ -370,7 +370,7 @@ mod tests {
             qemu: Vec::new(),
             kernel: Vec::new(),
             guest: Vec::new(),
-            asked: Vec::new(),
+            guest_names: Vec::new(),
         };
         let order = Order {
             cache: &cache,

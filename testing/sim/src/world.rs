@@ -32,7 +32,7 @@ const PORT: u16 = 20049;
 const LOOPS: u64 = 12;
 /// The numbers of steps that a loop makes in one turn, if there are several loops.
 const STEPS_AT_ONCE: [usize; 5] = [1, 1, 2, 5, STEPS];
-/// The maximum time for which a loop is interrupted after these steps.
+/// The maximum pause between two turns of a loop, if there are several loops.
 const INTERRUPTED: Duration = Duration::from_micros(20);
 /// The maximum number of turns in one run; more indicate an endless loop.
 const MOST_TURNS: u64 = 3_000_000;
@@ -115,8 +115,8 @@ fn address(host: usize) -> SocketAddr {
     (ip, if host == 0 { PORT } else { 1000 }).into()
 }
 
-/// Returns the address that tells a loop of the server from the others. All listen on that of the
-/// server.
+/// Returns the address of the host of a server's loop: the server's with a port of its own. All loops
+/// listen on the server's address.
 fn address_of_loop(at: usize) -> SocketAddr {
     SocketAddr::new(address(0).ip(), PORT + at as u16)
 }
@@ -217,7 +217,7 @@ impl<'a> World<'a> {
         let connections = 2 * self.plan.clients * self.plan.nconnect;
         let (plan, shares) = (&self.plan, self.plan.server_shares);
         let for_receives = receives(&plan.responder, connections, plan.resizes, shares);
-        // Receives that connections share are those of one loop.
+        // Each loop has a shared receive queue of its own.
         let queues = if are_shared(shares) { plan.loops } else { 1 };
         let memory = queues * for_receives + plan.server_memory;
         let pool = self.pools.take(memory);
@@ -383,8 +383,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Gives the loops of the server that loop `current` has woken their turns. A thread that sleeps
-    /// wakes as late as from an interrupt.
+    /// Schedules a turn of every loop that loop `current` has woken, after the delay of an interrupt: a
+    /// thread that sleeps wakes no sooner.
     fn wake_loops(&mut self, current: usize) {
         let Some(server) = &self.server else { return };
         for node in server.woken(current) {

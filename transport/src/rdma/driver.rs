@@ -332,8 +332,8 @@ impl<E: CallEvent> Driver<E> {
                         }
                         match message {
                             Arrived::Whole(message) => message,
-                            Arrived::InPart(beginning) => {
-                                let event = Event::ReceivedInPart {
+                            Arrived::Truncated(beginning) => {
+                                let event = Event::ReceivedTruncated {
                                     beginning,
                                     invalidated,
                                 };

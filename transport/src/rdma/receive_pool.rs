@@ -118,19 +118,20 @@ pub(super) enum Arrived {
     /// All of the message.
     Whole(Segments),
     /// Its beginning: there is no memory for the rest.
-    InPart(Bytes),
+    Truncated(Bytes),
 }
 
 impl Arrived {
     fn len(&self) -> u64 {
         match self {
             Self::Whole(message) => message.iter().map(|piece| piece.len() as u64).sum(),
-            Self::InPart(beginning) => beginning.len() as u64,
+            Self::Truncated(beginning) => beginning.len() as u64,
         }
     }
 }
 
-/// Returns a copy of the beginning of a message, as long as a message whose copy is not charged.
+/// Copies the first bytes of a message: at most [`COPIED`], and at most its first piece. Like the copy of a
+/// short message, it is not charged to the connection.
 #[cold]
 fn beginning(receive: &Scatter) -> Bytes {
     let first = receive.pieces().next().map_or(&[][..], |piece| piece);
@@ -223,8 +224,8 @@ impl ReceivePool {
         self.structure.size()
     }
 
-    /// Returns the number of bytes copied: short messages, and those for which there was no other
-    /// memory.
+    /// Returns the number of bytes copied out of receives: short messages, messages that could not stay in
+    /// their receives, and the beginnings of those for which there was no memory.
     pub(super) fn copied(&self) -> u64 {
         self.copied + self.spare.copied()
     }
@@ -250,7 +251,7 @@ impl ReceivePool {
         if !connection.may_keep(kept, free, self.limit) || !self.replace(device) {
             let arrived = match connection.copy(&receive) {
                 Some(message) => Arrived::Whole(message),
-                None => Arrived::InPart(beginning(&receive)),
+                None => Arrived::Truncated(beginning(&receive)),
             };
             self.copied += arrived.len();
             self.put_back(device, receive);

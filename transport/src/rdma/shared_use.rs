@@ -9,8 +9,8 @@
 //! them, so that what was received is always executed, one call at a time at least. A connection that
 //! holds no copies may always copy one message.
 //!
-//! Of a message for which the connection's share is too small, only the beginning is passed on
-//! ([`rpcrdma_connection::Event::ReceivedInPart`]). If it is a part of a call in operations of an
+//! If the connection's share is too small for a message, only the beginning of the message is passed on
+//! ([`rpcrdma_connection::Event::ReceivedTruncated`]). If it is a part of a call in operations of an
 //! extension, the extension refuses the call, and the peer sends it again by the base protocol: its
 //! data then waits at the peer until there is memory to fetch it. Any other message ends the
 //! connection. Flow control is no alternative: not taking further messages would also stop the Read
@@ -126,8 +126,8 @@ impl SharedUse {
         std::mem::take(&mut self.replaced).then(|| self.structure.clone())
     }
 
-    /// Returns whether a message may keep `bytes` of its receive while `free` bytes of the `limit`
-    /// bytes for receives are free.
+    /// Returns whether a message may keep `bytes` of its receive, while `free` of the `limit` bytes for
+    /// receives are free. Connections that are not proven leave one part in [`PROVEN_PART`] of them free.
     pub(super) fn may_keep(&self, bytes: usize, free: usize, limit: usize) -> bool {
         let Some(held) = &self.held else { return true };
         let reserved = match held.copies.is_proven() {

@@ -150,10 +150,14 @@ impl Extensions {
         routed
     }
 
-    /// Lets the owner of an operation refuse it, of which only the beginning was received
-    /// ([`Extension::refuse_part`]). The parameters are those of [`Extensions::received`]. Returns
+    /// Lets the owner of a truncated operation refuse it ([`Extension::refuse_truncated`]). The parameters are those of [`Extensions::received`]. Returns
     /// false if the message is no operation, or its owner cannot refuse it.
-    pub fn refuse_part(&mut self, header: &Header, message: &[Bytes], payload_at: usize) -> bool {
+    pub fn refuse_truncated(
+        &mut self,
+        header: &Header,
+        message: &[Bytes],
+        payload_at: usize,
+    ) -> bool {
         let Body::Optional(optional) = &header.body else {
             return false;
         };
@@ -176,7 +180,7 @@ impl Extensions {
             payload_at,
         };
         let mut out = Outbox::new(&mut self.shared, owner);
-        let is_refused = self.list[owner].refuse_part(&operation, &mut out);
+        let is_refused = self.list[owner].refuse_truncated(&operation, &mut out);
         self.pass_on();
         is_refused
     }

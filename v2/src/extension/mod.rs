@@ -252,7 +252,7 @@ pub trait Extension: Any + fmt::Debug + Send {
     /// because this side has no memory for the rest. An extension that carries calls in operations
     /// refuses the call if its peer sends it again in another way after that, drops what it holds of
     /// the call, and returns true. Otherwise, the connection is closed.
-    fn refuse_part(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> bool {
+    fn refuse_truncated(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> bool {
         let _ = (op, out);
         false
     }

@@ -70,7 +70,7 @@ const GUEST: [&str; 38] = [
     "rpcbind",
 ];
 
-fn asked() -> Vec<String> {
+fn guest_names() -> Vec<String> {
     GUEST.map(str::to_owned).to_vec()
 }
 
@@ -85,9 +85,9 @@ pub struct Pins {
     pub kernel: Vec<Package>,
     /// The packages in the guest's root file system.
     pub guest: Vec<Package>,
-    /// The names of packages of the guest for which those were resolved.
+    /// The names from which the packages of the guest were resolved. Empty in files of older labs.
     #[serde(default)]
-    pub asked: Vec<String>,
+    pub guest_names: Vec<String>,
 }
 
 impl Pins {
@@ -105,17 +105,17 @@ impl Pins {
             qemu: apt.closure(&QEMU, Some(sources::BACKPORTS))?,
             kernel: apt.exactly(&kernel)?,
             guest: apt.closure(&GUEST, None)?,
-            asked: asked(),
+            guest_names: guest_names(),
             release,
         })
     }
 
-    /// Reads the packages of the last build; `None` if there was none, or if another version of the
-    /// lab wrote it, with other packages in the guest.
+    /// Reads the packages of the last build. Returns `None` if there was no build, if the file cannot be
+    /// read, or if it was resolved for other packages of the guest.
     #[must_use]
     pub fn read(cache: &Cache) -> Option<Self> {
         let pins: Self = serde_json::from_slice(&fs::read(cache.path(FILE)).ok()?).ok()?;
-        (pins.asked == asked()).then_some(pins)
+        (pins.guest_names == guest_names()).then_some(pins)
     }
 
     /// Stores the packages.
@@ -204,12 +204,12 @@ mod tests {
                 sha256: "00".repeat(32),
             }],
             guest: Vec::new(),
-            asked: asked(),
+            guest_names: guest_names(),
         };
         pins.write(&cache).unwrap();
         assert_eq!(Pins::read(&cache).as_ref(), Some(&pins));
         let other = Pins {
-            asked: vec!["bash".to_owned()],
+            guest_names: vec!["bash".to_owned()],
             ..pins.clone()
         };
         other.write(&cache).unwrap();

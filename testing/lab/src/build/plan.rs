@@ -153,7 +153,7 @@ mod tests {
             qemu: vec![package("qemu-system-x86", "10")],
             kernel: vec![package("linux-source-6.12", "6.12.1")],
             guest: vec![package("nfs-common", "2.6")],
-            asked: vec!["nfs-common".to_owned()],
+            guest_names: vec!["nfs-common".to_owned()],
         }
     }
 
