@@ -165,6 +165,68 @@ fn a_reply_that_stays_incomplete_closes_the_clients_connection_after_its_time() 
     assert_eq!(pair.client.finished.len(), 0);
 }
 
+/// Makes a call with 8 KiB of data and has the server receive truncated its messages from the one with
+/// this index on.
+fn without_memory(pair: &mut Pair, from: usize) -> (Message, Vec<Vec<Bytes>>) {
+    let seen = std::rc::Rc::new(RefCell::new(Vec::new()));
+    let calls = std::rc::Rc::clone(&seen);
+    pair.answer_with(move |call| {
+        calls.borrow_mut().push(open(call).2);
+        Some(reply(open(call).0, 0, &[]))
+    });
+    pair.client
+        .call(message(7, 3, &[data(7, 8192)]), &room(0, &[]));
+    pair.client.run();
+    let messages = std::mem::take(&mut pair.client.posted);
+    for (index, posted) in messages.into_iter().enumerate() {
+        let Posted::Send(message, None) = posted else {
+            panic!("the call is in Sends alone");
+        };
+        match index < from {
+            true => pair.server.receive(&message, None).unwrap(),
+            false => pair.server.receive_truncated(&message),
+        }
+    }
+    pair.settle();
+    let (xid, result) = pair.client.finished.pop().unwrap();
+    assert_eq!(xid, 7);
+    (result.unwrap(), seen.take())
+}
+
+/// The client keeps a call that a server without memory refuses, and offers its data for RDMA Reads. It is
+/// executed once, and the next one comes in Sends again.
+#[test]
+fn a_call_without_memory_at_the_server_is_fetched_instead() {
+    for from in 0..2 {
+        let mut pair = continuing(|_, _| {});
+        for _ in 0..4 {
+            pair.server.most_reads = 0;
+            let (_, calls) = without_memory(&mut pair, from);
+            assert_eq!(calls, [vec![data(7, 8192)]], "from {from}");
+            assert!(pair.server.most_reads > 0, "it was not fetched");
+            assert!(pair.server.closed.is_none() && pair.client.registered.is_empty());
+        }
+    }
+}
+
+/// A message that belongs to no call that can be refused ends the connection.
+#[test]
+fn a_truncated_message_of_the_base_protocol_closes_the_connection() {
+    for version in [Version::One, Version::Two, Version::TwoWg] {
+        let mut pair = Pair::echoing(configs_with(version, |_, _| {}));
+        pair.call(message(1, 0, &[]), &room(0, &[])).unwrap();
+        pair.client.call(message(2, 200, &[]), &room(0, &[]));
+        pair.client.run();
+        let Some(Posted::Send(call, None)) = pair.client.posted.pop_front() else {
+            panic!("no call");
+        };
+        pair.server.receive_truncated(&call);
+        pair.server.run();
+        let reason = pair.server.closed.as_deref().unwrap();
+        assert!(reason.contains("share of memory"), "{version}: {reason}");
+    }
+}
+
 /// A server announces its characteristics before it answers a message that came earlier
 /// (xcharext-02: INITXCH is an end's first message).
 #[test]

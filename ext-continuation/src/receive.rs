@@ -21,6 +21,14 @@ use crate::{
     XMTREQ, XMTRESP,
 };
 
+/// The report of a call for which there is no memory, for which the draft has no error: no length of the
+/// payload is accepted but 0.
+const NO_MEMORY: Fault = Fault::Payload(OutOfRange {
+    value: u32::MAX,
+    min: 0,
+    max: 0,
+});
+
 /// An error in a received operation, classified by how it is reported.
 enum OperationError {
     /// An error of the base protocol, or a silent discard.
@@ -105,8 +113,7 @@ impl Transmit {
     }
 
     /// Refuses the call that a transmission begins or continues, because there is no memory for the rest of
-    /// the transmission. The draft has no error for this: BADPL with 0 as the only permitted length says
-    /// that no payload is accepted. The requester then sends the call again by the base protocol, and its
+    /// the transmission ([`NO_MEMORY`]). The requester then sends the call again by the base protocol, and its
     /// data stays there until an RDMA Read fetches it. Returns false if this is no transmission of a call,
     /// or if its header cannot be decoded.
     pub(crate) fn refuse_truncated_call(
@@ -115,13 +122,11 @@ impl Transmit {
         out: &mut Outbox<'_>,
     ) -> bool {
         let found = match (op.direction, op.opttype) {
-            (Direction::Call, XMTREQ) => Request::decode(op.info).map(|call| (0, call.payload)),
-            (Direction::Call, XMTCONT) => {
-                Continuation::decode(op.info).map(|cont| (cont.number, cont.payload))
-            }
+            (Direction::Call, XMTREQ) => Request::decode(op.info).map(|_| 0),
+            (Direction::Call, XMTCONT) => Continuation::decode(op.info).map(|cont| cont.number),
             _ => return false,
         };
-        let Ok((number, value)) = found else {
+        let Ok(number) = found else {
             return false;
         };
         if op.opttype == XMTCONT
@@ -143,8 +148,7 @@ impl Transmit {
             direction: op.direction,
             number,
         };
-        let (min, max) = (0, 0);
-        let fault = Fault::Payload(OutOfRange { value, min, max });
+        let fault = NO_MEMORY;
         self.report(&Report { bad, lead, fault }, out);
         true
     }
@@ -285,7 +289,10 @@ impl Transmit {
                 "ROPT_XMTERR about a message that was not sent",
             ));
         }
-        self.faults = self.faults.saturating_add(1);
+        // A peer that had no memory may have some for the next call.
+        if report.fault != NO_MEMORY {
+            self.faults = self.faults.saturating_add(1);
+        }
         let reason = report.to_string();
         for id in bad.into_iter().chain(group) {
             if self.forget(&id) {

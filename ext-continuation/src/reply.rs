@@ -78,7 +78,12 @@ impl Transmit {
             return last.candidates.clone();
         }
         let candidates = self.find_reply_candidates(reply, context);
-        self.last_reply = Some(LastReply {
+        // The chunks of a call have other handles each time.
+        let has_chunks = context
+            .directions
+            .iter()
+            .any(|item| item.to.chunk().is_some());
+        self.last_reply = (!has_chunks).then(|| LastReply {
             shape: reply.shape.clone(),
             context: context.clone(),
             inline_send: reply.limits.inline_send,

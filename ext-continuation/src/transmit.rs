@@ -246,6 +246,7 @@ impl Extension for Transmit {
 
     fn closed(&mut self) {
         self.incoming = None;
+        self.last_reply = None;
         self.outstanding.clear();
         self.replies.clear();
     }

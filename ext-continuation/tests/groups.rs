@@ -217,6 +217,29 @@ fn a_call_without_memory_for_its_transmissions_is_refused_once_and_sent_in_anoth
     }
 }
 
+/// Want of memory passes, other than a disagreement about the protocol: the client goes on to send calls in
+/// transmissions.
+#[test]
+fn refusals_for_want_of_memory_are_no_reason_to_give_up_the_extension() {
+    let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
+    for xid in XID..XID + 5 {
+        let group = send(&mut client, xid, 150_000);
+        let (header, payload_at) = Header::decode(&group[0]).expect("a header");
+        let beginning = [group[0].slice(..1024)];
+        let extensions = &mut server.extensions;
+        assert!(extensions.refuse_truncated(&header, &beginning, payload_at));
+        server.look();
+        let report = server.operations.pop_front().expect("a report").optional;
+        let bytes = operation(xid, report.direction, report.opttype, report.info).encode();
+        assert_eq!(client.receive(&bytes), Routed::Taken);
+        assert_eq!(client.take_rejected(), (xid, Direction::Call));
+    }
+    for bytes in send(&mut client, XID + 5, 150_000) {
+        assert_eq!(server.receive(&bytes), Routed::Taken);
+    }
+    assert_eq!(server.take_call().xid, XID + 5);
+}
+
 /// Returns a call in one transmission, as the server receives it.
 fn called(client: &mut End, server: &mut End) -> IncomingCall {
     let wire = send(client, XID, 1000);

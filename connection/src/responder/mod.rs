@@ -289,10 +289,10 @@ impl Responder {
             return;
         }
         let call = self.remove(key);
-        self.has_answered = true;
         self.delivered.sub(PER_CALL);
         match message {
             Some(message) => {
+                self.has_answered = true;
                 let message = charged(shared, message);
                 self.answer(shared, call, message);
             }

@@ -380,6 +380,16 @@ impl Endpoint {
         Some(())
     }
 
+    /// Delivers the beginning of a message of the peer, as if there were no memory for the rest.
+    pub fn receive_truncated(&mut self, message: &Bytes) {
+        self.receives.pop_front().expect("there is no receive");
+        self.handle(Event::ReceivedTruncated {
+            beginning: message.slice(..message.len().min(1024)),
+            invalidated: None,
+        });
+        self.receives.push_back(self.structure.clone());
+    }
+
     fn release_receives(&mut self, count: u32) {
         self.release += count;
     }

@@ -321,32 +321,22 @@ impl<E: CallEvent> Driver<E> {
                 return None;
             }
             Ok(Success::Receive { buf, invalidated }) => {
-                let message = match (&mut link.queue.receives, &mut self.pool) {
+                let arrived = match (&mut link.queue.receives, &mut self.pool) {
                     (Receives::Shared(shared), Some(pool)) => {
                         let fits = shared.arrived(buf.len());
-                        let message = pool.received(device, buf, shared);
+                        let arrived = pool.received(device, buf, shared);
                         if !fits {
                             link.failure.get_or_insert(WorkError::LocalLength);
                             link.fail(device, WorkError::LocalLength.to_string());
                             return None;
                         }
-                        match message {
-                            Arrived::Whole(message) => message,
-                            Arrived::Truncated(beginning) => {
-                                let event = Event::ReceivedTruncated {
-                                    beginning,
-                                    invalidated,
-                                };
-                                link.connection.handle(self.now, event);
-                                return Some(qp);
-                            }
-                        }
+                        arrived
                     }
                     (Receives::Own(own), _) => {
                         if !own.has_to_repost() {
                             self.reposting.push(qp);
                         }
-                        own.received(device, buf)
+                        Arrived::Whole(own.received(device, buf))
                     }
                     // The pool lasts as long as any connection.
                     (Receives::Shared(_), None) => return None,
@@ -357,9 +347,19 @@ impl<E: CallEvent> Driver<E> {
                     link.fail(device, reason.to_owned());
                     return None;
                 }
-                let event = Event::Received {
-                    message,
-                    invalidated,
+                let event = match arrived {
+                    Arrived::Whole(message) => Event::Received {
+                        message,
+                        invalidated,
+                    },
+                    Arrived::Truncated(beginning) => {
+                        let peer = link.peer;
+                        rdma::limited!(info, %peer, "no memory for a message");
+                        Event::ReceivedTruncated {
+                            beginning,
+                            invalidated,
+                        }
+                    }
                 };
                 link.connection.handle(self.now, event);
             }
