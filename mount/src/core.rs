@@ -43,6 +43,15 @@ use crate::users::{Requester, User, Users};
 /// The pause before a call is repeated that the server answered with NFS3ERR_JUKEBOX. Each further
 /// pause is twice as long, up to the second value.
 const JUKEBOX: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+/// The memory that a call may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// The free memory alone, for data that is read ahead itself.
+    Free,
+    /// That of data that was read ahead as well, which is dropped.
+    ReadAheadToo,
+}
+
 /// The maximum number of repetitions in a soft mount: 25 seconds in total.
 const JUKEBOX_TRIES: u32 = 9;
 /// The number of remembered names of one directory above which those that do not exist are forgotten.
@@ -209,8 +218,21 @@ impl<C: Connect> Core<C> {
     where
         R: Future<Output = Result<NfsResult<T, F>, CallError>>,
     {
+        self.ask_within(user, Memory::ReadAheadToo, make).await
+    }
+
+    /// Makes a call of a user as [`Core::ask`] does, with this memory.
+    pub(crate) async fn ask_within<'u, T, F, R>(
+        &self,
+        user: &'u User<C::As>,
+        memory: Memory,
+        make: impl Fn(Nfs3<&'u C::As>) -> R,
+    ) -> Result<T, Errno>
+    where
+        R: Future<Output = Result<NfsResult<T, F>, CallError>>,
+    {
         let (mut pause, longest) = JUKEBOX;
-        let (mut tries, mut relieved) = (0, false);
+        let (mut tries, mut relieved) = (0, memory == Memory::Free);
         loop {
             match make(Nfs3::new(&user.caller)).await {
                 Ok(Ok(value)) => return Ok(value),

@@ -75,6 +75,12 @@ impl<A> Inodes<A> {
         node
     }
 
+    /// Returns whether anything but the table holds an object.
+    pub(crate) fn is_held(&self, ino: u64) -> bool {
+        let node = self.by_number.get(&ino);
+        node.is_some_and(|node| Rc::strong_count(node) > 1)
+    }
+
     /// Removes an object if nothing needs it.
     pub(crate) fn drop_unused(&mut self, ino: u64) {
         let Some(node) = self.by_number.get(&ino) else {

@@ -160,11 +160,16 @@ impl<C: Connect> Core<C> {
     /// Removes objects that were listed a while ago and that the kernel has not looked up since.
     pub(crate) fn drop_unreferenced(&self, now: Instant) {
         let mut unreferenced = self.unreferenced.borrow_mut();
+        let mut inodes = self.inodes.borrow_mut();
         while let Some((listed, ino)) = unreferenced.front().copied()
             && now.saturating_duration_since(listed) >= KEEP_UNREFERENCED
         {
             unreferenced.pop_front();
-            self.inodes.borrow_mut().drop_unused(ino);
+            // A request that is under way may make a reference of the kernel.
+            match inodes.is_held(ino) {
+                true => unreferenced.push_back((now, ino)),
+                false => inodes.drop_unused(ino),
+            }
         }
     }
 

@@ -199,23 +199,12 @@ impl<C: Connect> Core<C> {
         Ok(self.found(&directory, &node))
     }
 
-    /// Removes a name that is no directory, also if the process that asks is killed meanwhile. An open file
-    /// stays until it is closed.
+    /// Removes a name that is no directory. An open file stays until it is closed, under a hidden name that it
+    /// gets also if the process that asks is killed meanwhile.
     ///
     /// # Errors
     /// The error of REMOVE.
     pub(crate) async fn unlink(
-        self: &Rc<Self>,
-        user: &UserOf<C>,
-        parent: u64,
-        name: &[u8],
-    ) -> Result<(), Errno> {
-        let (core, user, name) = (Rc::clone(self), Rc::clone(user), name.to_vec());
-        self.to_the_end(async move { core.unlink_now(&user, parent, &name).await })
-            .await
-    }
-
-    async fn unlink_now(
         self: &Rc<Self>,
         user: &UserOf<C>,
         parent: u64,
@@ -226,10 +215,12 @@ impl<C: Connect> Core<C> {
             return Err(Errno::BUSY);
         }
         if let Some(node) = self.would_be_lost(user, &directory, name).await {
-            return self
-                .hide(user, &directory, name, &node, Hide::Rename)
-                .await
-                .map_err(|error| self.stale(&directory, error));
+            let (core, user, name) = (Rc::clone(self), Rc::clone(user), name.to_vec());
+            let hiding = async move {
+                let hidden = core.hide(&user, &directory, &name, &node, Hide::Rename);
+                hidden.await.map_err(|error| core.stale(&directory, error))
+            };
+            return self.to_the_end(hiding).await;
         }
         let args = &DirOpArgs {
             what: dir_op(&directory, name),
@@ -303,24 +294,12 @@ impl<C: Connect> Core<C> {
         }
     }
 
-    /// Renames an object, also if the process that asks is killed meanwhile. An open file that is replaced
-    /// stays until it is closed.
+    /// Renames an object. An open file that is replaced stays until it is closed, under a hidden name; the
+    /// renaming then goes on also if the process that asks is killed.
     ///
     /// # Errors
     /// The error of RENAME.
     pub(crate) async fn rename(
-        self: &Rc<Self>,
-        user: &UserOf<C>,
-        (from, old): (u64, &[u8]),
-        (to, new): (u64, &[u8]),
-    ) -> Result<(), Errno> {
-        let (core, user) = (Rc::clone(self), Rc::clone(user));
-        let (old, new) = (old.to_vec(), new.to_vec());
-        self.to_the_end(async move { core.rename_now(&user, (from, &old), (to, &new)).await })
-            .await
-    }
-
-    async fn rename_now(
         self: &Rc<Self>,
         user: &UserOf<C>,
         (from, old): (u64, &[u8]),
@@ -331,32 +310,48 @@ impl<C: Connect> Core<C> {
             return Err(Errno::BUSY);
         }
         let moved = from.known_name(old).flatten();
+        let lost = self.would_be_lost(user, &to, new).await;
+        let Some(lost) = lost.filter(|lost| moved != Some(lost.ino)) else {
+            return self.rename_at_server(user, (&from, old), (&to, new)).await;
+        };
+        let (core, user) = (Rc::clone(self), Rc::clone(user));
+        let (old, new) = (old.to_vec(), new.to_vec());
+        let hiding = async move {
+            core.hide(&user, &to, &new, &lost, Hide::Link).await?;
+            core.rename_at_server(&user, (&from, &old), (&to, &new))
+                .await
+        };
+        self.to_the_end(hiding).await
+    }
+
+    async fn rename_at_server(
+        self: &Rc<Self>,
+        user: &UserOf<C>,
+        (from, old): (&NodeOf<C>, &[u8]),
+        (to, new): (&NodeOf<C>, &[u8]),
+    ) -> Result<(), Errno> {
+        let moved = from.known_name(old).flatten();
         let moved = moved.and_then(|ino| self.inodes.borrow().get(ino));
-        if let Some(lost) = self.would_be_lost(user, &to, new).await
-            && moved.as_ref().is_none_or(|moved| moved.ino != lost.ino)
-        {
-            self.hide(user, &to, new, &lost, Hide::Link).await?;
-        }
         let args = &RenameArgs {
-            from: dir_op(&from, old),
-            to: dir_op(&to, new),
+            from: dir_op(from, old),
+            to: dir_op(to, new),
         };
         let same = from.ino == to.ino;
-        let from_change = self.change(&from);
-        let to_change = (!same).then(|| self.change(&to));
+        let from_change = self.change(from);
+        let to_change = (!same).then(|| self.change(to));
         let outcome = self
             .ask(user, |nfs| async move { nfs.rename(args).await })
             .await;
         let wcc = match outcome {
             Ok(wcc) => wcc,
             Err(error) => {
-                self.forget_name(&from, old);
-                self.forget_name(&to, new);
-                return Err(self.stale(&from, error));
+                self.forget_name(from, old);
+                self.forget_name(to, new);
+                return Err(self.stale(from, error));
             }
         };
-        self.expire_named(&to, new);
-        self.expire_named(&from, old);
+        self.expire_named(to, new);
+        self.expire_named(from, old);
         match &to_change {
             Some(to_change) => {
                 self.learn_change(&from_change, wcc.from_dir);
@@ -371,10 +366,10 @@ impl<C: Connect> Core<C> {
                 self.learn_change(&from_change, wcc);
             }
         }
-        self.remember(&from, old, None);
+        self.remember(from, old, None);
         match moved {
-            Some(node) => self.remember(&to, new, Some(&node)),
-            None => self.forget_name(&to, new),
+            Some(node) => self.remember(to, new, Some(&node)),
+            None => self.forget_name(to, new),
         }
         Ok(())
     }

@@ -359,16 +359,40 @@ fn a_file_that_is_closed_while_it_gets_its_hidden_name_leaves_none() {
     assert_eq!(fixture.names(), [""; 0]);
 }
 
+/// Begins a request, and drops it as soon as `begun` holds, as if its process were killed.
+async fn cut_off<T>(request: impl Future<Output = T>, begun: impl Fn() -> bool) {
+    let mut request = Box::pin(request);
+    for _ in 0..1000 {
+        assert!(poll!(&mut request).is_pending(), "it has ended");
+        if begun() {
+            return;
+        }
+        turn().await;
+    }
+    panic!("it did not begin");
+}
+
+/// Lets all other tasks go on once.
+async fn turn() {
+    let mut others = true;
+    poll_fn(|context| match std::mem::take(&mut others) {
+        true => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+        false => Poll::Ready(()),
+    })
+    .await;
+}
+
 /// The process that removes an open file is killed while the server renames it.
 #[test]
 fn a_removal_that_is_cut_off_leaves_no_hidden_name() {
     let fixture = fixture();
     let (_, file) = fixture.create(b"f");
     let core = &fixture.core;
-    fixture.run(async {
-        let mut unlink = Box::pin(core.unlink(&fixture.user, ROOT, b"f"));
-        assert!(poll!(&mut unlink).is_pending());
-    });
+    let unlink = core.unlink(&fixture.user, ROOT, b"f");
+    fixture.run(cut_off(unlink, || fixture.calls::<nfs::Rename>() > 0));
     assert_eq!(fixture.names().len(), 1);
     fixture.close(file).unwrap();
     assert_eq!(fixture.names(), [""; 0]);
@@ -382,10 +406,8 @@ fn a_rename_that_is_cut_off_is_done_all_the_same() {
     let (ino, other) = fixture.create(b"g");
     fixture.close(other).unwrap();
     let core = &fixture.core;
-    fixture.run(async {
-        let mut rename = Box::pin(core.rename(&fixture.user, (ROOT, b"g"), (ROOT, b"f")));
-        assert!(poll!(&mut rename).is_pending());
-    });
+    let rename = core.rename(&fixture.user, (ROOT, b"g"), (ROOT, b"f"));
+    fixture.run(cut_off(rename, || fixture.calls::<nfs::Link>() > 0));
     fixture.close(file).unwrap();
     assert_eq!(fixture.names(), ["f"]);
     assert_eq!(fixture.find(b"f"), Some(ino));
@@ -458,6 +480,37 @@ fn a_call_without_memory_makes_files_give_up_what_they_have_read_ahead() {
     failures.set(1);
     let error = fixture.run(make(b"e")).map(|_| ());
     assert_eq!(error, Err(Errno::MSGSIZE));
+}
+
+/// A READ ahead that finds no memory is given up alone, as it is worth no more than what is there.
+#[test]
+fn reading_ahead_without_memory_drops_nothing_that_has_arrived() {
+    let fixture = fixture();
+    let (ino, file) = fixture.create(b"f");
+    fixture.write(file, 0, vec![1; 2 << 20]);
+    fixture.close(file).unwrap();
+    let files = [fixture.open(ino), fixture.open(ino)];
+    for part in 0..4 {
+        fixture.read(files[0], part * (16 << 10), 16 << 10);
+    }
+    let before = read_ahead(&fixture, &files);
+    assert!(before[0] > 0);
+    fixture.read(files[1], 0, 16 << 10);
+    let reads = Rc::new(Cell::new(0));
+    let seen = Rc::clone(&reads);
+    fixture.server.plan(move |proc, _| match proc {
+        nfs::Read::NUMBER => {
+            seen.set(seen.get() + 1);
+            match seen.get() {
+                1 => Fault::None,
+                _ => Fault::NoMemory,
+            }
+        }
+        _ => Fault::None,
+    });
+    fixture.read(files[1], 16 << 10, 16 << 10);
+    assert!(reads.get() > 1, "nothing was read ahead");
+    assert_eq!(read_ahead(&fixture, &files)[0], before[0]);
 }
 
 /// Another name keeps the file, so it need not be hidden.
@@ -901,8 +954,26 @@ fn listed_objects_that_nobody_looks_up_leave_the_table() {
     assert_eq!(fixture.calls::<nfs::Lookup>(), lookups);
     core.drop_unreferenced(Instant::now());
     assert_eq!(table(), 4);
-    core.drop_unreferenced(Instant::now() + Duration::from_secs(6));
-    assert_eq!(table(), 2);
-    core.forget(found, 1);
+    // A request that has found its object goes on to make a reference of the kernel.
+    let a = core.node(ROOT).unwrap().known_name(b"a").flatten();
+    let a = core.node(a.unwrap()).unwrap();
+    a.attributes.borrow_mut().expire();
+    drop(a);
+    let getattrs = fixture.calls::<nfs::Getattr>();
+    let later = Instant::now() + Duration::from_secs(6);
+    let a = fixture.run(async {
+        let mut find = Box::pin(core.lookup(&fixture.user, 1, ROOT, b"a"));
+        while fixture.calls::<nfs::Getattr>() == getattrs {
+            assert!(poll!(&mut find).is_pending(), "it asks for attributes");
+            turn().await;
+        }
+        core.drop_unreferenced(later);
+        find.await.unwrap().stat.unwrap().ino
+    });
+    assert!(core.node(a).is_ok());
+    assert_eq!(table(), 3);
+    for ino in [a, found] {
+        core.forget(ino, 1);
+    }
     assert_eq!(table(), 1);
 }

@@ -10,7 +10,7 @@ use nfs_binding::proto::ReadArgs;
 use onc_rpc::Bulk;
 use rustix::io::Errno;
 
-use crate::core::{Connect, Core, NodeOf, UserOf};
+use crate::core::{Connect, Core, Memory, NodeOf, UserOf};
 use crate::files::OpenFile;
 use crate::read_ahead::{Arrived, Basis, part};
 
@@ -102,7 +102,8 @@ impl<C: Connect> Core<C> {
                 let (core, file) = (Rc::clone(self), Rc::clone(file));
                 self.spawn(async move {
                     let range = chunk.range.clone();
-                    chunk.finish(core.fetch(&file.user, &file.node, range).await);
+                    let memory = Memory::Free;
+                    chunk.finish(core.fetch(&file.user, &file.node, range, memory).await);
                 });
             }
             if let Some(chunks) = serve {
@@ -120,7 +121,7 @@ impl<C: Connect> Core<C> {
         let starts = (range.start..range.end).step_by(rsize as usize);
         let pieces = starts.map(|start| {
             let piece = start..range.end.min(start + u64::from(rsize));
-            self.fetch(&file.user, node, piece)
+            self.fetch(&file.user, node, piece, Memory::ReadAheadToo)
         });
         let mut parts = Vec::new();
         for arrived in try_join_all(pieces).await? {
@@ -138,6 +139,7 @@ impl<C: Connect> Core<C> {
         user: &UserOf<C>,
         node: &NodeOf<C>,
         range: Range<u64>,
+        memory: Memory,
     ) -> Result<Arrived, Errno> {
         let mut data = Bulk::new();
         let mut at = range.start;
@@ -149,7 +151,7 @@ impl<C: Connect> Core<C> {
             };
             let call = self.begin();
             let ok = self
-                .ask(user, |nfs| async move { nfs.read(args).await })
+                .ask_within(user, memory, |nfs| async move { nfs.read(args).await })
                 .await
                 .map_err(|error| self.stale(node, error))?;
             self.learn_maybe(node, ok.attributes, call);
