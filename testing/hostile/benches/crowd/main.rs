@@ -3,7 +3,8 @@
 //! error if a bound does not hold.
 //!
 //! The server is a process of its own, configured like `rpcrdma serve --memory-limit 256M`, and
-//! counts its allocations. Members of the crowd reconnect whenever they are disconnected.
+//! counts its allocations. Members of the crowd reconnect whenever they are disconnected. Most of them
+//! come over RDMA, or with the argument `tcp` over TCP.
 
 #![allow(clippy::print_stdout, reason = "it is its own harness")]
 
@@ -24,9 +25,9 @@ static MEMORY: PeakAlloc = PeakAlloc;
 
 /// The memory limit of the server, bytes.
 const LIMIT: usize = 256 << 20;
-/// The numbers of hostile connections.
-const TCP: usize = 64;
-const RDMA: usize = 1024;
+/// The numbers of hostile connections over the one transport and over the other.
+const MANY: usize = 1024;
+const FEW: usize = 64;
 /// The bytes that the honest client copies.
 const COPY: usize = 1 << 30;
 
@@ -43,7 +44,10 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let result = match (args.next().as_deref(), args.next()) {
         (Some(served::SERVE), Some(directory)) => served::serve(directory.as_ref(), LIMIT, &MEMORY),
-        _ => run(),
+        _ => match std::env::args().any(|arg| arg == "tcp") {
+            true => run(MANY, FEW),
+            false => run(FEW, MANY),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -58,7 +62,8 @@ fn mib(bytes: usize) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-fn run() -> Result<(), Wrong> {
+/// Runs the benchmark with so many hostile connections over TCP and over RDMA.
+fn run(tcp: usize, rdma: usize) -> Result<(), Wrong> {
     thread::spawn(|| {
         thread::sleep(AT_MOST);
         println!("FAILED: not done within {AT_MOST:?}");
@@ -71,10 +76,10 @@ fn run() -> Result<(), Wrong> {
     let start = Instant::now();
     let copying = honest::copy_connected(address, COPY)?;
     let looking = honest::look_connected(address)?;
-    let mob = mob::Mob::gather(address, file, TCP, RDMA)?;
+    let mob = mob::Mob::gather(address, file, tcp, rdma)?;
     let figures = server.figures()?;
     println!(
-        "{TCP} hostile connections over TCP, {RDMA} over RDMA: receives take {:.1} MiB before they \
+        "{tcp} hostile connections over TCP, {rdma} over RDMA: receives take {:.1} MiB before they \
          say anything",
         mib(figures.receives)
     );
