@@ -242,6 +242,15 @@ impl ReplyCache {
     pub(crate) fn finish(&self, key: CallKey, reply: Message, now: Time) -> Option<Waiter> {
         self.part(&key).finish(key, reply, now)
     }
+
+    /// Forgets a call that was in progress and will not be executed, so that a retransmission is.
+    /// Returns the waiter of another loop, which gets no reply, if there is one.
+    pub(crate) fn abandon(&self, key: &CallKey) -> Option<Waiter> {
+        match self.part(key).entries.remove(key) {
+            Some(State::Running(_, waiter)) => waiter,
+            _ => None,
+        }
+    }
 }
 
 /// A part of the cache. The number of finished entries and their bytes are limited: the least

@@ -635,7 +635,10 @@ impl Server {
 }
 
 impl Drop for Server {
+    /// Leaves no call in the reply cache that is in progress: a retransmission at another loop would
+    /// wait for its reply for ever.
     fn drop(&mut self) {
+        self.leave_calls();
         let connections = self.transports.iter().map(|served| served.peers.len());
         self.member.disconnected(connections.sum());
     }

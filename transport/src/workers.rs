@@ -90,11 +90,9 @@ impl Workers {
     pub(crate) fn take_done(&self, done: &mut VecDeque<(usize, ServiceReply)>) {
         done.append(&mut self.shared.state().done);
     }
-}
 
-impl Drop for Workers {
     /// Drops the jobs that no thread has started, and waits for the started ones.
-    fn drop(&mut self) {
+    pub(crate) fn close(&mut self) {
         let unstarted = {
             let mut state = self.shared.state();
             state.closed = true;
@@ -107,6 +105,12 @@ impl Drop for Workers {
                 tracing::error!("a worker thread panicked");
             }
         }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

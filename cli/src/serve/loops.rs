@@ -222,3 +222,46 @@ impl Drop for StopOnEnd<'_> {
         self.0.stop();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::resume_unwind;
+
+    use onc_rpc::Message;
+    use rpc_transport::{ProgramVersions, Request, ServiceOutcome};
+
+    use super::*;
+
+    struct Nothing;
+
+    impl Service for Nothing {
+        fn programs(&self) -> &[ProgramVersions] {
+            &[]
+        }
+
+        fn call(&mut self, _: Request) -> ServiceOutcome {
+            ServiceOutcome::Done(Ok(Message::default()))
+        }
+
+        fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_loop_that_panics_stops_the_others() {
+        let stop = Stop::new();
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let mut server = Server::new(Box::new(Nothing), ServerOptions::default()).unwrap();
+                server.run(&stop)
+            });
+            let panics = scope.spawn(|| {
+                let _guard = StopOnEnd(&stop);
+                resume_unwind(Box::new("a loop"));
+            });
+            assert!(panics.join().is_err());
+            assert_eq!(other.join().unwrap(), Ok(()));
+        });
+    }
+}

@@ -8,10 +8,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
+use bytes::BytesMut;
 use onc_rpc::Message;
 use rdma::{CountedMutex, LockCounter, LoopSeat, Time};
 
-use super::{Server, ServerOptions};
+use super::{Running, Server, ServerOptions};
+use crate::dispatch::answer;
 use crate::poll_loop::Wake;
 use crate::reply_cache::{ReplyCache, Waiter};
 
@@ -135,6 +137,32 @@ impl Member {
 }
 
 impl Server {
+    /// Gives the replies of all started jobs to the reply cache and to the loops that wait for them,
+    /// and has the others forgotten. Nothing is sent: the loop's connections end with it.
+    pub(super) fn leave_calls(&mut self) {
+        let now = self.poll_loop.clock().now();
+        self.workers.close();
+        let mut done = std::mem::take(&mut self.done);
+        self.workers.take_done(&mut done);
+        for (id, reply) in done {
+            if let Some(Running { xid, key, .. }) = self.running.try_remove(id)
+                && let Some(key) = key
+            {
+                let message = answer(xid, reply, &mut BytesMut::new());
+                let waiter = self.member.shared.cache.finish(key, message.clone(), now);
+                if let Some(waiter) = waiter {
+                    self.member.hand(waiter, Some(message));
+                }
+            }
+        }
+        for Running { key, .. } in self.running.drain() {
+            let waiter = key.and_then(|key| self.member.shared.cache.abandon(&key));
+            if let Some(waiter) = waiter {
+                self.member.hand(waiter, None);
+            }
+        }
+    }
+
     /// Takes the replies that other loops have handed to this one, and sends them.
     pub(super) fn take_handed(&mut self, now: Time) {
         let handed = std::mem::take(

@@ -266,6 +266,30 @@ fn a_reply_for_a_connection_that_has_ended_meanwhile_is_dropped() {
 }
 
 #[test]
+fn a_loop_that_ends_leaves_no_call_in_progress() {
+    let mut world = World::new(2, &ServerOptions::default());
+    world.connect(0, 1);
+    world.connect(1, 1);
+    for xid in [5, 6] {
+        world.call(1, xid, u64::from(xid) * 10);
+        world.call(0, xid, u64::from(xid) * 10 + 1);
+    }
+    // One of the two calls was executed, but the loop has not noticed.
+    assert!(world.servers[1].run_job());
+    world.servers.truncate(1);
+    world.settle();
+    assert_eq!(world.answered(1), [], "its connections end with it");
+    assert_eq!(world.answered(0), [(51, true), (61, false)]);
+    assert!(world.servers[0].waiting.is_empty());
+    // The other one is executed when it is sent again.
+    world.call(0, 6, 62);
+    assert!(world.servers[0].run_job());
+    world.settle();
+    assert_eq!(world.answered(0)[2..], [(62, true)]);
+    assert_eq!(world.executed.load(Relaxed), 2);
+}
+
+#[test]
 fn the_limit_on_connections_holds_for_all_loops_together() {
     let options = ServerOptions {
         max_connections: 3,
