@@ -108,33 +108,14 @@ impl Extensions {
     /// segments; its header is `header` and ends at offset `payload_at`. Must be called for every
     /// message, in the order of arrival, before the message is handled otherwise.
     pub fn received(&mut self, header: &Header, message: &[Bytes], payload_at: usize) -> Routed {
-        let owner = match &header.body {
-            Body::Optional(optional) => {
-                let mut list = self.list.iter();
-                list.position(|e| e.opttypes().contains(&optional.opttype))
-            }
-            _ => None,
-        };
-        for (at, extension) in self.list.iter_mut().enumerate() {
-            if Some(at) != owner {
-                extension.observed(header, &mut Outbox::new(&mut self.shared, at));
-            }
-        }
+        let owner = self.observed(header);
         let routed = match (&header.body, owner) {
             (Body::Msg(..) | Body::NoMsg(..), _) => Routed::Base,
             (Body::Error(error), _) => self.error(header.xid, *error),
             // Section 3.1: an unknown operation is refused whatever its direction.
             (Body::Optional(_), None) => Routed::Refused(Answer::invalid_option(header.xid)),
             (Body::Optional(optional), Some(owner)) => {
-                let operation = Operation {
-                    xid: header.xid,
-                    direction: optional.direction,
-                    credits: header.credits,
-                    opttype: optional.opttype,
-                    info: &optional.info,
-                    message,
-                    payload_at,
-                };
+                let operation = Operation::new(header, optional, message, payload_at);
                 let mut out = Outbox::new(&mut self.shared, owner);
                 match self.list[owner].received(&operation, &mut out) {
                     Ok(()) => Routed::Taken,
@@ -150,39 +131,41 @@ impl Extensions {
         routed
     }
 
-    /// Lets the owner of a truncated operation refuse it ([`Extension::refuse_truncated`]). The parameters are those of [`Extensions::received`]. Returns
-    /// false if the message is no operation, or its owner cannot refuse it.
+    /// Lets the owner of a truncated operation refuse it ([`Extension::refuse_truncated`]). The parameters
+    /// are those of [`Extensions::received`]. Returns false if the message is no operation, or its owner
+    /// cannot refuse it.
     pub fn refuse_truncated(
         &mut self,
         header: &Header,
         message: &[Bytes],
         payload_at: usize,
     ) -> bool {
-        let Body::Optional(optional) = &header.body else {
+        let (Some(owner), Body::Optional(optional)) = (self.observed(header), &header.body) else {
             return false;
         };
-        let mut list = self.list.iter();
-        let Some(owner) = list.position(|e| e.opttypes().contains(&optional.opttype)) else {
-            return false;
-        };
-        for (at, extension) in self.list.iter_mut().enumerate() {
-            if at != owner {
-                extension.observed(header, &mut Outbox::new(&mut self.shared, at));
-            }
-        }
-        let operation = Operation {
-            xid: header.xid,
-            direction: optional.direction,
-            credits: header.credits,
-            opttype: optional.opttype,
-            info: &optional.info,
-            message,
-            payload_at,
-        };
+        let operation = Operation::new(header, optional, message, payload_at);
         let mut out = Outbox::new(&mut self.shared, owner);
         let is_refused = self.list[owner].refuse_truncated(&operation, &mut out);
         self.pass_on();
         is_refused
+    }
+
+    /// Shows a message to all extensions but its owner. Returns the owner, if it is an operation and has
+    /// one.
+    fn observed(&mut self, header: &Header) -> Option<usize> {
+        let owner = match &header.body {
+            Body::Optional(optional) => {
+                let mut list = self.list.iter();
+                list.position(|e| e.opttypes().contains(&optional.opttype))
+            }
+            _ => None,
+        };
+        for (at, extension) in self.list.iter_mut().enumerate() {
+            if Some(at) != owner {
+                extension.observed(header, &mut Outbox::new(&mut self.shared, at));
+            }
+        }
+        owner
     }
 
     /// Routes an error to the extension that sent the operation, or to the base protocol.

@@ -93,7 +93,7 @@ pub use self::transfer_mode::{
     ReplyCandidate, ReplyToPlan, TransferMode, Transferred, Transmission, Transmissions, Written,
 };
 use crate::limits::DEFAULT_INLINE;
-use crate::{Direction, ErrorBody, Header, Side};
+use crate::{Direction, ErrorBody, Header, Optional, Side};
 
 /// A property of one end of a connection that the other end should know. The meaning of `id` and
 /// `value` is defined by the specification that assigns the number; the base protocol only passes
@@ -138,7 +138,24 @@ pub struct Operation<'a> {
     pub payload_at: usize,
 }
 
-impl Operation<'_> {
+impl<'a> Operation<'a> {
+    fn new(
+        header: &Header,
+        optional: &'a Optional,
+        message: &'a [Bytes],
+        payload_at: usize,
+    ) -> Self {
+        Self {
+            xid: header.xid,
+            direction: optional.direction,
+            credits: header.credits,
+            opttype: optional.opttype,
+            info: &optional.info,
+            message,
+            payload_at,
+        }
+    }
+
     /// Returns the number of bytes after the header.
     #[must_use]
     pub fn payload_len(&self) -> usize {
