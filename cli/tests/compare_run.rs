@@ -28,6 +28,7 @@ fn compare(command: &str, args: &[&str]) -> Finished {
 #[track_caller]
 fn rows(command: &str, args: &[&str]) -> Vec<Value> {
     let finished = compare(command, &[&["--json", "-"], args].concat()).ok();
+    assert!(!finished.stderr.contains("WARN"), "{finished:#?}");
     serde_json::from_str(&finished.stdout).expect("rows as JSON")
 }
 

@@ -230,6 +230,7 @@ fn usage(reached: &Reached) -> MountUsage {
 /// gives orders, and when the mount was taken away from processes that still used it: the kernel
 /// reports the end of an ordinary user's mount only when the last of them has gone.
 fn obey(orders: &Orders, unmounting: &Mutex<()>, path: &Path) {
+    let mut unmounted_before = false;
     for line in io::stdin().lock().lines() {
         match line {
             Ok(order) if order == UNMOUNT => {
@@ -238,7 +239,10 @@ fn obey(orders: &Orders, unmounting: &Mutex<()>, path: &Path) {
                 let _held = unmounting.lock().unwrap_or_else(PoisonError::into_inner);
                 let unmounted = match unmount(path, PATIENCE) {
                     // The answer comes when everything has been written.
-                    Ok(false) => continue,
+                    Ok(false) => {
+                        unmounted_before = true;
+                        continue;
+                    }
                     Ok(true) => Unmounted {
                         busy: true,
                         failed: None,
@@ -256,7 +260,7 @@ fn obey(orders: &Orders, unmounting: &Mutex<()>, path: &Path) {
             Err(_) => break,
         }
     }
-    if let Err(error) = unmount(path, Duration::ZERO) {
+    if !unmounted_before && let Err(error) = unmount(path, Duration::ZERO) {
         tracing::warn!(%error, path = %path.display(), "a mount is left behind");
     }
     leave(path)
