@@ -88,7 +88,7 @@ fn in_background(verbose: bool) -> Result<(), Failure> {
     }
     let mut child = command.spawn().context("cannot start in the background")?;
     let unread = "cannot read what the process in the background says";
-    let said = listen(&mut child).context(unread)?;
+    let said = wait_until_mounted(&mut child).context(unread)?;
     if !said.remarks.is_empty() {
         output::note(said.remarks.trim_end());
     }
@@ -104,14 +104,14 @@ fn in_background(verbose: bool) -> Result<(), Failure> {
 
 /// The output of the process in the background up to its mount, or to its end if it does not mount.
 #[derive(Debug)]
-struct Said {
+struct ChildOutput {
     mounted: bool,
     /// Its standard error: warnings, and why it has not mounted.
     remarks: String,
 }
 
 /// Waits until a process in the background has mounted and left its terminal, or has ended.
-fn listen(child: &mut Child) -> io::Result<Said> {
+fn wait_until_mounted(child: &mut Child) -> io::Result<ChildOutput> {
     // It may write more than a pipe holds before it says whether it has mounted, and would wait for a
     // reader; so both pipes are read at once.
     let errors = child.stderr.take().map(|mut errors| {
@@ -129,7 +129,7 @@ fn listen(child: &mut Child) -> io::Result<Said> {
         Some(Err(panic)) => std::panic::resume_unwind(panic),
         None => Vec::new(),
     };
-    Ok(Said {
+    Ok(ChildOutput {
         mounted: line.trim() == MOUNTED,
         remarks: String::from_utf8_lossy(&remarks).into_owned(),
     })
@@ -257,15 +257,15 @@ mod tests {
             .collect()
     }
 
-    /// What a shell in the place of the process in the background says.
-    fn said_by(script: &str) -> Said {
+    /// Returns the output of a shell in the place of the process in the background.
+    fn said_by(script: &str) -> ChildOutput {
         let mut child = Command::new("sh")
             .args(["-c", script])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let said = listen(&mut child).unwrap();
+        let said = wait_until_mounted(&mut child).unwrap();
         child.wait().unwrap();
         said
     }

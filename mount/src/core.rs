@@ -46,9 +46,9 @@ const JUKEBOX: (Duration, Duration) = (Duration::from_millis(50), Duration::from
 /// The memory that a call may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
-    /// The free memory alone, for data that is read ahead itself.
+    /// Free memory alone, for READs ahead themselves.
     Free,
-    /// That of data that was read ahead as well, which is dropped.
+    /// Free memory, and the memory of data that was read ahead, which is dropped.
     ReadAheadToo,
 }
 
