@@ -8,9 +8,9 @@ fi
 target=${CARGO_TARGET_DIR:-target}
 # RPCRDMA names another build of the command than the one with the checks of the test profile.
 if [[ ${RPCRDMA-} ]]; then
-    cargo build --locked --quiet -p exercise
+    cargo build --workspace --locked --quiet --bin exercise
 else
-    cargo build --locked --quiet -p rpcrdma -p exercise
+    cargo build --workspace --locked --quiet --bin rpcrdma --bin exercise
 fi
 rpcrdma=$(realpath "${RPCRDMA:-$target/debug/rpcrdma}") exercise=$(realpath "$target/debug/exercise")
 work=$(mktemp -d)

@@ -23,13 +23,15 @@ const SOURCE: &str = "linux-source-6.12";
 const QEMU: [&str; 1] = ["qemu-system-x86"];
 
 /// The packages of the guest, without dependencies.
-const GUEST: [&str; 38] = [
+const GUEST: [&str; 39] = [
     // A system to run scripts on.
     "base-files",
     "bash",
     "busybox-static",
     "coreutils",
     "dash",
+    // `which`, that pjdfstest runs.
+    "debianutils",
     "diffutils",
     "e2fsprogs",
     "findutils",

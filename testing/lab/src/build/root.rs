@@ -70,8 +70,9 @@ const FOLDERS: [&str; 14] = [
 ];
 
 /// The links that alternatives would have created, if no package contains them.
-const LINKS: [(&str, &str); 3] = [
+const LINKS: [(&str, &str); 4] = [
     ("usr/bin/awk", "mawk"),
+    ("usr/bin/which", "which.debianutils"),
     ("usr/bin/sh", "dash"),
     ("etc/mtab", "/proc/mounts"),
 ];
