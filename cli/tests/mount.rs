@@ -224,6 +224,27 @@ fn a_mount_in_use_stays_unless_it_may_go_later() {
 }
 
 #[test]
+fn a_mount_over_another_one_ends_alone() {
+    if !is_usable() {
+        return;
+    }
+    let place = Place::new();
+    fs::create_dir(place.export().join("below")).unwrap();
+    run(place.words(&[])).ok();
+    // The same export once more would be hard to tell from the first.
+    run(place.words(&[])).fails_with(&["/data is mounted there already"]);
+    let url = place.server.url(Proto::Rdma, "/data/below");
+    let mut words = vec!["mount".to_owned(), "-f".to_owned(), url];
+    words.push(place.mnt().to_str().unwrap().to_owned());
+    words.extend(options(Proto::Rdma, ""));
+    let above = Running::start(rpcrdma().args(words));
+    until("the second mount", || !place.mnt().join("below").exists());
+    place.umount(&[]).ok();
+    above.finish().ok();
+    assert!(place.mnt().join("below").exists(), "both are unmounted");
+}
+
+#[test]
 fn what_a_killed_process_has_left_is_cleaned_up() {
     if !is_usable() {
         return;

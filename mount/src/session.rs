@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -61,6 +62,14 @@ pub enum MountError {
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
+    },
+    /// The same export is mounted there already. Another one may be mounted over it.
+    #[error("{}: {} is mounted there already", path.display(), source_name)]
+    Mounted {
+        /// The mount point.
+        path: PathBuf,
+        /// The export, as the table of mounts has it.
+        source_name: String,
     },
     /// Nothing, or something else, is mounted there.
     #[error("{}: {what}", path.display())]
@@ -161,7 +170,8 @@ pub struct Mounted {
 
 /// Mounts what `root` is, a directory of the export, at a directory of this machine.
 ///
-/// Removes a dead mount first, if a killed program of this kind has left one there.
+/// Removes a dead mount first, if a killed program of this kind has left one there. An export is not mounted
+/// over itself, as Linux's own mounts are not: whoever unmounted it would find it mounted still.
 ///
 /// # Errors
 /// See [`MountError`].
@@ -173,6 +183,16 @@ pub fn mount(
     options: &Options,
 ) -> Result<Mounted, MountError> {
     let path = prepare(at)?;
+    let source = source_name(options);
+    match mount_table::find(&path) {
+        Ok(Some(entry)) if entry.is_ours() && entry.source == *source => {
+            return Err(MountError::Mounted {
+                path,
+                source_name: source,
+            });
+        }
+        _ => {}
+    }
     let client = export.nfs().rpc().clone();
     let limits = export.limits();
     let (min, max) = MAX_WRITE;
@@ -244,9 +264,7 @@ impl Mounted {
         let sleep = |duration| runtime.sleep(duration);
         run(self.core, &self.queue, sleep).await;
         let path = self.path;
-        self.session
-            .join()
-            .map_err(|source| MountError::Mount { path, source })
+        join(self.session).map_err(|source| MountError::Mount { path, source })
     }
 
     /// Returns the directory that the export is mounted at.
@@ -254,6 +272,25 @@ impl Mounted {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Waits for the end of a session, and unmounts if the session ended for another reason than an unmount.
+///
+/// # Errors
+/// The error of FUSE's device.
+fn join(session: BackgroundSession) -> io::Result<()> {
+    // To drop a session unmounts whatever is mounted at its directory by then, also after it has been unmounted
+    // itself: fuser 0.18 takes the device's POLLERR, which means that it is not mounted, for the opposite. So
+    // such a session is not dropped, at the price of the descriptor of a dead mount.
+    let mut session = ManuallyDrop::new(session);
+    let ended = thread::spawn(|| Ok(()));
+    let outcome = match std::mem::replace(&mut session.guard, ended).join() {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(error)) => Err(error),
+        Err(panic) => std::panic::resume_unwind(panic),
+    };
+    drop(ManuallyDrop::into_inner(session));
+    outcome
 }
 
 /// Checks that something can be mounted at a directory, and cleans up a dead mount there.
@@ -312,6 +349,12 @@ fn has_helper() -> bool {
     found || Path::new("/bin/fusermount3").exists()
 }
 
+/// Returns what the table of mounts shows as the source. Commas separate options, also where fusermount3 gets
+/// them.
+fn source_name(options: &Options) -> String {
+    options.source.replace(',', "_")
+}
+
 fn config(options: &Options) -> Config {
     let mut config = Config::default();
     config.n_threads = Some(READERS);
@@ -320,10 +363,8 @@ fn config(options: &Options) -> Config {
         false => SessionACL::Owner,
     };
     let flag = |on: bool, yes: MountOption, no: MountOption| if on { yes } else { no };
-    // Commas separate options, also where fusermount3 gets them.
-    let source = options.source.replace(',', "_");
     config.mount_options = vec![
-        MountOption::FSName(source),
+        MountOption::FSName(source_name(options)),
         flag(options.read_only, MountOption::RO, MountOption::RW),
         flag(options.set_id, MountOption::Suid, MountOption::NoSuid),
         flag(options.devices, MountOption::Dev, MountOption::NoDev),
