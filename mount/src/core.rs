@@ -29,6 +29,7 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use crate::attributes::{Cached, Learnt, Version};
+use crate::copies::Copies;
 use crate::errno::{of_call, of_status};
 use crate::files::OpenFile;
 use crate::inodes::{Inodes, ROOT};
@@ -93,6 +94,7 @@ pub(crate) struct Core<C: Connect> {
     pub(crate) readdirplus: Cell<bool>,
     pub(crate) kernel: Box<dyn Kernel>,
     pub(crate) pool: Pool,
+    pub(crate) copies: Copies,
     pub(crate) users: Users<C::As>,
     pub(crate) inodes: RefCell<Inodes<C::As>>,
     pub(crate) files: RefCell<Slab<Rc<OpenFile<C::As>>>>,
@@ -126,6 +128,7 @@ pub(crate) struct Parts<C> {
     pub(crate) readdirplus: bool,
     pub(crate) kernel: Box<dyn Kernel>,
     pub(crate) pool: Pool,
+    pub(crate) copies: Copies,
     pub(crate) root: FileHandle,
     pub(crate) root_attributes: Attributes,
     /// A random number, by which names and verifiers of several clients differ.
@@ -146,6 +149,7 @@ impl<C: Connect> Core<C> {
             readdirplus: Cell::new(parts.readdirplus),
             kernel: parts.kernel,
             pool: parts.pool,
+            copies: parts.copies,
             users: Users::new(),
             inodes: RefCell::new(Inodes::new(root)),
             files: RefCell::default(),

@@ -32,6 +32,7 @@ mod access;
 mod attributes;
 mod bridge;
 mod convert;
+mod copies;
 mod core;
 mod dirty;
 mod engine;
@@ -61,6 +62,7 @@ mod in_process;
 #[cfg(test)]
 mod tests;
 
+pub use copies::Copies;
 pub use mount_table::{MountEntry, all as all_mounts};
 pub use options::{AttributeTimes, LookupCache, Options};
 pub use session::{MountError, Mounted, Umount, mount, umount};

@@ -17,6 +17,7 @@ use rpc_transport::{Client, EncodedCredential};
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::bridge::Bridge;
+use crate::copies::Copies;
 use crate::core::{Connect, Core, Kernel, Parts};
 use crate::engine::{Queue, run};
 use crate::mount_table::{self, MountEntry, TYPE};
@@ -164,6 +165,7 @@ pub struct Mounted {
     client: Client,
     core: Rc<Core<Client>>,
     queue: Arc<Queue<Client>>,
+    copies: Copies,
     session: BackgroundSession,
     path: PathBuf,
 }
@@ -197,9 +199,11 @@ pub fn mount(
     let limits = export.limits();
     let (min, max) = MAX_WRITE;
     let queue = Arc::new(Queue::new());
+    let copies = Copies::default();
     let bridge = Bridge::<Client> {
         queue: Arc::clone(&queue),
         pool: pool.clone(),
+        copies: copies.clone(),
         max_write: limits.wsize.clamp(min, max),
         block: 1 << limits.wsize.clamp(min, max).ilog2(),
     };
@@ -228,6 +232,7 @@ pub fn mount(
         readdirplus: options.readdirplus,
         kernel: Box::new(kernel),
         pool: pool.clone(),
+        copies: copies.clone(),
         root: root.handle,
         root_attributes: root.attributes,
         random: u32::from_ne_bytes(random),
@@ -237,6 +242,7 @@ pub fn mount(
         client,
         core,
         queue,
+        copies,
         session,
         path,
     })
@@ -265,6 +271,12 @@ impl Mounted {
         run(self.core, &self.queue, sleep).await;
         let path = self.path;
         join(self.session).map_err(|source| MountError::Mount { path, source })
+    }
+
+    /// Returns the counter of the bytes that the mount copies; its transport counts its own.
+    #[must_use]
+    pub fn copies(&self) -> Copies {
+        self.copies.clone()
     }
 
     /// Returns the directory that the export is mounted at.

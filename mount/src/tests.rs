@@ -21,6 +21,7 @@ use rdma::Clock;
 use rpc_transport::Runtime;
 use rustix::io::Errno;
 
+use crate::copies::Copies;
 use crate::core::{Connect, Core, Kernel, Parts, UserOf};
 use crate::engine::drive;
 use crate::files::OpenMode;
@@ -102,6 +103,7 @@ fn client(runtime: &Runtime, server: &InProcess, mount: &Mount<InProcess>, rando
         readdirplus: true,
         kernel: Box::new(told.clone()),
         pool: server.pool.clone(),
+        copies: Copies::default(),
         root: mount.root(),
         root_attributes: root.unwrap(),
         random,

@@ -57,10 +57,14 @@ impl<C: Connect> Core<C> {
         if before.is_empty() && after.is_empty() && have as u64 >= local {
             return Ok(match <[Bytes; 1]>::try_from(parts) {
                 Ok([one]) => one,
-                Err(parts) => parts.concat().into(),
+                Err(parts) => {
+                    self.copies.add(have);
+                    parts.concat().into()
+                }
             });
         }
         let mut data = BytesMut::with_capacity(len as usize);
+        self.copies.add(have);
         parts.iter().for_each(|part| data.extend_from_slice(part));
         if (data.len() as u64) < local {
             data.resize(local as usize, 0);
@@ -71,6 +75,7 @@ impl<C: Connect> Core<C> {
                 data.resize(from + piece.len(), 0);
             }
             data[from..from + piece.len()].copy_from_slice(piece);
+            self.copies.add(piece.len());
         }
         Ok(data.freeze())
     }

@@ -118,7 +118,10 @@ impl<C: Connect> Core<C> {
         let count: usize = data.iter().map(bytes::Bytes::len).sum();
         let data = match data.len() > PIECES {
             true => match self.pool.concat(&data) {
-                Ok(buf) => Data(buf.freeze().into()),
+                Ok(buf) => {
+                    self.copies.add(count);
+                    Data(buf.freeze().into())
+                }
                 // The transport can send pieces as well.
                 Err(_) => Data(data.into_iter().collect()),
             },

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use nfs_binding::client::{Follow, NfsUrl};
-use nfs_mount::{MountError, Umount, umount};
+use nfs_mount::{Copies, MountError, Umount, umount};
 use rpcrdma_setup::access::{Access, Reached};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::Policy;
@@ -181,6 +181,8 @@ pub(crate) fn serve(attach: &Attach) -> Result<(), Failure> {
     let fuse = nfs_mount::mount(&mounted.mount, root, pool, at.path(), &options);
     let fuse = fuse.map_err(Failure::work)?;
 
+    let copies = fuse.copies();
+
     let orders = Arc::new(Orders::default());
     let unmounting = Arc::new(Mutex::new(()));
     let (to, held, path) = (
@@ -197,7 +199,7 @@ pub(crate) fn serve(attach: &Attach) -> Result<(), Failure> {
     let answering = async {
         loop {
             match poll_fn(|context| orders.poll(context)).await.as_str() {
-                USAGE => answer(&usage(reached))?,
+                USAGE => answer(&usage(reached, &copies))?,
                 other => tracing::warn!(other, "unknown order"),
             }
         }
@@ -217,10 +219,12 @@ pub(crate) fn serve(attach: &Attach) -> Result<(), Failure> {
     })
 }
 
-fn usage(reached: &Reached) -> MountUsage {
+fn usage(reached: &Reached, copies: &Copies) -> MountUsage {
     let stats = reached.client.stats();
+    let mut process = Usage::now(&reached.counters(), reached.grants_sent());
+    process.copied_bytes += copies.bytes();
     MountUsage {
-        process: Usage::now(&reached.counters(), reached.grants_sent()),
+        process,
         calls: stats.calls,
         rpc_bytes: stats.bytes_sent + stats.bytes_received,
     }

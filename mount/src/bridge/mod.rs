@@ -22,6 +22,7 @@ use rdma::Pool;
 use rustix::io::Errno;
 
 use crate::convert::attr;
+use crate::copies::Copies;
 use crate::core::{Connect, Core, UserOf};
 use crate::engine::Queue;
 use crate::find::{Found, Stat};
@@ -36,6 +37,7 @@ pub(crate) struct Bridge<C: Connect> {
     pub(crate) queue: Arc<Queue<C>>,
     /// Memory for written data, from which the transport sends without a copy.
     pub(crate) pool: Pool,
+    pub(crate) copies: Copies,
     /// The maximum number of bytes of one write request.
     pub(crate) max_write: u32,
     /// The size in which programs should read and write.
@@ -107,6 +109,7 @@ impl<C: Connect> Bridge<C> {
 
     /// Copies data to memory that the transport can send.
     fn copy(&self, data: &[u8]) -> Bytes {
+        self.copies.add(data.len());
         match self.pool.alloc(data.len()) {
             Ok(mut buf) => {
                 buf.copy_from_slice(data);
