@@ -265,14 +265,19 @@ impl Connection {
         }
     }
 
-    /// Limits the credits that answers grant from now on, to one at least, where credits count calls.
-    /// The peer may still use what it was granted before. Where they count messages (version-two-07),
-    /// credits cannot be taken back, and this has no effect.
+    /// Limits the credits that the peer is granted from now on: to one call at least, or, where credits count
+    /// messages (version-two-07), to three messages. The peer may still use what it was granted before.
     pub fn limit_grant(&mut self, credits: u32) {
-        if let Phase::Open(open) = &mut self.phase
-            && let Some(responder) = &mut open.responder
-        {
-            responder.limit_grant(credits);
+        let Phase::Open(open) = &mut self.phase else {
+            return;
+        };
+        match &mut open.shared.window {
+            Some(window) => window.limit(credits),
+            None => {
+                if let Some(responder) = &mut open.responder {
+                    responder.limit_grant(credits);
+                }
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use onc_rpc::Segments;
 use rdma::Stag;
+use rpcrdma_v2_wg::limits::MIN_CREDITS;
 use rpcrdma_v2_wg::{FlowControl, Overrun};
 
 use crate::Action;
@@ -39,6 +40,8 @@ pub(crate) struct SendWindow {
     /// The number of messages that this end can receive while no call is in progress in either
     /// direction.
     capacity: u32,
+    /// The part of the capacity that may be advertised, for want of receives.
+    limit: u32,
     /// The calls of the peer in progress. Each lowers the number of messages that this end
     /// advertises, so that the peer's calls do not pile up here.
     calls: u32,
@@ -65,6 +68,7 @@ impl SendWindow {
             flow: FlowControl::starting_at(count),
             format,
             capacity,
+            limit: capacity,
             calls: 0,
             replies: 0,
             peer_credit: count.wrapping_add(1),
@@ -124,8 +128,16 @@ impl SendWindow {
         self.replies = outstanding;
     }
 
+    /// Limits the messages that the peer is told that it may send from now on, beside replies. What it was
+    /// told before stays: a limit is never lowered, so this one is reached when the peer has sent as much.
+    pub(crate) fn limit(&mut self, messages: u32) {
+        // With fewer, two ends without credits could not go on.
+        self.limit = messages.clamp(MIN_CREDITS, self.capacity.max(MIN_CREDITS));
+    }
+
     fn advertised(&self) -> u32 {
-        self.capacity().saturating_sub(self.calls)
+        let most = self.limit.saturating_add(self.replies);
+        most.saturating_sub(self.calls)
     }
 
     /// Returns the credit value of a message that is encoded now.

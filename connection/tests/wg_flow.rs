@@ -199,6 +199,29 @@ fn wg_s4_2_1_1_idle_ends_send_no_grants() {
 }
 
 /// The device takes the message, as more receives are posted than were told to the peer.
+/// A host whose receives run short grants fewer, but never takes back what it has granted, and grants more
+/// again later.
+#[test]
+fn wg_s4_2_1_credits_follow_the_receives_of_the_host() {
+    let mut peer = WgPeer::listening(|server| server.credits = 16);
+    peer.advertised = 16;
+    peer = peer.exchanged(&Properties::default());
+    let answered = |peer: &mut WgPeer, xid| {
+        send_call(peer, xid);
+        peer.reply(Some(reply(xid, 1, &[])));
+        peer.taken();
+        peer.flow.may_send()
+    };
+    assert_eq!(answered(&mut peer, 0), 16);
+    peer.end.connection.limit_grant(1);
+    let left: Vec<u32> = (1..=20).map(|xid| answered(&mut peer, xid)).collect();
+    let down = (3..16).rev();
+    assert_eq!(left[..13], down.collect::<Vec<_>>());
+    assert!(left[13..].iter().all(|left| *left == 3), "{left:?}");
+    peer.end.connection.limit_grant(u32::MAX);
+    assert_eq!(answered(&mut peer, 21), 16);
+}
+
 #[test]
 fn wg_s4_2_1_a_peer_that_exceeds_its_limit_loses_the_connection() {
     // A call too many would end the connection for itself, a part of one does not.
