@@ -400,36 +400,31 @@ fn downcast<P: Planned>(plan: Box<dyn Planned>) -> Result<P, NotTransferred> {
         .map_err(|_| NotTransferred("a plan that is not this extension's".to_owned()))
 }
 
-fn messages(count: u32) -> String {
-    match count {
-        1 => "one message".to_owned(),
-        count => format!("{count} messages"),
+/// Returns a description of `count` messages that have these items placed.
+fn described(count: u32, placed: &[usize]) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    let mut text = format!("{count} message{ending}");
+    for index in placed {
+        text += &format!(", item {index} placed");
     }
+    text
 }
 
 impl fmt::Display for CallPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "call in {}", messages(self.count))?;
-        if !self.placed.is_empty() {
-            write!(f, ", {} of its items placed", self.placed.len())?;
+        let call = described(self.count, &self.placed);
+        let replies = described(self.replies, &[]);
+        write!(f, "call: {call}; reply: up to {replies}")?;
+        match self.results {
+            true => f.write_str(", its items placed"),
+            false => Ok(()),
         }
-        let results = if self.results {
-            ", its results placed"
-        } else {
-            ""
-        };
-        write!(f, "; reply in up to {}{results}", messages(self.replies))
     }
 }
 
 impl fmt::Display for ReplyPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let items = self.placed.len();
-        write!(
-            f,
-            "reply in {}, {items} of its items placed",
-            messages(self.count)
-        )
+        write!(f, "reply: {}", described(self.count, &self.placed))
     }
 }
 

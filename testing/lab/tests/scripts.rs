@@ -92,6 +92,15 @@ fn checks_pass_fail_and_end_in_time() {
 }
 
 #[test]
+fn a_check_whose_result_the_host_would_not_see_ends_the_lane() {
+    let (lines, ended_well) = run("lane() { check a+b 20 false; check c 20 true; }\n");
+    assert!(!ended_well);
+    let [("lab/name-of-check", Outcome::Failed(_))] = checks(&lines)[..] else {
+        panic!("{lines:?}");
+    };
+}
+
+#[test]
 fn a_lane_ends_with_what_it_needs() {
     let (lines, ended_well) = run("lane() { need a 20 false; check b 20 true; }\n");
     assert!(ended_well);

@@ -344,31 +344,27 @@ fn downcast<P: Planned>(plan: Box<dyn Planned>) -> Result<P, NotTransferred> {
         .map_err(|_| NotTransferred("a plan that is not the base protocol's".to_owned()))
 }
 
-fn messages(count: u32) -> String {
-    match count {
-        1 => "one message".to_owned(),
-        count => format!("{count} messages"),
+/// Returns a description of `count` messages, whose items that are not `in_payload` go another way.
+fn described(count: u32, in_payload: &[bool], way: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    let mut text = format!("{count} message{ending}");
+    for (index, _) in in_payload.iter().enumerate().filter(|(_, kept)| !**kept) {
+        text += &format!(", item {index} by {way}");
     }
+    text
 }
 
 impl fmt::Display for CallPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let read = self.in_payload.iter().filter(|kept| !**kept).count();
-        write!(f, "call in {}", messages(self.count))?;
-        if read > 0 {
-            write!(f, ", {read} of its items in read chunks")?;
-        }
-        write!(f, "; reply in up to {}", messages(self.replies))
+        let call = described(self.count, &self.in_payload, "RDMA Read");
+        let replies = described(self.replies, &[], "");
+        write!(f, "call: {call}; reply: up to {replies}")
     }
 }
 
 impl fmt::Display for ReplyPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let written = self.in_payload.iter().filter(|kept| !**kept).count();
-        write!(f, "reply in {}", messages(self.count))?;
-        match written {
-            0 => Ok(()),
-            written => write!(f, ", {written} of its items in write chunks"),
-        }
+        let reply = described(self.count, &self.in_payload, "RDMA Write");
+        write!(f, "reply: {reply}")
     }
 }

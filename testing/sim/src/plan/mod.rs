@@ -83,6 +83,21 @@ pub enum Victim {
     Connection,
 }
 
+impl fmt::Display for Victim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ServerProcess => f.write_str("the server crashes"),
+            Self::ServerPower => f.write_str("the server's power fails"),
+            Self::Client(client) => write!(f, "client {client} crashes"),
+            Self::ClientPause(client) => write!(f, "client {client} stops"),
+            Self::ServerPause => f.write_str("the server stops"),
+            Self::LoopPause(number) => write!(f, "loop {number} of the server stops"),
+            Self::ServerMemory => f.write_str("the server has no memory left"),
+            Self::Connection => f.write_str("a random connection breaks"),
+        }
+    }
+}
+
 /// A planned fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crash {
@@ -263,13 +278,20 @@ impl fmt::Display for Plan {
         )?;
         writeln!(
             f,
-            "time-out {:?}, {:?}; memory {} and {}; disk {:?}, write-back {}; interrupt {:?}; \
+            "time-out {:?}, {}; memory {} and {}; disk {}, write-back {}; interrupt {:?}; \
              grants cut {}",
             self.timeout,
-            self.retry,
+            match self.retry {
+                Retry::Hard => "hard".to_owned(),
+                Retry::Soft { retransmissions } =>
+                    format!("soft with {retransmissions} retransmissions"),
+            },
             self.client_memory,
             self.server_memory,
-            self.disk,
+            match self.disk {
+                Some(time) => format!("{time:?}"),
+                None => "at once".to_owned(),
+            },
             self.write_back,
             self.interrupt,
             self.starve
@@ -286,18 +308,31 @@ impl fmt::Display for Plan {
         write_attributes(f, &self.attributes)?;
         writeln!(
             f,
-            "shared receives: client {:?}, server {:?}",
-            self.client_shares, self.server_shares
+            "shared receives: client {}, server {}",
+            shares_text(self.client_shares),
+            shares_text(self.server_shares)
         )?;
         for crash in &self.crashes {
             writeln!(
                 f,
-                "at {:?}: {:?}, for {:?}",
+                "at {:?}: {}, for {:?}",
                 crash.at, crash.victim, crash.lasts
             )?;
         }
         writeln!(f, "healed at {:?}", self.heal_at)
     }
+}
+
+/// Returns a description of a device's shared receive queues.
+fn shares_text(shares: Option<SharedReceives>) -> String {
+    let Some(SharedReceives { max_wr, when_empty }) = shares else {
+        return "none".to_owned();
+    };
+    let when_empty = match when_empty {
+        WhenEmpty::Waits => "senders wait",
+        WhenEmpty::EndsConnection => "an empty queue ends the connection",
+    };
+    format!("up to {max_wr}, {when_empty}")
 }
 
 // All fields are listed below, so that a new one cannot be forgotten there.
