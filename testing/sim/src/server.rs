@@ -131,6 +131,11 @@ impl ServerHost {
         others.filter_map(|(_, woken)| woken.server.is_woken().then_some(woken.node))
     }
 
+    /// Returns the number of replies that each loop has been handed by others and has not taken.
+    pub(crate) fn handed_replies(&self) -> impl Iterator<Item = usize> {
+        self.loops.iter().map(|at| at.server.handed_replies())
+    }
+
     /// Returns the number of retransmissions at all loops that wait for replies of other loops.
     pub(crate) fn waiting_for_others(&self) -> usize {
         let waiting = self.loops.iter().map(|at| at.server.waiting_for_others());

@@ -42,6 +42,9 @@ const PATIENCE: Duration = Duration::from_secs(3_000);
 const SETTLE: Duration = Duration::from_secs(30);
 /// The maximum duration of an invalidation without faults.
 const FENCE: Duration = Duration::from_secs(1);
+/// The maximum time until a loop takes a reply that another one has handed to it. It wakes at most a
+/// millisecond after the interrupt.
+const TAKEN_WITHIN: Duration = Duration::from_millis(10);
 /// The number of receives that are posted beyond the credits.
 const EXTRA: usize = 8;
 /// The block sizes in which a server's memory is taken away.
@@ -83,6 +86,8 @@ struct World<'a> {
     paused: Vec<Time>,
     /// Since when hosts have memory registered for more calls than they have outstanding.
     exposed: Vec<Option<Time>>,
+    /// Since when replies of other loops lie at each of the server's loops.
+    handed: Vec<Option<Time>>,
     /// The numbers of hosts' outstanding calls at the last check.
     under_way: Vec<usize>,
     /// The memory that was taken away.
@@ -175,6 +180,7 @@ impl<'a> World<'a> {
             interleaving: Random::new(plan.seed).split(LOOPS),
             paused: vec![Time::ZERO; plan.loops + plan.clients],
             exposed: vec![None; plan.loops + plan.clients],
+            handed: vec![None; plan.loops],
             under_way: vec![0; plan.loops + plan.clients],
             clients: (0..plan.clients).map(|_| None).collect(),
             fabric,
@@ -339,6 +345,7 @@ impl<'a> World<'a> {
     }
 
     fn take(&mut self, turn: Turn) {
+        self.check_handed();
         match turn {
             Turn::Host(node) if self.paused[node.0] > self.fabric.now() => {
                 self.fabric.turn_at(node, self.paused[node.0]);
@@ -368,6 +375,32 @@ impl<'a> World<'a> {
         self.wake_loops(at);
         for number in self.disk.take_repeated() {
             self.violation(format!("WRITE {number} was executed twice"));
+        }
+    }
+
+    /// Checks that no loop sleeps on while a reply lies there that another one has handed to it.
+    fn check_handed(&mut self) {
+        // A loop hands nothing to itself.
+        let Some(server) = self.server.as_ref().filter(|_| self.plan.loops > 1) else {
+            return;
+        };
+        let (now, mut late) = (self.fabric.now(), None);
+        for (at, count) in server.handed_replies().enumerate() {
+            if count == 0 {
+                self.handed[at] = None;
+                continue;
+            }
+            let since = self.handed[at].get_or_insert(now);
+            *since = (*since).max(self.paused[at]);
+            if now > *since + TAKEN_WITHIN {
+                *since = now;
+                late = Some((at, count));
+            }
+        }
+        if let Some((at, count)) = late {
+            self.violation(format!(
+                "loop {at} sleeps and does not take what other loops have handed to it: replies: {count}"
+            ));
         }
     }
 
@@ -475,6 +508,7 @@ impl<'a> World<'a> {
                     self.fabric.crash(NodeId(at));
                 }
                 self.server = None;
+                self.handed.fill(None);
                 self.greedy.clear();
                 if crash.victim == Victim::ServerPower {
                     self.disk.power_failed(&mut self.random);
@@ -582,6 +616,10 @@ impl<'a> World<'a> {
             self.violation(format!(
                 "{waiting} retransmissions still wait for replies of other loops"
             ));
+        }
+        let handed = self.server.iter().flat_map(ServerHost::handed_replies);
+        if handed.sum::<usize>() > 0 {
+            self.violation("replies of other loops were never taken".to_owned());
         }
         let clients = self.clients.iter().flatten();
         let clients = clients.map(|client| (client.node, &client.pool));

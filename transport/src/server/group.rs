@@ -163,6 +163,14 @@ impl Server {
         }
     }
 
+    /// Returns the number of replies that other loops have handed to this one and that it has not
+    /// taken. For a simulation, which checks that none lies there while the loop sleeps.
+    #[must_use]
+    pub fn handed_replies(&self) -> usize {
+        let mailbox = &self.member.shared.mailboxes[self.member.index];
+        mailbox.handed.lock().len()
+    }
+
     /// Takes the replies that other loops have handed to this one, and sends them.
     pub(super) fn take_handed(&mut self, now: Time) {
         let handed = std::mem::take(
