@@ -52,7 +52,11 @@ impl Part {
     /// Returns the version of the build recipe. It must be incremented when a change of the recipe
     /// changes the result.
     fn recipe(self) -> u32 {
-        1
+        match self {
+            // With a link for `which`.
+            Self::Root => 2,
+            _ => 1,
+        }
     }
 }
 
