@@ -19,17 +19,19 @@ use rpc_transport::{ServerGroup, ServerOptions, Stop};
 use rpcrdma_callbacks::Orders;
 use rpcrdma_setup::access::{CALLBACKS, LinkOptions};
 use rpcrdma_setup::costs::CostsArg;
-use rpcrdma_setup::device::{DeviceChoice, DeviceName, Resources};
+use rpcrdma_setup::device::{DeviceChoice, Resources};
 use rpcrdma_setup::mount_options::Proto;
 use rpcrdma_setup::{Context, Failure};
 
-use crate::args::{ServeArgs, Threads};
+use crate::args::ServeArgs;
 use crate::capture;
 use crate::interrupt;
 use crate::output;
 use loops::{Plan, Sockets};
+use threads::Wanted;
 
 mod loops;
+mod threads;
 
 /// The path of the memory file system's export.
 const MEMORY_PATH: &str = "/memory";
@@ -45,14 +47,18 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         let text = format!("--features {features}: version 2 is wanted for that, see --rpcrdma");
         return Err(Failure::Usage(text));
     }
-    let loops = loops(args)?;
+    let wanted = Wanted::new(args, threads::processors())?;
     let link = LinkOptions {
         delay: args.delay.0,
         rate: args.rate.map(|rate| rate.0),
         busy_poll: args.busy_poll,
         crc: args.crc.is_on(),
     };
-    let limits = limits(args)?;
+    let (limits, loops) = limits(args, &wanted);
+    match &wanted.single {
+        Some(why) => tracing::info!(why, "one thread serves all connections"),
+        None => tracing::info!(threads = loops, "threads that serve connections"),
+    }
     let key = key(args)?;
     let exports = exports(args, &key)?;
     let describe = |export: &Export| format!("export {} {}", export.path, export.options);
@@ -133,30 +139,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
 /// many ends, and well within a minute.
 const GIVE_BACK_AFTER: Duration = Duration::from_secs(10);
 
-/// Returns the number of loops.
-fn loops(args: &ServeArgs) -> Result<usize, Failure> {
-    let single = if args.device != DeviceName::Iwarp {
-        Some(format!(
-            "--device {}: its connections are served by one thread",
-            args.device
-        ))
-    } else if args.rate.is_some() {
-        Some("--rate: what several threads send is not limited together".to_owned())
-    } else {
-        None
-    };
-    match (args.threads, single) {
-        (Threads::Number(1), _) | (Threads::Auto, Some(_)) => Ok(1),
-        (Threads::Number(loops), None) => Ok(usize::from(loops)),
-        (Threads::Number(loops), Some(why)) => {
-            Err(Failure::Usage(format!("--threads {loops}: {why}")))
-        }
-        (Threads::Auto, None) => Ok(Threads::of_this_machine()),
-    }
-}
-
-/// Returns the limits of the server. Raises the soft limit on file descriptors to the hard limit.
-fn limits(args: &ServeArgs) -> Result<Limits, Failure> {
+/// Returns the limits of the server and the number of its loops. Raises the soft limit on file
+/// descriptors to the hard limit.
+fn limits(args: &ServeArgs, wanted: &Wanted) -> (Limits, usize) {
     let (descriptors, raised) = limits::raise_descriptors();
     if let Err(error) = raised {
         tracing::warn!(%error, descriptors, "cannot raise the limit on open files");
@@ -166,10 +151,13 @@ fn limits(args: &ServeArgs) -> Result<Limits, Failure> {
         None => limits::default_memory(),
     };
     let receives = usize::try_from(args.receive_memory).unwrap_or(usize::MAX);
-    let limits = Limits::new(memory, receives, descriptors);
+    let loops = wanted.with_descriptors(descriptors);
+    let left = threads::other_descriptors(descriptors, loops);
+    let limits = Limits::new(memory, receives, left);
     let (connections, receives) = (limits.connections, limits.receives);
+    let loops = loops.min(wanted.with_receives(receives));
     tracing::info!(memory, receives, descriptors, connections, "limits");
-    Ok(limits)
+    (limits, loops)
 }
 
 /// Checks that the memory for receive buffers suffices for one connection.

@@ -104,6 +104,25 @@ fn several_threads_serve_one_export_over_both_transports() {
 }
 
 #[test]
+fn every_processor_has_a_thread_unless_an_option_wants_one() {
+    // No host has this address, so the server ends after it has said how many threads it makes.
+    let said = |args: &[&str]| {
+        let serve = ["-v", "serve", "--memory", "--listen", "192.0.2.1"];
+        let more = ["--memory-limit", "4g", "--device", "iwarp"];
+        let failed = run([&serve[..], &more, args].concat());
+        assert_eq!(failed.status.code(), Some(1), "{failed:#?}");
+        failed.stderr
+    };
+    // 4,096 descriptors, Linux's hard limit, are enough for 64 threads.
+    let processors = thread::available_parallelism().unwrap().get().min(64);
+    let expected = format!("serve connections threads={processors}");
+    assert!(said(&[]).contains(&expected), "{}", said(&[]));
+    assert!(said(&["--threads", "3"]).contains("threads=3"));
+    let one = said(&["--rate", "1g"]);
+    assert!(one.contains("one thread serves all connections") && one.contains("--rate"));
+}
+
+#[test]
 fn threads_that_cannot_be_are_refused() {
     for (args, word) in [
         (
