@@ -6,7 +6,8 @@ use std::sync::Arc;
 use onc_rpc::padded;
 use rpcrdma_ext_send_ddp::limits::MAX_ITEMS;
 use rpcrdma_ext_send_ddp::{
-    DirectedItem, DirectedSet, Direction, Frame, Headers, Location, PlacedItem,
+    DirectedItem, DirectedItems, DirectedSet, DirectedSets, Direction, Frame, Headers, Items,
+    Location, PlacedItem,
 };
 use rpcrdma_v2::extension::{CallCandidate, CallToPlan, Cost, NotTransferred, Transmissions};
 use rpcrdma_v2::{Chunks, Segment};
@@ -46,7 +47,7 @@ struct Plan {
 #[derive(Debug)]
 pub(crate) struct Sent {
     /// The directions for the items of the call's reply, in order.
-    pub(crate) directions: Vec<DirectedItem>,
+    pub(crate) directions: DirectedItems,
     /// Number of additional receives posted for the call's reply.
     pub(crate) reserved: u32,
     /// Number of transmissions of the call.
@@ -164,7 +165,7 @@ impl Transmit {
             return Err(NotTransferred("the peer refused such calls".to_owned()));
         }
         let directions = plan.reply.directions(&chunks.writes).ok_or_else(missing)?;
-        let mut items = Vec::new();
+        let mut items = Items::new();
         for &(mode, position, len) in &plan.items {
             let location = match mode {
                 ItemMode::InStream => continue,
@@ -190,12 +191,12 @@ impl Transmit {
             });
         }
         let sets = match directions.is_empty() {
-            true => Vec::new(),
-            false => vec![DirectedSet {
+            true => DirectedSets::new(),
+            false => DirectedSets::from_buf([DirectedSet {
                 begin: 0,
                 end: plan.stream_len,
                 items: directions,
-            }],
+            }]),
         };
         let mut request = Request {
             items,
@@ -244,7 +245,7 @@ pub(crate) fn place(items: &mut [PlacedItem], planned: &Arranged) {
 impl ReplyMode {
     /// Returns the directions with the registered memory, or `None` if too few chunks were
     /// registered.
-    fn directions(&self, writes: &[rpcrdma_v2::WriteChunk]) -> Option<Vec<DirectedItem>> {
+    fn directions(&self, writes: &[rpcrdma_v2::WriteChunk]) -> Option<DirectedItems> {
         let mut writes = writes.iter();
         let one = |item: &(u32, Directing)| {
             let (min_len, directing) = *item;

@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rpcrdma_ext_send_ddp::{
-    DirectedSet, PlacedItem, get_items, get_sets, items_len, put_items, put_sets, sets_len,
+    DirectedSets, Items, get_items, get_sets, items_len, put_items, put_sets, sets_len,
 };
 use rpcrdma_v2::limits::OPTIONAL_LEN;
 use rpcrdma_v2::{Malformed, Reader};
@@ -27,9 +27,9 @@ pub(crate) const SEGMENT_LEN: u64 = 16;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// `optxrq_ddp`: the places of the call's bulk items.
-    pub items: Vec<PlacedItem>,
+    pub items: Items,
     /// `optxrq_rsd`: the directions for the bulk items of the reply.
-    pub directions: Vec<DirectedSet>,
+    pub directions: DirectedSets,
     /// `optxrq_count`: number of transmissions in the group.
     pub count: u32,
     /// `optxrq_rsbuf`: number of additional receives posted for the reply.
@@ -42,7 +42,7 @@ pub struct Request {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// `optxrs_ddp`: the outcome of each direction in the call, in order.
-    pub items: Vec<PlacedItem>,
+    pub items: Items,
     /// `optxrs_count`: number of transmissions in the group.
     pub count: u32,
     /// `optxrs_pslen`: number of payload bytes that follow this header.
@@ -82,7 +82,7 @@ impl Field for u32 {
     }
 }
 
-impl Field for Vec<PlacedItem> {
+impl Field for Items {
     fn len(&self) -> usize {
         items_len(self)
     }
@@ -96,7 +96,7 @@ impl Field for Vec<PlacedItem> {
     }
 }
 
-impl Field for Vec<DirectedSet> {
+impl Field for DirectedSets {
     fn len(&self) -> usize {
         sets_len(self)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use onc_rpc::padded;
 use rpcrdma_ext_send_ddp::{
-    Ability, DirectedItem, Direction, Frame, Handling, Headers, Location, PlacedItem, choose,
+    Ability, DirectedItems, Direction, Frame, Handling, Headers, Location, PlacedItem, choose,
 };
 use rpcrdma_v2::extension::{Cost, NotTransferred, ReplyCandidate, ReplyToPlan, Transmissions};
 use rpcrdma_v2::{WriteChunk, fill};
@@ -23,7 +23,7 @@ use crate::{Continuation, Response, Transmit, XMTRESP};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReplyContext {
     /// The requester's directions for the items of the reply, in order.
-    pub(crate) directions: Vec<DirectedItem>,
+    pub(crate) directions: DirectedItems,
     /// Number of additional receives that the requester has posted.
     pub(crate) reserved: u32,
 }

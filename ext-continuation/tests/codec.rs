@@ -91,7 +91,7 @@ impl Arbitrary for Any {
     fn arbitrary(g: &mut Gen) -> Self {
         match u8::arbitrary(g) % 4 {
             0 => Self::Request(Request {
-                items: items(g),
+                items: items(g).into(),
                 directions: few(g, 2, |g| DirectedSet {
                     begin: number(g),
                     end: number(g),
@@ -106,14 +106,16 @@ impl Arbitrary for Any {
                                 chunk: few(g, 3, segment).into(),
                             },
                         },
-                    }),
-                }),
+                    })
+                    .into(),
+                })
+                .into(),
                 count: number(g) % 5,
                 reserved: number(g),
                 payload: number(g) & !3,
             }),
             1 => Self::Response(Response {
-                items: items(g),
+                items: items(g).into(),
                 count: number(g) % 5,
                 payload: number(g) & !3,
             }),

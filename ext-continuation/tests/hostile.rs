@@ -305,8 +305,8 @@ fn set(begin: u32, end: u32, to: &[Directed]) -> DirectedSet {
 /// Returns a call in one transmission, with 64 bytes of payload and a segment for bulk data.
 fn call_with(items: Vec<PlacedItem>, directions: Vec<DirectedSet>, rpc: [u32; 2]) -> Bytes {
     let request = Request {
-        items,
-        directions,
+        items: items.into(),
+        directions: directions.into(),
         count: 1,
         reserved: 0,
         payload: 64,
@@ -510,7 +510,7 @@ fn rtr_s7_what_a_request_must_not_say_though_it_has_the_form() {
         let many = |count| -> Vec<Segment> { (0..count).map(|n| segment(n, 1, 0)).collect() };
         let both = vec![set(0, 64, &[written(&many(256)), written(&many(more))])];
         let request = Request {
-            directions: both,
+            directions: both.into(),
             count: 1,
             payload: 64,
             ..Request::default()
@@ -796,7 +796,7 @@ fn rtr_s7_4_memory_that_comes_back_is_that_which_was_offered() {
     ];
     for (what, length, location, expected) in cases {
         let response = Response {
-            items: vec![item(60, length, location)],
+            items: [item(60, length, location)].into(),
             count: 1,
             payload: 64,
         };

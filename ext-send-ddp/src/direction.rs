@@ -2,6 +2,7 @@
 
 use bytes::{BufMut, BytesMut};
 use rpcrdma_v2::{Malformed, Reader, WriteChunk};
+use smallvec::SmallVec;
 
 use crate::limits::{MAX_ITEMS, MAX_SETS};
 use crate::placement::put_segments;
@@ -110,8 +111,14 @@ pub struct DirectedSet {
     /// `xmdrsdr_end`: offset at which it ends.
     pub end: u32,
     /// One direction for each potential item, in order.
-    pub items: Vec<DirectedItem>,
+    pub items: DirectedItems,
 }
+
+/// Directions for items. Most calls have no more than one.
+pub type DirectedItems = SmallVec<[DirectedItem; 1]>;
+
+/// The directions of a call. Few calls have more than one set.
+pub type DirectedSets = SmallVec<[DirectedSet; 1]>;
 
 /// Returns the encoded length of `xmddp_rsdgroup` in bytes.
 #[must_use]
@@ -139,12 +146,12 @@ pub fn put_sets(out: &mut BytesMut, sets: &[DirectedSet]) {
 ///
 /// # Errors
 /// [`Malformed`] if the bytes do not match the XDR definition or exceed a limit.
-pub fn get_sets(from: &mut Reader<'_>) -> Result<Vec<DirectedSet>, Malformed> {
+pub fn get_sets(from: &mut Reader<'_>) -> Result<DirectedSets, Malformed> {
     let count = from.u32()? as usize;
     if count > MAX_SETS {
         return Err(Malformed::TooMany("sets of directions"));
     }
-    let (mut sets, mut total) = (Vec::new(), 0);
+    let (mut sets, mut total) = (DirectedSets::new(), 0);
     for _ in 0..count {
         let (begin, end) = (from.u32()?, from.u32()?);
         let items = from.u32()? as usize;

@@ -47,12 +47,13 @@ pub use characteristic::{ReceiveBufferStructure, RoundTripSupport, Support};
 pub use choose::{Ability, DoesNotFit, Handling, choose};
 pub use cut::{Rest, cut, pad};
 pub use direction::{
-    DirectedItem, DirectedSet, Direction, check_ranges, get_sets, put_sets, sets_len,
+    DirectedItem, DirectedItems, DirectedSet, DirectedSets, Direction, check_ranges, get_sets,
+    put_sets, sets_len,
 };
 pub use frame::{Frame, Target, Unusable};
 pub use layout::{Headers, Layout, NoRoom, Part, Run, lay_out};
 pub use locate::{BadPlacement, Place, locate, twice};
-pub use placement::{Location, PlacedItem, Spot, get_items, items_len, put_items};
+pub use placement::{Items, Location, PlacedItem, Spot, get_items, items_len, put_items};
 pub use structure::{BufferSegment, BufferStructure, PAGE, SegmentFlags, SegmentGroup};
 
 /// `xmddp_type`: the types of locations and directions (section 6.2).

@@ -43,6 +43,9 @@ pub struct PlacedItem {
     pub location: Location,
 }
 
+/// The bulk items of a message. Most messages have no more than one.
+pub type Items = SmallVec<[PlacedItem; 1]>;
+
 impl Location {
     /// Returns the encoded length in bytes.
     #[must_use]
@@ -131,7 +134,7 @@ pub fn put_items(out: &mut BytesMut, items: &[PlacedItem]) {
 ///
 /// # Errors
 /// [`Malformed`] if the bytes do not match the XDR definition or exceed a limit.
-pub fn get_items(from: &mut Reader<'_>) -> Result<Vec<PlacedItem>, Malformed> {
+pub fn get_items(from: &mut Reader<'_>) -> Result<Items, Malformed> {
     let count = from.u32()? as usize;
     if count > MAX_ITEMS {
         return Err(Malformed::TooMany("bulk items"));

@@ -136,7 +136,7 @@ fn rtr_s7_4_ranges_are_disjoint_and_in_increasing_order() {
         let set = |&(begin, end): &(u32, u32)| DirectedSet {
             begin,
             end,
-            items: Vec::new(),
+            items: Default::default(),
         };
         check_ranges(&ranges.iter().map(set).collect::<Vec<_>>())
     };

@@ -68,7 +68,8 @@ impl Arbitrary for AnySets {
                         chunk: few(g, 3, segment).into(),
                     },
                 },
-            }),
+            })
+            .into(),
         }))
     }
 }
@@ -129,8 +130,8 @@ quickcheck! {
         let a = put(|out| put_items(out, &items));
         let b = put(|out| put_sets(out, &sets));
         let c = ReceiveBufferStructure::property(&structure).value;
-        a.len() == items_len(&items) && Reader::whole(&a, get_items) == Ok(items)
-            && b.len() == sets_len(&sets) && Reader::whole(&b, get_sets) == Ok(sets)
+        a.len() == items_len(&items) && Reader::whole(&a, get_items) == Ok(items.into())
+            && b.len() == sets_len(&sets) && Reader::whole(&b, get_sets) == Ok(sets.into())
             && ReceiveBufferStructure::from_bytes(&c) == Ok(structure)
     }
 
@@ -272,7 +273,8 @@ fn rtr_s7_4_directions_have_these_bytes() {
             items: vec![
                 item(1, Direction::Explicit(chunk())),
                 item(2, Direction::Placed),
-            ],
+            ]
+            .into(),
         },
         DirectedSet {
             begin: 100,
@@ -286,7 +288,8 @@ fn rtr_s7_4_directions_have_these_bytes() {
                         chunk: chunk(),
                     },
                 ),
-            ],
+            ]
+            .into(),
         },
     ];
     let expected = words(&[

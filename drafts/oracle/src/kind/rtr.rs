@@ -68,14 +68,14 @@ fn any_set(g: &mut Gen) -> DirectedSet {
     DirectedSet {
         begin: number(g),
         end: number(g),
-        items: few(g, 3, any_directed),
+        items: few(g, 3, any_directed).into(),
     }
 }
 
 fn any_request(g: &mut Gen) -> Request {
     Request {
-        items: few(g, 3, any_item),
-        directions: few(g, 3, any_set),
+        items: few(g, 3, any_item).into(),
+        directions: few(g, 3, any_set).into(),
         count: number(g),
         reserved: number(g),
         payload: number(g),
@@ -84,7 +84,7 @@ fn any_request(g: &mut Gen) -> Request {
 
 fn any_response(g: &mut Gen) -> Response {
     Response {
-        items: few(g, 4, any_item),
+        items: few(g, 4, any_item).into(),
         count: number(g),
         payload: number(g),
     }
