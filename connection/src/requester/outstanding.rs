@@ -128,7 +128,7 @@ pub(super) struct Outstanding {
     pub(super) number: u64,
     pub(super) cancelled: bool,
     /// The extension that carries the call, if one does.
-    pub(super) carrier: Option<Box<Carrier>>,
+    pub(super) carrier: Option<Carrier>,
     /// The original call, kept if it may have to be planned again: while the limits can change, or
     /// because the responder may refuse its chunks. An extension's call always has it.
     source: Option<Box<PendingCall>>,
@@ -196,7 +196,7 @@ impl Outstanding {
         let listed = self.registrations.len() as u64;
         let outgrown =
             unsent.send_len > limits.inline_send || listed > u64::from(limits.chunks.segments);
-        self.source.clone().filter(|_| outgrown)
+        self.source.as_ref().filter(|_| outgrown).cloned()
     }
 
     /// Returns the original call, if it is kept.

@@ -35,7 +35,7 @@ pub(super) struct Prepared {
     /// Length of the longest Send of the call, or the limit by which an extension divides it.
     pub(super) send_len: u64,
     pub(super) source: Option<Box<PendingCall>>,
-    pub(super) carrier: Option<Box<Carrier>>,
+    pub(super) carrier: Option<Carrier>,
 }
 
 impl Prepared {
@@ -214,13 +214,13 @@ pub(super) fn prepare_candidate(
         regions: memory.regions,
         send_len: limits.inline_send,
         source: Some(Box::new(source)),
-        carrier: Some(Box::new(Carrier {
+        carrier: Some(Carrier {
             by,
             plan: Some(candidate.plan),
             sends: candidate.cost.transmissions.max(1),
             first_type: 0,
             may_wait: candidate.cost.may_wait,
             receives: candidate.cost.receives,
-        })),
+        }),
     })
 }

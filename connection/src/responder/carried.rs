@@ -59,7 +59,7 @@ impl Responder {
             reply: chunks.reply,
             handle: handle.map(Stag),
             fetched: 0,
-            carried: Some(Box::new(carried)),
+            carried: Some(carried),
         };
         self.admit_to_fetch(shared, in_call, call.requested);
     }

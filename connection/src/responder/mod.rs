@@ -46,7 +46,7 @@ struct InCall {
     /// The payload and chunks until the call is delivered; `None` also for a call without chunks.
     fetch: Option<Box<Fetch>>,
     /// Set if the extension that received the call also plans its reply (rtrext-00).
-    carried: Option<Box<CarriedCall>>,
+    carried: Option<CarriedCall>,
 }
 
 impl InCall {
