@@ -28,7 +28,7 @@ use crate::capture;
 use crate::interrupt;
 use crate::output;
 use loops::{Plan, Sockets};
-use threads::Wanted;
+use threads::ThreadCount;
 
 mod loops;
 mod threads;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         let text = format!("--features {features}: version 2 is wanted for that, see --rpcrdma");
         return Err(Failure::Usage(text));
     }
-    let wanted = Wanted::new(args, threads::processors())?;
+    let wanted = ThreadCount::new(args, threads::processors())?;
     let link = LinkOptions {
         delay: args.delay.0,
         rate: args.rate.map(|rate| rate.0),
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         crc: args.crc.is_on(),
     };
     let (limits, loops) = limits(args, &wanted);
-    match &wanted.single {
+    match &wanted.single_reason {
         Some(why) => tracing::info!(why, "one thread serves all connections"),
         None => tracing::info!(threads = loops, "threads that serve connections"),
     }
@@ -141,7 +141,7 @@ const GIVE_BACK_AFTER: Duration = Duration::from_secs(10);
 
 /// Returns the limits of the server and the number of its loops. Raises the soft limit on file
 /// descriptors to the hard limit.
-fn limits(args: &ServeArgs, wanted: &Wanted) -> (Limits, usize) {
+fn limits(args: &ServeArgs, wanted: &ThreadCount) -> (Limits, usize) {
     let (descriptors, raised) = limits::raise_descriptors();
     if let Err(error) = raised {
         tracing::warn!(%error, descriptors, "cannot raise the limit on open files");
@@ -151,11 +151,11 @@ fn limits(args: &ServeArgs, wanted: &Wanted) -> (Limits, usize) {
         None => limits::default_memory(),
     };
     let receives = usize::try_from(args.receive_memory).unwrap_or(usize::MAX);
-    let loops = wanted.with_descriptors(descriptors);
-    let left = threads::other_descriptors(descriptors, loops);
+    let loops = wanted.limited_by_descriptors(descriptors);
+    let left = threads::descriptors_left(descriptors, loops);
     let limits = Limits::new(memory, receives, left);
     let (connections, receives) = (limits.connections, limits.receives);
-    let loops = loops.min(wanted.with_receives(receives));
+    let loops = loops.min(wanted.limited_by_receive_memory(receives));
     tracing::info!(memory, receives, descriptors, connections, "limits");
     (limits, loops)
 }

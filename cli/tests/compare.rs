@@ -158,8 +158,8 @@ fn round_trips_show_in_time_alone() {
         "--delay",
         "20ms",
     ]);
-    // A tenth of a trip over this delay, 4 ms, is longer than what a busy machine disturbs: a trip of 10 ms was
-    // once measured 1.4 ms too long.
+    // A round trip takes 40 ms, so that the tolerance of 0.1 round trips is 4 ms. A busy machine once added
+    // 1.4 ms.
     for conveyance in ["tcp", "v1", "v2"] {
         near(
             row(&rows, "null", None, conveyance),

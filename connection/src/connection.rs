@@ -272,7 +272,7 @@ impl Connection {
             return;
         };
         match &mut open.shared.window {
-            Some(window) => window.limit(credits),
+            Some(window) => window.limit_grant(credits),
             None => {
                 if let Some(responder) = &mut open.responder {
                     responder.limit_grant(credits);

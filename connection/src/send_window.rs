@@ -40,8 +40,9 @@ pub(crate) struct SendWindow {
     /// The number of messages that this end can receive while no call is in progress in either
     /// direction.
     capacity: u32,
-    /// The part of the capacity that may be advertised, for want of receives.
-    limit: u32,
+    /// The maximum number of messages to grant credits for; below `capacity` while the host is short of
+    /// receives.
+    grant_limit: u32,
     /// The calls of the peer in progress. Each lowers the number of messages that this end
     /// advertises, so that the peer's calls do not pile up here.
     calls: u32,
@@ -68,7 +69,7 @@ impl SendWindow {
             flow: FlowControl::starting_at(count),
             format,
             capacity,
-            limit: capacity,
+            grant_limit: capacity,
             calls: 0,
             replies: 0,
             peer_credit: count.wrapping_add(1),
@@ -128,15 +129,15 @@ impl SendWindow {
         self.replies = outstanding;
     }
 
-    /// Limits the messages that the peer is told that it may send from now on, beside replies. What it was
-    /// told before stays: a limit is never lowered, so this one is reached when the peer has sent as much.
-    pub(crate) fn limit(&mut self, messages: u32) {
-        // With fewer, two ends without credits could not go on.
-        self.limit = messages.clamp(MIN_CREDITS, self.capacity.max(MIN_CREDITS));
+    /// Limits the credits granted from now on, in messages, not counting replies to calls of this end.
+    /// Credits already granted are never revoked, so the limit takes effect once the peer has used them up.
+    pub(crate) fn limit_grant(&mut self, messages: u32) {
+        // Fewer than MIN_CREDITS would make two idle ends answer grants with grants for ever.
+        self.grant_limit = messages.clamp(MIN_CREDITS, self.capacity.max(MIN_CREDITS));
     }
 
     fn advertised(&self) -> u32 {
-        let most = self.limit.saturating_add(self.replies);
+        let most = self.grant_limit.saturating_add(self.replies);
         most.saturating_sub(self.calls)
     }
 

@@ -198,9 +198,8 @@ fn wg_s4_2_1_1_idle_ends_send_no_grants() {
     assert_eq!(peer.taken(), [], "two of three credits are left");
 }
 
-/// The device takes the message, as more receives are posted than were told to the peer.
-/// A host whose receives run short grants fewer, but never takes back what it has granted, and grants more
-/// again later.
+/// A host that runs short of receives grants fewer credits. It does not revoke credits already granted, and it
+/// grants the full number again later.
 #[test]
 fn wg_s4_2_1_credits_follow_the_receives_of_the_host() {
     let mut peer = WgPeer::listening(|server| server.credits = 16);
@@ -222,6 +221,8 @@ fn wg_s4_2_1_credits_follow_the_receives_of_the_host() {
     assert_eq!(answered(&mut peer, 21), 16);
 }
 
+/// More receives are posted than credits are granted, so the device accepts the excess message and the
+/// connection itself must notice it.
 #[test]
 fn wg_s4_2_1_a_peer_that_exceeds_its_limit_loses_the_connection() {
     // A call too many would end the connection for itself, a part of one does not.

@@ -114,10 +114,10 @@ pub struct DirectedSet {
     pub items: DirectedItems,
 }
 
-/// Directions for items. Most calls have no more than one.
+/// The directions of a set, in order. One is stored inline, as most sets have at most one.
 pub type DirectedItems = SmallVec<[DirectedItem; 1]>;
 
-/// The directions of a call. Few calls have more than one set.
+/// The sets of directions of a call (`xmddp_rsdgroup`). One is stored inline, as few calls have more.
 pub type DirectedSets = SmallVec<[DirectedSet; 1]>;
 
 /// Returns the encoded length of `xmddp_rsdgroup` in bytes.

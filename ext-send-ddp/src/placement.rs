@@ -43,7 +43,8 @@ pub struct PlacedItem {
     pub location: Location,
 }
 
-/// The bulk items of a message. Most messages have no more than one.
+/// The bulk items of a message. One is stored inline, as most messages have at most one and a `Vec` would cost an
+/// allocation for each.
 pub type Items = SmallVec<[PlacedItem; 1]>;
 
 impl Location {

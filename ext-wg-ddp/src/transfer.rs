@@ -400,7 +400,7 @@ fn downcast<P: Planned>(plan: Box<dyn Planned>) -> Result<P, NotTransferred> {
         .map_err(|_| NotTransferred("a plan that is not this extension's".to_owned()))
 }
 
-/// Returns a description of `count` messages that have these items placed.
+/// Returns the number of messages as text, and each item that Sends place.
 fn described(count: u32, placed: &[usize]) -> String {
     let ending = if count == 1 { "" } else { "s" };
     let mut text = format!("{count} message{ending}");

@@ -1,9 +1,10 @@
-//! The count of bytes that a mount copies in user space: of file data, not of names.
+//! The count of file data that a mount copies in user space.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter of copied bytes. Its clones are the same counter.
+/// Counts the bytes of file data that a mount copies in user space, without those that its transport copies.
+/// Clones share one count.
 #[derive(Clone, Debug, Default)]
 pub struct Copies(Arc<AtomicU64>);
 

@@ -64,9 +64,9 @@ pub enum MountError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The same export is mounted there already. Another one may be mounted over it.
+    /// This export is already mounted at this directory.
     #[error("{}: {} is mounted there already", path.display(), source_name)]
-    Mounted {
+    AlreadyMounted {
         /// The mount point.
         path: PathBuf,
         /// The export, as the table of mounts has it.
@@ -172,8 +172,9 @@ pub struct Mounted {
 
 /// Mounts what `root` is, a directory of the export, at a directory of this machine.
 ///
-/// Removes a dead mount first, if a killed program of this kind has left one there. An export is not mounted
-/// over itself, as Linux's own mounts are not: whoever unmounted it would find it mounted still.
+/// Removes a dead mount first, if a killed program of this kind has left one there. Fails if the same export is
+/// mounted there already, as Linux's NFS client does: one unmount would then seem to have no effect. Another
+/// export may be mounted over it.
 ///
 /// # Errors
 /// See [`MountError`].
@@ -188,7 +189,7 @@ pub fn mount(
     let source = source_name(options);
     match mount_table::find(&path) {
         Ok(Some(entry)) if entry.is_ours() && entry.source == *source => {
-            return Err(MountError::Mounted {
+            return Err(MountError::AlreadyMounted {
                 path,
                 source_name: source,
             });
@@ -273,7 +274,8 @@ impl Mounted {
         join(self.session).map_err(|source| MountError::Mount { path, source })
     }
 
-    /// Returns the counter of the bytes that the mount copies; its transport counts its own.
+    /// Returns the counter of the bytes of file data that the mount copies. The transport counts the bytes that
+    /// it copies itself.
     #[must_use]
     pub fn copies(&self) -> Copies {
         self.copies.clone()
@@ -291,10 +293,12 @@ impl Mounted {
 /// # Errors
 /// The error of FUSE's device.
 fn join(session: BackgroundSession) -> io::Result<()> {
-    // To drop a session unmounts whatever is mounted at its directory by then, also after it has been unmounted
-    // itself: fuser 0.18 takes the device's POLLERR, which means that it is not mounted, for the opposite. So
-    // such a session is not dropped, at the price of the descriptor of a dead mount.
+    // POLLERR on the device means that the mount is gone, but fuser 0.18 takes POLLERR for the sign of a mount.
+    // Dropping the session of a mount that is gone would therefore unmount whatever else is mounted at the
+    // directory by then. A session that ended by an unmount is leaked instead, which costs a descriptor.
     let mut session = ManuallyDrop::new(session);
+    // `BackgroundSession::join` would drop the session, and its guard cannot be moved out: a thread that has
+    // ended takes its place.
     let ended = thread::spawn(|| Ok(()));
     let outcome = match std::mem::replace(&mut session.guard, ended).join() {
         Ok(Ok(())) => return Ok(()),

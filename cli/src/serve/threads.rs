@@ -7,29 +7,29 @@ use rpcrdma_setup::device::DeviceName;
 
 use crate::args::{ServeArgs, Threads};
 
-/// The receive memory of a thread that `auto` does not go below, bytes: more than the receives of one
-/// client with 64 credits, for data of 64 KiB each. With less, clients would wait for receives of
-/// their thread while those of another one lie unused.
-const RECEIVES: usize = 8 << 20;
+/// The minimum receive memory of each thread that `auto` makes, bytes. One client with 64 credits and data of
+/// 64 KiB needs 4.4 MiB. With less, clients of one thread would wait for receives while those of another
+/// one are unused.
+const MIN_RECEIVE_MEMORY: usize = 8 << 20;
 
-/// The number of descriptors for each thread that `auto` makes.
-const DESCRIPTORS: u64 = 64;
-/// The descriptors that each thread after the first one has open, beside connections: its poll loop,
-/// its device and the sockets that listen.
-const OF_A_THREAD: u64 = 16;
+/// The minimum number of descriptors of the process for each thread that `auto` makes.
+const MIN_DESCRIPTORS: u64 = 64;
+/// The descriptors that are set aside for each thread after the first: its poll loop, its device and the
+/// sockets that listen, but not connections.
+const SET_ASIDE: u64 = 16;
 
 /// The number of threads, before the resources are known.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct ThreadCount {
     /// The number, or the maximum for `auto`.
     pub(super) most: usize,
-    /// Whether fewer are made where there is little memory.
+    /// Whether fewer are made where there is little memory or there are few descriptors.
     is_auto: bool,
-    /// Why `auto` is one thread here, if it is not for the number of processors.
-    pub(super) single: Option<String>,
+    /// The option that makes `auto` one thread, with the reason.
+    pub(super) single_reason: Option<String>,
 }
 
-impl Wanted {
+impl ThreadCount {
     /// Returns the number of threads for these arguments. `processors`: the number that the process
     /// may use.
     ///
@@ -39,17 +39,17 @@ impl Wanted {
         let never = only_one(args);
         match (args.threads, never) {
             (Threads::Number(threads @ 2..), Some((option, why))) => Err(Failure::Usage(format!(
-                "--threads {threads}: not with {option}: {why}; leave out --threads, or start a \
-                 server for each thread, with ports of their own"
+                "--threads {threads}: not with {option}: {why}; leave out --threads, or start \
+                 several servers on other ports"
             ))),
             (Threads::Number(threads), _) => Ok(Self {
                 most: usize::from(threads),
                 is_auto: false,
-                single: None,
+                single_reason: None,
             }),
             (Threads::Auto, never) => {
                 let spins = args.busy_poll.then(|| {
-                    let why = "each thread would keep a processor busy; --threads N allows that";
+                    let why = "each thread would keep a processor busy; use --threads N if that is wanted";
                     ("--busy-poll".to_owned(), why)
                 });
                 let single = never.or(spins);
@@ -59,20 +59,20 @@ impl Wanted {
                         None => processors.clamp(1, usize::from(Threads::MOST)),
                     },
                     is_auto: true,
-                    single: single.map(|(option, why)| format!("{option}: {why}")),
+                    single_reason: single.map(|(option, why)| format!("{option}: {why}")),
                 })
             }
         }
     }
 
     /// Returns the number of threads of a process that may have this number of descriptors.
-    pub(super) fn with_descriptors(&self, descriptors: u64) -> usize {
-        self.at_most(usize::try_from(descriptors / DESCRIPTORS).unwrap_or(usize::MAX))
+    pub(super) fn limited_by_descriptors(&self, descriptors: u64) -> usize {
+        self.at_most(usize::try_from(descriptors / MIN_DESCRIPTORS).unwrap_or(usize::MAX))
     }
 
     /// Returns the number of threads that share this memory for receives, bytes.
-    pub(super) fn with_receives(&self, memory: usize) -> usize {
-        self.at_most(memory / RECEIVES)
+    pub(super) fn limited_by_receive_memory(&self, memory: usize) -> usize {
+        self.at_most(memory / MIN_RECEIVE_MEMORY)
     }
 
     fn at_most(&self, threads: usize) -> usize {
@@ -90,13 +90,13 @@ fn only_one(args: &ServeArgs) -> Option<(String, &'static str)> {
                    serves its connections";
         return Some((format!("--device {}", args.device), why));
     }
-    let why = "what several threads send is not limited together";
+    let why = "the rate would be that of each thread, not of the server";
     args.rate.map(|_| ("--rate".to_owned(), why))
 }
 
-/// Returns how many descriptors are left for all else when there are this many threads.
-pub(super) fn other_descriptors(descriptors: u64, threads: usize) -> u64 {
-    descriptors.saturating_sub((threads as u64 - 1) * OF_A_THREAD)
+/// Returns the number of descriptors that are left when those of the threads themselves are set aside.
+pub(super) fn descriptors_left(descriptors: u64, threads: usize) -> u64 {
+    descriptors.saturating_sub((threads as u64 - 1) * SET_ASIDE)
 }
 
 /// Returns the number of processors that this process may use, by its affinity and by the limits of
@@ -117,37 +117,42 @@ mod tests {
         serve: ServeArgs,
     }
 
-    fn wanted(args: &[&str]) -> Result<Wanted, String> {
+    fn wanted(args: &[&str]) -> Result<ThreadCount, String> {
         let line = Line::try_parse_from([&["serve", "--memory"], args].concat()).unwrap();
-        Wanted::new(&line.serve, 8).map_err(|error| error.to_string())
+        ThreadCount::new(&line.serve, 8).map_err(|error| error.to_string())
     }
 
     #[test]
     fn every_processor_has_a_thread_unless_told_otherwise() {
         for args in [&[][..], &["--threads", "auto"]] {
             let wanted = wanted(args).unwrap();
-            assert_eq!((wanted.most, &wanted.single), (8, &None));
-            assert_eq!(wanted.with_receives(512 << 20), 8);
+            assert_eq!((wanted.most, &wanted.single_reason), (8, &None));
+            assert_eq!(wanted.limited_by_receive_memory(512 << 20), 8);
         }
         assert_eq!(wanted(&["--threads", "3"]).unwrap().most, 3);
         let line = Line::try_parse_from(["serve", "--memory"]).unwrap();
-        let many = Wanted::new(&line.serve, 1000).unwrap();
+        let many = ThreadCount::new(&line.serve, 1000).unwrap();
         assert_eq!(many.most, usize::from(Threads::MOST));
     }
 
     #[test]
     fn auto_makes_no_threads_that_hardly_have_memory_or_descriptors() {
         let auto = wanted(&[]).unwrap();
-        assert_eq!(auto.with_descriptors(1024), 8);
-        assert_eq!(auto.with_descriptors(256), 4);
-        assert_eq!(auto.with_descriptors(10), 1);
+        assert_eq!(auto.limited_by_descriptors(1024), 8);
+        assert_eq!(auto.limited_by_descriptors(256), 4);
+        assert_eq!(auto.limited_by_descriptors(10), 1);
         assert_eq!(
-            (other_descriptors(256, 4), other_descriptors(10, 1)),
+            (descriptors_left(256, 4), descriptors_left(10, 1)),
             (208, 10)
         );
-        assert_eq!(auto.with_receives(17 << 20), 2);
-        assert_eq!(auto.with_receives(1), 1);
-        assert_eq!(wanted(&["--threads", "3"]).unwrap().with_receives(1), 3);
+        assert_eq!(auto.limited_by_receive_memory(17 << 20), 2);
+        assert_eq!(auto.limited_by_receive_memory(1), 1);
+        assert_eq!(
+            wanted(&["--threads", "3"])
+                .unwrap()
+                .limited_by_receive_memory(1),
+            3
+        );
     }
 
     #[test]
@@ -159,9 +164,9 @@ mod tests {
         ] {
             let auto = wanted(args).unwrap();
             assert_eq!(auto.most, 1);
-            assert!(auto.single.unwrap().contains(word), "{word}");
+            assert!(auto.single_reason.unwrap().contains(word), "{word}");
             let one = wanted(&[args, &["--threads", "1"]].concat()).unwrap();
-            assert_eq!((one.most, one.single), (1, None));
+            assert_eq!((one.most, one.single_reason), (1, None));
             let three = wanted(&[args, &["--threads", "3"]].concat());
             match word {
                 "--busy-poll" => assert_eq!(three.unwrap().most, 3),

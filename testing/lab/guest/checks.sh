@@ -15,9 +15,9 @@ check() {
     shift 2
     case $_name in
     *[!A-Za-z0-9_./-]*)
-        # The host would take its result for text, and a failure would not count.
+        # The host does not know a result by a name with other characters, and a failure would not count.
         echo 'not ok lab/name-of-check 0'
-        echo "    '$_name' is no name of a check"
+        echo "    '$_name': names of checks have letters, digits and _ . / - only"
         exit 1
         ;;
     esac

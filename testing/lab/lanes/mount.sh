@@ -98,8 +98,8 @@ cloned() {
     git clone -q /tmp/repository /mnt/clone
     git -C /mnt/clone fsck --no-dangling
     equal 'changes in the clone' "$(git -C /mnt/clone status --short)" ''
-    # The files that the server has, compared with the original without the mount and without the clone's own
-    # index. `diff` would not do: git keeps neither empty directories nor pipes.
+    # Compares the served files with the original, without the mount and without the clone's index. `diff -r` would
+    # report the empty directories and pipes of the original, which git does not keep.
     equal 'changes at the server' \
         "$(git --git-dir=/tmp/repository/.git --work-tree=/tmp/served/clone status --short)" ''
 }

@@ -42,8 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(3_000);
 const SETTLE: Duration = Duration::from_secs(30);
 /// The maximum duration of an invalidation without faults.
 const FENCE: Duration = Duration::from_secs(1);
-/// The maximum time until a loop takes a reply that another one has handed to it. It wakes at most a
-/// millisecond after the interrupt.
+/// The maximum time until a loop takes a reply that another one has handed to it. A loop runs at most a
+/// millisecond after it was woken.
 const TAKEN_WITHIN: Duration = Duration::from_millis(10);
 /// The number of receives that are posted beyond the credits.
 const EXTRA: usize = 8;
@@ -86,7 +86,7 @@ struct World<'a> {
     paused: Vec<Time>,
     /// Since when hosts have memory registered for more calls than they have outstanding.
     exposed: Vec<Option<Time>>,
-    /// Since when replies of other loops lie at each of the server's loops.
+    /// For each of the server's loops, the time since which replies of other loops wait for it.
     handed: Vec<Option<Time>>,
     /// The numbers of hosts' outstanding calls at the last check.
     under_way: Vec<usize>,
@@ -378,9 +378,9 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Checks that no loop sleeps on while a reply lies there that another one has handed to it.
+    /// Checks that no loop leaves a reply of another loop untaken for longer than [`TAKEN_WITHIN`].
     fn check_handed(&mut self) {
-        // A loop hands nothing to itself.
+        // One loop has nobody to hand replies to.
         let Some(server) = self.server.as_ref().filter(|_| self.plan.loops > 1) else {
             return;
         };
@@ -399,7 +399,7 @@ impl<'a> World<'a> {
         }
         if let Some((at, count)) = late {
             self.violation(format!(
-                "loop {at} sleeps and does not take what other loops have handed to it: replies: {count}"
+                "loop {at} sleeps and does not take replies that other loops have handed to it: {count}"
             ));
         }
     }

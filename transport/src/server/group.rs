@@ -164,7 +164,7 @@ impl Server {
     }
 
     /// Returns the number of replies that other loops have handed to this one and that it has not
-    /// taken. For a simulation, which checks that none lies there while the loop sleeps.
+    /// taken. A simulation finds a missing wake-up by it.
     #[must_use]
     pub fn handed_replies(&self) -> usize {
         let mailbox = &self.member.shared.mailboxes[self.member.index];

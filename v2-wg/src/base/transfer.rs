@@ -344,12 +344,13 @@ fn downcast<P: Planned>(plan: Box<dyn Planned>) -> Result<P, NotTransferred> {
         .map_err(|_| NotTransferred("a plan that is not the base protocol's".to_owned()))
 }
 
-/// Returns a description of `count` messages, whose items that are not `in_payload` go another way.
-fn described(count: u32, in_payload: &[bool], way: &str) -> String {
+/// Returns the number of messages as text, and each item that is not `in_payload` with the operation that
+/// transfers it.
+fn described(count: u32, in_payload: &[bool], operation: &str) -> String {
     let ending = if count == 1 { "" } else { "s" };
     let mut text = format!("{count} message{ending}");
     for (index, _) in in_payload.iter().enumerate().filter(|(_, kept)| !**kept) {
-        text += &format!(", item {index} by {way}");
+        text += &format!(", item {index} by {operation}");
     }
     text
 }
