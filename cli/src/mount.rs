@@ -148,7 +148,12 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl) -> Result<(), Failure> {
         // As long as the retransmissions of one call take.
         false => access.mount.timeo * (access.mount.retrans + 1),
     });
-    let options = mount_use::fuse_options(&url.to_string(), &access.mount);
+    // Two servers of one host differ in their ports, wherever the port is given.
+    let source = NfsUrl {
+        port: url.port.or(access.mount.port),
+        ..url.clone()
+    };
+    let options = mount_use::fuse_options(&source.to_string(), &access.mount);
     capture::open_for(&mut access, &args.capture)?;
     let reached = access.mount(url)?;
     let runtime = &reached.reached.runtime;

@@ -54,13 +54,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         busy_poll: args.busy_poll,
         crc: args.crc.is_on(),
     };
-    let (limits, loops) = limits(args, &wanted);
+    let (limits, loops, descriptors) = limits(args, &wanted);
     match &wanted.single_reason {
         Some(why) => tracing::info!(why, "one thread serves all connections"),
         None => tracing::info!(threads = loops, "threads that serve connections"),
     }
     let key = key(args)?;
-    let exports = exports(args, &key)?;
+    let exports = exports(args, &key, descriptors)?;
     let describe = |export: &Export| format!("export {} {}", export.path, export.options);
     let exported: Vec<String> = exports.iter().map(describe).collect();
     let trusted = args.trusted.iter().copied();
@@ -139,9 +139,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
 /// many ends, and well within a minute.
 const GIVE_BACK_AFTER: Duration = Duration::from_secs(10);
 
-/// Returns the limits of the server and the number of its loops. Raises the soft limit on file
-/// descriptors to the hard limit.
-fn limits(args: &ServeArgs, wanted: &ThreadCount) -> (Limits, usize) {
+/// Returns the limits of the server, the number of its loops, and the number of descriptors for connections,
+/// files and everything else but the loops. Raises the soft limit on file descriptors to the hard limit.
+fn limits(args: &ServeArgs, wanted: &ThreadCount) -> (Limits, usize, u64) {
     let (descriptors, raised) = limits::raise_descriptors();
     if let Err(error) = raised {
         tracing::warn!(%error, descriptors, "cannot raise the limit on open files");
@@ -156,8 +156,15 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> (Limits, usize) {
     let limits = Limits::new(memory, receives, left);
     let (connections, receives) = (limits.connections, limits.receives);
     let loops = loops.min(wanted.limited_by_receive_memory(receives));
+    if left < descriptors / 2 {
+        output::complain(format_args!(
+            "note: {loops} threads take {} of {descriptors} descriptors, which leaves {connections} connections: \
+             raise the limit on open files (`ulimit -n`), or lower --threads",
+            descriptors - left
+        ));
+    }
     tracing::info!(memory, receives, descriptors, connections, "limits");
-    (limits, loops)
+    (limits, loops, left)
 }
 
 /// Checks that the memory for receive buffers suffices for one connection.
@@ -226,11 +233,9 @@ fn cannot_listen(address: SocketAddr, proto: Proto, error: io::Error) -> Failure
     ))
 }
 
-/// Opens the requested exports.
-fn exports(args: &ServeArgs, key: &HandleKey) -> Result<Vec<Export>, Failure> {
-    // The limit was raised before, so this only returns it. All exports share the descriptors for
-    // files equally. An open object can take two descriptors.
-    let (descriptors, _) = limits::raise_descriptors();
+/// Opens the requested exports, of a server with this number of descriptors beside those of its threads.
+fn exports(args: &ServeArgs, key: &HandleKey, descriptors: u64) -> Result<Vec<Export>, Failure> {
+    // All exports share the descriptors for files equally. An open object can take two descriptors.
     let objects = limits::file_descriptors(descriptors) / 2 / args.exports.len().max(1) as u64;
     let most_open = usize::try_from(objects).ok();
     let mut exports = Vec::new();

@@ -10,8 +10,9 @@ mod common;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use common::fuse::{has_namespaces, in_namespace, is_usable, left_out, mounted, until};
 use common::{Proto, Running, Server, address, options, rpcrdma, run};
@@ -245,6 +246,35 @@ fn a_mount_over_another_one_ends_alone() {
 }
 
 #[test]
+fn an_aborted_mount_is_not_left_behind() {
+    if !is_usable() {
+        return;
+    }
+    let place = Place::new();
+    let control = place.dir.path().join("control");
+    fs::create_dir(&control).unwrap();
+    let fusectl = || {
+        Command::new("mount")
+            .args(["-t", "fusectl", "none"])
+            .arg(&control)
+            .output()
+    };
+    if !fusectl().is_ok_and(|done| done.status.success()) {
+        left_out("only root can mount fusectl");
+        return;
+    }
+    let running = place.in_foreground();
+    let device = fs::metadata(place.mnt()).unwrap().dev();
+    let abort = control.join(format!("{}/abort", rustix::fs::minor(device)));
+    fs::write(abort, "1").unwrap();
+    running.finish();
+    let left = mounted(&place.mnt());
+    let umount = Command::new("umount").arg(&control).status();
+    assert!(umount.unwrap().success());
+    assert_eq!(left, None);
+}
+
+#[test]
 fn what_a_killed_process_has_left_is_cleaned_up() {
     if !is_usable() {
         return;
@@ -356,5 +386,5 @@ fn an_ordinary_user_mounts_through_fusermount3() {
         "{finished:#?}"
     );
     let meta = fs::metadata(place.export().join("mine")).unwrap();
-    assert_eq!(std::os::unix::fs::MetadataExt::uid(&meta), 65534);
+    assert_eq!(meta.uid(), 65534);
 }

@@ -133,7 +133,7 @@ impl SendWindow {
     /// Credits already granted are never revoked, so the limit takes effect once the peer has used them up.
     pub(crate) fn limit_grant(&mut self, messages: u32) {
         // Fewer than MIN_CREDITS would make two idle ends answer grants with grants for ever.
-        self.grant_limit = messages.clamp(MIN_CREDITS, self.capacity.max(MIN_CREDITS));
+        self.grant_limit = messages.max(MIN_CREDITS).min(self.capacity);
     }
 
     fn advertised(&self) -> u32 {

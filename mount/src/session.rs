@@ -14,6 +14,7 @@ use nfs_binding::client::{ClientAs, Mount, NfsError, Object};
 use onc_rpc::{AuthSys, Credential};
 use rdma::Pool;
 use rpc_transport::{Client, EncodedCredential};
+use rustix::fs::statfs;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::bridge::Bridge;
@@ -271,7 +272,7 @@ impl Mounted {
         let sleep = |duration| runtime.sleep(duration);
         run(self.core, &self.queue, sleep).await;
         let path = self.path;
-        join(self.session).map_err(|source| MountError::Mount { path, source })
+        join(self.session, &path).map_err(|source| MountError::Mount { path, source })
     }
 
     /// Returns the counter of the bytes of file data that the mount copies. The transport counts the bytes that
@@ -288,25 +289,32 @@ impl Mounted {
     }
 }
 
-/// Waits for the end of a session, and unmounts if the session ended for another reason than an unmount.
+/// Waits for the end of the session of a mount at `path`, and removes the mount if it is still there.
 ///
 /// # Errors
 /// The error of FUSE's device.
-fn join(session: BackgroundSession) -> io::Result<()> {
-    // POLLERR on the device means that the mount is gone, but fuser 0.18 takes POLLERR for the sign of a mount.
-    // Dropping the session of a mount that is gone would therefore unmount whatever else is mounted at the
-    // directory by then. A session that ended by an unmount is leaked instead, which costs a descriptor.
+fn join(session: BackgroundSession, path: &Path) -> io::Result<()> {
     let mut session = ManuallyDrop::new(session);
     // `BackgroundSession::join` would drop the session, and its guard cannot be moved out: a thread that has
     // ended takes its place.
-    let ended = thread::spawn(|| Ok(()));
-    let outcome = match std::mem::replace(&mut session.guard, ended).join() {
-        Ok(Ok(())) => return Ok(()),
-        Ok(Err(error)) => Err(error),
-        Err(panic) => std::panic::resume_unwind(panic),
-    };
-    drop(ManuallyDrop::into_inner(session));
-    outcome
+    let ended = thread::Builder::new().spawn(|| Ok(()))?;
+    let outcome = std::mem::replace(&mut session.guard, ended).join();
+    let outcome =
+        outcome.unwrap_or_else(|_| Err(io::Error::other("the reader of requests panicked")));
+    if outcome.is_err() {
+        drop(ManuallyDrop::into_inner(session));
+        return outcome;
+    }
+    // POLLERR on the device means that the mount is gone, but fuser 0.18 takes POLLERR for the sign of a mount.
+    // Dropping the session of a mount that is gone would therefore unmount whatever else is mounted at the
+    // directory by then. The session is leaked instead, which costs a descriptor. Requests end in the same way
+    // after an abort, which leaves a dead mount.
+    if is_dead(path)
+        && let Err(error) = umount(path, Umount::Lazy)
+    {
+        tracing::warn!(%error, "a dead mount is left behind");
+    }
+    Ok(())
 }
 
 /// Checks that something can be mounted at a directory, and cleans up a dead mount there.
@@ -323,18 +331,14 @@ fn prepare(at: &Path) -> Result<PathBuf, MountError> {
         source,
     };
     let path = mount_table::absolute(at).map_err(mount_point)?;
-    let meta = match path.metadata() {
-        Err(error) if is_dead(&error) => {
-            let ours = mount_table::find(&path).map_err(mount_point)?;
-            if ours.is_some_and(|entry| entry.is_ours()) {
-                tracing::warn!(path = %path.display(), "a dead mount is cleaned up");
-                umount(&path, Umount::Lazy)?;
-            }
-            path.metadata()
+    if is_dead(&path) {
+        let ours = mount_table::find(&path).map_err(mount_point)?;
+        if ours.is_some_and(|entry| entry.is_ours()) {
+            tracing::warn!(path = %path.display(), "a dead mount is cleaned up");
+            umount(&path, Umount::Lazy)?;
         }
-        meta => meta,
-    };
-    match meta.map_err(mount_point)?.is_dir() {
+    }
+    match path.metadata().map_err(mount_point)?.is_dir() {
         true => Ok(path),
         false => Err(MountError::NotDirectory(path)),
     }
@@ -354,9 +358,10 @@ fn read_ahead_whole(path: &Path, rsize: u32) {
     }
 }
 
-/// Returns whether the program that served a mount is gone.
-fn is_dead(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())
+/// Returns whether nobody serves the mount at a directory any more. Attributes of the directory may still be in
+/// the kernel's cache; the state of a file system is not.
+fn is_dead(path: &Path) -> bool {
+    statfs(path).is_err_and(|error| error == rustix::io::Errno::NOTCONN)
 }
 
 fn has_helper() -> bool {

@@ -8,9 +8,9 @@ use rpcrdma_setup::device::DeviceName;
 use crate::args::{ServeArgs, Threads};
 
 /// The minimum receive memory of each thread that `auto` makes, bytes. One client with 64 credits and data of
-/// 64 KiB needs 4.4 MiB. With less, clients of one thread would wait for receives while those of another
+/// 64 KiB needs 4.4 MiB, and the receives of a thread are short when half of them are used. With less, clients of one thread would wait for receives while those of another
 /// one are unused.
-const MIN_RECEIVE_MEMORY: usize = 8 << 20;
+const MIN_RECEIVE_MEMORY: usize = 16 << 20;
 
 /// The minimum number of descriptors of the process for each thread that `auto` makes.
 const MIN_DESCRIPTORS: u64 = 64;
@@ -108,6 +108,7 @@ pub(super) fn processors() -> usize {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use rpc_transport::limits;
 
     use super::*;
 
@@ -145,7 +146,7 @@ mod tests {
             (descriptors_left(256, 4), descriptors_left(10, 1)),
             (208, 10)
         );
-        assert_eq!(auto.limited_by_receive_memory(17 << 20), 2);
+        assert_eq!(auto.limited_by_receive_memory(33 << 20), 2);
         assert_eq!(auto.limited_by_receive_memory(1), 1);
         assert_eq!(
             wanted(&["--threads", "3"])
@@ -153,6 +154,17 @@ mod tests {
                 .limited_by_receive_memory(1),
             3
         );
+    }
+
+    #[test]
+    fn no_more_descriptors_are_promised_than_there_are() {
+        for (descriptors, threads) in [(1024, 1), (1024, 8), (4096, 64), (1 << 20, 64)] {
+            let left = descriptors_left(descriptors, threads);
+            let connections = limits::connections(left) as u64;
+            let set_aside = descriptors - left;
+            let all = set_aside + limits::file_descriptors(left) + connections + 64;
+            assert!(all <= descriptors, "{all} of {descriptors}");
+        }
     }
 
     #[test]

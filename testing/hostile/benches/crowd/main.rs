@@ -2,7 +2,7 @@
 //! the memory of the server, the latency of GETATTR, and whether a copy succeeds. Ends with an
 //! error if a bound does not hold.
 //!
-//! The server is a process of its own, configured like `rpcrdma serve --memory-limit 256M`, and
+//! The server is a process of its own, configured like `rpcrdma serve --threads 1 --memory-limit 256M`, and
 //! counts its allocations. Members of the crowd reconnect whenever they are disconnected. Most of them
 //! come over RDMA, or with the argument `tcp` over TCP.
 

@@ -68,7 +68,7 @@ pub(crate) fn serve(directory: &Path, limit: usize, memory: &PeakAlloc) -> Resul
     thread.join().map_err(|_| wrong("the server panicked"))?
 }
 
-/// Creates a server like `rpcrdma serve`.
+/// Creates a server like `rpcrdma serve --threads 1`.
 fn listen(path: &Path, pool: Pool, limits: &Limits) -> Result<(Server, Addresses), Wrong> {
     let files = DirectoryFs::open(
         path,

@@ -2,7 +2,7 @@
 //! back when they have ended, and what calls take beside them and on many connections in turn. Ends
 //! with an error if a bound does not hold.
 //!
-//! The server is a process of its own, configured like `rpcrdma serve`, because client and server
+//! The server is a process of its own, configured like `rpcrdma serve --threads 1`, because client and server
 //! have a descriptor for each connection. Memory is what the server's process has in user space:
 //! its resident pages.
 

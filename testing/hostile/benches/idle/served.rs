@@ -61,7 +61,7 @@ fn resident() -> Result<usize, Wrong> {
 /// A server, with its addresses for RDMA and for TCP.
 type Listening = (Server, (SocketAddr, SocketAddr));
 
-/// Creates a server like `rpcrdma serve`, for this number of connections.
+/// Creates a server like `rpcrdma serve --threads 1`, for this number of connections.
 fn listen(connections: usize) -> Result<Listening, Wrong> {
     let export = Export {
         path: "/idle".to_owned(),
