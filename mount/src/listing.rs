@@ -8,17 +8,23 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use nfs_binding::proto::{Access, EntryPlus, FileType, ReaddirArgs, ReaddirplusArgs, Verifier};
+use futures_util::future::join_all;
+use nfs_binding::proto::{
+    Access, Attributes, DirOpArgs, EntryPlus, FileType, ReaddirArgs, ReaddirplusArgs, Verifier,
+};
 use rustix::io::Errno;
 
 use crate::core::{Connect, Core, NodeOf, UserOf};
-use crate::find::Stat;
+use crate::find::{Stat, dir_op};
 use crate::node::Node;
 use crate::users::User;
 
 /// How long an inode from a listing is kept without a reference of the kernel. A program that calls stat(2)
 /// on what it has listed does so within this time, and then the names cost no LOOKUP.
 const KEEP_UNREFERENCED: Duration = Duration::from_secs(5);
+
+/// The number of entries of one listing whose types are asked for at the same time.
+const TYPES_AT_ONCE: usize = 32;
 
 /// Entries that were read, and where the listing goes on.
 #[derive(Debug, Default)]
@@ -57,7 +63,7 @@ pub(crate) struct Listed<A> {
     /// The offset behind it.
     pub(crate) cookie: u64,
     pub(crate) fileid: u64,
-    pub(crate) file_type: Option<FileType>,
+    pub(crate) file_type: FileType,
     /// Its object, if that is known.
     pub(crate) node: Option<Rc<Node<A>>>,
     /// The object's attributes, if the kernel may use both these and the name for a time. FUSE has one
@@ -133,7 +139,7 @@ impl<C: Connect> Core<C> {
             self.hidden_are_gone(&directory.node).await;
         }
         if stream.entries.is_empty() && !stream.ended {
-            self.fetch_entries(&directory, &mut stream, plus).await?;
+            self.fetch_entries(&directory, &mut stream).await?;
         }
         while let Some(entry) = stream.entries.front() {
             let listed = self.listed(&directory.node, entry, plus);
@@ -175,7 +181,7 @@ impl<C: Connect> Core<C> {
 
     fn listed(&self, directory: &NodeOf<C>, entry: &EntryPlus, plus: bool) -> Listed<C::As> {
         // FUSE does not want the objects of these; and `..` of the root leads out of the mount.
-        let dots = matches!(&entry.name.0[..], b"." | b"..");
+        let dots = is_dots(entry);
         let known = entry.handle.zip(entry.attributes.as_ref());
         let node = known
             .filter(|_| plus && !dots)
@@ -196,7 +202,13 @@ impl<C: Connect> Core<C> {
             name: entry.name.0.clone(),
             cookie: entry.cookie,
             fileid: entry.fileid,
-            file_type: entry.attributes.as_ref().map(|it| it.file_type),
+            file_type: match (dots, &entry.attributes) {
+                (true, _) => FileType::Directory,
+                (false, Some(attributes)) => attributes.file_type,
+                // The user may not search the directory, or the object is gone: whoever asks for it gets an
+                // error.
+                (false, None) => FileType::Regular,
+            },
             node,
             stat,
         }
@@ -206,14 +218,13 @@ impl<C: Connect> Core<C> {
         &self,
         directory: &OpenDirectory<C::As>,
         stream: &mut Stream,
-        plus: bool,
     ) -> Result<(), Errno> {
-        let fetched = self.fetch_from(directory, stream, plus).await;
-        let (entries, eof) = match fetched {
+        let fetched = self.fetch_from(directory, stream).await;
+        let (mut entries, eof) = match fetched {
             // The directory has changed, and the server does not know the position any more.
             Err(Errno::IO) if stream.position != 0 && stream.verifier != Verifier::default() => {
                 stream.verifier = Verifier::default();
-                self.fetch_from(directory, stream, plus).await?
+                self.fetch_from(directory, stream).await?
             }
             outcome => outcome?,
         };
@@ -230,20 +241,56 @@ impl<C: Connect> Core<C> {
             );
             return Err(Errno::IO);
         }
+        self.fetch_types(directory, &mut entries).await;
         stream.entries = entries.into();
         stream.ended = eof;
         Ok(())
+    }
+
+    /// Fetches the attributes of entries that came without. FUSE cannot say that a type is unknown, and
+    /// programs believe the type that they are told: `find` and `rm -r` would pass over directories.
+    async fn fetch_types(&self, directory: &OpenDirectory<C::As>, entries: &mut [EntryPlus]) {
+        let lacks = |entry: &&mut EntryPlus| entry.attributes.is_none() && !is_dots(entry);
+        let mut lacking: Vec<&mut EntryPlus> = entries.iter_mut().filter(lacks).collect();
+        for some in lacking.chunks_mut(TYPES_AT_ONCE) {
+            let all = some.iter_mut().map(async |entry| {
+                let found = match entry.handle {
+                    Some(handle) => self.attributes_of(&directory.user, handle).await,
+                    None => self.attributes_by_name(directory, &entry.name.0).await,
+                };
+                entry.attributes = found.ok();
+            });
+            join_all(all).await;
+        }
+    }
+
+    async fn attributes_by_name(
+        &self,
+        directory: &OpenDirectory<C::As>,
+        name: &[u8],
+    ) -> Result<Attributes, Errno> {
+        let args = &DirOpArgs {
+            what: dir_op(&directory.node, name),
+        };
+        let user = &directory.user;
+        let found = self
+            .ask(user, |nfs| async move { nfs.lookup(args).await })
+            .await?;
+        match found.attributes {
+            Some(attributes) => Ok(attributes),
+            None => self.attributes_of(user, found.object).await,
+        }
     }
 
     async fn fetch_from(
         &self,
         directory: &OpenDirectory<C::As>,
         stream: &mut Stream,
-        plus: bool,
     ) -> Result<(Vec<EntryPlus>, bool), Errno> {
         let (node, user) = (&directory.node, &*directory.user);
         let (dir, cookie, verifier) = (node.handle, stream.position, stream.verifier);
-        if plus && self.readdirplus.get() {
+        // Also where the kernel wants no objects: it wants their types.
+        if self.readdirplus.get() {
             let args = &ReaddirplusArgs {
                 dir,
                 cookie,
@@ -295,4 +342,9 @@ impl<C: Connect> Core<C> {
         });
         Ok((entries.collect(), ok.eof))
     }
+}
+
+/// Returns whether an entry is the directory itself or the one above it.
+fn is_dots(entry: &EntryPlus) -> bool {
+    matches!(&entry.name.0[..], b"." | b"..")
 }

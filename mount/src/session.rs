@@ -11,6 +11,7 @@ use std::thread;
 
 use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, SessionACL};
 use nfs_binding::client::{ClientAs, Mount, NfsError, Object};
+use nfs_binding::proto::FileType;
 use onc_rpc::{AuthSys, Credential};
 use rdma::Pool;
 use rpc_transport::{Client, EncodedCredential};
@@ -54,7 +55,7 @@ pub enum MountError {
         "to mount without being root, `fusermount3` is needed: install it (Debian's package fuse3)"
     )]
     NoHelper,
-    /// The mount point is not a directory.
+    /// The mount point, or what is to be mounted, is not a directory.
     #[error("{}: is no directory", .0.display())]
     NotDirectory(PathBuf),
     /// The mount point cannot be used.
@@ -196,6 +197,9 @@ pub fn mount(
             });
         }
         _ => {}
+    }
+    if root.attributes.file_type != FileType::Directory {
+        return Err(MountError::NotDirectory(source.into()));
     }
     let client = export.nfs().rpc().clone();
     let limits = export.limits();

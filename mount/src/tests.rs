@@ -2,6 +2,7 @@
 //! They need no FUSE.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use futures_util::poll;
 use nfs_binding::client::{AttachOptions, Mount};
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::fs::{DirectoryFs, FileSystem, MemoryFs};
-use nfs_binding::proto::{Attributes, Procedure, SetAttributes, Status, nfs};
+use nfs_binding::proto::{Attributes, FileType, Procedure, SetAttributes, Status, nfs};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use onc_rpc::AuthSys;
 use rdma::Clock;
@@ -884,6 +885,42 @@ impl Fixture {
         let data = self.read(file, 0, 8 << 20);
         self.close(file).unwrap();
         data
+    }
+}
+
+/// Programs believe the types that a listing tells them: `find` does not descend into what is no directory.
+#[test]
+fn a_listing_knows_the_type_of_every_entry() {
+    for readdirplus in [true, false] {
+        let fixture = fixture();
+        fixture.core.readdirplus.set(readdirplus);
+        fixture.create(b"file");
+        let (core, user) = (&fixture.core, &fixture.user);
+        fixture
+            .run(core.mkdir(user, ROOT, b"below", 0o755))
+            .unwrap();
+        fixture
+            .run(core.symlink(user, ROOT, b"link", b"file"))
+            .unwrap();
+        for plus in [true, false] {
+            let directory = fixture.run(core.opendir(user, ROOT)).unwrap().number;
+            let mut types = BTreeMap::new();
+            let listing = core.readdir(directory, 0, plus, |listed| {
+                types.insert(listed.name.clone(), listed.file_type);
+                true
+            });
+            fixture.run(listing).unwrap();
+            core.releasedir(directory);
+            let expected = [
+                (".", FileType::Directory),
+                ("..", FileType::Directory),
+                ("below", FileType::Directory),
+                ("file", FileType::Regular),
+                ("link", FileType::Symlink),
+            ];
+            let expected = expected.map(|(name, file_type)| (Bytes::from(name), file_type));
+            assert_eq!(types, expected.into(), "{readdirplus} {plus}");
+        }
     }
 }
 

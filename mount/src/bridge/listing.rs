@@ -27,7 +27,7 @@ impl<C: Connect> Bridge<C> {
             core.spawn(async move {
                 let Listing(mut reply) = reply;
                 let listing = inner.readdir(directory.0, offset, false, |listed| {
-                    let kind = listed.file_type.map_or(fuser::FileType::RegularFile, kind);
+                    let kind = kind(listed.file_type);
                     let ino = INodeNo(listed.fileid);
                     !reply.add(ino, listed.cookie, kind, OsStr::from_bytes(&listed.name))
                 });
@@ -63,9 +63,7 @@ impl<C: Connect> Bridge<C> {
                         // An entry without an object: the kernel looks it up if need be.
                         None => {
                             let mut stat = nothing();
-                            if let Some(file_type) = listed.file_type {
-                                stat.attributes.file_type = file_type;
-                            }
+                            stat.attributes.file_type = listed.file_type;
                             (0, stat.trust, attr(&stat, listed.fileid, block))
                         }
                     };
