@@ -11,7 +11,8 @@ now() {
 # with slashes between them; those that begin with `lab/` are about the lab, not the product.
 # $passed is then 1 or 0.
 check() {
-    _name=$1 _limit=$2
+    # Names of features have a +, which is none of the characters below.
+    _name=$(echo "$1" | tr + -) _limit=$2
     shift 2
     case $_name in
     *[!A-Za-z0-9_./-]*)

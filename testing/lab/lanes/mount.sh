@@ -15,7 +15,7 @@ lane() {
         need lab/$device 60 verbs_up $device
         # The same suite over version 1 and both forms of version 2.
         for options in rpcrdma=1 rpcrdma=2 rpcrdma=2wg,features=ddp+cont; do
-            on_mount "$device/$(echo $options | tr ',=+' '---')" $options
+            on_mount "$device/$(echo $options | tr ',=' '--')" $options
         done
         check $device/calls-of-git-status 300 calls_of_git_status
         check $device/kernel-log 10 kernel_log_clean
