@@ -156,36 +156,36 @@ fn round_trips_show_in_time_alone() {
         "--time",
         "10ms",
         "--delay",
-        "20ms",
+        "5ms",
     ]);
-    // A round trip takes 40 ms, so that the tolerance of 0.1 round trips is 4 ms. A busy machine once added
-    // 1.4 ms.
+    // The delay of 5 ms exceeds the disturbances of a busy machine, which once made a round trip of 10 ms 1.4 ms
+    // longer. One is told from two all the same.
     for conveyance in ["tcp", "v1", "v2"] {
         near(
             row(&rows, "null", None, conveyance),
             "round_trips",
             1.0,
-            0.1,
+            0.3,
         );
         near(
             row(&rows, "read", Some(65536), conveyance),
             "round_trips",
             1.0,
-            0.1,
+            0.3,
         );
     }
     near(
         row(&rows, "write", Some(65536), "tcp"),
         "round_trips",
         1.0,
-        0.1,
+        0.3,
     );
     // The responder has to read the data that it writes.
     near(
         row(&rows, "write", Some(65536), "v1"),
         "round_trips",
         2.0,
-        0.1,
+        0.3,
     );
     // Values measured in blocking mode do not appear in busy rows.
     for row in rows.iter().filter(|row| row["mode"] == "busy") {
