@@ -17,15 +17,14 @@ use nfs_binding::fs::MemoryFs;
 use nfs_binding::proto::{NFS_PROGRAM, Procedure, ReadArgs, Xdr, nfs};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer, Squash};
 use onc_rpc::Encoder;
-use rdma::{Device, Pool};
-use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
+use rdma::Pool;
+use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, RoundTripFeatures};
 use rpc_transport::{
     ProgramVersions, Request, Server, ServerOptions, ServerStats, Service, ServiceOutcome, Stop,
     TcpOptions, TcpServer,
 };
 use rpcrdma_benches::load::{self, FIXTURE_CALLS, Op, Outcome, Plan, READ_SIZE, Target};
 use rpcrdma_setup::Failure;
-use rpcrdma_setup::access::default_features;
 
 /// NFS3ERR_IO.
 const IO: u32 = 5;
@@ -138,7 +137,7 @@ impl Running {
             server.add_transport(Rc::new(RefCell::new(tcp))).unwrap();
             let device = Iwarp::new(iwarp::Options::default(), Pool::new(64 << 20)).unwrap();
             let mut options = RdmaServerOptions::default();
-            options.common.features = default_features(device.attributes());
+            options.common.features = RoundTripFeatures::ALL;
             let mut rdma = RdmaServer::new(Box::new(device), options);
             let rdma_address = rdma.listen(any_port).unwrap();
             server.add_transport(Rc::new(RefCell::new(rdma))).unwrap();

@@ -14,7 +14,7 @@ use nfs_binding::server::{
 };
 use rdma::{Attributes, DeviceError};
 use rpc_transport::limits::{self, Limits};
-use rpc_transport::rdma::RdmaServerOptions;
+use rpc_transport::rdma::{RdmaServerOptions, RoundTripFeatures};
 use rpc_transport::{ServerGroup, ServerOptions, Stop};
 use rpcrdma_callbacks::Orders;
 use rpcrdma_setup::access::{CALLBACKS, LinkOptions};
@@ -91,11 +91,26 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let costs = CostsArg::load(args.costs.as_ref())?;
     let costs = costs.on_link(args.delay.0, args.rate.map(|rate| rate.0));
     rdma_options.common.costs = costs.model();
+    rdma_options.common.features = args.features.unwrap_or(RoundTripFeatures::ALL);
     if args.callbacks {
         rdma_options.common.callbacks = CALLBACKS;
     }
     let addresses = addresses(&args.listen)?;
     let capture = capture::open(&args.capture, capture::Clock::Real)?;
+    let device = DeviceChoice {
+        name: args.device.clone(),
+        registration: args.registration,
+        // An unspecified address leaves the choice of a verbs device open.
+        address: addresses.first().copied().filter(|ip| !ip.is_unspecified()),
+        resources: Resources {
+            memory: limits.budget.limit().saturating_add(receives),
+            kept: limits.kept / 2 / loops,
+            connections: limits.connections,
+        },
+        capture,
+        ..DeviceChoice::default()
+    };
+    device.check()?;
     let sockets = match loops {
         1 => Sockets::default(),
         _ => Sockets::listen(&addresses, args.port, args.tcp_port)?,
@@ -106,21 +121,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         service,
         orders: Orders::new(),
         link,
-        device: DeviceChoice {
-            name: args.device.clone(),
-            registration: args.registration,
-            // An unspecified address leaves the choice of a verbs device open.
-            address: addresses.first().copied().filter(|ip| !ip.is_unspecified()),
-            resources: Resources {
-                memory: limits.budget.limit().saturating_add(receives),
-                kept: limits.kept / 2 / loops,
-                connections: limits.connections,
-            },
-            capture,
-            ..DeviceChoice::default()
-        },
+        device,
         rdma: rdma_options,
-        features: args.features,
         limits,
         addresses,
         ports: (args.port, args.tcp_port),

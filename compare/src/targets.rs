@@ -152,7 +152,6 @@ pub(crate) fn access(
         rdma.common.costs = CostsArg::load(options.costs.as_ref())?.model();
     }
     Ok(Access {
-        default_features: false,
         mount: MountOptions {
             proto: match variant.version() {
                 Some(_) => Proto::Rdma,

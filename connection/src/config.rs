@@ -166,13 +166,23 @@ impl Options {
     /// peers use that until an extension has announced another length.
     #[must_use]
     pub fn receives(&self, operations: bool) -> ReceiveStructure {
+        match operations && self.features.ddp.receive {
+            true => round_trips::placing(self.plain_receive_size(operations)),
+            false => self.plain_receives(operations),
+        }
+    }
+
+    /// Returns the structure of the receives that are enough as long as no data is placed in them:
+    /// [`Options::receives`], or shorter.
+    #[must_use]
+    pub fn plain_receives(&self, operations: bool) -> ReceiveStructure {
+        ReceiveStructure::plain(self.plain_receive_size(operations) as usize)
+    }
+
+    fn plain_receive_size(&self, operations: bool) -> u32 {
         let data = PrivateData::new(self.inline_send, self.inline_receive, false);
         let least = if operations { V2_INLINE } else { 0 };
-        let plain = data.receive_size().max(least);
-        if operations && self.features.ddp.receive {
-            return round_trips::placing(plain);
-        }
-        ReceiveStructure::plain(plain as usize)
+        data.receive_size().max(least)
     }
 
     /// Returns the structure of receives that are long enough for all lengths that a peer may ask

@@ -9,11 +9,10 @@ use std::time::Duration;
 use nfs_binding::client::{Mount, NfsError, NfsUrl};
 use onc_rpc::{AuthSys, Credential};
 use rdma::middleware::Shaper;
-use rdma::{Attributes, Counters, Pool};
+use rdma::{Counters, Pool};
 use rdma_core::Registration;
 use rpc_transport::rdma::{
-    CallbackOptions, Choice, Directions, RdmaClient, RdmaClientOptions, RdmaOptions,
-    RoundTripFeatures, Version, shares_receives,
+    CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version,
 };
 use rpc_transport::{
     CallError, Client, ClientOptions, ClientTransport, Retry, Runtime, TcpClient, TcpCounters,
@@ -154,21 +153,6 @@ impl Reached {
     }
 }
 
-/// Returns the default features for fewer round trips on a device with these attributes: all where
-/// connections share receives, and elsewhere all that do not need longer receives, as each
-/// connection has receives of its own there.
-#[must_use]
-pub fn default_features(attributes: &Attributes) -> RoundTripFeatures {
-    let receive = shares_receives(attributes);
-    RoundTripFeatures {
-        ddp: Directions {
-            send: true,
-            receive,
-        },
-        cont: Directions::BOTH,
-    }
-}
-
 /// The options for callbacks, if they are enabled.
 pub const CALLBACKS: CallbackOptions = CallbackOptions {
     credits: 32,
@@ -182,9 +166,6 @@ pub struct Access {
     pub mount: MountOptions,
     /// The options of RPC-over-RDMA clients.
     pub rdma: RdmaClientOptions,
-    /// Whether connections have the features of their device ([`default_features`]) and not those in
-    /// `rdma`: if the mount options say nothing of features.
-    pub default_features: bool,
     /// The device under RPC-over-RDMA.
     pub device: DeviceChoice,
     /// The simulated link of this side.
@@ -208,8 +189,7 @@ impl Access {
     ) -> Result<Self, Failure> {
         only_rdma(&mount, costs.is_some())?;
         let version = mount.rpcrdma.map_or(Choice::Auto, Choice::Only);
-        let mount_features = mount.features;
-        let features = mount_features.unwrap_or(RoundTripFeatures::ALL);
+        let features = mount.features.unwrap_or(RoundTripFeatures::ALL);
         if version == Choice::Only(Version::One) && mount.features.is_some_and(|f| !f.is_none()) {
             let features =
                 format!("mount option features={features}: version 2 is wanted for that");
@@ -239,7 +219,6 @@ impl Access {
                 },
                 ..rdma
             },
-            default_features: mount_features.is_none(),
             device,
             link,
             answers: None,
@@ -328,9 +307,6 @@ impl Access {
                 registration = Some(opened.registration);
                 let pool = opened.device.pool().clone();
                 let mut options = self.rdma.clone();
-                if self.default_features {
-                    options.common.features = default_features(opened.device.attributes());
-                }
                 if self.answers.is_some() {
                     options.common.callbacks = CALLBACKS;
                 }

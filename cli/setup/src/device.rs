@@ -136,21 +136,37 @@ pub struct DeviceChoice {
     pub seat: Option<LoopSeat>,
 }
 
+fn only_compare() -> Failure {
+    Failure::usage("device sim: only `compare` takes it")
+}
+
 impl DeviceChoice {
+    /// Checks what can be checked before anything is opened.
+    ///
+    /// # Errors
+    /// The device has no such setting.
+    pub fn check(&self) -> Result<(), Failure> {
+        match (&self.name, self.registration) {
+            (DeviceName::Sim, _) => Err(only_compare()),
+            (DeviceName::Iwarp, Policy(Some(way))) => {
+                let text = format!("registration {way}: only verbs devices have a choice");
+                Err(Failure::Usage(text))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the device with counters, behind `link` if there is one. `crc`: whether the iwarp
     /// device asks for CRC32c in its frames.
     ///
     /// # Errors
     /// The device does not exist, or does not support a requested setting.
     pub fn open(&self, link: Option<Shaper>, crc: bool) -> Result<Opened, Failure> {
+        self.check()?;
         let resources = self.resources;
         match &self.name {
-            DeviceName::Sim => Err(Failure::usage("device sim: only `compare` takes it")),
+            DeviceName::Sim => Err(only_compare()),
             DeviceName::Iwarp => {
-                if let Policy(Some(way)) = self.registration {
-                    let text = format!("registration {way}: only verbs devices have a choice");
-                    return Err(Failure::Usage(text));
-                }
                 let options = iwarp::Options {
                     crc: if crc {
                         CrcPolicy::Request

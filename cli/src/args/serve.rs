@@ -79,9 +79,8 @@ pub(crate) struct ServeArgs {
 
     /// Features for fewer round trips that this end uses in version 2: none, or `ddp` (bulk data
     /// placed by Sends) and `cont` (messages of several transmissions), joined by `+`, each alone
-    /// or with `:send` or `:receive`. Receiving `ddp` takes 65 KiB for each receive buffer.
-    /// Default: `ddp+cont` on a device whose connections share receives (see `--receive-memory`),
-    /// and `ddp:send+cont` on others
+    /// or with `:send` or `:receive`. Receiving `ddp` takes 65 KiB for each receive buffer (see
+    /// `--receive-memory`). Default: ddp+cont
     #[arg(long, value_name = "FEATURES")]
     pub(crate) features: Option<RoundTripFeatures>,
 
@@ -97,7 +96,7 @@ pub(crate) struct ServeArgs {
     /// `--memory-limit`. On iwarp, RoCE and InfiniBand devices they share what traffic needs, up to
     /// this, and senders wait for buffers beyond it. On other devices, new connections get fewer
     /// credits when it runs short, and finally they are rejected: 64 credits take 280 KiB, or 4.7 MiB
-    /// with `ddp:receive`; `cont:receive` takes as much again for incomplete messages, and is not
+    /// with `ddp:receive`; `cont:receive` takes as much again for incomplete messages. Neither is
     /// offered to new connections once half of this memory is taken
     #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = units::size)]
     pub(crate) receive_memory: u64,

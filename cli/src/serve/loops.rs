@@ -10,12 +10,12 @@ use std::thread;
 use nfs_binding::server::NfsServer;
 use rdma::{LoopSeat, Pool};
 use rpc_transport::limits::Limits;
-use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, RoundTripFeatures};
+use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
 use rpc_transport::{
     Server, ServerGroup, ServerOptions, ServerTransport, Service, Stop, TcpOptions, TcpServer,
 };
 use rpcrdma_callbacks::Orders;
-use rpcrdma_setup::access::{LinkOptions, default_features};
+use rpcrdma_setup::access::LinkOptions;
 use rpcrdma_setup::device::DeviceChoice;
 use rpcrdma_setup::mount_options::Proto;
 use rpcrdma_setup::{Context, Failure};
@@ -63,8 +63,6 @@ pub(super) struct Plan {
     pub(super) link: LinkOptions,
     pub(super) device: DeviceChoice,
     pub(super) rdma: RdmaServerOptions,
-    /// The features that the user chose, in place of the device's default.
-    pub(super) features: Option<RoundTripFeatures>,
     pub(super) limits: Limits,
     pub(super) addresses: Vec<IpAddr>,
     /// The ports for RDMA and for TCP.
@@ -184,12 +182,10 @@ impl Plan {
         let device = self.link.device(&choice)?.device;
         let attributes = device.attributes();
         let name = attributes.name.clone();
-        let mut options = RdmaServerOptions {
+        let options = RdmaServerOptions {
             budget,
             ..self.rdma.clone()
         };
-        let chosen = self.features;
-        options.common.features = chosen.unwrap_or_else(|| default_features(attributes));
         enough_for_one(&options, attributes, self.group.loops())?;
         let mut rdma = RdmaServer::new(device, options);
         let mut listening = Vec::new();

@@ -57,10 +57,11 @@ pub struct RdmaServerOptions {
     /// Elsewhere, the less is left, the fewer credits a new connection gets; with none left it is
     /// rejected. A plain
     /// receive of 4 KiB takes 4 KiB for each credit and for six more; a receive with placement
-    /// takes 68 KiB. Calls in several transmissions and longer receives
+    /// takes 68 KiB. Placed data, calls in several transmissions and longer receives
     /// ([`Options::max_receive_size`]) are allowed on a new connection only while at most half of
-    /// this memory is taken. The first counts the receives that an incomplete call holds; the
-    /// second counts every receive at its maximum length.
+    /// this memory is taken, and placed data only if the credits do not become fewer by it. The
+    /// second counts the receives that an incomplete call holds; the third counts every receive at its
+    /// maximum length.
     pub max_receive_memory: usize,
     /// Memory budget for calls and replies of all connections, without receives. Several transports
     /// may share one.
@@ -87,7 +88,7 @@ impl RdmaServerOptions {
         let operations = self.versions.may_have_operations();
         match shares_receives(attributes) {
             true => receive_pool::least(&self.common.longest_receives(operations)),
-            false => receive_memory::least(&self.common.receives(operations)),
+            false => receive_memory::least(&self.common.plain_receives(operations)),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The memory for a server's receives, and the share of a connection in it.
 //!
 //! All receives of a server share one limit. As their memory comes near it, connections get fewer
-//! credits. Calls in several transmissions hold the receives that they arrived in, so they get half
-//! of the limit at most.
+//! credits. Receives that bulk data can be placed in are long, and calls in several transmissions hold
+//! the receives that they arrived in, so both get half of the limit at most.
 
 use rpcrdma_connection::{BEYOND_CREDITS, ReceiveStructure, round_trips};
 
@@ -19,6 +19,8 @@ pub(super) struct Share {
     pub(super) credits: u32,
     /// The maximum number of outstanding callbacks.
     pub(super) callbacks: u32,
+    /// Whether bulk data may be placed in the receives.
+    pub(super) placing: bool,
     /// Whether calls may come in several transmissions.
     pub(super) groups: bool,
     /// Whether the peer may ask for longer receives.
@@ -40,11 +42,33 @@ pub(super) struct Wish {
 }
 
 /// Returns the share of a new connection in `limit` bytes, of which `taken` are counted for others,
-/// or `None` if there is not enough for one credit. `longest` is the length up to which the peer
-/// may ask for longer receives. Longer receives, and calls in several transmissions, are allowed
-/// only while at most half of the memory is taken, so that they never cause a connection to be
-/// rejected.
+/// or `None` if there is not enough for one credit. `plain` are its receives, or `placing` if data may
+/// be placed in them. `longest` is the length up to which the peer may ask for longer receives.
+/// Placed data, longer receives, and calls in several transmissions are allowed only while at most
+/// half of the memory is taken, so that they never cause a connection to be rejected. Receives for
+/// placed data do not reduce the credits of their connection either.
 pub(super) fn share(
+    limit: usize,
+    taken: usize,
+    plain: &ReceiveStructure,
+    placing: Option<&ReceiveStructure>,
+    longest: u32,
+    wish: Wish,
+) -> Option<Share> {
+    let plain = share_of(limit, taken, plain, longest, wish)?;
+    let placing = placing
+        .and_then(|placing| share_of(limit, taken, placing, longest, wish))
+        .filter(|share| {
+            taken.saturating_add(share.memory) <= limit / 2 && share.credits == plain.credits
+        });
+    Some(placing.map_or(plain, |share| Share {
+        placing: true,
+        ..share
+    }))
+}
+
+/// Returns the share of a new connection that has such receives.
+fn share_of(
     limit: usize,
     taken: usize,
     receives: &ReceiveStructure,
@@ -81,6 +105,7 @@ pub(super) fn share(
     Some(Share {
         credits,
         callbacks,
+        placing: false,
         groups,
         longer,
         memory: match longer {
@@ -111,6 +136,20 @@ mod tests {
         options.receives(true)
     }
 
+    /// Returns the shares of connections until one is rejected.
+    fn shares(limit: usize, placing: Option<&ReceiveStructure>, wish: Wish) -> Vec<Share> {
+        let plain = ReceiveStructure::plain(4096);
+        let mut taken = 0;
+        let mut shares = Vec::new();
+        while let Some(share) = share(limit, taken, &plain, placing, 32 << 10, wish) {
+            taken += share.memory;
+            assert!(taken <= limit);
+            shares.push(share);
+        }
+        assert!(limit - taken < (BEYOND_CREDITS as usize + 1) * plain.memory());
+        shares
+    }
+
     fn wish(credits: u32, callbacks: u32, features: &str) -> Wish {
         Wish {
             credits,
@@ -121,25 +160,34 @@ mod tests {
 
     #[test]
     fn later_connections_have_fewer_credits_before_none_is_taken() {
-        let receives = placing();
-        let (limit, mut taken) = (512 << 20, 0);
-        let mut credits = Vec::new();
-        while let Some(share) = share(limit, taken, &receives, 32 << 10, wish(64, 0, "ddp+cont")) {
-            taken += share.memory;
-            credits.push(share.credits);
-        }
-        assert!(taken <= limit);
-        assert!(credits.is_sorted_by(|a, b| a >= b), "{credits:?}");
-        let whole = credits.iter().filter(|&&credits| credits == 64).count();
-        assert!(whole >= 60, "{whole} with all credits");
-        let groups = (0..).scan(0, |taken, _| {
-            let share = share(limit, *taken, &receives, 32 << 10, wish(64, 0, "ddp+cont"))?;
-            *taken += share.memory;
-            Some(share.groups)
-        });
-        assert!((25..40).contains(&groups.filter(|groups| *groups).count()));
-        assert_eq!(credits.last(), Some(&1));
-        assert!(limit - taken < (BEYOND_CREDITS as usize + 1) * receives.memory());
+        let shares = shares(512 << 20, None, wish(64, 0, "ddp:send+cont"));
+        assert!(shares.is_sorted_by(|a, b| a.credits >= b.credits));
+        assert_eq!(shares[500].credits, 64);
+        assert_eq!(shares.last().unwrap().credits, 1);
+        assert!(!shares.iter().any(|share| share.placing));
+    }
+
+    #[test]
+    fn placed_data_takes_half_of_the_memory_and_no_credits() {
+        let wish = wish(64, 0, "ddp+cont");
+        let placed = shares(512 << 20, Some(&placing()), wish);
+        let none = shares(512 << 20, None, wish);
+        let number = placed.iter().filter(|share| share.placing).count();
+        assert!((20..60).contains(&number), "{number} with placed data");
+        assert!(
+            placed[..number]
+                .iter()
+                .all(|share| share.placing && share.credits == 64)
+        );
+        assert!(
+            placed.len() > none.len() / 2,
+            "{} and {}",
+            placed.len(),
+            none.len()
+        );
+        // Enough for all credits of one connection, but not if they are for placed data.
+        let few = shares(4 << 20, Some(&placing()), wish);
+        assert!(!few.iter().any(|share| share.placing));
     }
 
     #[test]
@@ -148,7 +196,7 @@ mod tests {
         let (limit, mut taken, mut longer) = (512 << 20, 0, 0);
         for n in 0..1000 {
             let wish = wish(64, 0, "ddp:send+cont");
-            let share = share(limit, taken, &receives, 32 << 10, wish).unwrap();
+            let share = share(limit, taken, &receives, None, 32 << 10, wish).unwrap();
             taken += share.memory;
             longer += usize::from(share.longer);
             assert!(
@@ -169,7 +217,7 @@ mod tests {
             let features = if cont { "ddp+cont" } else { "none" };
             let wish = wish(64, 32, features);
             let least = least(&receives);
-            let given = |limit| share(limit, 0, &receives, 32 << 10, wish).map(|share| share.credits);
+            let given = |limit| share(limit, 0, &receives, None, 32 << 10, wish).map(|share| share.credits);
             given(least) == Some(1) && given(least - 1).is_none()
         }
 
@@ -180,11 +228,12 @@ mod tests {
             let receives = ReceiveStructure::plain(usize::from(len) + 64);
             let features = if cont { "cont" } else { "cont:send" };
             let wish = wish(u32::from(credits) + 1, u32::from(callbacks), features);
-            let share = share(limit, taken, &receives, u32::from(longest), wish);
+            let share = share(limit, taken, &receives, Some(&placing()), u32::from(longest), wish);
             share.is_none_or(|share| {
                 // A call of as many parts as there are credits, up to the longest that is taken.
                 let held = if share.groups { share.credits.min(64) } else { 0 };
                 let count = share.credits + share.callbacks + held + BEYOND_CREDITS;
+                let receives = if share.placing { placing() } else { receives };
                 (cont || !share.groups)
                     && taken + share.memory <= limit
                     && share.memory >= receives.memory() * count as usize

@@ -183,6 +183,7 @@ impl RdmaServer {
             return Some(Share {
                 credits: common.credits,
                 callbacks: common.callbacks.credits,
+                placing: true,
                 groups: true,
                 longer: true,
                 memory: 0,
@@ -196,10 +197,13 @@ impl RdmaServer {
         let credits = common.credits.min(most - callbacks).max(1);
         let operations = self.options.versions.may_have_operations();
         let links = self.driver.links.values();
+        let plain = common.plain_receives(operations);
+        let receives = common.receives(operations);
         share(
             self.options.max_receive_memory,
             links.map(|link| link.receive_memory).sum(),
-            &common.receives(operations),
+            &plain,
+            (receives != plain).then_some(&receives),
             common.max_receive_size,
             Wish {
                 credits,
@@ -217,8 +221,9 @@ impl RdmaServer {
         let versions = self.options.versions;
         let device = &*self.driver.device;
         let mut common = self.options.common.clone();
-        let receives = common.receives(versions.may_have_operations());
+        common.features.ddp.receive &= share.placing;
         common.features.cont.receive &= share.groups;
+        let receives = common.receives(versions.may_have_operations());
         if !share.longer {
             let size = u32::try_from(receives.size()).unwrap_or(u32::MAX);
             common.max_receive_size = common.max_receive_size.min(size);
