@@ -2,7 +2,14 @@
 
 mod common;
 
-use common::{Finished, Running, compare_costs, compare_device, compare_place, is_iwarp, rpcrdma};
+use std::fs;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{
+    Finished, Running, compare_costs, compare_device, compare_place, is_iwarp, patience, rpcrdma,
+};
 use serde_json::Value;
 
 /// Runs `compare`.
@@ -283,28 +290,28 @@ fn json_goes_to_a_file_that_is_tried_before_anything_is_measured() {
     ];
     let finished = compare(&[&args[..], &[file.to_str().unwrap()]].concat()).ok();
     assert!(finished.stdout.contains("p50"), "{}", finished.stdout);
-    let rows: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let rows: Vec<Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     assert!(rows.iter().any(|row| row["conveyance"] == "v1"));
     compare(&[&args[..], &["/no/such/directory/rows.json"]].concat())
         .fails_with(&["/no/such/directory"]);
     // The existing file is not touched until there is something to write, and is then replaced
     // completely.
     let long = vec![b'x'; 1 << 20];
-    std::fs::write(&file, &long).unwrap();
+    fs::write(&file, &long).unwrap();
     let both = [
         file.to_str().unwrap(),
         "--html",
         "/no/such/directory/x.html",
     ];
     compare(&[&args[..], &both[..]].concat()).fails_with(&["/no/such/directory"]);
-    assert_eq!(std::fs::read(&file).unwrap(), long);
+    assert_eq!(fs::read(&file).unwrap(), long);
     // Nor does a new one appear before.
     let new = dir.path().join("new.json");
     let both = [new.to_str().unwrap(), both[1], both[2]];
     compare(&[&args[..], &both[..]].concat()).fails_with(&["/no/such/directory"]);
     assert!(!new.exists());
     compare(&[&args[..], &[file.to_str().unwrap()]].concat()).ok();
-    let again: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let again: Vec<Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     assert_eq!(again.len(), rows.len());
 }
 
@@ -318,7 +325,7 @@ fn the_network_is_told_what_to_delay() {
         "--ops", "null", "--count", "9", "--time", "5ms", "--delay", "50ms",
     ];
     let rows = rows(&[&args[..], &["--set-delay", &command]].concat());
-    let told = std::fs::read_to_string(&told).unwrap();
+    let told = fs::read_to_string(&told).unwrap();
     let told: Vec<&str> = told.lines().collect();
     assert_eq!(told.first(), Some(&"50ms"), "{told:?}");
     assert_eq!(told.last(), Some(&"0ms"), "{told:?}");
@@ -416,4 +423,70 @@ fn the_readme_says_what_is_counted_in_the_simulation() {
         seen += 1;
     }
     assert_eq!(seen, 4);
+}
+
+/// Returns the processes whose parent is `parent`.
+fn children(parent: u32) -> Vec<u32> {
+    let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let name = entry.ok()?.file_name();
+        name.to_str()?.parse().ok()
+    });
+    let is_child = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status
+            .lines()
+            .any(|line| line == format!("PPid:\t{parent}"))
+    };
+    numbers.filter(is_child).collect()
+}
+
+/// A process that is killed when this is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn the_servers_of_a_comparison_that_is_killed_end() {
+    let mut command = rpcrdma();
+    command.args([
+        "compare",
+        "--busy-poll",
+        "--via",
+        "tcp,v1,v2",
+        "--ops",
+        "null",
+        "--time",
+        "1s",
+    ]);
+    command.args(compare_place()).args(compare_costs());
+    let comparison = Killed(command.stdout(Stdio::null()).spawn().unwrap());
+    let deadline = Instant::now() + patience();
+    // All but the one that is measured are stopped.
+    let stopped = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.contains(") T ")
+    };
+    let servers = loop {
+        let servers = children(comparison.0.id());
+        if servers.len() >= 3 && servers.iter().any(stopped) {
+            break servers;
+        }
+        assert!(Instant::now() < deadline, "{servers:?}");
+        thread::sleep(Duration::from_millis(10));
+    };
+    drop(comparison);
+    // A process that has ended may wait for its new parent.
+    let runs = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        !stat.is_empty() && !stat.contains(") Z ")
+    };
+    while servers.iter().any(runs) {
+        assert!(Instant::now() < deadline, "{servers:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
 }

@@ -23,6 +23,7 @@ use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceChoice, Resources};
 use rpcrdma_setup::{Context, Failure};
 use rpcrdma_sim::Probe;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
 
 use crate::processor;
@@ -76,6 +77,10 @@ impl Control {
 /// # Errors
 /// `task` is invalid, or the work fails.
 pub fn serve_child(task: &str) -> Result<(), Failure> {
+    // If the parent is killed while this process is stopped (`ChildProcess::pause`), it goes on and
+    // sees the end of its input.
+    set_parent_process_death_signal(Some(Signal::CONT))
+        .context("cannot watch the parent process")?;
     match serde_json::from_str(task) {
         Ok(Task::Serve(served)) => serve(&served),
         Ok(Task::Mount(attach)) => run::serve_mount(&attach),
