@@ -79,6 +79,10 @@ const CONTINUATION: RoundTripFeatures = RoundTripFeatures {
     cont: Directions::BOTH,
     ..NONE
 };
+const PLACEMENT: RoundTripFeatures = RoundTripFeatures {
+    ddp: Directions::BOTH,
+    ..NONE
+};
 
 impl FromStr for Carrier {
     type Err = String;
@@ -89,12 +93,13 @@ impl FromStr for Carrier {
             "tcp" => Ok(Self::Tcp),
             "v1" => Ok(Self::V1),
             "v2" => Ok(Self::V2),
+            "v2-ddp" => Ok(Self::Rdma(Version::Two, PLACEMENT)),
             "v2-cont" => Ok(Self::Rdma(Version::Two, CONTINUATION)),
             "v2-ddp-cont" => Ok(Self::V2_DDP_CONT),
             "wg" => Ok(Self::Rdma(Version::TwoWg, CONTINUATION)),
             "wg-ddp" => Ok(Self::Rdma(Version::TwoWg, RoundTripFeatures::ALL)),
             other => Err(format!(
-                "{other}: not tcp, v1, v2, v2-cont, v2-ddp-cont, wg or wg-ddp"
+                "{other}: not tcp, v1, v2, v2-ddp, v2-cont, v2-ddp-cont, wg or wg-ddp"
             )),
         }
     }
