@@ -68,7 +68,7 @@ pub use log_limit::LogLimit;
 pub use loop_seat::{LoopClaim, LoopSeat};
 pub use mem::{ALIGNMENT, Buf, Pool, PoolExhausted, Registrar};
 pub use readiness::{Interest, Poller, Readiness};
-pub use scatter::{Places, Scatter};
+pub use scatter::{OtherBuffers, Places, Scatter};
 pub use send_buffer::bound_send_buffer;
 pub use shared_receives::SharedReceiveQueue;
 pub use tap::{Frame, Setup, Tap};

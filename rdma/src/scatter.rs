@@ -8,44 +8,50 @@
 
 use std::iter;
 
+use smallvec::SmallVec;
+
 use crate::Buf;
 
 /// The memory of one receive: at least one buffer, filled in order. Buffers behind the end of the
 /// message stay empty.
 ///
-/// One buffer is usual and needs no allocation.
+/// One or two buffers are usual and need no allocation.
 #[derive(Debug)]
 pub struct Scatter {
     first: Buf,
-    /// `None` if there is one buffer; never empty.
-    rest: Option<Box<[Buf]>>,
+    rest: OtherBuffers,
 }
+
+/// The buffers of a receive behind the first.
+pub type OtherBuffers = SmallVec<[Buf; 1]>;
 
 impl Scatter {
     /// Creates a receive from its buffers, in the order in which they are to be filled.
     #[must_use]
-    pub fn new(first: Buf, rest: impl Into<Box<[Buf]>>) -> Self {
-        let rest = rest.into();
+    pub fn new(first: Buf, rest: impl IntoIterator<Item = Buf>) -> Self {
         Self {
             first,
-            rest: (!rest.is_empty()).then_some(rest),
+            rest: rest.into_iter().collect(),
         }
+    }
+
+    /// Adds a buffer, which is filled after the others.
+    #[inline]
+    pub fn push(&mut self, last: Buf) {
+        self.rest.push(last);
     }
 
     /// Returns the number of buffers, including empty ones.
     #[must_use]
     pub fn count(&self) -> usize {
-        1 + self.rest().len()
+        1 + self.rest.len()
     }
 
     /// Returns the total length of all buffers in bytes.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
-        match &self.rest {
-            None => self.first.len(),
-            Some(rest) => self.first.len() + rest.iter().map(|piece| piece.len()).sum::<usize>(),
-        }
+        self.first.len() + self.rest.iter().map(|piece| piece.len()).sum::<usize>()
     }
 
     /// Returns whether the total length is zero.
@@ -56,29 +62,22 @@ impl Scatter {
 
     /// Returns the buffers, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &Buf> {
-        iter::once(&self.first).chain(self.rest())
+        iter::once(&self.first).chain(&self.rest)
     }
 
     /// Returns the length of the first buffer in bytes if there are several, and `None` otherwise.
     #[inline]
     pub fn head(&self) -> Option<usize> {
-        self.rest.is_some().then(|| self.first.len())
-    }
-
-    /// Returns the buffers behind the first.
-    fn rest(&self) -> &[Buf] {
-        self.rest.as_deref().unwrap_or_default()
+        (!self.rest.is_empty()).then(|| self.first.len())
     }
 
     /// Shortens every buffer to its part of the first `len` bytes.
     pub fn truncate(&mut self, mut len: usize) {
         self.first.truncate(len);
-        if let Some(rest) = &mut self.rest {
-            len -= self.first.len();
-            for piece in rest {
-                piece.truncate(len);
-                len -= piece.len();
-            }
+        len -= self.first.len();
+        for piece in &mut self.rest {
+            piece.truncate(len);
+            len -= piece.len();
         }
     }
 
@@ -92,8 +91,8 @@ impl Scatter {
     /// Returns the first buffer and the ones behind it.
     #[must_use]
     #[inline]
-    pub fn into_parts(self) -> (Buf, Box<[Buf]>) {
-        (self.first, self.rest.unwrap_or_default())
+    pub fn into_parts(self) -> (Buf, OtherBuffers) {
+        (self.first, self.rest)
     }
 
     /// Loads the first `len` bytes of the first buffer into the processor's cache for writing.
@@ -108,10 +107,7 @@ impl Scatter {
     /// Returns the memory from offset `at`, or from the end if `at` is beyond it.
     #[inline]
     pub fn places(&mut self, mut at: usize) -> Places<'_> {
-        let Some(rest) = &mut self.rest else {
-            return Places::one(self.first.get_mut(at..).unwrap_or_default());
-        };
-        let mut rest = rest.iter_mut();
+        let mut rest = self.rest.iter_mut();
         let mut current = &mut self.first[..];
         while at > current.len() {
             let Some(next) = rest.next() else { break };
@@ -131,7 +127,7 @@ impl Scatter {
         if bytes.len() > self.len() {
             return false;
         }
-        if self.rest.is_none() {
+        if self.rest.is_empty() {
             self.first.truncate(bytes.len());
             self.first.copy_from_slice(bytes);
             return true;
@@ -163,18 +159,17 @@ impl From<Buf> for Scatter {
     fn from(only: Buf) -> Self {
         Self {
             first: only,
-            rest: None,
+            rest: OtherBuffers::new(),
         }
     }
 }
 
 impl IntoIterator for Scatter {
     type Item = Buf;
-    type IntoIter = iter::Chain<iter::Once<Buf>, std::vec::IntoIter<Buf>>;
+    type IntoIter = iter::Chain<iter::Once<Buf>, smallvec::IntoIter<[Buf; 1]>>;
 
     fn into_iter(self) -> Self::IntoIter {
-        let rest = self.rest.unwrap_or_default().into_vec();
-        iter::once(self.first).chain(rest)
+        iter::once(self.first).chain(self.rest)
     }
 }
 

@@ -268,7 +268,7 @@ impl Receive {
             pieces: SmallVec::new(),
         };
         receive.pieces.extend((sge.length > 0).then_some(sge));
-        let mut later = rest.into_vec().into_iter();
+        let mut later = rest.into_iter();
         while let Some(piece) = later.next() {
             match LocalBuffer::new(piece, arenas, domain, pool) {
                 Ok((local, sge)) => {
@@ -276,11 +276,10 @@ impl Receive {
                     receive.pieces.extend((sge.length > 0).then_some(sge));
                 }
                 Err((why, piece)) => {
-                    let (first, before) = receive.give_back().into_parts();
-                    let mut rest = before.into_vec();
-                    rest.push(piece);
-                    rest.extend(later);
-                    return Err((why, Scatter::new(first, rest)));
+                    let mut receive = receive.give_back();
+                    receive.push(piece);
+                    later.for_each(|piece| receive.push(piece));
+                    return Err((why, receive));
                 }
             }
         }

@@ -57,8 +57,9 @@ const LEAST: usize = 2 * REPOST_LATER as usize;
 const START: usize = 16;
 /// The pool is low when fewer than one part in this many of the intended receives are posted.
 const LOW_PART: usize = 4;
-/// A message of up to this many bytes is copied out of its receive. Such copies are not charged to
-/// the connection; its credits bound their number.
+/// The first piece of a message is copied out of its receive if it has up to this many bytes: all of a short
+/// message, or what precedes placed data. Such copies are not charged to the connection; its credits bound
+/// their number.
 const COPIED: usize = 1024;
 /// Half of the receives suffice if at most one part in this many of them was consumed at a time.
 const ENOUGH_PART: usize = 4;

@@ -1,8 +1,8 @@
 //! The memory of receives.
 //!
 //! A short first piece of a message is copied out of its receive, as network drivers do: up to 256
-//! bytes, or 1,024 for a message that lies in the first piece of a shared receive alone. The copy costs less than taking a buffer from the pool and giving it back,
-//! and the receive can be posted again at once. The copy is counted (`copied_bytes`).
+//! bytes, or 1,024 of a shared receive. The copy costs less than taking a buffer from the pool and giving it
+//! back, and the receive can be posted again at once. The copy is counted (`copied_bytes`).
 
 use bytes::BytesMut;
 use onc_rpc::Segments;
@@ -118,16 +118,11 @@ pub(super) fn alloc(
         None => allocate(len),
     };
     let mut lengths = structure.lengths().enumerate();
-    let first = piece(lengths.next().unwrap_or_default())?;
-    if structure.segments().len() == 1 {
-        return Ok(first.into());
-    }
-    // Exactly as long as needed: a list with room to spare would be moved to be kept.
-    let mut rest = Vec::with_capacity(structure.segments().len() - 1);
+    let mut receive = Scatter::from(piece(lengths.next().unwrap_or_default())?);
     for length in lengths {
-        rest.push(piece(length)?);
+        receive.push(piece(length)?);
     }
-    Ok(Scatter::new(first, rest))
+    Ok(receive)
 }
 
 /// Restores the full lengths of the pieces of a consumed receive. Returns false if the receive has
@@ -152,7 +147,7 @@ const COPIED: usize = 256;
 /// short message that somebody keeps does not keep its receive buffer.
 #[derive(Debug)]
 pub(super) struct SparePieces {
-    /// The maximum length, in bytes, of a message in the first piece alone that is copied.
+    /// The maximum length, in bytes, of a first piece that is copied.
     most_copied: usize,
     /// Each piece with the index of its segment.
     pieces: Vec<(usize, Buf)>,
@@ -169,9 +164,7 @@ impl Default for SparePieces {
 }
 
 impl SparePieces {
-    /// Creates an empty list. A message that lies in the first piece alone is copied if it has at most
-    /// `most_copied` bytes. A first piece that bulk data follows is full, so it is copied only if it has
-    /// at most [`COPIED`] bytes.
+    /// Creates an empty list. The first piece of a message is copied if it has at most `most_copied` bytes.
     pub(super) fn copying(most_copied: usize) -> Self {
         Self {
             most_copied,
@@ -210,21 +203,9 @@ impl SparePieces {
     /// taken by [`SparePieces::message_in_place`], has been dropped.
     pub(super) fn kept(&self, receive: &Scatter) -> usize {
         let mut pieces = receive.pieces();
-        let first = pieces.next().filter(|first| {
-            let most = self.most_copied_before(receive.pieces().skip(1));
-            first.len() > most
-        });
+        let first = pieces.next().filter(|first| first.len() > self.most_copied);
         let rest = pieces.filter(|piece| !piece.is_empty());
         first.into_iter().chain(rest).map(Buf::block_size).sum()
-    }
-
-    /// Returns the maximum length of a first piece that is copied out of its receive, in front of
-    /// these other pieces.
-    fn most_copied_before<'a>(&self, mut rest: impl Iterator<Item = &'a Buf>) -> usize {
-        match rest.all(|piece| piece.is_empty()) {
-            true => self.most_copied,
-            false => COPIED,
-        }
     }
 
     /// Returns the message in a consumed receive, in the order of its segments. With `keep`, pieces
@@ -255,8 +236,7 @@ impl SparePieces {
         };
         let (first, rest) = receive.into_parts();
         let mut message = Segments::new();
-        let most = self.most_copied_before(rest.iter());
-        if keep && first.len() <= most {
+        if keep && first.len() <= self.most_copied {
             if self.room.capacity() < first.len() {
                 self.room.reserve(HEADER_ROOM);
             }
@@ -267,7 +247,7 @@ impl SparePieces {
         } else {
             message.push(freeze(first));
         }
-        for (index, piece) in rest.into_vec().into_iter().enumerate() {
+        for (index, piece) in rest.into_iter().enumerate() {
             if !piece.is_empty() {
                 message.push(freeze(piece));
             } else if keep {
