@@ -278,42 +278,52 @@ impl CostModel {
     /// included only as far as it is in [`CostModel::call`].
     #[must_use]
     pub fn estimate(&self, effort: &Effort) -> Duration {
-        let times = |each: Duration, count: u64| each.as_nanos() * u128::from(count);
-        // Division of 128-bit numbers takes longer than the rest of an estimate.
+        // In nanoseconds of 64 bits, which last for centuries. Arithmetic with 128 bits takes longer than
+        // the rest of an estimate.
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let times = |each: Duration, count: u64| nanos(each).saturating_mul(count);
         let at = |rate: u64, bytes: u64| match bytes.checked_mul(1_000_000_000) {
-            Some(scaled) => u128::from(scaled.div_ceil(rate.max(1))),
-            None => (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate.max(1))),
+            Some(scaled) => scaled.div_ceil(rate.max(1)),
+            None => {
+                let scaled = u128::from(bytes) * 1_000_000_000;
+                u64::try_from(scaled.div_ceil(u128::from(rate.max(1)))).unwrap_or(u64::MAX)
+            }
         };
+        let sum = |terms: &[u64]| terms.iter().copied().fold(0, u64::saturating_add);
         // Consecutive messages overlap: one is processed while the next is in flight.
         let messages = effort.sends + effort.explicit;
         let ends = messages.min(2);
         let by_sends = effort
             .bytes
             .saturating_sub(effort.read_bytes + effort.write_bytes);
-        let bytes = at(self.rate, by_sends)
-            + at(self.read_rate, effort.read_bytes)
-            + at(self.write_rate, effort.write_bytes);
+        let bytes = sum(&[
+            at(self.rate, by_sends),
+            at(self.read_rate, effort.read_bytes),
+            at(self.write_rate, effort.write_bytes),
+        ]);
         let stream = times(self.per_message, messages - ends).max(bytes);
-        let mut nanos = self.call.as_nanos()
-            + times(self.per_message, ends)
-            + stream
-            + at(self.copy_rate, effort.unplaced)
-            + times(self.registration, effort.registrations)
-            + times(self.registration_page, effort.pages)
-            + times(self.invalidation, effort.invalidations)
-            + times(self.group, effort.groups)
-            + times(self.placement, effort.placed);
-        // One round trip, and one interrupt at each end.
-        nanos += 2 * (self.link_delay.as_nanos() + self.interrupt.as_nanos());
         let turnaround = 2 * self.link_delay + self.read_turnaround + self.interrupt;
-        nanos += times(turnaround, effort.turnarounds);
         // A message to the receiver, and its grant.
         let waited = times(2 * (self.link_delay + self.interrupt), effort.waits);
-        let meanwhile = stream * u128::from(effort.during_waits) / u128::from(messages.max(1));
-        nanos += waited.saturating_sub(meanwhile);
-        // The requester waits once for all invalidations.
-        nanos += times(self.invalidation_wait, u64::from(effort.invalidations > 0));
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        let meanwhile = stream.saturating_mul(effort.during_waits) / messages.max(1);
+        Duration::from_nanos(sum(&[
+            nanos(self.call),
+            times(self.per_message, ends),
+            stream,
+            at(self.copy_rate, effort.unplaced),
+            times(self.registration, effort.registrations),
+            times(self.registration_page, effort.pages),
+            times(self.invalidation, effort.invalidations),
+            times(self.group, effort.groups),
+            times(self.placement, effort.placed),
+            // One round trip, and one interrupt at each end.
+            times(self.link_delay, 2),
+            times(self.interrupt, 2),
+            times(turnaround, effort.turnarounds),
+            waited.saturating_sub(meanwhile),
+            // The requester waits once for all invalidations.
+            times(self.invalidation_wait, u64::from(effort.invalidations > 0)),
+        ]))
     }
 }
 
