@@ -148,8 +148,11 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Malformed::Truncated`] if fewer than four bytes are left.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, Malformed> {
-        self.0.try_get_u32().map_err(|_| Malformed::Truncated)
+        let (word, rest) = self.0.split_first_chunk().ok_or(Malformed::Truncated)?;
+        self.0 = rest;
+        Ok(u32::from_be_bytes(*word))
     }
 
     /// Decodes a 64-bit word.

@@ -247,8 +247,9 @@ impl Open {
             // Messages of extensions go before the actions just queued, because an end's first
             // message carries its characteristics, and new limits precede what relies on them.
             let decided = self.shared.actions.len();
-            self.run_extensions();
-            self.shared.actions.rotate_left(decided);
+            if self.run_extensions() && decided > 0 {
+                self.shared.actions.rotate_left(decided);
+            }
         }
         // What waited for credits leaves last: it may be the rest of a message in several parts, of
         // which the last actions were a part.
@@ -387,9 +388,14 @@ impl Open {
     /// Executes the actions of the extensions. Returns whether there were any.
     #[inline]
     fn run_extensions(&mut self) -> bool {
-        self.shared.operations.is_some() && self.run_all_extensions()
+        let Some(operations) = &self.shared.operations else {
+            return false;
+        };
+        let answered = self.requester.as_ref().is_some_and(Requester::has_answered);
+        (operations.extensions.has_action() || answered) && self.run_all_extensions()
     }
 
+    #[inline(never)]
     fn run_all_extensions(&mut self) -> bool {
         let mut any = false;
         while let Some(action) = self.next_extension_action() {
@@ -439,7 +445,7 @@ impl Open {
                 }
             }
             ExtensionAction::LimitsChanged => self.limits_changed(),
-            ExtensionAction::Transferred { by, transferred } => self.carried(by, *transferred),
+            ExtensionAction::Transferred { by, transferred } => self.carried(by, transferred),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Chooses the transfer mode of messages. The plans of the base protocol and of extensions are
 //! candidates, of which the cheapest by the cost model is chosen.
 //!
-//! Nothing here changes any state: the functions take lengths, limits and costs, and return a plan.
+//! Nothing here changes any state but the memory of the last choice: the functions take lengths, limits and costs, and return a plan.
 //!
 //! A call in several transmissions takes one credit for each of them, and only credits that are
 //! free. A call for which they are not enough uses RDMA Reads and Writes instead. Where it may
@@ -10,10 +10,11 @@
 //! mode is taken that has more round trips than the base protocol: how long the link is, the cost
 //! model may not know.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma_v2::extension::{
-    CallCandidate, CallToPlan, Extensions, ReplyCandidate, ReplyToPlan, TransferMode,
+    CallCandidate, CallToPlan, Extensions, Planned, ReplyCandidate, ReplyToPlan, TransferMode,
 };
 use smallvec::SmallVec;
 use transfer_plan::{
@@ -209,6 +210,25 @@ fn call_effort(candidate: &CallCandidate, call: &CallToPlan<'_>, may_invalidate:
     effort
 }
 
+/// The last choice among the transfer modes of a reply. It holds as long as an extension offers the same
+/// plans, which it does for replies that are alike, and the base protocol's plan is as long.
+#[derive(Debug, Default)]
+pub(crate) struct LastReply {
+    /// Length in bytes of the reply in one Send of the base protocol, if it has such a plan.
+    base: Option<u64>,
+    plans: SmallVec<[Arc<dyn Planned>; 2]>,
+    chosen: Option<usize>,
+}
+
+impl LastReply {
+    fn holds(&self, base: Option<u64>, candidates: &[ReplyCandidate]) -> bool {
+        let mut pairs = self.plans.iter().zip(candidates);
+        self.base == base
+            && self.plans.len() == candidates.len()
+            && pairs.all(|(plan, candidate)| Arc::ptr_eq(plan, &candidate.plan))
+    }
+}
+
 /// Chooses the cheapest transfer mode of a reply to a call that arrived in operations of an
 /// extension. `base` is the plan of the base protocol, without chunks, if there is one. Returns
 /// `None` if that is the cheapest, or if there is no candidate.
@@ -217,11 +237,27 @@ pub(crate) fn choose_reply(
     base: Option<&ReplyPlan>,
     mode: &mut dyn TransferMode,
     costs: &CostModel,
+    last: &mut LastReply,
 ) -> Option<ReplyCandidate> {
     let mut candidates = mode.plan_reply(reply);
-    if base.is_none() && candidates.len() == 1 {
-        return candidates.pop();
+    let base_len = base.map(ReplyPlan::send_len);
+    if !last.holds(base_len, &candidates) {
+        *last = LastReply {
+            base: base_len,
+            plans: candidates.iter().map(|one| one.plan.clone()).collect(),
+            chosen: cheapest_reply(reply, base, &candidates, costs),
+        };
     }
+    Some(candidates.swap_remove(last.chosen?))
+}
+
+/// Returns the index of the cheapest transfer mode of a reply, or `None` if that is `base`.
+fn cheapest_reply(
+    reply: &ReplyToPlan<'_>,
+    base: Option<&ReplyPlan>,
+    candidates: &[ReplyCandidate],
+    costs: &CostModel,
+) -> Option<usize> {
     let mut prices: SmallVec<[(Effort, Duration); 4]> = SmallVec::new();
     if let Some(plan) = base {
         let mut effort = Effort::of((1, plan.send_len()), (0, 0));
@@ -230,12 +266,11 @@ pub(crate) fn choose_reply(
     }
     // The base protocol's plan, if there is one, is the first.
     let before = prices.len();
-    for candidate in &candidates {
+    for candidate in candidates {
         let effort = reply_effort(candidate, reply.shape, reply.limits);
         prices.push((effort, costs.estimate(&effort)));
     }
-    let best = CostModel::cheapest(&prices)?.checked_sub(before)?;
-    Some(candidates.swap_remove(best))
+    CostModel::cheapest(&prices)?.checked_sub(before)
 }
 
 /// Returns whether `plan` sends a whole reply inline, with at most [`SHORT`] bytes of items. Other

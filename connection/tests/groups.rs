@@ -4,8 +4,8 @@
 
 mod support;
 
-use std::any::Any;
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -15,7 +15,7 @@ use rpcrdma_connection::{CallError, Options, Side};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::extension::{
     CallCandidate, CallToPlan, Cost, Extension, IncomingReply, NotTransferred, Operation, Outbox,
-    Planned, Refusal, ReplyCandidate, ReplyToPlan, TransferMode, Transferred, Transmission,
+    Planned, Refusal, ReplyCandidates, ReplyToPlan, TransferMode, Transferred, Transmission,
     Transmissions, Written,
 };
 use rpcrdma_v2::{Answer, Body, Chunks, Direction, Header, Optional, Reader};
@@ -310,37 +310,38 @@ impl TransferMode for Carrier {
             reads: Default::default(),
             write_chunks: [ROOM as u64].into_iter().collect(),
             reply_chunk: None,
-            plan: Box::new("parts"),
+            plan: Arc::new("parts"),
         }]
     }
 
     fn send_call(
         &mut self,
         _: u32,
-        plan: Box<dyn Planned>,
+        plan: &dyn Planned,
         message: &Message,
         _: &Chunks,
     ) -> Result<Transmissions, NotTransferred> {
-        let plan: Box<dyn Any> = plan;
-        assert!(plan.is::<&'static str>());
+        assert!(plan.of::<&'static str>().is_ok());
         let whole = Bytes::from(bytes(message));
         let starts = (0..whole.len()).step_by(PART);
-        let parts = starts.map(|at| Transmission {
-            opttype: CARRY,
-            info: Bytes::new(),
-            payload: Segments::from_iter([whole.slice(at..whole.len().min(at + PART))]),
+        let parts = starts.map(|at| {
+            Transmission::new(
+                CARRY,
+                Bytes::new(),
+                Segments::from_iter([whole.slice(at..whole.len().min(at + PART))]),
+            )
         });
         Ok(parts.collect())
     }
 
-    fn plan_reply(&mut self, _: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
-        Vec::new()
+    fn plan_reply(&mut self, _: &ReplyToPlan<'_>) -> ReplyCandidates {
+        ReplyCandidates::new()
     }
 
     fn send_reply(
         &mut self,
         _: u32,
-        _: Box<dyn Planned>,
+        _: &dyn Planned,
         _: &Message,
     ) -> Result<Transmissions, NotTransferred> {
         Err(NotTransferred("it carries no replies".to_owned()))

@@ -6,8 +6,8 @@
 
 mod support;
 
-use std::any::Any;
 use std::cell::Cell;
+use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use onc_rpc::{Message, Segments};
@@ -20,8 +20,8 @@ use rpcrdma_connection::{CallError, Config, Direction, Side};
 use rpcrdma_negotiation::{FeatureReason, Version, WithReason};
 use rpcrdma_v2::extension::{
     CallCandidate, CallToPlan, ConnectionLimits, Cost, Extension, IncomingCall, NotTransferred,
-    Operation, Outbox, Planned, Refusal, ReplyCandidate, ReplyToPlan, Start, TransferMode,
-    Transferred, Transmission, Transmissions,
+    Operation, Outbox, Planned, Refusal, ReplyCandidate, ReplyCandidates, ReplyToPlan, Start,
+    TransferMode, Transferred, Transmission, Transmissions,
 };
 use rpcrdma_v2::{Body, CallChunks, ErrorBody, Header, Malformed, Optional, Reader};
 use support::{Endpoint, Pair, bytes, data, message, open, room};
@@ -268,34 +268,35 @@ impl TransferMode for Parts {
             reads: Default::default(),
             write_chunks: Default::default(),
             reply_chunk: None,
-            plan: Box::new(part),
+            plan: Arc::new(part),
         }]
     }
 
     fn send_call(
         &mut self,
         _: u32,
-        plan: Box<dyn Planned>,
+        plan: &dyn Planned,
         message: &Message,
         _: &Chunks,
     ) -> Result<Transmissions, NotTransferred> {
-        let plan: Box<dyn Any> = plan;
-        let part = *plan.downcast::<u64>().unwrap() as usize;
+        let part = *plan.of::<u64>().unwrap() as usize;
         let whole = Bytes::from(bytes(message));
         let starts = (0..whole.len()).step_by(part);
-        let parts = starts.map(|at| Transmission {
-            opttype: if at + part < whole.len() {
-                PART
-            } else {
-                LAST_PART
-            },
-            info: Bytes::new(),
-            payload: Segments::from_iter([whole.slice(at..whole.len().min(at + part))]),
+        let parts = starts.map(|at| {
+            Transmission::new(
+                if at + part < whole.len() {
+                    PART
+                } else {
+                    LAST_PART
+                },
+                Bytes::new(),
+                Segments::from_iter([whole.slice(at..whole.len().min(at + part))]),
+            )
         });
         Ok(parts.collect())
     }
 
-    fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+    fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> ReplyCandidates {
         let candidate = |_| ReplyCandidate {
             cost: Cost {
                 transmissions: 1,
@@ -303,7 +304,7 @@ impl TransferMode for Parts {
                 ..Cost::default()
             },
             writes: Default::default(),
-            plan: Box::new("one message"),
+            plan: Arc::new("one message"),
         };
         BROKEN_REPLIES.get().map(candidate).into_iter().collect()
     }
@@ -311,14 +312,10 @@ impl TransferMode for Parts {
     fn send_reply(
         &mut self,
         _: u32,
-        _: Box<dyn Planned>,
+        _: &dyn Planned,
         _: &Message,
     ) -> Result<Transmissions, NotTransferred> {
-        let part = || Transmission {
-            opttype: LAST_PART,
-            info: Bytes::new(),
-            payload: Segments::new(),
-        };
+        let part = || Transmission::new(LAST_PART, Bytes::new(), Segments::new());
         let sends = BROKEN_REPLIES.get().unwrap_or(0);
         Ok((0..sends).map(|_| part()).collect())
     }

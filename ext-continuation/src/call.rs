@@ -29,12 +29,9 @@ pub(crate) enum ItemMode {
     Read,
 }
 
-/// The transfer plan of a call. Calls that are alike share it.
-#[derive(Clone, Debug)]
-pub(crate) struct CallPlan(Arc<Plan>);
-
-#[derive(Clone, Debug)]
-struct Plan {
+/// The transfer plan of a call.
+#[derive(Debug)]
+pub(crate) struct CallPlan {
     /// Place, position and length in bytes of each item.
     items: SmallVec<[(ItemMode, u32, u64); 1]>,
     reply: ReplyMode,
@@ -52,6 +49,47 @@ pub(crate) struct Sent {
     pub(crate) reserved: u32,
     /// Number of transmissions of the call.
     pub(crate) count: u32,
+}
+
+/// The calls that were sent by ROPT_XMTREQ and have not ended. Credits bound their number, so the XIDs are
+/// searched one by one, which takes less than hashing.
+#[derive(Debug, Default)]
+pub(crate) struct SentCalls {
+    xids: Vec<u32>,
+    /// The calls with these XIDs, in the same order.
+    calls: Vec<Sent>,
+}
+
+impl SentCalls {
+    fn find(&self, xid: u32) -> Option<usize> {
+        self.xids.iter().position(|&sent| sent == xid)
+    }
+
+    /// Returns the call with this XID.
+    pub(crate) fn get(&self, xid: u32) -> Option<&Sent> {
+        self.calls.get(self.find(xid)?)
+    }
+
+    /// Adds a call, in place of one with the same XID.
+    fn insert(&mut self, xid: u32, call: Sent) {
+        match self.find(xid) {
+            Some(at) => self.calls[at] = call,
+            None => {
+                self.xids.push(xid);
+                self.calls.push(call);
+            }
+        }
+    }
+
+    /// Removes the call with this XID. Returns whether there was one.
+    pub(crate) fn remove(&mut self, xid: u32) -> bool {
+        let Some(at) = self.find(xid) else {
+            return false;
+        };
+        self.xids.swap_remove(at);
+        self.calls.swap_remove(at);
+        true
+    }
 }
 
 impl Transmit {
@@ -142,12 +180,12 @@ impl Transmit {
             reads,
             write_chunks: reply.chunks().collect(),
             reply_chunk: None,
-            plan: Box::new(CallPlan(Arc::new(Plan {
+            plan: Arc::new(CallPlan {
                 items: SmallVec::from_slice(items),
                 reply: reply.clone(),
                 stream_len: u32::try_from(call.shape.stream_len()).ok()?,
                 planned,
-            }))),
+            }),
         })
     }
 
@@ -155,11 +193,10 @@ impl Transmit {
     pub(crate) fn transmit_call(
         &mut self,
         xid: u32,
-        mut plan: CallPlan,
+        plan: &CallPlan,
         message: &onc_rpc::Message,
         chunks: &Chunks,
     ) -> Result<Transmissions, NotTransferred> {
-        let plan = &mut plan.0;
         let missing = || NotTransferred("memory that was planned is not registered".to_owned());
         if !self.usable().requests {
             return Err(NotTransferred("the peer refused such calls".to_owned()));
@@ -204,18 +241,16 @@ impl Transmit {
             reserved: plan.reply.reserved,
             ..Request::default()
         };
-        if plan.planned.needs_adjusting(request.header_len()) {
-            Arc::make_mut(plan).planned.adjust(request.header_len())?;
-        }
-        place(&mut request.items, &plan.planned);
-        request.count = plan.planned.count();
-        request.payload = plan.planned.first_payload();
+        let planned = plan.planned.with_header(request.header_len())?;
+        place(&mut request.items, &planned);
+        request.count = planned.count();
+        request.payload = planned.first_payload();
         let in_stream = |index: usize| {
             let item = plan.items.get(index);
             item.is_none_or(|&(mode, ..)| mode == ItemMode::InStream)
         };
         let info = request.encode();
-        let transmissions = plan.planned.emit(XMTREQ, info, message, in_stream)?;
+        let transmissions = planned.emit(XMTREQ, info, message, in_stream)?;
         let (reserved, count) = (request.reserved, request.count);
         let directions = request.directions.pop().map(|set| set.items);
         self.outstanding.insert(
@@ -264,13 +299,6 @@ impl ReplyMode {
 }
 
 impl fmt::Display for CallPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(plan) = self;
-        plan.fmt(f)
-    }
-}
-
-impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.planned.count();
         write!(f, "call: {count} transmission{}", plural(count))?;

@@ -1,5 +1,7 @@
 //! The transmissions of a group, made from a layout.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
 use rpcrdma_ext_send_ddp::{Frame, Headers, Layout, Rest, cut, lay_out, pad};
@@ -58,24 +60,24 @@ impl Arranged {
         payload.map_or(0, |payload| (payload.end - payload.start) as u32)
     }
 
-    /// Returns whether the first header, without segment numbers, is not as long as assumed.
-    pub(crate) fn needs_adjusting(&self, first: u64) -> bool {
-        first != self.headers.first
-    }
-
-    /// Makes the layout again if the first header, without segment numbers, is not as long as
-    /// assumed. The new layout may not take more transmissions, because there are no credits or
+    /// Returns the layout for a first header of `first` bytes, without segment numbers: this one if that
+    /// was assumed. A new layout may not take more transmissions, because there are no credits or
     /// receives for more.
-    pub(crate) fn adjust(&mut self, first: u64) -> Result<(), NotTransferred> {
-        if !self.needs_adjusting(first) {
-            return Ok(());
+    pub(crate) fn with_header(&self, first: u64) -> Result<Cow<'_, Self>, NotTransferred> {
+        if first == self.headers.first {
+            return Ok(Cow::Borrowed(self));
         }
-        self.headers.first = first;
+        let headers = Headers {
+            first,
+            ..self.headers
+        };
         let lens: SmallVec<[u64; 1]> = self.placed.iter().map(|&(_, len)| len).collect();
-        let max = self.count();
-        let layout = lay_out(&self.frame, &self.headers, self.payload, &lens, max);
-        self.layout = layout.map_err(|error| NotTransferred(error.to_string()))?;
-        Ok(())
+        let layout = lay_out(&self.frame, &headers, self.payload, &lens, self.count());
+        Ok(Cow::Owned(Self {
+            layout: layout.map_err(|error| NotTransferred(error.to_string()))?,
+            headers,
+            ..self.clone()
+        }))
     }
 
     /// Makes the transmissions, of which the first has this operation. `in_stream` are the items
@@ -121,18 +123,21 @@ impl Arranged {
             if !rest.take(payload_len, &mut payload) {
                 return Err(other());
             }
+            let mut transmission = Transmission::new(opttype_here, info, payload);
+            let placed = &mut transmission.placed;
             let mut at = header + payload_len;
-            for run in &part.runs {
+            for (number, run) in part.runs.iter().enumerate() {
                 let gap = u64::from(run.at).checked_sub(at).ok_or_else(other)?;
-                pad(&mut payload, gap);
-                payload.extend(cut(data(run.item).ok_or_else(other)?, run.from, run.len));
+                match number {
+                    // Less than a buffer, whose length is 32 bits.
+                    0 => transmission.padding = gap as u32,
+                    _ => pad(placed, gap),
+                }
+                let data = data(run.item).ok_or_else(other)?;
+                cut(data, run.from, run.len, |piece| placed.push(piece));
                 at = u64::from(run.at) + run.len;
             }
-            transmissions.push(Transmission {
-                opttype: opttype_here,
-                info,
-                payload,
-            });
+            transmissions.push(transmission);
         }
         Ok(transmissions)
     }

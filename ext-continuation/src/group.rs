@@ -1,59 +1,139 @@
 //! A group of transmissions that is being received (sections 4.2, 6.2, 7.3 and 9.2 to 9.4).
 
 use bytes::Bytes;
-use onc_rpc::{BulkItem, Message, Position, Segments, padded};
+use onc_rpc::{Bulk, BulkItem, Message, Position, Segments, padded};
 use rpcrdma_ext_send_ddp::{BadPlacement, Frame, Location, Place, PlacedItem, cut, locate, twice};
 use rpcrdma_v2::Direction;
-use rpcrdma_v2::extension::Operation;
+use rpcrdma_v2::extension::{Operation, Written};
 use smallvec::SmallVec;
 
 use crate::report::OutOfRange;
 use crate::{Continuation, Fault, Request, Response, TransmissionId, XMTREQ, XMTRESP};
 
+/// For each write chunk of a call, the item that was placed in it.
+pub(crate) type WrittenItems = SmallVec<[Option<Written>; 1]>;
+
 /// The first operation of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lead {
     Request(Request),
-    Response(Response),
+    /// With what was placed in the memory that the call offered.
+    Response(Response, WrittenItems),
 }
 
 impl Lead {
     pub(crate) fn opttype(&self) -> u32 {
         match self {
             Self::Request(_) => XMTREQ,
-            Self::Response(_) => XMTRESP,
+            Self::Response(..) => XMTRESP,
         }
     }
 
-    fn items(&self) -> &[PlacedItem] {
+    pub(crate) fn items(&self) -> &[PlacedItem] {
         match self {
             Self::Request(request) => &request.items,
-            Self::Response(response) => &response.items,
+            Self::Response(response, _) => &response.items,
         }
     }
 }
 
 /// A received transmission.
-#[derive(Debug)]
-struct Received {
-    pieces: SmallVec<[Bytes; 2]>,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part<'a> {
+    pieces: &'a [Bytes],
     len: u64,
     /// Offset and length in bytes of its payload, counted over all pieces.
     payload: (u64, u64),
 }
 
-/// A group that is incomplete or has just been completed.
+impl<'a> Part<'a> {
+    /// Returns the transmission of this operation. Its payload must lie within it (section 9.5) and be a
+    /// multiple of four bytes.
+    pub(crate) fn new(op: &Operation<'a>, payload: u32) -> Result<Self, Fault> {
+        let len: u64 = op.message.iter().map(|piece| piece.len() as u64).sum();
+        let at = op.payload_at as u64;
+        let room = len.saturating_sub(at);
+        if u64::from(payload) > room || !payload.is_multiple_of(4) {
+            return Err(Fault::Payload(OutOfRange {
+                value: payload,
+                min: 0,
+                max: u32::try_from(room).unwrap_or(u32::MAX),
+            }));
+        }
+        Ok(Self {
+            pieces: op.message,
+            len,
+            payload: (at, at + u64::from(payload)),
+        })
+    }
+}
+
+/// A transmission of an incomplete group, which is kept.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct KeptPart {
+    pieces: SmallVec<[Bytes; 2]>,
+    len: u64,
+    payload: (u64, u64),
+}
+
+impl KeptPart {
+    fn new(part: Part<'_>) -> Self {
+        Self {
+            pieces: part.pieces.iter().cloned().collect(),
+            len: part.len,
+            payload: part.payload,
+        }
+    }
+
+    pub(crate) fn part(&self) -> Part<'_> {
+        Part {
+            pieces: &self.pieces,
+            len: self.len,
+            payload: self.payload,
+        }
+    }
+}
+
+/// The identity of a group, and what its first transmission says of all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupId {
     pub(crate) xid: u32,
     pub(crate) direction: Direction,
     /// `rdma_credit` of the last transmission. The most recent value applies (RFC 8166, section
     /// 3.3.1).
     pub(crate) credits: u32,
-    pub(crate) lead: Lead,
     /// Number of transmissions in the group.
     pub(crate) count: u32,
-    parts: SmallVec<[Received; 1]>,
+}
+
+impl GroupId {
+    /// Returns the group that begins with an operation, whose number of transmissions has been checked.
+    pub(crate) fn new(op: &Operation<'_>, count: u32) -> Self {
+        Self {
+            xid: op.xid,
+            direction: op.direction,
+            credits: op.credits,
+            count,
+        }
+    }
+
+    /// Returns the identification of the first transmission.
+    pub(crate) fn lead(&self) -> TransmissionId {
+        TransmissionId {
+            xid: self.xid,
+            direction: self.direction,
+            number: 0,
+        }
+    }
+}
+
+/// A group that is incomplete or has just been completed.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) id: GroupId,
+    pub(crate) lead: Lead,
+    /// The transmissions that have arrived.
+    pub(crate) parts: Vec<KeptPart>,
 }
 
 /// An unusable transmission: its number in the group, and the error.
@@ -67,33 +147,10 @@ pub(crate) struct Bad {
 type Located<'a> = (&'a PlacedItem, SmallVec<[Place; 2]>);
 
 impl Group {
-    /// Starts a group with its first transmission. `count`, the number of transmissions in the
-    /// group, has been checked.
-    pub(crate) fn new(
-        op: &Operation<'_>,
-        lead: Lead,
-        count: u32,
-        payload: u32,
-    ) -> Result<Self, Fault> {
-        let mut group = Self {
-            xid: op.xid,
-            direction: op.direction,
-            credits: op.credits,
-            lead,
-            count,
-            parts: SmallVec::new(),
-        };
-        group.add(op, payload)?;
-        Ok(group)
-    }
-
-    /// Returns the identification of the first transmission.
-    pub(crate) fn lead_id(&self) -> TransmissionId {
-        TransmissionId {
-            xid: self.xid,
-            direction: self.direction,
-            number: 0,
-        }
+    /// Starts a group with its first transmission.
+    pub(crate) fn new(id: GroupId, lead: Lead, first: Part<'_>) -> Self {
+        let parts = vec![KeptPart::new(first)];
+        Self { id, lead, parts }
     }
 
     /// Returns the number of the next transmission.
@@ -103,7 +160,7 @@ impl Group {
     }
 
     pub(crate) fn is_complete(&self) -> bool {
-        self.next_number() >= self.count
+        self.next_number() >= self.id.count
     }
 
     /// Adds a further transmission.
@@ -113,10 +170,10 @@ impl Group {
         cont: Continuation,
     ) -> Result<(), Fault> {
         let expected = self.lead.opttype();
-        if op.xid != self.xid || op.direction != self.direction {
+        if op.xid != self.id.xid || op.direction != self.id.direction {
             // The direction is part of a transaction's identity (section 6.1).
             return Err(Fault::Xid {
-                expected: self.xid,
+                expected: self.id.xid,
                 found: op.xid,
             });
         }
@@ -129,58 +186,43 @@ impl Group {
             let found = cont.number;
             return Err(Fault::Sequence { expected, found });
         }
-        self.add(op, cont.payload)?;
-        self.credits = op.credits;
+        self.parts.push(KeptPart::new(Part::new(op, cont.payload)?));
+        self.id.credits = op.credits;
         Ok(())
     }
+}
 
-    /// Adds a transmission. Its payload must lie within it (section 9.5) and be a multiple of four
-    /// bytes.
-    fn add(&mut self, op: &Operation<'_>, payload: u32) -> Result<(), Fault> {
-        let len: u64 = op.message.iter().map(|piece| piece.len() as u64).sum();
-        let at = op.payload_at as u64;
-        let room = len.saturating_sub(at);
-        if u64::from(payload) > room || !payload.is_multiple_of(4) {
-            return Err(Fault::Payload(OutOfRange {
-                value: payload,
-                min: 0,
-                max: u32::try_from(room).unwrap_or(u32::MAX),
-            }));
-        }
-        self.parts.push(Received {
-            pieces: op.message.iter().cloned().collect(),
-            len,
-            payload: (at, at + u64::from(payload)),
-        });
-        Ok(())
-    }
+/// All transmissions of a group, of which the first has these items.
+pub(crate) struct Whole<'a> {
+    pub(crate) items: &'a [PlacedItem],
+    pub(crate) parts: &'a [Part<'a>],
+    /// The receiver's buffers.
+    pub(crate) frame: &'a Frame,
+}
 
-    /// Returns the RPC message of a complete group, with the items that it carries at their
-    /// positions. `frame` describes the receiver's buffers, and `max` is the maximum length in
-    /// bytes of a message.
-    pub(crate) fn message(&self, frame: &Frame, max: u64) -> Result<Message, Bad> {
-        let payload_len: u64 = self
-            .parts
-            .iter()
-            .map(|part| part.payload.1 - part.payload.0)
-            .sum();
-        check_positions(self.lead.items(), payload_len, max).map_err(first)?;
-        let located = self.locate(frame)?;
+impl Whole<'_> {
+    /// Returns the RPC message, with the items that the transmissions carry at their positions. `max`
+    /// is the maximum length in bytes of a message.
+    pub(crate) fn message(&self, max: u64) -> Result<Message, Bad> {
+        let lens = self.parts.iter().map(|part| part.payload);
+        let payload_len: u64 = lens.map(|(from, to)| to - from).sum();
+        check_positions(self.items, payload_len, max).map_err(first)?;
+        let located = self.locate()?;
         let mut payload = Segments::new();
-        for part in &self.parts {
+        for part in self.parts {
             let (from, to) = part.payload;
-            payload.extend(cut(&part.pieces, from, to - from));
+            cut(part.pieces, from, to - from, |piece| payload.push(piece));
         }
         let bulk = |(item, places): &Located<'_>| {
-            let mut data = Segments::new();
+            let mut data = Bulk::new();
             for place in places {
                 if let Some(part) = self.parts.get(place.transmission) {
-                    data.extend(cut(&part.pieces, place.at, place.len));
+                    cut(part.pieces, place.at, place.len, |piece| data.push(piece));
                 }
             }
             BulkItem {
                 position: Position::At(item.position),
-                data: data.into_iter().collect(),
+                data,
             }
         };
         Ok(Message::new(payload, located.iter().map(bulk)))
@@ -188,33 +230,38 @@ impl Group {
 
     /// Returns the places of all placed items. The places must lie within the bytes that were sent,
     /// and must not overlap.
-    fn locate(&self, frame: &Frame) -> Result<SmallVec<[Located<'_>; 1]>, Bad> {
+    fn locate(&self) -> Result<SmallVec<[Located<'_>; 1]>, Bad> {
         let mut located = SmallVec::new();
         let mut all = SmallVec::<[Place; 2]>::new();
-        for item in self.lead.items() {
+        for item in self.items {
             let Location::Placed(spot) = &item.location else {
                 continue;
             };
-            let places = locate(frame, self.count, spot, item.length);
+            let places = locate(self.frame, self.count(), spot, item.length);
             let places = places.map_err(|bad| first(bad.into()))?;
             for place in &places {
                 let part = self.parts.get(place.transmission);
                 let there = part.is_some_and(|p| p.payload.1 <= place.at && place.end() <= p.len);
                 if !there {
-                    return Err(self.bad_segment(frame, place.number, place.transmission));
+                    return Err(self.bad_segment(place.number, place.transmission));
                 }
             }
-            all.extend(places.iter().copied());
+            all.extend_from_slice(&places);
             located.push((item, places));
         }
         match twice(&all) {
-            Some(number) => Err(self.bad_segment(frame, number, 0)),
+            Some(number) => Err(self.bad_segment(number, 0)),
             None => Ok(located),
         }
     }
 
-    fn bad_segment(&self, frame: &Frame, value: u32, transmission: usize) -> Bad {
-        let numbers = u64::from(self.count) * frame.targets().len() as u64;
+    fn count(&self) -> u32 {
+        // No more than the peer may send, which is a `u32`.
+        self.parts.len() as u32
+    }
+
+    fn bad_segment(&self, value: u32, transmission: usize) -> Bad {
+        let numbers = u64::from(self.count()) * self.frame.targets().len() as u64;
         let max = u32::try_from(numbers.saturating_sub(1)).unwrap_or(u32::MAX);
         let range = OutOfRange { value, min: 0, max };
         Bad {

@@ -1,6 +1,7 @@
 //! Encoding and decoding of the operations that carry RPC messages (sections 9.2 to 9.4).
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
+use onc_rpc::put_words;
 use rpcrdma_ext_send_ddp::{
     DirectedSets, Items, get_items, get_sets, items_len, put_items, put_sets, sets_len,
 };
@@ -74,7 +75,7 @@ impl Field for u32 {
     }
 
     fn put(&self, out: &mut BytesMut) {
-        out.put_u32(*self);
+        put_words(out, [*self]);
     }
 
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {

@@ -13,7 +13,7 @@ use rpcrdma_v2::{
 use smallvec::SmallVec;
 
 use crate::call::Sent;
-use crate::group::{Bad, Group, Lead};
+use crate::group::{Bad, Group, GroupId, KeptPart, Lead, Part, Whole, WrittenItems};
 use crate::reply::ReplyContext;
 use crate::report::OutOfRange;
 use crate::{
@@ -84,13 +84,14 @@ impl Transmit {
         fault: impl FnOnce(&Group) -> Fault,
     ) {
         if let Some(group) = self.incoming.take() {
+            let lead = group.id.lead();
             let bad = TransmissionId {
                 number: group.next_number(),
-                ..group.lead_id()
+                ..lead
             };
             let report = Report {
                 bad,
-                lead: Some(group.lead_id()),
+                lead: Some(lead),
                 fault: fault(&group),
             };
             self.report(&report, out);
@@ -142,7 +143,7 @@ impl Transmit {
                 found: XMTREQ,
             });
         }
-        let lead = self.incoming.take().map(|group| group.lead_id());
+        let lead = self.incoming.take().map(|group| group.id.lead());
         let bad = TransmissionId {
             xid: op.xid,
             direction: op.direction,
@@ -171,14 +172,14 @@ impl Transmit {
         if op.direction != Direction::Reply {
             return Err(discard("ROPT_XMTRESP that is not a REPLY"));
         }
-        let Some(sent) = self.outstanding.get(&op.xid) else {
+        let Some(sent) = self.outstanding.get(op.xid) else {
             return Err(discard("ROPT_XMTRESP without a call sent by ROPT_XMTREQ"));
         };
-        returned(sent, &response.items).map_err(discard)?;
+        let writes = returned(sent, &response.items).map_err(discard)?;
         let most = sent.reserved.saturating_add(1);
         let count = check_count(op, response.count, most)?;
         let payload = response.payload;
-        self.begin(op, Lead::Response(response), count, payload, out)
+        self.begin(op, Lead::Response(response, writes), count, payload, out)
     }
 
     fn begin(
@@ -190,9 +191,13 @@ impl Transmit {
         out: &mut Outbox<'_>,
     ) -> Result<(), OperationError> {
         self.resume(op.xid, op.direction);
-        let group = Group::new(op, lead, count, payload);
-        let group = group.map_err(|fault| fault_in(op, 0, fault))?;
-        self.advance(group, out)
+        let part = Part::new(op, payload).map_err(|fault| fault_in(op, 0, fault))?;
+        let id = GroupId::new(op, count);
+        if count > 1 {
+            self.incoming = Some(Group::new(id, lead, part));
+            return Ok(());
+        }
+        self.complete(id, lead, &[part], out)
     }
 
     fn continuation(
@@ -213,32 +218,50 @@ impl Transmit {
         let Some(mut group) = group else {
             return Err(fault_in(op, cont.number, Fault::Continuation));
         };
-        let lead = Some(group.lead_id());
+        let lead = Some(group.id.lead());
         if let Err(fault) = group.continued(op, cont) {
             let OperationError::Reported(report) = fault_in(op, cont.number, fault) else {
                 return Ok(());
             };
             return Err(OperationError::Reported(Report { lead, ..report }));
         }
-        self.advance(group, out)
-    }
-
-    /// Stores an incomplete group, or delivers the message of a complete one.
-    fn advance(&mut self, group: Group, out: &mut Outbox<'_>) -> Result<(), OperationError> {
         if !group.is_complete() {
             self.incoming = Some(group);
             return Ok(());
         }
-        let message = group.message(&self.frame, self.config.max_message);
+        let Group { id, lead, parts } = group;
+        let parts: SmallVec<[Part<'_>; 4]> = parts.iter().map(KeptPart::part).collect();
+        self.complete(id, lead, &parts, out)
+    }
+
+    /// Delivers the message of a complete group.
+    fn complete(
+        &mut self,
+        id: GroupId,
+        lead: Lead,
+        parts: &[Part<'_>],
+        out: &mut Outbox<'_>,
+    ) -> Result<(), OperationError> {
+        let whole = Whole {
+            items: lead.items(),
+            parts,
+            frame: &self.frame,
+        };
+        let message = whole.message(self.config.max_message);
         let message = message.map_err(|Bad { number, fault }| {
-            let lead = group.lead_id();
+            let lead = id.lead();
             let bad = TransmissionId { number, ..lead };
             let lead = (number > 0).then_some(lead);
             OperationError::Reported(Report { bad, lead, fault })
         })?;
-        let agrees = check_payload(group.xid, group.direction, &message);
-        let (xid, credits, transmissions) = (group.xid, group.credits, group.count);
-        match group.lead {
+        let agrees = check_payload(id.xid, id.direction, &message);
+        let GroupId {
+            xid,
+            credits,
+            count: transmissions,
+            ..
+        } = id;
+        match lead {
             Lead::Request(request) => {
                 if agrees.is_err() {
                     return Err(Malformed::Rule("header and RPC message do not agree").into());
@@ -253,14 +276,15 @@ impl Transmit {
                     context: Box::new(context),
                 }));
             }
-            Lead::Response(response) => {
+            Lead::Response(_, writes) => {
                 let discard = |reason| OperationError::Refused(Refusal::Discard(reason));
                 if agrees.is_err() {
                     return Err(discard("header and RPC message do not agree"));
                 }
-                let sent = self.outstanding.get(&xid);
-                let sent = sent.ok_or_else(|| discard("reply without an outstanding call"))?;
-                let writes = returned(sent, &response.items).map_err(discard)?;
+                // The call can end while its reply arrives.
+                if transmissions > 1 && self.outstanding.get(xid).is_none() {
+                    return Err(discard("reply without an outstanding call"));
+                }
                 out.transferred(Transferred::Reply(IncomingReply {
                     xid,
                     granted: credits,
@@ -312,7 +336,7 @@ impl Transmit {
     /// still be reported.
     fn sent_as(&self, id: &TransmissionId) -> Option<u32> {
         match id.direction {
-            Direction::Call => self.outstanding.get(&id.xid).map(|sent| sent.count),
+            Direction::Call => self.outstanding.get(id.xid).map(|sent| sent.count),
             Direction::Reply => self.reply_sent(id.xid),
         }
     }
@@ -320,7 +344,7 @@ impl Transmit {
     /// Forgets a sent message. Returns whether it could still be reported.
     fn forget(&mut self, id: &TransmissionId) -> bool {
         match id.direction {
-            Direction::Call => self.outstanding.remove(&id.xid).is_some(),
+            Direction::Call => self.outstanding.remove(id.xid),
             Direction::Reply => self.forget_reply(id.xid),
         }
     }
@@ -431,10 +455,7 @@ fn incoming(request: Request) -> (CallChunks, ReplyContext) {
 
 /// Returns what was placed in the memory that a call offered (table 2; for written items also the
 /// rules for write chunks in RFC 8166, section 4.3).
-fn returned(
-    sent: &Sent,
-    results: &[PlacedItem],
-) -> Result<SmallVec<[Option<Written>; 1]>, &'static str> {
+fn returned(sent: &Sent, results: &[PlacedItem]) -> Result<WrittenItems, &'static str> {
     if results.len() != sent.directions.len() {
         return Err("reply with more or fewer results than directions");
     }

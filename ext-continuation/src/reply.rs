@@ -7,7 +7,9 @@ use onc_rpc::padded;
 use rpcrdma_ext_send_ddp::{
     Ability, DirectedItems, Direction, Frame, Handling, Headers, Location, PlacedItem, choose,
 };
-use rpcrdma_v2::extension::{Cost, NotTransferred, ReplyCandidate, ReplyToPlan, Transmissions};
+use rpcrdma_v2::extension::{
+    Cost, NotTransferred, ReplyCandidate, ReplyCandidates, ReplyToPlan, Transmissions,
+};
 use rpcrdma_v2::{WriteChunk, fill};
 use smallvec::SmallVec;
 use transfer_plan::Shape;
@@ -37,12 +39,9 @@ enum Outcome {
     NoItem,
 }
 
-/// The transfer plan of a reply. Replies that are alike share it.
-#[derive(Clone, Debug)]
-pub(crate) struct ReplyPlan(Arc<Plan>);
-
-#[derive(Clone, Debug)]
-struct Plan {
+/// The transfer plan of a reply.
+#[derive(Debug)]
+pub(crate) struct ReplyPlan {
     /// Treatment of each item.
     handling: SmallVec<[Handling; 1]>,
     /// Outcome of each direction, with the position and length in bytes of its item.
@@ -57,7 +56,7 @@ pub(crate) struct LastReply {
     shape: Shape,
     context: ReplyContext,
     inline_send: u64,
-    candidates: Vec<ReplyCandidate>,
+    candidates: ReplyCandidates,
 }
 
 /// Length in bytes of a `xmddp_mitem` without a location: XMDTYPE_TOOSHORT or XMDTYPE_NOITEM.
@@ -65,9 +64,9 @@ const NOTHING_LEN: u64 = 12;
 
 impl Transmit {
     /// Returns every transfer mode for a reply. There are two if the requester leaves the choice.
-    pub(crate) fn reply_candidates(&mut self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+    pub(crate) fn reply_candidates(&mut self, reply: &ReplyToPlan<'_>) -> ReplyCandidates {
         let Some(context) = reply.context.downcast_ref::<ReplyContext>() else {
-            return Vec::new();
+            return ReplyCandidates::new();
         };
         let alike = |last: &&LastReply| {
             last.shape == *reply.shape
@@ -96,13 +95,13 @@ impl Transmit {
         &self,
         reply: &ReplyToPlan<'_>,
         context: &ReplyContext,
-    ) -> Vec<ReplyCandidate> {
+    ) -> ReplyCandidates {
         if !reply.shape.payload().is_multiple_of(4) {
-            return Vec::new();
+            return ReplyCandidates::new();
         }
         let frame = self.send_frame(reply.limits.inline_send);
         let place = self.config.features.ddp.send && frame.can_place();
-        let mut candidates = Vec::new();
+        let mut candidates = ReplyCandidates::new();
         let mut seen = None;
         let mut directions = context.directions.iter();
         let has_choice = directions.any(|item| matches!(item.to, Direction::Choice(_)));
@@ -192,11 +191,11 @@ impl Transmit {
                 ..Cost::default()
             },
             writes,
-            plan: Box::new(ReplyPlan(Arc::new(Plan {
+            plan: Arc::new(ReplyPlan {
                 handling: handling.clone(),
                 outcomes,
                 arranged,
-            }))),
+            }),
         })
     }
 
@@ -204,10 +203,9 @@ impl Transmit {
     pub(crate) fn transmit_reply(
         &mut self,
         xid: u32,
-        mut plan: ReplyPlan,
+        plan: &ReplyPlan,
         message: &onc_rpc::Message,
     ) -> Result<Transmissions, NotTransferred> {
-        let plan = &mut plan.0;
         let item = |(outcome, position, length): &(Outcome, u32, u32)| PlacedItem {
             position: *position,
             length: *length,
@@ -222,31 +220,22 @@ impl Transmit {
             items: plan.outcomes.iter().map(item).collect(),
             ..Response::default()
         };
-        if plan.arranged.needs_adjusting(response.header_len()) {
-            Arc::make_mut(plan).arranged.adjust(response.header_len())?;
-        }
-        place(&mut response.items, &plan.arranged);
-        response.count = plan.arranged.count();
-        response.payload = plan.arranged.first_payload();
+        let arranged = plan.arranged.with_header(response.header_len())?;
+        place(&mut response.items, &arranged);
+        response.count = arranged.count();
+        response.payload = arranged.first_payload();
         let in_stream = |index: usize| {
             let how = plan.handling.get(index);
             how.is_none_or(|&how| how == Handling::InStream)
         };
         let info = response.encode();
-        let transmissions = plan.arranged.emit(XMTRESP, info, message, in_stream)?;
+        let transmissions = arranged.emit(XMTRESP, info, message, in_stream)?;
         self.remember_reply(xid, response.count);
         Ok(transmissions)
     }
 }
 
 impl fmt::Display for ReplyPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(plan) = self;
-        plan.fmt(f)
-    }
-}
-
-impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.arranged.count();
         write!(f, "reply: {count} transmission{}", plural(count))?;

@@ -1,19 +1,19 @@
 //! The state of one end of a connection, and its reaction to the connection's events.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use onc_rpc::Message;
 use rpcrdma_ext_send_ddp::{Frame, ReceiveBufferStructure, RoundTripSupport};
 use rpcrdma_ext_xchar::{Characteristic, ReceiveBufferSize};
 use rpcrdma_v2::extension::{
     CallCandidate, CallToPlan, ConnectionLimits, Extension, NotTransferred, Operation, Outbox,
-    Planned, Property, Refusal, ReplyCandidate, ReplyToPlan, TransferMode, Transmissions,
+    Planned, Property, Refusal, ReplyCandidates, ReplyToPlan, TransferMode, Transmissions,
 };
 use rpcrdma_v2::{Body, Chunks, Direction, ErrorBody, Header, OPTIONAL};
 
-use crate::call::{CallPlan, Sent};
+use crate::call::SentCalls;
 use crate::group::Group;
-use crate::reply::{LastReply, ReplyPlan};
+use crate::reply::LastReply;
 use crate::{
     Config, Fault, PeerAnnouncements, RequestReceiveLimit, ResponseSendLimit, Usable, XMTCONT,
     XMTERR, XMTREQ, XMTRESP, decide,
@@ -46,8 +46,8 @@ pub struct Transmit {
     /// Whether the peer has refused these operations.
     refused: bool,
     pub(crate) faults: u32,
-    /// Outstanding calls by XID.
-    pub(crate) outstanding: HashMap<u32, Sent>,
+    /// The calls that have not ended.
+    pub(crate) outstanding: SentCalls,
     /// The transfer modes of the last reply, until the peer announces something.
     pub(crate) last_reply: Option<LastReply>,
     /// XID and number of transmissions of sent replies, the oldest first.
@@ -72,7 +72,7 @@ impl Transmit {
             size_said: false,
             refused: false,
             faults: 0,
-            outstanding: HashMap::new(),
+            outstanding: SentCalls::default(),
             last_reply: None,
             replies: VecDeque::new(),
             incoming: None,
@@ -247,7 +247,7 @@ impl Extension for Transmit {
     fn closed(&mut self) {
         self.incoming = None;
         self.last_reply = None;
-        self.outstanding.clear();
+        self.outstanding = SentCalls::default();
         self.replies.clear();
     }
 }
@@ -269,30 +269,28 @@ impl TransferMode for Transmit {
     fn send_call(
         &mut self,
         xid: u32,
-        plan: Box<dyn Planned>,
+        plan: &dyn Planned,
         message: &Message,
         chunks: &Chunks,
     ) -> Result<Transmissions, NotTransferred> {
-        let plan = downcast_plan::<CallPlan>(plan)?;
-        self.transmit_call(xid, plan, message, chunks)
+        self.transmit_call(xid, plan.of()?, message, chunks)
     }
 
-    fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+    fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> ReplyCandidates {
         self.reply_candidates(reply)
     }
 
     fn send_reply(
         &mut self,
         xid: u32,
-        plan: Box<dyn Planned>,
+        plan: &dyn Planned,
         message: &Message,
     ) -> Result<Transmissions, NotTransferred> {
-        let plan = downcast_plan::<ReplyPlan>(plan)?;
-        self.transmit_reply(xid, plan, message)
+        self.transmit_reply(xid, plan.of()?, message)
     }
 
     fn call_refused(&mut self, xid: u32, error: ErrorBody) {
-        self.outstanding.remove(&xid);
+        self.outstanding.remove(xid);
         match error {
             // Section 5.1: this error is how an end learns that the peer lacks the extension.
             ErrorBody::InvalidOption => self.refused = true,
@@ -303,13 +301,6 @@ impl TransferMode for Transmit {
     }
 
     fn call_ended(&mut self, xid: u32) {
-        self.outstanding.remove(&xid);
+        self.outstanding.remove(xid);
     }
-}
-
-fn downcast_plan<P: Planned>(plan: Box<dyn Planned>) -> Result<P, NotTransferred> {
-    let any: Box<dyn std::any::Any> = plan;
-    let plan = any.downcast::<P>();
-    plan.map(|plan| *plan)
-        .map_err(|_| NotTransferred("a plan that is not this extension's".to_owned()))
 }

@@ -25,7 +25,7 @@ fn send(client: &mut End, xid: u32, payload: usize) -> Vec<Bytes> {
         .extensions
         .transfer_mode(1)
         .expect("it carries calls");
-    let sent = mode.send_call(xid, plan, &call, &Chunks::default());
+    let sent = mode.send_call(xid, &*plan, &call, &Chunks::default());
     let sent = sent.expect("as planned");
     sent.iter()
         .map(|sent| encode(xid, Direction::Call, sent))
@@ -254,7 +254,7 @@ fn answered(server: &mut End, call: &IncomingCall, answer: &Message) -> Vec<Byte
         .extensions
         .transfer_mode(1)
         .expect("it carries replies");
-    let sent = mode.send_reply(XID, plan, answer).expect("as planned");
+    let sent = mode.send_reply(XID, &*plan, answer).expect("as planned");
     let sent = sent.iter();
     sent.map(|one| encode(XID, Direction::Reply, one)).collect()
 }
@@ -485,7 +485,7 @@ fn only_so_many_replies_and_bad_messages_are_remembered() {
             .extensions
             .transfer_mode(1)
             .expect("it carries replies");
-        let _ = mode.send_reply(xid, plan, &answer).expect("as planned");
+        let _ = mode.send_reply(xid, &*plan, &answer).expect("as planned");
     }
     let reported = |server: &mut End, xid| {
         let report = Report {
@@ -533,7 +533,7 @@ fn rtr_s5_1_a_peer_that_does_not_know_the_operations_is_not_sent_them_again() {
         .expect("it carries calls");
     mode.call_refused(XID, ErrorBody::InvalidOption);
     // This includes calls that were already planned.
-    let late = mode.send_call(XID, plan, &call, &Chunks::default());
+    let late = mode.send_call(XID, &*plan, &call, &Chunks::default());
     assert!(late.is_err());
     assert!(planning.candidates(&mut client).is_empty());
 }
@@ -569,14 +569,14 @@ fn a_plan_is_valid_only_for_its_message_and_its_registered_memory() {
             .extensions
             .transfer_mode(1)
             .expect("it carries calls");
-        let sent = mode.send_call(XID, candidate.plan, &call, &Chunks::default());
+        let sent = mode.send_call(XID, &*candidate.plan, &call, &Chunks::default());
         assert_eq!(sent.is_err(), needs_memory);
         let candidate = planning.candidates(&mut client).remove(number);
         let mode = client
             .extensions
             .transfer_mode(1)
             .expect("it carries calls");
-        let sent = mode.send_call(XID, candidate.plan, &other, &Chunks::default());
+        let sent = mode.send_call(XID, &*candidate.plan, &other, &Chunks::default());
         assert!(sent.is_err() || candidate.reads[..] == [0]);
     }
     let candidate = planning.candidates(&mut client).remove(0);
@@ -591,7 +591,7 @@ fn a_plan_is_valid_only_for_its_message_and_its_registered_memory() {
         .transfer_mode(1)
         .expect("it carries calls");
     assert!(
-        mode.send_call(XID, plan, &call, &Chunks::default())
+        mode.send_call(XID, &*plan, &call, &Chunks::default())
             .is_err()
     );
 }

@@ -7,11 +7,9 @@ use onc_rpc::Segments;
 /// drafts/errata.md).
 static ZEROES: [u8; 4096] = [0; 4096];
 
-/// Returns `len` bytes of `pieces` from offset `at`, or as many of them as there are.
-#[must_use]
-pub fn cut(pieces: &[Bytes], at: u64, len: u64) -> Segments {
+/// Passes `len` bytes of `pieces` from offset `at` to `push`, or as many of them as there are.
+pub fn cut(pieces: &[Bytes], at: u64, len: u64, mut push: impl FnMut(Bytes)) {
     let (mut skip, mut left) = (at, len);
-    let mut out = Segments::new();
     for piece in pieces {
         if left == 0 {
             break;
@@ -23,10 +21,9 @@ pub fn cut(pieces: &[Bytes], at: u64, len: u64) -> Segments {
         }
         let take = left.min(here - skip);
         // Both are within the piece.
-        out.push(piece.slice(skip as usize..(skip + take) as usize));
+        push(piece.slice(skip as usize..(skip + take) as usize));
         (skip, left) = (0, left - take);
     }
-    out
 }
 
 /// Appends `len` zero bytes.

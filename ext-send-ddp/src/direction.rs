@@ -1,6 +1,7 @@
 //! A requester's directions for the bulk items of a reply (section 7.4).
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
+use onc_rpc::put_words;
 use rpcrdma_v2::{Malformed, Reader, WriteChunk};
 use smallvec::SmallVec;
 
@@ -61,20 +62,19 @@ impl Direction {
     fn encode_into(&self, out: &mut BytesMut) {
         match self {
             Self::Explicit(chunk) => {
-                out.put_u32(kind::EXRW);
+                put_words(out, [kind::EXRW]);
                 put_segments(out, chunk);
             }
-            Self::Placed => out.put_u32(kind::TBSN),
+            Self::Placed => put_words(out, [kind::TBSN]),
             Self::Choice(chunk) => {
-                out.put_u32(kind::CHOICE);
+                put_words(out, [kind::CHOICE]);
                 put_segments(out, chunk);
             }
             Self::BySize {
                 longest_placed,
                 chunk,
             } => {
-                out.put_u32(kind::BYSIZE);
-                out.put_u32(*longest_placed);
+                put_words(out, [kind::BYSIZE, *longest_placed]);
                 put_segments(out, chunk);
             }
         }
@@ -130,13 +130,11 @@ pub fn sets_len(sets: &[DirectedSet]) -> usize {
 
 /// Appends `xmddp_rsdgroup`, all directions of a call.
 pub fn put_sets(out: &mut BytesMut, sets: &[DirectedSet]) {
-    out.put_u32(sets.len() as u32);
+    put_words(out, [sets.len() as u32]);
     for set in sets {
-        out.put_u32(set.begin);
-        out.put_u32(set.end);
-        out.put_u32(set.items.len() as u32);
+        put_words(out, [set.begin, set.end, set.items.len() as u32]);
         for item in &set.items {
-            out.put_u32(item.min_len);
+            put_words(out, [item.min_len]);
             item.to.encode_into(out);
         }
     }
@@ -159,13 +157,14 @@ pub fn get_sets(from: &mut Reader<'_>) -> Result<DirectedSets, Malformed> {
         if total > MAX_ITEMS {
             return Err(Malformed::TooMany("directions"));
         }
-        let item = |_| {
-            Ok(DirectedItem {
+        let mut set = DirectedItems::new();
+        for _ in 0..items {
+            set.push(DirectedItem {
                 min_len: from.u32()?,
                 to: Direction::decode(from)?,
-            })
-        };
-        let items = (0..items).map(item).collect::<Result<_, _>>()?;
+            });
+        }
+        let items = set;
         sets.push(DirectedSet { begin, end, items });
     }
     Ok(sets)

@@ -1,6 +1,7 @@
 //! The places of a message's bulk items (section 7.3).
 
 use bytes::{BufMut, BytesMut};
+use onc_rpc::put_words;
 use rpcrdma_v2::{Malformed, Reader, Segment};
 use smallvec::SmallVec;
 
@@ -65,15 +66,16 @@ impl Location {
                 put_segments(out, segments);
             }
             Self::Placed(spot) => {
-                out.put_u32(kind::TBSN);
-                out.put_u32(spot.offset);
                 // An item made by this side spans no more segments than the limit for received
                 // items.
-                out.put_u32(spot.segments.len() as u32);
-                spot.segments.iter().for_each(|&number| out.put_u32(number));
+                let count = spot.segments.len() as u32;
+                put_words(out, [kind::TBSN, spot.offset, count]);
+                spot.segments
+                    .iter()
+                    .for_each(|&number| put_words(out, [number]));
             }
-            Self::TooShort => out.put_u32(kind::TOOSHORT),
-            Self::NoItem => out.put_u32(kind::NOITEM),
+            Self::TooShort => put_words(out, [kind::TOOSHORT]),
+            Self::NoItem => put_words(out, [kind::NOITEM]),
         }
     }
 
@@ -90,7 +92,10 @@ impl Location {
                 if from.left() / 4 < count {
                     return Err(Malformed::Truncated);
                 }
-                let segments = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;
+                let mut segments = SmallVec::new();
+                for _ in 0..count {
+                    segments.push(from.u32()?);
+                }
                 Ok(Self::Placed(Spot { offset, segments }))
             }
             kind::TOOSHORT => Ok(Self::TooShort),
@@ -123,10 +128,9 @@ pub fn items_len(items: &[PlacedItem]) -> usize {
 
 /// Appends `xmddp_grpinfo`, all bulk items of a message.
 pub fn put_items(out: &mut BytesMut, items: &[PlacedItem]) {
-    out.put_u32(items.len() as u32);
+    put_words(out, [items.len() as u32]);
     for item in items {
-        out.put_u32(item.position);
-        out.put_u32(item.length);
+        put_words(out, [item.position, item.length]);
         item.location.encode_into(out);
     }
 }
@@ -140,12 +144,13 @@ pub fn get_items(from: &mut Reader<'_>) -> Result<Items, Malformed> {
     if count > MAX_ITEMS {
         return Err(Malformed::TooMany("bulk items"));
     }
-    let item = |_| {
-        Ok(PlacedItem {
+    let mut items = Items::new();
+    for _ in 0..count {
+        items.push(PlacedItem {
             position: from.u32()?,
             length: from.u32()?,
             location: Location::decode(from)?,
-        })
-    };
-    (0..count).map(item).collect()
+        });
+    }
+    Ok(items)
 }

@@ -118,22 +118,30 @@ impl Arranged {
             }
             let header = rpcrdma_v2_wg::limits::PREFIX_LEN + info.len();
             let mut end = header as u64 + payload_len;
-            for run in &part.runs {
+            let (mut padding, mut placed_data) = (0, Segments::new());
+            for (number, run) in part.runs.iter().enumerate() {
                 let gap = u64::from(run.at).checked_sub(end).ok_or_else(other)?;
                 let index = placed.get(run.item).ok_or_else(other)?;
                 let item = message.items().get(*index).ok_or_else(other)?;
-                let data = cut(item.data.pieces(), run.from, run.len);
-                if data.iter().map(|piece| piece.len() as u64).sum::<u64>() != run.len {
+                match number {
+                    // Less than a buffer, whose length is 32 bits.
+                    0 => padding = gap as u32,
+                    _ => pad(&mut placed_data, gap),
+                }
+                let mut len = 0;
+                cut(item.data.pieces(), run.from, run.len, |piece| {
+                    len += piece.len() as u64;
+                    placed_data.push(piece);
+                });
+                if len != run.len {
                     return Err(other());
                 }
-                pad(&mut payload, gap);
-                payload.extend(data);
                 end = u64::from(run.at) + run.len;
             }
             transmissions.push(Transmission {
-                opttype,
-                info,
-                payload,
+                padding,
+                placed: placed_data,
+                ..Transmission::new(opttype, info, payload)
             });
         }
         Ok(transmissions)

@@ -148,13 +148,13 @@ impl Group {
         let mut payload = Segments::new();
         for part in &self.parts {
             let (from, to) = part.payload;
-            payload.extend(cut(&part.pieces, from, to - from));
+            cut(&part.pieces, from, to - from, |piece| payload.push(piece));
         }
         let bulk = |(item, places): (&PlacedItem, &SmallVec<[Place; 2]>)| {
             let mut data = Segments::new();
             for place in places {
                 if let Some(part) = self.parts.get(place.transmission) {
-                    data.extend(cut(&part.pieces, place.at, place.len));
+                    cut(&part.pieces, place.at, place.len, |piece| data.push(piece));
                 }
             }
             BulkItem {

@@ -5,16 +5,16 @@
 //! message is planned only if there are credits for all of its parts, because the receiver may keep
 //! the receive buffers of all parts until the last one has arrived.
 
-use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Buf as _;
 use onc_rpc::{Message, Position};
 use rpcrdma_chunks::{Chunks, WriteChunk, unused};
 use rpcrdma_ext_send_ddp::Frame;
 use rpcrdma_v2::extension::{
-    CallCandidate, CallToPlan, Cost, NotTransferred, Planned, ReplyCandidate, ReplyToPlan,
-    TransferMode, Transmission, Transmissions,
+    CallCandidate, CallToPlan, Cost, NotTransferred, Planned, ReplyCandidate, ReplyCandidates,
+    ReplyToPlan, TransferMode, Transmission, Transmissions,
 };
 use rpcrdma_v2_wg::base::preferred_handle;
 use rpcrdma_v2_wg::limits::{CALL_INLINE_LEN, PREFIX_LEN, REPLY_INLINE_LEN};
@@ -91,11 +91,11 @@ impl TransferMode for Placement {
     fn send_call(
         &mut self,
         xid: u32,
-        plan: Box<dyn Planned>,
+        plan: &dyn Planned,
         message: &Message,
         chunks: &Chunks,
     ) -> Result<Transmissions, NotTransferred> {
-        let plan = downcast::<CallPlan>(plan)?;
+        let plan = plan.of::<CallPlan>()?;
         if !plan.placed.is_empty() && self.calls_refused {
             let reason = "the peer has refused placed calls meanwhile";
             return Err(NotTransferred(reason.to_owned()));
@@ -117,11 +117,7 @@ impl TransferMode for Placement {
             }
             .encode();
             info.advance(PREFIX_LEN);
-            let call = Transmission {
-                opttype: base::CALL_INLINE,
-                info,
-                payload: stream,
-            };
+            let call = Transmission::new(base::CALL_INLINE, info, stream);
             return Ok(Transmissions::from_iter([call]));
         }
         let lists = chunks.encoded_len() as u64 - Chunks::default().encoded_len() as u64;
@@ -139,8 +135,8 @@ impl TransferMode for Placement {
 
     /// Returns none: a placed call is treated like a call of the base protocol, so its reply is
     /// planned by [`TransferMode::plan_base_reply`], which may place the results.
-    fn plan_reply(&mut self, _: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
-        Vec::new()
+    fn plan_reply(&mut self, _: &ReplyToPlan<'_>) -> ReplyCandidates {
+        ReplyCandidates::new()
     }
 
     fn plan_base_reply(
@@ -188,22 +184,22 @@ impl TransferMode for Placement {
         Some(ReplyCandidate {
             cost,
             writes: SmallVec::new(),
-            plan: Box::new(plan),
+            plan: Arc::new(plan),
         })
     }
 
     fn send_reply(
         &mut self,
         _: u32,
-        plan: Box<dyn Planned>,
+        plan: &dyn Planned,
         message: &Message,
     ) -> Result<Transmissions, NotTransferred> {
-        let plan = downcast::<ReplyPlan>(plan)?;
+        let plan = plan.of::<ReplyPlan>()?;
         let header = ReplyPlaced::header_len(&plan.writes, plan.placed.len());
         let (arranged, items) = arrange(&plan.frame, header, message, &plan.placed, plan.count)?;
         let stream = message.gather(|index| !plan.placed.contains(&index));
         let fields = ReplyPlaced {
-            writes: plan.writes,
+            writes: plan.writes.clone(),
             items,
             payload: arranged.last_payload(),
         };
@@ -350,7 +346,7 @@ impl ReplyMode {
             reads: SmallVec::new(),
             write_chunks: self.write_chunks.clone(),
             reply_chunk: self.reply_chunk,
-            plan: Box::new(plan),
+            plan: Arc::new(plan),
         }
     }
 }
@@ -391,13 +387,6 @@ fn arrange(
     let entries = placed.iter().enumerate().map(entry);
     let items = entries.collect::<Option<_>>().ok_or_else(changed)?;
     Ok((arranged, items))
-}
-
-fn downcast<P: Planned>(plan: Box<dyn Planned>) -> Result<P, NotTransferred> {
-    let any: Box<dyn Any> = plan;
-    let plan = any.downcast::<P>();
-    plan.map(|plan| *plan)
-        .map_err(|_| NotTransferred("a plan that is not this extension's".to_owned()))
 }
 
 /// Returns the number of messages as text, and each item that Sends place.

@@ -1,7 +1,7 @@
 //! Encoding and decoding of transport headers (version-two-01, section 4.2).
 
 use bytes::{BufMut, Bytes, BytesMut};
-use onc_rpc::padded;
+use onc_rpc::{padded, put_words};
 use rpcrdma_chunks::{FIXED_LEN, Fixed, Malformed, Reader, proc};
 
 use crate::header::OPTIONAL;
@@ -57,8 +57,7 @@ impl Header {
             }
             Body::Error(error) => error.encode_into(out),
             Body::Optional(optional) => {
-                out.put_u32(optional.direction.number());
-                out.put_u32(optional.opttype);
+                put_words(out, [optional.direction.number(), optional.opttype]);
                 put_opaque(out, &optional.info);
             }
         }
@@ -165,9 +164,9 @@ pub(crate) fn encode_error(xid: u32, version: u32, credits: u32, error: ErrorBod
 fn put_opaque(out: &mut BytesMut, bytes: &[u8]) {
     // The information was made by this side and fits the peer's receives, so it is nowhere near
     // 2^32 bytes.
-    out.put_u32(bytes.len() as u32);
-    out.put_slice(bytes);
-    out.put_bytes(0, onc_rpc::pad(bytes.len() as u64) as usize);
+    put_words(out, [bytes.len() as u32]);
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(&[0; 3][..onc_rpc::pad(bytes.len() as u64) as usize]);
 }
 
 fn read_direction(from: &mut Reader<'_>) -> Result<Direction, Malformed> {

@@ -48,13 +48,13 @@ pub fn check_call(header: Header, inline: u64, max_call: u64) -> Result<CallChun
 /// # Errors
 /// The first [`Violation`] found. The message must not be executed or delivered.
 pub fn check_payload(xid: u32, direction: Direction, message: &Message) -> Result<(), Violation> {
-    check_xid(xid, message)?;
-    let payload = peek_start(message).map(|(_, msg_type)| msg_type);
-    if payload == Some(direction.number()) {
+    let start = peek_start(message);
+    if start == Some((xid, direction.number())) {
         return Ok(());
     }
+    check_xid(xid, message)?;
     Err(Violation::Direction {
         header: direction,
-        payload,
+        payload: start.map(|(_, msg_type)| msg_type),
     })
 }

@@ -259,7 +259,7 @@ fn a_call_is_planned_sent_and_received_in_an_operation() {
     assert_eq!(candidate.plan.to_string(), "2 pieces, 3 back");
     drop(found);
     let mode = client.transfer_mode(number).unwrap();
-    let sent = mode.send_call(XID, candidate.plan, &message, &Chunks::default());
+    let sent = mode.send_call(XID, &*candidate.plan, &message, &Chunks::default());
     let sent = sent.unwrap();
     assert_eq!(sent.len(), 2);
     for sent in sent {
@@ -272,7 +272,7 @@ fn a_call_is_planned_sent_and_received_in_an_operation() {
             opttype: sent.opttype,
             info: sent.info,
         }));
-        let bytes = [&header.encode()[..], &sent.payload.concat()].concat();
+        let bytes = [&header.encode()[..], &sent.content()].concat();
         let bytes = Bytes::from(bytes);
         let (header, at) = Header::decode(&bytes).unwrap();
         assert_eq!(server.received(&header, &[bytes], at), Routed::Taken);
@@ -280,7 +280,7 @@ fn a_call_is_planned_sent_and_received_in_an_operation() {
     let Some(Action::Transferred { by: 1, transferred }) = server.next_action() else {
         panic!("a message");
     };
-    let Transferred::Call(call) = *transferred else {
+    let Transferred::Call(call) = transferred else {
         panic!("a call");
     };
     assert_eq!((call.xid, call.requested, call.transmissions), (XID, 32, 2));

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use onc_rpc::Segments;
 use rdma::Stag;
+use rpcrdma_ext_send_ddp::pad;
 use rpcrdma_v2::extension::{DuplicateOpttype, Extension, Extensions, Routed, Transmissions};
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header};
 
@@ -176,6 +178,35 @@ impl OperationRouter {
     }
 }
 
+/// Maximum length in bytes of a payload that is copied behind its header.
+const SHORT: usize = 256;
+/// Maximum length in bytes of padding that is written behind a header.
+const SHORT_PADDING: u32 = 1024;
+
+/// Returns a message whose header is in `headers`, in few pieces, because these are cheaper to send: short
+/// payload and padding are put behind the header.
+fn gather(
+    headers: &mut BytesMut,
+    mut payload: Segments,
+    padding: u32,
+    placed: Segments,
+) -> Segments {
+    if let [only] = &payload[..]
+        && only.len() <= SHORT
+    {
+        headers.extend_from_slice(only);
+        payload.clear();
+    }
+    if payload.is_empty() && padding <= SHORT_PADDING {
+        headers.put_bytes(0, padding as usize);
+    } else {
+        pad(&mut payload, u64::from(padding));
+    }
+    payload.insert(0, headers.split().freeze());
+    payload.extend(placed);
+    payload
+}
+
 /// The messages that carry one RPC message, in order. No other message is sent between them.
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -213,8 +244,12 @@ impl Group {
                 info: message.info,
             };
             self.format.encode_operation(&mut shared.headers, header);
-            let mut gather = message.payload;
-            gather.insert(0, shared.headers.split().freeze());
+            let gather = gather(
+                &mut shared.headers,
+                message.payload,
+                message.padding,
+                message.placed,
+            );
             let invalidate = invalidate.take_if(|_| index == last);
             shared.push_send(gather, invalidate, index < last);
         }

@@ -269,6 +269,11 @@ impl Requester {
         self.watch.start(calls, unanswered.map(|(key, _)| key));
     }
 
+    /// Returns whether there is a group of watched calls that are all answered.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.watch.has_answered()
+    }
+
     /// Returns the next group of watched calls that are all answered. Each group is returned once.
     pub(crate) fn next_answered(&mut self) -> Option<Calls> {
         self.watch.next_answered()

@@ -131,7 +131,7 @@ pub(super) struct Outstanding {
     pub(super) carrier: Option<Carrier>,
     /// The original call, kept if it may have to be planned again: while the limits can change, or
     /// because the responder may refuse its chunks. An extension's call always has it.
-    source: Option<Box<PendingCall>>,
+    source: Option<PendingCall>,
 }
 
 impl Outstanding {
@@ -196,12 +196,13 @@ impl Outstanding {
         let listed = self.registrations.len() as u64;
         let outgrown =
             unsent.send_len > limits.inline_send || listed > u64::from(limits.chunks.segments);
-        self.source.as_ref().filter(|_| outgrown).cloned()
+        let source = self.source.as_ref().filter(|_| outgrown)?;
+        Some(Box::new(source.clone()))
     }
 
     /// Returns the original call, if it is kept.
     pub(super) fn source(&self) -> Option<&PendingCall> {
-        self.source.as_deref()
+        self.source.as_ref()
     }
 
     /// Returns the number of Sends of the call, each of which takes a credit.

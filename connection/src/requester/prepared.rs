@@ -1,5 +1,7 @@
 //! Planned calls whose memory has been allocated and not registered yet.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use onc_rpc::{Bulk, Message, Position, Segments};
 use rdma::{Pool, PoolExhausted, Region};
@@ -16,7 +18,7 @@ pub(super) struct Carrier {
     /// The number of the extension.
     pub(super) by: usize,
     /// The extension's layout of the call, until the call is sent.
-    pub(super) plan: Option<Box<dyn Planned>>,
+    pub(super) plan: Option<Arc<dyn Planned>>,
     /// The type of the call's first message, once it is sent.
     pub(super) first_type: u32,
     /// The number of Sends of the call: the planned number, and after sending the actual one.
@@ -34,14 +36,14 @@ pub(super) struct Prepared {
     pub(super) regions: Vec<(Purpose, Region)>,
     /// Length of the longest Send of the call, or the limit by which an extension divides it.
     pub(super) send_len: u64,
-    pub(super) source: Option<Box<PendingCall>>,
+    pub(super) source: Option<PendingCall>,
     pub(super) carrier: Option<Carrier>,
 }
 
 impl Prepared {
     /// Keeps the original call, because it is not sent at once.
     pub(super) fn keep(&mut self, source: PendingCall) {
-        self.source = Some(Box::new(source));
+        self.source = Some(source);
     }
 }
 
@@ -213,7 +215,7 @@ pub(super) fn prepare_candidate(
         gather: Segments::new(),
         regions: memory.regions,
         send_len: limits.inline_send,
-        source: Some(Box::new(source)),
+        source: Some(source),
         carrier: Some(Carrier {
             by,
             plan: Some(candidate.plan),

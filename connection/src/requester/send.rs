@@ -117,7 +117,7 @@ impl Requester {
         let message: &Message = &call.source().ok_or_else(gone)?.message;
         let operations = shared.operations.as_mut().ok_or_else(gone)?;
         let mode = operations.extensions.transfer_mode(by).ok_or_else(gone)?;
-        let messages = mode.send_call(xid, plan, message, &chunks)?;
+        let messages = mode.send_call(xid, &*plan, message, &chunks)?;
         Ok(operations.group(messages))
     }
 

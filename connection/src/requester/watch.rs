@@ -50,6 +50,11 @@ impl AnswerWatch {
         });
     }
 
+    /// Returns whether an answered group has not been returned yet.
+    pub(super) fn has_answered(&self) -> bool {
+        !self.answered.is_empty()
+    }
+
     /// Returns the next answered group. Each is returned once.
     pub(super) fn next_answered(&mut self) -> Option<Calls> {
         self.answered.pop_front()

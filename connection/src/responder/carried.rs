@@ -17,7 +17,6 @@ use rpcrdma_v2::extension::{IncomingCall, NotTransferred, ReplyToPlan};
 use smallvec::SmallVec;
 use transfer_plan::{Offers, ReplyPlan, Shape, UnpositionedItem, plan_reply};
 
-use super::fetch::Fetch;
 use super::{InCall, Responder, place};
 use crate::dialect::Group;
 use crate::plan::{cheaper, choose_reply};
@@ -50,18 +49,15 @@ impl Responder {
             messages: call.transmissions.max(1),
             context: call.context,
         };
-        let fetch = Fetch::new(call.message, chunks.payload, chunks.items);
         let in_call = InCall {
-            xid: call.xid,
-            generation: 0,
-            fetch: Some(Box::new(fetch)),
             writes: chunks.writes,
             reply: chunks.reply,
             handle: handle.map(Stag),
-            fetched: 0,
             carried: Some(carried),
+            ..InCall::plain(call.xid)
         };
-        self.admit_to_fetch(shared, in_call, call.requested);
+        let reads = (chunks.payload, chunks.items);
+        self.admit_to_fetch(shared, in_call, call.requested, call.message, reads);
     }
 
     /// Handles a call that arrived in operations and whose reply is planned like that of a call of the
@@ -73,18 +69,14 @@ impl Responder {
         handle: Option<u32>,
     ) {
         let chunks = call.chunks;
-        let fetch = Fetch::new(call.message, chunks.payload, chunks.items);
         let in_call = InCall {
-            xid: call.xid,
-            generation: 0,
-            fetch: Some(Box::new(fetch)),
             writes: chunks.writes,
             reply: chunks.reply,
             handle: handle.map(Stag),
-            fetched: 0,
-            carried: None,
+            ..InCall::plain(call.xid)
         };
-        self.admit_to_fetch(shared, in_call, call.requested);
+        let reads = (chunks.payload, chunks.items);
+        self.admit_to_fetch(shared, in_call, call.requested, call.message, reads);
     }
 
     /// Lets an extension lay out the reply to a call of the base protocol, if that is cheaper than
@@ -117,7 +109,7 @@ impl Responder {
         let xid = call.xid;
         tracing::debug!(xid, plan = %best.plan, "reply");
         let messages = operations.extensions.transfer_mode(by)?;
-        let messages = messages.send_reply(xid, best.plan, message);
+        let messages = messages.send_reply(xid, &*best.plan, message);
         match messages {
             Ok(messages) => Some((best.writes, operations.group(messages))),
             Err(error) => {
@@ -190,7 +182,7 @@ impl Responder {
     /// The extension cannot lay out its own plan, or divides the reply into more messages than it
     /// planned, for which the requester has posted no receives.
     fn lay_out(
-        &self,
+        &mut self,
         shared: &mut Shared,
         call: &InCall,
         message: &Message,
@@ -215,12 +207,12 @@ impl Responder {
             limits: &limits,
             context: &*carried.context,
         };
-        let Some(best) = choose_reply(&reply, base, mode, costs) else {
+        let Some(best) = choose_reply(&reply, base, mode, costs, &mut self.last_reply) else {
             return Ok(None);
         };
         tracing::debug!(xid = call.xid, plan = %best.plan, "reply");
         let planned = best.cost.transmissions;
-        let messages = mode.send_reply(call.xid, best.plan, message)?;
+        let messages = mode.send_reply(call.xid, &*best.plan, message)?;
         let count = u32::try_from(messages.len()).unwrap_or(u32::MAX);
         if count == 0 || count > planned {
             tracing::error!(count, planned, "an extension did not keep to its plan");
@@ -257,7 +249,7 @@ impl Responder {
         let xid = call.xid;
         tracing::debug!(xid, plan = %best.plan, "reply");
         let mode = operations.extensions.transfer_mode(by)?;
-        match mode.send_reply(xid, best.plan, message) {
+        match mode.send_reply(xid, &*best.plan, message) {
             Ok(messages) => Some((best.writes, operations.group(messages))),
             Err(error) => {
                 tracing::debug!(xid, %error, "reply cannot be sent in several messages");

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
 use rdma::{Account, Buf, Charge, PER_CALL, Stag};
-use rpcrdma_chunks::{ResponderCredits, WriteChunk};
+use rpcrdma_chunks::{ReadChunk, ResponderCredits, WriteChunk};
 use slab::Slab;
 use transfer_plan::Limits;
 
@@ -24,6 +24,7 @@ use self::carried::CarriedCall;
 use self::fetch::Fetch;
 use crate::action::ReadId;
 use crate::dialect::{BadMessage, CallHeader, ErrorMessage, PeerError, Plain};
+use crate::plan::LastReply;
 use crate::shared::Shared;
 use crate::{Action, CallId};
 
@@ -50,6 +51,20 @@ struct InCall {
 }
 
 impl InCall {
+    /// Returns a call without chunks.
+    fn plain(xid: u32) -> Self {
+        Self {
+            xid,
+            generation: 0,
+            writes: Vec::new(),
+            reply: None,
+            handle: None,
+            fetched: 0,
+            fetch: None,
+            carried: None,
+        }
+    }
+
     /// Returns the number of credits that the call took, where credits count calls.
     fn messages(&self) -> u32 {
         self.carried.as_ref().map_or(1, |carried| carried.messages)
@@ -113,6 +128,8 @@ pub(crate) struct Responder {
     reading: u32,
     /// Whether a call has been answered.
     has_answered: bool,
+    /// The last choice of a transfer mode for a reply in operations.
+    last_reply: LastReply,
     pub(crate) counters: ResponderCounters,
 }
 
@@ -133,6 +150,7 @@ impl Responder {
             reads: VecDeque::new(),
             reading: 0,
             has_answered: false,
+            last_reply: LastReply::default(),
             counters: ResponderCounters::default(),
         }
     }
@@ -184,16 +202,7 @@ impl Responder {
 
     /// Handles a call without chunks.
     pub(crate) fn take_plain(&mut self, shared: &mut Shared, header: Plain, payload: Segments) {
-        let call = InCall {
-            xid: header.xid,
-            generation: 0,
-            writes: Vec::new(),
-            reply: None,
-            handle: None,
-            fetched: 0,
-            fetch: None,
-            carried: None,
-        };
+        let call = InCall::plain(header.xid);
         if let Some(key) = self.admit(shared, call, header.credits) {
             let message = Message::without_items(payload);
             match may_deliver(shared, self.fetched) {
@@ -220,24 +229,38 @@ impl Responder {
             return self.refuse(shared, &bad);
         }
         let message = Message::without_items(call.payload);
-        let fetch = Fetch::new(message, call.chunks.payload, call.chunks.items);
         let in_call = InCall {
-            xid: call.xid,
-            generation: 0,
             writes: call.chunks.writes,
             reply: call.chunks.reply,
             handle: call.handle.map(Stag),
-            fetched: 0,
-            fetch: Some(Box::new(fetch)),
-            carried: None,
+            ..InCall::plain(call.xid)
         };
-        self.admit_to_fetch(shared, in_call, call.requested);
+        let reads = (call.chunks.payload, call.chunks.items);
+        self.admit_to_fetch(shared, in_call, call.requested, message, reads);
     }
 
-    /// Admits a call whose header requests `requested` credits, and starts to fetch its read
-    /// chunks.
-    fn admit_to_fetch(&mut self, shared: &mut Shared, call: InCall, requested: u32) {
-        let short = call.fetch.as_ref().is_none_or(|fetch| fetch.memory() == 0);
+    /// Admits a call whose header requests `requested` credits. Starts to fetch its read chunks, of which
+    /// the first may be its payload; without any, delivers `message`.
+    fn admit_to_fetch(
+        &mut self,
+        shared: &mut Shared,
+        mut call: InCall,
+        requested: u32,
+        message: Message,
+        (payload, items): (Option<ReadChunk>, Vec<ReadChunk>),
+    ) {
+        if payload.is_none() && items.is_empty() {
+            if let Some(key) = self.admit(shared, call, requested) {
+                match may_deliver(shared, self.fetched) {
+                    true => self.deliver_whole(shared, key, message),
+                    false => self.put_off(key, message),
+                }
+            }
+            return;
+        }
+        let fetch = Fetch::new(message, payload, items);
+        let short = fetch.memory() == 0;
+        call.fetch = Some(Box::new(fetch));
         let may_start = short || self.no_memory.is_empty();
         if let Some(key) = self.admit(shared, call, requested)
             && !(may_start && self.start(shared, key))

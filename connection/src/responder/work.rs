@@ -117,11 +117,14 @@ impl Responder {
     /// Delivers a call whose chunks have all arrived.
     fn complete(&mut self, shared: &mut Shared, key: usize) {
         let call = &mut self.calls[key];
-        let Some(fetch) = call.fetch.take() else {
-            return;
-        };
-        let xid = call.xid;
-        let message = fetch.finish();
+        if let Some(fetch) = call.fetch.take() {
+            self.deliver_whole(shared, key, fetch.finish());
+        }
+    }
+
+    /// Delivers a call of which everything is there, if its header agrees with the RPC message.
+    pub(super) fn deliver_whole(&mut self, shared: &mut Shared, key: usize, message: Message) {
+        let xid = self.calls[key].xid;
         if message.stream_len() > PER_CALL as u64
             && let Some(account) = shared.config.pool.account()
         {

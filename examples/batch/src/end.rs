@@ -194,7 +194,7 @@ impl End {
                 Action::Send(operation) => {
                     self.send(vec![operation.header(CREDITS).encode()]);
                 }
-                Action::Transferred { transferred, .. } => match *transferred {
+                Action::Transferred { transferred, .. } => match transferred {
                     Transferred::Call(call) => {
                         self.transferred(call.xid, Direction::Call, &call.message)
                     }

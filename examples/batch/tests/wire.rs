@@ -87,7 +87,7 @@ fn arrive(
         let Action::Transferred { transferred, .. } = action else {
             panic!("{action:?}");
         };
-        match *transferred {
+        match transferred {
             Transferred::Call(call) => {
                 assert_eq!((call.requested, call.transmissions), (5, 1));
                 got.push((call.xid, call.message.gather(|_| true).concat().into()));

@@ -10,7 +10,7 @@ use rpcrdma_ext_send_ddp::BufferStructure;
 use rpcrdma_ext_xchar::{BackwardSupport, Config as Exchanged, Exchange, Registry};
 use rpcrdma_v2::extension::{
     Action, CallCandidate, CallToPlan, Extensions, IncomingCall, IncomingReply, OutgoingOperation,
-    ReplyCandidate, ReplyToPlan, Routed, Transferred, Transmission, Transmissions,
+    ReplyCandidate, ReplyCandidates, ReplyToPlan, Routed, Transferred, Transmission, Transmissions,
 };
 use rpcrdma_v2::{Body, Chunks, Direction, Header, Optional, ReadSegment, Segment, Side, fill};
 use transfer_plan::{ChunkCounts, ChunkLimits, Limits, ReplyNeed, Shape};
@@ -112,11 +112,11 @@ impl End {
             .map_or_else(Vec::new, |(_, c)| c.plan_call(call))
     }
 
-    pub(crate) fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+    pub(crate) fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> ReplyCandidates {
         let mut modes = self.extensions.transfer_modes();
         modes
             .next()
-            .map_or_else(Vec::new, |(_, c)| c.plan_reply(reply))
+            .map_or_else(ReplyCandidates::new, |(_, c)| c.plan_reply(reply))
     }
 
     /// Delivers a message as if it came from the wire, divided into the segments of a receive
@@ -145,7 +145,7 @@ impl End {
     pub(crate) fn look(&mut self) {
         while let Some(action) = self.extensions.next_action() {
             match action {
-                Action::Transferred { transferred, .. } => self.arrived.push_back(*transferred),
+                Action::Transferred { transferred, .. } => self.arrived.push_back(transferred),
                 Action::Send(operation) => self.operations.push_back(operation),
                 _ => {}
             }
@@ -204,7 +204,7 @@ pub(crate) fn operation(xid: u32, direction: Direction, opttype: u32, info: Byte
 /// Encodes a transmission.
 pub(crate) fn encode(xid: u32, direction: Direction, sent: &Transmission) -> Bytes {
     let header = operation(xid, direction, sent.opttype, sent.info.clone());
-    let bytes = [&header.encode()[..], &sent.payload.concat()].concat();
+    let bytes = [&header.encode()[..], &sent.content()].concat();
     bytes.into()
 }
 
@@ -336,7 +336,7 @@ pub(crate) fn carry_call(
     let cost = candidate.cost;
     let mode = from.extensions.transfer_mode(1).expect("it carries calls");
     let sent = mode
-        .send_call(xid, candidate.plan, message, &chunks)
+        .send_call(xid, &*candidate.plan, message, &chunks)
         .expect("as planned");
     let wire: Vec<Bytes> = sent
         .iter()
@@ -378,7 +378,7 @@ pub(crate) fn carry_reply(
         .transfer_mode(1)
         .expect("it carries replies");
     let sent = mode
-        .send_reply(call.xid, candidate.plan, message)
+        .send_reply(call.xid, &*candidate.plan, message)
         .expect("as planned");
     let wire: Vec<Bytes> = sent
         .iter()
@@ -455,7 +455,7 @@ pub(crate) fn reply_candidates(
     end: &mut End,
     call: &IncomingCall,
     message: &Message,
-) -> Vec<ReplyCandidate> {
+) -> ReplyCandidates {
     let shape = Shape::of(message).expect("items have positions");
     let limits = end.limits();
     end.plan_reply(&ReplyToPlan {

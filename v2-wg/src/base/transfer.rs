@@ -5,15 +5,15 @@
 //! continued, and, as a last resort, continued replies that do not fit the chunks offered (section
 //! 6.6.4).
 
-use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use onc_rpc::{Message, padded};
 use rpcrdma_chunks::{Chunks, WriteChunk, chunk_len, fill, unused};
 use rpcrdma_v2::extension::{
-    CallCandidate, CallToPlan, Cost, NotTransferred, Planned, ReplyCandidate, ReplyToPlan,
-    TransferMode, Transmission, Transmissions,
+    CallCandidate, CallToPlan, Cost, NotTransferred, Planned, ReplyCandidate, ReplyCandidates,
+    ReplyToPlan, TransferMode, Transmission, Transmissions,
 };
 use smallvec::SmallVec;
 use transfer_plan::Limits;
@@ -89,11 +89,11 @@ impl TransferMode for Base {
     fn send_call(
         &mut self,
         xid: u32,
-        plan: Box<dyn Planned>,
+        plan: &dyn Planned,
         message: &Message,
         chunks: &Chunks,
     ) -> Result<Transmissions, NotTransferred> {
-        let plan = downcast::<CallPlan>(plan)?;
+        let plan = plan.of::<CallPlan>()?;
         if plan.count > 1 && !self.may_continue_calls() {
             // The peer has refused the header type since.
             let reason = "the peer takes no continued calls";
@@ -114,8 +114,8 @@ impl TransferMode for Base {
     }
 
     /// Returns none: a reply is planned by the engine, and continued only if that is necessary.
-    fn plan_reply(&mut self, _: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
-        Vec::new()
+    fn plan_reply(&mut self, _: &ReplyToPlan<'_>) -> ReplyCandidates {
+        ReplyCandidates::new()
     }
 
     fn plan_last_resort(
@@ -166,21 +166,21 @@ impl TransferMode for Base {
         Some(ReplyCandidate {
             cost,
             writes,
-            plan: Box::new(plan),
+            plan: Arc::new(plan),
         })
     }
 
     fn send_reply(
         &mut self,
         xid: u32,
-        plan: Box<dyn Planned>,
+        plan: &dyn Planned,
         message: &Message,
     ) -> Result<Transmissions, NotTransferred> {
-        let plan = downcast::<ReplyPlan>(plan)?;
+        let plan = plan.of::<ReplyPlan>()?;
         let body = Body::Reply {
             external: false,
             chunks: Chunks {
-                writes: plan.writes,
+                writes: plan.writes.clone(),
                 ..Chunks::default()
             },
         };
@@ -281,7 +281,7 @@ fn candidate(call: &CallToPlan<'_>, in_payload: bool, reply: &ReplyMode) -> Opti
         reads,
         write_chunks: reply.write_chunks.clone(),
         reply_chunk: None,
-        plan: Box::new(plan),
+        plan: Arc::new(plan),
     })
 }
 
@@ -316,17 +316,9 @@ fn divide(
     let mut fields = header.encode();
     fields.advance(PREFIX_LEN);
     let transmission = |(payload, left): (_, u64)| match left {
-        0 => Transmission {
-            opttype: last,
-            info: fields.clone(),
-            payload,
-        },
+        0 => Transmission::new(last, fields.clone(), payload),
         // Part of an RPC message, whose length has 32 bits.
-        left => Transmission {
-            opttype: middle,
-            info: word(left as u32),
-            payload,
-        },
+        left => Transmission::new(middle, word(left as u32), payload),
     };
     Ok(parts.into_iter().map(transmission).collect())
 }
@@ -335,13 +327,6 @@ fn word(value: u32) -> Bytes {
     let mut out = BytesMut::with_capacity(4);
     bytes::BufMut::put_u32(&mut out, value);
     out.freeze()
-}
-
-fn downcast<P: Planned>(plan: Box<dyn Planned>) -> Result<P, NotTransferred> {
-    let any: Box<dyn Any> = plan;
-    let plan = any.downcast::<P>();
-    plan.map(|plan| *plan)
-        .map_err(|_| NotTransferred("a plan that is not the base protocol's".to_owned()))
 }
 
 /// Returns the number of messages as text, and each item that is not `in_payload` with the operation that

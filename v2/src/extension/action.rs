@@ -9,6 +9,10 @@ use crate::{Body, Direction, Header, Optional};
 
 /// A request of an extension. The engine carries out requests in the order given.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would be an allocation for each message, and most actions are messages"
+)]
 pub enum Action {
     /// Send this operation, with the credits that its direction requests or grants. It carries no
     /// RPC message and takes no credit.
@@ -29,7 +33,7 @@ pub enum Action {
         /// Index of the extension, for [`super::Extensions::transfer_mode`].
         by: usize,
         /// The message or report.
-        transferred: Box<Transferred>,
+        transferred: Transferred,
     },
 }
 
@@ -177,7 +181,6 @@ impl<'a> Outbox<'a> {
     /// Delivers an RPC message that arrived in operations, or a report about one.
     pub fn transferred(&mut self, transferred: Transferred) {
         let by = self.extension;
-        let transferred = Box::new(transferred);
         let action = Action::Transferred { by, transferred };
         self.shared.actions.push_back(action);
     }

@@ -42,6 +42,8 @@ pub enum Routed {
 pub struct Extensions {
     side: Side,
     list: Vec<Box<dyn Extension>>,
+    /// Each operation with the index of its owner.
+    owners: Vec<(u32, usize)>,
     shared: Shared,
 }
 
@@ -68,8 +70,13 @@ impl Extensions {
                 }
             }
         }
+        let owners = list.iter().enumerate().flat_map(|(at, extension)| {
+            let opttypes = extension.opttypes().iter();
+            opttypes.map(move |&opttype| (opttype, at))
+        });
         Ok(Self {
             side,
+            owners: owners.collect(),
             list,
             shared: Shared::new(first_xid),
         })
@@ -91,9 +98,15 @@ impl Extensions {
     /// Returns the direction of an operation, if its owner knows it.
     #[must_use]
     pub fn direction(&self, opttype: u32) -> Option<Direction> {
-        let mut list = self.list.iter();
-        let owner = list.find(|extension| extension.opttypes().contains(&opttype))?;
-        owner.direction(opttype)
+        self.list[self.owner(opttype)?].direction(opttype)
+    }
+
+    /// Returns the index of the extension that owns an operation.
+    fn owner(&self, opttype: u32) -> Option<usize> {
+        let mut owners = self.owners.iter();
+        owners
+            .find(|(owned, _)| *owned == opttype)
+            .map(|&(_, at)| at)
     }
 
     /// Returns whether no extension takes the value of this property for an invalid one.
@@ -154,10 +167,7 @@ impl Extensions {
     /// one.
     fn observed(&mut self, header: &Header) -> Option<usize> {
         let owner = match &header.body {
-            Body::Optional(optional) => {
-                let mut list = self.list.iter();
-                list.position(|e| e.opttypes().contains(&optional.opttype))
-            }
+            Body::Optional(optional) => self.owner(optional.opttype),
             _ => None,
         };
         for (at, extension) in self.list.iter_mut().enumerate() {
@@ -194,6 +204,13 @@ impl Extensions {
             .iter_mut()
             .for_each(|extension| extension.closed());
         self.shared.actions.clear();
+    }
+
+    /// Returns whether there is a request for the engine.
+    #[must_use]
+    #[inline]
+    pub fn has_action(&self) -> bool {
+        !self.shared.actions.is_empty()
     }
 
     /// Returns the next request for the engine.

@@ -73,7 +73,7 @@
 //! An extension sees every message and is asked for limits and for candidates to carry a message.
 //! What one extension learns of the peer is passed to the others, so that crates that do not know
 //! each other can rely on the same exchange of properties. A plan of an extension ([`Planned`]) is
-//! a box that only this extension opens. Extensions are not asked about messages that one plain
+//! a value that only this extension looks into. Extensions are not asked about messages that one plain
 //! Send carries.
 
 mod action;
@@ -90,7 +90,8 @@ pub use self::action::{Action, Calls, Outbox, OutgoingOperation};
 pub use self::extensions::{DuplicateOpttype, Extensions, Routed};
 pub use self::transfer_mode::{
     CallCandidate, CallToPlan, Cost, IncomingCall, IncomingReply, NotTransferred, Planned,
-    ReplyCandidate, ReplyToPlan, TransferMode, Transferred, Transmission, Transmissions, Written,
+    ReplyCandidate, ReplyCandidates, ReplyToPlan, TransferMode, Transferred, Transmission,
+    Transmissions, Written,
 };
 use crate::limits::DEFAULT_INLINE;
 use crate::{Direction, ErrorBody, Header, Optional, Side};

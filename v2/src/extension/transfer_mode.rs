@@ -12,6 +12,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
@@ -80,21 +81,20 @@ pub struct Cost {
 }
 
 /// An extension's own description of the layout of a message, printed in logs and by `explain`.
-pub trait Planned: Any + fmt::Debug + fmt::Display + Send {
-    /// Returns a copy, for another call like the one that was planned.
-    fn boxed_clone(&self) -> Box<dyn Planned>;
-}
+/// Messages that are alike share one.
+pub trait Planned: Any + fmt::Debug + fmt::Display + Send + Sync {}
 
-impl<T: Any + Clone + fmt::Debug + fmt::Display + Send> Planned for T {
-    fn boxed_clone(&self) -> Box<dyn Planned> {
-        Box::new(self.clone())
-    }
-}
+impl<T: Any + fmt::Debug + fmt::Display + Send + Sync> Planned for T {}
 
-impl Clone for Box<dyn Planned> {
-    fn clone(&self) -> Self {
-        // The method of the content, not that of the box.
-        (**self).boxed_clone()
+impl dyn Planned {
+    /// Returns the plan of a candidate that the caller has made.
+    ///
+    /// # Errors
+    /// [`NotTransferred`]: the plan is of another type.
+    pub fn of<P: Any>(&self) -> Result<&P, NotTransferred> {
+        let any: &dyn Any = self;
+        any.downcast_ref()
+            .ok_or_else(|| NotTransferred("a plan that is not this extension's".to_owned()))
     }
 }
 
@@ -110,7 +110,7 @@ pub struct CallCandidate {
     /// Length in bytes of the reply chunk to register, if any.
     pub reply_chunk: Option<u64>,
     /// Layout of the message.
-    pub plan: Box<dyn Planned>,
+    pub plan: Arc<dyn Planned>,
 }
 
 /// A transfer mode for a reply, offered by an extension.
@@ -122,8 +122,11 @@ pub struct ReplyCandidate {
     /// in [`IncomingCall::chunks`].
     pub writes: SmallVec<[(usize, usize); 1]>,
     /// Layout of the message.
-    pub plan: Box<dyn Planned>,
+    pub plan: Arc<dyn Planned>,
 }
+
+/// The transfer modes for a reply. There is rarely more than one.
+pub type ReplyCandidates = SmallVec<[ReplyCandidate; 1]>;
 
 /// One message to the peer. The engine adds XID, credits and direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,6 +137,31 @@ pub struct Transmission {
     pub info: Bytes,
     /// Payload that follows the header.
     pub payload: Segments,
+    /// Number of zero bytes that follow the payload, so that what is behind them arrives in its place.
+    pub padding: u32,
+    /// Bulk data behind the padding.
+    pub placed: Segments,
+}
+
+impl Transmission {
+    /// Creates a message with nothing but payload behind its header.
+    #[must_use]
+    pub fn new(opttype: u32, info: Bytes, payload: Segments) -> Self {
+        Self {
+            opttype,
+            info,
+            payload,
+            padding: 0,
+            placed: Segments::new(),
+        }
+    }
+
+    /// Returns all bytes that follow the header. Copies them, so this is for tests.
+    #[must_use]
+    pub fn content(&self) -> Vec<u8> {
+        let padding = vec![0; self.padding as usize];
+        [self.payload.concat(), padding, self.placed.concat()].concat()
+    }
 }
 
 /// The messages of a group, in order. No other message may be sent between them.
@@ -170,7 +198,7 @@ pub trait TransferMode {
     fn send_call(
         &mut self,
         xid: u32,
-        plan: Box<dyn Planned>,
+        plan: &dyn Planned,
         message: &Message,
         chunks: &Chunks,
     ) -> Result<Transmissions, NotTransferred>;
@@ -178,7 +206,7 @@ pub trait TransferMode {
     /// Returns the transfer modes for the reply to a call that this extension received. If there is
     /// none and the base protocol cannot send the reply without chunks either, the call is answered
     /// with RDMA2_ERR_BAD_HEADER.
-    fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate>;
+    fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> ReplyCandidates;
 
     /// Returns a transfer mode for the reply to a call of the base protocol that offered these write
     /// chunks, as an alternative to the plan of the base protocol. By default there is none.
@@ -211,7 +239,7 @@ pub trait TransferMode {
     fn send_reply(
         &mut self,
         xid: u32,
-        plan: Box<dyn Planned>,
+        plan: &dyn Planned,
         message: &Message,
     ) -> Result<Transmissions, NotTransferred>;
 

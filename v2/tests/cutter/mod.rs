@@ -4,13 +4,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
 use rpcrdma_v2::extension::{
     CallCandidate, CallToPlan, Cost, Extension, IncomingCall, IncomingReply, NotTransferred,
-    Operation, Outbox, Planned, Refusal, ReplyCandidate, ReplyToPlan, TransferMode, Transferred,
-    Transmission, Transmissions,
+    Operation, Outbox, Planned, Refusal, ReplyCandidate, ReplyCandidates, ReplyToPlan,
+    TransferMode, Transferred, Transmission, Transmissions,
 };
 use rpcrdma_v2::{CallChunks, Chunks, Direction, ErrorBody, Reader};
 
@@ -49,7 +50,7 @@ fn pieces(len: u64) -> u32 {
 }
 
 fn cut(message: &Message, plan: &dyn Planned) -> Transmissions {
-    let cut: &Cut = (plan as &dyn std::any::Any).downcast_ref().unwrap();
+    let cut: &Cut = plan.of().unwrap();
     let mut rest: VecDeque<Bytes> = message.gather(|_| true).into_iter().collect();
     let transmissions = (0..cut.pieces).map(|index| {
         let (mut payload, mut room) = (Segments::new(), LEN as usize);
@@ -64,11 +65,11 @@ fn cut(message: &Message, plan: &dyn Planned) -> Transmissions {
             }
         }
         let words = [index, cut.pieces, cut.reply_pieces];
-        Transmission {
-            opttype: PIECE,
-            info: words.iter().flat_map(|word| word.to_be_bytes()).collect(),
+        Transmission::new(
+            PIECE,
+            words.iter().flat_map(|word| word.to_be_bytes()).collect(),
             payload,
-        }
+        )
     });
     transmissions.collect()
 }
@@ -171,7 +172,7 @@ impl TransferMode for Cutter {
             reads: Default::default(),
             write_chunks: Default::default(),
             reply_chunk: None,
-            plan: Box::new(Cut {
+            plan: Arc::new(Cut {
                 pieces: count,
                 reply_pieces,
             }),
@@ -181,40 +182,40 @@ impl TransferMode for Cutter {
     fn send_call(
         &mut self,
         _: u32,
-        plan: Box<dyn Planned>,
+        plan: &dyn Planned,
         message: &Message,
         _: &Chunks,
     ) -> Result<Transmissions, NotTransferred> {
-        Ok(cut(message, &*plan))
+        Ok(cut(message, plan))
     }
 
-    fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> Vec<ReplyCandidate> {
+    fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> ReplyCandidates {
         let count = pieces(reply.shape.stream_len());
         let &most: &u32 = reply.context.downcast_ref().unwrap();
         if count > most {
-            return Vec::new();
+            return ReplyCandidates::new();
         }
-        vec![ReplyCandidate {
+        ReplyCandidates::from_iter([ReplyCandidate {
             cost: Cost {
                 transmissions: count,
                 wire_bytes: reply.shape.stream_len(),
                 ..Cost::default()
             },
             writes: Default::default(),
-            plan: Box::new(Cut {
+            plan: Arc::new(Cut {
                 pieces: count,
                 reply_pieces: 0,
             }),
-        }]
+        }])
     }
 
     fn send_reply(
         &mut self,
         _: u32,
-        plan: Box<dyn Planned>,
+        plan: &dyn Planned,
         message: &Message,
     ) -> Result<Transmissions, NotTransferred> {
-        Ok(cut(message, &*plan))
+        Ok(cut(message, plan))
     }
 
     fn call_refused(&mut self, _: u32, error: ErrorBody) {
