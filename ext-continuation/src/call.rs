@@ -1,8 +1,10 @@
 //! Transfer modes of calls, and the directions for their replies (sections 4.3, 5.2, 5.3 and 9.2).
 
+use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use onc_rpc::padded;
 use rpcrdma_ext_send_ddp::limits::MAX_ITEMS;
 use rpcrdma_ext_send_ddp::{
@@ -38,6 +40,9 @@ pub(crate) struct CallPlan {
     /// Length in bytes of the call's stream, to which the directions refer.
     stream_len: u32,
     planned: Arranged,
+    /// The operation as XDR, once one was sent, if it offers no memory: then it is the same for all calls
+    /// with this plan. Only if the layout is as planned.
+    info: OnceLock<Bytes>,
 }
 
 /// A call that was sent by ROPT_XMTREQ and has not ended.
@@ -185,6 +190,7 @@ impl Transmit {
                 reply: reply.clone(),
                 stream_len: u32::try_from(call.shape.stream_len()).ok()?,
                 planned,
+                info: OnceLock::new(),
             }),
         })
     }
@@ -197,13 +203,43 @@ impl Transmit {
         message: &onc_rpc::Message,
         chunks: &Chunks,
     ) -> Result<Transmissions, NotTransferred> {
-        let missing = || NotTransferred("memory that was planned is not registered".to_owned());
         if !self.usable().requests {
             return Err(NotTransferred("the peer refused such calls".to_owned()));
         }
         let directions = plan.reply.directions(&chunks.writes).ok_or_else(missing)?;
+        let (info, planned) = match plan.info.get() {
+            Some(info) => (info.clone(), Cow::Borrowed(&plan.planned)),
+            None => plan.operation(&directions, chunks)?,
+        };
+        let in_stream = |index: usize| {
+            let item = plan.items.get(index);
+            item.is_none_or(|&(mode, ..)| mode == ItemMode::InStream)
+        };
+        let transmissions = planned.emit(XMTREQ, info, message, in_stream)?;
+        let sent = Sent {
+            directions,
+            reserved: plan.reply.reserved,
+            count: planned.count(),
+        };
+        self.outstanding.insert(xid, sent);
+        Ok(transmissions)
+    }
+}
+
+fn missing() -> NotTransferred {
+    NotTransferred("memory that was planned is not registered".to_owned())
+}
+
+impl CallPlan {
+    /// Returns the operation of a call with these directions and this memory as XDR, and the layout of the
+    /// call.
+    fn operation(
+        &self,
+        directions: &DirectedItems,
+        chunks: &Chunks,
+    ) -> Result<(Bytes, Cow<'_, Arranged>), NotTransferred> {
         let mut items = Items::new();
-        for &(mode, position, len) in &plan.items {
+        for &(mode, position, len) in &self.items {
             let location = match mode {
                 ItemMode::InStream => continue,
                 ItemMode::Placed => Location::Placed(Default::default()),
@@ -231,37 +267,25 @@ impl Transmit {
             true => DirectedSets::new(),
             false => DirectedSets::from_buf([DirectedSet {
                 begin: 0,
-                end: plan.stream_len,
-                items: directions,
+                end: self.stream_len,
+                items: directions.clone(),
             }]),
         };
         let mut request = Request {
             items,
             directions: sets,
-            reserved: plan.reply.reserved,
+            reserved: self.reply.reserved,
             ..Request::default()
         };
-        let planned = plan.planned.with_header(request.header_len())?;
+        let planned = self.planned.with_header(request.header_len())?;
         place(&mut request.items, &planned);
         request.count = planned.count();
         request.payload = planned.first_payload();
-        let in_stream = |index: usize| {
-            let item = plan.items.get(index);
-            item.is_none_or(|&(mode, ..)| mode == ItemMode::InStream)
-        };
         let info = request.encode();
-        let transmissions = planned.emit(XMTREQ, info, message, in_stream)?;
-        let (reserved, count) = (request.reserved, request.count);
-        let directions = request.directions.pop().map(|set| set.items);
-        self.outstanding.insert(
-            xid,
-            Sent {
-                directions: directions.unwrap_or_default(),
-                reserved,
-                count,
-            },
-        );
-        Ok(transmissions)
+        if let (true, Cow::Borrowed(_)) = (chunks.is_empty(), &planned) {
+            let _ = self.info.set(info.clone());
+        }
+        Ok((info, planned))
     }
 }
 

@@ -90,7 +90,7 @@ impl Arranged {
         in_stream: impl FnMut(usize) -> bool,
     ) -> Result<Transmissions, NotTransferred> {
         let other = || NotTransferred("the message is not that which was planned".to_owned());
-        let stream = message.gather(in_stream);
+        let mut stream = message.gather(in_stream);
         let stream_len: u64 = stream.iter().map(|piece| piece.len() as u64).sum();
         let data = |item: usize| {
             let (index, len) = *self.placed.get(item)?;
@@ -100,6 +100,8 @@ impl Arranged {
         if stream_len != self.payload || (0..self.placed.len()).any(|item| data(item).is_none()) {
             return Err(other());
         }
+        // All of the stream is the payload of a single transmission.
+        let mut whole = (self.layout.parts.len() == 1).then(|| std::mem::take(&mut stream));
         let mut rest = Rest::new(&stream);
         let mut transmissions = Transmissions::new();
         for (number, part) in self.layout.parts.iter().enumerate() {
@@ -119,10 +121,16 @@ impl Arranged {
                     (XMTCONT, cont.encode(), Continuation::HEADER_LEN)
                 }
             };
-            let mut payload = Segments::new();
-            if !rest.take(payload_len, &mut payload) {
-                return Err(other());
-            }
+            let payload = match whole.take() {
+                Some(stream) => stream,
+                None => {
+                    let mut payload = Segments::new();
+                    if !rest.take(payload_len, &mut payload) {
+                        return Err(other());
+                    }
+                    payload
+                }
+            };
             let mut transmission = Transmission::new(opttype_here, info, payload);
             let placed = &mut transmission.placed;
             let mut at = header + payload_len;

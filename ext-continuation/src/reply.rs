@@ -1,8 +1,10 @@
 //! Transfer modes of replies to calls received by ROPT_XMTREQ (sections 5.2, 7.4 and 9.3).
 
+use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use onc_rpc::padded;
 use rpcrdma_ext_send_ddp::{
     Ability, DirectedItems, Direction, Frame, Handling, Headers, Location, PlacedItem, choose,
@@ -47,6 +49,9 @@ pub(crate) struct ReplyPlan {
     /// Outcome of each direction, with the position and length in bytes of its item.
     outcomes: Vec<(Outcome, u32, u32)>,
     arranged: Arranged,
+    /// The operation as XDR, once one was sent: it is the same for all replies with this plan. Only if the
+    /// layout is as planned.
+    info: OnceLock<Bytes>,
 }
 
 /// The transfer modes of the last reply, as most replies of a connection are like the one before. They
@@ -195,6 +200,7 @@ impl Transmit {
                 handling: handling.clone(),
                 outcomes,
                 arranged,
+                info: OnceLock::new(),
             }),
         })
     }
@@ -206,6 +212,23 @@ impl Transmit {
         plan: &ReplyPlan,
         message: &onc_rpc::Message,
     ) -> Result<Transmissions, NotTransferred> {
+        let (info, arranged) = match plan.info.get() {
+            Some(info) => (info.clone(), Cow::Borrowed(&plan.arranged)),
+            None => plan.operation()?,
+        };
+        let in_stream = |index: usize| {
+            let how = plan.handling.get(index);
+            how.is_none_or(|&how| how == Handling::InStream)
+        };
+        let transmissions = arranged.emit(XMTRESP, info, message, in_stream)?;
+        self.remember_reply(xid, arranged.count());
+        Ok(transmissions)
+    }
+}
+
+impl ReplyPlan {
+    /// Returns the operation of the reply as XDR, and the layout of the reply.
+    fn operation(&self) -> Result<(Bytes, Cow<'_, Arranged>), NotTransferred> {
         let item = |(outcome, position, length): &(Outcome, u32, u32)| PlacedItem {
             position: *position,
             length: *length,
@@ -217,21 +240,18 @@ impl Transmit {
             },
         };
         let mut response = Response {
-            items: plan.outcomes.iter().map(item).collect(),
+            items: self.outcomes.iter().map(item).collect(),
             ..Response::default()
         };
-        let arranged = plan.arranged.with_header(response.header_len())?;
+        let arranged = self.arranged.with_header(response.header_len())?;
         place(&mut response.items, &arranged);
         response.count = arranged.count();
         response.payload = arranged.first_payload();
-        let in_stream = |index: usize| {
-            let how = plan.handling.get(index);
-            how.is_none_or(|&how| how == Handling::InStream)
-        };
         let info = response.encode();
-        let transmissions = arranged.emit(XMTRESP, info, message, in_stream)?;
-        self.remember_reply(xid, response.count);
-        Ok(transmissions)
+        if let Cow::Borrowed(_) = arranged {
+            let _ = self.info.set(info.clone());
+        }
+        Ok((info, arranged))
     }
 }
 

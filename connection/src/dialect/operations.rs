@@ -203,7 +203,9 @@ fn gather(
         pad(&mut payload, u64::from(padding));
     }
     payload.insert(0, headers.split().freeze());
-    payload.extend(placed);
+    for piece in placed {
+        payload.push(piece);
+    }
     payload
 }
 
