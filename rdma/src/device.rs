@@ -475,6 +475,26 @@ pub struct Counters {
     pub wire_bytes_received: u64,
 }
 
+impl std::iter::Sum for Counters {
+    /// Returns the counters of several devices together.
+    fn sum<I: Iterator<Item = Self>>(each: I) -> Self {
+        each.fold(Self::default(), |sum, one| Self {
+            sends: sum.sends + one.sends,
+            sends_with_invalidate: sum.sends_with_invalidate + one.sends_with_invalidate,
+            rdma_reads: sum.rdma_reads + one.rdma_reads,
+            rdma_writes: sum.rdma_writes + one.rdma_writes,
+            receives: sum.receives + one.receives,
+            registrations: sum.registrations + one.registrations,
+            local_invalidations: sum.local_invalidations + one.local_invalidations,
+            remote_invalidations: sum.remote_invalidations + one.remote_invalidations,
+            interrupts: sum.interrupts + one.interrupts,
+            copied_bytes: sum.copied_bytes + one.copied_bytes,
+            wire_bytes_sent: sum.wire_bytes_sent + one.wire_bytes_sent,
+            wire_bytes_received: sum.wire_bytes_received + one.wire_bytes_received,
+        })
+    }
+}
+
 /// An RDMA device (RNIC), in hardware or in software.
 ///
 /// No method blocks. Calls take effect at once or are answered by [`Event`]s, which

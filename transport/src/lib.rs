@@ -8,6 +8,7 @@
 mod backchannel;
 mod call;
 mod client;
+mod client_loops;
 mod client_state;
 mod credential;
 mod dispatch;
@@ -31,6 +32,7 @@ pub mod rdma;
 pub use backchannel::Backchannel;
 pub use call::{Call, CallError, Reply};
 pub use client::{CallFuture, Client};
+pub use client_loops::ClientLoops;
 pub use credential::EncodedCredential;
 pub use options::{ClientOptions, ClientStats, MAX_NCONNECT, Retry};
 pub use origin::PeerOrigin;

@@ -97,6 +97,30 @@ pub enum ClientTransportEvent {
     },
 }
 
+impl ClientTransportEvent {
+    /// Returns the connection that the event is about.
+    pub(crate) fn conn(&self) -> ConnectionId {
+        match self {
+            Self::Connected(conn)
+            | Self::Reply { conn, .. }
+            | Self::Failed { conn, .. }
+            | Self::Call { conn, .. }
+            | Self::Disconnected { conn, .. } => *conn,
+        }
+    }
+
+    /// Replaces the connection that the event is about.
+    pub(crate) fn set_conn(&mut self, new: ConnectionId) {
+        match self {
+            Self::Connected(conn)
+            | Self::Reply { conn, .. }
+            | Self::Failed { conn, .. }
+            | Self::Call { conn, .. }
+            | Self::Disconnected { conn, .. } => *conn = new,
+        }
+    }
+}
+
 /// The connections of a client to servers over one transport.
 pub trait ClientTransport: PollSource {
     /// Starts to connect. The attempt ends with [`ClientTransportEvent::Connected`] or

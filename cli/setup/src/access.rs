@@ -1,9 +1,11 @@
 //! Creates devices, ports and clients from options.
 
 use std::cell::RefCell;
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::rc::Rc;
 use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use nfs_binding::client::{Mount, NfsError, NfsUrl};
@@ -15,13 +17,13 @@ use rpc_transport::rdma::{
     CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version,
 };
 use rpc_transport::{
-    CallError, Client, ClientOptions, ClientTransport, Retry, Runtime, TcpClient, TcpCounters,
-    TcpOptions,
+    CallError, Client, ClientLoops, ClientOptions, ClientTransport, Retry, Runtime, TcpClient,
+    TcpCounters, TcpOptions,
 };
 use rpcrdma_callbacks::Answers;
 
 use crate::costs::CostsArg;
-use crate::device::{DeviceChoice, DeviceName, Opened};
+use crate::device::{DeviceChoice, DeviceName, Opened, Resources};
 use crate::mount_options::{MountOptions, Proto};
 use crate::{Context, Failure};
 
@@ -79,6 +81,21 @@ pub fn tcp_counters(tcp: &TcpCounters) -> Counters {
 enum Port {
     Tcp(Rc<RefCell<TcpClient>>),
     Rdma(Rc<RefCell<RdmaClient>>),
+    /// TCP, driven by several threads.
+    TcpLoops(Rc<RefCell<ClientLoops<TcpClient>>>),
+    /// RPC-over-RDMA, driven by several threads, each with a device.
+    RdmaLoops(Rc<RefCell<ClientLoops<RdmaClient>>>),
+}
+
+impl Port {
+    /// Asks each RDMA transport of this port, of which TCP has none.
+    fn ask_rdma<R: Send + 'static>(&self, question: fn(&RdmaClient) -> R) -> Vec<R> {
+        match self {
+            Self::Tcp(_) | Self::TcpLoops(_) => Vec::new(),
+            Self::Rdma(port) => vec![question(&port.borrow())],
+            Self::RdmaLoops(loops) => loops.borrow().ask(question),
+        }
+    }
 }
 
 /// A client that is connected to a server.
@@ -100,10 +117,8 @@ impl Reached {
 
     /// Returns the name of the device, or `None` for TCP.
     pub fn device_name(&self) -> Option<String> {
-        match &self.port {
-            Port::Tcp(_) => None,
-            Port::Rdma(port) => Some(port.borrow().device().attributes().name.clone()),
-        }
+        let name = |port: &RdmaClient| port.device().attributes().name.clone();
+        self.port.ask_rdma(name).pop()
     }
 
     /// Returns the method by which the device registers memory for the server, or `None` for TCP.
@@ -114,42 +129,53 @@ impl Reached {
     /// Returns for each RDMA connection its version and the features that may be used on it, with
     /// the reasons. In the working group's version 2, the properties of both ends follow.
     pub fn decisions(&self) -> Vec<String> {
-        match &self.port {
-            Port::Tcp(_) => Vec::new(),
-            Port::Rdma(port) => {
-                let port = port.borrow();
-                let described = |conn| {
-                    let (decision, features) = (port.decision(conn)?, port.features(conn)?);
-                    let mut text = format!("RPC-over-RDMA {decision}\n{features}");
-                    if let Some((own, peer)) = port.properties(conn) {
-                        text.push_str(&format!("\nproperties of this end: {own}"));
-                        text.push_str(&match peer {
-                            Some(peer) => format!("\nproperties of the server: {peer}"),
-                            None => "\nproperties of the server: not arrived".to_owned(),
-                        });
-                    }
-                    Some(text)
-                };
-                port.connections().filter_map(described).collect()
-            }
-        }
+        self.port.ask_rdma(decisions_of).concat()
     }
 
     /// Returns the number of messages that only granted credits, sent on the connections that exist
     /// now.
     pub fn grants_sent(&self) -> u64 {
-        match &self.port {
-            Port::Tcp(_) => 0,
-            Port::Rdma(port) => port.borrow().grants_sent(),
-        }
+        self.port.ask_rdma(RdmaClient::grants_sent).iter().sum()
     }
 
     /// Returns the counters of the device, or of TCP.
     pub fn counters(&self) -> Counters {
         match &self.port {
             Port::Tcp(port) => tcp_counters(&port.borrow().counters()),
-            Port::Rdma(port) => port.borrow().counters(),
+            Port::TcpLoops(loops) => {
+                let each = loops.borrow().ask(TcpClient::counters);
+                each.iter().map(tcp_counters).sum()
+            }
+            rdma => rdma.ask_rdma(RdmaClient::counters).into_iter().sum(),
         }
+    }
+}
+
+/// Returns for each connection its version and features, as [`Reached::decisions`] does.
+fn decisions_of(port: &RdmaClient) -> Vec<String> {
+    let described = |conn| {
+        let (decision, features) = (port.decision(conn)?, port.features(conn)?);
+        let mut text = format!("RPC-over-RDMA {decision}\n{features}");
+        if let Some((own, peer)) = port.properties(conn) {
+            text.push_str(&format!("\nproperties of this end: {own}"));
+            text.push_str(&match peer {
+                Some(peer) => format!("\nproperties of the server: {peer}"),
+                None => "\nproperties of the server: not arrived".to_owned(),
+            });
+        }
+        Some(text)
+    };
+    port.connections().filter_map(described).collect()
+}
+
+/// The error of a thread that was to drive connections.
+struct NotStarted(Failure);
+
+impl From<io::Error> for NotStarted {
+    fn from(error: io::Error) -> Self {
+        Self(Failure::Work(format!(
+            "cannot start the threads of a client: {error}"
+        )))
     }
 }
 
@@ -188,6 +214,7 @@ impl Access {
         costs: Option<&CostsArg>,
     ) -> Result<Self, Failure> {
         only_rdma(&mount, costs.is_some())?;
+        threads_are_of_use(&mount, link)?;
         let version = mount.rpcrdma.map_or(Choice::Auto, Choice::Only);
         let features = mount.features.unwrap_or(RoundTripFeatures::ALL);
         if version == Choice::Only(Version::One) && mount.features.is_some_and(|f| !f.is_none()) {
@@ -291,37 +318,22 @@ impl Access {
         proto: Proto,
         address: SocketAddr,
     ) -> Result<Result<Reached, CallError>, Failure> {
-        let mut registration = None;
-        let (port, any, pool): (Port, Rc<RefCell<dyn ClientTransport>>, Pool) = match proto {
-            Proto::Tcp => {
-                let options = TcpOptions {
-                    callbacks: self.answers.is_some(),
-                    ..self.link.tcp()
-                };
-                let pool = options.pool.clone();
-                let port = Rc::new(RefCell::new(TcpClient::new(options)));
-                (Port::Tcp(Rc::clone(&port)), port, pool)
-            }
-            Proto::Rdma => {
-                let opened = self.link.device(&self.device.towards(address))?;
-                registration = Some(opened.registration);
-                let pool = opened.device.pool().clone();
-                let mut options = self.rdma.clone();
-                if self.answers.is_some() {
-                    options.common.callbacks = CALLBACKS;
-                }
-                let client = RdmaClient::new(opened.device, options);
-                let port = Rc::new(RefCell::new(client));
-                (Port::Rdma(Rc::clone(&port)), port, pool)
-            }
-        };
+        let Open {
+            port,
+            transport,
+            registration,
+        } = match proto {
+            Proto::Tcp => self.open_tcp(),
+            Proto::Rdma => self.open_rdma(address),
+        }?;
+        let pool = transport.borrow().pool().clone();
         let options = self.client_options();
         let connected = match self.answers.clone() {
-            None => runtime.block_on(Client::connect(runtime, address, any, options)),
+            None => runtime.block_on(Client::connect(runtime, address, transport, options)),
             Some(answers) => {
                 let service = Box::new(answers);
                 let connecting =
-                    Client::connect_with_callbacks(runtime, address, any, options, service);
+                    Client::connect_with_callbacks(runtime, address, transport, options, service);
                 runtime.block_on(connecting)
             }
         };
@@ -332,6 +344,78 @@ impl Access {
             pool,
             registration,
         }))
+    }
+
+    /// Returns a TCP transport, or one for each of several threads.
+    fn open_tcp(&self) -> Result<Open, Failure> {
+        let options = TcpOptions {
+            callbacks: self.answers.is_some(),
+            ..self.link.tcp()
+        };
+        if self.mount.threads == 1 {
+            let port = Rc::new(RefCell::new(TcpClient::new(options)));
+            return Ok(Open {
+                port: Port::Tcp(Rc::clone(&port)),
+                transport: port,
+                registration: None,
+            });
+        }
+        let make = move || Ok::<_, NotStarted>(TcpClient::new(options.clone()));
+        let loops = self.start_threads(make)?;
+        Ok(Open {
+            port: Port::TcpLoops(Rc::clone(&loops)),
+            transport: loops,
+            registration: None,
+        })
+    }
+
+    /// Returns a transport for RPC-over-RDMA with its device, or one for each of several threads.
+    fn open_rdma(&self, address: SocketAddr) -> Result<Open, Failure> {
+        let (link, mut choice) = (self.link, self.device.towards(address));
+        let options = self.rdma.clone();
+        let callbacks = self.answers.is_some();
+        let open = move |choice: &DeviceChoice| {
+            let opened = link.device(choice)?;
+            let mut options = options.clone();
+            if callbacks {
+                options.common.callbacks = CALLBACKS;
+            }
+            let client = RdmaClient::new(opened.device, options);
+            Ok((client, opened.registration))
+        };
+        if self.mount.threads == 1 {
+            let (client, registration) = open(&choice)?;
+            let port = Rc::new(RefCell::new(client));
+            return Ok(Open {
+                port: Port::Rdma(Rc::clone(&port)),
+                transport: port,
+                registration: Some(registration),
+            });
+        }
+        let Resources { memory, kept, .. } = choice.resources;
+        choice.pool = Some(Pool::keeping(memory, kept));
+        let registration = Arc::new(OnceLock::new());
+        let known = Arc::clone(&registration);
+        let make = move || {
+            let (client, registration) = open(&choice).map_err(NotStarted)?;
+            known.get_or_init(|| registration);
+            Ok(client)
+        };
+        let loops = self.start_threads(make)?;
+        Ok(Open {
+            port: Port::RdmaLoops(Rc::clone(&loops)),
+            transport: loops,
+            registration: registration.get().copied(),
+        })
+    }
+
+    fn start_threads<T: ClientTransport + 'static>(
+        &self,
+        make: impl Fn() -> Result<T, NotStarted> + Clone + Send + 'static,
+    ) -> Result<Rc<RefCell<ClientLoops<T>>>, Failure> {
+        let loops = ClientLoops::start(self.mount.threads as usize, make);
+        let loops = loops.map_err(|NotStarted(failure)| failure)?;
+        Ok(Rc::new(RefCell::new(loops)))
     }
 
     fn client_options(&self) -> ClientOptions {
@@ -428,6 +512,14 @@ impl Access {
     }
 }
 
+/// A transport without connections.
+struct Open {
+    port: Port,
+    /// The same transport.
+    transport: Rc<RefCell<dyn ClientTransport>>,
+    registration: Option<Registration>,
+}
+
 /// An export in use.
 pub struct Mounted {
     /// The connection.
@@ -465,6 +557,25 @@ fn only_rdma(mount: &MountOptions, has_costs: bool) -> Result<(), Failure> {
         ))),
         None => Ok(()),
     }
+}
+
+/// Rejects several threads where they cannot be had, or would have nothing to do.
+fn threads_are_of_use(mount: &MountOptions, link: LinkOptions) -> Result<(), Failure> {
+    let (threads, nconnect) = (mount.threads, mount.nconnect);
+    let verbs = || mount.device.as_deref().is_some_and(|name| name != "iwarp");
+    let reason = match threads {
+        1 => return Ok(()),
+        _ if threads > nconnect => {
+            format!("each needs a connection, and there are nconnect={nconnect}")
+        }
+        _ if verbs() => "only for TCP and device=iwarp".to_owned(),
+        _ if link.rate.is_some() => {
+            "not with --rate, which limits what one thread sends".to_owned()
+        }
+        _ => return Ok(()),
+    };
+    let text = format!("mount option threads={threads}: {reason}");
+    Err(Failure::Usage(text))
 }
 
 /// The beginning of the transport's message when client and server have no version of RPC-over-RDMA
@@ -536,4 +647,37 @@ pub fn credential() -> Credential {
         gid: rustix::process::getegid().as_raw(),
         gids: gids.collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_without_use_are_refused() {
+        let access = |options: &str, rate| {
+            let mount = MountOptions::parse(options).unwrap();
+            let link = LinkOptions {
+                rate,
+                ..LinkOptions::default()
+            };
+            Access::new(mount, link, None).map(drop)
+        };
+        for fine in [
+            "nconnect=2,threads=2",
+            "proto=tcp,nconnect=4,threads=2",
+            "threads=1",
+        ] {
+            assert!(access(fine, None).is_ok(), "{fine}");
+        }
+        for (wrong, rate) in [
+            ("threads=2", None),
+            ("nconnect=2,threads=3", None),
+            ("nconnect=2,threads=2,device=verbs", None),
+            ("nconnect=2,threads=2", Some(1_000_000)),
+        ] {
+            let refused = access(wrong, rate).unwrap_err();
+            assert!(matches!(refused, Failure::Usage(_)), "{wrong}: {refused}");
+        }
+    }
 }

@@ -128,6 +128,9 @@ pub struct DeviceChoice {
     pub address: Option<IpAddr>,
     /// The memory limits.
     pub resources: Resources,
+    /// Iwarp: the memory pool, which other devices may have as well. `None`: a pool of its own, with the
+    /// limits of `resources`.
+    pub pool: Option<Pool>,
     /// The capture to which the device's traffic is added.
     pub capture: Option<Capture>,
     /// Iwarp: sockets that listen already ([`iwarp::Options::sockets`]).
@@ -178,7 +181,8 @@ impl DeviceChoice {
                     seat: self.seat.clone(),
                     ..iwarp::Options::default()
                 };
-                let pool = Pool::keeping(resources.memory, resources.kept);
+                let own = || Pool::keeping(resources.memory, resources.kept);
+                let pool = self.pool.clone().unwrap_or_else(own);
                 let device = Iwarp::new(options, pool);
                 let mut device = device.context("cannot open device iwarp")?;
                 if let Some(capture) = &self.capture {

@@ -60,6 +60,9 @@ pub struct MountOptions {
     pub client_address: Option<IpAddr>,
     /// `nconnect=`: connections to the server.
     pub nconnect: u32,
+    /// `threads=`: threads of this process that drive these connections. 1: the thread that makes the
+    /// calls drives them.
+    pub threads: u32,
     /// `timeo=`: the time until the first retransmission. The option's unit is a tenth of a second.
     pub timeo: Duration,
     /// `retrans=`: retransmissions after which a soft mount gives up.
@@ -94,6 +97,7 @@ impl Default for MountOptions {
             registration: None,
             client_address: None,
             nconnect: 1,
+            threads: 1,
             timeo: Duration::from_secs(60),
             retrans: 2,
             hard: true,
@@ -219,6 +223,7 @@ const WITH_EFFECT: &[&str] = &[
     "rsize=",
     "wsize=",
     "nconnect=",
+    "threads=",
     "timeo=",
     "retrans=",
     "hard",
@@ -285,6 +290,7 @@ impl MountOptions {
             "rsize" => format!("{:?}", self.attach.rsize),
             "wsize" => format!("{:?}", self.attach.wsize),
             "nconnect" => self.nconnect.to_string(),
+            "threads" => self.threads.to_string(),
             "timeo" => format!("{:?}", self.timeo),
             "retrans" => self.retrans.to_string(),
             "hard" => self.hard.to_string(),
@@ -345,6 +351,7 @@ impl MountOptions {
             "rsize" => self.attach.rsize = Some(given.size()?),
             "wsize" => self.attach.wsize = Some(given.size()?),
             "nconnect" => self.nconnect = given.number("1 to 16", 1, MAX_NCONNECT)?,
+            "threads" => self.threads = given.number("1 to 16", 1, MAX_NCONNECT)?,
             "timeo" => {
                 let tenths = given.number("tenths of a second, 1 to 6000,", 1, 6000)?;
                 self.timeo = Duration::from_millis(u64::from(tenths) * 100);
@@ -467,6 +474,7 @@ fn setting(name: &str) -> Option<&'static str> {
         "rsize" => "rsize",
         "wsize" => "wsize",
         "nconnect" => "nconnect",
+        "threads" => "threads",
         "timeo" => "timeo",
         "retrans" => "retrans",
         "hard" | "soft" | "softerr" => "hard",
@@ -582,7 +590,7 @@ mod tests {
         let options = MountOptions::parse(
             "proto=tcp,port=2050,mountport=2051,rpcrdma=1,features=ddp:send+cont,device=iwarp,\
              registration=windows,clientaddr=10.8.0.1,rsize=65536,wsize=70000,\
-             nconnect=4,timeo=25,retrans=5,soft,nordirplus,ro,vers=3,sec=sys",
+             nconnect=4,threads=2,timeo=25,retrans=5,soft,nordirplus,ro,vers=3,sec=sys",
         )
         .unwrap();
         let expected = MountOptions {
@@ -601,6 +609,7 @@ mod tests {
             registration: Some("windows".into()),
             client_address: Some([10, 8, 0, 1].into()),
             nconnect: 4,
+            threads: 2,
             timeo: Duration::from_millis(2500),
             retrans: 5,
             hard: false,
@@ -659,6 +668,8 @@ mod tests {
             "proto=udp",
             "nconnect=0",
             "nconnect=17",
+            "threads=0",
+            "threads=17",
             "rsize=1023",
             "rsize=x",
         ] {

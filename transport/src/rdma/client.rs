@@ -455,7 +455,7 @@ impl ClientTransport for RdmaClient {
     }
 
     fn close(&mut self, conn: ConnectionId) {
-        self.driver.events.retain(|event| event_conn(event) != conn);
+        self.driver.events.retain(|event| event.conn() != conn);
         let Some(qp) = self.qp_of(conn) else {
             return;
         };
@@ -473,15 +473,5 @@ impl ClientTransport for RdmaClient {
 
     fn next_event(&mut self) -> Option<ClientTransportEvent> {
         self.driver.events.pop_front()
-    }
-}
-
-fn event_conn(event: &ClientTransportEvent) -> ConnectionId {
-    match event {
-        ClientTransportEvent::Connected(conn)
-        | ClientTransportEvent::Reply { conn, .. }
-        | ClientTransportEvent::Call { conn, .. }
-        | ClientTransportEvent::Failed { conn, .. }
-        | ClientTransportEvent::Disconnected { conn, .. } => *conn,
     }
 }

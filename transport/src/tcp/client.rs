@@ -253,13 +253,7 @@ impl ClientTransport for TcpClient {
         if let Some((index, _)) = self.set.find(conn) {
             self.set.remove(index);
         }
-        self.events.retain(|event| match event {
-            ClientTransportEvent::Connected(other)
-            | ClientTransportEvent::Reply { conn: other, .. }
-            | ClientTransportEvent::Failed { conn: other, .. }
-            | ClientTransportEvent::Call { conn: other, .. }
-            | ClientTransportEvent::Disconnected { conn: other, .. } => *other != conn,
-        });
+        self.events.retain(|event| event.conn() != conn);
     }
 
     fn next_event(&mut self) -> Option<ClientTransportEvent> {

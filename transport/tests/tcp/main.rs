@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod client_loops;
 mod idle;
 mod limits;
 mod loops;
