@@ -6,7 +6,9 @@
 //! from it are made under the lock that a poll takes anyway. The thread reads the presence once per
 //! [`TICK`] without the lock, parks when there is nothing to do, and takes over only after a whole
 //! tick in which the owner neither polled nor waited. A poll may take longer than a tick and does
-//! not count as absence.
+//! not count as absence. Ticks become longer, up to [`LONGEST_TICK`], while the owner polls in each
+//! of them, as the loop of a busy server does: a tick costs some ten microseconds of processor time,
+//! and there is one thread for each loop. They are short again once the owner was absent or waited.
 //!
 //! No wake-up is lost:
 //! - *The owner waits while bytes are in the socket.* Data that arrives after the last read that
@@ -35,10 +37,15 @@ use super::state::State;
 
 /// Minimum absence of the owner before the thread takes over; the maximum is about twice this.
 const TICK: Duration = Duration::from_millis(1);
-/// Number of ticks in which the owner only waited after which the thread parks, so that an owner
-/// that waits often does not have to unpark it often. A small number, because the ticks of every
-/// waiting device disturb other work on the machine.
-const QUIET_TICKS: u32 = 3;
+/// The longest tick. A peer waits for up to about twice this when an owner that has polled all the time
+/// becomes absent.
+const LONGEST_TICK: Duration = Duration::from_millis(8);
+/// Number of ticks in a row in which the owner polled after which ticks become twice as long.
+const BUSY_TICKS: u32 = 8;
+/// The time in which the owner only waited after which the thread parks, so that an owner that waits
+/// often does not have to unpark it often. A short time, because the ticks of every waiting device
+/// disturb other work on the machine.
+const QUIET: Duration = Duration::from_millis(3);
 /// The bit of the presence that says that the owner waits. The other bits change with every poll
 /// and wait.
 const WAITING: u64 = 1;
@@ -116,21 +123,22 @@ impl Shared {
 
     /// Runs the background thread.
     pub(super) fn run(&self) {
-        let mut quiet = 0;
+        let mut pace = Pace::default();
         while !self.is_stopped() {
             let before = self.presence.load(Relaxed);
-            if self.live.load(Relaxed) == 0 || quiet >= QUIET_TICKS {
+            if self.live.load(Relaxed) == 0 || pace.quiet >= QUIET {
                 self.park();
-                quiet = 0;
+                pace = Pace::default();
                 continue;
             }
-            thread::park_timeout(TICK);
+            thread::park_timeout(pace.tick);
             if self.presence.load(Relaxed) != before {
-                quiet = 0;
+                pace.polled();
             } else if before & WAITING != 0 {
-                quiet += 1;
+                pace.waited();
             } else {
                 self.take_over(before);
+                pace = Pace::default();
             }
         }
     }
@@ -214,6 +222,45 @@ impl Shared {
     }
 }
 
+/// The length of the thread's ticks.
+#[derive(Debug, PartialEq, Eq)]
+struct Pace {
+    tick: Duration,
+    /// Number of ticks of this length in which the owner has polled.
+    busy: u32,
+    /// How long the owner has only waited.
+    quiet: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            tick: TICK,
+            busy: 0,
+            quiet: Duration::ZERO,
+        }
+    }
+}
+
+impl Pace {
+    /// Records a tick in which the owner polled.
+    fn polled(&mut self) {
+        self.quiet = Duration::ZERO;
+        self.busy += 1;
+        if self.busy >= BUSY_TICKS {
+            self.busy = 0;
+            self.tick = LONGEST_TICK.min(self.tick * 2);
+        }
+    }
+
+    /// Records a tick in which the owner only waited.
+    fn waited(&mut self) {
+        self.quiet += self.tick;
+        self.busy = 0;
+        self.tick = TICK;
+    }
+}
+
 /// Starts the background thread of a device.
 pub(super) fn spawn(shared: &Arc<Shared>) -> io::Result<thread::JoinHandle<()>> {
     let shared = Arc::clone(shared);
@@ -292,6 +339,26 @@ mod tests {
         let thread = thread::spawn(move || parking.park());
         wait_until(|| thread.is_finished());
         assert_eq!(shared.live.load(Relaxed), 1, "and it looks again in a tick");
+    }
+
+    #[test]
+    fn ticks_are_long_while_the_owner_polls_in_each_and_short_once_it_has_not() {
+        let mut pace = Pace::default();
+        let mut ticks = 0;
+        while pace.tick < LONGEST_TICK {
+            pace.polled();
+            ticks += 1;
+        }
+        assert_eq!(ticks, 3 * BUSY_TICKS);
+        for _ in 0..2 * BUSY_TICKS {
+            pace.polled();
+        }
+        assert_eq!(pace.tick, LONGEST_TICK);
+        pace.waited();
+        assert_eq!(pace.tick, TICK);
+        assert!(pace.quiet >= QUIET, "a long tick suffices to park");
+        pace.polled();
+        assert_eq!(pace.quiet, Duration::ZERO);
     }
 
     /// A poll that writes much data to TCP takes longer than a tick.
