@@ -1,4 +1,5 @@
-//! Makes one NFS operation many times, for profilers: `operation CARRIER getattr|read|write|readdirplus SIZE COUNT`.
+//! Makes one NFS operation many times, for profilers: `operation CARRIER OPERATION SIZE COUNT`, where the
+//! operation is null, getattr, read, write or readdirplus.
 //!
 //! Client and server take turns on one thread, so that counts of instructions are exact. The cost of
 //! an operation is the difference between two counts, divided by that of the operations:
@@ -22,7 +23,7 @@ use rpcrdma_benches::nfs::NfsEnds;
 #[expect(clippy::print_stdout, reason = "the output of the program")]
 fn run(args: &[String]) -> Outcomes<()> {
     let [carrier, operation, size, count] = args else {
-        return Err("operation CARRIER getattr|read|write|readdirplus SIZE COUNT".into());
+        return Err("operation CARRIER null|getattr|read|write|readdirplus SIZE COUNT".into());
     };
     let carrier: Carrier = carrier.parse()?;
     let (size, count): (u32, u32) = (size.parse()?, count.parse()?);
@@ -31,6 +32,7 @@ fn run(args: &[String]) -> Outcomes<()> {
     let begun = Instant::now();
     for _ in 0..count {
         match operation.as_str() {
+            "null" => ends.null()?,
             "getattr" => ends.getattr()?,
             "read" => ends.read(size)?,
             "write" => ends.write(&data)?,

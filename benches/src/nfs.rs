@@ -90,6 +90,16 @@ impl NfsEnds {
         ))
     }
 
+    /// Makes a call without arguments and results.
+    ///
+    /// # Errors
+    /// The call failed.
+    pub fn null(&mut self) -> Outcomes<()> {
+        let call = self.nfs.null(&());
+        self.ends.run(call)??;
+        Ok(())
+    }
+
     /// Reads attributes.
     ///
     /// # Errors
