@@ -193,7 +193,6 @@ impl<'m, C: RpcClient> Get<'m, C> {
             let object = entry.handle.zip(entry.attributes);
             Task::Copy(Item {
                 dir: Rc::clone(&dir),
-                // The name is copied, because it is a slice of the whole reply.
                 name: entry.name.0[..].into(),
                 local: None,
                 object: object.map(|(handle, attributes)| Object { handle, attributes }),

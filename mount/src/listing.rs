@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use nfs_binding::proto::{
-    Access, Attributes, DirOpArgs, EntryPlus, FileType, ReaddirArgs, ReaddirplusArgs, Verifier,
+    Access, EntryPlus, FileType, Name, ReaddirArgs, ReaddirplusArgs, Verifier,
 };
 use rustix::io::Errno;
 
 use crate::core::{Connect, Core, NodeOf, UserOf};
-use crate::find::{Stat, dir_op};
+use crate::find::Stat;
 use crate::node::Node;
 use crate::users::User;
 
@@ -59,7 +59,7 @@ pub(crate) struct OpenedDirectory {
 /// An entry for the kernel.
 #[derive(Debug)]
 pub(crate) struct Listed<A> {
-    pub(crate) name: bytes::Bytes,
+    pub(crate) name: Name,
     /// The offset behind it.
     pub(crate) cookie: u64,
     pub(crate) fileid: u64,
@@ -154,7 +154,7 @@ impl<C: Connect> Core<C> {
                     let unreferenced = (Instant::now(), node.ino);
                     self.unreferenced.borrow_mut().push_back(unreferenced);
                 }
-                self.remember_of(&directory.node, stream.version, &listed.name, Some(node));
+                self.remember_of(&directory.node, stream.version, &listed.name.0, Some(node));
             }
             stream.position = entry.cookie;
             stream.entries.pop_front();
@@ -199,7 +199,7 @@ impl<C: Connect> Core<C> {
             (!stat.trust.is_zero()).then_some(stat)
         });
         Listed {
-            name: entry.name.0.clone(),
+            name: entry.name.clone(),
             cookie: entry.cookie,
             fileid: entry.fileid,
             file_type: match (dots, &entry.attributes) {
@@ -256,29 +256,14 @@ impl<C: Connect> Core<C> {
             let all = some.iter_mut().map(async |entry| {
                 let found = match entry.handle {
                     Some(handle) => self.attributes_of(&directory.user, handle).await,
-                    None => self.attributes_by_name(directory, &entry.name.0).await,
+                    None => self
+                        .ask_name(&directory.user, &directory.node, &entry.name.0)
+                        .await
+                        .map(|node| node.attributes.borrow().get().clone()),
                 };
                 entry.attributes = found.ok();
             });
             join_all(all).await;
-        }
-    }
-
-    async fn attributes_by_name(
-        &self,
-        directory: &OpenDirectory<C::As>,
-        name: &[u8],
-    ) -> Result<Attributes, Errno> {
-        let args = &DirOpArgs {
-            what: dir_op(&directory.node, name),
-        };
-        let user = &directory.user;
-        let found = self
-            .ask(user, |nfs| async move { nfs.lookup(args).await })
-            .await?;
-        match found.attributes {
-            Some(attributes) => Ok(attributes),
-            None => self.attributes_of(user, found.object).await,
         }
     }
 

@@ -163,16 +163,8 @@ impl<'m> Decoder<'m> {
             let n = self.current.len().min(out.len());
             out[..n].copy_from_slice(&self.current[..n]);
             out = &mut out[n..];
-            self.advance(n);
+            self.pass(n);
         }
-    }
-
-    /// Advances by `n` bytes, which must lie in the current segment.
-    #[inline]
-    fn advance(&mut self, n: usize) {
-        self.current = &self.current[n..];
-        self.position += n as u64;
-        self.skip_empty();
     }
 
     /// Advances to the next segment that is not empty, if there is one.
@@ -228,6 +220,19 @@ impl<'m> Decoder<'m> {
         self.is_clear(len).then_some(self.current.get(..len)?)
     }
 
+    /// Returns the next bytes, as many as lie in one segment, without consuming them: none if a bulk
+    /// item with a position is still to come. Lets a caller decode a structure of many values with
+    /// few checks, and fall back to step-by-step decoding if it does not lie there as a whole.
+    #[inline]
+    #[must_use]
+    pub fn in_one_piece(&self) -> &'m [u8] {
+        let item = self.message.items().get(self.item);
+        match item.map(|item| item.position) {
+            None | Some(Position::InOrder | Position::InOrderOrInline) => self.current,
+            Some(Position::At(_)) => &[],
+        }
+    }
+
     /// Returns `len` bytes that begin `at` bytes ahead, as a slice that shares the current
     /// segment's memory. `None` if they do not lie in that segment.
     pub(crate) fn share(&self, at: usize, len: usize) -> Option<Bytes> {
@@ -239,10 +244,13 @@ impl<'m> Decoder<'m> {
         }
     }
 
-    /// Advances past `n` bytes that were returned by [`Decoder::ahead`] or [`Decoder::ahead_of`].
+    /// Advances past `n` of the bytes that [`Decoder::in_one_piece`] returns.
+    ///
+    /// # Panics
+    /// Panics if these are fewer, which is a programming error.
     #[inline]
-    pub(crate) fn pass(&mut self, n: usize) {
-        self.current = self.current.get(n..).unwrap_or_default();
+    pub fn pass(&mut self, n: usize) {
+        self.current = &self.current[n..];
         self.position += n as u64;
         if self.current.is_empty() {
             self.skip_empty();
@@ -306,7 +314,7 @@ impl<'m> Decoder<'m> {
                 0 => Bytes::new(),
                 _ => segment.slice(from..from + len),
             };
-            self.advance(whole as usize);
+            self.pass(whole as usize);
             return Ok(out);
         }
         self.opaque_across(len)
@@ -321,7 +329,7 @@ impl<'m> Decoder<'m> {
                 let from = segment.len() - self.current.len();
                 segment.slice(from..from + len)
             });
-            self.advance(len);
+            self.pass(len);
             out
         } else {
             let mut out = BytesMut::zeroed(len);
@@ -386,7 +394,7 @@ impl<'m> Decoder<'m> {
         // Nearly every opaque lies in one segment, round-up included.
         if let Some(bytes) = self.current.get(..whole) {
             out[..len].copy_from_slice(&bytes[..len]);
-            self.advance(whole);
+            self.pass(whole);
             return Ok((len, out));
         }
         self.need(whole as u64)?;
@@ -420,7 +428,7 @@ impl<'m> Decoder<'m> {
             let here = self.current.len().min(left);
             let from = segment.len() - self.current.len();
             bulk.push(segment.slice(from..from + here));
-            self.advance(here);
+            self.pass(here);
             left -= here;
         }
         let mut round_up = [0; 3];

@@ -285,6 +285,26 @@ fn opaque_data_longer_than_its_array_is_an_error() {
 }
 
 #[test]
+fn bytes_ahead_are_in_one_piece_up_to_the_end_of_a_segment() {
+    let segments = [words(&[1, 2]), words(&[3])].into_iter().flatten();
+    let payload: Segments = segments.collect();
+    let message = Message::without_items(payload.clone());
+    let mut input = Decoder::new(&message);
+    assert_eq!(input.in_one_piece(), [0, 0, 0, 1, 0, 0, 0, 2]);
+    input.pass(4);
+    assert_eq!(input.u32(), Ok(2));
+    assert_eq!(
+        (input.in_one_piece(), input.position()),
+        (&[0, 0, 0, 3][..], 8)
+    );
+    input.pass(4);
+    assert_eq!((input.in_one_piece(), input.finish()), (&[][..], Ok(())));
+    // What lies before a bulk item is decoded step by step, so that none is passed over.
+    let apart = Message::new(payload, [item(Position::At(8), b"data")]);
+    assert!(Decoder::new(&apart).in_one_piece().is_empty());
+}
+
+#[test]
 fn an_empty_opaque_at_the_end_is_decoded() {
     for payload in [
         Segments::new(),

@@ -29,7 +29,7 @@ impl<C: Connect> Bridge<C> {
                 let listing = inner.readdir(directory.0, offset, false, |listed| {
                     let kind = kind(listed.file_type);
                     let ino = INodeNo(listed.fileid);
-                    !reply.add(ino, listed.cookie, kind, OsStr::from_bytes(&listed.name))
+                    !reply.add(ino, listed.cookie, kind, OsStr::from_bytes(&listed.name.0))
                 });
                 match inner.interrupts.unless_killed(pid, listing).await {
                     Ok(()) => reply.ok(),
@@ -56,7 +56,7 @@ impl<C: Connect> Bridge<C> {
             core.spawn(async move {
                 let Listing(mut reply) = reply;
                 let listing = inner.readdir(directory.0, offset, true, |listed| {
-                    let name = OsStr::from_bytes(&listed.name);
+                    let name = OsStr::from_bytes(&listed.name.0);
                     let known = listed.node.as_ref().zip(listed.stat.as_ref());
                     let (ino, trust, attr) = match known {
                         Some((node, stat)) => (node.ino, stat.trust, attr(stat, node.ino, block)),

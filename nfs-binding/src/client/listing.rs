@@ -5,12 +5,10 @@
 //! ([`Circle`]), limits the number of entries ([`MAX_ENTRIES`]) and the memory of a listing that is
 //! read as a whole ([`MAX_KEPT`]).
 
-use bytes::Bytes;
-
 use super::error::{NfsError, Op, Place};
 use super::mount::Mount;
 use super::rpc::RpcClient;
-use crate::proto::{EntryPlus, FileHandle, Name, ReaddirArgs, ReaddirplusArgs, Status, Verifier};
+use crate::proto::{EntryPlus, FileHandle, ReaddirArgs, ReaddirplusArgs, Status, Verifier};
 
 /// The maximum number of entries of one directory. Real file systems have directories of some ten
 /// million entries at most.
@@ -95,12 +93,7 @@ impl<C: RpcClient> Mount<C> {
         let mut all = Vec::new();
         while let Some(entries) = listing.next(at).await? {
             listing.keep(&entries, at)?;
-            all.extend(entries.into_iter().map(|entry| EntryPlus {
-                // The name is copied, because it is a slice of a reply, which would be kept as a
-                // whole.
-                name: Name(Bytes::copy_from_slice(&entry.name.0)),
-                ..entry
-            }));
+            all.extend(entries);
         }
         Ok(all)
     }
@@ -109,9 +102,6 @@ impl<C: RpcClient> Mount<C> {
 impl<C: RpcClient> Listing<'_, C> {
     /// Reads the next entries, without `.` and `..`; `None` after the last. Handles and attributes
     /// may be missing: a server need not supply them, and READDIR never does.
-    ///
-    /// An entry's name is a slice of the reply. A caller that keeps names for long should copy
-    /// them.
     ///
     /// # Errors
     /// See [`NfsError`]. An invalid name (empty, or with a `/` or a zero byte) is an error, because

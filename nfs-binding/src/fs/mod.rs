@@ -74,6 +74,29 @@ pub struct Object {
     pub mounted: Option<FileId>,
 }
 
+impl Object {
+    /// Returns the object with its attributes borrowed.
+    #[must_use]
+    pub fn borrowed(&self) -> ObjectRef<'_> {
+        ObjectRef {
+            id: self.id,
+            attributes: &self.attributes,
+            mounted: self.mounted.as_ref(),
+        }
+    }
+}
+
+/// An [`Object`] with borrowed attributes: a listing has hundreds of objects, and copies none.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectRef<'a> {
+    /// See [`Object::id`].
+    pub id: FileId,
+    /// See [`Object::attributes`].
+    pub attributes: &'a Attributes,
+    /// See [`Object::mounted`].
+    pub mounted: Option<&'a FileId>,
+}
+
 /// The result of LOOKUP.
 #[derive(Debug)]
 pub struct Found {
@@ -138,7 +161,7 @@ pub struct DirEntry<'a> {
     /// The cookie for continuing after this entry.
     pub cookie: u64,
     /// The object, if it was requested and could be opened.
-    pub object: Option<Object>,
+    pub object: Option<ObjectRef<'a>>,
 }
 
 /// The result of a listing besides the entries.

@@ -1,13 +1,14 @@
 //! Procedures on names: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK,
 //! READDIR, READDIRPLUS.
 
+use bytes::BytesMut;
 use onc_rpc::{DecodeError, Decoder, Encoder, Message, pad, padded};
 
 use super::types::{
-    Attributes, DeviceNumber, DirOp, FileHandle, FileType, LinkText, MAX_NAME, Name, SetAttributes,
-    Verifier, WccData,
+    Attributes, DeviceNumber, DirOp, FileHandle, FileType, LinkText, MAX_FILE_HANDLE, MAX_NAME,
+    Name, SetAttributes, Verifier, WccData,
 };
-use super::xdr::xdr_struct;
+use super::xdr::{put, xdr_struct};
 use super::{NfsResult, Status, Xdr};
 
 xdr_struct! {
@@ -194,23 +195,53 @@ impl Xdr for EntryPlus {
 
     #[inline]
     fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        if let Some((entry, len)) = Self::decode_ahead(input) {
+            input.pass(len);
+            return Ok(entry);
+        }
         Ok(Self {
-            fileid: input.u64()?,
-            name: Name(input.opaque(MAX_NAME)?),
-            cookie: input.u64()?,
-            attributes: match input.bool()? {
-                true => Some(Attributes::decode(input)?),
-                false => None,
-            },
-            handle: match input.bool()? {
-                true => Some(FileHandle::decode(input)?),
-                false => None,
-            },
+            fileid: Xdr::decode(input)?,
+            name: Xdr::decode(input)?,
+            cookie: Xdr::decode(input)?,
+            attributes: Xdr::decode(input)?,
+            handle: Xdr::decode(input)?,
         })
     }
 }
 
 impl EntryPlus {
+    /// Decodes an entry with attributes and a handle, and with few checks, if it lies in one piece.
+    /// A listing has hundreds. Returns it with its encoded length, or `None` if it is not such an
+    /// entry, or invalid.
+    #[inline]
+    fn decode_ahead(input: &Decoder<'_>) -> Option<(Self, usize)> {
+        /// The bytes between the name and the handle: the cookie, the attributes, the length of the
+        /// handle, and two flags.
+        const BETWEEN: usize = 8 + 4 + Attributes::MAX_LEN as usize + 4 + 4;
+        let whole = input.in_one_piece();
+        let (fileid, rest) = whole.split_first_chunk()?;
+        let (name_len, rest) = split_u32(rest)?;
+        let (name, rest) = rest.split_at_checked(padded(name_len.into()) as usize)?;
+        let (between, rest) = rest.split_first_chunk::<BETWEEN>()?;
+        let (cookie, between) = between.split_first_chunk()?;
+        let (has_attributes, between) = split_u32(between)?;
+        let (attributes, between) = between.split_first_chunk()?;
+        let (has_handle, between) = split_u32(between)?;
+        let (handle_len, _) = split_u32(between)?;
+        let (handle, rest) = rest.split_at_checked(padded(handle_len.into()) as usize)?;
+        if name_len > MAX_NAME || (has_attributes, has_handle) != (1, 1) {
+            return None;
+        }
+        let entry = Self {
+            fileid: u64::from_be_bytes(*fileid),
+            name: Name::from(name.get(..name_len as usize)?),
+            cookie: u64::from_be_bytes(*cookie),
+            attributes: Some(Attributes::from_words(attributes).ok()?),
+            handle: Some(FileHandle::new(handle.get(..handle_len as usize)?)?),
+        };
+        Some((entry, whole.len() - rest.len()))
+    }
+
     /// Returns the encoded length of the entry in bytes, list link included.
     #[must_use]
     pub fn wire_len(&self) -> u64 {
@@ -233,22 +264,50 @@ impl EntryPlus {
 
 /// The entries of a listing while they are encoded, each with its list link. A server encodes them
 /// one by one as it reads the directory.
+///
+/// Entries are written into memory that was filled with zeroes for many of them at once.
 #[derive(Debug)]
-pub(crate) struct EntryEncoder(Encoder);
+pub(crate) struct EntryEncoder {
+    bytes: BytesMut,
+    /// The length of the entries, bytes. The rest of `bytes` is spare.
+    len: usize,
+}
+
+/// The memory that is filled with zeroes at once, bytes.
+const FILLED: usize = 1024;
 
 impl EntryEncoder {
     /// Creates an empty list with memory for `capacity` bytes.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self(Encoder::with_capacity(capacity))
+        Self {
+            // The last handle is written with the zeroes behind it.
+            bytes: BytesMut::with_capacity(capacity + MAX_FILE_HANDLE as usize),
+            len: 0,
+        }
+    }
+
+    /// Appends an entry of `len` bytes, which the caller writes. As many bytes as a handle can have
+    /// may be written beyond it.
+    #[inline]
+    fn append(&mut self, len: u64) -> &mut [u8] {
+        let from = self.len;
+        self.len += len as usize;
+        let needed = self.len + MAX_FILE_HANDLE as usize;
+        if needed > self.bytes.len() {
+            let filled = (needed + FILLED).min(self.bytes.capacity()).max(needed);
+            self.bytes.resize(filled, 0);
+        }
+        &mut self.bytes[from..]
     }
 
     /// Appends an `entry3`.
     pub(crate) fn entry(&mut self, fileid: u64, name: &[u8], cookie: u64) {
-        let out = &mut self.0.zeroed(Entry::wire_len(name.len()) as usize);
+        let out = &mut self.append(Entry::wire_len(name.len()));
         put_entry(out, fileid, name, cookie);
     }
 
     /// Appends an `entryplus3`.
+    #[inline]
     pub(crate) fn entry_plus(
         &mut self,
         fileid: u64,
@@ -256,16 +315,16 @@ impl EntryEncoder {
         cookie: u64,
         object: Option<&(FileHandle, Attributes)>,
     ) {
-        let handle = object.map(|(handle, _)| handle.as_bytes());
-        let handle_len = handle.map(<[u8]>::len);
-        let len = EntryPlus::wire_len_of(name.len(), object.is_some(), handle_len);
-        let out = &mut self.0.zeroed(len as usize);
+        let handle = object.map(|(handle, _)| handle.as_bytes().len());
+        let len = EntryPlus::wire_len_of(name.len(), object.is_some(), handle);
+        let out = &mut self.append(len);
         put_entry(out, fileid, name, cookie);
         if let Some((handle, attributes)) = object {
             put(out, &1_u32.to_be_bytes());
             put(out, &attributes.to_words());
             put(out, &1_u32.to_be_bytes());
-            put_opaque(out, handle.as_bytes());
+            put(out, &(handle.as_bytes().len() as u32).to_be_bytes());
+            put(out, handle.padded());
         }
     }
 
@@ -278,15 +337,26 @@ impl EntryEncoder {
         eof: bool,
     ) -> Message {
         // The entries end.
-        self.0.bool(false).bool(eof);
-        let mut results = self.0.finish();
+        put(
+            &mut self.append(AFTER_ENTRIES),
+            &[0, 0, 0, 0, 0, 0, 0, u8::from(eof)],
+        );
+        self.bytes.truncate(self.len);
         let mut before = Encoder::with_capacity(BEFORE_ENTRIES);
         Status::OK.encode(&mut before);
         dir_attributes.encode(&mut before);
         verifier.encode(&mut before);
+        let mut results = Message::from_payload(self.bytes.freeze());
         results.prepend(before.into_bytes());
         results
     }
+}
+
+/// Splits the first word off.
+#[inline]
+fn split_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let (word, rest) = bytes.split_first_chunk()?;
+    Some((u32::from_be_bytes(*word), rest))
 }
 
 /// Writes an `entry3`, with its list link, to the front of `out`.
@@ -306,16 +376,10 @@ fn put_opaque(out: &mut &mut [u8], data: &[u8]) {
     *out = &mut std::mem::take(out)[pad(data.len() as u64) as usize..];
 }
 
-/// Writes bytes to the front of `out`.
-#[inline]
-fn put(out: &mut &mut [u8], bytes: &[u8]) {
-    let (now, later) = std::mem::take(out).split_at_mut(bytes.len());
-    now.copy_from_slice(bytes);
-    *out = later;
-}
-
 /// The bytes before the entries: the status, the directory's attributes, and the verifier.
 const BEFORE_ENTRIES: usize = 4 + 4 + Attributes::MAX_LEN as usize + 8;
+/// The bytes after the entries: the end of the list and the eof flag.
+pub(crate) const AFTER_ENTRIES: u64 = 4 + 4;
 
 /// The treatment of an existing name by CREATE (`createhow3`).
 #[derive(Clone, Debug, PartialEq, Eq)]

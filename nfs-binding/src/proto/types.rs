@@ -3,9 +3,10 @@
 use std::fmt;
 
 use onc_rpc::{Bulk, DecodeError, Decoder, Encoder};
+use smallvec::SmallVec;
 
 use super::Xdr;
-use super::xdr::{debug_bytes, xdr_enum, xdr_opaque, xdr_struct};
+use super::xdr::{debug_bytes, put, xdr_enum, xdr_opaque, xdr_struct};
 
 /// The maximum length of a file handle, bytes (NFS3_FHSIZE).
 pub const MAX_FILE_HANDLE: u32 = 64;
@@ -49,6 +50,11 @@ impl FileHandle {
             len: len as u8,
             bytes,
         }
+    }
+
+    /// Returns the bytes and zeroes after them.
+    pub(crate) fn padded(&self) -> &[u8; MAX_FILE_HANDLE as usize] {
+        &self.bytes
     }
 
     /// Returns the bytes.
@@ -96,9 +102,37 @@ impl Xdr for FileHandle {
     }
 }
 
+/// One component of a path: bytes, in no particular character set (`filename3`). Short names, which
+/// nearly all are, are held without an allocation.
+#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(pub SmallVec<[u8; 24]>);
+
+impl Xdr for Name {
+    const MAX_LEN: u32 = 4 + MAX_NAME;
+
+    fn encode(&self, out: &mut Encoder) {
+        out.opaque(&self.0);
+    }
+
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        Ok(Self::from(&input.opaque(MAX_NAME)?[..]))
+    }
+}
+
+impl From<&[u8]> for Name {
+    #[inline]
+    fn from(bytes: &[u8]) -> Self {
+        Self(SmallVec::from_slice(bytes))
+    }
+}
+
+impl AsRef<[u8]> for Name {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 xdr_opaque! {
-    /// One component of a path: bytes, in no particular character set (`filename3`).
-    pub struct Name(opaque, MAX_NAME, 4 + MAX_NAME);
     /// The target of a symbolic link (`nfspath3`). DDP-eligible both as an argument of SYMLINK and
     /// as the result of READLINK (RFC 8267, section 4).
     pub struct LinkText(bulk, MAX_PATH, 4);
@@ -288,50 +322,34 @@ impl Attributes {
     /// hundreds: encoded as a whole, they take a fraction of the time of one value after the other.
     #[inline]
     pub(crate) fn to_words(&self) -> [u8; ATTRIBUTE_WORDS * 4] {
-        let [size, used, fsid, fileid] = [self.size, self.used, self.fsid, self.fileid]
-            .map(|value| [(value >> u32::BITS) as u32, value as u32]);
-        let words: [u32; ATTRIBUTE_WORDS] = [
+        let mut out = [0; ATTRIBUTE_WORDS * 4];
+        let mut rest = &mut out[..];
+        let rest = &mut rest;
+        for value in [
             self.file_type as u32,
             self.mode,
             self.nlink,
             self.uid,
             self.gid,
-            size[0],
-            size[1],
-            used[0],
-            used[1],
-            self.rdev.major,
-            self.rdev.minor,
-            fsid[0],
-            fsid[1],
-            fileid[0],
-            fileid[1],
-            self.atime.seconds,
-            self.atime.nanos,
-            self.mtime.seconds,
-            self.mtime.nanos,
-            self.ctime.seconds,
-            self.ctime.nanos,
-        ];
-        let mut out = [0; ATTRIBUTE_WORDS * 4];
-        for (to, word) in out.as_chunks_mut().0.iter_mut().zip(words) {
-            *to = word.to_be_bytes();
+        ] {
+            put(rest, &value.to_be_bytes());
+        }
+        put(rest, &self.size.to_be_bytes());
+        put(rest, &self.used.to_be_bytes());
+        put(rest, &self.rdev.major.to_be_bytes());
+        put(rest, &self.rdev.minor.to_be_bytes());
+        put(rest, &self.fsid.to_be_bytes());
+        put(rest, &self.fileid.to_be_bytes());
+        for time in [self.atime, self.mtime, self.ctime] {
+            put(rest, &time.seconds.to_be_bytes());
+            put(rest, &time.nanos.to_be_bytes());
         }
         out
     }
-}
 
-impl Xdr for Attributes {
-    const MAX_LEN: u32 = ATTRIBUTE_WORDS as u32 * 4;
-
+    /// Decodes attributes.
     #[inline]
-    fn encode(&self, out: &mut Encoder) {
-        out.words(&self.to_words());
-    }
-
-    #[inline]
-    fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        let words: [u8; ATTRIBUTE_WORDS * 4] = input.words()?;
+    pub(crate) fn from_words(words: &[u8; ATTRIBUTE_WORDS * 4]) -> Result<Self, DecodeError> {
         let words = words.as_chunks().0;
         let word = |at: usize| u32::from_be_bytes(words[at]);
         let long = |at: usize| u64::from(word(at)) << u32::BITS | u64::from(word(at + 1));
@@ -357,6 +375,20 @@ impl Xdr for Attributes {
             mtime: time(17),
             ctime: time(19),
         })
+    }
+}
+
+impl Xdr for Attributes {
+    const MAX_LEN: u32 = ATTRIBUTE_WORDS as u32 * 4;
+
+    #[inline]
+    fn encode(&self, out: &mut Encoder) {
+        out.words(&self.to_words());
+    }
+
+    #[inline]
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        Self::from_words(&input.words()?)
     }
 }
 
@@ -456,6 +488,14 @@ mod arbitrary {
     use quickcheck::{Arbitrary, Gen};
 
     use super::*;
+
+    impl Arbitrary for Name {
+        fn arbitrary(g: &mut Gen) -> Self {
+            let mut bytes = Vec::<u8>::arbitrary(g);
+            bytes.truncate(MAX_NAME as usize);
+            Self(bytes.into())
+        }
+    }
 
     impl Arbitrary for FileHandle {
         fn arbitrary(g: &mut Gen) -> Self {

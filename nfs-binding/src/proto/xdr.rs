@@ -1,6 +1,5 @@
 //! The trait for XDR encoding and decoding, and the macros that implement it.
 
-use bytes::Bytes;
 use onc_rpc::{DecodeError, Decoder, Encoder};
 
 /// A protocol value with its encoding in XDR (RFC 4506).
@@ -299,10 +298,18 @@ pub(super) mod bulk {
     }
 }
 
+/// Writes bytes to the front of `out`.
+#[inline]
+pub(super) fn put(out: &mut &mut [u8], bytes: &[u8]) {
+    let (now, later) = std::mem::take(out).split_at_mut(bytes.len());
+    now.copy_from_slice(bytes);
+    *out = later;
+}
+
 /// Formats bytes that are mostly text.
 pub(super) fn debug_bytes(
     what: &str,
-    bytes: &Bytes,
+    bytes: &[u8],
     f: &mut std::fmt::Formatter<'_>,
 ) -> std::fmt::Result {
     write!(f, "{what}(\"{}\")", bytes.escape_ascii())

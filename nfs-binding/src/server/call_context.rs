@@ -7,8 +7,8 @@ use rdma::Pool;
 use rpc_transport::Request;
 
 use super::identity_policy::Peer;
-use super::{Exported, Shared};
-use crate::fs::{Caller, FileId, FileSystem, FsError, Object};
+use super::{Exported, Shared, handle};
+use crate::fs::{Caller, FileId, FileSystem, FsError, ObjectRef};
 use crate::proto::{Attributes, Failed, FileHandle, NfsResult, Status, WccData};
 
 /// The context of a call that is being executed.
@@ -60,8 +60,9 @@ impl<'a> CallContext<'a> {
 
     /// Resolves a handle.
     pub(super) fn target(&self, handle: &FileHandle) -> Result<Target<'a>, Status> {
-        let (number, id) = self.shared.handles.open(handle)?;
+        let number = handle::export_in(handle)?;
         let exported = self.shared.export_of(number).ok_or(Status::STALE)?;
+        let id = exported.handles.open(handle)?;
         let options = &exported.export.options;
         if !options.allows(self.peer.address.ip()) {
             tracing::debug!(peer = %self.peer.address, path = exported.export.path, "not a client of it");
@@ -138,22 +139,26 @@ impl Target<'_> {
     }
 
     /// Returns the handle of an object.
+    #[inline]
     pub(super) fn handle(&self, id: &FileId) -> FileHandle {
-        self.shared.handles.issue(self.exported.number, id)
+        self.exported.handles.issue(id)
     }
 
     /// Returns the handle and attributes of an object.
-    pub(super) fn handle_and_attributes(&self, object: &Object) -> (FileHandle, Attributes) {
-        let mounted = object.mounted.as_ref();
-        let visible = mounted.and_then(|mounted| self.visible_root(mounted));
-        visible.unwrap_or_else(|| {
-            let attributes = self.to_client(object.attributes.clone());
-            (self.handle(&object.id), attributes)
-        })
+    #[inline]
+    pub(super) fn handle_and_attributes(&self, object: ObjectRef<'_>) -> (FileHandle, Attributes) {
+        if let Some(mounted) = object.mounted
+            && let Some(visible) = self.visible_root(mounted)
+        {
+            return visible;
+        }
+        let attributes = self.to_client(object.attributes.clone());
+        (self.handle(&object.id), attributes)
     }
 
     /// Returns the root of the export that is mounted at a placeholder directory, if it is to be
     /// visible there (`nohide`, or `crossmnt` of this export) and this client may use it.
+    #[cold]
     fn visible_root(&self, mounted: &FileId) -> Option<(FileHandle, Attributes)> {
         let found = self.shared.exports.iter().find(|exported| {
             let export = &exported.export;
@@ -164,7 +169,7 @@ impl Target<'_> {
         })?;
         let root = found.export.backend.root();
         let attributes = found.export.backend.getattr(&root).ok()?;
-        let handle = self.shared.handles.issue(found.number, &root);
+        let handle = found.handles.issue(&root);
         Some((handle, found.to_client(attributes)))
     }
 

@@ -5,8 +5,8 @@ use onc_rpc::Message;
 use super::call_context::CallContext;
 use super::{MAX_LISTING, PREFERRED_LISTING};
 use crate::proto::{
-    Attributes, DirOpArgs, Entry, EntryEncoder, EntryPlus, LookupOk, LookupResult, NfsResult,
-    ReaddirArgs, ReaddirplusArgs, Status, Xdr,
+    AFTER_ENTRIES, Attributes, DirOpArgs, Entry, EntryEncoder, EntryPlus, LookupOk, LookupResult,
+    NfsResult, ReaddirArgs, ReaddirplusArgs, Status, Xdr,
 };
 
 /// Encoded results of READDIR or READDIRPLUS, or the failure.
@@ -14,9 +14,7 @@ pub(super) type ListingResult = NfsResult<Message, Option<Attributes>>;
 
 /// The bytes of `READDIR3resok` and `READDIRPLUS3resok` besides the entries: the directory's
 /// attributes, the verifier, the end of the list, and the eof flag.
-const AROUND: u64 = 4 + Attributes::MAX_LEN as u64 + 8 + AFTER;
-/// Those of them that come after the entries.
-const AFTER: u64 = 4 + 4;
+const AROUND: u64 = 4 + Attributes::MAX_LEN as u64 + 8 + AFTER_ENTRIES;
 
 /// The space for entries in a reply.
 struct Room {
@@ -39,7 +37,7 @@ impl Room {
     /// Returns the memory to begin with, bytes. A longer listing gets more as it grows, so that a
     /// client that asks for much pays for what there is.
     fn capacity(&self) -> usize {
-        (self.left + AFTER).min(u64::from(PREFERRED_LISTING)) as usize
+        (self.left + AFTER_ENTRIES).min(u64::from(PREFERRED_LISTING)) as usize
     }
 
     /// Returns whether an entry of `len` bytes fits, and if so reserves its space.
@@ -71,7 +69,7 @@ impl CallContext<'_> {
         self.run_reading(&args.what.dir, |target| {
             let name = args.what.name.as_ref();
             let found = target.fs().lookup(&target.who, &target.id, name)?;
-            let (object, attributes) = target.handle_and_attributes(&found.object);
+            let (object, attributes) = target.handle_and_attributes(found.object.borrowed());
             Ok(LookupOk {
                 object,
                 attributes: Some(attributes),
@@ -125,7 +123,7 @@ impl CallContext<'_> {
                     if len > names && !first {
                         return false;
                     }
-                    let object = entry.object.as_ref();
+                    let object = entry.object;
                     let object = object.map(|object| target.handle_and_attributes(object));
                     let handle = object.as_ref().map(|(handle, _)| handle.as_bytes().len());
                     let whole = EntryPlus::wire_len_of(entry.name.len(), object.is_some(), handle);

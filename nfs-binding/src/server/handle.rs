@@ -1,5 +1,7 @@
 //! File handles: the export, the object, and a MAC that proves that this server issued the handle.
 
+use std::fmt;
+use std::hash::Hasher;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -229,8 +231,8 @@ impl HandleKey {
     }
 }
 
-impl std::fmt::Debug for HandleKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for HandleKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("HandleKey(secret)")
     }
 }
@@ -268,72 +270,99 @@ impl From<HandleError> for Status {
     }
 }
 
-/// Creates and checks handles.
-#[derive(Debug)]
+/// Returns the number of the export in a handle. Whether this server issued the handle is not
+/// checked.
+///
+/// # Errors
+/// [`HandleError::Malformed`] if the handle does not have the form of this program's handles.
+pub(super) fn export_in(handle: &FileHandle) -> Result<u32, HandleError> {
+    match handle.as_bytes().first_chunk::<ID>() {
+        Some(&[LAYOUT, 0, 0, 0, one, two, three, four, ..]) => {
+            Ok(u32::from_be_bytes([one, two, three, four]))
+        }
+        _ => Err(HandleError::Malformed),
+    }
+}
+
+/// Creates and checks the handles of one export.
 pub(super) struct HandleCodec {
-    key: HandleKey,
+    /// The bytes before the MAC, which all handles of the export have.
+    head: [u8; MAC],
+    /// The state of the MAC after these bytes. A listing has hundreds of handles, and their MACs
+    /// take a good part of its time.
+    begun: SipHasher24,
     /// The number of handles that were opened.
     #[cfg(test)]
     pub(super) opened: std::sync::atomic::AtomicUsize,
 }
 
+impl fmt::Debug for HandleCodec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HandleCodec(secret)")
+    }
+}
+
 impl HandleCodec {
-    /// Creates a codec with this key.
-    pub(super) fn new(key: &HandleKey) -> Self {
+    /// Creates a codec for the export with this number.
+    pub(super) fn new(key: &HandleKey, export: u32) -> Self {
+        let mut head = [0; MAC];
+        head[0] = LAYOUT;
+        head[EXPORT..].copy_from_slice(&export.to_be_bytes());
+        let mut begun = SipHasher24::new_with_key(&key.0);
+        begun.write(&head);
         Self {
-            key: key.clone(),
+            head,
+            begun,
             #[cfg(test)]
             opened: Default::default(),
         }
     }
 
     /// Computes the MAC of a handle, which is over its first bytes and the file system's id.
-    fn mac(&self, head: &[u8; MAC], id: &FileId) -> [u8; ID - MAC] {
-        let mut data = [0; MAC + FileId::MAX_LEN];
-        data[..MAC].copy_from_slice(head);
-        data[MAC..].copy_from_slice(id.padded());
-        SipHasher24::new_with_key(&self.key.0)
-            .hash(&data[..MAC + id.as_bytes().len()])
-            .to_be_bytes()
+    fn mac(&self, id: &FileId) -> [u8; ID - MAC] {
+        let mut hasher = self.begun;
+        // Whole words need no buffer.
+        let (words, rest) = id.as_bytes().as_chunks();
+        for word in words {
+            hasher.write_u64(u64::from_ne_bytes(*word));
+        }
+        hasher.write(rest);
+        hasher.finish().to_be_bytes()
     }
 
     /// Creates the handle of an object.
-    pub(super) fn issue(&self, export: u32, id: &FileId) -> FileHandle {
-        let mut head = [0; MAC];
-        head[0] = LAYOUT;
-        head[EXPORT..].copy_from_slice(&export.to_be_bytes());
+    #[inline]
+    pub(super) fn issue(&self, id: &FileId) -> FileHandle {
         let mut bytes = [0; ID + FileId::MAX_LEN];
-        bytes[..MAC].copy_from_slice(&head);
-        bytes[MAC..ID].copy_from_slice(&self.mac(&head, id));
+        bytes[..MAC].copy_from_slice(&self.head);
+        bytes[MAC..ID].copy_from_slice(&self.mac(id));
         bytes[ID..].copy_from_slice(id.padded());
         FileHandle::from_array(ID + id.as_bytes().len(), bytes)
     }
 
-    /// Returns the export and object of a handle.
+    /// Returns the object of a handle.
     ///
     /// # Errors
-    /// [`HandleError`] if the handle was not made with this key.
-    pub(super) fn open(&self, handle: &FileHandle) -> Result<(u32, FileId), HandleError> {
+    /// [`HandleError`] if the handle was not made with this key for this export.
+    pub(super) fn open(&self, handle: &FileHandle) -> Result<FileId, HandleError> {
         #[cfg(test)]
         self.opened
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let bytes = handle.as_bytes();
-        let head = bytes.first_chunk::<MAC>();
-        let head = head.filter(|head| head[..EXPORT] == [LAYOUT, 0, 0, 0]);
-        let (head, id) = head.zip(bytes.get(ID..)).ok_or(HandleError::Malformed)?;
-        let id = FileId::new(id).ok_or(HandleError::Malformed)?;
+        let id = bytes.get(ID..).and_then(FileId::new);
+        let id = id.ok_or(HandleError::Malformed)?;
         // The comparison takes constant time, so that its duration does not reveal how many bytes
         // are right.
         let differs = self
-            .mac(head, &id)
+            .head
             .iter()
-            .zip(&bytes[MAC..ID])
+            .chain(&self.mac(&id))
+            .zip(bytes)
             .fold(0, |differs, (one, other)| differs | (one ^ other));
-        if differs != 0 {
-            return Err(HandleError::OtherKey);
+        match differs {
+            0 => Ok(id),
+            _ => Err(HandleError::OtherKey),
         }
-        let [_, _, _, _, export @ ..] = *head;
-        Ok((u32::from_be_bytes(export), id))
     }
 }
 
@@ -345,11 +374,14 @@ mod tests {
 
     #[test]
     fn only_own_handles_are_taken() {
-        let codec = HandleCodec::new(&HandleKey::from_bytes([7; 16]));
+        let codec = HandleCodec::new(&HandleKey::from_bytes([7; 16]), 99);
+        let opened = |codec: &HandleCodec, handle: &FileHandle| {
+            export_in(handle).and_then(|export| Ok((export, codec.open(handle)?)))
+        };
         for len in [0, 16, 48] {
             let id = FileId::new(&vec![3; len]).unwrap();
-            let handle = codec.issue(99, &id);
-            assert_eq!(codec.open(&handle), Ok((99, id)));
+            let handle = codec.issue(&id);
+            assert_eq!(opened(&codec, &handle), Ok((99, id)));
             for at in 0..handle.as_bytes().len() {
                 let mut bytes = handle.as_bytes().to_vec();
                 bytes[at] ^= 1;
@@ -357,21 +389,37 @@ mod tests {
                     true => HandleError::Malformed,
                     false => HandleError::OtherKey,
                 };
-                let opened = codec.open(&FileHandle::new(&bytes).unwrap());
-                assert_eq!(opened, Err(error), "byte {at}");
+                let changed = FileHandle::new(&bytes).unwrap();
+                assert_eq!(opened(&codec, &changed), Err(error), "byte {at}");
             }
             let cut = &handle.as_bytes()[..handle.as_bytes().len() - 1];
             let error = match len {
                 0 => HandleError::Malformed,
                 _ => HandleError::OtherKey,
             };
-            assert_eq!(codec.open(&FileHandle::new(cut).unwrap()), Err(error));
-            let other = HandleCodec::new(&HandleKey::from_bytes([8; 16]));
-            assert_eq!(other.open(&handle), Err(HandleError::OtherKey));
+            assert_eq!(opened(&codec, &FileHandle::new(cut).unwrap()), Err(error));
+            for (key, export) in [(8, 99), (7, 98)] {
+                let other = HandleCodec::new(&HandleKey::from_bytes([key; 16]), export);
+                assert_eq!(opened(&other, &handle), Err(HandleError::OtherKey));
+            }
         }
         for garbage in [&b""[..], &[0xff; 64], &[0; 32]] {
-            let opened = codec.open(&FileHandle::new(garbage).unwrap());
-            assert_eq!(opened, Err(HandleError::Malformed));
+            let garbage = FileHandle::new(garbage).unwrap();
+            assert_eq!(opened(&codec, &garbage), Err(HandleError::Malformed));
+        }
+    }
+
+    /// Handles that clients keep from an earlier release stay valid: the MAC is SipHash-2-4 over all
+    /// bytes but its own.
+    #[test]
+    fn the_mac_is_that_of_the_whole_handle() {
+        let codec = HandleCodec::new(&HandleKey::from_bytes([7; 16]), 99);
+        for len in [0, 5, 16, 48] {
+            let handle = codec.issue(&FileId::new(&vec![3; len]).unwrap());
+            let (head, rest) = handle.as_bytes().split_at(MAC);
+            let (mac, id) = rest.split_at(ID - MAC);
+            let whole = SipHasher24::new_with_key(&[7; 16]).hash(&[head, id].concat());
+            assert_eq!(mac, whole.to_be_bytes());
         }
     }
 

@@ -12,7 +12,7 @@ fn created(target: &Target<'_>, change: Change<Object>) -> CreateResult {
     let dir_wcc = target.own_wcc(change.wcc);
     match change.result {
         Ok(object) => {
-            let (handle, attributes) = target.handle_and_attributes(&object);
+            let (handle, attributes) = target.handle_and_attributes(object.borrowed());
             Ok(CreateOk {
                 object: Some(handle),
                 attributes: Some(attributes),

@@ -95,11 +95,13 @@ struct Exported {
     export: Export,
     /// The number, which is also the `fsid` of its objects. It depends only on the export's path.
     number: u32,
+    handles: HandleCodec,
 }
 
 impl Exported {
     /// Sets the `fsid` that clients see: each export is a file system of its own, and so is each
     /// one mounted in it.
+    #[inline]
     fn to_client(&self, attributes: Attributes) -> Attributes {
         let below = match attributes.fsid {
             0 => 0,
@@ -118,7 +120,6 @@ struct Shared {
     exports: Vec<Exported>,
     /// Maps export numbers to indexes in `exports`.
     by_number: IdMap<u32, usize>,
-    handles: HandleCodec,
     mounts: Mutex<Mounts>,
     policy: IdentityPolicy,
 }
@@ -193,7 +194,12 @@ impl NfsServer {
                 return Err(ExportsError::Collision(other, path));
             }
             tracing::info!(path, options = %export.options, "exporting");
-            served.push(Exported { export, number });
+            let handles = HandleCodec::new(&key, number);
+            served.push(Exported {
+                export,
+                number,
+                handles,
+            });
         }
         // Each export is served with its own options alone, wherever it is mounted.
         let backends = || served.iter().map(|exported| &exported.export.backend);
@@ -203,7 +209,6 @@ impl NfsServer {
             shared: Arc::new(Arc::new(Shared {
                 exports: served,
                 by_number,
-                handles: HandleCodec::new(&key),
                 mounts: Mutex::default(),
                 policy,
             })),

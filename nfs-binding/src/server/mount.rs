@@ -114,7 +114,7 @@ impl Shared {
                 tracing::info!(%peer, ?path, "mounted");
                 self.mounts().add(peer.ip().to_canonical(), path);
                 Ok(MountOk {
-                    handle: self.handles.issue(exported.number, &id),
+                    handle: exported.handles.issue(&id),
                     flavors: Flavors(vec![Flavors::SYS, Flavors::NONE]),
                 })
             }

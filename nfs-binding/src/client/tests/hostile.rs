@@ -54,7 +54,7 @@ fn mount(results: Message) -> Mount<Always> {
 fn listing(names: &[&'static [u8]], eof: bool) -> ReaddirplusResult {
     let entry = |(at, name): (usize, &&'static [u8])| EntryPlus {
         fileid: 1,
-        name: Name(Bytes::from_static(name)),
+        name: Name::from(*name),
         cookie: at as u64 + 1,
         attributes: Some(Attributes::default()),
         handle: None,
@@ -222,7 +222,7 @@ fn what_a_listing_keeps_is_bounded() {
     let mut listing = mount.list(mount.root());
     let entry = EntryPlus {
         fileid: 1,
-        name: Name(Bytes::from_static(&[b'x'; 200])),
+        name: Name::from([b'x'; 200].as_slice()),
         cookie: 1,
         attributes: None,
         handle: None,

@@ -43,7 +43,7 @@ impl Served {
                 fileid,
                 name: entry.name,
                 cookie: entry.cookie,
-                object,
+                object: object.as_ref().map(Object::borrowed),
             }))
         })?;
         Ok(Listing {

@@ -37,7 +37,7 @@ use smallvec::SmallVec;
 use super::lock::locked;
 use super::{
     Abilities, Caller, Change, DirEntry, FileId, FileSystem, Found, FsError, FsResult, HowToCreate,
-    Listing, NameRules, Object, Read, Renamed, Space, Special, Written,
+    Listing, NameRules, Object, ObjectRef, Read, Renamed, Space, Special, Written,
 };
 use super::{name, permission, wcc};
 use crate::proto::{

@@ -79,9 +79,9 @@ pub(super) fn list(
     let rest = names.iter().zip(1..).filter(|(_, number)| *number > cookie);
     let mut eof = true;
     for (name, number) in rest {
-        let object = Object {
+        let object = ObjectRef {
             id: *id,
-            attributes: attributes.clone(),
+            attributes: &attributes,
             mounted: None,
         };
         let taken = take(&DirEntry {

@@ -74,25 +74,31 @@ impl MemoryFs {
             (COOKIE_SELF, &b"."[..], node.ino, own),
             (COOKIE_PARENT, &b".."[..], parent, above),
         ];
-        let dots = dots
-            .into_iter()
-            .map(|(cookie, name, fileid, object)| DirEntry {
-                fileid,
+        let mut dots = dots.iter().filter(|(at, ..)| *at > cookie);
+        let dots_fit = dots.all(|(cookie, name, fileid, object)| {
+            let object = object.as_ref().filter(|_| objects);
+            take(&DirEntry {
+                fileid: *fileid,
                 name,
-                cookie,
-                object: object.filter(|_| objects),
-            });
-        let named = entries.after(cookie).map(|(cookie, name, child)| DirEntry {
-            fileid: child.ino,
-            name,
-            cookie,
-            object: match objects {
-                true => self.found(child).ok(),
-                false => None,
-            },
+                cookie: *cookie,
+                object: object.map(Object::borrowed),
+            })
         });
-        let mut rest = dots.filter(|entry| entry.cookie > cookie).chain(named);
-        let eof = rest.all(|entry| take(&entry));
+        let mut named = entries.after(cookie);
+        let eof = dots_fit
+            && named.all(|(cookie, name, child)| {
+                let state = objects.then(|| live(child).ok()).flatten();
+                take(&DirEntry {
+                    fileid: child.ino,
+                    name,
+                    cookie,
+                    object: state.as_ref().map(|state| ObjectRef {
+                        id: self.id(child.ino),
+                        attributes: &state.attributes,
+                        mounted: None,
+                    }),
+                })
+            });
         Ok(Listing {
             verifier: self.verifier,
             eof,

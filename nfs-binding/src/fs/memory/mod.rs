@@ -23,7 +23,7 @@ use rdma::Clock;
 
 use super::{
     Abilities, Caller, Change, DirEntry, FileId, FileSystem, Found, FsError, FsResult, HowToCreate,
-    Listing, NameRules, Object, Read, Renamed, Space, Special, Written,
+    Listing, NameRules, Object, ObjectRef, Read, Renamed, Space, Special, Written,
 };
 use super::{MAX_NAME_LEN, name, permission, wcc};
 use crate::proto::{

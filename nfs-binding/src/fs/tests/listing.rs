@@ -77,7 +77,7 @@ fn entries_come_with_their_objects(rig: &Fixture) {
     let mut seen = 0;
     let mut take = |entry: &DirEntry<'_>| {
         if entry.name != b".." {
-            let object = entry.object.clone().unwrap();
+            let object = entry.object.unwrap();
             assert_eq!(object.attributes.fileid, entry.fileid);
             assert_eq!(Ok(object.id), rig.find(&dir, entry.name));
             let now = Attributes {
@@ -85,7 +85,7 @@ fn entries_come_with_their_objects(rig: &Fixture) {
                 atime: object.attributes.atime,
                 ..rig.attributes(&object.id)
             };
-            assert_eq!(object.attributes, now);
+            assert_eq!(*object.attributes, now);
         }
         seen += 1;
         true

@@ -72,7 +72,12 @@ fn read_and_write(mut rig: Fixture) {
 fn a_handle_is_opened_once(mut rig: Fixture) {
     let root = rig.root();
     let file = rig.create(root, "f");
-    let opened = |rig: &Fixture| rig.server.shared.handles.opened.load(Ordering::Relaxed);
+    let opened = |rig: &Fixture| {
+        rig.server.shared.exports[0]
+            .handles
+            .opened
+            .load(Ordering::Relaxed)
+    };
     macro_rules! opens {
         ($($procedure:ident $handles:literal $args:expr;)*) => {
             $(
