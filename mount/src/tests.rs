@@ -201,7 +201,7 @@ impl Fixture {
         let mut entries = Vec::new();
         let listing = self.core.readdir(directory, 0, true, |listed| {
             let trust = listed.stat.as_ref().map(|stat| stat.trust);
-            entries.push((listed.name.clone(), trust));
+            entries.push((Bytes::copy_from_slice(&listed.name.0), trust));
             true
         });
         self.run(listing).unwrap();
@@ -217,7 +217,7 @@ impl Fixture {
             .number;
         let mut names = Vec::new();
         let listing = self.core.readdir(directory, 0, false, |listed| {
-            names.push(listed.name.clone());
+            names.push(Bytes::copy_from_slice(&listed.name.0));
             true
         });
         self.run(listing).unwrap();
@@ -891,9 +891,19 @@ impl Fixture {
 /// Programs believe the types that a listing tells them: `find` does not descend into what is no directory.
 #[test]
 fn a_listing_knows_the_type_of_every_entry() {
-    for readdirplus in [true, false] {
+    let without = |handles| Fault::NoAttributes { handles };
+    for (readdirplus, fault) in [
+        (true, Fault::None),
+        (false, Fault::None),
+        (true, without(true)),
+        (true, without(false)),
+    ] {
         let fixture = fixture();
         fixture.core.readdirplus.set(readdirplus);
+        fixture.server.plan(move |proc, _| match proc {
+            nfs::Readdirplus::NUMBER => fault,
+            _ => Fault::None,
+        });
         fixture.create(b"file");
         let (core, user) = (&fixture.core, &fixture.user);
         fixture
@@ -906,7 +916,7 @@ fn a_listing_knows_the_type_of_every_entry() {
             let directory = fixture.run(core.opendir(user, ROOT)).unwrap().number;
             let mut types = BTreeMap::new();
             let listing = core.readdir(directory, 0, plus, |listed| {
-                types.insert(listed.name.clone(), listed.file_type);
+                types.insert(Bytes::copy_from_slice(&listed.name.0), listed.file_type);
                 true
             });
             fixture.run(listing).unwrap();
@@ -919,7 +929,7 @@ fn a_listing_knows_the_type_of_every_entry() {
                 ("link", FileType::Symlink),
             ];
             let expected = expected.map(|(name, file_type)| (Bytes::from(name), file_type));
-            assert_eq!(types, expected.into(), "{readdirplus} {plus}");
+            assert_eq!(types, expected.into(), "{readdirplus} {fault:?} {plus}");
         }
     }
 }

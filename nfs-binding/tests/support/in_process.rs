@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use nfs_binding::client::RpcClient;
 use nfs_binding::proto::{
-    CommitArgs, CommitResult, Data, FileHandle, NFS_PROGRAM, Procedure, Stable, Status, WriteArgs,
-    WriteResult, Xdr, nfs,
+    CommitArgs, CommitResult, Data, FileHandle, NFS_PROGRAM, Procedure, ReaddirplusResult, Stable,
+    Status, WriteArgs, WriteResult, Xdr, nfs,
 };
 use onc_rpc::{
     AuthSys, BulkItem, CallHeader, Credential, Cursor, Decoder, Encoder, Message, Position,
@@ -44,6 +44,8 @@ pub(crate) enum Fault {
     NoReply,
     /// There is no memory for the call, which is not sent.
     NoMemory,
+    /// READDIRPLUS returns its entries without attributes, and without handles if so told.
+    NoAttributes { handles: bool },
 }
 
 /// Chooses the fault for a call of the NFS program, from the procedure's number and the number of
@@ -218,7 +220,7 @@ impl InProcess {
             _ => Fault::None,
         };
         match fault {
-            Fault::None => {}
+            Fault::None | Fault::NoAttributes { .. } => {}
             Fault::ReplyLost => drop(self.execute(call.prog, call.proc, &call.args)),
             Fault::Restart => self.restart(),
             Fault::Status(status) => {
@@ -237,9 +239,17 @@ impl InProcess {
             }
             Fault::NoMemory => return Err(CallError::TooLarge("no memory".to_owned())),
         }
-        let results = self
+        let mut results = self
             .execute(call.prog, call.proc, &call.args)
             .map_err(CallError::Refused)?;
+        if let Fault::NoAttributes { handles } = fault {
+            let mut listing: ReaddirplusResult = decode(&results);
+            for entry in listing.iter_mut().flat_map(|ok| &mut ok.entries) {
+                entry.attributes = None;
+                entry.handle = entry.handle.filter(|_| handles);
+            }
+            results = encode(&listing);
+        }
         let room = &call.reply;
         let payload = results.payload_len();
         assert!(payload <= room.payload.into(), "{call:?}: {payload} bytes");
