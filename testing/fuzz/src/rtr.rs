@@ -206,7 +206,7 @@ fn receive(
                 answers += 1;
                 Report::decode(&operation.optional.info).expect("a report of ours");
             }
-            Action::Transferred { transferred, .. } => delivered(*transferred),
+            Action::Transferred { transferred, .. } => delivered(transferred),
             _ => {}
         }
     }

@@ -349,7 +349,7 @@ fn after(end: &mut Extensions, is_call: bool, takes: bool, xid: u32, routed: Rou
             }
             Action::Transferred { transferred, .. } => {
                 assert!(takes);
-                delivered(*transferred, is_call, xid);
+                delivered(transferred, is_call, xid);
             }
             _ => continue,
         }
@@ -449,7 +449,7 @@ fn exchange(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     for (chunks, transmissions) in ways(&mut from, &problem, &sent, send_size) {
         match &transmissions[..] {
             [plain] if plain.opttype == base::CALL_INLINE => {
-                let payload = plain.payload.concat();
+                let payload = plain.content();
                 let bytes = message(XID, plain.opttype, &plain.info, &payload);
                 assert!(bytes.len() as u64 <= send_size);
                 let (header, at) = Header::decode(&bytes).expect("a call");
@@ -540,7 +540,7 @@ fn ways(
             return Vec::new();
         };
         let count = candidate.cost.transmissions;
-        let sent = mode.send_reply(XID, candidate.plan, message);
+        let sent = mode.send_reply(XID, &*candidate.plan, message);
         let sent = sent.expect("it was planned");
         assert_eq!(sent.len(), count as usize);
         return vec![(Chunks::default(), sent)];
@@ -559,7 +559,7 @@ fn ways(
     for candidate in mode.plan_call(&call) {
         let count = candidate.cost.transmissions;
         let chunks = offered(&candidate);
-        let sent = mode.send_call(XID, candidate.plan, message, &chunks);
+        let sent = mode.send_call(XID, &*candidate.plan, message, &chunks);
         let sent = sent.expect("it was planned");
         assert_eq!(sent.len(), count as usize);
         ways.push((chunks, sent));
@@ -580,7 +580,7 @@ fn arrives(
     let filled = |bytes: &[u8]| bytes.iter().filter(|byte| **byte != 0).count();
     let (count, mut seen) = (transmissions.len(), 0);
     for (number, part) in transmissions.into_iter().enumerate() {
-        let payload = part.payload.concat();
+        let payload = part.content();
         seen += filled(&payload);
         let bytes = message(XID, part.opttype, &part.info, &payload);
         assert!(bytes.len() as u64 <= send_size);
@@ -599,7 +599,7 @@ fn arrives(
         let mut arrived = Vec::new();
         while let Some(action) = to.next_action() {
             if let Action::Transferred { transferred, .. } = action {
-                arrived.push(match *transferred {
+                arrived.push(match transferred {
                     Transferred::BaseCall { call, handle } => {
                         assert_eq!(call.chunks.writes, offered.writes);
                         assert_eq!(call.chunks.reply, offered.reply);
