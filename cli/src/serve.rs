@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::server::{
@@ -323,13 +323,55 @@ fn say(text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Returns a handle that SIGINT or SIGTERM stops. A second signal ends the process at once.
+/// The time after the first signal in which another one is part of the same request. `timeout`, for
+/// example, signals a process and then its group.
+const SAME_REQUEST: Duration = Duration::from_millis(200);
+
+/// What a signal asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    Stop,
+    /// Nothing that was not asked for before.
+    Same,
+    EndAtOnce,
+}
+
+/// Returns what a signal asks for that comes at `now`. `first` is the time of the first one.
+fn asked(first: &mut Option<Instant>, now: Instant) -> Asked {
+    match first {
+        None => {
+            *first = Some(now);
+            Asked::Stop
+        }
+        Some(first) if now.saturating_duration_since(*first) < SAME_REQUEST => Asked::Same,
+        Some(_) => Asked::EndAtOnce,
+    }
+}
+
+/// Returns a handle that SIGINT or SIGTERM stops. A later signal ends the process at once.
 fn stop_on_signal() -> Result<Stop, Failure> {
     let stop = Stop::new();
     let on_signal = stop.clone();
-    interrupt::on_signals(move |signal| match on_signal.is_stopped() {
-        false => on_signal.stop(),
-        true => interrupt::die(signal),
+    let mut first = None;
+    interrupt::on_signals(move |signal| match asked(&mut first, Instant::now()) {
+        Asked::Stop => on_signal.stop(),
+        Asked::Same => {}
+        Asked::EndAtOnce => interrupt::die(signal),
     })?;
     Ok(stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_ends_the_process_only_some_time_after_the_first() {
+        let (mut first, start) = (None, Instant::now());
+        assert_eq!(asked(&mut first, start), Asked::Stop);
+        assert_eq!(asked(&mut first, start), Asked::Same);
+        let soon = SAME_REQUEST - Duration::from_millis(1);
+        assert_eq!(asked(&mut first, start + soon), Asked::Same);
+        assert_eq!(asked(&mut first, start + SAME_REQUEST), Asked::EndAtOnce);
+    }
 }

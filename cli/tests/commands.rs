@@ -263,6 +263,20 @@ fn serve_takes_a_name_for_its_address_and_a_size_as_a_word() {
     assert!(server.terminate().success());
 }
 
+/// `timeout` signals a process and then its group. Two signals of one kind may become one, so this
+/// sends two kinds.
+#[test]
+fn serve_ends_properly_when_it_is_signalled_twice_at_once() {
+    for _ in 0..5 {
+        let server = Server::start(["--memory"]);
+        let pid = i32::try_from(server.pid()).unwrap();
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let status = server.terminate();
+        assert!(status.success(), "{status}");
+    }
+}
+
 #[test]
 fn ping_says_what_it_has_when_it_is_interrupted() {
     let dir = tempfile::tempdir().unwrap();
@@ -289,6 +303,36 @@ fn ping_says_what_it_has_when_it_is_interrupted() {
     );
     assert!(finished.stdout.contains("median"), "{finished:#?}");
     assert_eq!(files(), 0, "the scratch file is gone");
+}
+
+/// A client's threads have names of their own, by which this test sees them.
+#[test]
+fn connections_are_driven_by_as_many_threads_as_the_mount_options_say() {
+    if !is_iwarp() {
+        return;
+    }
+    let server = Server::start(["--memory"]);
+    for proto in BOTH {
+        let mut command = rpcrdma();
+        command
+            .args(["ping", "--op", "getattr", "-c", "1000000"])
+            .args(options(proto, "nconnect=3,threads=2"));
+        let mut ping = Running::start(command.arg(server.url(proto, "/memory")));
+        let named = |pid: u32| {
+            let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+            let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm"));
+            let names = tasks.flatten().flat_map(name);
+            names.filter(|name| name.starts_with("rpc-client-")).count()
+        };
+        let start = Instant::now();
+        while named(ping.pid()) < 2 {
+            assert!(ping.is_running() && start.elapsed() < patience());
+            thread::sleep(Duration::from_millis(5));
+        }
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(named(ping.pid()), 2);
+        ping.kill();
+    }
 }
 
 #[test]
