@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use onc_rpc::Message;
@@ -95,6 +95,9 @@ impl Owner {
         }
     }
 }
+
+/// How a loop that has begun can be woken, and the pool of its transport; or why it could not begin.
+type Begun<E> = Result<(Arc<Wake>, Pool), E>;
 
 /// What the user's thread and one loop share.
 struct Shared<T> {
@@ -268,7 +271,7 @@ where
         ended: AtomicBool::new(false),
         owner: Arc::clone(owner),
     });
-    let (report, started): (Sender<Result<(Arc<Wake>, Pool), E>>, _) = mpsc::channel();
+    let (report, started) = mpsc::channel::<Begun<E>>();
     let theirs = Arc::clone(&shared);
     let builder = thread::Builder::new().name(format!("rpc-client-{index}"));
     let thread = builder.spawn(move || run(&theirs, make, &report))?;

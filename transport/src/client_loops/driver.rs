@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
-use rdma::{Pool, Time};
+use rdma::Time;
 
-use super::{Command, Shared};
-use crate::poll_loop::{PollLoop, Wake};
+use super::{Begun, Command, Shared};
+use crate::poll_loop::PollLoop;
 use crate::{ClientTransport, ClientTransportEvent, ConnectionId};
 
 /// Ends the loop in the eyes of the user's thread when this is dropped, perhaps by a panic.
@@ -33,7 +33,7 @@ impl<T> Drop for Guard<'_, T> {
 pub(super) fn run<T, E>(
     shared: &Shared<T>,
     make: impl FnOnce() -> Result<T, E>,
-    report: &Sender<Result<(Arc<Wake>, Pool), E>>,
+    report: &Sender<Begun<E>>,
 ) where
     T: ClientTransport + 'static,
     E: From<io::Error>,
