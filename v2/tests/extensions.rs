@@ -267,13 +267,13 @@ fn a_call_is_planned_sent_and_received_in_an_operation() {
             server.next_action().is_none(),
             "not before all of it is there"
         );
+        let content = sent.content();
         let header = header(Body::Optional(Optional {
             direction: Direction::Call,
             opttype: sent.opttype,
             info: sent.info,
         }));
-        let bytes = [&header.encode()[..], &sent.content()].concat();
-        let bytes = Bytes::from(bytes);
+        let bytes = Bytes::from([&header.encode()[..], &content].concat());
         let (header, at) = Header::decode(&bytes).unwrap();
         assert_eq!(server.received(&header, &[bytes], at), Routed::Taken);
     }
