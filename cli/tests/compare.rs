@@ -427,7 +427,8 @@ fn the_readme_says_what_is_counted_in_the_simulation() {
 
 /// Returns the processes whose parent is `parent`.
 fn children(parent: u32) -> Vec<u32> {
-    let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+    let processes = fs::read_dir("/proc").expect("a list of processes");
+    let numbers = processes.filter_map(|entry| {
         let name = entry.ok()?.file_name();
         name.to_str()?.parse().ok()
     });
@@ -445,8 +446,8 @@ struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        self.0.kill().expect("a process that can be killed");
+        self.0.wait().expect("a child process");
     }
 }
 

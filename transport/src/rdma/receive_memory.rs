@@ -59,7 +59,9 @@ pub(super) fn share(
     let placing = placing
         .and_then(|placing| share_of(limit, taken, placing, longest, wish))
         .filter(|share| {
-            taken.saturating_add(share.memory) <= limit / 2 && share.credits == plain.credits
+            taken.saturating_add(share.memory) <= limit / 2
+                && share.credits == plain.credits
+                && share.callbacks == plain.callbacks
         });
     Some(placing.map_or(plain, |share| Share {
         placing: true,
@@ -169,13 +171,14 @@ mod tests {
 
     #[test]
     fn placed_data_takes_half_of_the_memory_and_no_credits() {
-        let wish = wish(64, 0, "ddp+cont");
-        let placed = shares(512 << 20, Some(&placing()), wish);
-        let none = shares(512 << 20, None, wish);
+        let calls = wish(64, 0, "ddp+cont");
+        let placed = shares(512 << 20, Some(&placing()), calls);
+        let none = shares(512 << 20, None, calls);
         let number = placed.iter().filter(|share| share.placing).count();
         assert!((20..60).contains(&number), "{number} with placed data");
+        let begin = &placed[..number];
         assert!(
-            placed[..number]
+            begin
                 .iter()
                 .all(|share| share.placing && share.credits == 64)
         );
@@ -186,8 +189,11 @@ mod tests {
             none.len()
         );
         // Enough for all credits of one connection, but not if they are for placed data.
-        let few = shares(4 << 20, Some(&placing()), wish);
+        let few = shares(4 << 20, Some(&placing()), calls);
         assert!(!few.iter().any(|share| share.placing));
+        // The same for callbacks.
+        let first = shares(24 << 20, Some(&placing()), wish(64, 32, "ddp+cont"))[0];
+        assert_eq!((first.callbacks, first.placing), (32, false));
     }
 
     #[test]
