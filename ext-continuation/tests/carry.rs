@@ -248,7 +248,7 @@ fn rtr_s7_2_padding_is_zeroes() {
     let candidate = planning.candidates(&mut client).remove(0);
     let (_, _, _, sent) = carry_call(&mut client, &mut server, XID, &call, candidate);
     let request = Request::decode(&sent[0].info).expect("well-formed");
-    let payload = sent[0].payload.concat();
+    let payload = sent[0].content();
     let data_at = 1024 - request.header_len() as usize;
     assert!(payload[156..data_at].iter().all(|&byte| byte == 0));
     assert_eq!(payload.len(), data_at + 8192);
