@@ -549,7 +549,7 @@ trips() {
 # The drivers log each access that they refuse, and the tests ask for many. rxe does so when it is to
 # deregister what a window is of, in the wrong order, as it cleans up after a process that was killed.
 # siw's TERMINATE of layer 1, type 0, code 0 comes from a process that is killed while a message is on its
-# way to it (README.md).
+# way to it (README.md), and that of layer 0, type 0, code 255 from one that is killed while it sends.
 # A disk that is cut off says so, and that it comes back; and so does a server.
 quiet_but_for_refusals() {
     kernel_log_clean \
@@ -560,5 +560,6 @@ quiet_but_for_refusals() {
         -e 'rxe-(near|far): qp#[0-9]+ (make_send_cqe|do_complete): non-flush error status = [0-9]+$' \
         -e '(make_send_cqe|do_complete): [0-9]+ callbacks suppressed$' \
         -e 'siw: got TERMINATE\. layer [01], type [12], code [0-9]+$' \
-        -e 'siw: got TERMINATE\. layer 1, type 0, code 0$'
+        -e 'siw: got TERMINATE\. layer 1, type 0, code 0$' \
+        -e 'siw: got TERMINATE\. layer 0, type 0, code 255$'
 }
