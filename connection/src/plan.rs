@@ -1,7 +1,8 @@
 //! Chooses the transfer mode of messages. The plans of the base protocol and of extensions are
 //! candidates, of which the cheapest by the cost model is chosen.
 //!
-//! Nothing here changes any state but the memory of the last choice: the functions take lengths, limits and costs, and return a plan.
+//! Nothing here changes any state but the memory of the last choice: the functions take lengths, limits
+//! and costs, and return a plan.
 //!
 //! A call in several transmissions takes one credit for each of them, and only credits that are
 //! free. A call for which they are not enough uses RDMA Reads and Writes instead. Where it may

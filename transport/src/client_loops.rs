@@ -138,6 +138,17 @@ impl<T> Loop<T> {
     }
 }
 
+impl<T> Drop for Loop<T> {
+    fn drop(&mut self) {
+        self.order(Command::Stop);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("a thread of a client panicked");
+        }
+    }
+}
+
 /// Where a connection is, and whether it has been established.
 #[derive(Clone, Copy)]
 struct Place {
@@ -329,16 +340,17 @@ impl<T: ClientTransport + 'static> ClientTransport for ClientLoops<T> {
         let conn = ConnectionId(self.next_id);
         self.next_id += 1;
         let working = (0..self.loops.len()).filter(|&index| !self.loops[index].is_ended());
-        match working.min_by_key(|&index| self.loops[index].connections) {
-            Some(index) => {
-                self.loops[index].connections += 1;
-                let place = Place {
-                    index,
-                    established: false,
-                };
-                self.connections.insert(conn, place);
-                self.loops[index].order(Command::Open { conn, remote });
-            }
+        let chosen = working.min_by_key(|&index| self.loops[index].connections);
+        let index = chosen.unwrap_or_default();
+        self.loops[index].connections += 1;
+        let place = Place {
+            index,
+            established: false,
+        };
+        self.connections.insert(conn, place);
+        match chosen {
+            Some(index) => self.loops[index].order(Command::Open { conn, remote }),
+            // All have ended.
             None => self.lose(conn, false),
         }
         conn
@@ -391,10 +403,7 @@ impl<T: ClientTransport + 'static> ClientTransport for ClientLoops<T> {
             let event = self.events.pop_front()?;
             let conn = event.conn();
             let known = match event {
-                // An attempt that no loop could make is in no list.
-                ClientTransportEvent::Disconnected { .. } => {
-                    self.forget(conn) || self.loops.iter().all(Loop::is_ended)
-                }
+                ClientTransportEvent::Disconnected { .. } => self.forget(conn),
                 ClientTransportEvent::Connected(_) => match self.connections.get_mut(&conn) {
                     Some(place) => {
                         place.established = true;
@@ -406,21 +415,6 @@ impl<T: ClientTransport + 'static> ClientTransport for ClientLoops<T> {
             };
             if known {
                 return Some(event);
-            }
-        }
-    }
-}
-
-impl<T> Drop for ClientLoops<T> {
-    fn drop(&mut self) {
-        for each in &self.loops {
-            each.order(Command::Stop);
-        }
-        for each in &mut self.loops {
-            if let Some(thread) = each.thread.take()
-                && thread.join().is_err()
-            {
-                tracing::error!("a thread of a client panicked");
             }
         }
     }

@@ -214,7 +214,6 @@ impl Access {
         costs: Option<&CostsArg>,
     ) -> Result<Self, Failure> {
         only_rdma(&mount, costs.is_some())?;
-        threads_are_of_use(&mount, link)?;
         let version = mount.rpcrdma.map_or(Choice::Auto, Choice::Only);
         let features = mount.features.unwrap_or(RoundTripFeatures::ALL);
         if version == Choice::Only(Version::One) && mount.features.is_some_and(|f| !f.is_none()) {
@@ -348,6 +347,7 @@ impl Access {
 
     /// Returns a TCP transport, or one for each of several threads.
     fn open_tcp(&self) -> Result<Open, Failure> {
+        self.threads_are_of_use()?;
         let options = TcpOptions {
             callbacks: self.answers.is_some(),
             ..self.link.tcp()
@@ -371,6 +371,7 @@ impl Access {
 
     /// Returns a transport for RPC-over-RDMA with its device, or one for each of several threads.
     fn open_rdma(&self, address: SocketAddr) -> Result<Open, Failure> {
+        self.threads_are_of_use()?;
         let (link, mut choice) = (self.link, self.device.towards(address));
         let options = self.rdma.clone();
         let callbacks = self.answers.is_some();
@@ -407,6 +408,26 @@ impl Access {
             transport: loops,
             registration: registration.get().copied(),
         })
+    }
+
+    /// Rejects several threads where they cannot be had, or would have nothing to do.
+    fn threads_are_of_use(&self) -> Result<(), Failure> {
+        let (threads, nconnect) = (self.mount.threads, self.mount.nconnect);
+        let reason = match threads {
+            1 => return Ok(()),
+            _ if threads > nconnect => {
+                format!("each needs a connection, and there are nconnect={nconnect}")
+            }
+            _ if self.device.name != DeviceName::Iwarp => {
+                "only for TCP and device=iwarp".to_owned()
+            }
+            _ if self.link.rate.is_some() => {
+                "not with --rate, which limits what one thread sends".to_owned()
+            }
+            _ => return Ok(()),
+        };
+        let text = format!("mount option threads={threads}: {reason}");
+        Err(Failure::Usage(text))
     }
 
     fn start_threads<T: ClientTransport + 'static>(
@@ -557,25 +578,6 @@ fn only_rdma(mount: &MountOptions, has_costs: bool) -> Result<(), Failure> {
         ))),
         None => Ok(()),
     }
-}
-
-/// Rejects several threads where they cannot be had, or would have nothing to do.
-fn threads_are_of_use(mount: &MountOptions, link: LinkOptions) -> Result<(), Failure> {
-    let (threads, nconnect) = (mount.threads, mount.nconnect);
-    let verbs = || mount.device.as_deref().is_some_and(|name| name != "iwarp");
-    let reason = match threads {
-        1 => return Ok(()),
-        _ if threads > nconnect => {
-            format!("each needs a connection, and there are nconnect={nconnect}")
-        }
-        _ if verbs() => "only for TCP and device=iwarp".to_owned(),
-        _ if link.rate.is_some() => {
-            "not with --rate, which limits what one thread sends".to_owned()
-        }
-        _ => return Ok(()),
-    };
-    let text = format!("mount option threads={threads}: {reason}");
-    Err(Failure::Usage(text))
 }
 
 /// The beginning of the transport's message when client and server have no version of RPC-over-RDMA

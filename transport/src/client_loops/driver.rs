@@ -8,12 +8,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::Duration;
 
 use rdma::Time;
 
 use super::{Begun, Command, Shared};
 use crate::poll_loop::PollLoop;
 use crate::{ClientTransport, ClientTransportEvent, ConnectionId};
+
+/// The number of events that the user's thread may leave in its list before the loop reads no more:
+/// otherwise a server could fill memory while the user does something else. As with a client of one thread,
+/// the server's connection waits then.
+const MOST_EVENTS: usize = 1024;
+/// How long the loop waits before it looks again whether events were taken.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Ends the loop in the eyes of the user's thread when this is dropped, perhaps by a panic.
 struct Guard<'s, T>(&'s Shared<T>);
@@ -64,6 +73,8 @@ struct Driver<T> {
     outer: HashMap<ConnectionId, ConnectionId>,
     /// Reused to save allocations; empty between turns.
     events: VecDeque<ClientTransportEvent>,
+    /// Whether the list of the user's thread had [`MOST_EVENTS`] when the loop last added to it.
+    full: bool,
 }
 
 impl<T: ClientTransport + 'static> Driver<T> {
@@ -77,6 +88,7 @@ impl<T: ClientTransport + 'static> Driver<T> {
             inner: HashMap::new(),
             outer: HashMap::new(),
             events: VecDeque::new(),
+            full: false,
         })
     }
 
@@ -94,6 +106,13 @@ impl<T: ClientTransport + 'static> Driver<T> {
                     }
                     let now = self.poll_loop.clock().now();
                     self.execute(command, now);
+                }
+            }
+            if self.full {
+                self.full = shared.events.lock().len() >= MOST_EVENTS;
+                if self.full {
+                    thread::sleep(PAUSE);
+                    continue;
                 }
             }
             let now = self.poll_loop.clock().now();
@@ -171,7 +190,10 @@ impl<T: ClientTransport + 'static> Driver<T> {
         if self.events.is_empty() {
             return false;
         }
-        shared.events.lock().append(&mut self.events);
+        let mut events = shared.events.lock();
+        events.append(&mut self.events);
+        self.full = events.len() >= MOST_EVENTS;
+        drop(events);
         shared.owner.wake();
         true
     }

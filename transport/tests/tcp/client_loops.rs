@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{self, ErrorKind, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -209,12 +209,55 @@ fn calls_survive_a_restart_of_the_server() {
 #[test]
 fn a_transport_that_cannot_be_made_is_an_error() {
     let made = Arc::new(AtomicBool::new(false));
-    let make = move || match made.swap(true, Ordering::SeqCst) {
-        false => Ok(TcpClient::new(TcpOptions::default())),
+    let now = Arc::clone(&made);
+    let make = move || match now.swap(true, Ordering::SeqCst) {
+        false => Ok(Panics {
+            tcp: TcpClient::new(TcpOptions::default()),
+            now: Arc::clone(&now),
+        }),
         true => Err(io::Error::other("the second one")),
     };
     let error = ClientLoops::start(LOOPS, make).unwrap_err();
     assert_eq!(error.to_string(), "the second one");
+    assert_eq!(Arc::strong_count(&made), 1, "the first thread has ended");
+}
+
+/// A server that sends replies nobody waits for, while the client's user does something else.
+#[test]
+fn a_server_cannot_fill_the_memory_of_a_client_that_is_elsewhere() {
+    const MOST: usize = 64 << 20;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepted = thread::spawn(move || listener.accept().unwrap().0);
+    let runtime = Runtime::new().unwrap();
+    let client = over(&runtime, address, &tcp_loops()).unwrap();
+    let mut server = accepted.join().unwrap();
+    server.set_nonblocking(true).unwrap();
+    // A record with an accepted reply of an XID that was never used.
+    let reply = [0x8000_0018_u32, 77, 1, 0, 0, 0, 0];
+    let replies = reply.map(u32::to_be_bytes).concat().repeat(1000);
+    // Writes until nothing has been taken for a while. Returns the number of bytes.
+    let mut flood = || {
+        let (mut written, mut last) = (0, Instant::now());
+        while last.elapsed() < Duration::from_millis(500) && written < MOST {
+            match server.write(&replies[written % replies.len()..]) {
+                Ok(len) => (written, last) = (written + len, Instant::now()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        written
+    };
+    let written = flood();
+    assert!(written < MOST, "the client takes all of it");
+    // It goes on where the user waits for something.
+    let start = Instant::now();
+    while client.stats().stray_replies < (written / replies.len() * 1000) as u64 {
+        assert!(start.elapsed() < Duration::from_secs(20), "it has stopped");
+        runtime.block_on(runtime.sleep(Duration::from_millis(10)));
+    }
 }
 
 /// A TCP transport that panics when it is told to.

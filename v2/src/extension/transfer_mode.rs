@@ -121,7 +121,8 @@ pub struct ReplyCandidate {
     /// Items to be placed by RDMA Write: the index of each item, and the index of its write chunk
     /// in [`IncomingCall::chunks`].
     pub writes: SmallVec<[(usize, usize); 1]>,
-    /// Layout of the message.
+    /// Layout of the message. The same `Arc` as for the last reply tells the engine that nothing has
+    /// changed, `cost` and `writes` included: it need not choose again.
     pub plan: Arc<dyn Planned>,
 }
 
