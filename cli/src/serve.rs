@@ -323,41 +323,44 @@ fn say(text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
     }
 }
 
-/// The time after the first signal in which another one is part of the same request. `timeout`, for
-/// example, signals a process and then its group.
+/// Signals that arrive within this time of the first one are ignored. For example, `timeout` signals a
+/// process and then its process group.
 const SAME_REQUEST: Duration = Duration::from_millis(200);
 
-/// What a signal asks for.
+/// The effect of a signal.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum SignalEffect {
     Stop,
-    /// Nothing that was not asked for before.
-    Same,
+    /// The signal repeats the first one.
+    Ignore,
     EndAtOnce,
 }
 
-/// Returns what a signal asks for that comes at `now`. `first` is the time of the first one.
-fn asked(first: &mut Option<Instant>, now: Instant) -> Asked {
+/// Returns the effect of a signal that arrives at `now`. `first`: the time of the first signal.
+fn signal_effect(first: &mut Option<Instant>, now: Instant) -> SignalEffect {
     match first {
         None => {
             *first = Some(now);
-            Asked::Stop
+            SignalEffect::Stop
         }
-        Some(first) if now.saturating_duration_since(*first) < SAME_REQUEST => Asked::Same,
-        Some(_) => Asked::EndAtOnce,
+        Some(first) if now.saturating_duration_since(*first) < SAME_REQUEST => SignalEffect::Ignore,
+        Some(_) => SignalEffect::EndAtOnce,
     }
 }
 
-/// Returns a handle that SIGINT or SIGTERM stops. A later signal ends the process at once.
+/// Returns a handle that the first SIGINT or SIGTERM stops. Signals within [`SAME_REQUEST`] of it are
+/// ignored; a later one ends the process at once.
 fn stop_on_signal() -> Result<Stop, Failure> {
     let stop = Stop::new();
     let on_signal = stop.clone();
     let mut first = None;
-    interrupt::on_signals(move |signal| match asked(&mut first, Instant::now()) {
-        Asked::Stop => on_signal.stop(),
-        Asked::Same => {}
-        Asked::EndAtOnce => interrupt::die(signal),
-    })?;
+    interrupt::on_signals(
+        move |signal| match signal_effect(&mut first, Instant::now()) {
+            SignalEffect::Stop => on_signal.stop(),
+            SignalEffect::Ignore => {}
+            SignalEffect::EndAtOnce => interrupt::die(signal),
+        },
+    )?;
     Ok(stop)
 }
 
@@ -368,10 +371,16 @@ mod tests {
     #[test]
     fn a_signal_ends_the_process_only_some_time_after_the_first() {
         let (mut first, start) = (None, Instant::now());
-        assert_eq!(asked(&mut first, start), Asked::Stop);
-        assert_eq!(asked(&mut first, start), Asked::Same);
+        assert_eq!(signal_effect(&mut first, start), SignalEffect::Stop);
+        assert_eq!(signal_effect(&mut first, start), SignalEffect::Ignore);
         let soon = SAME_REQUEST - Duration::from_millis(1);
-        assert_eq!(asked(&mut first, start + soon), Asked::Same);
-        assert_eq!(asked(&mut first, start + SAME_REQUEST), Asked::EndAtOnce);
+        assert_eq!(
+            signal_effect(&mut first, start + soon),
+            SignalEffect::Ignore
+        );
+        assert_eq!(
+            signal_effect(&mut first, start + SAME_REQUEST),
+            SignalEffect::EndAtOnce
+        );
     }
 }

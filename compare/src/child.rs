@@ -1,8 +1,8 @@
 //! A child process of this program that serves one transport while `compare` measures it.
 //!
 //! The child's standard input and output are the control channel, with one line per request and
-//! answer. The child ends when its standard input ends, so it never outlives its parent. If it is stopped
-//! then, the death of its parent continues it.
+//! answer. The child ends when its standard input ends, so it never outlives its parent. If it is
+//! suspended (SIGSTOP) when its parent dies, it gets SIGCONT and then sees the end of its input.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};

@@ -77,8 +77,8 @@ impl Control {
 /// # Errors
 /// `task` is invalid, or the work fails.
 pub fn serve_child(task: &str) -> Result<(), Failure> {
-    // If the parent is killed while this process is stopped (`ChildProcess::pause`), it goes on and
-    // sees the end of its input.
+    // The parent may be killed while this process is suspended (`ChildProcess::pause`). SIGCONT then lets
+    // it see the end of its input.
     set_parent_process_death_signal(Some(Signal::CONT))
         .context("cannot watch the parent process")?;
     match serde_json::from_str(task) {

@@ -1,8 +1,8 @@
 //! Chooses the transfer mode of messages. The plans of the base protocol and of extensions are
 //! candidates, of which the cheapest by the cost model is chosen.
 //!
-//! Nothing here changes any state but the memory of the last choice: the functions take lengths, limits
-//! and costs, and return a plan.
+//! The functions take lengths, limits and costs, and return a plan. The only state is the last choice for a
+//! reply, which is remembered.
 //!
 //! A call in several transmissions takes one credit for each of them, and only credits that are
 //! free. A call for which they are not enough uses RDMA Reads and Writes instead. Where it may
@@ -211,8 +211,8 @@ fn call_effort(candidate: &CallCandidate, call: &CallToPlan<'_>, may_invalidate:
     effort
 }
 
-/// The last choice among the transfer modes of a reply. It holds as long as an extension offers the same
-/// plans, which it does for replies that are alike, and the base protocol's plan is as long.
+/// The last choice of a transfer mode for a reply. It is repeated while the extension offers the same
+/// plans, as it does for replies of the same shape, and the reply in the base protocol is as long.
 #[derive(Debug, Default)]
 pub(crate) struct LastReply {
     /// Length in bytes of the reply in one Send of the base protocol, if it has such a plan.

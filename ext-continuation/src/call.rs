@@ -40,8 +40,9 @@ pub(crate) struct CallPlan {
     /// Length in bytes of the call's stream, to which the directions refer.
     stream_len: u32,
     planned: Arranged,
-    /// The operation as XDR, once one was sent, if it offers no memory: then it is the same for all calls
-    /// with this plan. Only if the layout is as planned.
+    /// The encoded operation (`rdma_optinfo`), cached when the first call with this plan is sent. It is not
+    /// cached if the call offers memory, whose handles differ from call to call, or if the length of the
+    /// header required another layout.
     info: OnceLock<Bytes>,
 }
 

@@ -60,8 +60,8 @@ impl Arranged {
         payload.map_or(0, |payload| (payload.end - payload.start) as u32)
     }
 
-    /// Returns the layout for a first header of `first` bytes, without segment numbers: this one if that
-    /// was assumed. A new layout may not take more transmissions, because there are no credits or
+    /// Returns the layout for a first header that is `first` bytes long without segment numbers. If this
+    /// layout assumed the same length, it is returned unchanged. A new layout may not take more transmissions, because there are no credits or
     /// receives for more.
     pub(crate) fn with_header(&self, first: u64) -> Result<Cow<'_, Self>, NotTransferred> {
         if first == self.headers.first {
@@ -100,7 +100,7 @@ impl Arranged {
         if stream_len != self.payload || (0..self.placed.len()).any(|item| data(item).is_none()) {
             return Err(other());
         }
-        // All of the stream is the payload of a single transmission.
+        // A group of one transmission has the whole stream as its payload.
         let mut whole = (self.layout.parts.len() == 1).then(|| std::mem::take(&mut stream));
         let mut rest = Rest::new(&stream);
         let mut transmissions = Transmissions::new();

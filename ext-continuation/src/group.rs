@@ -42,7 +42,7 @@ impl Lead {
 pub(crate) struct Part<'a> {
     pieces: &'a [Bytes],
     len: u64,
-    /// Offset and length in bytes of its payload, counted over all pieces.
+    /// Start and end of its payload as byte offsets in the message, counted over all pieces.
     payload: (u64, u64),
 }
 
@@ -94,9 +94,10 @@ impl KeptPart {
     }
 }
 
-/// The identity of a group, and what its first transmission says of all.
+/// The header fields of a group: XID and direction, which all its transmissions share, their number, and
+/// the latest credit value.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct GroupId {
+pub(crate) struct GroupHeader {
     pub(crate) xid: u32,
     pub(crate) direction: Direction,
     /// `rdma_credit` of the last transmission. The most recent value applies (RFC 8166, section
@@ -106,7 +107,7 @@ pub(crate) struct GroupId {
     pub(crate) count: u32,
 }
 
-impl GroupId {
+impl GroupHeader {
     /// Returns the group that begins with an operation, whose number of transmissions has been checked.
     pub(crate) fn new(op: &Operation<'_>, count: u32) -> Self {
         Self {
@@ -130,7 +131,7 @@ impl GroupId {
 /// A group that is incomplete or has just been completed.
 #[derive(Debug)]
 pub(crate) struct Group {
-    pub(crate) id: GroupId,
+    pub(crate) id: GroupHeader,
     pub(crate) lead: Lead,
     /// The transmissions that have arrived.
     pub(crate) parts: Vec<KeptPart>,
@@ -148,7 +149,7 @@ type Located<'a> = (&'a PlacedItem, SmallVec<[Place; 2]>);
 
 impl Group {
     /// Starts a group with its first transmission.
-    pub(crate) fn new(id: GroupId, lead: Lead, first: Part<'_>) -> Self {
+    pub(crate) fn new(id: GroupHeader, lead: Lead, first: Part<'_>) -> Self {
         let parts = vec![KeptPart::new(first)];
         Self { id, lead, parts }
     }

@@ -13,7 +13,7 @@ use rpcrdma_v2::{
 use smallvec::SmallVec;
 
 use crate::call::Sent;
-use crate::group::{Bad, Group, GroupId, KeptPart, Lead, Part, Whole, WrittenItems};
+use crate::group::{Bad, Group, GroupHeader, KeptPart, Lead, Part, Whole, WrittenItems};
 use crate::reply::ReplyContext;
 use crate::report::OutOfRange;
 use crate::{
@@ -192,7 +192,7 @@ impl Transmit {
     ) -> Result<(), OperationError> {
         self.resume(op.xid, op.direction);
         let part = Part::new(op, payload).map_err(|fault| fault_in(op, 0, fault))?;
-        let id = GroupId::new(op, count);
+        let id = GroupHeader::new(op, count);
         if count > 1 {
             self.incoming = Some(Group::new(id, lead, part));
             return Ok(());
@@ -237,7 +237,7 @@ impl Transmit {
     /// Delivers the message of a complete group.
     fn complete(
         &mut self,
-        id: GroupId,
+        id: GroupHeader,
         lead: Lead,
         parts: &[Part<'_>],
         out: &mut Outbox<'_>,
@@ -255,7 +255,7 @@ impl Transmit {
             OperationError::Reported(Report { bad, lead, fault })
         })?;
         let agrees = check_payload(id.xid, id.direction, &message);
-        let GroupId {
+        let GroupHeader {
             xid,
             credits,
             count: transmissions,

@@ -49,8 +49,8 @@ pub(crate) struct ReplyPlan {
     /// Outcome of each direction, with the position and length in bytes of its item.
     outcomes: Vec<(Outcome, u32, u32)>,
     arranged: Arranged,
-    /// The operation as XDR, once one was sent: it is the same for all replies with this plan. Only if the
-    /// layout is as planned.
+    /// The encoded operation (`rdma_optinfo`), cached when the first reply with this plan is sent. It is not
+    /// cached if the length of the header required another layout.
     info: OnceLock<Bytes>,
 }
 

@@ -7,7 +7,8 @@ use onc_rpc::Segments;
 /// drafts/errata.md).
 static ZEROES: [u8; 4096] = [0; 4096];
 
-/// Passes `len` bytes of `pieces` from offset `at` to `push`, or as many of them as there are.
+/// Calls `push` with each part of the `len` bytes at offset `at` of `pieces`, or with fewer bytes if `pieces`
+/// end earlier.
 pub fn cut(pieces: &[Bytes], at: u64, len: u64, mut push: impl FnMut(Bytes)) {
     let (mut skip, mut left) = (at, len);
     for piece in pieces {

@@ -247,7 +247,7 @@ impl<'m> Decoder<'m> {
     /// Advances past `n` of the bytes that [`Decoder::in_one_piece`] returns.
     ///
     /// # Panics
-    /// Panics if these are fewer, which is a programming error.
+    /// Panics if `n` exceeds the length of that slice, which is a programming error.
     #[inline]
     pub fn pass(&mut self, n: usize) {
         self.current = &self.current[n..];

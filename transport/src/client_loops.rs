@@ -8,8 +8,8 @@
 //!
 //! The user's thread and a loop exchange commands and events through two lists, each with a lock that
 //! is held to append to the list or to take all of it. A thread that sleeps is woken, one that works is
-//! not. What a transport answers at once elsewhere ([`ClientTransport::submit`], `cancel`, `close`) is a
-//! command here. This is correct because the interface allows it: a command for a connection that has
+//! not. [`ClientTransport::submit`], `cancel` and `close`, which other transports execute at once, are
+//! queued as commands here. The interface allows it: a command for a connection that has
 //! ended is ignored, as the event that says so is on its way, and events of a connection that its user
 //! has closed are dropped.
 
@@ -35,7 +35,7 @@ use crate::{
     ClientTransport, ClientTransportEvent, ConnectionId, ConnectionLost, PollSource, ReplyRoom,
 };
 
-/// Counts how often the user's thread and a loop waited for one another.
+/// Counts how often the user's thread and a loop contended for the lock of a list.
 static CONTENDED: LockCounter = LockCounter::new("lists of a client's loops");
 
 /// What a loop is to do.
@@ -96,7 +96,7 @@ impl Owner {
     }
 }
 
-/// How a loop that has begun can be woken, and the pool of its transport; or why it could not begin.
+/// What a loop reports when it starts: how it can be woken and its transport's pool, or the error.
 type Begun<E> = Result<(Arc<Wake>, Pool), E>;
 
 /// What the user's thread and one loop share.
@@ -210,7 +210,7 @@ impl<T: ClientTransport + 'static> ClientLoops<T> {
             let (answer, answered) = mpsc::channel();
             let question = question.clone();
             asked.order(Command::Ask(Box::new(move |transport| {
-                // The answer is awaited, unless this thread panics below.
+                // Fails only if the thread that asked has panicked.
                 drop(answer.send(question(transport)));
             })));
             answered
@@ -257,7 +257,7 @@ impl<T: ClientTransport + 'static> ClientLoops<T> {
     fn lose(&mut self, conn: ConnectionId, was_established: bool) {
         let lost = ConnectionLost {
             reason: "the thread that drives the connection has ended".to_owned(),
-            // Another thread can take the next one.
+            // Another loop can take the next connection.
             retry: self.loops.iter().any(|each| !each.is_ended()),
             was_established,
         };

@@ -88,7 +88,7 @@ enum Port {
 }
 
 impl Port {
-    /// Asks each RDMA transport of this port, of which TCP has none.
+    /// Calls `question` for each RDMA transport and returns the answers. Over TCP there are none.
     fn ask_rdma<R: Send + 'static>(&self, question: fn(&RdmaClient) -> R) -> Vec<R> {
         match self {
             Self::Tcp(_) | Self::TcpLoops(_) => Vec::new(),
@@ -234,7 +234,7 @@ impl Access {
         }
         let rdma = RdmaClientOptions::default();
         let costs = CostsArg::load(costs)?.on_link(link.delay, link.rate);
-        Ok(Self {
+        let access = Self {
             mount,
             rdma: RdmaClientOptions {
                 version,
@@ -249,7 +249,9 @@ impl Access {
             link,
             answers: None,
             give_up_after: None,
-        })
+        };
+        access.check_threads()?;
+        Ok(access)
     }
 
     /// Connects to `host`, at `port` if one is given.
@@ -347,7 +349,7 @@ impl Access {
 
     /// Returns a TCP transport, or one for each of several threads.
     fn open_tcp(&self) -> Result<Open, Failure> {
-        self.threads_are_of_use()?;
+        self.check_threads()?;
         let options = TcpOptions {
             callbacks: self.answers.is_some(),
             ..self.link.tcp()
@@ -371,7 +373,7 @@ impl Access {
 
     /// Returns a transport for RPC-over-RDMA with its device, or one for each of several threads.
     fn open_rdma(&self, address: SocketAddr) -> Result<Open, Failure> {
-        self.threads_are_of_use()?;
+        self.check_threads()?;
         let (link, mut choice) = (self.link, self.device.towards(address));
         let options = self.rdma.clone();
         let callbacks = self.answers.is_some();
@@ -410,8 +412,8 @@ impl Access {
         })
     }
 
-    /// Rejects several threads where they cannot be had, or would have nothing to do.
-    fn threads_are_of_use(&self) -> Result<(), Failure> {
+    /// Rejects `threads=` above 1 if the transport does not support it, or if there are fewer connections.
+    fn check_threads(&self) -> Result<(), Failure> {
         let (threads, nconnect) = (self.mount.threads, self.mount.nconnect);
         let reason = match threads {
             1 => return Ok(()),
@@ -533,8 +535,9 @@ impl Access {
     }
 }
 
-/// A transport without connections.
+/// A transport that has been created and has no connections yet.
 struct Open {
+    /// The transport with its own type, for its counters.
     port: Port,
     /// The same transport.
     transport: Rc<RefCell<dyn ClientTransport>>,

@@ -144,7 +144,7 @@ fn only_compare() -> Failure {
 }
 
 impl DeviceChoice {
-    /// Checks what can be checked before anything is opened.
+    /// Checks the settings without opening the device.
     ///
     /// # Errors
     /// The device has no such setting.

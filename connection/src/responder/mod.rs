@@ -239,8 +239,9 @@ impl Responder {
         self.admit_to_fetch(shared, in_call, call.requested, message, reads);
     }
 
-    /// Admits a call whose header requests `requested` credits. Starts to fetch its read chunks, of which
-    /// the first may be its payload; without any, delivers `message`.
+    /// Admits a call whose header requests `requested` credits, and starts to fetch its read chunks: the
+    /// payload, if that is a chunk, and the items. A call without read chunks is delivered, or put off if
+    /// memory is short.
     fn admit_to_fetch(
         &mut self,
         shared: &mut Shared,

@@ -122,7 +122,7 @@ impl Responder {
         }
     }
 
-    /// Delivers a call of which everything is there, if its header agrees with the RPC message.
+    /// Delivers a call whose data has arrived completely, if its header agrees with the RPC message.
     pub(super) fn deliver_whole(&mut self, shared: &mut Shared, key: usize, message: Message) {
         let xid = self.calls[key].xid;
         if message.stream_len() > PER_CALL as u64

@@ -265,7 +265,7 @@ impl EntryPlus {
 /// The entries of a listing while they are encoded, each with its list link. A server encodes them
 /// one by one as it reads the directory.
 ///
-/// Entries are written into memory that was filled with zeroes for many of them at once.
+/// Handles are written with their padding to the maximum length, and the next entry overwrites it.
 #[derive(Debug)]
 pub(crate) struct EntryEncoder {
     bytes: BytesMut,
@@ -273,21 +273,21 @@ pub(crate) struct EntryEncoder {
     len: usize,
 }
 
-/// The memory that is filled with zeroes at once, bytes.
+/// The buffer is extended by at least this many zero bytes at a time.
 const FILLED: usize = 1024;
 
 impl EntryEncoder {
     /// Creates an empty list with memory for `capacity` bytes.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
-            // The last handle is written with the zeroes behind it.
+            // With space for the padding of the last handle, which extends past the entries.
             bytes: BytesMut::with_capacity(capacity + MAX_FILE_HANDLE as usize),
             len: 0,
         }
     }
 
-    /// Appends an entry of `len` bytes, which the caller writes. As many bytes as a handle can have
-    /// may be written beyond it.
+    /// Reserves `len` bytes for an entry and returns the buffer to write it to, which has room for the
+    /// padding of a handle beyond them.
     #[inline]
     fn append(&mut self, len: u64) -> &mut [u8] {
         let from = self.len;
@@ -336,7 +336,7 @@ impl EntryEncoder {
         verifier: &Verifier,
         eof: bool,
     ) -> Message {
-        // The entries end.
+        // The end of the list, then the flag `eof`.
         put(
             &mut self.append(AFTER_ENTRIES),
             &[0, 0, 0, 0, 0, 0, 0, u8::from(eof)],

@@ -286,7 +286,7 @@ pub(super) fn export_in(handle: &FileHandle) -> Result<u32, HandleError> {
 
 /// Creates and checks the handles of one export.
 pub(super) struct HandleCodec {
-    /// The bytes before the MAC, which all handles of the export have.
+    /// The bytes before the MAC. They are the same in all handles of the export.
     head: [u8; MAC],
     /// The state of the MAC after these bytes. A listing has hundreds of handles, and their MACs
     /// take a good part of its time.
@@ -318,10 +318,10 @@ impl HandleCodec {
         }
     }
 
-    /// Computes the MAC of a handle, which is over its first bytes and the file system's id.
+    /// Computes the MAC of a handle over `head` and the object's file id.
     fn mac(&self, id: &FileId) -> [u8; ID - MAC] {
         let mut hasher = self.begun;
-        // Whole words need no buffer.
+        // Hashing whole words avoids the hasher's byte buffer. The MAC is the same.
         let (words, rest) = id.as_bytes().as_chunks();
         for word in words {
             hasher.write_u64(u64::from_ne_bytes(*word));

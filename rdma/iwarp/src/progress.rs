@@ -4,7 +4,7 @@
 //! still be able to read and write the memory offered to them, so a background thread takes over.
 //! The owner maintains its *presence*: that it polls, has polled or waits. Decisions that follow
 //! from it are made under the lock that a poll takes anyway. The thread reads the presence once per
-//! [`TICK`] without the lock, parks when there is nothing to do, and takes over only after a whole
+//! tick without the lock, parks when there is nothing to do, and takes over only after a whole
 //! tick in which the owner neither polled nor waited. A poll may take longer than a tick and does
 //! not count as absence. Ticks become longer, up to [`LONGEST_TICK`], while the owner polls in each
 //! of them, as the loop of a busy server does: a tick costs some ten microseconds of processor time,
@@ -35,16 +35,17 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::state::State;
 
-/// Minimum absence of the owner before the thread takes over; the maximum is about twice this.
+/// The shortest tick. The thread takes over after the owner has been absent for at least one tick and at
+/// most about two.
 const TICK: Duration = Duration::from_millis(1);
 /// The longest tick. A peer waits for up to about twice this when an owner that has polled all the time
 /// becomes absent.
 const LONGEST_TICK: Duration = Duration::from_millis(8);
-/// Number of ticks in a row in which the owner polled after which ticks become twice as long.
+/// Ticks become twice as long after the owner has polled in this many consecutive ticks.
 const BUSY_TICKS: u32 = 8;
-/// The time in which the owner only waited after which the thread parks, so that an owner that waits
-/// often does not have to unpark it often. A short time, because the ticks of every waiting device
-/// disturb other work on the machine.
+/// The thread parks once the owner has only waited for this long. If it parked at once, an owner that
+/// waits often would unpark it often; if much later, the ticks of all waiting devices would disturb other
+/// work on the machine.
 const QUIET: Duration = Duration::from_millis(3);
 /// The bit of the presence that says that the owner waits. The other bits change with every poll
 /// and wait.
@@ -226,7 +227,7 @@ impl Shared {
 #[derive(Debug, PartialEq, Eq)]
 struct Pace {
     tick: Duration,
-    /// Number of ticks of this length in which the owner has polled.
+    /// Number of consecutive ticks of this length in which the owner polled.
     busy: u32,
     /// How long the owner has only waited.
     quiet: Duration,

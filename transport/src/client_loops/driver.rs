@@ -17,14 +17,14 @@ use super::{Begun, Command, Shared};
 use crate::poll_loop::PollLoop;
 use crate::{ClientTransport, ClientTransportEvent, ConnectionId};
 
-/// The number of events that the user's thread may leave in its list before the loop reads no more:
-/// otherwise a server could fill memory while the user does something else. As with a client of one thread,
-/// the server's connection waits then.
-const MOST_EVENTS: usize = 1024;
+/// The loop reads no more from its connections while the user's thread has left this many events in its
+/// list. Flow control then makes the server wait, as for a client of one thread; otherwise a server could
+/// fill the client's memory.
+const MAX_EVENTS: usize = 1024;
 /// How long the loop waits before it looks again whether events were taken.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Ends the loop in the eyes of the user's thread when this is dropped, perhaps by a panic.
+/// Marks the loop as ended and wakes the user's thread when this is dropped, also by a panic.
 struct Guard<'s, T>(&'s Shared<T>);
 
 impl<T> Drop for Guard<'_, T> {
@@ -68,12 +68,13 @@ pub(super) fn run<T, E>(
 struct Driver<T> {
     poll_loop: PollLoop,
     transport: Rc<RefCell<T>>,
-    /// The transport's ids of the connections by those that the user knows, and the reverse.
+    /// The transport's connection ids, by the ids that the user's thread uses.
     inner: HashMap<ConnectionId, ConnectionId>,
+    /// The reverse of `inner`.
     outer: HashMap<ConnectionId, ConnectionId>,
     /// Reused to save allocations; empty between turns.
     events: VecDeque<ClientTransportEvent>,
-    /// Whether the list of the user's thread had [`MOST_EVENTS`] when the loop last added to it.
+    /// Whether the list of the user's thread had [`MAX_EVENTS`] when the loop last added to it.
     full: bool,
 }
 
@@ -109,7 +110,7 @@ impl<T: ClientTransport + 'static> Driver<T> {
                 }
             }
             if self.full {
-                self.full = shared.events.lock().len() >= MOST_EVENTS;
+                self.full = shared.events.lock().len() >= MAX_EVENTS;
                 if self.full {
                     thread::sleep(PAUSE);
                     continue;
@@ -192,7 +193,7 @@ impl<T: ClientTransport + 'static> Driver<T> {
         }
         let mut events = shared.events.lock();
         events.append(&mut self.events);
-        self.full = events.len() >= MOST_EVENTS;
+        self.full = events.len() >= MAX_EVENTS;
         drop(events);
         shared.owner.wake();
         true

@@ -55,13 +55,11 @@ pub struct RdmaServerOptions {
     /// wait for receives.
     ///
     /// Elsewhere, the less is left, the fewer credits a new connection gets; with none left it is
-    /// rejected. A plain
-    /// receive of 4 KiB takes 4 KiB for each credit and for six more; a receive with placement
-    /// takes 68 KiB. Placed data, calls in several transmissions and longer receives
-    /// ([`Options::max_receive_size`]) are allowed on a new connection only while at most half of
-    /// this memory is taken, and placed data only if the credits do not become fewer by it. The
-    /// second counts the receives that an incomplete call holds; the third counts every receive at its
-    /// maximum length.
+    /// rejected. A connection has a receive for each credit and six more. A plain receive of 4 KiB takes
+    /// 4 KiB, and one with placement 68 KiB. Three features are allowed on a new connection only while at
+    /// most half of this memory is taken: placed data, and only if it does not reduce the credits; calls in
+    /// several transmissions, which count the receives that an incomplete call holds; and longer receives
+    /// ([`Options::max_receive_size`]), which count at their maximum length.
     pub max_receive_memory: usize,
     /// Memory budget for calls and replies of all connections, without receives. Several transports
     /// may share one.

@@ -2,7 +2,7 @@
 //!
 //! All receives of a server share one limit. As their memory comes near it, connections get fewer
 //! credits. Receives that bulk data can be placed in are long, and calls in several transmissions hold
-//! the receives that they arrived in, so both get half of the limit at most.
+//! the receives that they arrived in, so both are allowed only within the first half of the limit.
 
 use rpcrdma_connection::{BEYOND_CREDITS, ReceiveStructure, round_trips};
 
@@ -41,12 +41,12 @@ pub(super) struct Wish {
     pub(super) features: RoundTripFeatures,
 }
 
-/// Returns the share of a new connection in `limit` bytes, of which `taken` are counted for others,
-/// or `None` if there is not enough for one credit. `plain` are its receives, or `placing` if data may
-/// be placed in them. `longest` is the length up to which the peer may ask for longer receives.
-/// Placed data, longer receives, and calls in several transmissions are allowed only while at most
-/// half of the memory is taken, so that they never cause a connection to be rejected. Receives for
-/// placed data do not reduce the credits of their connection either.
+/// Returns the share of a new connection in `limit` bytes, of which `taken` belong to other connections,
+/// or `None` if not even one credit fits. `plain` is the structure of receives without placement, and
+/// `placing` the one with it, if this end has such. `longest` is the length that the peer may ask for
+/// longer receives. Placement, longer receives, and calls in several transmissions are allowed only if
+/// the total stays within half of `limit`, so that they never cause a connection to be rejected.
+/// Placement is not allowed either if the connection would have fewer credits or callbacks with it.
 pub(super) fn share(
     limit: usize,
     taken: usize,
@@ -69,7 +69,7 @@ pub(super) fn share(
     }))
 }
 
-/// Returns the share of a new connection that has such receives.
+/// Returns the share of a new connection whose receives have the structure `receives`.
 fn share_of(
     limit: usize,
     taken: usize,

@@ -87,7 +87,7 @@ pub trait Planned: Any + fmt::Debug + fmt::Display + Send + Sync {}
 impl<T: Any + fmt::Debug + fmt::Display + Send + Sync> Planned for T {}
 
 impl dyn Planned {
-    /// Returns the plan of a candidate that the caller has made.
+    /// Downcasts the plan to `P`, the type of the extension that made it.
     ///
     /// # Errors
     /// [`NotTransferred`]: the plan is of another type.
@@ -121,8 +121,9 @@ pub struct ReplyCandidate {
     /// Items to be placed by RDMA Write: the index of each item, and the index of its write chunk
     /// in [`IncomingCall::chunks`].
     pub writes: SmallVec<[(usize, usize); 1]>,
-    /// Layout of the message. The same `Arc` as for the last reply tells the engine that nothing has
-    /// changed, `cost` and `writes` included: it need not choose again.
+    /// Layout of the message. If all candidates have the same `Arc`s as those for the previous reply, the
+    /// engine repeats its choice without comparing costs. A reused `Arc` must therefore come with the same
+    /// `cost` and `writes`.
     pub plan: Arc<dyn Planned>,
 }
 
@@ -138,7 +139,8 @@ pub struct Transmission {
     pub info: Bytes,
     /// Payload that follows the header.
     pub payload: Segments,
-    /// Number of zero bytes that follow the payload, so that what is behind them arrives in its place.
+    /// Number of zero bytes between `payload` and `placed`, so that `placed` begins at a segment of the
+    /// peer's receive.
     pub padding: u32,
     /// Bulk data behind the padding.
     pub placed: Segments,

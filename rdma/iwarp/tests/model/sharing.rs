@@ -704,8 +704,8 @@ fn an_owner_that_posts_only_when_it_is_told_serves_everybody() {
     let (window, least) = match attributes.shared_receives.unwrap().when_empty {
         // More than there are receives, so that the queue runs dry now and then.
         WhenEmpty::Waits => (30, 0),
-        // The owner may be told only after all messages on their way have arrived, so none may follow
-        // until it has posted more.
+        // The report of few receives may come only after all messages in flight have arrived. A message
+        // without a receive ends the connection, so the client sends nothing while fewer are posted.
         WhenEmpty::EndsConnection => (6, BELOW),
     };
     let shared = shared(&mut world, FULL as u64);
