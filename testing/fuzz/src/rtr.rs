@@ -171,7 +171,7 @@ fn outstanding(end: &mut Extensions) {
     let candidates = transfer_mode.plan_call(&call);
     let placed = candidates.into_iter().find(|c| c.write_chunks.is_empty());
     let plan = placed.expect("the peer has everything").plan;
-    let sent = transfer_mode.send_call(XID, plan, &message, &Chunks::default());
+    let sent = transfer_mode.send_call(XID, &*plan, &message, &Chunks::default());
     assert_eq!(sent.map(|sent| sent.len()), Ok(1));
 }
 
