@@ -81,26 +81,42 @@ impl<C: Connect> Core<C> {
         if mode.write {
             want |= Access::MODIFY | Access::EXTEND;
         }
+        self.permit_open(user, thread, &node, want).await?;
+        Ok(self.opened(user, &node, mode))
+    }
+
+    /// Checks that a file or directory may be opened, and fetches its attributes unless the lookup of the
+    /// same system call has: an open notices what others have changed (`cto`).
+    ///
+    /// # Errors
+    /// EACCES, or the error of ACCESS or GETATTR.
+    pub(crate) async fn permit_open(
+        &self,
+        user: &UserOf<C>,
+        thread: u32,
+        node: &NodeOf<C>,
+        want: Access,
+    ) -> Result<(), Errno> {
         let just_found = node
             .just_found
             .take()
             .is_some_and(|(finder, at)| finder == thread && at.elapsed() < ONE_SYSTEM_CALL);
-        let current = just_found || (!self.options.close_to_open && self.is_fresh(&node));
-        let granted = match self.remembered(user, &node) {
+        let current = just_found || (!self.options.close_to_open && self.is_fresh(node));
+        let granted = match self.remembered(user, node) {
             Some(_) if !current => {
-                self.getattr_now(user, &node).await?;
-                self.remembered(user, &node)
+                self.getattr_now(user, node).await?;
+                self.remembered(user, node)
             }
             known => known,
         };
         let granted = match granted {
             Some(granted) => granted,
-            None => self.fetch_access(user, &node).await?,
+            None => self.fetch_access(user, node).await?,
         };
-        if !granted.contains(want) {
-            return Err(Errno::ACCESS);
+        match granted.contains(want) {
+            true => Ok(()),
+            false => Err(Errno::ACCESS),
         }
-        Ok(self.opened(user, &node, mode))
     }
 
     fn opened(&self, user: &UserOf<C>, node: &NodeOf<C>, mode: OpenMode) -> Opened {

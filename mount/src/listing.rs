@@ -79,10 +79,11 @@ impl<C: Connect> Core<C> {
     pub(crate) async fn opendir(
         &self,
         user: &UserOf<C>,
+        thread: u32,
         ino: u64,
     ) -> Result<OpenedDirectory, Errno> {
         let node = self.node(ino)?;
-        self.permit(user, &node, Access::READ).await?;
+        self.permit_open(user, thread, &node, Access::READ).await?;
         let version = node.names_version.get();
         let keep = node.listed.replace(Some(version)) == Some(version) && self.is_fresh(&node);
         let directory = OpenDirectory {

@@ -196,7 +196,7 @@ impl Fixture {
     /// Lists a directory with objects. Returns the names, and how long the kernel may use those that it
     /// need not look up.
     fn list_plus(&self, ino: u64) -> Vec<(Bytes, Option<Duration>)> {
-        let opening = self.core.opendir(&self.user, ino);
+        let opening = self.core.opendir(&self.user, 1, ino);
         let directory = self.run(opening).unwrap().number;
         let mut entries = Vec::new();
         let listing = self.core.readdir(directory, 0, true, |listed| {
@@ -212,7 +212,7 @@ impl Fixture {
 
     fn names(&self) -> Vec<Bytes> {
         let directory = self
-            .run(self.core.opendir(&self.user, ROOT))
+            .run(self.core.opendir(&self.user, 1, ROOT))
             .unwrap()
             .number;
         let mut names = Vec::new();
@@ -913,7 +913,7 @@ fn a_listing_knows_the_type_of_every_entry() {
             .run(core.symlink(user, ROOT, b"link", b"file"))
             .unwrap();
         for plus in [true, false] {
-            let directory = fixture.run(core.opendir(user, ROOT)).unwrap().number;
+            let directory = fixture.run(core.opendir(user, 1, ROOT)).unwrap().number;
             let mut types = BTreeMap::new();
             let listing = core.readdir(directory, 0, plus, |listed| {
                 types.insert(Bytes::copy_from_slice(&listed.name.0), listed.file_type);
@@ -945,7 +945,7 @@ fn a_listing_from_before_a_change_is_not_taken_for_what_names_are_after_it() {
         two.close(file).unwrap();
     }
     let core = &one.core;
-    let opening = core.opendir(&one.user, ROOT);
+    let opening = core.opendir(&one.user, 1, ROOT);
     let directory = one.run(opening).unwrap().number;
     let mut offset = 0;
     let mut kernel_takes = |count: usize| {
@@ -1025,4 +1025,20 @@ fn listed_objects_that_nobody_looks_up_leave_the_table() {
         core.forget(ino, 1);
     }
     assert_eq!(table(), 1);
+}
+
+/// As by Linux's client: an open looks at what others have done, also that of a directory.
+#[test]
+fn the_kernel_forgets_a_listing_when_a_directory_is_opened_that_another_client_has_changed() {
+    let (runtime, server, mount) = server();
+    let [one, two] = [1, 2].map(|random| client(&runtime, &server, &mount, random));
+    let keep = || {
+        let opened = one.run(one.core.opendir(&one.user, 1, ROOT)).unwrap();
+        one.core.releasedir(opened.number);
+        opened.keep
+    };
+    assert_eq!([keep(), keep()], [false, true]);
+    let (_, file) = two.create(b"new");
+    two.close(file).unwrap();
+    assert_eq!([keep(), keep()], [false, true]);
 }

@@ -361,7 +361,8 @@ impl<C: Connect> Filesystem for Bridge<C> {
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let work = async move |core: Rc<Core<C>>, user| core.opendir(&user, ino.0).await;
+        let thread = request.pid();
+        let work = async move |core: Rc<Core<C>>, user| core.opendir(&user, thread, ino.0).await;
         let answer = |reply: ReplyOpen, opened: crate::listing::OpenedDirectory| {
             let mut flags = FopenFlags::FOPEN_CACHE_DIR;
             if opened.keep {
