@@ -182,13 +182,16 @@ fn enough_for_one(
     if given >= least {
         return Ok(());
     }
-    let share = match loops {
-        1 => String::new(),
-        _ => format!(" for each of {loops} threads"),
+    let (share, advice) = match loops {
+        1 => (String::new(), ""),
+        _ => (
+            format!(", divided among {loops} threads,"),
+            " (or use fewer --threads)",
+        ),
     };
     Err(Failure::Usage(format!(
-        "--receive-memory{share} {given}: no RDMA connection could be made; its receives take at \
-         least {least} bytes here"
+        "--receive-memory{share} is {given} bytes: no RDMA connection could be made, as its receives take at \
+         least {least} bytes here{advice}"
     )))
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use rdma::middleware::{Delay, ParseLinkError, Rate};
 use rpcrdma_compare::{OpName, Options, RunOptions, Variant};
+use rpcrdma_setup::Failure;
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::units;
@@ -295,6 +296,24 @@ impl CompareArgs {
 }
 
 impl CompareArgs {
+    /// Rejects options of `--run` without it. Clap does not, where another argument conflicts with `--run`.
+    ///
+    /// # Errors
+    /// The option, with what it is for.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let given = [
+            ("--options", !self.mount_options.is_empty()),
+            ("--prepare", self.prepare.is_some()),
+            ("--runs", self.runs != RunOptions::RUNS),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((name, _)) if self.run.is_none() => {
+                Err(Failure::Usage(format!("{name}: only with --run")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Converts the arguments to the options of `--run`, if that is given.
     pub(crate) fn run_options(&self) -> Option<(Options, RunOptions)> {
         let options = Options {
@@ -411,6 +430,15 @@ mod tests {
         ] {
             let words = ["rpcrdma", "compare"].iter().chain(bad);
             assert!(Cli::try_parse_from(words).is_err(), "{bad:?}");
+        }
+        for bad in [["-o", "ro"], ["--prepare", "ls"], ["--runs", "2"]] {
+            let words = ["rpcrdma", "compare", "--ops", "null"];
+            let cli = Cli::try_parse_from(words.iter().chain(&bad)).unwrap();
+            let Command::Compare(args) = cli.command else {
+                panic!("another command");
+            };
+            let refused = args.check().unwrap_err();
+            assert!(refused.to_string().contains("--run"), "{refused}");
         }
         let presets = RunOptions::presets();
         let mut command = <Cli as clap::CommandFactory>::command();

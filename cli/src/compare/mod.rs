@@ -23,6 +23,7 @@ const WIDTH: usize = 100;
 /// # Errors
 /// A process does not start, an operation fails, or the rows cannot be written.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
+    args.check()?;
     if let Some((options, run)) = args.run_options() {
         return runs::run(args, options, run);
     }
