@@ -1027,7 +1027,7 @@ fn listed_objects_that_nobody_looks_up_leave_the_table() {
     assert_eq!(table(), 1);
 }
 
-/// As by Linux's client: an open looks at what others have done, also that of a directory.
+/// Close-to-open consistency of a directory: opening it notices changes by others, as with Linux's client.
 #[test]
 fn the_kernel_forgets_a_listing_when_a_directory_is_opened_that_another_client_has_changed() {
     let (runtime, server, mount) = server();

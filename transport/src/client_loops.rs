@@ -38,7 +38,7 @@ use crate::{
 /// Counts how often the user's thread and a loop contended for the lock of a list.
 static CONTENDED: LockCounter = LockCounter::new("lists of a client's loops");
 
-/// What a loop is to do.
+/// A command of the user's thread to a loop.
 enum Command<T> {
     Open {
         conn: ConnectionId,
@@ -96,10 +96,10 @@ impl Owner {
     }
 }
 
-/// What a loop reports when it starts: how it can be woken and its transport's pool, or the error.
+/// The result of starting a loop: its wake-up handle and its transport's pool, or the error.
 type Begun<E> = Result<(Arc<Wake>, Pool), E>;
 
-/// What the user's thread and one loop share.
+/// The state that the user's thread and one loop share.
 struct Shared<T> {
     /// `None` once the loop has ended: nothing executes commands any more.
     commands: CountedMutex<Option<Vec<Command<T>>>>,

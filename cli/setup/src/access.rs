@@ -349,7 +349,6 @@ impl Access {
 
     /// Returns a TCP transport, or one for each of several threads.
     fn open_tcp(&self) -> Result<Open, Failure> {
-        self.check_threads()?;
         let options = TcpOptions {
             callbacks: self.answers.is_some(),
             ..self.link.tcp()
@@ -373,7 +372,6 @@ impl Access {
 
     /// Returns a transport for RPC-over-RDMA with its device, or one for each of several threads.
     fn open_rdma(&self, address: SocketAddr) -> Result<Open, Failure> {
-        self.check_threads()?;
         let (link, mut choice) = (self.link, self.device.towards(address));
         let options = self.rdma.clone();
         let callbacks = self.answers.is_some();
@@ -436,6 +434,7 @@ impl Access {
         &self,
         make: impl Fn() -> Result<T, NotStarted> + Clone + Send + 'static,
     ) -> Result<Rc<RefCell<ClientLoops<T>>>, Failure> {
+        self.check_threads()?;
         let loops = ClientLoops::start(self.mount.threads as usize, make);
         let loops = loops.map_err(|NotStarted(failure)| failure)?;
         Ok(Rc::new(RefCell::new(loops)))
@@ -539,7 +538,7 @@ impl Access {
 struct Open {
     /// The transport with its own type, for its counters.
     port: Port,
-    /// The same transport.
+    /// The transport of `port`, as a client takes it.
     transport: Rc<RefCell<dyn ClientTransport>>,
     registration: Option<Registration>,
 }

@@ -188,6 +188,8 @@ mod tests {
             placed.len(),
             none.len()
         );
+        let groups = placed.iter().filter(|share| share.groups).count();
+        assert!((20..40).contains(&groups), "{groups} with groups");
         // Enough for all credits of one connection, but not if they are for placed data.
         let few = shares(4 << 20, Some(&placing()), calls);
         assert!(!few.iter().any(|share| share.placing));
