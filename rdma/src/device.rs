@@ -381,6 +381,12 @@ pub enum WhenEmpty {
     /// connection's RNR retry count is 7; the first one that does so when there is a receive gets
     /// it.
     Waits,
+    /// The message waits, or the connection ends with an error.
+    ///
+    /// Linux's rxe sends everything again from the message that found no receive, and executes again
+    /// what it had executed by itself since: the binding of a window, a registration, or an
+    /// invalidation. That fails the second time (kernel 6.12), and with it the sender's queue pair.
+    MayEndConnection,
     /// The connection ends with an error.
     ///
     /// iWARP adapters and Linux's siw treat the message as an error of the sender: the DDP queue

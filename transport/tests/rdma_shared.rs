@@ -150,7 +150,7 @@ fn messages_that_are_not_finished_are_ended_when_there_are_no_receives_for_other
     let (client, mut server) = placing(Version::Two);
     let each = server.common.longest_receives(true).memory();
     server.max_receive_memory = LIMITED * each;
-    let (world, mut pair) = Pair::fake_with(client, server, sharing());
+    let (world, mut pair) = Pair::fake_with(client, server, sharing(WhenEmpty::Waits));
     pair.echo();
     for _ in 0..LIMITED {
         pair.connect();
@@ -205,16 +205,59 @@ fn messages_that_find_no_receive_wait_and_none_is_lost() {
     }
 }
 
+/// Returns the number of messages that waited for a receive in three connections, each of which has a burst
+/// of calls, and the bytes of receives after two of them have ended.
+fn waited_in_bursts(version: Version, when_empty: WhenEmpty) -> (usize, usize) {
+    let (client, server) = placing(version);
+    let (world, mut pair) = Pair::fake_with(client, server, sharing(when_empty));
+    let conns = [pair.connect(), pair.connect(), pair.connect()];
+    pair.settle();
+    for conn in conns {
+        for xid in 0..60 {
+            pair.submit(conn, message(xid, 2, &[data(xid, 20_000)]), &room(2, &[]));
+        }
+    }
+    pair.until(|pair| pair.held.len() == 180);
+    let now = pair.now();
+    for (conn, token, call) in std::mem::take(&mut pair.held) {
+        let answer = reply(open(&call).0, 2, &[]);
+        drop(call);
+        pair.server.reply(conn, token, Some(answer), now);
+    }
+    pair.until(|pair| pair.ended.len() == 180);
+    pair.client.close(conns[0]);
+    pair.client.close(conns[1]);
+    pair.settle();
+    let waited = world.borrow().waited;
+    (waited, pair.server_pool.in_use())
+}
+
+#[test]
+fn no_sender_waits_where_that_may_end_its_connection() {
+    for version in PLACING {
+        let (waited, _) = waited_in_bursts(version, WhenEmpty::Waits);
+        assert!(waited > 0, "{version}: the bursts are too small");
+        let (waited, left) = waited_in_bursts(version, WhenEmpty::MayEndConnection);
+        assert_eq!(waited, 0, "{version}");
+        let each = placing(version).1.common.longest_receives(true).memory();
+        assert!((64 * each..100 * each).contains(&left), "{version}: {left}");
+    }
+}
+
 #[test]
 fn receives_are_shared_only_where_a_sender_waits() {
-    let with = |when_empty, max_wr| Attributes {
-        shared_receives: Some(SharedReceives { max_wr, when_empty }),
+    let few = Attributes {
+        shared_receives: Some(SharedReceives {
+            max_wr: 2,
+            when_empty: WhenEmpty::Waits,
+        }),
         ..attributes()
     };
-    assert!(shares_receives(&sharing()));
+    assert!(shares_receives(&sharing(WhenEmpty::Waits)));
+    assert!(shares_receives(&sharing(WhenEmpty::MayEndConnection)));
+    assert!(!shares_receives(&sharing(WhenEmpty::EndsConnection)));
     assert!(!shares_receives(&attributes()));
-    assert!(!shares_receives(&with(WhenEmpty::EndsConnection, 4096)));
-    assert!(!shares_receives(&with(WhenEmpty::Waits, 2)), "too few");
+    assert!(!shares_receives(&few));
     let device = Iwarp::new(Options::default(), Pool::new(1 << 20)).unwrap();
     assert!(shares_receives(device.attributes()));
 }

@@ -153,9 +153,10 @@ fn attributes(device: &str, can: &Capabilities, registration: Registration) -> A
         // (`shared.rs`), which without windows would let each reach the memory of the others.
         shared_receives: shares.then(|| SharedReceives {
             max_wr: count(SHARED_WR.min(can.max_srq_wr).min(can.max_cqe).max(1)),
-            when_empty: match can.kind.is_iwarp() {
-                true => WhenEmpty::EndsConnection,
-                false => WhenEmpty::Waits,
+            when_empty: match can.kind {
+                Kind::Siw | Kind::Iwarp => WhenEmpty::EndsConnection,
+                Kind::Rxe => WhenEmpty::MayEndConnection,
+                Kind::Adapter => WhenEmpty::Waits,
             },
         }),
     }
@@ -255,7 +256,7 @@ mod tests {
             found.shared_receives.map(|shared| shared.when_empty)
         };
         assert_eq!(empty(Kind::Adapter), Some(WhenEmpty::Waits));
-        assert_eq!(empty(Kind::Rxe), Some(WhenEmpty::Waits));
+        assert_eq!(empty(Kind::Rxe), Some(WhenEmpty::MayEndConnection));
         assert_eq!(empty(Kind::Siw), Some(WhenEmpty::EndsConnection));
         assert_eq!(empty(Kind::Iwarp), Some(WhenEmpty::EndsConnection));
     }

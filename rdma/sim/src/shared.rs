@@ -36,7 +36,7 @@ impl Node {
 
     fn makes_senders_wait(&self) -> bool {
         let shared = self.attributes.shared_receives;
-        shared.is_some_and(|shared| shared.when_empty == WhenEmpty::Waits)
+        shared.is_some_and(|shared| shared.when_empty != WhenEmpty::EndsConnection)
     }
 }
 

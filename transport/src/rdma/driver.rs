@@ -254,6 +254,7 @@ impl<E: CallEvent> Driver<E> {
         let gone = self.links.remove(&qp)?;
         self.copied += gone.copied();
         if let Some(pool) = &mut self.pool {
+            pool.withdraw(gone.queue.receives.promised());
             pool.connection_ended();
         }
         if let Some(after) = self.give_back_after
@@ -432,6 +433,15 @@ impl<E: CallEvent> Driver<E> {
                         Err(error) => E::failed(conn, xid, error.into()),
                     });
                 }
+                Action::PostReceives { id, count } => {
+                    let pool = self.pool.as_mut();
+                    let posted = link.queue.receives.post(device, pool, count);
+                    let event = Event::ReceivesPosted { id, posted };
+                    link.connection.handle(self.now, event);
+                }
+                Action::ReleaseReceives { count } => {
+                    link.queue.receives.release(self.pool.as_mut(), count);
+                }
                 Action::Decided(decision) => return Some(Notice::Decided(decision)),
                 Action::Misjudged => return Some(Notice::Misjudged),
                 other => act_on_memory(device, link, self.now, other),
@@ -580,17 +590,11 @@ fn reclaim(device: &mut dyn Device, link: &mut Link, now: Time, id: Registration
     }
 }
 
-/// Executes an action other than a Send, a delivery, a result or a notice.
+/// Executes an action that concerns memory outside of receives, or the end of the connection.
 #[inline(never)]
 fn act_on_memory(device: &mut dyn Device, link: &mut Link, now: Time, action: Action) {
     let qp = link.queue.qp();
     match action {
-        Action::PostReceives { id, count } => {
-            let posted = link.queue.receives.post(device, count);
-            let event = Event::ReceivesPosted { id, posted };
-            link.connection.handle(now, event);
-        }
-        Action::ReleaseReceives { count } => link.queue.receives.release(count),
         Action::ReplaceReceives(structure) => link.queue.receives.set(structure),
         Action::Register { id, region } => register(device, link, now, id, region),
         Action::Invalidate { id, stag } => {
@@ -619,6 +623,8 @@ fn act_on_memory(device: &mut dyn Device, link: &mut Link, now: Time, action: Ac
         }
         // Executed by the driver itself.
         Action::Send { .. }
+        | Action::PostReceives { .. }
+        | Action::ReleaseReceives { .. }
         | Action::Deliver { .. }
         | Action::Finished { .. }
         | Action::Decided(_)

@@ -10,6 +10,7 @@ mod link_phase;
 mod options;
 mod own_receives;
 mod queue_pair;
+mod receive_buffers;
 mod receive_memory;
 mod receive_pool;
 mod receives;

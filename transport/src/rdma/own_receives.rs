@@ -12,7 +12,7 @@ use rdma::{Buf, Device, PostError, QpId, Scatter};
 use rpcrdma_connection::{REPOST_LATER, ReceiveStructure};
 
 use super::queue_pair::RECEIVE;
-use super::receives::{SparePieces, alloc, restore};
+use super::receive_buffers::{SparePieces, alloc, restore};
 
 /// The receives of one queue pair.
 #[derive(Debug)]

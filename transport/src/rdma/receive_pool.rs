@@ -1,7 +1,7 @@
 //! The receives that all connections of a client or a server share.
 //!
-//! Where a device makes a sender wait until there is a receive ([`WhenEmpty::Waits`]), connections
-//! have no receives of their own. They take them from one pool, a shared receive queue of the
+//! Where a device makes a sender wait until there is a receive (all devices but those of
+//! [`WhenEmpty::EndsConnection`]), connections have no receives of their own. They take them from one pool, a shared receive queue of the
 //! device's, so that memory follows traffic rather than the number of peers, and credits may promise
 //! more than is posted. All receives have one structure, long enough for each version and for all
 //! lengths that a peer may ask for.
@@ -25,6 +25,10 @@
 //! interval in which a quarter of them would have been enough, with traffic or without. When the
 //! last connection has ended, the queue and its memory are given back.
 //!
+//! Where waiting may end the sender's connection ([`WhenEmpty::MayEndConnection`]), that does not do.
+//! There the pool has a receive for each message that peers may have on their way, as long as they take no
+//! more than the limit.
+//!
 //! # Messages in progress
 //!
 //! A message in progress occupies a receive that has not completed. Only completed receives count as
@@ -46,7 +50,7 @@ use rdma::{SharedReceivesId, Time, WhenEmpty};
 use rpcrdma_connection::{REPOST_LATER, ReceiveStructure};
 
 use super::queue_pair::shared_receive;
-use super::receives::{SparePieces, alloc, restore};
+use super::receive_buffers::{SparePieces, alloc, restore};
 use super::shared_use::SharedUse;
 use super::slow_senders::CHECK_EVERY;
 
@@ -95,6 +99,10 @@ pub(super) struct ReceivePool {
     low: bool,
     /// Whether the device will report that.
     armed: bool,
+    /// Number of messages that all peers together may have on their way.
+    promised: usize,
+    /// Whether a receive is posted for each of them, because a sender should not have to wait.
+    covers: bool,
     /// Whether a connection has ended since [`ReceivePool::fill`], which may have lost a receive.
     ended: bool,
     /// The most receives consumed between two calls of [`ReceivePool::fill`], since `target` was last
@@ -140,11 +148,12 @@ fn beginning(receive: &Scatter) -> Bytes {
 }
 
 /// Returns whether the connections of a device with these attributes share receives. The device must
-/// make a sender wait while there is none: more is promised to peers than is posted.
+/// be able to make a sender wait while there is none: more may be promised to peers than is posted.
 #[must_use]
 pub fn shares_receives(attributes: &Attributes) -> bool {
+    let ends = WhenEmpty::EndsConnection;
     let shared = attributes.shared_receives;
-    shared.is_some_and(|shared| shared.when_empty == WhenEmpty::Waits && shared.max_wr >= LEAST)
+    shared.is_some_and(|shared| shared.when_empty != ends && shared.max_wr >= LEAST)
 }
 
 /// Returns the number of bytes that the least number of receives takes.
@@ -165,6 +174,7 @@ impl ReceivePool {
         limit: usize,
     ) -> Result<Self, DeviceError> {
         let id = device.create_shared_receives()?;
+        let shared = device.attributes().shared_receives;
         let account = Budget::new(limit, 1).account();
         let mut pool = Self {
             id,
@@ -179,6 +189,8 @@ impl ReceivePool {
             consumed: 0,
             low: false,
             armed: false,
+            promised: 0,
+            covers: shared.is_some_and(|one| one.when_empty == WhenEmpty::MayEndConnection),
             ended: false,
             peak: 0,
             tight: false,
@@ -188,7 +200,7 @@ impl ReceivePool {
             copied: 0,
         };
         pool.set_limit(device, limit);
-        pool.fill(device, || 0);
+        pool.fill(device);
         // So that the driver frees the pool if the connection that it was made for does not come about.
         pool.ended = true;
         if device.posted_shared_receives(id) < LEAST {
@@ -348,6 +360,19 @@ impl ReceivePool {
         self.armed = false;
     }
 
+    /// Records that a peer may have so many messages more on their way.
+    pub(super) fn promise(&mut self, device: &mut dyn Device, count: u32) {
+        self.promised = self.promised.saturating_add(count as usize);
+        if self.covers {
+            self.fill(device);
+        }
+    }
+
+    /// Records that a peer may have so many messages fewer on their way.
+    pub(super) fn withdraw(&mut self, count: u32) {
+        self.promised = self.promised.saturating_sub(count as usize);
+    }
+
     /// Records that a connection has ended. Its device may have freed a receive with it.
     pub(super) fn connection_ended(&mut self) {
         self.ended = true;
@@ -377,15 +402,20 @@ impl ReceivePool {
     }
 
     /// Posts receives in place of those that were consumed, as far as there is memory; more than
-    /// before if most were consumed since the last time, and fewer if the number has been lowered.
-    /// `promised` returns the number of messages that all peers together may have on their way: no
-    /// more are of use, however many messages a peer sends.
-    pub(super) fn fill(&mut self, device: &mut dyn Device, promised: impl FnOnce() -> usize) {
+    /// before if most were consumed since the last time, and fewer if the number has been lowered. More
+    /// than the peers may have messages on their way are of no use, however many a peer sends.
+    pub(super) fn fill(&mut self, device: &mut dyn Device) {
         self.ended = false;
         let low = std::mem::take(&mut self.low) && self.consumed >= self.target / 2;
-        if low && self.target < self.most {
+        if self.covers {
+            let covering = self.promised.saturating_add(LEAST);
+            let covering = covering.clamp(START.min(self.most), self.most);
+            // The threshold depends on the target.
+            self.armed &= self.target == covering;
+            self.target = covering;
+        } else if low && self.target < self.most {
             let doubled = (self.target * 2).min(self.most);
-            self.target = doubled.min(promised()).max(self.target);
+            self.target = doubled.min(self.promised).max(self.target);
         }
         self.peak = self.peak.max(std::mem::take(&mut self.consumed));
         let mut posted = device.posted_shared_receives(self.id);
@@ -422,7 +452,7 @@ impl ReceivePool {
     /// Returns the time at which [`ReceivePool::check`] must be called, if that changes the time
     /// that was returned last.
     pub(super) fn plan(&mut self, now: Time) -> Option<Time> {
-        if self.target > START && self.shrink_at.is_none() {
+        if self.target > START && !self.covers && self.shrink_at.is_none() {
             self.shrink_at = Some(now + SHRINK_EVERY);
         }
         let retry = (!self.armed).then(|| now + RETRY);
@@ -437,13 +467,7 @@ impl ReceivePool {
     }
 
     /// Posts what could not be posted before, and considers whether fewer receives are enough.
-    /// `promised` is as for [`ReceivePool::fill`].
-    pub(super) fn check(
-        &mut self,
-        device: &mut dyn Device,
-        now: Time,
-        promised: impl FnOnce() -> usize,
-    ) {
+    pub(super) fn check(&mut self, device: &mut dyn Device, now: Time) {
         if self.planned.is_some_and(|planned| planned <= now) {
             self.planned = None;
         }
@@ -455,6 +479,6 @@ impl ReceivePool {
                 self.armed = false;
             }
         }
-        self.fill(device, promised);
+        self.fill(device);
     }
 }

@@ -122,6 +122,8 @@ pub struct World {
     pub shortest_receive: Option<usize>,
     /// The number of Sends that found no posted receive.
     pub overruns: usize,
+    /// The number of messages that had to wait for a receive of a shared receive queue.
+    pub waited: usize,
     /// The handles of rejected RDMA Writes and RDMA Reads. A rejection ends the connection.
     pub refused: Vec<Stag>,
     /// If set, one byte of the next Send of this device is changed: the device, the position modulo
@@ -157,11 +159,11 @@ pub fn attributes() -> Attributes {
 
 /// Returns the attributes of a fake device on which connections share receives.
 #[allow(dead_code, reason = "not every test shares")]
-pub fn sharing() -> Attributes {
+pub fn sharing(when_empty: WhenEmpty) -> Attributes {
     Attributes {
         shared_receives: Some(SharedReceives {
             max_wr: 4096,
-            when_empty: WhenEmpty::Waits,
+            when_empty,
         }),
         ..attributes()
     }
@@ -248,6 +250,7 @@ impl World {
         if !qp.waits || queue.next() == Some(id) {
             qp.receives.extend(queue.take(id));
             qp.waits = qp.receives.is_empty();
+            self.waited += usize::from(qp.waits);
         }
         if queue.take_low() {
             let id = name;
@@ -256,7 +259,6 @@ impl World {
         !qp.waits
     }
 
-    /// Lets others have the receives for which a queue pair waits.
     /// Makes each queue pair of a device that is bound to a shared receive queue, and not in the middle
     /// of a message, begin one that does not go on. Returns whether all are in the middle of one.
     pub fn begin_messages(&mut self, node: usize) -> bool {
@@ -268,6 +270,7 @@ impl World {
         qps.iter().all(begun)
     }
 
+    /// Lets others have the receives for which a queue pair waits.
     fn leave(&mut self, (node, qp): (usize, QpId), shared: Option<SharedReceivesId>) {
         if let Some(queue) = shared.and_then(|id| self.nodes[node].shared.get_mut(&id)) {
             queue.leave(qp);

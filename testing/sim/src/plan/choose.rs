@@ -189,7 +189,7 @@ fn shares(random: &mut Random) -> Option<SharedReceives> {
     let when_empty = random.pick(&[
         None,
         Some(WhenEmpty::EndsConnection),
-        Some(WhenEmpty::Waits),
+        Some(WhenEmpty::MayEndConnection),
         Some(WhenEmpty::Waits),
     ]);
     let max_wr = random.pick(&[4, 5, 16, 4096]);

@@ -258,7 +258,7 @@ impl Plan {
 
 /// Returns whether connections share the receives of a device with such queues.
 pub(crate) fn are_shared(shares: Option<SharedReceives>) -> bool {
-    shares.is_some_and(|shares| shares.when_empty == WhenEmpty::Waits)
+    shares.is_some_and(|shares| shares.when_empty != WhenEmpty::EndsConnection)
 }
 
 impl fmt::Display for Plan {
@@ -330,6 +330,7 @@ fn shares_text(shares: Option<SharedReceives>) -> String {
     };
     let when_empty = match when_empty {
         WhenEmpty::Waits => "senders wait",
+        WhenEmpty::MayEndConnection => "senders wait, but should not have to",
         WhenEmpty::EndsConnection => "an empty queue ends the connection",
     };
     format!("up to {max_wr}, {when_empty}")

@@ -1,6 +1,6 @@
 //! The receives of a driver's connections: their own, or those that all share.
 
-use rdma::{Account, Device, DeviceError, Failed, IdMap, QpId, SharedReceivesId, Success};
+use rdma::{Account, Device, DeviceError, Failed, QpId, SharedReceivesId, Success};
 use rpcrdma_connection::ReceiveStructure;
 
 use super::super::own_receives::OwnReceives;
@@ -9,7 +9,7 @@ use super::super::receives::Receives;
 use super::super::shared_use::SharedUse;
 use super::super::slow_senders;
 use super::super::timers::Timer;
-use super::{CallEvent, Driver, Link};
+use super::{CallEvent, Driver};
 
 impl<E: CallEvent> Driver<E> {
     /// Returns whether connections share receives.
@@ -63,9 +63,8 @@ impl<E: CallEvent> Driver<E> {
 
     /// Posts shared receives that could not be posted before, and considers their number.
     pub(in crate::rdma) fn check_receives(&mut self) {
-        let links = &self.links;
         if let Some(pool) = &mut self.pool {
-            pool.check(&mut *self.device, self.now, || promised(links));
+            pool.check(&mut *self.device, self.now);
             self.check_slow_senders();
             self.plan_receives();
         }
@@ -136,8 +135,7 @@ impl<E: CallEvent> Driver<E> {
                 Err(error) => tracing::debug!(%error, "shared receives not freed"),
             }
         }
-        let links = &self.links;
-        pool.fill(&mut *self.device, || promised(links));
+        pool.fill(&mut *self.device);
         if self.links.is_empty() {
             // Tried again at the next event.
             pool.connection_ended();
@@ -162,13 +160,6 @@ impl<E: CallEvent> Driver<E> {
             own.has_to_repost()
         });
     }
-}
-
-/// Returns the number of messages that all peers together may have on their way.
-#[cold]
-fn promised(links: &IdMap<QpId, Link>) -> usize {
-    let promised = links.values().map(|link| link.queue.receives.promised());
-    promised.fold(0, |sum, promised| sum.saturating_add(promised as usize))
 }
 
 /// Returns the receive of an unhandled completion to the pool. Receives of a queue pair's own are
