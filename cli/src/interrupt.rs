@@ -1,12 +1,13 @@
 //! Ctrl-C: ends the present operation gracefully, and then the process as the signal would have.
 
+use std::fs;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use nfs_copy::Interrupt;
 use rpcrdma_setup::{Context, Failure};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -17,7 +18,7 @@ static CAUGHT: AtomicI32 = AtomicI32::new(SIGINT);
 /// Whether signal handlers are installed.
 static TAKEN: OnceLock<()> = OnceLock::new();
 
-/// While this lives, the first SIGINT or SIGTERM interrupts the operation. A second signal, or one
+/// While this lives, the first SIGINT, SIGTERM or SIGHUP interrupts the operation. A second signal, or one
 /// without an operation, ends the process at once.
 #[derive(Debug)]
 pub(crate) struct Interruptible {
@@ -77,16 +78,34 @@ pub(crate) fn handle() -> Result<(), Failure> {
     })
 }
 
-/// Calls `act` for every SIGINT and SIGTERM, on a thread of its own.
+/// Calls `act` for every SIGINT and SIGTERM, and for every SIGHUP unless that is ignored (by `nohup`), on a
+/// thread of its own.
 ///
 /// # Errors
 /// The error of the operating system.
 pub(crate) fn on_signals(mut act: impl FnMut(i32) + Send + 'static) -> Result<(), Failure> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle signals")?;
+    let hangup = (!ignores_hangup()).then_some(SIGHUP);
+    let wanted = [SIGINT, SIGTERM].into_iter().chain(hangup);
+    let mut signals = Signals::new(wanted).context("cannot handle signals")?;
     let thread = thread::Builder::new().name("signals".into());
     let wait = move || signals.forever().for_each(&mut act);
     thread.spawn(wait).context("cannot handle signals")?;
     Ok(())
+}
+
+/// Returns whether the process ignores SIGHUP.
+fn ignores_hangup() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ignored(&status) & (1 << (SIGHUP - 1)) != 0
+}
+
+/// Returns the set of ignored signals in the status of a process: proc_pid_status(5).
+fn ignored(status: &str) -> u64 {
+    let mut lines = status.lines();
+    let set = lines.find_map(|line| line.strip_prefix("SigIgn:"));
+    set.map_or(0, |set| {
+        u64::from_str_radix(set.trim(), 16).unwrap_or_default()
+    })
 }
 
 /// Ends the process like the signal's default action, so that its parent (such as a shell in a
@@ -96,5 +115,17 @@ pub(crate) fn die(signal: i32) {
     // This cannot fail for valid signals. If it did, the exit status would show the signal.
     if emulate_default_handler(signal).is_err() {
         std::process::exit(128 + signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_found_in_the_status_of_a_process() {
+        let status = "Name:\trpcrdma\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001001\n";
+        assert_eq!(ignored(status), 0x1001);
+        assert_eq!(ignored("Name:\trpcrdma\n"), 0);
     }
 }

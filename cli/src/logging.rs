@@ -23,15 +23,15 @@ fn fields() -> impl for<'w> FormatFields<'w> {
 }
 
 /// Sends `tracing` events to standard error: warnings by default, more with `verbose`, or as
-/// RUST_LOG says if it is set.
-pub(crate) fn start(verbose: u8) {
+/// RUST_LOG says if it is set. With `timed`, each has its time.
+pub(crate) fn start(verbose: u8, timed: bool) {
     let default = match verbose {
         // `fuser` complains when somebody has unmounted, and when the kernel has given a request up
-        // meanwhile. Neither is an error; what is one, it returns.
+        // meanwhile. Neither is an error; what is one, it returns. `mio` has only traces.
         0 => "warn,fuser=off",
         1 => "info,fuser=off",
-        2 => "debug",
-        _ => "trace",
+        2 => "debug,fuser=off",
+        _ => "trace,fuser=off,mio=off",
     };
     let asked = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
     let asked = (!asked.is_empty()).then(|| asked.parse::<EnvFilter>().map_err(|why| (asked, why)));
@@ -40,14 +40,16 @@ pub(crate) fn start(verbose: u8) {
         Some(Err(misread)) => (EnvFilter::new(default), Some(misread)),
         None => (EnvFilter::new(default), None),
     };
-    tracing_subscriber::fmt()
+    let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
-        .without_time()
         .with_target(false)
-        .fmt_fields(fields())
-        .init();
+        .fmt_fields(fields());
+    match timed {
+        true => subscriber.init(),
+        false => subscriber.without_time().init(),
+    }
     if let Some((asked, why)) = misread {
         tracing::warn!(asked, %why, "RUST_LOG is invalid and has no effect");
     }

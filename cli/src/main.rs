@@ -28,7 +28,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse_from(mount::as_helper(std::env::args_os()));
     // Warnings of simulated hosts are not warnings to the user.
     if cli.verbose > 0 || !matches!(cli.command, Command::Sim(_)) {
-        logging::start(cli.verbose);
+        // What a mount in the background writes may be read days later.
+        let timed = matches!(&cli.command, Command::Mount(args) if args.background);
+        logging::start(cli.verbose, timed);
     }
     let result = run(&cli.command, cli.verbose > 0);
     let captured = capture::finish();

@@ -36,7 +36,7 @@ mod threads;
 /// The path of the memory file system's export.
 const MEMORY_PATH: &str = "/memory";
 
-/// Serves until SIGINT or SIGTERM.
+/// Serves until SIGINT, SIGTERM or SIGHUP.
 ///
 /// # Errors
 /// An export or an address cannot be used.
@@ -57,6 +57,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let (limits, loops, descriptors) = limits(args, &wanted);
     match &wanted.single_reason {
         Some(why) => tracing::info!(why, "one thread serves all connections"),
+        None if loops < wanted.most => {
+            let why = "no more with this memory for receives, and so many descriptors";
+            tracing::info!(threads = loops, why, "threads that serve connections");
+        }
         None => tracing::info!(threads = loops, "threads that serve connections"),
     }
     let key = key(args)?;
@@ -141,6 +145,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
 /// many ends, and well within a minute.
 const GIVE_BACK_AFTER: Duration = Duration::from_secs(10);
 
+/// A server that may have fewer connections because of its descriptors says so.
+const FEW_CONNECTIONS: usize = 64;
+
 /// Returns the limits of the server, the number of its loops, and the number of descriptors for connections,
 /// files and everything else but the loops. Raises the soft limit on file descriptors to the hard limit.
 fn limits(args: &ServeArgs, wanted: &ThreadCount) -> (Limits, usize, u64) {
@@ -163,6 +170,11 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> (Limits, usize, u64) {
             "note: {loops} threads take {} of {descriptors} descriptors, which leaves {connections} connections: \
              raise the limit on open files (`ulimit -n`), or lower --threads",
             descriptors - left
+        ));
+    } else if limits::connections(left) < FEW_CONNECTIONS {
+        output::complain(format_args!(
+            "note: {descriptors} descriptors are enough for {connections} connections: raise the limit on open files \
+             (`ulimit -n`)"
         ));
     }
     tracing::info!(memory, receives, descriptors, connections, "limits");
@@ -351,7 +363,7 @@ fn signal_effect(first: &mut Option<Instant>, now: Instant) -> SignalEffect {
     }
 }
 
-/// Returns a handle that the first SIGINT or SIGTERM stops. Signals within [`SAME_REQUEST`] of it are
+/// Returns a handle that the first SIGINT, SIGTERM or SIGHUP stops. Signals within [`SAME_REQUEST`] of it are
 /// ignored; a later one ends the process at once.
 fn stop_on_signal() -> Result<Stop, Failure> {
     let stop = Stop::new();

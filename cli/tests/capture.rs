@@ -125,6 +125,19 @@ fn a_capture_is_whole_after_ctrl_c() {
     assert!(content.packets > 100, "{content:?}");
 }
 
+#[test]
+fn a_capture_is_whole_after_the_terminal_of_a_server_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("serve.pcapng");
+    let server = Server::start(["--memory", "--capture", file.to_str().unwrap()]);
+    let target = server.rdma.to_string();
+    let [o, with] = options(Proto::Rdma, "");
+    run(["ping", &o, &with, "-c", "5", &target]).ok();
+    // At once: what was captured last may not be in the file yet.
+    assert!(server.end_by(rustix::process::Signal::HUP).success());
+    assert_eq!(content(&file).connections, 1);
+}
+
 /// While a client still waits for its server, there is no operation that a signal could interrupt.
 #[test]
 fn a_capture_is_whole_after_ctrl_c_without_a_server() {

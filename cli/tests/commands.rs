@@ -714,11 +714,14 @@ fn a_server_calls_a_client_that_asks_for_it() {
             .chain(options(proto, more)))
     };
     let server = Server::start(["--memory", "--callbacks"]);
-    for (proto, more) in [
+    let several = [Proto::Rdma, Proto::Tcp].map(|proto| (proto, "nconnect=4,threads=2"));
+    let several = several.into_iter().filter(|_| is_iwarp());
+    let each = [
         (Proto::Rdma, "rpcrdma=1"),
         (Proto::Rdma, "rpcrdma=2"),
         (Proto::Tcp, ""),
-    ] {
+    ];
+    for (proto, more) in each.into_iter().chain(several) {
         let pinged = ping(&server, proto, more).ok().stdout;
         assert!(
             pinged.contains("20 answered, 0 answered wrongly"),

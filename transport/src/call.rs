@@ -79,7 +79,7 @@ impl Reply {
 #[non_exhaustive]
 pub enum CallError {
     /// No reply came in the time that the options allow, retransmissions included.
-    #[error("no reply from {server} in {after:?}")]
+    #[error("no reply from {server} in {after:.1?}")]
     TimedOut {
         /// The server's name or address.
         server: String,

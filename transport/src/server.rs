@@ -386,7 +386,7 @@ impl Server {
             ServerTransportEvent::Connected { conn, peer } => self.up(transport, conn, peer, now),
             ServerTransportEvent::Disconnected { conn, reason } => {
                 if let Some(peer) = self.forget((transport, conn), &reason) {
-                    tracing::debug!(peer = %peer.address, reason, "client gone");
+                    tracing::info!(peer = %peer.address, reason, "client gone");
                 }
             }
             ServerTransportEvent::Reply { conn, xid, message } => {
@@ -428,7 +428,7 @@ impl Server {
         let carrier = || listener.carrier(conn);
         let origin = PeerOrigin::find(listener.is_rdma(), carrier);
         drop(listener);
-        tracing::debug!(%peer, ?origin, "client connected");
+        tracing::info!(%peer, ?origin, "client connected");
         let known = Peer {
             address: peer,
             origin,

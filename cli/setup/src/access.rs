@@ -127,9 +127,10 @@ impl Reached {
     }
 
     /// Returns for each RDMA connection its version and the features that may be used on it, with
-    /// the reasons. In the working group's version 2, the properties of both ends follow.
+    /// the reasons. In the working group's version 2, the properties of both ends follow. Connections of
+    /// which the same is true have one text.
     pub fn decisions(&self) -> Vec<String> {
-        self.port.ask_rdma(decisions_of).concat()
+        merged(self.port.ask_rdma(decisions_of).concat())
     }
 
     /// Returns the number of messages that only granted credits, sent on the connections that exist
@@ -166,6 +167,23 @@ fn decisions_of(port: &RdmaClient) -> Vec<String> {
         Some(text)
     };
     port.connections().filter_map(described).collect()
+}
+
+/// Returns the different texts in the order in which they came first. Each that came more than once has the
+/// number of connections before it.
+fn merged(texts: Vec<String>) -> Vec<String> {
+    let mut counted: Vec<(usize, String)> = Vec::new();
+    for text in texts {
+        match counted.iter_mut().find(|(_, known)| *known == text) {
+            Some((count, _)) => *count += 1,
+            None => counted.push((1, text)),
+        }
+    }
+    let counted = counted.into_iter().map(|(count, text)| match count {
+        1 => text,
+        _ => format!("{count} connections: {text}"),
+    });
+    counted.collect()
 }
 
 /// The error of a thread that was to drive connections.

@@ -19,7 +19,7 @@ use super::compare::Crc;
 /// Export directories over RDMA and TCP, until interrupted.
 ///
 /// Prints one `export` line for each export and one `listening` line for each transport when it is
-/// ready. SIGINT and SIGTERM end it gracefully.
+/// ready. SIGINT, SIGTERM and SIGHUP end it gracefully.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Export options are those of exports(5): ro, rw (the default), root_squash, no_root_squash,

@@ -376,9 +376,15 @@ impl Server {
 
     /// Sends SIGTERM, as a service manager does. Returns the exit status.
     #[track_caller]
-    pub fn terminate(mut self) -> ExitStatus {
+    pub fn terminate(self) -> ExitStatus {
+        self.end_by(rustix::process::Signal::TERM)
+    }
+
+    /// Sends a signal that ends the server. Returns the exit status.
+    #[track_caller]
+    pub fn end_by(mut self, signal: rustix::process::Signal) -> ExitStatus {
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
         let start = Instant::now();
         while start.elapsed() < patience() {
             if let Some(status) = self.child.try_wait().unwrap() {
