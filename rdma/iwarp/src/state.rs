@@ -21,6 +21,10 @@ use rdma::{
 
 /// Maximum number of connections that are over and drain.
 const MAX_DRAINING: usize = 64;
+/// A poll returns no more events than this, and those of one connection. The owner answers them before it polls
+/// again, and the answers are written at the beginning of that poll. With the messages of hundreds of connections
+/// at once, their data would have left the processor's caches before it was handled.
+const EVENTS: usize = 128;
 /// Number of busy-polls between two checks of the listeners.
 const POLLS_PER_ACCEPT: u32 = 64;
 /// Local token of the background thread's wake-up; slot `n` has token `n + 1`.
@@ -52,6 +56,8 @@ pub(super) struct State {
     pub(super) last_shared: u64,
     /// Slots to process.
     pub(super) ready: VecDeque<usize>,
+    /// Slots of connections with posted requests that are not written yet.
+    unwritten: Vec<usize>,
     /// Deadlines by slot.
     pub(super) timers: BTreeSet<(Time, usize)>,
     pub(super) accept_again: Option<Time>,
@@ -108,6 +114,7 @@ impl State {
             shared: SharedQueues::default(),
             last_shared: 0,
             ready: VecDeque::new(),
+            unwritten: Vec::new(),
             timers: BTreeSet::new(),
             accept_again: None,
             half_open: VecDeque::new(),
@@ -220,6 +227,7 @@ impl State {
         }
         self.take_turn();
         self.run_timers(now);
+        self.write_posted(now);
         self.run_ready(now);
         if self.armed {
             self.armed = false;
@@ -238,6 +246,7 @@ impl State {
     /// the owner may sleep.
     pub(super) fn arm(&mut self) -> bool {
         (self.batching, self.sent_long) = (false, false);
+        self.write_posted(self.now);
         self.run_ready(self.now);
         let done = self.ready.is_empty() && self.next_waiting().is_none();
         self.armed = self.events.is_empty() && done;
@@ -262,10 +271,25 @@ impl State {
         }
     }
 
-    /// Processes every slot that was scheduled before the call. A slot that could continue stays
-    /// scheduled.
+    /// Writes requests to TCP that were posted while others were to come ([`State::post_send`]).
+    fn write_posted(&mut self, now: Time) {
+        let mut unwritten = std::mem::take(&mut self.unwritten);
+        for index in unwritten.drain(..) {
+            if let Some(Slot::Conn(conn)) = self.slots.get_mut(index) {
+                conn.unwritten = false;
+                self.with(index, now, Conn::flush_posted);
+            }
+        }
+        self.unwritten = unwritten;
+    }
+
+    /// Processes the slots that were scheduled before the call, until there are [`EVENTS`] events. A
+    /// slot that could continue stays scheduled.
     pub(super) fn run_ready(&mut self, now: Time) {
         for _ in 0..self.ready.len() {
+            if self.events.len() >= EVENTS {
+                break;
+            }
             let Some(index) = self.ready.pop_front() else {
                 break;
             };
@@ -493,8 +517,10 @@ impl State {
         };
         if now && !(long && std::mem::replace(&mut self.sent_long, true)) {
             self.with(index, self.now, Conn::flush_posted);
-        } else {
-            self.enqueue(index);
+        } else if let Some(Slot::Conn(conn)) = self.slots.get_mut(index)
+            && !std::mem::replace(&mut conn.unwritten, true)
+        {
+            self.unwritten.push(index);
         }
         Ok(())
     }
