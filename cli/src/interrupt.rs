@@ -1,9 +1,11 @@
-//! Ctrl-C: ends the present operation gracefully, and then the process as the signal would have.
+//! Signals: the first one ends the current operation gracefully, and then the process as the signal's default
+//! action would.
 
 use std::fs;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use nfs_copy::Interrupt;
 use rpcrdma_setup::{Context, Failure};
@@ -26,7 +28,8 @@ pub(crate) struct Interruptible {
 }
 
 impl Interruptible {
-    /// Handles signals from now on. If several exist, the most recently created one handles them.
+    /// Handles signals from now on. At most one may be in use: a new one replaces the last, and when either is
+    /// dropped, signals find no operation.
     ///
     /// # Errors
     /// The error of the operating system.
@@ -78,8 +81,8 @@ pub(crate) fn handle() -> Result<(), Failure> {
     })
 }
 
-/// Calls `act` for every SIGINT and SIGTERM, and for every SIGHUP unless that is ignored (by `nohup`), on a
-/// thread of its own.
+/// Calls `act` for every SIGINT and SIGTERM, on a thread of its own; also for every SIGHUP, unless the process
+/// ignores it. `nohup` starts programs that way, and a handler would undo it.
 ///
 /// # Errors
 /// The error of the operating system.
@@ -88,9 +91,31 @@ pub(crate) fn on_signals(mut act: impl FnMut(i32) + Send + 'static) -> Result<()
     let wanted = [SIGINT, SIGTERM].into_iter().chain(hangup);
     let mut signals = Signals::new(wanted).context("cannot handle signals")?;
     let thread = thread::Builder::new().name("signals".into());
-    let wait = move || signals.forever().for_each(&mut act);
+    let mut last = None;
+    let wait = move || {
+        for signal in signals.forever() {
+            if is_another_request(&mut last, Instant::now()) {
+                act(signal);
+            }
+        }
+    };
     thread.spawn(wait).context("cannot handle signals")?;
     Ok(())
+}
+
+/// Signals that arrive within this time of the previous one repeat its request. For example, `timeout`
+/// signals a process and then its process group, and a process in a terminal that is closed gets SIGHUP from
+/// its shell and from the kernel.
+const SAME_REQUEST: Duration = Duration::from_millis(200);
+
+/// Returns whether a signal that arrives at `now` does not repeat the previous one's request. `last`: the time
+/// of the previous request.
+fn is_another_request(last: &mut Option<Instant>, now: Instant) -> bool {
+    let repeats = last.is_some_and(|last| now.saturating_duration_since(last) < SAME_REQUEST);
+    if !repeats {
+        *last = Some(now);
+    }
+    !repeats
 }
 
 /// Returns whether the process ignores SIGHUP.
@@ -99,7 +124,8 @@ fn ignores_hangup() -> bool {
     ignored(&status) & (1 << (SIGHUP - 1)) != 0
 }
 
-/// Returns the set of ignored signals in the status of a process: proc_pid_status(5).
+/// Returns the mask of ignored signals (`SigIgn`) in the text of `/proc/PID/status`, or 0 if it has none.
+/// Signal `n` is bit `n - 1`: proc_pid_status(5).
 fn ignored(status: &str) -> u64 {
     let mut lines = status.lines();
     let set = lines.find_map(|line| line.strip_prefix("SigIgn:"));
@@ -121,6 +147,16 @@ pub(crate) fn die(signal: i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signals_soon_after_another_one_repeat_its_request() {
+        let (mut last, start) = (None, Instant::now());
+        let mut at = |millis| is_another_request(&mut last, start + Duration::from_millis(millis));
+        assert!(at(0));
+        assert!(!at(0) && !at(199));
+        assert!(at(200));
+        assert!(!at(300));
+    }
 
     #[test]
     fn ignored_signals_are_found_in_the_status_of_a_process() {

@@ -23,11 +23,11 @@ fn fields() -> impl for<'w> FormatFields<'w> {
 }
 
 /// Sends `tracing` events to standard error: warnings by default, more with `verbose`, or as
-/// RUST_LOG says if it is set. With `timed`, each has its time.
+/// RUST_LOG says if it is set. With `timed`, each line begins with the time.
 pub(crate) fn start(verbose: u8, timed: bool) {
     let default = match verbose {
-        // `fuser` complains when somebody has unmounted, and when the kernel has given a request up
-        // meanwhile. Neither is an error; what is one, it returns. `mio` has only traces.
+        // `fuser` logs errors when somebody else has unmounted, and when the kernel has given up a request.
+        // Neither matters here; real errors are returned. `mio` logs at trace level only.
         0 => "warn,fuser=off",
         1 => "info,fuser=off",
         2 => "debug,fuser=off",

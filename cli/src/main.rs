@@ -28,8 +28,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse_from(mount::as_helper(std::env::args_os()));
     // Warnings of simulated hosts are not warnings to the user.
     if cli.verbose > 0 || !matches!(cli.command, Command::Sim(_)) {
-        // What a mount in the background writes may be read days later.
-        let timed = matches!(&cli.command, Command::Mount(args) if args.background);
+        // The log of a background mount may be read days later.
+        let timed =
+            matches!(&cli.command, Command::Mount(args) if args.background && args.log.is_some());
         logging::start(cli.verbose, timed);
     }
     let result = run(&cli.command, cli.verbose > 0);
@@ -56,7 +57,7 @@ fn run(command: &Command, verbose: bool) -> Result<(), Failure> {
         Command::Sim(args) => sim::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Devices(args) => devices::run(args),
-        Command::Mount(args) => mount::mount(args, verbose),
+        Command::Mount(args) => mount::mount(args),
         Command::Umount(args) => mount::umount(args),
         Command::Ping(args) => ping::run(args, verbose),
         Command::Exports(args) => files::exports(args),

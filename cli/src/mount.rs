@@ -58,13 +58,13 @@ pub(crate) fn as_helper(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 ///
 /// # Errors
 /// The export could not be mounted.
-pub(crate) fn mount(args: &MountCommandArgs, verbose: bool) -> Result<(), Failure> {
+pub(crate) fn mount(args: &MountCommandArgs) -> Result<(), Failure> {
     // Errors in what was typed come before anything is started.
     args.mount.access()?;
     let url: NfsUrl = args.url.parse().context(&args.url).map_err(usage)?;
     match args.foreground || args.background {
         true => serve(args, &url),
-        false => in_background(verbose),
+        false => in_background(),
     }
 }
 
@@ -73,7 +73,7 @@ fn usage(failure: Failure) -> Failure {
 }
 
 /// Starts the process in the background, and waits until it has mounted the export.
-fn in_background(verbose: bool) -> Result<(), Failure> {
+fn in_background() -> Result<(), Failure> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let args = as_helper(std::env::args_os());
     let mut command = Command::new(program);
@@ -83,9 +83,6 @@ fn in_background(verbose: bool) -> Result<(), Failure> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    if verbose {
-        command.arg("-v");
-    }
     let mut child = command.spawn().context("cannot start in the background")?;
     let unread = "cannot read what the process in the background says";
     let said = wait_until_mounted(&mut child).context(unread)?;

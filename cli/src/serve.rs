@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::server::{
@@ -57,10 +57,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let (limits, loops, descriptors) = limits(args, &wanted);
     match &wanted.single_reason {
         Some(why) => tracing::info!(why, "one thread serves all connections"),
-        None if loops < wanted.most => {
-            let why = "no more with this memory for receives, and so many descriptors";
-            tracing::info!(threads = loops, why, "threads that serve connections");
-        }
         None => tracing::info!(threads = loops, "threads that serve connections"),
     }
     let key = key(args)?;
@@ -145,7 +141,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
 /// many ends, and well within a minute.
 const GIVE_BACK_AFTER: Duration = Duration::from_secs(10);
 
-/// A server that may have fewer connections because of its descriptors says so.
+/// A server prints a note if its descriptors allow fewer connections than this.
 const FEW_CONNECTIONS: usize = 64;
 
 /// Returns the limits of the server, the number of its loops, and the number of descriptors for connections,
@@ -161,10 +157,25 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> (Limits, usize, u64) {
     };
     let receives = usize::try_from(args.receive_memory).unwrap_or(usize::MAX);
     let loops = wanted.limited_by_descriptors(descriptors);
+    if loops < wanted.most {
+        tracing::info!(
+            loops,
+            descriptors,
+            "no more threads than there are descriptors for"
+        );
+    }
     let left = threads::descriptors_left(descriptors, loops);
     let limits = Limits::new(memory, receives, left);
     let (connections, receives) = (limits.connections, limits.receives);
-    let loops = loops.min(wanted.limited_by_receive_memory(receives));
+    let by_memory = wanted.limited_by_receive_memory(receives);
+    if by_memory < loops {
+        tracing::info!(
+            loops = by_memory,
+            receives,
+            "no more threads than there is memory for receives for"
+        );
+    }
+    let loops = loops.min(by_memory);
     if left < descriptors / 2 {
         output::complain(format_args!(
             "note: {loops} threads take {} of {descriptors} descriptors, which leaves {connections} connections: \
@@ -338,64 +349,13 @@ fn say(text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Signals that arrive within this time of the first one are ignored. For example, `timeout` signals a
-/// process and then its process group.
-const SAME_REQUEST: Duration = Duration::from_millis(200);
-
-/// The effect of a signal.
-#[derive(Debug, PartialEq, Eq)]
-enum SignalEffect {
-    Stop,
-    /// The signal repeats the first one.
-    Ignore,
-    EndAtOnce,
-}
-
-/// Returns the effect of a signal that arrives at `now`. `first`: the time of the first signal.
-fn signal_effect(first: &mut Option<Instant>, now: Instant) -> SignalEffect {
-    match first {
-        None => {
-            *first = Some(now);
-            SignalEffect::Stop
-        }
-        Some(first) if now.saturating_duration_since(*first) < SAME_REQUEST => SignalEffect::Ignore,
-        Some(_) => SignalEffect::EndAtOnce,
-    }
-}
-
-/// Returns a handle that the first SIGINT, SIGTERM or SIGHUP stops. Signals within [`SAME_REQUEST`] of it are
-/// ignored; a later one ends the process at once.
+/// Returns a handle that the first SIGINT, SIGTERM or SIGHUP stops. A second one ends the process at once.
 fn stop_on_signal() -> Result<Stop, Failure> {
     let stop = Stop::new();
     let on_signal = stop.clone();
-    let mut first = None;
-    interrupt::on_signals(
-        move |signal| match signal_effect(&mut first, Instant::now()) {
-            SignalEffect::Stop => on_signal.stop(),
-            SignalEffect::Ignore => {}
-            SignalEffect::EndAtOnce => interrupt::die(signal),
-        },
-    )?;
+    interrupt::on_signals(move |signal| match on_signal.is_stopped() {
+        false => on_signal.stop(),
+        true => interrupt::die(signal),
+    })?;
     Ok(stop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_signal_ends_the_process_only_some_time_after_the_first() {
-        let (mut first, start) = (None, Instant::now());
-        assert_eq!(signal_effect(&mut first, start), SignalEffect::Stop);
-        assert_eq!(signal_effect(&mut first, start), SignalEffect::Ignore);
-        let soon = SAME_REQUEST - Duration::from_millis(1);
-        assert_eq!(
-            signal_effect(&mut first, start + soon),
-            SignalEffect::Ignore
-        );
-        assert_eq!(
-            signal_effect(&mut first, start + SAME_REQUEST),
-            SignalEffect::EndAtOnce
-        );
-    }
 }

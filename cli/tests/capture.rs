@@ -127,13 +127,19 @@ fn a_capture_is_whole_after_ctrl_c() {
 
 #[test]
 fn a_capture_is_whole_after_the_terminal_of_a_server_is_closed() {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    if u64::from_str_radix(ignored.unwrap().trim(), 16).unwrap() & 1 != 0 {
+        eprintln!("SIGHUP is ignored here (by nohup?), and the server would ignore it as well");
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("serve.pcapng");
     let server = Server::start(["--memory", "--capture", file.to_str().unwrap()]);
     let target = server.rdma.to_string();
     let [o, with] = options(Proto::Rdma, "");
     run(["ping", &o, &with, "-c", "5", &target]).ok();
-    // At once: what was captured last may not be in the file yet.
+    // The signal follows the calls at once: their last packets may not be in the file yet.
     assert!(server.end_by(rustix::process::Signal::HUP).success());
     assert_eq!(content(&file).connections, 1);
 }

@@ -162,7 +162,7 @@ fn a_mount_in_the_background_has_a_log_and_ends_with_umount() {
     }
     let place = Place::new();
     let log = place.dir.path().join("log");
-    let words = place.words(&["-v", "--log", log.to_str().unwrap()]);
+    let words = place.words(&["-vv", "--log", log.to_str().unwrap()]);
     let returned = run(&words).ok();
     // Messages from before it has mounted are shown, later ones are in the log.
     assert_eq!(&*returned.stdout, "");
@@ -178,6 +178,8 @@ fn a_mount_in_the_background_has_a_log_and_ends_with_umount() {
     assert_eq!(mounted(&place.mnt()), None);
     let said = fs::read_to_string(&log).unwrap();
     assert!(!said.is_empty() && !said.contains("panicked"), "{said}");
+    let timed = |line: &str| line.starts_with("20") && line.contains("Z ");
+    assert!(said.lines().all(timed), "{said}");
     // A log that cannot be written: nothing stays mounted.
     let words = place.words(&["--log", "/no/such/folder"]);
     run(&words).fails_with(&["/no/such/folder"]);

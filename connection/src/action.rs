@@ -116,8 +116,8 @@ pub enum Action {
     /// Keep `count` further receives posted, or none of them if there is no memory for all;
     /// [`Event::ReceivesPosted`] answers. The driver reposts a receive after each message without
     /// another action. The structure of receives is [`Config::receives`](crate::Config::receives)
-    /// until [`Action::ReplaceReceives`]. A driver whose connections share receives answers that they
-    /// are posted: messages wait at the peer until there are receives.
+    /// until [`Action::ReplaceReceives`]. A driver whose connections share receives always answers that
+    /// they are posted, and decides when to post them.
     PostReceives {
         /// Names the receives in the answer.
         id: ReceivesId,

@@ -368,24 +368,27 @@ pub struct SharedReceives {
     pub when_empty: WhenEmpty,
 }
 
-/// What happens to a message that finds no receive in its shared receive queue. Receives can be
-/// promised to several peers at once only where the device makes a sender wait.
+/// What happens to a message that finds no receive in its shared receive queue. More messages may be
+/// promised to all peers together than receives are posted only if senders wait without loss
+/// ([`WhenEmpty::Waits`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenEmpty {
     /// The message waits until a receive is posted, and with it everything behind it on its
     /// connection. Nothing is lost.
     ///
     /// The iwarp device stops reading the connection's TCP stream, and connections go on in the
-    /// order in which they began to wait. An InfiniBand or RoCE device answers with a negative
+    /// order in which they began to wait. An InfiniBand or RoCE adapter answers with a negative
     /// acknowledgement (RNR NAK), and the sender tries again after a while, without end if the
     /// connection's RNR retry count is 7; the first one that does so when there is a receive gets
     /// it.
     Waits,
-    /// The message waits, or the connection ends with an error.
+    /// The sender waits as with [`WhenEmpty::Waits`], but its connection may end with an error.
     ///
-    /// Linux's rxe sends everything again from the message that found no receive, and executes again
-    /// what it had executed by itself since: the binding of a window, a registration, or an
-    /// invalidation. That fails the second time (kernel 6.12), and with it the sender's queue pair.
+    /// Linux's rxe does this as a sender (kernel 6.12), and the peers of an rxe device are usually rxe
+    /// devices. After an RNR NAK it goes back to the rejected message, and executes again the local work
+    /// requests that followed it: binding a memory window, registering memory, local invalidation. The
+    /// second execution fails, and the sender's queue pair enters the error state. So a receiver needs a
+    /// receive for each message that its peers may send.
     MayEndConnection,
     /// The connection ends with an error.
     ///

@@ -205,8 +205,8 @@ fn messages_that_find_no_receive_wait_and_none_is_lost() {
     }
 }
 
-/// Returns the number of messages that waited for a receive in three connections, each of which has a burst
-/// of calls, and the bytes of receives after two of them have ended.
+/// Sends a burst of calls on each of three connections and answers them. Returns the number of messages that
+/// waited for a receive, and the server's memory in use after two connections have been closed, in bytes.
 fn waited_in_bursts(version: Version, when_empty: WhenEmpty) -> (usize, usize) {
     let (client, server) = placing(version);
     let (world, mut pair) = Pair::fake_with(client, server, sharing(when_empty));
@@ -240,6 +240,7 @@ fn no_sender_waits_where_that_may_end_its_connection() {
         let (waited, left) = waited_in_bursts(version, WhenEmpty::MayEndConnection);
         assert_eq!(waited, 0, "{version}");
         let each = placing(version).1.common.longest_receives(true).memory();
+        // For the last connection: its 64 credits, receives beyond them, and those of a pool without peers.
         assert!((64 * each..100 * each).contains(&left), "{version}: {left}");
     }
 }

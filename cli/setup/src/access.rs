@@ -127,8 +127,8 @@ impl Reached {
     }
 
     /// Returns for each RDMA connection its version and the features that may be used on it, with
-    /// the reasons. In the working group's version 2, the properties of both ends follow. Connections of
-    /// which the same is true have one text.
+    /// the reasons. In the working group's version 2, the properties of both ends follow. Equal texts
+    /// are merged into one, which begins with the number of connections.
     pub fn decisions(&self) -> Vec<String> {
         merged(self.port.ask_rdma(decisions_of).concat())
     }
@@ -169,8 +169,8 @@ fn decisions_of(port: &RdmaClient) -> Vec<String> {
     port.connections().filter_map(described).collect()
 }
 
-/// Returns the different texts in the order in which they came first. Each that came more than once has the
-/// number of connections before it.
+/// Merges equal texts, in the order of their first occurrence. A text that occurs several times is prefixed with
+/// the number of connections.
 fn merged(texts: Vec<String>) -> Vec<String> {
     let mut counted: Vec<(usize, String)> = Vec::new();
     for text in texts {
@@ -674,6 +674,12 @@ pub fn credential() -> Credential {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn equal_texts_are_merged_with_their_number() {
+        let texts = ["one", "two", "one"].map(str::to_owned);
+        assert_eq!(merged(texts.to_vec()), ["2 connections: one", "two"]);
+    }
 
     #[test]
     fn threads_without_use_are_refused() {

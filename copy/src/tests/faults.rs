@@ -199,7 +199,7 @@ fn a_server_that_is_gone_ends_the_copy_with_one_message() {
         assert_eq!(reported.problems.len(), 1, "{what}: {:?}", texts(&reported));
         let text = texts(&reported).remove(0);
         assert!(
-            text.starts_with("no reply from in process in 1s: "),
+            text.starts_with("no reply from in process in 1.0s: "),
             "{text}"
         );
     }

@@ -124,7 +124,7 @@ pub(super) struct Conn {
     pub(super) peer_closed: bool,
     /// Whether the connection is in the device's list of connections to process.
     pub(super) queued: bool,
-    /// Whether its slot is among those with posted requests to write.
+    /// Whether the connection is in the `unwritten` list of the device's state.
     pub(super) unwritten: bool,
     /// Time at which the connection fails unless it has left the present state.
     pub(super) deadline: Option<Time>,

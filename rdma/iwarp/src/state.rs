@@ -21,9 +21,9 @@ use rdma::{
 
 /// Maximum number of connections that are over and drain.
 const MAX_DRAINING: usize = 64;
-/// A poll returns no more events than this, and those of one connection. The owner answers them before it polls
-/// again, and the answers are written at the beginning of that poll. With the messages of hundreds of connections
-/// at once, their data would have left the processor's caches before it was handled.
+/// A poll stops processing connections after this many events; later polls process the others. The owner handles the events and polls again, which first writes what was posted. If one
+/// poll returned the messages of all busy connections, their data would have left the caches of the CPU before
+/// it is handled: with 64 connections and 16 calls each, WRITEs of 8 KiB took a server 21 % more CPU time.
 const EVENTS: usize = 128;
 /// Number of busy-polls between two checks of the listeners.
 const POLLS_PER_ACCEPT: u32 = 64;
@@ -56,7 +56,7 @@ pub(super) struct State {
     pub(super) last_shared: u64,
     /// Slots to process.
     pub(super) ready: VecDeque<usize>,
-    /// Slots of connections with posted requests that are not written yet.
+    /// Slots of connections with posted requests that [`State::write_posted`] has to write.
     unwritten: Vec<usize>,
     /// Deadlines by slot.
     pub(super) timers: BTreeSet<(Time, usize)>,
@@ -271,23 +271,27 @@ impl State {
         }
     }
 
-    /// Writes requests to TCP that were posted while others were to come ([`State::post_send`]).
+    /// Writes the requests to TCP that [`State::post_send`] left for later.
     fn write_posted(&mut self, now: Time) {
         let mut unwritten = std::mem::take(&mut self.unwritten);
         for index in unwritten.drain(..) {
-            if let Some(Slot::Conn(conn)) = self.slots.get_mut(index) {
-                conn.unwritten = false;
+            // The connection may have ended meanwhile, and the slot be another one's.
+            if let Some(Slot::Conn(conn)) = self.slots.get_mut(index)
+                && std::mem::take(&mut conn.unwritten)
+                && conn.can_send()
+            {
                 self.with(index, now, Conn::flush_posted);
             }
         }
         self.unwritten = unwritten;
     }
 
-    /// Processes the slots that were scheduled before the call, until there are [`EVENTS`] events. A
-    /// slot that could continue stays scheduled.
+    /// Processes the slots that were scheduled before the call, but stops when there are [`EVENTS`] events
+    /// more. Slots that were not processed, or could continue, stay scheduled.
     pub(super) fn run_ready(&mut self, now: Time) {
+        let most = self.events.len() + EVENTS;
         for _ in 0..self.ready.len() {
-            if self.events.len() >= EVENTS {
+            if self.events.len() >= most {
                 break;
             }
             let Some(index) = self.ready.pop_front() else {
@@ -480,7 +484,9 @@ impl State {
         }
     }
 
-    /// Posts to a queue pair's send queue. A request that ends a batch is written at once.
+    /// Posts to a queue pair's send queue. A Send is written to TCP at once, with the requests posted before
+    /// it, unless more Sends probably follow ([`State::batching`], [`State::sent_long`]). All other requests
+    /// are written with the next such Send, by the next poll, or before the owner sleeps.
     pub(super) fn post_send(
         &mut self,
         qp: QpId,

@@ -20,8 +20,9 @@
 //! - On siw, a peer can read memory that it was offered for writing, because the driver does not
 //!   check that right.
 //! - On rxe, there are shared receive queues with [`Registration::Windows`] only.
-//! - On rxe, a connection may be lost because a message of it found no receive in a shared receive queue
-//!   ([`rdma::WhenEmpty::MayEndConnection`]), or because a packet was lost.
+//! - On rxe, the sender's connection may be lost if a message finds no receive in a shared receive queue, or
+//!   if a packet is lost: it retransmits, and executes local work requests (binds, invalidations) twice
+//!   ([`rdma::WhenEmpty::MayEndConnection`]).
 //! - On rxe, a connection that ends in the middle of a message keeps the receive that the message
 //!   took, until a later message on each other connection of the shared receive queue shows that it
 //!   is gone. Until any later message has arrived, the receive counts as posted.

@@ -10,10 +10,11 @@
 //! every connection request goes to one of them, at random.
 //!
 //! [`Costs`] holds the time of each operation, and [`Faults`] the faults to inject. Checks are as
-//! strict as those of a real device: a Send needs a posted receive that is long enough (with a
-//! shared receive queue, it waits for one, or ends the connection, as the device's attributes say,
-//! [`WhenEmpty`]; it waits where it may end it), every access is checked for handle, bounds and rights, and send queue slots are freed as in real
-//! queues. [`Path`] counts what each event had to wait for, and an [`Observer`] sees all events.
+//! strict as those of a real device: a Send needs a posted receive that is long enough, every access is
+//! checked for handle, bounds and rights, and send queue slots are freed as in real queues. If a shared
+//! receive queue is empty, the Send waits, or ends the connection with [`WhenEmpty::EndsConnection`]; the
+//! failures of [`WhenEmpty::MayEndConnection`] are not simulated. [`Path`] counts what each event had to wait
+//! for, and an [`Observer`] sees all events.
 //!
 //! The result does not depend on the machine, the build or the time: hash maps with random keys,
 //! real clocks and memory addresses are not used.

@@ -152,7 +152,7 @@ impl RdmaClient {
         let mut config = Config::new(role, common, pool);
         config.max_segment = max_segment;
         if self.driver.shares_receives() {
-            // Messages wait until there are receives.
+            // The pool decides how many receives it posts for the connection.
             return config;
         }
         // Every reply, and every callback, must find a receive.

@@ -254,7 +254,7 @@ impl<E: CallEvent> Driver<E> {
         let gone = self.links.remove(&qp)?;
         self.copied += gone.copied();
         if let Some(pool) = &mut self.pool {
-            pool.withdraw(gone.queue.receives.promised());
+            pool.promise_fewer(gone.queue.receives.promised());
             pool.connection_ended();
         }
         if let Some(after) = self.give_back_after
@@ -590,7 +590,7 @@ fn reclaim(device: &mut dyn Device, link: &mut Link, now: Time, id: Registration
     }
 }
 
-/// Executes an action that concerns memory outside of receives, or the end of the connection.
+/// Executes an action on memory (`Register`, `Invalidate`, `Reclaim`, `Read`, `Write`), `ReplaceReceives`, or `Close`.
 #[inline(never)]
 fn act_on_memory(device: &mut dyn Device, link: &mut Link, now: Time, action: Action) {
     let qp = link.queue.qp();
@@ -621,7 +621,7 @@ fn act_on_memory(device: &mut dyn Device, link: &mut Link, now: Time, action: Ac
             tracing::debug!(qp = qp.0, "the connection asks to be closed");
             link.fail(device, reason);
         }
-        // Executed by the driver itself.
+        // Executed by `Driver::run`.
         Action::Send { .. }
         | Action::PostReceives { .. }
         | Action::ReleaseReceives { .. }

@@ -52,7 +52,7 @@ pub struct RdmaServerOptions {
     ///
     /// Where connections share receives ([`shares_receives`]), this covers posted ones and those
     /// whose messages are in use. Beyond it, messages are copied out of their receives, and peers
-    /// wait for receives.
+    /// wait for receives, by which rxe may lose connections ([`rdma::WhenEmpty::MayEndConnection`]).
     ///
     /// Elsewhere, the less is left, the fewer credits a new connection gets; with none left it is
     /// rejected. A connection has a receive for each credit and six more. A plain receive of 4 KiB takes

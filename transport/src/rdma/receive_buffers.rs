@@ -12,8 +12,8 @@ use rpcrdma_connection::ReceiveStructure;
 use super::shared_use::InPlace;
 use crate::options::HEADER_ROOM;
 
-/// Allocates one receive, from spare pieces where there are any, and the others by `allocate`.
-/// Buffers of a pool begin at multiples of the largest possible alignment.
+/// Allocates one receive. Takes each piece from `spare` if it has one for that segment, and from `allocate`
+/// otherwise. Alignment needs no care: buffers of a pool begin at multiples of the largest possible one.
 ///
 /// # Errors
 /// [`PoolExhausted`]: the error of `allocate`.
@@ -51,9 +51,9 @@ pub(super) fn restore(structure: &ReceiveStructure, pieces: &mut [Buf]) -> bool 
 /// [`SparePieces::copying`] says otherwise.
 const COPIED: usize = 256;
 
-/// Pieces of consumed receives that can be posted again: those that the message did not reach, and
-/// first ones whose short content was copied out. That costs less than new memory from the pool. A
-/// short message that somebody keeps does not keep its receive buffer.
+/// Pieces of consumed receives that can be posted again: pieces that the message did not reach, and first
+/// pieces whose short content was copied out. Reusing them costs less than allocating from the pool. Because
+/// short messages are copied, a program that keeps one does not occupy a receive.
 #[derive(Debug)]
 pub(super) struct SparePieces {
     /// The maximum length, in bytes, of a first piece that is copied.
@@ -108,8 +108,8 @@ impl SparePieces {
         self.copied
     }
 
-    /// Returns how many bytes of its memory a receive cannot be posted again with before its message,
-    /// taken by [`SparePieces::message_in_place`], has been dropped.
+    /// Returns the number of bytes of the receive's memory that the message will occupy until it is dropped:
+    /// the blocks of all pieces that hold data, except a first piece short enough to be copied.
     pub(super) fn kept(&self, receive: &Scatter) -> usize {
         let mut pieces = receive.pieces();
         let first = pieces.next().filter(|first| first.len() > self.most_copied);
@@ -117,8 +117,9 @@ impl SparePieces {
         first.into_iter().chain(rest).map(Buf::block_size).sum()
     }
 
-    /// Returns the message in a consumed receive, in the order of its segments. With `keep`, pieces
-    /// that the message does not need are kept as spare ones. The message has at least one piece.
+    /// Returns the message in a consumed receive, in the order of its segments. With `keep`, a short first
+    /// piece is copied, and pieces that the message does not need are kept as spare ones. The message has at
+    /// least one piece.
     pub(super) fn message(&mut self, receive: Scatter, keep: bool) -> Segments {
         self.take_message(receive, keep, None)
     }

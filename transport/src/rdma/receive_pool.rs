@@ -1,10 +1,10 @@
-//! The receives that all connections of a client or a server share.
+//! The receives that all connections of a driver share.
 //!
-//! Where a device makes a sender wait until there is a receive (all devices but those of
-//! [`WhenEmpty::EndsConnection`]), connections have no receives of their own. They take them from one pool, a shared receive queue of the
-//! device's, so that memory follows traffic rather than the number of peers, and credits may promise
-//! more than is posted. All receives have one structure, long enough for each version and for all
-//! lengths that a peer may ask for.
+//! On a device whose shared receive queues make senders wait (any but those of
+//! [`WhenEmpty::EndsConnection`]), connections have no receives of their own. They take them from one pool,
+//! a shared receive queue of the device. So memory follows traffic rather than the number of peers, and peers
+//! may be promised more receives than are posted. All receives have one structure, long enough for each
+//! version and for all lengths that a peer may ask for.
 //!
 //! # No receive waits for another
 //!
@@ -12,7 +12,8 @@
 //! included. If posting a receive depended on something from a peer, the two could wait for each
 //! other. So a consumed receive is replaced before its message is processed. If there is memory, a
 //! new receive is posted and the message stays where it is. If not, or if the connection holds too
-//! many already ([`super::shared_use`]), the message is copied out and its receive is posted again. Short messages are always copied out, which costs less than other memory. Messages
+//! many already ([`super::shared_use`]), the message is copied out and its receive is posted again. Short
+//! messages are always copied out, because that costs less than allocating another buffer. Messages
 //! that arrived are therefore never in the way of those that follow, whether they are parts of
 //! incomplete messages, calls whose data is fetched by RDMA Reads, or replies that a program keeps.
 //!
@@ -25,9 +26,10 @@
 //! interval in which a quarter of them would have been enough, with traffic or without. When the
 //! last connection has ended, the queue and its memory are given back.
 //!
-//! Where waiting may end the sender's connection ([`WhenEmpty::MayEndConnection`]), that does not do.
-//! There the pool has a receive for each message that peers may have on their way, as long as they take no
-//! more than the limit.
+//! On a device of [`WhenEmpty::MayEndConnection`], no sender should have to wait. There the number does not
+//! follow traffic: a receive is posted for each message as soon as it is promised, within the limit in bytes
+//! and the longest queue of the device. Beyond that, the grants of all connections are lowered; until that has its
+//! effect, senders wait, and their connections may be lost.
 //!
 //! # Messages in progress
 //!
@@ -47,7 +49,7 @@ use bytes::Bytes;
 use onc_rpc::Segments;
 use rdma::{Account, Attributes, Budget, Buf, Device, DeviceError, Pool, PoolExhausted, Scatter};
 use rdma::{SharedReceivesId, Time, WhenEmpty};
-use rpcrdma_connection::{REPOST_LATER, ReceiveStructure};
+use rpcrdma_connection::{BEYOND_CREDITS, REPOST_LATER, ReceiveStructure};
 
 use super::queue_pair::shared_receive;
 use super::receive_buffers::{SparePieces, alloc, restore};
@@ -83,27 +85,29 @@ pub(super) struct ReceivePool {
     structure: ReceiveStructure,
     /// The memory of receives, charged to `account`.
     memory: Pool,
-    /// The memory of posted receives, and of those whose messages are in use.
+    /// Budget of `memory`: posted receives, and those whose messages are in use.
     account: Account,
-    /// The maximum of that, bytes.
+    /// The maximum number of bytes charged to `account`.
     limit: usize,
     /// The maximum number of posted receives.
     most: usize,
     /// The number of receives to be posted.
     target: usize,
-    /// Number of consumed receives that are not replaced yet.
+    /// Number of consumed receives that are not replaced yet. [`REPOST_LATER`] while receives are missing, so
+    /// that `replace` puts none off.
     to_repost: u32,
-    /// Number of receives that were consumed since [`ReceivePool::fill`].
+    /// Number of receives consumed since the last [`ReceivePool::fill`].
     consumed: usize,
-    /// Whether the device has reported that the pool is low, since then.
+    /// Whether the device has reported that the pool is low since the last [`ReceivePool::fill`].
     low: bool,
-    /// Whether the device will report that.
+    /// Whether the device is armed to report [`rdma::Event::SharedReceivesLow`].
     armed: bool,
-    /// Number of messages that all peers together may have on their way.
+    /// Number of messages that all peers together may have in flight.
     promised: usize,
-    /// Whether a receive is posted for each of them, because a sender should not have to wait.
+    /// Whether a receive is posted for each promised message ([`WhenEmpty::MayEndConnection`]).
     covers: bool,
-    /// Whether a connection has ended since [`ReceivePool::fill`], which may have lost a receive.
+    /// Whether a connection has ended since the last [`ReceivePool::fill`]. The device may have freed the
+    /// receive that the connection had taken.
     ended: bool,
     /// The most receives consumed between two calls of [`ReceivePool::fill`], since `target` was last
     /// reconsidered.
@@ -113,7 +117,7 @@ pub(super) struct ReceivePool {
     tight: bool,
     /// The time at which the number of receives is considered next.
     shrink_at: Option<Time>,
-    /// The time of the timer that is set.
+    /// The expiry of the timer that is set.
     planned: Option<Time>,
     /// Pieces of consumed receives that can be posted again.
     spare: SparePieces,
@@ -360,7 +364,8 @@ impl ReceivePool {
         self.armed = false;
     }
 
-    /// Records that a peer may have so many messages more on their way.
+    /// Adds `count` messages that a peer may send from now on. Posts receives for them at once if the pool
+    /// covers all promised messages; otherwise only traffic makes the pool grow.
     pub(super) fn promise(&mut self, device: &mut dyn Device, count: u32) {
         self.promised = self.promised.saturating_add(count as usize);
         if self.covers {
@@ -368,9 +373,21 @@ impl ReceivePool {
         }
     }
 
-    /// Records that a peer may have so many messages fewer on their way.
-    pub(super) fn withdraw(&mut self, count: u32) {
+    /// Subtracts `count` messages that a peer may no longer send. The next [`ReceivePool::fill`] takes back
+    /// receives that are not needed any more.
+    pub(super) fn promise_fewer(&mut self, count: u32) {
         self.promised = self.promised.saturating_sub(count as usize);
+    }
+
+    /// Returns the number of receives that cover all promised messages. [`ReceivePool::replace`] leaves up to
+    /// [`REPOST_LATER`] consumed receives unposted until the next [`ReceivePool::fill`].
+    fn covering(&self) -> usize {
+        self.promised.saturating_add(LEAST)
+    }
+
+    /// Returns the number of messages that all peers together may have in flight.
+    pub(super) fn promised(&self) -> usize {
+        self.promised
     }
 
     /// Records that a connection has ended. Its device may have freed a receive with it.
@@ -381,7 +398,8 @@ impl ReceivePool {
     /// Returns whether [`ReceivePool::fill`] has something to do.
     #[inline]
     pub(super) fn wants_fill(&self) -> bool {
-        self.to_repost > 0 || self.low || self.ended || !self.armed
+        let unplanned = self.tight && self.planned.is_none();
+        self.to_repost > 0 || self.low || self.ended || !self.armed || unplanned
     }
 
     /// Returns whether a message in progress may be in the way of others: much of the memory is
@@ -390,27 +408,34 @@ impl ReceivePool {
         self.tight
     }
 
-    /// Returns the maximum number of credits that each of so many connections should be granted:
-    /// its part of all receives while many are taken, and otherwise any number.
+    /// Returns the maximum number of credits that each of so many connections should be granted: its
+    /// part of all receives while many are taken, or while not all promised messages can be covered, and
+    /// otherwise any number.
     pub(super) fn credits(&self, connections: usize) -> u32 {
-        if !self.tight {
+        let connections = connections.max(1);
+        let part = if self.covers && self.covering() > self.most {
+            let part = self.most.saturating_sub(LEAST) / connections;
+            part.saturating_sub(BEYOND_CREDITS as usize)
+        } else if self.tight {
+            self.limit / self.structure.memory().max(1) / connections
+        } else {
             return u32::MAX;
-        }
-        let receives = self.limit / self.structure.memory().max(1);
-        let part = receives / connections.max(1);
+        };
         u32::try_from(part).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Posts receives in place of those that were consumed, as far as there is memory; more than
-    /// before if most were consumed since the last time, and fewer if the number has been lowered. More
-    /// than the peers may have messages on their way are of no use, however many a peer sends.
+    /// Sets the number of receives to be posted, posts receives up to it, as far as there is memory, and
+    /// withdraws those beyond it.
+    ///
+    /// If the pool covers all promised messages, the number follows theirs. Otherwise it doubles if the device
+    /// reported that the pool is low and at least half of the receives were consumed since the last call, up to
+    /// the number of promised messages: more receives would never be used.
     pub(super) fn fill(&mut self, device: &mut dyn Device) {
         self.ended = false;
         let low = std::mem::take(&mut self.low) && self.consumed >= self.target / 2;
         if self.covers {
-            let covering = self.promised.saturating_add(LEAST);
-            let covering = covering.clamp(START.min(self.most), self.most);
-            // The threshold depends on the target.
+            let covering = self.covering().clamp(START.min(self.most), self.most);
+            // The threshold for the device's report depends on the target.
             self.armed &= self.target == covering;
             self.target = covering;
         } else if low && self.target < self.most {
@@ -455,7 +480,8 @@ impl ReceivePool {
         if self.target > START && !self.covers && self.shrink_at.is_none() {
             self.shrink_at = Some(now + SHRINK_EVERY);
         }
-        let retry = (!self.armed).then(|| now + RETRY);
+        let missing = self.covers && self.to_repost > 0;
+        let retry = (missing || !self.armed).then(|| now + RETRY);
         let look = self.tight.then(|| now + CHECK_EVERY);
         let times = [self.shrink_at, retry, look];
         let at = times.into_iter().flatten().min()?;

@@ -17,8 +17,9 @@ pub(super) enum Receives {
 }
 
 impl Receives {
-    /// Posts `count` further receives, or none. Returns whether there was memory for all. So many more of
-    /// the receives in `pool` are promised, if they are shared; it decides when to post them.
+    /// Adds `count` receives for the peer. A queue pair's own receives are posted now, all or none; returns
+    /// whether there was memory for them. Shared receives are promised: returns true, and `pool` decides when
+    /// to post them.
     pub(super) fn post(
         &mut self,
         device: &mut dyn Device,
@@ -37,14 +38,15 @@ impl Receives {
         }
     }
 
-    /// Stops the reposting of the next `count` consumed receives, or promises fewer of those in `pool`.
+    /// Takes `count` receives back from the peer: the next consumed ones are not reposted, or, if receives are
+    /// shared, fewer are promised.
     pub(super) fn release(&mut self, pool: Option<&mut ReceivePool>, count: u32) {
         match self {
             Self::Own(own) => own.release(count),
             Self::Shared(shared) => {
                 shared.withdraw(count);
                 if let Some(pool) = pool {
-                    pool.withdraw(count);
+                    pool.promise_fewer(count);
                 }
             }
         }
@@ -75,7 +77,8 @@ impl Receives {
         }
     }
 
-    /// Returns whether `messages` find receives, wait for them, or the connection is ending anyway.
+    /// Returns whether `messages` will not be lost: enough receives are posted, or receives are shared (then
+    /// senders wait for them), or the connection is ending anyway.
     pub(super) fn can_take(&self, messages: u32) -> bool {
         match self {
             Self::Own(own) => own.can_receive(messages),
@@ -100,8 +103,8 @@ impl Receives {
         }
     }
 
-    /// Returns the number of bytes copied out of receives of this queue pair. Shared receives count
-    /// them together.
+    /// Returns the number of bytes copied out of a queue pair's own receives. Copies out of shared receives are
+    /// counted by the pool ([`ReceivePool::copied`]), and this returns 0.
     pub(super) fn copied(&self) -> u64 {
         match self {
             Self::Own(own) => own.copied(),

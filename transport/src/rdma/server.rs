@@ -179,7 +179,7 @@ impl RdmaServer {
     fn share(&self) -> Option<Share> {
         let common = &self.options.common;
         if self.driver.shares_receives() {
-            // Its messages wait until there are receives.
+            // The pool decides how many receives it posts for the new connection.
             return Some(Share {
                 credits: common.credits,
                 callbacks: common.callbacks.credits,

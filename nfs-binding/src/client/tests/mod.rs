@@ -257,7 +257,7 @@ fn errors_say_what_was_tried_where() {
     assert!(error.is_fatal());
     assert_eq!(
         error.to_string(),
-        "no reply from in process in 1s: looking up at"
+        "no reply from in process in 1.0s: looking up at"
     );
 }
 

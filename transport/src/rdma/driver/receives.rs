@@ -135,6 +135,13 @@ impl<E: CallEvent> Driver<E> {
                 Err(error) => tracing::debug!(%error, "shared receives not freed"),
             }
         }
+        debug_assert_eq!(
+            pool.promised(),
+            (self.links.values())
+                .map(|link| link.queue.receives.promised() as usize)
+                .sum(),
+            "what is promised to all connections"
+        );
         pool.fill(&mut *self.device);
         if self.links.is_empty() {
             // Tried again at the next event.
