@@ -183,9 +183,13 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> (Limits, usize, u64) {
             descriptors - left
         ));
     } else if limits::connections(left) < FEW_CONNECTIONS {
+        let fewer = match loops {
+            1 => "",
+            _ => ", or use --threads 1",
+        };
         output::complain(format_args!(
-            "note: {descriptors} descriptors are enough for {connections} connections: raise the limit on open files \
-             (`ulimit -n`)"
+            "note: {descriptors} descriptors leave {connections} for connections: raise the limit on open files \
+             (`ulimit -n`){fewer}"
         ));
     }
     tracing::info!(memory, receives, descriptors, connections, "limits");

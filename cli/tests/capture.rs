@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::thread;
@@ -123,6 +124,19 @@ fn a_capture_is_whole_after_ctrl_c() {
     let content = content(&file);
     assert_eq!(content.connections, 1);
     assert!(content.packets > 100, "{content:?}");
+}
+
+/// Regression test: a server with exports has no mask for new files.
+#[test]
+fn a_capture_of_a_server_is_for_its_user_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("serve.pcapng");
+    let export = common::export("data", folder.path(), "ro");
+    let args = ["--export", &export, "--capture", file.to_str().unwrap()];
+    let server = Server::start(args);
+    assert!(server.terminate().success());
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "{mode:o}");
 }
 
 #[test]

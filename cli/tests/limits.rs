@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Proto, Running, Server, address, patience, rpcrdma, server_place};
+use common::{Proto, Running, Server, address, is_iwarp, patience, rpcrdma, server_place};
 
 /// The limit on descriptors of the server's process.
 const DESCRIPTORS: u64 = 256;
@@ -55,6 +55,39 @@ fn idle_connections_leave_descriptors_for_files() {
         assert_eq!(copied, content(file));
     }
     drop(crowd);
+}
+
+/// Regression test: a server of several threads closed established connections beyond its limit, and clients
+/// took that for a sign that it does not speak version 2.
+#[test]
+fn a_full_server_is_not_taken_for_one_of_another_version() {
+    if !is_iwarp() {
+        return;
+    }
+    let server = Server::start_within(150, ["--memory", "--threads", "2"]);
+    let target = server.rdma.to_string();
+    let ping = |options: &str, count: &str| {
+        let mut ping = rpcrdma();
+        ping.args(["ping", "-v", "-c", count, &target])
+            .args(common::options(Proto::Rdma, options));
+        ping
+    };
+    // More connections than there is room for: some are refused.
+    let mut crowd = Running::start(&mut ping("nconnect=16", "100000000"));
+    let start = Instant::now();
+    let refused = loop {
+        let tried = Running::start(&mut ping("rpcrdma=2", "1")).finish();
+        if !tried.status.success() {
+            break tried;
+        }
+        assert!(crowd.is_running() && start.elapsed() < patience());
+    };
+    let said = &refused.stderr;
+    assert!(
+        said.contains("room for a client") && !said.contains("version"),
+        "{said}"
+    );
+    crowd.kill();
 }
 
 /// Regression test: each bad request once logged a line.

@@ -125,6 +125,14 @@ impl LoopSeat {
     pub fn connections(&self) -> usize {
         self.own().connections.load(Ordering::Relaxed)
     }
+
+    /// Returns the number of connections of all loops together, those that are being set up included.
+    #[must_use]
+    pub fn connections_of_all(&self) -> usize {
+        let seats = self.balance.seats.iter();
+        let each = seats.map(|seat| seat.connections.load(Ordering::Relaxed));
+        each.sum()
+    }
 }
 
 impl fmt::Debug for LoopSeat {

@@ -384,7 +384,7 @@ impl ClientState {
             && self.connections[index].up() == Some(conn)
             && now - at >= self.options.timeout / 2
         {
-            tracing::warn!(server = %self.remote, xid, ?after, "no reply: connecting anew");
+            tracing::warn!(server = %self.remote, xid, "no reply in {after:.1?}: connecting anew");
             self.stats.overdue += 1;
             transport.close(conn);
             let reason = format!("no reply in {:?}", self.options.timeout);

@@ -628,7 +628,9 @@ fn explain(error: &CallError, proto: Proto, version: Choice) -> Failure {
         return with_version_advice(text, version);
     }
     let other = match proto {
-        Proto::Rdma => "is `rpcrdma serve` running there? For NFS over TCP use -o proto=tcp",
+        Proto::Rdma => {
+            "is `rpcrdma serve` running there, with room for a client? For NFS over TCP use -o proto=tcp"
+        }
         Proto::Tcp => "is an NFS server running there? For NFS over RDMA leave out proto=tcp",
     };
     match error {

@@ -26,7 +26,7 @@ pub(crate) struct MountCommandArgs {
     pub(crate) foreground: bool,
 
     /// Append what happens in the background to this file [default: nowhere]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
     pub(crate) log: Option<PathBuf>,
 
     #[command(flatten)]

@@ -93,10 +93,10 @@ pub(crate) struct ServeArgs {
     pub(crate) memory_limit: Option<u64>,
 
     /// Memory for the receive buffers of all RDMA connections together, at most about a quarter of
-    /// `--memory-limit`. On iwarp, RoCE and InfiniBand devices, connections share the buffers that
-    /// traffic needs, up to this, and senders wait for buffers beyond it. On rxe, there is a buffer for
-    /// each message that clients may send; beyond this size connections may be lost, and clients make
-    /// them again. On other devices, new connections get fewer
+    /// `--memory-limit`. On iwarp and on RoCE and InfiniBand adapters, connections share the buffers
+    /// that traffic needs, up to this, and senders wait for buffers beyond it. On rxe, there is a buffer
+    /// for each message that clients may send; if they would take more than this, connections may be
+    /// lost and re-established. On other devices, new connections get fewer
     /// credits when it runs short, and finally they are rejected: 64 credits take 280 KiB, or 4.7 MiB
     /// with `ddp:receive`; `cont:receive` takes as much again for incomplete messages. Neither is
     /// offered to new connections once half of this memory is taken

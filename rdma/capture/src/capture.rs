@@ -9,8 +9,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -25,6 +26,8 @@ use crate::packet::LONGEST_HEADERS;
 
 /// Number of bytes of blocks that are written at once.
 const BUFFER: usize = 256 << 10;
+/// Permissions of the file: what passes over connections is for nobody else.
+const MODE: u32 = 0o600;
 /// Number of nanoseconds in a power of ten: the value of `if_tsresol` for nanoseconds.
 const NANOSECONDS: u8 = 9;
 
@@ -148,7 +151,9 @@ impl Capture {
     /// # Errors
     /// The file exists or cannot be created, or the error of writing to it.
     pub fn create(path: &Path, limits: Limits, epoch: u64, on_stop: OnStop) -> io::Result<Self> {
-        let file = File::create_new(path)?;
+        let mut create = OpenOptions::new();
+        create.write(true).create_new(true).mode(MODE);
+        let file = create.open(path)?;
         let mut state = State {
             file,
             limits: Limits {

@@ -151,7 +151,12 @@ impl State {
         claim: Option<LoopClaim>,
         now: Time,
     ) {
-        if self.connections >= self.options.max_connections {
+        // The claim counts already.
+        let seat = self.options.seat.as_ref();
+        let of_all = seat.map_or(0, |seat| seat.connections_of_all().saturating_sub(1));
+        if self.connections.max(of_all) >= self.options.max_connections {
+            // Refused before the connection is set up: a client that sees an established connection end
+            // after its first message takes that for a sign that the server does not speak its version.
             rdma::limited!(warn, %peer, "refused: too many connections");
             return;
         }
