@@ -124,8 +124,6 @@ pub(super) struct Conn {
     pub(super) peer_closed: bool,
     /// Whether the connection is in the device's list of connections to process.
     pub(super) queued: bool,
-    /// Whether the connection is in the `unwritten` list of the device's state.
-    pub(super) unwritten: bool,
     /// Time at which the connection fails unless it has left the present state.
     pub(super) deadline: Option<Time>,
     pub(super) endpoint: Endpoint,
@@ -162,7 +160,6 @@ impl Conn {
             writable: true,
             peer_closed: false,
             queued: false,
-            unwritten: false,
             deadline: None,
             endpoint: Endpoint::new(QpId(id), limits),
             socket: Some(Arc::new(socket)),

@@ -50,17 +50,12 @@ impl Node {
         }
         let due = self.device.next_deadline();
         let wait = due.map_or(timeout, |due| (due - Time::now()).min(timeout));
-        self.notice(wait);
-        self.device.poll(Time::now(), &mut self.events);
-    }
-
-    /// Waits for readiness of sockets, and tells the device.
-    pub(crate) fn notice(&mut self, wait: Duration) {
         self.poll.poll(&mut self.found, Some(wait)).unwrap();
         for event in &self.found {
             self.device
                 .ready(event.token().0 - FIRST_TOKEN, event.is_read_closed());
         }
+        self.device.poll(Time::now(), &mut self.events);
     }
 
     pub(crate) fn listen(&mut self) -> (ListenerId, SocketAddr) {
