@@ -246,6 +246,42 @@ fn no_sender_waits_where_that_may_end_its_connection() {
 }
 
 #[test]
+fn lowered_grants_keep_senders_from_waiting_where_not_all_credits_can_be_covered() {
+    for version in PLACING {
+        let (client, mut server) = placing(version);
+        // The credits of three connections are more than 192.
+        server.max_receive_memory = 120 * server.common.longest_receives(true).memory();
+        let device = sharing(WhenEmpty::MayEndConnection);
+        let (world, mut pair) = Pair::fake_with(client, server, device);
+        let conns = [pair.connect(), pair.connect(), pair.connect()];
+        pair.settle();
+        let mut waited = Vec::new();
+        for round in 1..=4 {
+            for conn in conns {
+                for call in 0..60 {
+                    let xid = 100 * round + call;
+                    pair.submit(conn, message(xid, 2, &[data(xid, 20)]), &room(2, &[]));
+                }
+            }
+            while pair.ended.len() < 180 {
+                let ended = pair.ended.len();
+                pair.until(|pair| !pair.held.is_empty() || pair.ended.len() > ended);
+                let now = pair.now();
+                for (conn, token, call) in std::mem::take(&mut pair.held) {
+                    let answer = reply(open(&call).0, 2, &[]);
+                    pair.server.reply(conn, token, Some(answer), now);
+                }
+            }
+            pair.ended.clear();
+            pair.settle();
+            waited.push(std::mem::take(&mut world.borrow_mut().waited));
+        }
+        assert!(waited[0] > 0, "{version}: the first burst is too small");
+        assert_eq!(waited[3], 0, "{version}: {waited:?}");
+    }
+}
+
+#[test]
 fn receives_are_shared_only_where_a_sender_waits() {
     let few = Attributes {
         shared_receives: Some(SharedReceives {
