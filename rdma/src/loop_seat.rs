@@ -4,7 +4,9 @@
 //! (`SO_REUSEPORT`) the system would choose by a hash of the addresses, which for a few connections
 //! often means the same loop for all. Here the loops agree: a loop accepts a connection only while no
 //! other one has fewer ([`LoopSeat::accept`]), and otherwise tells the one that has fewest that there
-//! may be something to accept. All listeners of all transports count together.
+//! may be something to accept. On a verbs device one loop receives all requests for connections, and
+//! gives each to the loop that has fewest ([`LoopSeat::claim_fewest`]). All listeners of all transports
+//! count together.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -93,6 +95,24 @@ impl LoopSeat {
             self.own().connections.fetch_add(1, Ordering::Relaxed);
             (accepted, LoopClaim(self.clone()))
         }))
+    }
+
+    /// Returns the position of the loop with the fewest connections among `seats` of one group, the
+    /// first of several, and counts a connection for it until the claim is dropped. `None` without
+    /// seats. For a listener that gives its connections to other loops.
+    pub fn claim_fewest<'a>(seats: impl Iterator<Item = &'a Self>) -> Option<(usize, LoopClaim)> {
+        let mut seats = seats.enumerate().peekable();
+        let choice = seats.peek()?.1.balance.choice();
+        let (at, seat) = seats.min_by_key(|(_, seat)| seat.connections())?;
+        seat.own().connections.fetch_add(1, Ordering::Relaxed);
+        drop(choice);
+        Some((at, LoopClaim(seat.clone())))
+    }
+
+    /// Returns whether `other` is a place in the same group of loops.
+    #[must_use]
+    pub fn is_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.balance, &other.balance)
     }
 
     /// Returns whether no other loop has fewer connections. A loop that polls its listeners all the
@@ -207,6 +227,24 @@ mod tests {
         assert!(seats[0].is_next() && seats[1].is_next());
         assert_eq!((seats[0].turns(), seats[1].turns()), (0, 0));
         drop((first, second));
+    }
+
+    #[test]
+    fn a_listener_of_all_loops_chooses_the_one_with_the_fewest_connections() {
+        let seats = LoopSeat::all(3);
+        let choose = |of: &[LoopSeat]| LoopSeat::claim_fewest(of.iter()).unwrap();
+        let accepted = claim(&seats[0]).unwrap();
+        let (at, first) = choose(&seats);
+        assert_eq!(at, 1);
+        // A loop that does not listen on that address is not chosen.
+        let (at, second) = choose(&seats[..2]);
+        assert_eq!((at, seats[2].connections()), (0, 0));
+        drop((accepted, second));
+        assert_eq!(choose(&seats[..2]).0, 0);
+        drop(first);
+        assert_eq!(seats[0].connections_of_all(), 0);
+        assert!(LoopSeat::claim_fewest(std::iter::empty()).is_none());
+        assert!(seats[0].is_with(&seats[2]) && !seats[0].is_with(&LoopSeat::all(1)[0]));
     }
 
     #[test]

@@ -237,6 +237,16 @@ impl Id {
         from_storage(unsafe { &(*self.raw()).route.addr.dst })
     }
 
+    /// Makes later events of the identifier, and those that have not been taken, arrive at
+    /// `channel`.
+    pub(super) fn migrate(&mut self, channel: &Arc<EventChannel>) -> io::Result<()> {
+        // SAFETY: see `context`; the new channel is valid, and kept so below. The call waits for the
+        // acknowledgement of events that were taken, and all are acknowledged.
+        done(unsafe { (self.cm().rdma_migrate_id)(self.raw(), channel.raw.as_ptr()) })?;
+        self.channel = Arc::clone(channel);
+        Ok(())
+    }
+
     pub(super) fn bind(&self, address: SocketAddr) -> io::Result<()> {
         let address = to_storage(address);
         // SAFETY: see `context`; the address is longer than any that is looked at.
@@ -267,13 +277,14 @@ impl Id {
         done(unsafe { (self.cm().rdma_resolve_route)(self.raw(), millis(timeout)) })
     }
 
-    /// Creates the queue pair, to which receives can then be posted. Updates `sizes` to the actual
-    /// sizes.
+    /// Creates the queue pair, to which receives can then be posted. Its asynchronous events carry
+    /// `mark`. Updates `sizes` to the actual sizes.
     ///
     /// The caller must keep the completion queues and the shared receive queue alive until
     /// [`Id::destroy_queue_pair`] (`conn.rs`, `shared.rs`).
     pub(super) fn create_queue_pair(
         &self,
+        mark: usize,
         pd: &Pd,
         send: &Cq,
         receive: &Cq,
@@ -281,7 +292,8 @@ impl Id {
         sizes: &mut Sizes,
     ) -> io::Result<()> {
         let mut init = sys::ibv_qp_init_attr {
-            qp_context: ptr::null_mut(),
+            // Only ever handed back.
+            qp_context: ptr::without_provenance_mut(mark),
             send_cq: send.raw(),
             recv_cq: receive.raw(),
             srq: shared.map_or(ptr::null_mut(), Srq::raw),

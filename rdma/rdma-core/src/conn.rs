@@ -25,8 +25,8 @@ use super::regions::{Invalidation, Regions};
 use super::shared::SharedQueue;
 use super::sys;
 use rdma::{
-    Completion, ConnectError, Counters, Disconnect, Event, Failed, QpId, SharedReceivesId, Stag,
-    Success, Time, WorkError, WrId,
+    Completion, ConnectError, Counters, Disconnect, Event, Failed, LoopClaim, QpId,
+    SharedReceivesId, Stag, Success, Time, WorkError, WrId,
 };
 
 /// Maximum number of completions polled from a queue at once.
@@ -131,6 +131,8 @@ pub(super) struct Conn {
     pub(super) sends: SendQueue,
     /// The shared receive queue to which the queue pair is bound.
     pub(super) binding: Option<Binding>,
+    /// The loop for which an accepted connection counts, if there are several.
+    pub(super) claim: Option<LoopClaim>,
     receives: VecDeque<Receive>,
     /// Number of `receives` that are posted to the device, and the number of the oldest.
     posted_receives: usize,
@@ -179,6 +181,7 @@ impl Conn {
             sizes: Sizes::default(),
             sends: SendQueue::default(),
             binding: None,
+            claim: None,
             receives: VecDeque::new(),
             posted_receives: 0,
             first_receive: 0,
@@ -249,7 +252,8 @@ impl Conn {
         }
         let srq = shared.and_then(SharedQueue::srq);
         let create = |sizes: &mut Sizes| {
-            id.create_queue_pair(&self.domain.pd, &queues.send, receive, srq, sizes)
+            let mark = self.qp.0 as usize;
+            id.create_queue_pair(mark, &self.domain.pd, &queues.send, receive, srq, sizes)
         };
         self.sizes = sizes;
         let made = create(&mut self.sizes);

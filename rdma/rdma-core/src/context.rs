@@ -36,8 +36,8 @@ unsafe impl Sync for Context {}
 /// An asynchronous event of a device or a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AsyncEvent {
-    /// An event of a queue pair: its number, and the kind of event.
-    QueuePair(u32, c_int),
+    /// An event of a queue pair: its context, and the kind of event.
+    QueuePair(usize, c_int),
     /// A shared receive queue holds fewer receives than its limit: its context.
     SharedReceivesLow(usize),
     /// A shared receive queue failed: its context.
@@ -190,7 +190,7 @@ impl Context {
                 let qp = event.element.cast::<sys::ibv_qp>();
                 // SAFETY: for these events the element is a queue pair, which is not destroyed
                 // before the event is acknowledged: destroying it waits for that.
-                AsyncEvent::QueuePair(unsafe { (*qp).qp_num }, kind)
+                AsyncEvent::QueuePair(unsafe { (*qp).qp_context.addr() }, kind)
             }
             sys::IBV_EVENT_DEVICE_FATAL => AsyncEvent::DeviceFatal,
             sys::IBV_EVENT_CQ_ERR => {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::caps::Capabilities;
 use super::cm::{Depths, EventChannel, Id, IdKey};
@@ -15,17 +16,20 @@ use super::objects::Channel;
 use super::queue::Batch;
 use super::regions::Policy;
 use super::shared::SharedQueue;
+use super::siblings::{Listener, Membership};
 use super::{Options, Registration};
 use rdma::{
     AcceptOptions, Attributes, Carrier, ConnectOptions, Counters, Device, DeviceError, Event,
-    IdMap, Interest, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId,
-    Scatter, SendWr, SharedReceivesId, Stag, Time, WrId,
+    IdMap, Interest, ListenerId, LoopClaim, Poller, Pool, PostError, QpId, Region, RemoteSegment,
+    RequestId, Scatter, SendWr, SharedReceivesId, Stag, Time, WrId,
 };
 
 /// Tokens of the descriptors for connection manager, completion and asynchronous events.
 const CM_TOKEN: usize = 0;
 const COMPLETION_TOKEN: usize = 1;
 const ASYNC_TOKEN: usize = 2;
+/// Token of the mailbox for events and connection requests from siblings.
+const MAIL_TOKEN: usize = 3;
 
 /// The object to which a connection manager identifier belongs.
 pub(super) enum CmIdOwner {
@@ -40,6 +44,7 @@ pub(super) enum CmIdOwner {
 pub(super) struct Waiting {
     pub(super) id: Id,
     pub(super) depths: Depths,
+    pub(super) claim: Option<LoopClaim>,
 }
 
 /// The descriptors that may have events.
@@ -59,12 +64,13 @@ pub struct RdmaCore {
     /// Shared receive queues. One is removed only when no connection in `conns` is bound to it.
     pub(super) shared: IdMap<SharedReceivesId, SharedQueue>,
     pub(super) requests: HashMap<u64, Waiting>,
-    pub(super) listeners: HashMap<u64, Id>,
+    pub(super) listeners: HashMap<u64, Listener>,
     pub(super) targets: HashMap<IdKey, CmIdOwner>,
     pub(super) policy: Policy,
     /// The protection domain of all connections, unless each has its own.
     pub(super) domain: Option<Arc<Domain>>,
     pub(super) channel: Arc<Channel>,
+    pub(super) membership: Membership,
     pub(super) cm: Arc<EventChannel>,
     pub(super) context: Arc<Context>,
     pub(super) capabilities: Capabilities,
@@ -96,7 +102,6 @@ pub struct RdmaCore {
     pub(super) woken: bool,
     /// Whether the device was removed.
     pub(super) gone: bool,
-    pub(super) next: u64,
     pub(super) now: Time,
 }
 
@@ -104,6 +109,7 @@ pub struct RdmaCore {
 pub(super) struct Parts {
     pub(super) options: Options,
     pub(super) context: Arc<Context>,
+    pub(super) membership: Membership,
     pub(super) cm: Arc<EventChannel>,
     pub(super) channel: Arc<Channel>,
     pub(super) domain: Option<Arc<Domain>>,
@@ -124,6 +130,7 @@ impl RdmaCore {
             policy: parts.policy,
             domain: parts.domain,
             channel: parts.channel,
+            membership: parts.membership,
             cm: parts.cm,
             context: parts.context,
             capabilities: parts.capabilities,
@@ -144,7 +151,6 @@ impl RdmaCore {
             asleep: false,
             woken: false,
             gone: false,
-            next: 0,
             now: Time::ZERO,
         }
     }
@@ -190,9 +196,11 @@ impl RdmaCore {
         self.policy.exact_windows = on;
     }
 
-    pub(super) fn serial(&mut self) -> u64 {
-        self.next += 1;
-        self.next
+    /// Returns a number that no device of the process has returned before: siblings see each
+    /// other's events.
+    pub(super) fn serial() -> u64 {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        LAST.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Schedules a connection's completion queues to be polled.
@@ -238,11 +246,12 @@ impl Device for RdmaCore {
     }
 
     fn attach(&mut self, poller: Poller) -> io::Result<()> {
-        let asynchronous = self.context.async_fd();
+        let [asynchronous, mailbox] = self.membership.fds();
         for (token, fd) in [
             (CM_TOKEN, self.cm.fd()),
             (COMPLETION_TOKEN, self.channel.fd()),
             (ASYNC_TOKEN, asynchronous),
+            (MAIL_TOKEN, mailbox),
         ] {
             poller.watch(fd, token, Interest::Readable)?;
         }
@@ -263,6 +272,7 @@ impl Device for RdmaCore {
                 self.woken |= self.asleep;
             }
             ASYNC_TOKEN => self.ready.asynchronous = true,
+            MAIL_TOKEN => (self.ready.cm, self.ready.asynchronous) = (true, true),
             _ => {}
         }
         self.asleep = false;
@@ -297,9 +307,9 @@ impl Device for RdmaCore {
     }
 
     fn local_address(&self, listener: ListenerId) -> Result<SocketAddr, DeviceError> {
-        let id = self.listeners.get(&listener.0);
-        let id = id.ok_or(DeviceError::Unknown("listener"))?;
-        id.local_address().ok_or(DeviceError::Unknown("address"))
+        let known = self.listeners.get(&listener.0);
+        let known = known.ok_or(DeviceError::Unknown("listener"))?;
+        known.address.ok_or(DeviceError::Unknown("address"))
     }
 
     fn carrier(&self, _: QpId) -> Carrier {
@@ -307,9 +317,7 @@ impl Device for RdmaCore {
     }
 
     fn close_listener(&mut self, listener: ListenerId) {
-        if let Some(id) = self.listeners.remove(&listener.0) {
-            self.targets.remove(&id.key());
-        }
+        self.end_listening(listener);
     }
 
     fn connect(

@@ -10,14 +10,15 @@ use bytes::Bytes;
 use rustix::io::Errno;
 
 use super::caps::Kind;
-use super::cm::{CmEvent, CmEventKind, Depths, Id, Sizes};
+use super::cm::{CmEvent, CmEventKind, Depths, Id, IdKey, Sizes};
 use super::conn::{Binding, Conn, End, EventSink, Phase};
 use super::device::{CmIdOwner, RdmaCore, Waiting};
 use super::memory::{Domain, memory_hint};
 use super::objects::Pd;
+use super::siblings::Request;
 use rdma::{
     AcceptOptions, ConnectError, ConnectOptions, ConnectRequest, DeviceError, Disconnect, Event,
-    ListenerId, QpId, RequestId, SharedReceivesId,
+    ListenerId, LoopSeat, QpId, RequestId, SharedReceivesId,
 };
 
 /// Time for an accepted peer to confirm the connection.
@@ -88,18 +89,34 @@ impl RdmaCore {
     pub(super) fn make_listener(&mut self, address: SocketAddr) -> Result<ListenerId, DeviceError> {
         self.check()?;
         let cannot = |source| system(format!("cannot listen on {address}"), source);
-        let id = Id::new(&self.cm).map_err(cannot)?;
-        id.bind(address).map_err(cannot)?;
-        // A wildcard address is not bound to a device; its connection requests are.
-        if !id.context().is_null() && !self.is_ours(&id) {
-            let error = io::Error::other(format!("not an address of {}", self.attributes.name));
-            return Err(cannot(error));
+        let make = || {
+            let id = Id::new(&self.cm).map_err(cannot)?;
+            id.bind(address).map_err(cannot)?;
+            // A wildcard address is not bound to a device; its connection requests are.
+            if !id.context().is_null() && !self.is_ours(&id) {
+                let error = io::Error::other(format!("not an address of {}", self.attributes.name));
+                return Err(cannot(error));
+            }
+            id.listen(self.options.backlog).map_err(cannot)?;
+            Ok((ListenerId(Self::serial()), id))
+        };
+        let seat = self.options.seat.as_ref();
+        let (number, listener) = self.membership.listen(address, seat, make)?;
+        if let Some(id) = &listener.id {
+            self.targets.insert(id.key(), CmIdOwner::Listener(number));
         }
-        id.listen(self.options.backlog).map_err(cannot)?;
-        let listener = ListenerId(self.serial());
-        self.targets.insert(id.key(), CmIdOwner::Listener(listener));
-        self.listeners.insert(listener.0, id);
-        Ok(listener)
+        self.listeners.insert(number.0, listener);
+        Ok(number)
+    }
+
+    pub(super) fn end_listening(&mut self, number: ListenerId) {
+        if let Some(listener) = self.listeners.remove(&number.0) {
+            self.membership
+                .close_listener(number, listener.id.is_some());
+            if let Some(id) = &listener.id {
+                self.targets.remove(&id.key());
+            }
+        }
     }
 
     pub(super) fn start_connecting(
@@ -123,7 +140,7 @@ impl RdmaCore {
             depths: self.depths(options.inbound_reads, options.outbound_reads),
             timeout: options.timeout,
         };
-        let qp = QpId(self.serial());
+        let qp = QpId(Self::serial());
         let key = id.key();
         let mut conn = self.conn(qp, id, phase, options.shared_receives)?;
         conn.deadline = Some(self.now.max(rdma::Time::now()) + options.timeout);
@@ -205,7 +222,8 @@ impl RdmaCore {
         let waiting = waiting.ok_or(DeviceError::Unknown("connection request"))?;
         let (qp, key) = (QpId(request.0), waiting.id.key());
         self.targets.remove(&key);
-        let conn = self.conn(qp, waiting.id, Phase::Prepared(waiting.depths), receives)?;
+        let mut conn = self.conn(qp, waiting.id, Phase::Prepared(waiting.depths), receives)?;
+        conn.claim = waiting.claim;
         self.targets.insert(key, CmIdOwner::Conn(qp));
         self.conns.insert(qp.0, conn);
         if let Err(error) = self.make_queue_pair(qp) {
@@ -297,11 +315,18 @@ impl RdmaCore {
     // ---- events ----
 
     pub(super) fn take_cm_events(&mut self) {
-        while let Some(event) = self.cm.next() {
+        self.take_handed_requests();
+        while let Some(mut event) = self.cm.next() {
             tracing::debug!(kind = ?event.kind, status = event.status, "connection manager");
             if let CmEventKind::ConnectRequest(listener) = event.kind {
-                self.requested(listener, event);
+                if let Some(id) = event.new.take() {
+                    self.requested(listener, id, event);
+                }
                 continue;
+            }
+            if !self.targets.contains_key(&event.id) {
+                // Perhaps of a request that a sibling has given to this one since.
+                self.take_handed_requests();
             }
             match self.targets.get(&event.id) {
                 None => {}
@@ -323,31 +348,70 @@ impl RdmaCore {
         }
     }
 
-    fn requested(&mut self, listener: super::cm::IdKey, event: CmEvent) {
-        let Some(id) = event.new else {
-            return;
-        };
+    /// Takes the connection requests that siblings have given to this one.
+    fn take_handed_requests(&mut self) {
+        for request in self.membership.take_requests() {
+            if self.listeners.contains_key(&request.listener.0) {
+                self.accept_request(request);
+            } else {
+                let _ = request.id.reject(&[]);
+            }
+        }
+    }
+
+    fn requested(&mut self, listener: IdKey, id: Id, event: CmEvent) {
         let listener = match self.targets.get(&listener) {
             Some(&CmIdOwner::Listener(listener)) => listener,
             _ => return,
         };
-        let (Some(peer), true) = (id.peer_address(), self.is_ours(&id)) else {
+        if !self.is_ours(&id) {
             rdma::limited!(
                 warn,
                 "a connection request came in by another device: rejected"
             );
             let _ = id.reject(&[]);
             return;
-        };
-        if self.conns.len() + self.requests.len() >= self.options.max_connections {
-            rdma::limited!(warn, %peer, "refused: too many connections");
+        }
+        let seat = self.options.seat.as_ref();
+        let of_all = seat.map_or(0, LoopSeat::connections_of_all);
+        let of_this = self.conns.len() + self.requests.len();
+        if of_this.max(of_all) >= self.options.max_connections {
+            rdma::limited!(warn, peer = ?id.peer_address(), "refused: too many connections");
             let _ = id.reject(&[]);
             return;
         }
-        let request = RequestId(self.serial());
+        let request = Request {
+            listener,
+            id,
+            event,
+            claim: None,
+        };
+        match self.membership.place(request) {
+            Ok(Some(request)) => self.accept_request(request),
+            Ok(None) => {}
+            Err(error) => {
+                rdma::limited!(warn, %error, "a connection cannot be given to another loop: rejected");
+            }
+        }
+    }
+
+    /// Tells the program about a connection request.
+    fn accept_request(&mut self, request: Request) {
+        let Request {
+            listener,
+            id,
+            event,
+            claim,
+        } = request;
+        let Some(peer) = id.peer_address() else {
+            let _ = id.reject(&[]);
+            return;
+        };
+        let request = RequestId(Self::serial());
         self.targets.insert(id.key(), CmIdOwner::Request(request));
         let depths = event.depths;
-        self.requests.insert(request.0, Waiting { id, depths });
+        let waiting = Waiting { id, depths, claim };
+        self.requests.insert(request.0, waiting);
         self.events.push_back(Event::ConnectRequest(ConnectRequest {
             listener,
             request,

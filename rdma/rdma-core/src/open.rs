@@ -14,6 +14,7 @@ use super::objects::{Channel, Pd};
 use super::random::Keys;
 use super::regions::Policy;
 use super::report::memlock;
+use super::siblings::Membership;
 use super::{OpenError, Options, Registration, sys};
 use rdma::{Attributes, Pool, SharedReceives, WhenEmpty};
 
@@ -64,6 +65,8 @@ pub fn open(options: &Options) -> Result<RdmaCore, OpenError> {
         });
     }
     set_nonblocking(context.async_fd()).map_err(system("its events cannot be waited for"))?;
+    let membership = Membership::join(&context, &cm, options.seat.clone());
+    let membership = membership.map_err(system("no descriptor to be woken by"))?;
     raise_memlock();
     let channel = Channel::new(&context).map_err(system("no completion channel"))?;
     // A window is bound to a queue pair. Other registrations are protected by separate protection
@@ -117,6 +120,7 @@ pub fn open(options: &Options) -> Result<RdmaCore, OpenError> {
         send_queue: SEND_QUEUE.min(capabilities.max_qp_wr).max(2),
         options: options.clone(),
         context,
+        membership,
         cm,
         channel: Arc::new(channel),
         domain: shared,

@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use rdma::LoopSeat;
 use rdma_core_sys::LoadError;
 
 /// The strategy for offering memory to a peer.
@@ -78,10 +79,15 @@ pub struct Options {
     /// Maximum length in bytes of a message to put inline into the work request. The device may
     /// allow less; 0 for none.
     pub inline_data: u32,
-    /// Maximum number of connections at a time, including those being established.
+    /// Maximum number of connections at a time, including those being established. With a `seat`,
+    /// connections that are accepted count for the limit of all loops together.
     pub max_connections: usize,
     /// Maximum number of pending connection requests in the system's queue.
     pub backlog: u16,
+    /// The place of the device's loop among those of one server. Devices with places of one group
+    /// that listen on the same address share one listener, and the connections are spread evenly
+    /// over them.
+    pub seat: Option<LoopSeat>,
 }
 
 impl Default for Options {
@@ -94,6 +100,7 @@ impl Default for Options {
             inline_data: 128,
             max_connections: 1024,
             backlog: 128,
+            seat: None,
         }
     }
 }

@@ -12,7 +12,7 @@ use super::post::REAP_AFTER;
 use super::queue::{Posted, Request};
 use super::shared::SharedQueue;
 use super::sys;
-use rdma::{ConnectError, Disconnect, Event, QpId, SharedReceivesId};
+use rdma::{ConnectError, Disconnect, Event, ListenerId, QpId, SharedReceivesId};
 
 /// Interval at which a busy-polling owner checks the descriptors of events other than completions.
 const LOOK_AT_ALL: Duration = Duration::from_millis(1);
@@ -216,15 +216,12 @@ impl RdmaCore {
     }
 
     pub(super) fn take_async_events(&mut self) {
-        while let Some(event) = self.context.next_async_event() {
-            tracing::debug!(?event, "asynchronous event");
+        for event in self.membership.take_async_events(&self.context) {
             match event {
-                AsyncEvent::QueuePair(number, kind) => self.queue_pair_event(number, kind),
-                AsyncEvent::DeviceFatal => {
-                    self.device_gone();
-                    // The descriptor of a removed device reports nothing new.
-                    return;
+                AsyncEvent::QueuePair(mark, kind) => {
+                    self.queue_pair_event(QpId(mark as u64), kind);
                 }
+                AsyncEvent::DeviceFatal => self.device_gone(),
                 AsyncEvent::CompletionQueue(mark) => {
                     let qp = CqContext(mark).qp();
                     self.completion_queue_failed(qp);
@@ -246,18 +243,13 @@ impl RdmaCore {
         }
     }
 
-    fn queue_pair_event(&mut self, number: u32, kind: i32) {
-        if kind == sys::IBV_EVENT_QP_LAST_WQE_REACHED {
-            return self.queue_pair_drained(number);
-        }
-        let has = |conn: &&mut Conn| {
-            let id = conn.id.as_ref();
-            id.and_then(|id| id.queue_pair_number()) == Some(number)
-        };
-        let Some(conn) = self.conns.values_mut().find(has) else {
+    /// Handles an event of a queue pair of this device or of a sibling.
+    fn queue_pair_event(&mut self, qp: QpId, kind: i32) {
+        let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;
         };
         let reason = match kind {
+            sys::IBV_EVENT_QP_LAST_WQE_REACHED => return self.queue_pair_drained(qp),
             sys::IBV_EVENT_COMM_EST => {
                 if let Some(id) = &conn.id {
                     id.communicating();
@@ -272,8 +264,7 @@ impl RdmaCore {
             }
             _ => Disconnect::Lost("the queue pair failed".to_owned()),
         };
-        let (qp, queue) = (conn.qp, conn.binding.as_ref().map(|binding| binding.queue));
-        if let Some(queue) = queue {
+        if let Some(queue) = conn.binding.as_ref().map(|binding| binding.queue) {
             self.reap_shared(queue);
         }
         self.look_at(qp);
@@ -286,9 +277,8 @@ impl RdmaCore {
 
     /// Handles the event that a bound queue pair is in the error state, and has completed what it
     /// took from its shared receive queue.
-    fn queue_pair_drained(&mut self, number: u32) {
-        if let Some(qp) = self.bound_queue_pair(number)
-            && let Some(conn) = self.conns.get_mut(&qp.0)
+    fn queue_pair_drained(&mut self, qp: QpId) {
+        if let Some(conn) = self.conns.get_mut(&qp.0)
             && let Some(binding) = &mut conn.binding
         {
             binding.drained = true;
@@ -319,8 +309,9 @@ impl RdmaCore {
         for (_, waiting) in self.requests.drain() {
             self.targets.remove(&waiting.id.key());
         }
-        for (_, listener) in self.listeners.drain() {
-            self.targets.remove(&listener.key());
+        let listeners: Vec<u64> = self.listeners.keys().copied().collect();
+        for listener in listeners {
+            self.end_listening(ListenerId(listener));
         }
         let all: Vec<QpId> = self.conns.values().map(|conn| conn.qp).collect();
         for qp in all {

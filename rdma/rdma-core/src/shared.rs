@@ -271,7 +271,7 @@ impl RdmaCore {
         };
         // One sequence of numbers for queue pairs and these queues, because a completion queue's
         // context may name either.
-        let id = SharedReceivesId(self.serial());
+        let id = SharedReceivesId(Self::serial());
         let (max_wr, pieces) = (limits.max_wr as u32, self.attributes.max_scatter as u32);
         let mark = CqContext::new(QpId(id.0), true).0;
         let completions = Cq::new(&self.channel, max_wr, mark).map_err(cannot)?;
@@ -382,12 +382,6 @@ impl RdmaCore {
         self.events
             .retain(|event| !matches!(event, Event::SharedReceivesLow { id } if *id == receives));
         Ok(())
-    }
-
-    /// Returns the connection of a bound queue pair by the device's number.
-    pub(super) fn bound_queue_pair(&self, number: u32) -> Option<QpId> {
-        let mut all = self.shared.values();
-        all.find_map(|queue| queue.by_number.get(&number).copied())
     }
 
     fn bound_to(&self, receives: SharedReceivesId) -> impl Iterator<Item = &Conn> {

@@ -104,6 +104,7 @@ functions! {
         *mut rdma_event_channel, *mut *mut rdma_cm_id, *mut c_void, c_int,
     ) -> c_int;
     fn rdma_destroy_id(*mut rdma_cm_id) -> c_int;
+    fn rdma_migrate_id(*mut rdma_cm_id, *mut rdma_event_channel) -> c_int;
     fn rdma_bind_addr(*mut rdma_cm_id, *const sockaddr_storage) -> c_int;
     fn rdma_resolve_addr(
         *mut rdma_cm_id, *const sockaddr_storage, *const sockaddr_storage, c_int,

@@ -131,8 +131,8 @@ fn dropping_a_device_ends_its_connections() {
     world.register(CLIENT, client, Region::RemoteRead(data));
     world.message(CLIENT, [client, server], b"hello");
     world.sides[CLIENT].events.clear();
-    let other = World::new();
-    let [gone, _] = other.sides;
+    let mut other = World::new();
+    let gone = other.sides.swap_remove(CLIENT);
     world.sides[CLIENT] = gone;
     world.disconnected(SERVER, server);
     world.device(SERVER).destroy(server);

@@ -17,6 +17,7 @@
 
 mod connecting;
 mod ending;
+mod loops;
 mod moving;
 mod reaching;
 mod scattering;

@@ -1,15 +1,17 @@
-//! Two devices, of a client and a server, in one poll loop.
+//! The devices of a client and of the loops of a server, in one poll loop.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use iwarp::{self, Iwarp};
 use rdma::{
     AcceptOptions, Buf, Completion, ConnectOptions, ConnectRequest, Counters, Device, Disconnect,
-    Event, Failed, ListenerId, Pool, QpId, Region, RemoteSegment, SendWr, Stag, Success, Time,
-    WorkError, WrId,
+    Event, Failed, ListenerId, LoopSeat, Pool, QpId, Region, RemoteSegment, SendWr, Stag, Success,
+    Time, WorkError, WrId,
 };
 use rdma_core::{self, RdmaCore, Registration};
 
@@ -18,6 +20,8 @@ use crate::support::poller;
 /// Time-out, which is reached only if a wake-up is lost. (A lost packet of InfiniBand's connection
 /// manager is sent again after four seconds.)
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// The token of a loop that is told to accept.
+const WAKE: mio::Token = mio::Token(usize::MAX);
 /// Number of tokens of one device.
 const TOKENS: usize = 1 << 20;
 pub(crate) const CLIENT: usize = 0;
@@ -49,7 +53,8 @@ pub(crate) struct Side {
 }
 
 pub(crate) struct World {
-    pub(crate) sides: [Side; 2],
+    /// The client, and the loops of the server.
+    pub(crate) sides: Vec<Side>,
     pub(crate) listener: ListenerId,
     pub(crate) address: SocketAddr,
     poll: mio::Poll,
@@ -62,20 +67,42 @@ fn registration() -> Option<Registration> {
     Some(name.parse().unwrap())
 }
 
-/// Returns the devices under test, and the server's address.
-fn devices() -> ([Box<dyn Tested>; 2], IpAddr) {
+/// Returns the devices under test, of the client and of each loop of the server, and the address on
+/// which the server's listen, all of them together if there are `seats`.
+fn devices(seats: &[LoopSeat]) -> (Vec<Box<dyn Tested>>, SocketAddr) {
+    let loops: Vec<Option<LoopSeat>> = match seats {
+        [] => vec![None],
+        seats => seats.iter().cloned().map(Some).collect(),
+    };
     let Ok(addresses) = std::env::var("VERBS_MODEL") else {
-        let one = || {
-            let device = Iwarp::new(iwarp::Options::default(), Pool::new(256 << 20));
+        let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut sockets = Vec::new();
+        if !seats.is_empty() {
+            let socket = TcpListener::bind(address).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            address = socket.local_addr().unwrap();
+            sockets.push(Arc::new(socket));
+        }
+        let one = |seat: Option<LoopSeat>| {
+            let options = iwarp::Options {
+                sockets: seat.as_ref().map_or(Vec::new(), |_| sockets.clone()),
+                seat,
+                ..iwarp::Options::default()
+            };
+            let device = Iwarp::new(options, Pool::new(256 << 20));
             Box::new(device.unwrap()) as Box<dyn Tested>
         };
-        return ([one(), one()], IpAddr::from([127, 0, 0, 1]));
+        return (
+            std::iter::once(None).chain(loops).map(one).collect(),
+            address,
+        );
     };
     let (near, far) = addresses.split_once(',').unwrap();
-    let open = |address: &str| {
+    let open = |address: &str, seat: Option<LoopSeat>| {
         let options = rdma_core::Options {
             address: Some(address.parse().unwrap()),
             registration: registration(),
+            seat,
             ..rdma_core::Options::default()
         };
         let mut device = rdma_core::open(&options).unwrap();
@@ -85,7 +112,10 @@ fn devices() -> ([Box<dyn Tested>; 2], IpAddr) {
         }
         Box::new(device) as Box<dyn Tested>
     };
-    ([open(near), open(far)], far.parse().unwrap())
+    let servers = loops.into_iter().map(|seat| open(far, seat));
+    let devices = std::iter::once(open(near, None)).chain(servers).collect();
+    let ip: IpAddr = far.parse().unwrap();
+    (devices, SocketAddr::new(ip, 0))
 }
 
 pub(crate) fn connect_options(private_data: &[u8]) -> ConnectOptions {
@@ -108,22 +138,37 @@ pub(crate) fn accept_options(private_data: &[u8]) -> AcceptOptions {
 
 impl World {
     pub(crate) fn new() -> Self {
-        let (devices, ip) = devices();
+        Self::with(&[])
+    }
+
+    /// Returns a client and the loops of a server that have these seats.
+    pub(crate) fn with(seats: &[LoopSeat]) -> Self {
+        let (devices, wanted) = devices(seats);
         let poll = mio::Poll::new().unwrap();
-        let mut first_token = 0;
-        let sides = devices.map(|mut device| {
-            device.attach(poller(&poll, first_token)).unwrap();
-            first_token += TOKENS;
-            Side {
+        let waker = Arc::new(mio::Waker::new(poll.registry(), WAKE).unwrap());
+        for seat in seats {
+            let waker = Arc::clone(&waker);
+            seat.set_wake(move || waker.wake().unwrap());
+        }
+        let mut sides: Vec<Side> = Vec::new();
+        for mut device in devices {
+            device.attach(poller(&poll, sides.len() * TOKENS)).unwrap();
+            sides.push(Side {
                 device,
                 events: VecDeque::new(),
-            }
-        });
-        let [client, mut server] = sides;
-        let listener = server.device.listen(SocketAddr::new(ip, 0)).unwrap();
-        let address = server.device.local_address(listener).unwrap();
+            });
+        }
+        let servers = sides[SERVER..].iter_mut();
+        let listening: Vec<_> = servers
+            .map(|side| {
+                let listener = side.device.listen(wanted).unwrap();
+                (listener, side.device.local_address(listener).unwrap())
+            })
+            .collect();
+        let (listener, address) = listening[0];
+        assert!(listening.iter().all(|one| one.1 == address), "one port");
         Self {
-            sides: [client, server],
+            sides,
             listener,
             address,
             poll,
@@ -167,7 +212,7 @@ impl World {
         }
         let mut ready = mio::Events::with_capacity(64);
         self.poll.poll(&mut ready, Some(until)).unwrap();
-        for event in &ready {
+        for event in ready.iter().filter(|event| event.token() != WAKE) {
             let token = event.token().0;
             let closed = event.is_read_closed() || event.is_error();
             let device = &mut self.sides[token / TOKENS].device;
@@ -182,24 +227,38 @@ impl World {
         side: usize,
         mut take: impl FnMut(&mut Event) -> Option<T>,
     ) -> T {
+        let (_, taken) = self.wait_at(side..side + 1, |_, event| take(event));
+        taken
+    }
+
+    /// Waits like [`World::wait`] for an event of one of several sides, and returns which as well.
+    pub(crate) fn wait_at<T>(
+        &mut self,
+        sides: Range<usize>,
+        mut take: impl FnMut(usize, &mut Event) -> Option<T>,
+    ) -> (usize, T) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             self.step();
-            let events = &mut self.sides[side].events;
             let mut found = None;
-            for (at, event) in events.iter_mut().enumerate() {
-                if let Some(taken) = take(event) {
-                    found = Some((at, taken));
-                    break;
+            for side in sides.clone() {
+                for (at, event) in self.sides[side].events.iter_mut().enumerate() {
+                    if found.is_none()
+                        && let Some(taken) = take(side, event)
+                    {
+                        found = Some((side, at, taken));
+                    }
                 }
             }
-            if let Some((at, taken)) = found {
-                events.remove(at);
-                return taken;
+            if let Some((side, at, taken)) = found {
+                self.sides[side].events.remove(at);
+                return (side, taken);
             }
+            let events = self.sides[sides.clone()].iter().map(|side| &side.events);
             assert!(
                 Instant::now() < deadline,
-                "nothing came; there is {events:?}"
+                "nothing came; there is {:?}",
+                events.collect::<Vec<_>>()
             );
             self.sleep(deadline);
         }
