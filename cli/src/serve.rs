@@ -19,7 +19,7 @@ use rpc_transport::{ServerGroup, ServerOptions, Stop};
 use rpcrdma_callbacks::Orders;
 use rpcrdma_setup::access::{CALLBACKS, LinkOptions};
 use rpcrdma_setup::costs::CostsArg;
-use rpcrdma_setup::device::{DeviceChoice, Resources};
+use rpcrdma_setup::device::{DeviceChoice, DeviceName, Resources};
 use rpcrdma_setup::mount_options::Proto;
 use rpcrdma_setup::{Context, Failure};
 
@@ -113,7 +113,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     device.check()?;
     let sockets = match loops {
         1 => Sockets::default(),
-        _ => Sockets::listen(&addresses, args.port, args.tcp_port)?,
+        _ => {
+            let is_software = args.device == DeviceName::Iwarp;
+            Sockets::listen(&addresses, is_software.then_some(args.port), args.tcp_port)?
+        }
     };
     let plan = Plan {
         group: ServerGroup::new(loops, &options),

@@ -436,9 +436,7 @@ impl Access {
             _ if threads > nconnect => {
                 format!("each needs a connection, and there are nconnect={nconnect}")
             }
-            _ if self.device.name != DeviceName::Iwarp => {
-                "only for TCP and device=iwarp".to_owned()
-            }
+            _ if self.device.name == DeviceName::Sim => "not in a simulation".to_owned(),
             _ if self.link.rate.is_some() => {
                 "not with --rate, which limits what one thread sends".to_owned()
             }
@@ -696,6 +694,7 @@ mod tests {
         for fine in [
             "nconnect=2,threads=2",
             "proto=tcp,nconnect=4,threads=2",
+            "nconnect=2,threads=2,device=verbs",
             "threads=1",
         ] {
             assert!(access(fine, None).is_ok(), "{fine}");
@@ -703,7 +702,6 @@ mod tests {
         for (wrong, rate) in [
             ("threads=2", None),
             ("nconnect=2,threads=3", None),
-            ("nconnect=2,threads=2,device=verbs", None),
             ("nconnect=2,threads=2", Some(1_000_000)),
         ] {
             let refused = access(wrong, rate).unwrap_err();

@@ -135,7 +135,7 @@ pub struct DeviceChoice {
     pub capture: Option<Capture>,
     /// Iwarp: sockets that listen already ([`iwarp::Options::sockets`]).
     pub sockets: Vec<Arc<TcpListener>>,
-    /// Iwarp: the place of the device's loop among those that listen together.
+    /// The place of the device's loop among those that listen together.
     pub seat: Option<LoopSeat>,
 }
 
@@ -201,6 +201,7 @@ impl DeviceChoice {
                     registration: self.registration.0,
                     memory: resources.memory,
                     max_connections: resources.connections,
+                    seat: self.seat.clone(),
                     ..rdma_core::Options::default()
                 };
                 let opened = rdma_core::open(&options);

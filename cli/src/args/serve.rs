@@ -142,9 +142,9 @@ pub(crate) struct ServeArgs {
     pub(crate) capture: CaptureArgs,
 
     /// Threads that serve connections: 1 to 64, or auto for as many as there are processors that the
-    /// server may use. Connections, over TCP and over the iwarp device, are spread evenly over them;
+    /// server may use. Connections, over TCP and over RDMA, are spread evenly over them;
     /// receive memory is divided among them, and auto makes fewer threads if each would have less
-    /// than 16 MiB of it, or 64 descriptors. With a verbs device, --rate or --busy-poll, auto is one thread
+    /// than 16 MiB of it, or 64 descriptors. With --rate or --busy-poll, auto is one thread
     #[arg(long, value_name = "N", default_value = "auto", value_parser = Threads::parse)]
     pub(crate) threads: Threads,
 

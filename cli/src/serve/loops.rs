@@ -23,7 +23,8 @@ use rpcrdma_sim::Probe;
 
 use super::{cannot_listen, enough_for_one, listen_error, say};
 
-/// Listening sockets that all loops accept from. A single loop has its own.
+/// Listening sockets that all loops accept from. A single loop has its own; a verbs device has none,
+/// and the loops share its listeners ([`rdma_core::Options::seat`]).
 #[derive(Default)]
 pub(super) struct Sockets {
     rdma: Vec<Arc<TcpListener>>,
@@ -31,8 +32,13 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// Listens on each address, on a port for the software RDMA device and one for TCP.
-    pub(super) fn listen(addresses: &[IpAddr], port: u16, tcp_port: u16) -> Result<Self, Failure> {
+    /// Listens on each address, on a port for the software RDMA device, if there is one, and on a port
+    /// for TCP.
+    pub(super) fn listen(
+        addresses: &[IpAddr],
+        port: Option<u16>,
+        tcp_port: u16,
+    ) -> Result<Self, Failure> {
         let listen = |port: u16, proto: Proto| {
             let socket = |ip: &IpAddr| {
                 let address = SocketAddr::new(*ip, port);
@@ -41,7 +47,10 @@ impl Sockets {
             addresses.iter().map(socket).collect::<Result<Vec<_>, _>>()
         };
         Ok(Self {
-            rdma: listen(port, Proto::Rdma)?,
+            rdma: match port {
+                Some(port) => listen(port, Proto::Rdma)?,
+                None => Vec::new(),
+            },
             tcp: listen(tcp_port, Proto::Tcp)?,
         })
     }

@@ -3,7 +3,6 @@
 use std::thread;
 
 use rpcrdma_setup::Failure;
-use rpcrdma_setup::device::DeviceName;
 
 use crate::args::{ServeArgs, Threads};
 
@@ -85,11 +84,6 @@ impl ThreadCount {
 
 /// Returns the option with which all connections have to be served by one thread, and the reason.
 fn only_one(args: &ServeArgs) -> Option<(String, &'static str)> {
-    if args.device != DeviceName::Iwarp {
-        let why = "a verbs device has one listener and one completion channel here, so one thread \
-                   serves its connections";
-        return Some((format!("--device {}", args.device), why));
-    }
     let why = "the rate would be that of each thread, not of the server";
     args.rate.map(|_| ("--rate".to_owned(), why))
 }
@@ -125,7 +119,7 @@ mod tests {
 
     #[test]
     fn every_processor_has_a_thread_unless_told_otherwise() {
-        for args in [&[][..], &["--threads", "auto"]] {
+        for args in [&[][..], &["--threads", "auto"], &["--device", "verbs"]] {
             let wanted = wanted(args).unwrap();
             assert_eq!((wanted.most, &wanted.single_reason), (8, &None));
             assert_eq!(wanted.limited_by_receive_memory(512 << 20), 8);
@@ -170,8 +164,7 @@ mod tests {
     #[test]
     fn where_there_can_be_one_thread_the_reason_is_said() {
         for (args, word) in [
-            (&["--device", "verbs"][..], "--device verbs"),
-            (&["--rate", "1g"], "--rate"),
+            (&["--rate", "1g"][..], "--rate"),
             (&["--busy-poll"], "--busy-poll"),
         ] {
             let auto = wanted(args).unwrap();
