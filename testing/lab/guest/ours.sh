@@ -4,14 +4,15 @@
 OUR_PORT=20050 # for RDMA; NFS and MOUNT over TCP are one above it
 
 # serve_up OPTION...: our server on the wire's far end, exporting /tmp/served as /served. To verbs
-# devices, clients here are another host's: root of that one, too.
+# devices, clients here are another host's: root of that one, too. Two threads, though the guest may have
+# one processor, so that they share a listener.
 serve_up() {
     mkdir -p /tmp/served
     : >"$OUT/serve.log"
     # shellcheck disable=SC2016  # for the inner shell
     sh -c 'echo $$ >/run/serve.pid; exec rpcrdma serve "$@"' serve \
         --device verbs --listen $FAR --port $OUR_PORT --tcp-port $((OUR_PORT + 1)) \
-        --export served=/tmp/served:no_root_squash --handle-key /tmp/handle-key "$@" \
+        --export served=/tmp/served:no_root_squash --handle-key /tmp/handle-key --threads 2 "$@" \
         >>"$OUT/serve.log" 2>&1 </dev/null &
     until_true 20 grep 'listening tcp' "$OUT/serve.log"
 }

@@ -33,7 +33,7 @@ lane() {
         # What costs are written to is empty until they are known.
         [ -s /tmp/costs-$device ] || check $device/costs 120 costs_are_measured /tmp/costs-$device
         for suite in commands copy bad_input compare; do
-            check $device/end-to-end/$suite 300 end_to_end $device $suite
+            check $device/end-to-end/$suite 400 end_to_end $device $suite
         done
         if [ $device = siw ]; then
             skip siw/end-to-end/a-port-where-something-else-answers it kills the guest\'s kernel: a bug of siw
@@ -65,6 +65,7 @@ on_device() {
         check "$1/ours/rpcrdma-$version" 120 tree_on_ours "rpcrdma=$version"
     done
     check "$1/ours/send-with-invalidate" 60 ours_invalidates
+    check "$1/threads" 60 both_threads_serve
     check "$1/clients-killed" 120 clients_killed
     check "$1/clients-killed/leak-nothing" 60 resources_are serving
     check "$1/link-silent" 180 link_silent
@@ -279,6 +280,29 @@ put_under_way() {
     until_true 20 test -s /tmp/served/large
 }
 
+# both_threads_serve: two of four connections each. Threads that do nothing are asleep all the time.
+both_threads_serve() {
+    without_loss ours ping nconnect=4 -c 200 --op getattr "$OUR_URL"
+    read -r _served </run/serve.pid
+    for _thread in rpcrdma loop-1; do
+        _switches=$(thread_switches "$_served" $_thread)
+        without_loss ours ping nconnect=4 -c 200 --op getattr "$OUR_URL"
+        [ $(($(thread_switches "$_served" $_thread) - _switches)) -ge 50 ]
+    done
+}
+
+# thread_switches PID NAME: how often that thread has gone to sleep.
+thread_switches() {
+    for _task in "/proc/$1/task"/*; do
+        if [ "$(cat "$_task/comm")" = "$2" ]; then
+            awk '$1 == "voluntary_ctxt_switches:" { print $2 }' "$_task/status"
+            return
+        fi
+    done
+    echo "there is no thread $2" >&2
+    return 1
+}
+
 clients_killed() {
     for _ in 1 2 3; do
         put_under_way
@@ -467,10 +491,8 @@ adapter_tests() {
 end_to_end() {
     _device=$1
     _suite=$2
-    # Only the iwarp device serves with several threads.
     set -- --test-threads 1 --skip round_trips_show_in_time_alone \
-        --skip in_the_simulation --skip over_tcp --skip remote_invalidation_saves_an_interrupt \
-        --skip several_threads_serve
+        --skip in_the_simulation --skip over_tcp --skip remote_invalidation_saves_an_interrupt
     # Answered with what is not MPA, siw and iw_cm follow a null pointer, and the guest's kernel is of
     # no use afterwards.
     [ "$_device" = rxe ] || set -- "$@" --skip a_port_where_something_else_answers
