@@ -52,6 +52,8 @@ struct Pending {
     due: Time,
     /// The number of tries that timed out.
     overdue: u32,
+    /// The number of times that the call moved to another connection.
+    moves: usize,
 }
 
 /// An ended call: the caller's id, and the result.
@@ -166,6 +168,7 @@ impl ClientState {
             sent: None,
             due,
             overdue: 0,
+            moves: 0,
         };
         match self.connections[index].up() {
             Some(conn) => self.transmit(xid, &mut pending, conn, transport, now),

@@ -34,6 +34,9 @@ pub(crate) struct Connection {
     pub(crate) state: ConnectionState,
     /// The number of pending calls assigned to this connection.
     pub(crate) waiting: usize,
+    /// Whether a reply has arrived since the connection was established. A server that is full may
+    /// accept a connection and close it with the first call.
+    replied: bool,
     /// Whether the connection was ever up. If so, the next attempt counts as a reconnect.
     pub(crate) was_established: bool,
     /// Whether to stay connected although no call needs the connection.
@@ -51,6 +54,7 @@ impl Connection {
         Self {
             state: ConnectionState::Disconnected { retry_at: now },
             waiting: 0,
+            replied: false,
             was_established: false,
             keep: false,
             reason: String::new(),
@@ -77,6 +81,23 @@ impl Connection {
         }
     }
 
+    /// Returns whether the connection is up and a reply has arrived on it.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.up().is_some() && self.replied
+    }
+
+    /// Returns whether the connection is up and can take another call. A connection without a reply
+    /// so far takes only one call if `others_proven`, that is, if another connection is known to work.
+    pub(crate) fn takes_calls(&self, others_proven: bool) -> bool {
+        self.up().is_some() && (self.replied || !others_proven || self.waiting == 0)
+    }
+
+    /// Records that the connection is established.
+    pub(crate) fn established(&mut self, conn: ConnectionId) {
+        self.state = ConnectionState::Connected { conn };
+        self.replied = false;
+    }
+
     /// Records that a call was assigned to this connection.
     pub(crate) fn assign(&mut self, now: Time) {
         self.waiting += 1;
@@ -99,6 +120,7 @@ impl Connection {
     /// ever at full speed. Returns whether there had been an outage.
     pub(crate) fn answered(&mut self) -> bool {
         self.outage = None;
+        self.replied = true;
         !std::mem::take(&mut self.backoff).is_zero()
     }
 

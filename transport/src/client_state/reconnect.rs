@@ -5,7 +5,7 @@ use std::time::Duration;
 use rdma::Time;
 
 use super::ClientState;
-use super::connection::ConnectionState;
+use super::connection::{Connection, ConnectionState};
 use crate::{CallError, ClientTransport, ConnectionId, ConnectionLost};
 
 /// The time after which a client says again that it has no connection. Each further message takes
@@ -65,7 +65,7 @@ impl ClientState {
         }
     }
 
-    /// Returns the connection for a new call: the connected ones in turn or, if none is up, all in
+    /// Returns the connection for a new call: those that take calls in turn or, if none is up, all in
     /// turn. Connections that were lost while idle are re-established on the way.
     pub(super) fn choose_connection(
         &mut self,
@@ -75,11 +75,14 @@ impl ClientState {
         let count = self.connections.len();
         let first = self.next_connection;
         let order = (first..count).chain(0..first);
+        let some_proven = self.connections.iter().any(Connection::is_proven);
         let mut chosen = None;
         for index in order {
-            if self.connections[index].up().is_some() {
+            if self.connections[index].takes_calls(some_proven) {
                 chosen = chosen.or(Some(index));
-            } else if matches!(self.first_connect, Some(Ok(()))) {
+            } else if self.connections[index].up().is_none()
+                && matches!(self.first_connect, Some(Ok(())))
+            {
                 self.open_if_due(index, transport, now);
             }
         }
@@ -127,7 +130,7 @@ impl ClientState {
         let Some(index) = self.index_of(conn) else {
             return;
         };
-        self.connections[index].state = ConnectionState::Connected { conn };
+        self.connections[index].established(conn);
         if std::mem::replace(&mut self.connections[index].was_established, true) {
             self.stats.reconnects += 1;
             tracing::info!(server = %self.remote, connection = index, "connected again");
@@ -155,10 +158,45 @@ impl ClientState {
         now: Time,
     ) {
         let no_server = lost.retry && self.probe.connection_ended(lost.was_established);
+        let protocol_error = lost.was_established && !lost.retry;
+        if !protocol_error && !self.connections[index].is_proven() {
+            self.move_calls(index, transport, now);
+        }
         let reason = no_server.then(|| lost.reason.clone());
         self.lost(index, lost, now);
         if let Some(reason) = reason {
             self.unanswered(&reason, transport, now);
+        }
+    }
+
+    /// Moves the calls of a connection or attempt that ended without a reply to connections that work,
+    /// if there are any. The server may be full: then every further attempt would end like this one,
+    /// while the other connections go on.
+    ///
+    /// A call that makes the server drop connections must not end all of them again and again.
+    /// Therefore a call moves at most as often as there are other connections.
+    #[cold]
+    fn move_calls(&mut self, from: usize, transport: &mut dyn ClientTransport, now: Time) {
+        let mut to: Vec<_> = (0..self.connections.len())
+            .filter(|&index| index != from && self.connections[index].is_proven())
+            .collect();
+        to.sort_by_key(|&index| self.connections[index].waiting);
+        let mut to = to.into_iter().cycle();
+        let most = self.connections.len() - 1;
+        for xid in self.xids_of(Some(from)) {
+            let Some(pending) = self.pending.get_mut(&xid) else {
+                continue;
+            };
+            let Some(index) = to.next().filter(|_| pending.moves < most) else {
+                continue;
+            };
+            pending.moves += 1;
+            pending.index = index;
+            self.connections[from].release();
+            self.connections[index].assign(now);
+            if let Some(conn) = self.connections[index].up() {
+                self.send(xid, conn, transport, now);
+            }
         }
     }
 
