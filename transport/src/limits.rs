@@ -72,15 +72,21 @@ impl Limits {
     }
 }
 
-/// Returns how many connections a process with this number of file descriptors should accept: the
-/// descriptors that remain after [`file_descriptors`] and other uses.
+/// Returns how many connections a process with this number of file descriptors should accept: as
+/// many as [`descriptors_for_connections`] says, but at least one.
 #[must_use]
 pub fn connections(descriptors: u64) -> usize {
-    let left = descriptors
-        .saturating_sub(file_descriptors(descriptors))
-        .saturating_sub(OTHER_DESCRIPTORS);
+    let left = descriptors_for_connections(descriptors);
     let left = usize::try_from(left).unwrap_or(MOST_CONNECTIONS);
     left.clamp(1, MOST_CONNECTIONS)
+}
+
+/// Returns how many of this number of file descriptors remain for connections, which may be none.
+#[must_use]
+pub fn descriptors_for_connections(descriptors: u64) -> u64 {
+    descriptors
+        .saturating_sub(file_descriptors(descriptors))
+        .saturating_sub(OTHER_DESCRIPTORS)
 }
 
 /// Returns how many file descriptors all exports together may hold open for files, in a process

@@ -517,6 +517,7 @@ fn xchar_s3_1_receives_are_replaced_as_they_are_used() {
 #[test]
 fn a_server_that_drops_version_2_gets_version_1_on_a_new_connection() {
     let (client, server) = speaking(Choice::Auto, Versions::default());
+    let warning = client.fallback_warning.clone();
     let (world, mut pair) = Pair::fake_with(client, server, attributes());
     pair.echo();
     world.borrow_mut().lose_at = Some(0);
@@ -534,6 +535,7 @@ fn a_server_that_drops_version_2_gets_version_1_on_a_new_connection() {
         decision.to_string().contains("dropped the connection"),
         "{decision}"
     );
+    assert!(warning.was_logged());
     pair.call(conn, message(1, 0, &[]), &room(0, &[])).reply();
     assert!(pair.down.is_empty(), "its user sees one connection");
     world.borrow_mut().lose_all();

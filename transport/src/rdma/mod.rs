@@ -21,7 +21,7 @@ mod stalled;
 mod timers;
 
 pub use client::RdmaClient;
-pub use options::{RdmaClientOptions, RdmaServerOptions};
+pub use options::{FallbackWarning, RdmaClientOptions, RdmaServerOptions};
 pub use receive_pool::shares_receives;
 pub use rpcrdma_connection::{
     BadStructure, CallbackOptions, ConsideredMode, MakeExtension, Options as RdmaOptions,

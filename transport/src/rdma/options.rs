@@ -1,10 +1,13 @@
 //! The options of RPC-over-RDMA clients and servers, in addition to those of connections.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rdma::{Attributes, Budget};
 use rpcrdma_connection::{Config, Options};
-use rpcrdma_negotiation::{Choice, Versions};
+use rpcrdma_negotiation::{Choice, VersionDecision, VersionReason, Versions};
 
 use super::receive_pool::shares_receives;
 use super::{receive_memory, receive_pool};
@@ -28,6 +31,45 @@ pub struct RdmaClientOptions {
     /// How long to wait for a server's answer to the first version 2 message, before the client
     /// assumes that the server speaks version 1 only.
     pub patience: Duration,
+    /// Logs once that version 1 is used without an answer from the server that says so. Transports
+    /// whose options are clones of the same ones log it once together.
+    pub fallback_warning: FallbackWarning,
+}
+
+/// A warning that a client uses version 1 because a connection was lost or silent, which can have
+/// other causes than the server's version. It is logged once; clones count as one.
+#[derive(Clone, Debug, Default)]
+pub struct FallbackWarning(Arc<AtomicBool>);
+
+impl FallbackWarning {
+    /// Returns whether the warning has been logged.
+    #[must_use]
+    pub fn was_logged(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a decision has to be warned of. Later calls return false.
+    fn is_due(&self, decision: &VersionDecision) -> bool {
+        match decision.reason {
+            VersionReason::ShownNow(evidence) => {
+                evidence.is_loss() && !self.0.swap(true, Ordering::Relaxed)
+            }
+            _ => false,
+        }
+    }
+
+    /// Logs the warning, unless it was logged before or the server itself said that it speaks
+    /// version 1.
+    pub(super) fn decided(&self, server: SocketAddr, decision: &VersionDecision) {
+        if self.is_due(decision) {
+            tracing::warn!(
+                %server,
+                "RPC-over-RDMA {decision}. A server of version 2 that is full or restarts may do \
+                 that, too: the mount option rpcrdma=2 or rpcrdma=2wg keeps the client from version \
+                 1, and rpcrdma=1 makes it the choice"
+            );
+        }
+    }
 }
 
 impl Default for RdmaClientOptions {
@@ -37,6 +79,7 @@ impl Default for RdmaClientOptions {
             connect_timeout: Duration::from_secs(10),
             version: Choice::default(),
             patience: Config::DEFAULT_PATIENCE,
+            fallback_warning: FallbackWarning::default(),
         }
     }
 }
@@ -103,5 +146,25 @@ impl Default for RdmaServerOptions {
             max_fetched: Config::DEFAULT_MAX_FETCHED,
             versions: Versions::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_negotiation::{ServerReaction, decide_version};
+
+    use super::*;
+
+    #[test]
+    fn version_1_without_an_answer_is_warned_of_once() {
+        let decided = |did| decide_version(Choice::Auto, &did);
+        let refused = ServerReaction::RefusedVersion { low: 1, high: 1 };
+        let warning = FallbackWarning::default();
+        assert!(!warning.is_due(&decided(refused)), "the server said so");
+        assert!(!warning.was_logged());
+        let other = warning.clone();
+        assert!(warning.is_due(&decided(ServerReaction::Dropped)));
+        assert!(!other.is_due(&decided(ServerReaction::NoAnswer)));
+        assert!(other.was_logged());
     }
 }
