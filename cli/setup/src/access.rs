@@ -458,7 +458,15 @@ impl Access {
 
     fn client_options(&self) -> ClientOptions {
         let default = ClientOptions::default();
+        let connect_timeout = match self.mount.hard {
+            true => default.connect_timeout,
+            // As long as the retransmissions of one call take, as `soft` promises.
+            false => default
+                .connect_timeout
+                .min(self.mount.timeo * (self.mount.retrans + 1)),
+        };
         ClientOptions {
+            connect_timeout,
             give_up_after: self.give_up_after.unwrap_or(default.give_up_after),
             credential: credential(),
             nconnect: self.mount.nconnect as usize,
