@@ -21,14 +21,14 @@ use rpcrdma_setup::access::{CALLBACKS, LinkOptions};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceChoice, DeviceName, Resources};
 use rpcrdma_setup::mount_options::Proto;
-use rpcrdma_setup::{Context, Failure};
+use rpcrdma_setup::{Context, Failure, units};
 
 use crate::args::ServeArgs;
 use crate::capture;
 use crate::interrupt;
 use crate::output;
 use loops::{Plan, Sockets};
-use threads::ThreadCount;
+use threads::{FEW_CONNECTIONS, ThreadCount};
 
 mod loops;
 mod threads;
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         busy_poll: args.busy_poll,
         crc: args.crc.is_on(),
     };
-    let (limits, loops, descriptors) = limits(args, &wanted);
+    let (limits, loops, descriptors) = limits(args, &wanted)?;
     match &wanted.single_reason {
         Some(why) => tracing::info!(why, "one thread serves all connections"),
         None => tracing::info!(threads = loops, "threads that serve connections"),
@@ -144,12 +144,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
 /// many ends, and well within a minute.
 const GIVE_BACK_AFTER: Duration = Duration::from_secs(10);
 
-/// A server prints a note if its descriptors allow fewer connections than this.
-const FEW_CONNECTIONS: usize = 64;
-
 /// Returns the limits of the server, the number of its loops, and the number of descriptors for connections,
 /// files and everything else but the loops. Raises the soft limit on file descriptors to the hard limit.
-fn limits(args: &ServeArgs, wanted: &ThreadCount) -> (Limits, usize, u64) {
+///
+/// # Errors
+/// There are not enough descriptors for the threads that were asked for.
+fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64), Failure> {
     let (descriptors, raised) = limits::raise_descriptors();
     if let Err(error) = raised {
         tracing::warn!(%error, descriptors, "cannot raise the limit on open files");
@@ -158,8 +158,9 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> (Limits, usize, u64) {
         Some(memory) => usize::try_from(memory).unwrap_or(usize::MAX),
         None => limits::default_memory(),
     };
-    let receives = usize::try_from(args.receive_memory).unwrap_or(usize::MAX);
-    let loops = wanted.limited_by_descriptors(descriptors);
+    let wanted_receives = args.receive_memory.unwrap_or(ServeArgs::RECEIVE_MEMORY);
+    let wanted_receives = usize::try_from(wanted_receives).unwrap_or(usize::MAX);
+    let loops = wanted.limited_by_descriptors(descriptors)?;
     if loops < wanted.most {
         tracing::info!(
             loops,
@@ -168,8 +169,16 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> (Limits, usize, u64) {
         );
     }
     let left = threads::descriptors_left(descriptors, loops);
-    let limits = Limits::new(memory, receives, left);
+    let limits = Limits::new(memory, wanted_receives, left);
     let (connections, receives) = (limits.connections, limits.receives);
+    // The default is meant to be lowered where there is little memory.
+    if args.receive_memory.is_some() && receives < wanted_receives {
+        output::complain(format_args!(
+            "note: --receive-memory is lowered to about {}, the part of --memory-limit ({}) that receive buffers may take",
+            units::show_size(receives as u64 >> 20 << 20),
+            units::show_size(memory as u64),
+        ));
+    }
     let by_memory = wanted.limited_by_receive_memory(receives);
     if by_memory < loops {
         tracing::info!(
@@ -196,7 +205,7 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> (Limits, usize, u64) {
         ));
     }
     tracing::info!(memory, receives, descriptors, connections, "limits");
-    (limits, loops, left)
+    Ok((limits, loops, left))
 }
 
 /// Checks that the memory for receive buffers suffices for one connection.

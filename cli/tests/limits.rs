@@ -9,7 +9,9 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Proto, Running, Server, address, is_iwarp, patience, rpcrdma, server_place};
+use common::{
+    Proto, Running, Server, address, is_iwarp, patience, rpcrdma, rpcrdma_within, run, server_place,
+};
 
 /// The limit on descriptors of the server's process.
 const DESCRIPTORS: u64 = 256;
@@ -88,6 +90,50 @@ fn a_full_server_is_not_taken_for_one_of_another_version() {
         "{said}"
     );
     crowd.kill();
+}
+
+/// Regression test: the server said that it lowers the number of connections, and then that it has too many
+/// open files. Without `--threads`, it made as many threads as would leave 3 connections.
+#[test]
+fn threads_leave_descriptors_for_connections() {
+    let mut refused = rpcrdma_within(150);
+    refused.args(["serve", "--memory", "--threads", "64"]);
+    let refused = Running::start(&mut refused).finish();
+    assert_eq!(refused.status.code(), Some(2), "{refused:#?}");
+    for word in [
+        "--threads 64",
+        "150 descriptors",
+        "use --threads 2",
+        "ulimit -n",
+    ] {
+        assert!(refused.stderr.contains(word), "{refused:#?}");
+    }
+    let server = Server::start_within(150, ["--memory"]);
+    // With a second thread, there would be room for 3.
+    let held: Vec<_> = (0..8)
+        .map(|_| TcpStream::connect(server.tcp).unwrap())
+        .collect();
+    run(["ls", "-o", "proto=tcp", &server.url(Proto::Tcp, "/memory")]).ok();
+    drop(held);
+}
+
+/// Regression test: it was lowered silently.
+#[test]
+fn receive_memory_beyond_its_part_is_lowered_with_a_note() {
+    let said = |receives: &[&str]| {
+        // This machine does not have that address.
+        let serve = ["serve", "--memory", "--listen", "192.0.2.1"];
+        let serve = [&serve[..], &["--memory-limit", "256M"], receives].concat();
+        let said = run(serve).stderr;
+        assert!(said.contains("cannot listen"), "{said}");
+        said
+    };
+    let note = said(&["--receive-memory", "200M"]);
+    assert!(note.contains("lowered to about 69 MiB"), "{note}");
+    for fits in [&["--receive-memory", "64M"][..], &[]] {
+        let said = said(fits);
+        assert!(!said.contains("lowered"), "{said}");
+    }
 }
 
 /// Regression test: each bad request once logged a line.

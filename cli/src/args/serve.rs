@@ -99,9 +99,10 @@ pub(crate) struct ServeArgs {
     /// lost and re-established. On other devices, new connections get fewer
     /// credits when it runs short, and finally they are rejected: 64 credits take 280 KiB, or 4.7 MiB
     /// with `ddp:receive`; `cont:receive` takes as much again for incomplete messages. Neither is
-    /// offered to new connections once half of this memory is taken
-    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = units::size)]
-    pub(crate) receive_memory: u64,
+    /// offered to new connections once half of this memory is taken. By default 512M, or less
+    /// where `--memory-limit` is
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub(crate) receive_memory: Option<u64>,
 
     /// Also serve this project's test programs, and call clients that ask for it, as `ping
     /// --callbacks` does
@@ -144,7 +145,8 @@ pub(crate) struct ServeArgs {
     /// Threads that serve connections: 1 to 64, or auto for as many as there are processors that the
     /// server may use. Connections, over TCP and over RDMA, are spread evenly over them;
     /// receive memory is divided among them, and auto makes fewer threads if each would have less
-    /// than 16 MiB of it, or 64 descriptors. With --rate or --busy-poll, auto is one thread
+    /// than 16 MiB of it or 64 descriptors, or if there would be descriptors (`ulimit -n`) for fewer
+    /// than 64 connections. With --rate or --busy-poll, auto is one thread
     #[arg(long, value_name = "N", default_value = "auto", value_parser = Threads::parse)]
     pub(crate) threads: Threads,
 
@@ -152,6 +154,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
+}
+
+impl ServeArgs {
+    /// The default of `--receive-memory`, bytes.
+    pub(crate) const RECEIVE_MEMORY: u64 = 512 << 20;
 }
 
 /// The number of loops.

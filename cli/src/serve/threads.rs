@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use rpc_transport::limits;
 use rpcrdma_setup::Failure;
 
 use crate::args::{ServeArgs, Threads};
@@ -13,6 +14,9 @@ const MIN_RECEIVE_MEMORY: usize = 16 << 20;
 
 /// The minimum number of descriptors of the process for each thread that `auto` makes.
 const MIN_DESCRIPTORS: u64 = 64;
+/// `auto` makes no thread that would leave descriptors for fewer connections than this. A server whose
+/// descriptors allow fewer prints a note.
+pub(super) const FEW_CONNECTIONS: usize = 64;
 /// The descriptors that are set aside for each thread after the first: its poll loop, its device and the
 /// sockets that listen, but not connections.
 const SET_ASIDE: u64 = 16;
@@ -65,8 +69,23 @@ impl ThreadCount {
     }
 
     /// Returns the number of threads of a process that may have this number of descriptors.
-    pub(super) fn limited_by_descriptors(&self, descriptors: u64) -> usize {
-        self.at_most(usize::try_from(descriptors / MIN_DESCRIPTORS).unwrap_or(usize::MAX))
+    ///
+    /// # Errors
+    /// The threads that were asked for leave no descriptors for connections.
+    pub(super) fn limited_by_descriptors(&self, descriptors: u64) -> Result<usize, Failure> {
+        if self.is_auto {
+            let most = usize::try_from(descriptors / MIN_DESCRIPTORS).unwrap_or(usize::MAX);
+            return Ok(most_with(FEW_CONNECTIONS, descriptors, self.most.min(most)));
+        }
+        let possible = most_with(1, descriptors, self.most);
+        match possible < self.most {
+            true => Err(Failure::Usage(format!(
+                "--threads {}: the limit of {descriptors} descriptors leaves none for connections with more \
+                 than {possible}: use --threads {possible} or auto, or raise the limit (`ulimit -n`)",
+                self.most
+            ))),
+            false => Ok(self.most),
+        }
     }
 
     /// Returns the number of threads that share this memory for receives, bytes.
@@ -88,6 +107,16 @@ fn only_one(args: &ServeArgs) -> Option<(String, &'static str)> {
     args.rate.map(|_| ("--rate".to_owned(), why))
 }
 
+/// Returns the maximum number of threads, from 1 to `most`, that leave descriptors for this many
+/// connections. One thread is always possible.
+fn most_with(connections: usize, descriptors: u64, most: usize) -> usize {
+    let enough = |&threads: &usize| {
+        let left = descriptors_left(descriptors, threads);
+        limits::descriptors_for_connections(left) >= connections as u64
+    };
+    (2..=most).rev().find(enough).unwrap_or(1)
+}
+
 /// Returns the number of descriptors that are left when those of the threads themselves are set aside.
 pub(super) fn descriptors_left(descriptors: u64, threads: usize) -> u64 {
     descriptors.saturating_sub((threads as u64 - 1) * SET_ASIDE)
@@ -101,10 +130,8 @@ pub(super) fn processors() -> usize {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-    use rpc_transport::limits;
-
     use super::*;
+    use clap::Parser;
 
     #[derive(Parser)]
     struct Line {
@@ -133,9 +160,14 @@ mod tests {
     #[test]
     fn auto_makes_no_threads_that_hardly_have_memory_or_descriptors() {
         let auto = wanted(&[]).unwrap();
-        assert_eq!(auto.limited_by_descriptors(1024), 8);
-        assert_eq!(auto.limited_by_descriptors(256), 4);
-        assert_eq!(auto.limited_by_descriptors(10), 1);
+        let limited = |descriptors| auto.limited_by_descriptors(descriptors).unwrap();
+        assert_eq!(limited(1024), 8);
+        // With a second thread, there would be 56 connections.
+        assert_eq!(limited(256), 1);
+        assert_eq!(limited(272), 2);
+        assert_eq!(limited(320), 5);
+        assert_eq!(limited(150), 1);
+        assert_eq!(limited(10), 1);
         assert_eq!(
             (descriptors_left(256, 4), descriptors_left(10, 1)),
             (208, 10)
@@ -148,6 +180,23 @@ mod tests {
                 .limited_by_receive_memory(1),
             3
         );
+    }
+
+    #[test]
+    fn threads_that_leave_no_descriptors_for_connections_are_refused() {
+        let limited = |threads: &str, descriptors| {
+            let wanted = wanted(&["--threads", threads]).unwrap();
+            let limited = wanted.limited_by_descriptors(descriptors);
+            limited.map_err(|error| error.to_string())
+        };
+        assert_eq!(limited("1", 10), Ok(1), "one can always be tried");
+        assert_eq!(limited("2", 150), Ok(2));
+        assert_eq!(limited("64", 1137), Ok(64));
+        for (threads, descriptors, possible) in [("3", 150, 2), ("64", 150, 2), ("64", 1136, 63)] {
+            let error = limited(threads, descriptors).unwrap_err();
+            let advice = format!("use --threads {possible} or auto");
+            assert!(error.contains(&advice), "{error}");
+        }
     }
 
     #[test]

@@ -218,6 +218,22 @@ impl Running {
     }
 }
 
+/// Returns the command with a limit on its file descriptors.
+pub fn rpcrdma_within(descriptors: u64) -> Command {
+    let plain = rpcrdma();
+    let mut limited = Command::new("sh");
+    let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
+    limited.arg("-c").arg(script).arg(plain.get_program());
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited.stdin(Stdio::null());
+    limited
+}
+
 /// Runs the command with `args` to its end.
 #[track_caller]
 pub fn run<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Finished {
@@ -270,18 +286,7 @@ impl Server {
         descriptors: u64,
         args: impl IntoIterator<Item = S>,
     ) -> Self {
-        let plain = rpcrdma();
-        let mut limited = Command::new("sh");
-        let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
-        limited.arg("-c").arg(script).arg(plain.get_program());
-        for (name, value) in plain.get_envs() {
-            match value {
-                Some(value) => limited.env(name, value),
-                None => limited.env_remove(name),
-            };
-        }
-        limited.stdin(Stdio::null());
-        Self::start_command(limited, 0, 0, args)
+        Self::start_command(rpcrdma_within(descriptors), 0, 0, args)
     }
 
     /// Starts a server on these ports.
