@@ -103,6 +103,46 @@ fn several_threads_serve_one_export_over_both_transports() {
     assert!(server.terminate().success());
 }
 
+/// Regression test: NULL over TCP was not logged, and lines lacked the peer or the XID, or showed values as
+/// Rust's `Debug` does.
+#[test]
+fn a_server_logs_every_call_with_its_peer_and_xid() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    let mut command = rpcrdma();
+    command
+        .env_remove("RUST_LOG")
+        .stderr(fs::File::create(&log).unwrap());
+    let server = Server::start_command(command, 0, 0, ["--memory", "-vv"]);
+    for proto in BOTH {
+        let address = match proto {
+            Proto::Rdma => server.rdma.to_string(),
+            Proto::Tcp => server.tcp.to_string(),
+        };
+        let mut ping = rpcrdma();
+        ping.args(["ping", "-c", "1", &address])
+            .args(options(proto, ""));
+        Running::start(&mut ping).finish().ok();
+        let ls = ["ls", &server.url(proto, "/memory")].map(str::to_owned);
+        let mut list = rpcrdma();
+        list.args(ls).args(options(proto, ""));
+        Running::start(&mut list).finish().ok();
+    }
+    assert!(server.terminate().success());
+    let said = fs::read_to_string(&log).unwrap();
+    let count = |what: &str| said.lines().filter(|line| line.contains(what)).count();
+    // Two calls of each ping: one is for warming up.
+    assert_eq!(count("procedure=NULL"), 4, "{said}");
+    assert_eq!(count("procedure=MNT"), 2, "{said}");
+    assert!(count("DEBUG reply ") > 2, "{said}");
+    for line in said.lines() {
+        let of_call = line.contains(" done ") || line.contains(" reply ");
+        let complete = line.contains(" peer=") && line.contains(" xid=");
+        assert!(complete || !of_call, "{line}");
+        assert!(!line.contains("Some(") && !line.contains(" {"), "{line}");
+    }
+}
+
 #[test]
 fn every_processor_has_a_thread_unless_an_option_wants_one() {
     // No host has this address, so the server ends after it has said how many threads it makes.

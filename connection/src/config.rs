@@ -1,5 +1,6 @@
 //! The configuration of a connection.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rdma::Pool;
@@ -263,6 +264,8 @@ pub struct Config {
     pub receives: ReceiveStructure,
     /// The pool that provides memory for chunks.
     pub pool: Pool,
+    /// The address of the peer, for logs, if it is known.
+    pub peer: Option<SocketAddr>,
     /// The available implementations of versions. [`Role`] says which versions may be spoken, and
     /// all of those must be among them: a connection whose version is missing here is closed.
     pub dialects: &'static [&'static dyn Dialect],
@@ -308,6 +311,7 @@ impl Config {
             max_segment: u64::from(options.max_segment),
             receives: options.receives(operations),
             pool,
+            peer: None,
             dialects: DIALECTS,
             options,
         }

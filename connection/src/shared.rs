@@ -1,6 +1,7 @@
 //! What the two halves of an open connection, requester and responder, share.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
 use onc_rpc::Segments;
@@ -8,6 +9,7 @@ use rdma::Stag;
 use rpcrdma_chunks::Chunks;
 use rpcrdma_v2::{Direction, Side};
 use rpcrdma_v2_wg::limits::{MAX_CREDITS, MIN_CREDITS};
+use tracing::field::{DisplayValue, display};
 use transfer_plan::Limits;
 
 use crate::dialect::{Dialect, ErrorMessage, OperationHeader, OperationRouter, Outgoing, Plain};
@@ -71,6 +73,11 @@ impl Shared {
             actions: VecDeque::new(),
             headers: BytesMut::with_capacity(HEADER_ROOM),
         }
+    }
+
+    /// Returns the address of the peer as a value of a log event, which is left out if it is unknown.
+    pub(crate) fn peer(&self) -> Option<DisplayValue<SocketAddr>> {
+        self.config.peer.map(display)
     }
 
     /// Encodes the header of a message without chunks.

@@ -457,14 +457,14 @@ pub(crate) fn open_reply(message: Message, round_trip: Duration) -> Result<Reply
             status: AcceptStatus::Success,
             ..
         } => Ok(Reply::new(message, results, round_trip)),
-        other => Err(CallError::Refused(denial(other))),
+        other => Err(CallError::Refused(denial(&other))),
     }
 }
 
 /// Returns the RPC-level error of a reply that has no results.
 #[cold]
-fn denial(body: ReplyBody) -> ErrorReply {
-    match body {
+pub(crate) fn denial(body: &ReplyBody) -> ErrorReply {
+    match *body {
         ReplyBody::Accepted { status, .. } => ErrorReply::Accepted(status),
         ReplyBody::AuthError(stat) => ErrorReply::Auth(stat),
         ReplyBody::RpcMismatch { low, high } => ErrorReply::RpcMismatch { low, high },

@@ -16,6 +16,7 @@ use rdma::{Clock, IdMap, Time};
 use slab::Slab;
 
 use crate::backchannel::ConnKey;
+use crate::client_state::denial;
 use crate::dispatch::{Disposition, answer, dispatch};
 use crate::options::HEADER_ROOM;
 use crate::poll_loop::{Armed, PollLoop, Wake, earlier};
@@ -428,7 +429,7 @@ impl Server {
         let carrier = || listener.carrier(conn);
         let origin = PeerOrigin::find(listener.is_rdma(), carrier);
         drop(listener);
-        tracing::info!(%peer, ?origin, "client connected");
+        tracing::info!(%peer, %origin, "client connected");
         let known = Peer {
             address: peer,
             origin,
@@ -507,7 +508,7 @@ impl Server {
         match disposition {
             Disposition::Execute { .. } => {}
             Disposition::Answer(header) => {
-                tracing::debug!(%peer, xid = header.xid, answer = ?header.body, "call refused");
+                tracing::debug!(%peer, xid = header.xid, answer = %denial(&header.body), "call refused");
                 self.stats.refused += 1;
                 self.reply(origin, Some(Message::from_payload(header.encode())), now);
             }

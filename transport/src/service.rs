@@ -52,6 +52,8 @@ pub enum ServiceOutcome {
 /// A call that arrived. The service implements its program and version.
 #[derive(Debug)]
 pub struct Request {
+    /// The call's XID.
+    pub xid: u32,
     /// The client's address.
     pub peer: SocketAddr,
     /// The origin of the call: host and, if the client is on this host, its user.
@@ -84,6 +86,7 @@ impl Request {
         args: Cursor,
     ) -> Self {
         Self {
+            xid: header.xid,
             peer,
             origin: PeerOrigin::default(),
             prog: header.prog,

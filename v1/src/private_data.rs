@@ -1,5 +1,7 @@
 //! The private data that peers exchange when the connection is established (RFC 8797).
 
+use std::fmt;
+
 /// Inline threshold in bytes, in both directions, of a peer that announced no other (RFC 8166,
 /// section 3.3.3).
 pub const DEFAULT_INLINE: u32 = 1024;
@@ -94,6 +96,17 @@ impl PrivateData {
             send_size: size_of_code(send_size),
             receive_size: size_of_code(receive_size),
         })
+    }
+}
+
+impl fmt::Display for PrivateData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (send, receive) = (self.send_size, self.receive_size);
+        write!(f, "sends up to {send} B, receives up to {receive} B")?;
+        match self.remote_invalidation {
+            true => write!(f, ", remote invalidation"),
+            false => Ok(()),
+        }
     }
 }
 

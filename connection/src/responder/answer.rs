@@ -56,7 +56,7 @@ impl Responder {
                 return self.refuse_call(shared, call.xid, credits, error.answer(), &error);
             }
         };
-        tracing::debug!(xid = call.xid, %plan, "reply");
+        tracing::debug!(peer = shared.peer(), xid = call.xid, %plan, "reply");
         let placed = match place::place(&plan, &message, &call.writes, call.reply.as_ref()) {
             Ok(placed) => placed,
             Err(error) => return self.chunk_error(shared, call.xid, credits, &error),
@@ -89,7 +89,7 @@ impl Responder {
     #[cold]
     fn log_plan(&self, shared: &Shared, call: &InCall, message: &Message) {
         if let Ok(plan) = self.plan(shared, call, message) {
-            tracing::debug!(xid = call.xid, %plan, "reply");
+            tracing::debug!(peer = shared.peer(), xid = call.xid, %plan, "reply");
         }
     }
 

@@ -91,6 +91,7 @@ impl Responder {
         let credits = shared.sendable();
         let costs = shared.config.options.costs;
         let limits = self.last_resort_limits(shared);
+        let peer = shared.peer();
         let operations = shared.operations.as_mut()?;
         let shape = Shape::of(message).ok()?;
         let reply = ReplyToPlan {
@@ -107,7 +108,7 @@ impl Responder {
         drop(modes);
         let best = cheaper(candidate, &reply, base, &costs)?;
         let xid = call.xid;
-        tracing::debug!(xid, plan = %best.plan, "reply");
+        tracing::debug!(peer, xid, plan = %best.plan, "reply");
         let messages = operations.extensions.transfer_mode(by)?;
         let messages = messages.send_reply(xid, &*best.plan, message);
         match messages {
@@ -140,7 +141,7 @@ impl Responder {
             && shape.items().is_empty()
         {
             let credits = self.answered(shared, &call);
-            tracing::debug!(xid = call.xid, %plan, "reply");
+            tracing::debug!(peer = shared.peer(), xid = call.xid, %plan, "reply");
             return self.send_without_chunks(shared, &call, &message, credits, plan);
         }
         let laid_out = self.lay_out(shared, &call, &message, &shape, base.as_ref());
@@ -195,6 +196,7 @@ impl Responder {
         let Some(carried) = &call.carried else {
             return Ok(None);
         };
+        let peer = shared.peer();
         let Some(operations) = shared.operations.as_mut() else {
             return Ok(None);
         };
@@ -210,7 +212,7 @@ impl Responder {
         let Some(best) = choose_reply(&reply, base, mode, costs, &mut self.last_reply) else {
             return Ok(None);
         };
-        tracing::debug!(xid = call.xid, plan = %best.plan, "reply");
+        tracing::debug!(peer, xid = call.xid, plan = %best.plan, "reply");
         let planned = best.cost.transmissions;
         let messages = mode.send_reply(call.xid, &*best.plan, message)?;
         let count = u32::try_from(messages.len()).unwrap_or(u32::MAX);
@@ -233,6 +235,7 @@ impl Responder {
         let shape = Shape::of(message).ok()?;
         let limits = self.last_resort_limits(shared);
         let credits = shared.sendable();
+        let peer = shared.peer();
         let operations = shared.operations.as_mut()?;
         let reply = ReplyToPlan {
             shape: &shape,
@@ -247,7 +250,7 @@ impl Responder {
         })?;
         drop(modes);
         let xid = call.xid;
-        tracing::debug!(xid, plan = %best.plan, "reply");
+        tracing::debug!(peer, xid, plan = %best.plan, "reply");
         let mode = operations.extensions.transfer_mode(by)?;
         match mode.send_reply(xid, &*best.plan, message) {
             Ok(messages) => Some((best.writes, operations.group(messages))),

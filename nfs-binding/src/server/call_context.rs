@@ -15,6 +15,7 @@ use crate::proto::{Attributes, Failed, FileHandle, NfsResult, Status, WccData};
 pub(super) struct CallContext<'a> {
     shared: &'a Shared,
     peer: Peer,
+    xid: u32,
     credential: &'a Credential,
     pub(super) pool: &'a Pool,
 }
@@ -34,6 +35,7 @@ impl<'a> CallContext<'a> {
         Self {
             shared,
             peer: super::peer(request),
+            xid: request.xid,
             credential: &request.cred,
             pool: &request.pool,
         }
@@ -52,8 +54,8 @@ impl<'a> CallContext<'a> {
             let status = result
                 .as_ref()
                 .map_or_else(|failed| failed.status, |_| Status::OK);
-            let (peer, took) = (self.peer.address, started.elapsed());
-            tracing::debug!(%peer, procedure, %status, ?took, "done");
+            let (peer, xid, took) = (self.peer.address, self.xid, started.elapsed());
+            tracing::debug!(%peer, xid, procedure = %procedure, %status, ?took, "done");
         }
         result
     }

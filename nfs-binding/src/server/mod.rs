@@ -227,7 +227,7 @@ fn arguments<P: Procedure>(request: &Request) -> Result<P::Args, ErrorReply> {
         Ok(args)
     });
     decoded.map_err(|error| {
-        tracing::debug!(peer = %request.peer, procedure = P::NAME, %error, "garbage");
+        tracing::debug!(peer = %request.peer, xid = request.xid, procedure = %P::NAME, %error, "garbage");
         ErrorReply::Accepted(AcceptStatus::GarbageArgs)
     })
 }
@@ -236,6 +236,31 @@ fn encode(results: &impl Xdr) -> Message {
     let mut out = Encoder::new();
     results.encode(&mut out);
     out.finish()
+}
+
+/// Answers NULL of a program, which has no arguments to decode and does nothing.
+fn null(request: &Request) -> ServiceReply {
+    done(request, nfs::Null::NAME);
+    Ok(Message::default())
+}
+
+/// Logs a call that has no NFS status: NULL, or a procedure of MOUNT.
+fn done(request: &Request, procedure: &'static str) {
+    let program = match request.prog {
+        MOUNT_PROGRAM => "MOUNT",
+        _ => "NFS",
+    };
+    tracing::debug!(peer = %request.peer, xid = request.xid, %program, %procedure, "done");
+}
+
+/// Answers a procedure of MOUNT as [`answer`] does, and logs it.
+fn answer_mount<P: Procedure>(
+    request: &Request,
+    run: impl FnOnce(P::Args) -> Result<P::Results, ErrorReply>,
+) -> ServiceReply {
+    let reply = answer::<P>(request, run)?;
+    done(request, P::NAME);
+    Ok(reply)
 }
 
 /// Decodes the arguments of a procedure, executes it, and encodes its results.
@@ -295,7 +320,7 @@ impl Shared {
         macro_rules! dispatch {
             ($($procedure:ident => $run:ident,)*) => {
                 match request.proc {
-                    nfs::Null::NUMBER => Ok(Message::default()),
+                    nfs::Null::NUMBER => null(request),
                     // Other servers also treat this as undecodable.
                     nfs::Write::NUMBER => answer::<nfs::Write>(request, |args| {
                         if args.data.0.len() != args.count as usize {
@@ -340,20 +365,22 @@ impl Shared {
 
     fn mount(&self, request: &Request) -> ServiceReply {
         match request.proc {
-            mnt::Null::NUMBER => Ok(Message::default()),
+            mnt::Null::NUMBER => null(request),
             mnt::Mount::NUMBER => {
-                answer::<mnt::Mount>(request, |args| Ok(self.mnt(peer(request), &args.path)))
+                answer_mount::<mnt::Mount>(request, |args| Ok(self.mnt(peer(request), &args.path)))
             }
-            mnt::Dump::NUMBER => answer::<mnt::Dump>(request, |()| Ok(self.dump())),
-            mnt::Unmount::NUMBER => answer::<mnt::Unmount>(request, |args| {
+            mnt::Dump::NUMBER => answer_mount::<mnt::Dump>(request, |()| Ok(self.dump())),
+            mnt::Unmount::NUMBER => answer_mount::<mnt::Unmount>(request, |args| {
                 self.umnt(request.peer, &args.path);
                 Ok(())
             }),
-            mnt::UnmountAll::NUMBER => answer::<mnt::UnmountAll>(request, |()| {
+            mnt::UnmountAll::NUMBER => answer_mount::<mnt::UnmountAll>(request, |()| {
                 self.umntall(request.peer);
                 Ok(())
             }),
-            mnt::Export::NUMBER => answer::<mnt::Export>(request, |()| Ok(self.export_list())),
+            mnt::Export::NUMBER => {
+                answer_mount::<mnt::Export>(request, |()| Ok(self.export_list()))
+            }
             _ => Err(ErrorReply::Accepted(AcceptStatus::ProcUnavail)),
         }
     }

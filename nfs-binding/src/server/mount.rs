@@ -1,5 +1,6 @@
 //! The MOUNT program (RFC 1813, section 5).
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::PoisonError;
@@ -38,6 +39,11 @@ impl Mounts {
         self.entries
             .retain(|entry| entry.0 != client || entry.1 != *path);
     }
+}
+
+/// Returns a path as text for logs.
+fn shown(path: &MountPath) -> Cow<'_, str> {
+    String::from_utf8_lossy(path.as_ref())
 }
 
 /// Returns the components of a path, without "." and empty ones, joined by single slashes.
@@ -111,7 +117,7 @@ impl Shared {
             allowed.and_then(|(exported, rest)| Ok((exported, Self::walk(exported, rest)?)));
         match walked {
             Ok((exported, id)) => {
-                tracing::info!(%peer, ?path, "mounted");
+                tracing::info!(%peer, path = &*shown(path), "mounted");
                 self.mounts().add(peer.ip().to_canonical(), path);
                 Ok(MountOk {
                     handle: exported.handles.issue(&id),
@@ -119,7 +125,7 @@ impl Shared {
                 })
             }
             Err(status) => {
-                tracing::info!(%peer, ?path, %status, "not mounted");
+                tracing::info!(%peer, path = &*shown(path), %status, "not mounted");
                 // Not all NFS statuses exist in MOUNT (RFC 1813, section 5.1.5).
                 let status = match status {
                     Status::PERM

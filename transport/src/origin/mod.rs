@@ -9,6 +9,7 @@
 //! addresses; such a peer is an unknown user of this host. It never counts as another host, because
 //! a user of this host could otherwise pass for one.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
@@ -37,6 +38,16 @@ pub enum PeerOrigin {
         /// tell.
         user: Option<u32>,
     },
+}
+
+impl fmt::Display for PeerOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OverTcp | Self::OverRdma => write!(f, "another host"),
+            Self::ThisHost { user: Some(user) } => write!(f, "this host, user {user}"),
+            Self::ThisHost { user: None } => write!(f, "this host, unknown user"),
+        }
+    }
 }
 
 impl PeerOrigin {

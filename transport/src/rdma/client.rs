@@ -24,6 +24,7 @@ use super::driver::{Driver, Link, Notice, max_segment};
 use super::link_phase::{Closing, Reached};
 use super::options::RdmaClientOptions;
 use super::queue_pair::QueuePair;
+use super::shown;
 use super::timers::Timer;
 use crate::{
     ClientTransport, ClientTransportEvent, ConnectionId, ConnectionLost, PollSource, ReplyRoom,
@@ -151,6 +152,7 @@ impl RdmaClient {
         let pool = self.driver.device.pool().clone();
         let mut config = Config::new(role, common, pool);
         config.max_segment = max_segment;
+        config.peer = Some(*remote);
         if self.driver.shares_receives() {
             // The pool decides how many receives it posts for the connection.
             return config;
@@ -303,7 +305,7 @@ impl RdmaClient {
             return;
         };
         let peer = PrivateData::find(private_data);
-        tracing::debug!(qp = qp.0, ?peer, "connected");
+        tracing::debug!(server = %link.peer, private_data = %shown(peer), "connected");
         link.phase.reach(Reached::Established);
         self.met.insert(link.peer);
         self.driver.handle(qp, Event::Established { peer });

@@ -20,6 +20,8 @@ mod slow_senders;
 mod stalled;
 mod timers;
 
+use rpcrdma_v1::PrivateData;
+
 pub use client::RdmaClient;
 pub use options::{FallbackWarning, RdmaClientOptions, RdmaServerOptions};
 pub use receive_pool::shares_receives;
@@ -34,3 +36,8 @@ pub use rpcrdma_negotiation::{
 };
 pub use server::RdmaServer;
 pub use transfer_plan::CostModel;
+
+/// Returns the private data of a peer (RFC 8797) as text for logs.
+fn shown(private_data: Option<PrivateData>) -> String {
+    private_data.map_or_else(|| "none".to_owned(), |data| data.to_string())
+}

@@ -15,13 +15,13 @@ use rpcrdma_connection::{
 use rpcrdma_negotiation::{Features, VersionDecision};
 use rpcrdma_v1::PrivateData;
 
-use super::RoundTripFeatures;
-use super::driver::{Driver, Link, max_segment};
+use super::driver::{Driver, Link, Notice, max_segment};
 use super::link_phase::Reached;
 use super::options::RdmaServerOptions;
 use super::queue_pair::QueuePair;
 use super::receive_memory::{Share, Wish, share};
 use super::timers::Timer;
+use super::{RoundTripFeatures, shown};
 use crate::{
     CallError, ConnectionId, PollSource, ReplyRoom, ServerTransport, ServerTransportEvent,
 };
@@ -122,7 +122,13 @@ impl RdmaServer {
     /// Executes the actions of a connection, and logs its notices.
     fn run(&mut self, qp: QpId) {
         while let Some(notice) = self.driver.run(qp) {
-            tracing::debug!(qp = qp.0, ?notice, "version found");
+            let Notice::Decided(decision) = notice else {
+                // Only a client misjudges the other end.
+                continue;
+            };
+            if let Some(link) = self.driver.links.get(&qp) {
+                tracing::debug!(peer = %link.peer, %decision, "version found");
+            }
         }
     }
 
@@ -217,7 +223,7 @@ impl RdmaServer {
     }
 
     /// Returns the configuration of a new connection with this share.
-    fn config(&self, share: &Share, pool: Pool) -> Config {
+    fn config(&self, share: &Share, pool: Pool, peer: SocketAddr) -> Config {
         let versions = self.options.versions;
         let device = &*self.driver.device;
         let mut common = self.options.common.clone();
@@ -235,6 +241,7 @@ impl RdmaServer {
         config.credits = share.credits;
         config.callbacks = share.callbacks;
         config.max_fetched = self.options.max_fetched;
+        config.peer = Some(peer);
         config.max_segment = max_segment;
         config
     }
@@ -251,7 +258,7 @@ impl RdmaServer {
         };
         let account = self.options.budget.account();
         let pool = self.driver.device.pool().charged_to(&account);
-        let config = self.config(&share, pool.clone());
+        let config = self.config(&share, pool.clone(), request.peer);
         let ours = config.options.private_data();
         let options = AcceptOptions {
             private_data: ours
@@ -293,7 +300,7 @@ impl RdmaServer {
             return Err(error);
         }
         let peer = PrivateData::find(&request.private_data);
-        tracing::debug!(peer = %request.peer, private_data = ?peer, credits, "accepted");
+        tracing::debug!(peer = %request.peer, private_data = %shown(peer), credits, "accepted");
         self.driver.handle(qp, Event::Established { peer });
         Ok(())
     }

@@ -86,7 +86,11 @@ impl Served {
                 FsError::Access
             })
         })?;
-        tracing::info!(volume = ?opened, "crossed into another file system");
+        tracing::info!(
+            fsid = opened.fsid,
+            indexed = opened.is_indexed(),
+            "crossed into another file system"
+        );
         let opened = Arc::new(opened);
         let mut crossed = locked(&self.crossed);
         // Another thread may have added it meanwhile.
