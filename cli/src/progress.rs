@@ -1,4 +1,4 @@
-//! Progress messages: always on a terminal, and from time to time elsewhere.
+//! Progress messages: always on a terminal, and from time to time or for each step elsewhere.
 
 use std::cell::Cell;
 use std::fmt;
@@ -14,15 +14,26 @@ const EVERY: Duration = Duration::from_secs(30);
 
 /// A status line on standard error, removed on drop. It moves only when it is updated, because a
 /// thread of its own would take CPU time from measurements. Without a terminal, it is a line every
-/// half minute for the reader of a log.
+/// half minute, or one for each step, for the reader of a log.
 pub(crate) struct Status {
     bar: Option<ProgressBar>,
     said: Cell<Instant>,
+    /// The interval of lines without a terminal.
+    every: Duration,
 }
 
 impl Status {
     /// Creates an empty status line.
     pub(crate) fn new() -> Self {
+        Self::with_interval(EVERY)
+    }
+
+    /// Creates a status line for few steps that take long. Without a terminal, each is a line.
+    pub(crate) fn of_steps() -> Self {
+        Self::with_interval(Duration::ZERO)
+    }
+
+    fn with_interval(every: Duration) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
             if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
@@ -33,6 +44,7 @@ impl Status {
         Self {
             bar,
             said: Cell::new(Instant::now()),
+            every,
         }
     }
 
@@ -43,7 +55,7 @@ impl Status {
                 bar.set_message(output::shown(what));
                 bar.tick();
             }
-            None if is_due(self.said.get(), Instant::now()) => {
+            None if is_due(self.said.get(), Instant::now(), self.every) => {
                 self.said.set(Instant::now());
                 output::note(what);
             }
@@ -53,8 +65,8 @@ impl Status {
 }
 
 /// Returns whether enough time has passed since the last message.
-fn is_due(said: Instant, now: Instant) -> bool {
-    now.saturating_duration_since(said) >= EVERY
+fn is_due(said: Instant, now: Instant, every: Duration) -> bool {
+    now.saturating_duration_since(said) >= every
 }
 
 impl Drop for Status {
@@ -72,8 +84,10 @@ mod tests {
     #[test]
     fn a_log_gets_a_line_every_half_minute() {
         let start = Instant::now();
-        assert!(!is_due(start, start + EVERY - Duration::from_millis(1)));
-        assert!(is_due(start, start + EVERY));
-        assert!(!is_due(start + EVERY, start));
+        let almost = start + EVERY - Duration::from_millis(1);
+        assert!(!is_due(start, almost, EVERY));
+        assert!(is_due(start, start + EVERY, EVERY));
+        assert!(!is_due(start + EVERY, start, EVERY));
+        assert!(is_due(start, start, Duration::ZERO), "each step");
     }
 }

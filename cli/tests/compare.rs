@@ -491,3 +491,17 @@ fn the_servers_of_a_comparison_that_is_killed_end() {
         thread::sleep(Duration::from_millis(10));
     }
 }
+
+/// Regression test: without a terminal, nothing said for minutes what was being measured.
+#[test]
+fn each_step_is_a_line_on_standard_error_without_a_terminal() {
+    let finished = compare(&["--ops", "null,getattr", "--time", "20ms", "--no-trips"]).ok();
+    let steps: Vec<_> = finished.stderr.lines().collect();
+    for (step, what) in [(1, "null"), (2, "getattr")] {
+        let said = format!("measuring {what} (step {step} of ");
+        assert!(
+            steps.iter().any(|line| line.starts_with(&said)),
+            "{finished:#?}"
+        );
+    }
+}

@@ -381,3 +381,30 @@ fn standard_input_and_output_are_files_called_minus() {
         fs::remove_file(&copy).unwrap();
     }
 }
+
+/// Regression test: each file had a line.
+#[test]
+fn a_full_server_is_reported_in_one_line() {
+    let server = Server::start(["--memory=64k"]);
+    let local = tempfile::tempdir().unwrap();
+    for n in 0..30 {
+        fs::write(local.path().join(n.to_string()), [1; 8 << 10]).unwrap();
+    }
+    let mut put = rpcrdma();
+    put.args(["put", "-r", "-o", "proto=tcp"])
+        .arg(local.path())
+        .arg(server.url(Proto::Tcp, "/memory/tree"));
+    let failed = Running::start(&mut put).finish();
+    assert_eq!(failed.status.code(), Some(1), "{failed:#?}");
+    let lines = failed.stderr.lines();
+    let full: Vec<_> = lines.filter(|line| line.contains("NOSPC")).collect();
+    assert_eq!(full.len(), 1, "{failed:#?}");
+    let more = full[0].split_once("(and ").unwrap().1;
+    let more: usize = more
+        .split_once(" more names for the same reason)")
+        .unwrap()
+        .0
+        .parse()
+        .unwrap();
+    assert!(more > 20, "{failed:#?}");
+}

@@ -12,6 +12,7 @@ use super::{CopyError, Interrupt, MAX_PROBLEMS, Report, Totals};
 pub(super) struct Ledger<'p> {
     totals: Cell<Totals>,
     problems: RefCell<Vec<CopyError>>,
+    no_space_again: Cell<u64>,
     unfinished: RefCell<Vec<DisplayPath>>,
     stopped: Cell<bool>,
     interrupted: Cell<bool>,
@@ -23,6 +24,7 @@ impl<'p> Ledger<'p> {
         Self {
             totals: Cell::default(),
             problems: RefCell::default(),
+            no_space_again: Cell::new(0),
             unfinished: RefCell::default(),
             stopped: Cell::new(false),
             interrupted: Cell::new(false),
@@ -56,7 +58,9 @@ impl<'p> Ledger<'p> {
             return;
         }
         let mut problems = self.problems.borrow_mut();
-        if problems.len() < MAX_PROBLEMS {
+        if error.is_no_space() && problems.iter().any(CopyError::is_no_space) {
+            self.no_space_again.set(self.no_space_again.get() + 1);
+        } else if problems.len() < MAX_PROBLEMS {
             problems.push(error);
         }
         drop(problems);
@@ -89,6 +93,7 @@ impl<'p> Ledger<'p> {
         Report {
             totals: self.totals.get(),
             problems: self.problems.take(),
+            no_space_again: self.no_space_again.get(),
             unfinished: self.unfinished.take(),
             stopped: self.stopped.get(),
             interrupted: self.interrupted.get(),

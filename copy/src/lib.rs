@@ -73,6 +73,7 @@ pub use remove::remove;
 
 use nfs_binding::client::{DisplayPath, NfsError};
 use nfs_binding::escape::escape;
+use nfs_binding::proto::Status;
 
 /// Options of a copy or removal: concurrency, and which attributes are kept.
 #[derive(Clone, Debug)]
@@ -163,8 +164,11 @@ pub struct Totals {
 pub struct Report {
     /// The totals.
     pub totals: Totals,
-    /// The first [`MAX_PROBLEMS`] errors, in order of occurrence.
+    /// The first [`MAX_PROBLEMS`] errors, in order of occurrence. Of those that say that the server
+    /// has no space ([`CopyError::is_no_space`]), this is the first one only.
     pub problems: Vec<CopyError>,
+    /// The number of further errors that say that the server has no space.
+    pub no_space_again: u64,
     /// The first [`MAX_PROBLEMS`] files on the server whose copy failed midway and that are
     /// incomplete.
     pub unfinished: Vec<DisplayPath>,
@@ -257,6 +261,17 @@ pub enum CopyError {
 }
 
 impl CopyError {
+    /// Returns whether the server has no space left, or none for this user (NFS3ERR_NOSPC,
+    /// NFS3ERR_DQUOT). Most further files fail for the same reason, but some may not.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        let status = match self {
+            Self::Remote(error) => error.status(),
+            _ => None,
+        };
+        matches!(status, Some(Status::NOSPC | Status::DQUOT))
+    }
+
     /// Returns whether all further operations will fail as well.
     fn is_fatal(&self) -> bool {
         matches!(self, Self::Remote(error) if error.is_fatal())

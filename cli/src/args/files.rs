@@ -118,6 +118,11 @@ pub(crate) struct CatArgs {
 }
 
 /// Copy files from a server.
+///
+/// Each file is synced to the local disk before it gets its name, so that no name refers to an
+/// incomplete file after a power cut. On a slow disk, a tree of small files takes most of its time
+/// for that; the target can be in a memory file system (/dev/shm), and cp(1) from a `rpcrdma mount`
+/// does not sync.
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
     /// Copy directories with everything in them

@@ -106,21 +106,34 @@ impl Watch {
             return Ok(());
         }
         if report.interrupted {
-            report.problems.iter().for_each(output::complain);
+            complain_of(&report);
             return Err(interruptible.failure(at));
         }
-        if let ([problem], false) = (&report.problems[..], report.stopped) {
+        if let ([problem], 1) = (&report.problems[..], totals.problems)
+            && !report.stopped
+        {
             return Err(Failure::Work(format!("{at}: {problem}")));
         }
-        for problem in &report.problems {
-            output::complain(problem);
-        }
+        complain_of(&report);
         let problems = count(totals.problems, "problem", "problems");
         let reason = match report.stopped {
             true => "given up, since the server cannot be reached any more",
             false => "not complete",
         };
         Err(Failure::Work(format!("{at}: {reason} ({problems})")))
+    }
+}
+
+/// Prints the errors of a copy. Those of a full server are many, and only the first one says something new.
+fn complain_of(report: &Report) {
+    for problem in &report.problems {
+        match report.no_space_again {
+            again @ 1.. if problem.is_no_space() => {
+                let more = count(again, "more name", "more names");
+                output::complain(format_args!("{problem} (and {more} for the same reason)"));
+            }
+            _ => output::complain(problem),
+        }
     }
 }
 
