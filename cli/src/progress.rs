@@ -1,4 +1,4 @@
-//! Progress messages: always on a terminal, and from time to time or for each step elsewhere.
+//! Progress messages: on a terminal at every update, elsewhere every half minute or at every step.
 
 use std::cell::Cell;
 use std::fmt;
@@ -18,7 +18,7 @@ const EVERY: Duration = Duration::from_secs(30);
 pub(crate) struct Status {
     bar: Option<ProgressBar>,
     said: Cell<Instant>,
-    /// The interval of lines without a terminal.
+    /// The minimum time between lines without a terminal.
     every: Duration,
 }
 
@@ -28,8 +28,8 @@ impl Status {
         Self::with_interval(EVERY)
     }
 
-    /// Creates a status line for few steps that take long. Without a terminal, each is a line.
-    pub(crate) fn of_steps() -> Self {
+    /// Creates a status line for a few long steps. Without a terminal, every update prints a line.
+    pub(crate) fn every_update() -> Self {
         Self::with_interval(Duration::ZERO)
     }
 

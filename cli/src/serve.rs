@@ -174,7 +174,7 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
     // The default is meant to be lowered where there is little memory.
     if args.receive_memory.is_some() && receives < wanted_receives {
         output::complain(format_args!(
-            "note: --receive-memory is lowered to about {}, the part of --memory-limit ({}) that receive buffers may take",
+            "note: --receive-memory is lowered to about {}: receive buffers may take about a quarter of the memory limit ({})",
             units::show_size(receives as u64 >> 20 << 20),
             units::show_size(memory as u64),
         ));

@@ -75,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// Returns the address of the peer as a value of a log event, which is left out if it is unknown.
+    /// Returns the address of the peer as a field of a log event, which has no such field if it is unknown.
     pub(crate) fn peer(&self) -> Option<DisplayValue<SocketAddr>> {
         self.config.peer.map(display)
     }

@@ -12,7 +12,7 @@ use super::{CopyError, Interrupt, MAX_PROBLEMS, Report, Totals};
 pub(super) struct Ledger<'p> {
     totals: Cell<Totals>,
     problems: RefCell<Vec<CopyError>>,
-    no_space_again: Cell<u64>,
+    more_no_space: Cell<u64>,
     unfinished: RefCell<Vec<DisplayPath>>,
     stopped: Cell<bool>,
     interrupted: Cell<bool>,
@@ -24,7 +24,7 @@ impl<'p> Ledger<'p> {
         Self {
             totals: Cell::default(),
             problems: RefCell::default(),
-            no_space_again: Cell::new(0),
+            more_no_space: Cell::new(0),
             unfinished: RefCell::default(),
             stopped: Cell::new(false),
             interrupted: Cell::new(false),
@@ -59,7 +59,7 @@ impl<'p> Ledger<'p> {
         }
         let mut problems = self.problems.borrow_mut();
         if error.is_no_space() && problems.iter().any(CopyError::is_no_space) {
-            self.no_space_again.set(self.no_space_again.get() + 1);
+            self.more_no_space.set(self.more_no_space.get() + 1);
         } else if problems.len() < MAX_PROBLEMS {
             problems.push(error);
         }
@@ -93,7 +93,7 @@ impl<'p> Ledger<'p> {
         Report {
             totals: self.totals.get(),
             problems: self.problems.take(),
-            no_space_again: self.no_space_again.get(),
+            more_no_space: self.more_no_space.get(),
             unfinished: self.unfinished.take(),
             stopped: self.stopped.get(),
             interrupted: self.interrupted.get(),

@@ -164,11 +164,11 @@ pub struct Totals {
 pub struct Report {
     /// The totals.
     pub totals: Totals,
-    /// The first [`MAX_PROBLEMS`] errors, in order of occurrence. Of those that say that the server
-    /// has no space ([`CopyError::is_no_space`]), this is the first one only.
+    /// The first [`MAX_PROBLEMS`] errors, in order of occurrence. Of those with
+    /// [`CopyError::is_no_space`], only the first one is listed.
     pub problems: Vec<CopyError>,
-    /// The number of further errors that say that the server has no space.
-    pub no_space_again: u64,
+    /// The number of errors with [`CopyError::is_no_space`] that `problems` does not list.
+    pub more_no_space: u64,
     /// The first [`MAX_PROBLEMS`] files on the server whose copy failed midway and that are
     /// incomplete.
     pub unfinished: Vec<DisplayPath>,
@@ -262,7 +262,7 @@ pub enum CopyError {
 
 impl CopyError {
     /// Returns whether the server has no space left, or none for this user (NFS3ERR_NOSPC,
-    /// NFS3ERR_DQUOT). Most further files fail for the same reason, but some may not.
+    /// NFS3ERR_DQUOT). The copy goes on, because smaller or empty files may still fit.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         let status = match self {

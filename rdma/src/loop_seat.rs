@@ -5,7 +5,7 @@
 //! often means the same loop for all. Here the loops agree: a loop accepts a connection only while no
 //! other one has fewer ([`LoopSeat::accept`]), and otherwise tells the one that has fewest that there
 //! may be something to accept. On a verbs device one loop receives all requests for connections, and
-//! gives each to the loop that has fewest ([`LoopSeat::claim_fewest`]). All listeners of all transports
+//! gives each to the loop that has fewest ([`LoopSeat::claim_least_loaded`]). All listeners of all transports
 //! count together.
 
 use std::fmt;
@@ -25,7 +25,8 @@ struct Seat {
 
 struct Balance {
     seats: Box<[Seat]>,
-    /// Held while a connection is accepted or its claim is dropped. RPC calls do not take it.
+    /// Held while a connection is accepted or assigned, or its claim is dropped. RPC calls do not take
+    /// it.
     choice: Mutex<()>,
 }
 
@@ -41,8 +42,8 @@ impl Balance {
     }
 }
 
-/// The place of one loop among those that share listening sockets. Clones are handles to the same
-/// place.
+/// The seat of one loop in the group of loops over which a server spreads its connections. Clones are
+/// handles to the same seat.
 #[derive(Clone)]
 pub struct LoopSeat {
     balance: Arc<Balance>,
@@ -50,7 +51,7 @@ pub struct LoopSeat {
 }
 
 impl LoopSeat {
-    /// Creates the places of `loops` loops, at least one.
+    /// Creates the seats of a group of `loops` loops, at least one.
     #[must_use]
     pub fn all(loops: usize) -> Vec<Self> {
         let balance = Arc::new(Balance {
@@ -97,10 +98,12 @@ impl LoopSeat {
         }))
     }
 
-    /// Returns the position of the loop with the fewest connections among `seats` of one group, the
-    /// first of several, and counts a connection for it until the claim is dropped. `None` without
-    /// seats. For a listener that gives its connections to other loops.
-    pub fn claim_fewest<'a>(seats: impl Iterator<Item = &'a Self>) -> Option<(usize, LoopClaim)> {
+    /// Counts a connection for the loop with the fewest connections among `seats`, the first on a tie,
+    /// until the claim is dropped. Returns the loop's index in `seats`, or `None` if there are none.
+    /// All must be of one group.
+    pub fn claim_least_loaded<'a>(
+        seats: impl Iterator<Item = &'a Self>,
+    ) -> Option<(usize, LoopClaim)> {
         let mut seats = seats.enumerate().peekable();
         let choice = seats.peek()?.1.balance.choice();
         let (at, seat) = seats.min_by_key(|(_, seat)| seat.connections())?;
@@ -109,9 +112,9 @@ impl LoopSeat {
         Some((at, LoopClaim(seat.clone())))
     }
 
-    /// Returns whether `other` is a place in the same group of loops.
+    /// Returns whether both are seats of the same group of loops.
     #[must_use]
-    pub fn is_with(&self, other: &Self) -> bool {
+    pub fn same_group(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.balance, &other.balance)
     }
 
@@ -232,7 +235,7 @@ mod tests {
     #[test]
     fn a_listener_of_all_loops_chooses_the_one_with_the_fewest_connections() {
         let seats = LoopSeat::all(3);
-        let choose = |of: &[LoopSeat]| LoopSeat::claim_fewest(of.iter()).unwrap();
+        let choose = |of: &[LoopSeat]| LoopSeat::claim_least_loaded(of.iter()).unwrap();
         let accepted = claim(&seats[0]).unwrap();
         let (at, first) = choose(&seats);
         assert_eq!(at, 1);
@@ -243,8 +246,8 @@ mod tests {
         assert_eq!(choose(&seats[..2]).0, 0);
         drop(first);
         assert_eq!(seats[0].connections_of_all(), 0);
-        assert!(LoopSeat::claim_fewest(std::iter::empty()).is_none());
-        assert!(seats[0].is_with(&seats[2]) && !seats[0].is_with(&LoopSeat::all(1)[0]));
+        assert!(LoopSeat::claim_least_loaded(std::iter::empty()).is_none());
+        assert!(seats[0].same_group(&seats[2]) && !seats[0].same_group(&LoopSeat::all(1)[0]));
     }
 
     #[test]

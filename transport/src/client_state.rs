@@ -53,7 +53,7 @@ struct Pending {
     /// The number of tries that timed out.
     overdue: u32,
     /// The number of times that the call moved to another connection.
-    moves: usize,
+    times_moved: usize,
 }
 
 /// An ended call: the caller's id, and the result.
@@ -168,7 +168,7 @@ impl ClientState {
             sent: None,
             due,
             overdue: 0,
-            moves: 0,
+            times_moved: 0,
         };
         match self.connections[index].up() {
             Some(conn) => self.transmit(xid, &mut pending, conn, transport, now),

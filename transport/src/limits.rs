@@ -72,8 +72,8 @@ impl Limits {
     }
 }
 
-/// Returns how many connections a process with this number of file descriptors should accept: as
-/// many as [`descriptors_for_connections`] says, but at least one.
+/// Returns the maximum number of connections of a process with this number of file descriptors:
+/// [`descriptors_for_connections`], but at least 1 and at most 4,096.
 #[must_use]
 pub fn connections(descriptors: u64) -> usize {
     let left = descriptors_for_connections(descriptors);
@@ -81,7 +81,8 @@ pub fn connections(descriptors: u64) -> usize {
     left.clamp(1, MOST_CONNECTIONS)
 }
 
-/// Returns how many of this number of file descriptors remain for connections, which may be none.
+/// Returns how many of this number of file descriptors remain for connections after those for files
+/// ([`file_descriptors`]) and 64 for everything else. May be 0.
 #[must_use]
 pub fn descriptors_for_connections(descriptors: u64) -> u64 {
     descriptors

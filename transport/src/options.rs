@@ -32,8 +32,9 @@ pub struct ClientOptions {
     /// The credential of all calls.
     pub credential: Credential,
     /// The number of connections that calls are spread over (`nconnect`), clamped to 1 to
-    /// [`MAX_NCONNECT`]. Once a reply has arrived on one of them, another one takes a single call
-    /// until its own first reply. If it ends before that, its call moves to one that works.
+    /// [`MAX_NCONNECT`]. A server that is full may accept a connection and then close it. Therefore, once
+    /// one of them has replied, each that has not takes one call at a time, and if it ends (except by a
+    /// protocol error), its calls move to those that have.
     pub nconnect: usize,
     /// The time-out of one transmission of a call (`timeo`). Both transports are reliable, so a
     /// late reply means that the connection or the server is in trouble (RFC 5531, section 4): the

@@ -460,7 +460,8 @@ impl Access {
         let default = ClientOptions::default();
         let connect_timeout = match self.mount.hard {
             true => default.connect_timeout,
-            // As long as the retransmissions of one call take, as `soft` promises.
+            // A soft mount reports an error after `timeo` for the first transmission and for each of `retrans`
+            // further ones. Connecting must not take longer.
             false => default
                 .connect_timeout
                 .min(self.mount.timeo * (self.mount.retrans + 1)),

@@ -135,7 +135,7 @@ pub struct DeviceChoice {
     pub capture: Option<Capture>,
     /// Iwarp: sockets that listen already ([`iwarp::Options::sockets`]).
     pub sockets: Vec<Arc<TcpListener>>,
-    /// The place of the device's loop among those that listen together.
+    /// The seat of the device's loop among those that listen together.
     pub seat: Option<LoopSeat>,
 }
 

@@ -99,8 +99,8 @@ pub(crate) struct ServeArgs {
     /// lost and re-established. On other devices, new connections get fewer
     /// credits when it runs short, and finally they are rejected: 64 credits take 280 KiB, or 4.7 MiB
     /// with `ddp:receive`; `cont:receive` takes as much again for incomplete messages. Neither is
-    /// offered to new connections once half of this memory is taken. By default 512M, or less
-    /// where `--memory-limit` is
+    /// offered to new connections once half of this memory is taken. Default: 512M, or
+    /// about a quarter of `--memory-limit` if that is less
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) receive_memory: Option<u64>,
 

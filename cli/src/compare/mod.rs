@@ -42,7 +42,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     }
     let comparison = Comparison::new(options)?;
     end_delay_on_signals(args)?;
-    let status = (args.device != DeviceName::Sim).then(Status::of_steps);
+    let status = (args.device != DeviceName::Sim).then(Status::every_update);
     let show = |what: &dyn std::fmt::Display| {
         if let Some(status) = &status {
             status.show(what);

@@ -20,7 +20,7 @@ pub(super) fn run(args: &CompareArgs, options: Options, run: RunOptions) -> Resu
     let json = Place::of(JSON, args.json.as_deref())?;
     let html = Place::of("--html", args.html.as_deref())?;
     end_delay_on_signals(args)?;
-    let status = Status::of_steps();
+    let status = Status::every_update();
     let show = |what: &dyn std::fmt::Display| status.show(what);
     let measured = runs.measure(&show, |failure| output::complain(failure))?;
     drop(status);

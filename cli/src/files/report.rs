@@ -106,7 +106,7 @@ impl Watch {
             return Ok(());
         }
         if report.interrupted {
-            complain_of(&report);
+            print_problems(&report);
             return Err(interruptible.failure(at));
         }
         if let ([problem], 1) = (&report.problems[..], totals.problems)
@@ -114,7 +114,7 @@ impl Watch {
         {
             return Err(Failure::Work(format!("{at}: {problem}")));
         }
-        complain_of(&report);
+        print_problems(&report);
         let problems = count(totals.problems, "problem", "problems");
         let reason = match report.stopped {
             true => "given up, since the server cannot be reached any more",
@@ -124,13 +124,16 @@ impl Watch {
     }
 }
 
-/// Prints the errors of a copy. Those of a full server are many, and only the first one says something new.
-fn complain_of(report: &Report) {
+/// Prints the errors of a copy. Of the errors that report a full server, it prints the first and the number
+/// of the others.
+fn print_problems(report: &Report) {
     for problem in &report.problems {
-        match report.no_space_again {
+        match report.more_no_space {
             again @ 1.. if problem.is_no_space() => {
-                let more = count(again, "more name", "more names");
-                output::complain(format_args!("{problem} (and {more} for the same reason)"));
+                let more = count(again, "more entry", "more entries");
+                output::complain(format_args!(
+                    "{problem} (and {more} failed for the same reason)"
+                ));
             }
             _ => output::complain(problem),
         }

@@ -23,8 +23,9 @@ use rpcrdma_sim::Probe;
 
 use super::{cannot_listen, enough_for_one, listen_error, say};
 
-/// Listening sockets that all loops accept from. A single loop has its own; a verbs device has none,
-/// and the loops share its listeners ([`rdma_core::Options::seat`]).
+/// Listening sockets that several loops share. Empty with a single loop, which binds its own. `rdma` is
+/// also empty with verbs devices, whose loops share a listener of the connection manager
+/// (`rdma_core::Options::seat`).
 #[derive(Default)]
 pub(super) struct Sockets {
     rdma: Vec<Arc<TcpListener>>,

@@ -14,7 +14,7 @@ const MIN_RECEIVE_MEMORY: usize = 16 << 20;
 
 /// The minimum number of descriptors of the process for each thread that `auto` makes.
 const MIN_DESCRIPTORS: u64 = 64;
-/// `auto` makes no thread that would leave descriptors for fewer connections than this. A server whose
+/// `auto` adds threads only while descriptors remain for at least this many connections. A server whose
 /// descriptors allow fewer prints a note.
 pub(super) const FEW_CONNECTIONS: usize = 64;
 /// The descriptors that are set aside for each thread after the first: its poll loop, its device and the
@@ -75,13 +75,17 @@ impl ThreadCount {
     pub(super) fn limited_by_descriptors(&self, descriptors: u64) -> Result<usize, Failure> {
         if self.is_auto {
             let most = usize::try_from(descriptors / MIN_DESCRIPTORS).unwrap_or(usize::MAX);
-            return Ok(most_with(FEW_CONNECTIONS, descriptors, self.most.min(most)));
+            return Ok(max_threads(
+                FEW_CONNECTIONS,
+                descriptors,
+                self.most.min(most),
+            ));
         }
-        let possible = most_with(1, descriptors, self.most);
+        let possible = max_threads(1, descriptors, self.most);
         match possible < self.most {
             true => Err(Failure::Usage(format!(
-                "--threads {}: the limit of {descriptors} descriptors leaves none for connections with more \
-                 than {possible}: use --threads {possible} or auto, or raise the limit (`ulimit -n`)",
+                "--threads {}: a limit of {descriptors} open files leaves none for connections; at most \
+                 {possible} are possible: use --threads {possible} or auto, or raise the limit (`ulimit -n`)",
                 self.most
             ))),
             false => Ok(self.most),
@@ -109,7 +113,7 @@ fn only_one(args: &ServeArgs) -> Option<(String, &'static str)> {
 
 /// Returns the maximum number of threads, from 1 to `most`, that leave descriptors for this many
 /// connections. One thread is always possible.
-fn most_with(connections: usize, descriptors: u64, most: usize) -> usize {
+fn max_threads(connections: usize, descriptors: u64, most: usize) -> usize {
     let enough = |&threads: &usize| {
         let left = descriptors_left(descriptors, threads);
         limits::descriptors_for_connections(left) >= connections as u64

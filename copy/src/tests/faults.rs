@@ -170,7 +170,7 @@ fn a_full_disk_is_reported_once_and_the_other_files_go_on() {
     let report = rig.put("tree", "copy");
     let text = "no space left on the server (NFS3ERR_NOSPC): writing copy/a/b/big";
     assert!(matches!(&texts(&report)[..], [only] if only.starts_with(text)));
-    assert_eq!((report.totals.problems, report.no_space_again), (5, 4));
+    assert_eq!((report.totals.problems, report.more_no_space), (5, 4));
     assert!(!report.stopped && !report.is_complete());
     assert_eq!((report.totals.files, report.totals.directories), (1, 3));
     assert!(rig.exported("copy/link").symlink_metadata().is_ok());

@@ -227,7 +227,7 @@ fn arguments<P: Procedure>(request: &Request) -> Result<P::Args, ErrorReply> {
         Ok(args)
     });
     decoded.map_err(|error| {
-        tracing::debug!(peer = %request.peer, xid = request.xid, procedure = %P::NAME, %error, "garbage");
+        tracing::debug!(peer = %request.peer, xid = request.xid, procedure = %P::NAME, %error, "undecodable arguments (GARBAGE_ARGS)");
         ErrorReply::Accepted(AcceptStatus::GarbageArgs)
     })
 }
@@ -240,12 +240,12 @@ fn encode(results: &impl Xdr) -> Message {
 
 /// Answers NULL of a program, which has no arguments to decode and does nothing.
 fn null(request: &Request) -> ServiceReply {
-    done(request, nfs::Null::NAME);
+    log_done(request, nfs::Null::NAME);
     Ok(Message::default())
 }
 
-/// Logs a call that has no NFS status: NULL, or a procedure of MOUNT.
-fn done(request: &Request, procedure: &'static str) {
+/// Logs an executed call without its status: NULL, or a procedure of MOUNT.
+fn log_done(request: &Request, procedure: &'static str) {
     let program = match request.prog {
         MOUNT_PROGRAM => "MOUNT",
         _ => "NFS",
@@ -259,7 +259,7 @@ fn answer_mount<P: Procedure>(
     run: impl FnOnce(P::Args) -> Result<P::Results, ErrorReply>,
 ) -> ServiceReply {
     let reply = answer::<P>(request, run)?;
-    done(request, P::NAME);
+    log_done(request, P::NAME);
     Ok(reply)
 }
 

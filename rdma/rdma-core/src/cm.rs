@@ -240,8 +240,9 @@ impl Id {
     /// Makes later events of the identifier, and those that have not been taken, arrive at
     /// `channel`.
     pub(super) fn migrate(&mut self, channel: &Arc<EventChannel>) -> io::Result<()> {
-        // SAFETY: see `context`; the new channel is valid, and kept so below. The call waits for the
-        // acknowledgement of events that were taken, and all are acknowledged.
+        // SAFETY: see `context`; the new channel is valid, and `self.channel` keeps it so. The call
+        // blocks until all events that were taken for the identifier are acknowledged, which
+        // `EventChannel::next` does before it returns.
         done(unsafe { (self.cm().rdma_migrate_id)(self.raw(), channel.raw.as_ptr()) })?;
         self.channel = Arc::clone(channel);
         Ok(())
@@ -278,13 +279,13 @@ impl Id {
     }
 
     /// Creates the queue pair, to which receives can then be posted. Its asynchronous events carry
-    /// `mark`. Updates `sizes` to the actual sizes.
+    /// `context`. Updates `sizes` to the actual sizes.
     ///
     /// The caller must keep the completion queues and the shared receive queue alive until
     /// [`Id::destroy_queue_pair`] (`conn.rs`, `shared.rs`).
     pub(super) fn create_queue_pair(
         &self,
-        mark: usize,
+        context: usize,
         pd: &Pd,
         send: &Cq,
         receive: &Cq,
@@ -292,8 +293,8 @@ impl Id {
         sizes: &mut Sizes,
     ) -> io::Result<()> {
         let mut init = sys::ibv_qp_init_attr {
-            // Only ever handed back.
-            qp_context: ptr::without_provenance_mut(mark),
+            // Neither the libraries nor the driver dereference it.
+            qp_context: ptr::without_provenance_mut(context),
             send_cq: send.raw(),
             recv_cq: receive.raw(),
             srq: shared.map_or(ptr::null_mut(), Srq::raw),

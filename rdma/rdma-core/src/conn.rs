@@ -252,8 +252,8 @@ impl Conn {
         }
         let srq = shared.and_then(SharedQueue::srq);
         let create = |sizes: &mut Sizes| {
-            let mark = self.qp.0 as usize;
-            id.create_queue_pair(mark, &self.domain.pd, &queues.send, receive, srq, sizes)
+            let context = self.qp.0 as usize;
+            id.create_queue_pair(context, &self.domain.pd, &queues.send, receive, srq, sizes)
         };
         self.sizes = sizes;
         let made = create(&mut self.sizes);

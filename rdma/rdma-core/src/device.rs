@@ -44,6 +44,7 @@ pub(super) enum CmIdOwner {
 pub(super) struct Waiting {
     pub(super) id: Id,
     pub(super) depths: Depths,
+    /// The loop for which its connection counts, if there are several.
     pub(super) claim: Option<LoopClaim>,
 }
 
@@ -196,9 +197,9 @@ impl RdmaCore {
         self.policy.exact_windows = on;
     }
 
-    /// Returns a number that no device of the process has returned before: siblings see each
-    /// other's events.
-    pub(super) fn serial() -> u64 {
+    /// Returns a number that is unique in the process, because siblings receive each other's
+    /// asynchronous events and tell them apart by it.
+    pub(super) fn unique_id() -> u64 {
         static LAST: AtomicU64 = AtomicU64::new(0);
         LAST.fetch_add(1, Ordering::Relaxed) + 1
     }

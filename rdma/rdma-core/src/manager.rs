@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::io::Errno;
+use tracing::field::display;
 
 use super::caps::Kind;
 use super::cm::{CmEvent, CmEventKind, Depths, Id, IdKey, Sizes};
@@ -15,7 +16,7 @@ use super::conn::{Binding, Conn, End, EventSink, Phase};
 use super::device::{CmIdOwner, RdmaCore, Waiting};
 use super::memory::{Domain, memory_hint};
 use super::objects::Pd;
-use super::siblings::Request;
+use super::siblings::PendingRequest;
 use rdma::{
     AcceptOptions, ConnectError, ConnectOptions, ConnectRequest, DeviceError, Disconnect, Event,
     ListenerId, LoopSeat, QpId, RequestId, SharedReceivesId,
@@ -98,7 +99,7 @@ impl RdmaCore {
                 return Err(cannot(error));
             }
             id.listen(self.options.backlog).map_err(cannot)?;
-            Ok((ListenerId(Self::serial()), id))
+            Ok((ListenerId(Self::unique_id()), id))
         };
         let seat = self.options.seat.as_ref();
         let (number, listener) = self.membership.listen(address, seat, make)?;
@@ -109,10 +110,10 @@ impl RdmaCore {
         Ok(number)
     }
 
+    /// Stops listening.
     pub(super) fn end_listening(&mut self, number: ListenerId) {
         if let Some(listener) = self.listeners.remove(&number.0) {
-            self.membership
-                .close_listener(number, listener.id.is_some());
+            self.membership.close_listener(number);
             if let Some(id) = &listener.id {
                 self.targets.remove(&id.key());
             }
@@ -140,7 +141,7 @@ impl RdmaCore {
             depths: self.depths(options.inbound_reads, options.outbound_reads),
             timeout: options.timeout,
         };
-        let qp = QpId(Self::serial());
+        let qp = QpId(Self::unique_id());
         let key = id.key();
         let mut conn = self.conn(qp, id, phase, options.shared_receives)?;
         conn.deadline = Some(self.now.max(rdma::Time::now()) + options.timeout);
@@ -325,7 +326,7 @@ impl RdmaCore {
                 continue;
             }
             if !self.targets.contains_key(&event.id) {
-                // Perhaps of a request that a sibling has given to this one since.
+                // The identifier may have moved here since the mailbox was read.
                 self.take_handed_requests();
             }
             match self.targets.get(&event.id) {
@@ -348,17 +349,19 @@ impl RdmaCore {
         }
     }
 
-    /// Takes the connection requests that siblings have given to this one.
+    /// Announces the connection requests that siblings have handed to this one.
     fn take_handed_requests(&mut self) {
         for request in self.membership.take_requests() {
             if self.listeners.contains_key(&request.listener.0) {
-                self.accept_request(request);
+                self.announce_request(request);
             } else {
                 let _ = request.id.reject(&[]);
             }
         }
     }
 
+    /// Handles a connection request that arrived at a listener of this device: rejects it, announces it,
+    /// or hands it to a sibling.
     fn requested(&mut self, listener: IdKey, id: Id, event: CmEvent) {
         let listener = match self.targets.get(&listener) {
             Some(&CmIdOwner::Listener(listener)) => listener,
@@ -376,28 +379,29 @@ impl RdmaCore {
         let of_all = seat.map_or(0, LoopSeat::connections_of_all);
         let of_this = self.conns.len() + self.requests.len();
         if of_this.max(of_all) >= self.options.max_connections {
-            rdma::limited!(warn, peer = ?id.peer_address(), "refused: too many connections");
+            let peer = id.peer_address().map(display);
+            rdma::limited!(warn, peer, "refused: too many connections");
             let _ = id.reject(&[]);
             return;
         }
-        let request = Request {
+        let request = PendingRequest {
             listener,
             id,
             event,
             claim: None,
         };
-        match self.membership.place(request) {
-            Ok(Some(request)) => self.accept_request(request),
+        match self.membership.assign(request) {
+            Ok(Some(request)) => self.announce_request(request),
             Ok(None) => {}
             Err(error) => {
-                rdma::limited!(warn, %error, "a connection cannot be given to another loop: rejected");
+                rdma::limited!(warn, %error, "a connection request cannot be moved to another loop: rejected");
             }
         }
     }
 
-    /// Tells the program about a connection request.
-    fn accept_request(&mut self, request: Request) {
-        let Request {
+    /// Queues [`Event::ConnectRequest`].
+    fn announce_request(&mut self, request: PendingRequest) {
+        let PendingRequest {
             listener,
             id,
             event,
@@ -407,7 +411,7 @@ impl RdmaCore {
             let _ = id.reject(&[]);
             return;
         };
-        let request = RequestId(Self::serial());
+        let request = RequestId(Self::unique_id());
         self.targets.insert(id.key(), CmIdOwner::Request(request));
         let depths = event.depths;
         let waiting = Waiting { id, depths, claim };

@@ -66,7 +66,7 @@ pub fn open(options: &Options) -> Result<RdmaCore, OpenError> {
     }
     set_nonblocking(context.async_fd()).map_err(system("its events cannot be waited for"))?;
     let membership = Membership::join(&context, &cm, options.seat.clone());
-    let membership = membership.map_err(system("no descriptor to be woken by"))?;
+    let membership = membership.map_err(system("no descriptor for events"))?;
     raise_memlock();
     let channel = Channel::new(&context).map_err(system("no completion channel"))?;
     // A window is bound to a queue pair. Other registrations are protected by separate protection

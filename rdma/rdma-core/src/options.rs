@@ -79,14 +79,16 @@ pub struct Options {
     /// Maximum length in bytes of a message to put inline into the work request. The device may
     /// allow less; 0 for none.
     pub inline_data: u32,
-    /// Maximum number of connections at a time, including those being established. With a `seat`,
-    /// connections that are accepted count for the limit of all loops together.
+    /// Maximum number of connections at a time, including those being established. With a `seat`, a
+    /// connection request is also rejected when all loops of the group together have accepted this
+    /// many connections, over all transports.
     pub max_connections: usize,
     /// Maximum number of pending connection requests in the system's queue.
     pub backlog: u16,
-    /// The place of the device's loop among those of one server. Devices with places of one group
-    /// that listen on the same address share one listener, and the connections are spread evenly
-    /// over them.
+    /// The seat of the device's loop in its server's group ([`LoopSeat::all`]). The first device of a
+    /// group that listens on an address creates the listener, the others join it, and each connection
+    /// goes to the loop with the fewest. Closing the listener, or dropping the device, where it was
+    /// created ends it for all. `None`: the device has listeners of its own.
     pub seat: Option<LoopSeat>,
 }
 

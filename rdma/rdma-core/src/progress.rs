@@ -218,8 +218,8 @@ impl RdmaCore {
     pub(super) fn take_async_events(&mut self) {
         for event in self.membership.take_async_events(&self.context) {
             match event {
-                AsyncEvent::QueuePair(mark, kind) => {
-                    self.queue_pair_event(QpId(mark as u64), kind);
+                AsyncEvent::QueuePair(context, kind) => {
+                    self.queue_pair_event(QpId(context as u64), kind);
                 }
                 AsyncEvent::DeviceFatal => self.device_gone(),
                 AsyncEvent::CompletionQueue(mark) => {
@@ -243,7 +243,7 @@ impl RdmaCore {
         }
     }
 
-    /// Handles an event of a queue pair of this device or of a sibling.
+    /// Handles an event of a queue pair. Does nothing if the queue pair is a sibling's.
     fn queue_pair_event(&mut self, qp: QpId, kind: i32) {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;

@@ -271,7 +271,7 @@ impl RdmaCore {
         };
         // One sequence of numbers for queue pairs and these queues, because a completion queue's
         // context may name either.
-        let id = SharedReceivesId(Self::serial());
+        let id = SharedReceivesId(Self::unique_id());
         let (max_wr, pieces) = (limits.max_wr as u32, self.attributes.max_scatter as u32);
         let mark = CqContext::new(QpId(id.0), true).0;
         let completions = Cq::new(&self.channel, max_wr, mark).map_err(cannot)?;

@@ -4,12 +4,16 @@
 //! process on the same RDMA device, such as one for each loop of a server, have one context. They
 //! are *siblings*, and each has a mailbox, because two things cannot be divided among them:
 //!
-//! - **Asynchronous events.** Whichever sibling reads an event gives it to all, as the number of a
-//!   connection or of a shared receive queue, which is unique in the process. The owner acts on it.
-//! - **Ports.** Only one identifier can listen on a port. Siblings with a
+//! - **Asynchronous events.** Whichever sibling reads an event puts it into all mailboxes. It names a
+//!   connection or a shared receive queue by an id that is unique in the process, and only the owner
+//!   of that acts on it.
+//! - **Ports.** Only one identifier of the connection manager can listen on a port. Siblings with a
 //!   [`LoopSeat`](rdma::LoopSeat) of the same group that listen on the same address share one: the
-//!   sibling that made it gives each connection request to the one with the fewest connections, with
-//!   the request's identifier, whose later events arrive at the new owner (`rdma_migrate_id`).
+//!   sibling that created it hands each connection request to the sibling with the fewest
+//!   connections, and moves the request's identifier to that sibling's event channel
+//!   (rdma_migrate_id), where its later events arrive.
+//!
+//! Lock order: [`Siblings`], then a mailbox, then the choice of a loop (`LoopSeat`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,39 +28,42 @@ use super::cm::{CmEvent, EventChannel, Id};
 use super::context::{AsyncEvent, Context};
 use rdma::{ListenerId, LoopClaim, LoopSeat};
 
-/// The siblings of each context, by its address.
+/// The siblings on each context, by the address of the `ibv_context`.
 static CONTEXTS: Mutex<BTreeMap<usize, Weak<Siblings>>> = Mutex::new(BTreeMap::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A listening identifier, as one device sees it.
+/// A listener of one device.
 pub(super) struct Listener {
-    /// The identifier, or `None` if it is a sibling's.
+    /// The identifier, or `None` if a sibling created it.
     pub(super) id: Option<Id>,
+    /// The bound address, if the connection manager tells it.
     pub(super) address: Option<SocketAddr>,
 }
 
-/// A connection request, and the loop for which its connection counts.
-pub(super) struct Request {
+/// A connection request that the program has not been told of.
+pub(super) struct PendingRequest {
     pub(super) listener: ListenerId,
     pub(super) id: Id,
     pub(super) event: CmEvent,
+    /// The loop for which its connection counts, if there are several.
     pub(super) claim: Option<LoopClaim>,
 }
 
-/// The messages for one sibling, in order.
+/// The contents of a mailbox, in order of arrival.
 #[derive(Default)]
-struct Letters {
+struct Pending {
     events: Vec<AsyncEvent>,
-    requests: Vec<Request>,
+    requests: Vec<PendingRequest>,
 }
 
-/// The place where a sibling finds what others give to it.
+/// Events and connection requests for one sibling.
 struct Mailbox {
-    letters: Mutex<Letters>,
-    /// Signaled when there is a letter. It is watched edge-triggered, so that it need not be read.
+    pending: Mutex<Pending>,
+    /// An eventfd, written after something was put in. Poll loops watch it edge-triggered, so nobody
+    /// reads it.
     wake: OwnedFd,
 }
 
@@ -64,7 +71,7 @@ impl Mailbox {
     fn new() -> io::Result<Arc<Self>> {
         let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
         Ok(Arc::new(Self {
-            letters: Mutex::default(),
+            pending: Mutex::default(),
             wake: eventfd(0, flags)?,
         }))
     }
@@ -83,26 +90,27 @@ struct Member {
     listens_to: Vec<ListenerId>,
 }
 
-/// A listening identifier that several siblings use.
+/// A listener that siblings of one group share.
 struct SharedListener {
     id: ListenerId,
-    /// The seat of the device that made it.
+    /// The mailbox and the seat of the sibling that created it.
+    creator: Arc<Mailbox>,
     seat: LoopSeat,
-    /// The address that was asked for.
+    /// The address passed to [`Membership::listen`], whose port may be 0.
     wanted: SocketAddr,
-    /// The address with the port.
+    /// The bound address, with the actual port.
     address: Option<SocketAddr>,
 }
 
 #[derive(Default)]
-struct State {
+struct Group {
     members: Vec<Member>,
     listeners: Vec<SharedListener>,
 }
 
 /// The devices of this process on one context.
 #[derive(Default)]
-struct Siblings(Mutex<State>);
+struct Siblings(Mutex<Group>);
 
 impl Siblings {
     fn of(context: &Context) -> Arc<Self> {
@@ -117,20 +125,21 @@ impl Siblings {
     }
 }
 
-/// A device's place among its siblings, which ends when this is dropped.
+/// A device's membership among its siblings, which ends when this is dropped.
 pub(super) struct Membership {
     siblings: Arc<Siblings>,
     mailbox: Arc<Mailbox>,
-    /// A duplicate of the descriptor of the context's asynchronous events: a poll loop can watch a
-    /// descriptor once, and may have several siblings.
+    /// A duplicate of the descriptor of the context's asynchronous events: epoll registers a
+    /// descriptor only once, and one poll loop may run several siblings.
     events: OwnedFd,
 }
 
 impl Membership {
-    /// Joins the siblings of a context. The connection requests that `seat` is given arrive at `cm`.
+    /// Joins the siblings of a context. Identifiers of connection requests that are handed to this
+    /// device move to `cm`.
     ///
     /// # Errors
-    /// The error of the system that there is no descriptor for the mailbox or the events.
+    /// The error of eventfd(2), or of duplicating a descriptor.
     pub(super) fn join(
         context: &Context,
         cm: &Arc<EventChannel>,
@@ -157,11 +166,15 @@ impl Membership {
         [self.events.as_fd(), self.mailbox.wake.as_fd()]
     }
 
-    /// Takes the context's asynchronous events, gives them to all siblings, and returns those of this
-    /// one. Afterwards no event from before the call is on its way.
+    /// Reads the context's pending asynchronous events, puts each into every sibling's mailbox, and
+    /// empties this one's. The result may name objects of siblings, which the caller ignores.
+    ///
+    /// Every event that the kernel queued before the call has been delivered when it returns, so that
+    /// a limit of a shared receive queue that is set again afterwards does not get an older event.
     pub(super) fn take_async_events(&self, context: &Context) -> Vec<AsyncEvent> {
-        // Held until the events are in the mailboxes.
-        let state = lock(&self.siblings.0);
+        // The lock is held until the events are in the mailboxes: a sibling that finds nothing to read
+        // waits for it, and then finds them there.
+        let group = lock(&self.siblings.0);
         let mut read = Vec::new();
         while let Some(event) = context.next_async_event() {
             tracing::debug!(?event, "asynchronous event");
@@ -171,25 +184,25 @@ impl Membership {
                 break;
             }
         }
-        for member in &state.members {
-            if !read.is_empty() {
-                lock(&member.mailbox.letters).events.extend(&read);
-                if !Arc::ptr_eq(&member.mailbox, &self.mailbox) {
+        if !read.is_empty() {
+            for member in &group.members {
+                lock(&member.mailbox.pending).events.extend(&read);
+                if !self.is_own(member) {
                     member.mailbox.wake();
                 }
             }
         }
-        drop(state);
-        mem::take(&mut lock(&self.mailbox.letters).events)
+        drop(group);
+        mem::take(&mut lock(&self.mailbox.pending).events)
     }
 
-    /// Takes the connection requests that siblings have given to this one.
-    pub(super) fn take_requests(&self) -> Vec<Request> {
-        mem::take(&mut lock(&self.mailbox.letters).requests)
+    /// Takes the connection requests that siblings have handed to this one.
+    pub(super) fn take_requests(&self) -> Vec<PendingRequest> {
+        mem::take(&mut lock(&self.mailbox.pending).requests)
     }
 
-    /// Listens on an address: with the identifier of a sibling of `seat`'s group that was asked to
-    /// listen on the same, or else with the one that `make` returns with its number.
+    /// Joins the listener that a sibling of `seat`'s group has on the address `wanted`, or creates one
+    /// with `make`, which returns it with its id.
     ///
     /// # Errors
     /// Those of `make`.
@@ -199,75 +212,60 @@ impl Membership {
         seat: Option<&LoopSeat>,
         make: impl FnOnce() -> Result<(ListenerId, Id), E>,
     ) -> Result<(ListenerId, Listener), E> {
-        // Held while the identifier is made, so that only one sibling makes it.
-        let mut state = lock(&self.siblings.0);
-        let State { members, listeners } = &mut *state;
+        // The lock is held during `make`, so that only one sibling creates the listener.
+        let mut group = lock(&self.siblings.0);
+        let Group { members, listeners } = &mut *group;
         let mut own = members.iter_mut().find(|member| self.is_own(member));
         let known = listeners.iter().find(|known| {
-            let shared = |seat: &LoopSeat| seat.is_with(&known.seat);
+            let shared = |seat: &LoopSeat| seat.same_group(&known.seat);
             let is_new = |own: &&mut Member| !own.listens_to.contains(&known.id);
             known.wanted == wanted && seat.is_some_and(shared) && own.as_ref().is_some_and(is_new)
         });
-        let (number, listener) = match known {
-            Some(known) => (
-                known.id,
-                Listener {
-                    id: None,
-                    address: known.address,
-                },
-            ),
+        let (listener, id, address) = match known {
+            Some(known) => (known.id, None, known.address),
             None => {
-                let (number, id) = make()?;
+                let (listener, id) = make()?;
                 let address = id.local_address();
                 listeners.extend(seat.map(|seat| SharedListener {
-                    id: number,
+                    id: listener,
+                    creator: Arc::clone(&self.mailbox),
                     seat: seat.clone(),
                     wanted,
                     address,
                 }));
-                (
-                    number,
-                    Listener {
-                        id: Some(id),
-                        address,
-                    },
-                )
+                (listener, Some(id), address)
             }
         };
         if let Some(own) = &mut own {
-            own.listens_to.push(number);
+            own.listens_to.push(listener);
         }
-        Ok((number, listener))
+        Ok((listener, Listener { id, address }))
     }
 
-    /// Ends the use of a listener by this sibling, and for all if `is_made_here`.
-    pub(super) fn close_listener(&self, listener: ListenerId, is_made_here: bool) {
-        let mut state = lock(&self.siblings.0);
-        for member in state
-            .members
-            .iter_mut()
-            .filter(|member| self.is_own(member))
-        {
-            member.listens_to.retain(|id| *id != listener);
-        }
-        if is_made_here {
-            state.listeners.retain(|shared| shared.id != listener);
-        }
+    /// Ends the use of a listener by this sibling. If this sibling created it, no other can join it
+    /// any more.
+    pub(super) fn close_listener(&self, listener: ListenerId) {
+        let mut group = lock(&self.siblings.0);
+        let own = group.members.iter_mut().filter(|one| self.is_own(one));
+        own.for_each(|own| own.listens_to.retain(|id| *id != listener));
+        group
+            .listeners
+            .retain(|shared| shared.id != listener || !self.created(shared));
     }
 
-    /// Returns a connection request if this sibling is to answer it, or gives it to the one with the
-    /// fewest connections.
+    /// Assigns a connection request to the sibling with the fewest connections. Returns the request if
+    /// that is this one, or if the listener is not shared; otherwise hands it over, and returns `None`.
     ///
     /// # Errors
-    /// The error of the system that prevents that. The request is lost then, and the peer is told.
-    pub(super) fn place(&self, mut request: Request) -> io::Result<Option<Request>> {
-        let state = lock(&self.siblings.0);
+    /// The error of rdma_migrate_id(3). The request has been rejected.
+    pub(super) fn assign(&self, mut request: PendingRequest) -> io::Result<Option<PendingRequest>> {
+        let group = lock(&self.siblings.0);
         let members = || {
-            let all = state.members.iter();
+            let all = group.members.iter();
             all.filter(|member| member.listens_to.contains(&request.listener))
         };
         let seats = members().filter_map(|member| member.seat.as_ref());
-        let Some((at, claim)) = LoopSeat::claim_fewest(seats) else {
+        let Some((at, claim)) = LoopSeat::claim_least_loaded(seats) else {
             return Ok(Some(request));
         };
         let chosen = members().filter(|member| member.seat.is_some()).nth(at);
@@ -276,15 +274,15 @@ impl Membership {
         let Some(chosen) = chosen else {
             return Ok(Some(request));
         };
-        // Held until the request is there: whoever sees a later event of it finds it
-        // (`RdmaCore::take_cm_events`).
-        let mut letters = lock(&chosen.mailbox.letters);
+        // The mailbox stays locked until the request is in it. A sibling that gets an event of the
+        // moved identifier first then finds the request in the mailbox (`RdmaCore::take_cm_events`).
+        let mut pending = lock(&chosen.mailbox.pending);
         if let Err(error) = request.id.migrate(&chosen.cm) {
             let _ = request.id.reject(&[]);
             return Err(error);
         }
-        letters.requests.push(request);
-        drop(letters);
+        pending.requests.push(request);
+        drop(pending);
         chosen.mailbox.wake();
         Ok(None)
     }
@@ -292,11 +290,16 @@ impl Membership {
     fn is_own(&self, member: &Member) -> bool {
         Arc::ptr_eq(&member.mailbox, &self.mailbox)
     }
+
+    fn created(&self, listener: &SharedListener) -> bool {
+        Arc::ptr_eq(&listener.creator, &self.mailbox)
+    }
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        let mut state = lock(&self.siblings.0);
-        state.members.retain(|member| !self.is_own(member));
+        let mut group = lock(&self.siblings.0);
+        group.members.retain(|member| !self.is_own(member));
+        group.listeners.retain(|shared| !self.created(shared));
     }
 }

@@ -4,8 +4,8 @@
 OUR_PORT=20050 # for RDMA; NFS and MOUNT over TCP are one above it
 
 # serve_up OPTION...: our server on the wire's far end, exporting /tmp/served as /served. To verbs
-# devices, clients here are another host's: root of that one, too. Two threads, though the guest may have
-# one processor, so that they share a listener.
+# devices, clients here are another host's: root of that one, too. Two threads, even on one processor, to
+# test that they share a listener.
 serve_up() {
     mkdir -p /tmp/served
     : >"$OUT/serve.log"

@@ -280,7 +280,8 @@ put_under_way() {
     until_true 20 test -s /tmp/served/large
 }
 
-# both_threads_serve: two of four connections each. Threads that do nothing are asleep all the time.
+# both_threads_serve: each of the server's threads serves two of four connections. A thread without any
+# never wakes, so its count of voluntary context switches stays the same.
 both_threads_serve() {
     without_loss ours ping nconnect=4 -c 200 --op getattr "$OUR_URL"
     read -r _served </run/serve.pid

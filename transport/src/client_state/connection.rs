@@ -82,14 +82,14 @@ impl Connection {
     }
 
     /// Returns whether the connection is up and a reply has arrived on it.
-    pub(crate) fn is_proven(&self) -> bool {
+    pub(crate) fn has_replied(&self) -> bool {
         self.up().is_some() && self.replied
     }
 
     /// Returns whether the connection is up and can take another call. A connection without a reply
-    /// so far takes only one call if `others_proven`, that is, if another connection is known to work.
-    pub(crate) fn takes_calls(&self, others_proven: bool) -> bool {
-        self.up().is_some() && (self.replied || !others_proven || self.waiting == 0)
+    /// so far takes only one call if `any_replied`, that is, if another connection is known to work.
+    pub(crate) fn takes_calls(&self, any_replied: bool) -> bool {
+        self.up().is_some() && (self.replied || !any_replied || self.waiting == 0)
     }
 
     /// Records that the connection is established.

@@ -75,10 +75,10 @@ impl ClientState {
         let count = self.connections.len();
         let first = self.next_connection;
         let order = (first..count).chain(0..first);
-        let some_proven = self.connections.iter().any(Connection::is_proven);
+        let any_replied = self.connections.iter().any(Connection::has_replied);
         let mut chosen = None;
         for index in order {
-            if self.connections[index].takes_calls(some_proven) {
+            if self.connections[index].takes_calls(any_replied) {
                 chosen = chosen.or(Some(index));
             } else if self.connections[index].up().is_none()
                 && matches!(self.first_connect, Some(Ok(())))
@@ -158,9 +158,10 @@ impl ClientState {
         now: Time,
     ) {
         let no_server = lost.retry && self.probe.connection_ended(lost.was_established);
+        // After a protocol error, `lost` fails the calls.
         let protocol_error = lost.was_established && !lost.retry;
-        if !protocol_error && !self.connections[index].is_proven() {
-            self.move_calls(index, transport, now);
+        if !protocol_error && !self.connections[index].has_replied() {
+            self.reassign_calls(index, transport, now);
         }
         let reason = no_server.then(|| lost.reason.clone());
         self.lost(index, lost, now);
@@ -176,9 +177,9 @@ impl ClientState {
     /// A call that makes the server drop connections must not end all of them again and again.
     /// Therefore a call moves at most as often as there are other connections.
     #[cold]
-    fn move_calls(&mut self, from: usize, transport: &mut dyn ClientTransport, now: Time) {
+    fn reassign_calls(&mut self, from: usize, transport: &mut dyn ClientTransport, now: Time) {
         let mut to: Vec<_> = (0..self.connections.len())
-            .filter(|&index| index != from && self.connections[index].is_proven())
+            .filter(|&index| index != from && self.connections[index].has_replied())
             .collect();
         to.sort_by_key(|&index| self.connections[index].waiting);
         let mut to = to.into_iter().cycle();
@@ -187,10 +188,10 @@ impl ClientState {
             let Some(pending) = self.pending.get_mut(&xid) else {
                 continue;
             };
-            let Some(index) = to.next().filter(|_| pending.moves < most) else {
+            let Some(index) = to.next().filter(|_| pending.times_moved < most) else {
                 continue;
             };
-            pending.moves += 1;
+            pending.times_moved += 1;
             pending.index = index;
             self.connections[from].release();
             self.connections[index].assign(now);

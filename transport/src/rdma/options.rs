@@ -31,8 +31,8 @@ pub struct RdmaClientOptions {
     /// How long to wait for a server's answer to the first version 2 message, before the client
     /// assumes that the server speaks version 1 only.
     pub patience: Duration,
-    /// Logs once that version 1 is used without an answer from the server that says so. Transports
-    /// whose options are clones of the same ones log it once together.
+    /// The warning about a fallback to version 1 that the server did not confirm. Clones of the options
+    /// share it, so that it is logged once for all.
     pub fallback_warning: FallbackWarning,
 }
 
@@ -48,8 +48,9 @@ impl FallbackWarning {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a decision has to be warned of. Later calls return false.
-    fn is_due(&self, decision: &VersionDecision) -> bool {
+    /// Returns true once, for the first decision for version 1 that rests on a lost connection or a
+    /// missing answer.
+    fn claim(&self, decision: &VersionDecision) -> bool {
         match decision.reason {
             VersionReason::ShownNow(evidence) => {
                 evidence.is_loss() && !self.0.swap(true, Ordering::Relaxed)
@@ -60,13 +61,13 @@ impl FallbackWarning {
 
     /// Logs the warning, unless it was logged before or the server itself said that it speaks
     /// version 1.
-    pub(super) fn decided(&self, server: SocketAddr, decision: &VersionDecision) {
-        if self.is_due(decision) {
+    pub(super) fn warn_once(&self, server: SocketAddr, decision: &VersionDecision) {
+        if self.claim(decision) {
             tracing::warn!(
                 %server,
-                "RPC-over-RDMA {decision}. A server of version 2 that is full or restarts may do \
-                 that, too: the mount option rpcrdma=2 or rpcrdma=2wg keeps the client from version \
-                 1, and rpcrdma=1 makes it the choice"
+                "using RPC-over-RDMA {decision}. A server of version 2 that is full or restarts looks the \
+                 same: rpcrdma=2 or rpcrdma=2wg among the mount options requires version 2, and rpcrdma=1 \
+                 avoids this warning"
             );
         }
     }
@@ -160,11 +161,11 @@ mod tests {
         let decided = |did| decide_version(Choice::Auto, &did);
         let refused = ServerReaction::RefusedVersion { low: 1, high: 1 };
         let warning = FallbackWarning::default();
-        assert!(!warning.is_due(&decided(refused)), "the server said so");
+        assert!(!warning.claim(&decided(refused)), "the server said so");
         assert!(!warning.was_logged());
         let other = warning.clone();
-        assert!(warning.is_due(&decided(ServerReaction::Dropped)));
-        assert!(!other.is_due(&decided(ServerReaction::NoAnswer)));
+        assert!(warning.claim(&decided(ServerReaction::Dropped)));
+        assert!(!other.claim(&decided(ServerReaction::NoAnswer)));
         assert!(other.was_logged());
     }
 }

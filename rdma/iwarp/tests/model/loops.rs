@@ -20,8 +20,7 @@ struct Pair {
     server: QpId,
 }
 
-/// Starts a connection, and waits until a loop is asked for it: the client's queue pair, the side of
-/// the loop, and the request.
+/// Starts a connection. Returns the client's queue pair, and the side that was asked and its request.
 fn requested(world: &mut World) -> (QpId, usize, RequestId) {
     let address = world.address;
     let client = world
@@ -37,7 +36,7 @@ fn requested(world: &mut World) -> (QpId, usize, RequestId) {
     (client, side, request)
 }
 
-/// Makes a connection, whose loop takes its receives from `shared` or has 8 for it alone.
+/// Establishes a connection. The server's side uses its queue in `shared`, or 8 receives of its own.
 fn connected(world: &mut World, shared: &[SharedReceivesId]) -> Pair {
     let (client, side, request) = requested(world);
     let receives = shared.get(side - SERVER).copied();
@@ -124,7 +123,7 @@ fn a_rejected_request_counts_for_no_loop() {
 fn connections_of_a_loop_outlive_the_other_loops() {
     let mut world = World::with(&LoopSeat::all(2));
     let pairs: Vec<Pair> = (0..4).map(|_| connected(&mut world, &[])).collect();
-    // The loop that listens for both on a verbs device is the first; the last one goes on.
+    // On a verbs device, the first loop created the listener. It is dropped here.
     let (lost, left): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|pair| pair.side == SERVER);
     assert_eq!((lost.len(), left.len()), (2, 2));
     let mut other = World::new();

@@ -20,7 +20,7 @@ use crate::support::poller;
 /// Time-out, which is reached only if a wake-up is lost. (A lost packet of InfiniBand's connection
 /// manager is sent again after four seconds.)
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// The token of a loop that is told to accept.
+/// The token of the waker by which seats wake the poll loop.
 const WAKE: mio::Token = mio::Token(usize::MAX);
 /// Number of tokens of one device.
 const TOKENS: usize = 1 << 20;
@@ -67,8 +67,8 @@ fn registration() -> Option<Registration> {
     Some(name.parse().unwrap())
 }
 
-/// Returns the devices under test, of the client and of each loop of the server, and the address on
-/// which the server's listen, all of them together if there are `seats`.
+/// Returns the client's device, one device for each loop of the server, and the address to listen on.
+/// With `seats`, the loops share the listener.
 fn devices(seats: &[LoopSeat]) -> (Vec<Box<dyn Tested>>, SocketAddr) {
     let loops: Vec<Option<LoopSeat>> = match seats {
         [] => vec![None],

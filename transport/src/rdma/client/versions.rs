@@ -107,7 +107,7 @@ impl RdmaClient {
         };
         let (conn, remote) = (link.conn, link.peer);
         tracing::info!(server = %remote, %decision, "version found");
-        self.options.fallback_warning.decided(remote, decision);
+        self.options.fallback_warning.warn_once(remote, decision);
         self.known_servers.decided(remote, decision);
         match decision.action {
             _ if link.phase.is_closing() => {}
