@@ -65,6 +65,12 @@ impl LoopSeat {
         (0..loops.max(1)).map(seat).collect()
     }
 
+    /// Returns the number of this loop in its group, from 0.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
     /// Sets the function that makes this loop poll its listeners. Has an effect only once.
     pub fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
         // Nobody sets another one.

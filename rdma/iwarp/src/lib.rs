@@ -270,7 +270,9 @@ impl Drop for Iwarp {
                 tracing::error!("the background thread of an iwarp device panicked");
             }
         }
-        self.shared.state().end_tap();
+        let mut state = self.shared.state();
+        state.close_listeners();
+        state.end_tap();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use super::conn::{Conn, Phase};
 use super::mpa::{ENHANCED, MAX_PRIVATE_DATA};
 use super::setup::Wants;
 use super::socket;
-use super::state::{Listener, Slot, State};
+use super::state::{Listener, Slot, State, unwatch};
 use rdma::{
     AcceptOptions, Carrier, ConnectError, ConnectOptions, DeviceError, Event, ListenerId,
     LoopClaim, LoopSeat, QpId, RequestId, SharedReceivesId, Time,
@@ -90,9 +91,22 @@ impl State {
     }
 
     pub(super) fn close_listener(&mut self, id: ListenerId) {
-        if let Some((index, _)) = self.listener(id) {
+        if let Some((index, listener)) = self.listener(id) {
+            if let Some(poller) = &self.poller {
+                // Closing one handle to a socket that loops share does not end its registration.
+                unwatch(poller, listener.socket.as_fd());
+            }
             self.slots.remove(index);
         }
+    }
+
+    pub(super) fn close_listeners(&mut self) {
+        let listeners = self.slots.iter().filter_map(|(_, slot)| match slot {
+            Slot::Listener(listener) => Some(listener.id),
+            Slot::Conn(_) => None,
+        });
+        let listeners: Vec<ListenerId> = listeners.collect();
+        listeners.into_iter().for_each(|id| self.close_listener(id));
     }
 
     #[inline(never)]

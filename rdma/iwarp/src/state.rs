@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -145,7 +145,9 @@ impl State {
                     continue;
                 };
                 if on {
-                    unwatch(poller, conn);
+                    if let Some(socket) = conn.socket() {
+                        unwatch(poller, socket.as_fd());
+                    }
                 } else if let Err(error) = register(poller, index, slot) {
                     rdma::limited!(error, %error, "cannot watch a connection, closing it");
                     unwatched.push(index);
@@ -508,12 +510,10 @@ fn is_long(wr: &SendWr) -> bool {
     }
 }
 
-/// Stops watching a connection in the owner's poll loop.
-fn unwatch(poller: &Poller, conn: &Conn) {
-    if let Some(socket) = conn.socket()
-        && let Err(error) = poller.unwatch(socket.as_fd())
-    {
-        tracing::debug!(%error, "a connection was not registered with the poll loop");
+/// Stops watching a socket in the owner's poll loop.
+pub(super) fn unwatch(poller: &Poller, socket: BorrowedFd<'_>) {
+    if let Err(error) = poller.unwatch(socket) {
+        tracing::debug!(%error, "a socket was not registered with the poll loop");
     }
 }
 

@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use super::caps::Kind;
 use super::cm::{Depths, Id, Sizes};
-use super::context::{Context, errno};
+use super::context::{Context, CqContext, errno};
 use super::memory::{Arenas, Domain};
 use super::objects::{Channel, Cq, Mr, unsupported};
 use super::queue::{Batch, Posted, Receive, Request, SendQueue, Work, work_error};
@@ -73,26 +73,6 @@ pub(super) enum End {
 pub(super) struct EventSink<'a> {
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) counters: &'a mut Counters,
-}
-
-/// The context of a completion queue in its channel: the queue pair, and which of its two queues it
-/// is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CqContext(pub(super) usize);
-
-impl CqContext {
-    pub(super) fn new(qp: QpId, receive: bool) -> Self {
-        // There are at most as many queue pairs as half an address space has bytes.
-        Self((qp.0 as usize) << 1 | usize::from(receive))
-    }
-
-    pub(super) fn qp(self) -> QpId {
-        QpId((self.0 >> 1) as u64)
-    }
-
-    pub(super) fn is_receive(self) -> bool {
-        self.0 & 1 == 1
-    }
 }
 
 /// The completion queues of a queue pair.

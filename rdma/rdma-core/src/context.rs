@@ -8,6 +8,7 @@ use std::ptr::{self, NonNull};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
+use rdma::QpId;
 use rdma_core_sys::{self as sys, Libraries};
 
 /// The origin of a context, which determines how it is released.
@@ -33,19 +34,40 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
+/// The context of a completion queue in its channel: the queue pair, and which of its two queues it
+/// is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CqContext(pub(super) usize);
+
+impl CqContext {
+    pub(super) fn new(qp: QpId, receive: bool) -> Self {
+        // There are at most as many queue pairs as half an address space has bytes.
+        Self((qp.0 as usize) << 1 | usize::from(receive))
+    }
+
+    pub(super) fn qp(self) -> QpId {
+        QpId((self.0 >> 1) as u64)
+    }
+
+    pub(super) fn is_receive(self) -> bool {
+        self.0 & 1 == 1
+    }
+}
+
 /// An asynchronous event of a device or a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AsyncEvent {
-    /// An event of a queue pair: its context, and the kind of event.
-    QueuePair(usize, c_int),
-    /// A shared receive queue holds fewer receives than its limit: its context.
-    SharedReceivesLow(usize),
-    /// A shared receive queue failed: its context.
-    SharedReceivesFailed(usize),
+    /// An event of a queue pair: its id, and the kind of event.
+    QueuePair(u64, c_int),
+    /// A shared receive queue holds fewer receives than its limit: its id.
+    SharedReceivesLow(u64),
+    /// A shared receive queue failed: its id.
+    SharedReceivesFailed(u64),
     /// The device was removed or must be reset.
     DeviceFatal,
-    /// A completion queue overflowed or cannot be written: its context.
-    CompletionQueue(usize),
+    /// A completion queue overflowed or cannot be written: the id of its queue pair or shared receive
+    /// queue.
+    CompletionQueue(u64),
     /// A port came up (true) or went down (false).
     Port(c_int, bool),
     /// An event that needs no action.
@@ -147,6 +169,13 @@ impl Context {
         transport == sys::IBV_TRANSPORT_IWARP
     }
 
+    /// Returns the number of completion vectors, at least 1.
+    pub(super) fn completion_vectors(&self) -> usize {
+        // SAFETY: the context is open.
+        let count = unsafe { self.raw.as_ref().num_comp_vectors };
+        usize::try_from(count).unwrap_or(1).max(1)
+    }
+
     /// Queries the device's limits and the state of its first port.
     pub(super) fn query(&self) -> io::Result<(sys::ibv_device_attr, sys::ibv_port_attr)> {
         let verbs = &self.libraries.verbs;
@@ -190,21 +219,22 @@ impl Context {
                 let qp = event.element.cast::<sys::ibv_qp>();
                 // SAFETY: for these events the element is a queue pair, which is not destroyed
                 // before the event is acknowledged: destroying it waits for that.
-                AsyncEvent::QueuePair(unsafe { (*qp).qp_context.addr() }, kind)
+                AsyncEvent::QueuePair(unsafe { (*qp).qp_context.addr() } as u64, kind)
             }
             sys::IBV_EVENT_DEVICE_FATAL => AsyncEvent::DeviceFatal,
             sys::IBV_EVENT_CQ_ERR => {
                 let cq = event.element.cast::<sys::ibv_cq>();
                 // SAFETY: as above, of a completion queue.
-                AsyncEvent::CompletionQueue(unsafe { (*cq).cq_context.addr() })
+                let context = CqContext(unsafe { (*cq).cq_context.addr() });
+                AsyncEvent::CompletionQueue(context.qp().0)
             }
             sys::IBV_EVENT_SRQ_LIMIT_REACHED | sys::IBV_EVENT_SRQ_ERR => {
                 let srq = event.element.cast::<sys::ibv_srq>();
                 // SAFETY: as above, of a shared receive queue.
-                let mark = unsafe { (*srq).srq_context.addr() };
+                let id = unsafe { (*srq).srq_context.addr() } as u64;
                 match kind {
-                    sys::IBV_EVENT_SRQ_ERR => AsyncEvent::SharedReceivesFailed(mark),
-                    _ => AsyncEvent::SharedReceivesLow(mark),
+                    sys::IBV_EVENT_SRQ_ERR => AsyncEvent::SharedReceivesFailed(id),
+                    _ => AsyncEvent::SharedReceivesLow(id),
                 }
             }
             // The element is a port number, in the lower half of the union.

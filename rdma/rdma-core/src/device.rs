@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::caps::Capabilities;
 use super::cm::{Depths, EventChannel, Id, IdKey};
@@ -197,13 +196,6 @@ impl RdmaCore {
         self.policy.exact_windows = on;
     }
 
-    /// Returns a number that is unique in the process, because siblings receive each other's
-    /// asynchronous events and tell them apart by it.
-    pub(super) fn unique_id() -> u64 {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        LAST.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
     /// Schedules a connection's completion queues to be polled.
     pub(super) fn look_at(&mut self, qp: QpId) {
         if let Some(conn) = self.conns.get_mut(&qp.0)
@@ -247,15 +239,13 @@ impl Device for RdmaCore {
     }
 
     fn attach(&mut self, poller: Poller) -> io::Result<()> {
-        let [asynchronous, mailbox] = self.membership.fds();
         for (token, fd) in [
             (CM_TOKEN, self.cm.fd()),
             (COMPLETION_TOKEN, self.channel.fd()),
-            (ASYNC_TOKEN, asynchronous),
-            (MAIL_TOKEN, mailbox),
         ] {
             poller.watch(fd, token, Interest::Readable)?;
         }
+        self.membership.watch(poller, ASYNC_TOKEN, MAIL_TOKEN)?;
         // Events from before the registration are not signaled.
         self.ready = Ready {
             cm: true,

@@ -19,7 +19,7 @@ use super::objects::Pd;
 use super::siblings::PendingRequest;
 use rdma::{
     AcceptOptions, ConnectError, ConnectOptions, ConnectRequest, DeviceError, Disconnect, Event,
-    ListenerId, LoopSeat, QpId, RequestId, SharedReceivesId,
+    ListenerId, QpId, RequestId, SharedReceivesId,
 };
 
 /// Time for an accepted peer to confirm the connection.
@@ -90,19 +90,23 @@ impl RdmaCore {
     pub(super) fn make_listener(&mut self, address: SocketAddr) -> Result<ListenerId, DeviceError> {
         self.check()?;
         let cannot = |source| system(format!("cannot listen on {address}"), source);
+        let (context, name, backlog) = (
+            self.context.raw(),
+            &self.attributes.name,
+            self.options.backlog,
+        );
         let make = || {
             let id = Id::new(&self.cm).map_err(cannot)?;
             id.bind(address).map_err(cannot)?;
             // A wildcard address is not bound to a device; its connection requests are.
-            if !id.context().is_null() && !self.is_ours(&id) {
-                let error = io::Error::other(format!("not an address of {}", self.attributes.name));
+            if !id.context().is_null() && id.context() != context {
+                let error = io::Error::other(format!("not an address of {name}"));
                 return Err(cannot(error));
             }
-            id.listen(self.options.backlog).map_err(cannot)?;
-            Ok((ListenerId(Self::unique_id()), id))
+            id.listen(backlog).map_err(cannot)?;
+            Ok(id)
         };
-        let seat = self.options.seat.as_ref();
-        let (number, listener) = self.membership.listen(address, seat, make)?;
+        let (number, listener) = self.membership.listen(address, make)?;
         if let Some(id) = &listener.id {
             self.targets.insert(id.key(), CmIdOwner::Listener(number));
         }
@@ -141,7 +145,7 @@ impl RdmaCore {
             depths: self.depths(options.inbound_reads, options.outbound_reads),
             timeout: options.timeout,
         };
-        let qp = QpId(Self::unique_id());
+        let qp = QpId(self.membership.new_id());
         let key = id.key();
         let mut conn = self.conn(qp, id, phase, options.shared_receives)?;
         conn.deadline = Some(self.now.max(rdma::Time::now()) + options.timeout);
@@ -325,10 +329,6 @@ impl RdmaCore {
                 }
                 continue;
             }
-            if !self.targets.contains_key(&event.id) {
-                // The identifier may have moved here since the mailbox was read.
-                self.take_handed_requests();
-            }
             match self.targets.get(&event.id) {
                 None => {}
                 Some(&CmIdOwner::Conn(qp)) => self.conn_event(qp, event),
@@ -375,8 +375,10 @@ impl RdmaCore {
             let _ = id.reject(&[]);
             return;
         }
-        let seat = self.options.seat.as_ref();
-        let of_all = seat.map_or(0, LoopSeat::connections_of_all);
+        // The claim counts already.
+        let assigned = self.membership.assign(listener);
+        let seat = self.options.seat.as_ref().filter(|_| assigned.is_some());
+        let of_all = seat.map_or(0, |seat| seat.connections_of_all().saturating_sub(1));
         let of_this = self.conns.len() + self.requests.len();
         if of_this.max(of_all) >= self.options.max_connections {
             let peer = id.peer_address().map(display);
@@ -387,15 +389,12 @@ impl RdmaCore {
         let request = PendingRequest {
             listener,
             id,
-            event,
+            depths: event.depths,
+            private_data: event.private_data,
             claim: None,
         };
-        match self.membership.assign(request) {
-            Ok(Some(request)) => self.announce_request(request),
-            Ok(None) => {}
-            Err(error) => {
-                rdma::limited!(warn, %error, "a connection request cannot be moved to another loop: rejected");
-            }
+        if let Some(request) = self.membership.hand_over(request, assigned) {
+            self.announce_request(request);
         }
     }
 
@@ -404,23 +403,23 @@ impl RdmaCore {
         let PendingRequest {
             listener,
             id,
-            event,
+            depths,
+            private_data,
             claim,
         } = request;
         let Some(peer) = id.peer_address() else {
             let _ = id.reject(&[]);
             return;
         };
-        let request = RequestId(Self::unique_id());
+        let request = RequestId(self.membership.new_id());
         self.targets.insert(id.key(), CmIdOwner::Request(request));
-        let depths = event.depths;
         let waiting = Waiting { id, depths, claim };
         self.requests.insert(request.0, waiting);
         self.events.push_back(Event::ConnectRequest(ConnectRequest {
             listener,
             request,
             peer,
-            private_data: event.private_data,
+            private_data,
         }));
     }
 

@@ -194,6 +194,8 @@ pub(super) fn unsupported() -> io::Error {
 pub(super) struct Channel {
     context: Arc<Context>,
     raw: NonNull<sys::ibv_comp_channel>,
+    /// The completion vector, and with it the processor, that gets the interrupts of the queues.
+    vector: c_int,
 }
 
 // SAFETY: calls on a channel can be made from any thread.
@@ -202,14 +204,16 @@ unsafe impl Send for Channel {}
 unsafe impl Sync for Channel {}
 
 impl Channel {
-    /// Creates a channel with a non-blocking descriptor.
-    pub(super) fn new(context: &Arc<Context>) -> io::Result<Self> {
+    /// Creates a channel with a non-blocking descriptor. Channels with consecutive indices use
+    /// different completion vectors, as far as the device has them.
+    pub(super) fn new(context: &Arc<Context>, index: usize) -> io::Result<Self> {
         let create = context.libraries().verbs.ibv_create_comp_channel;
         // SAFETY: the context is open, and `context` keeps it so.
         let raw = made(unsafe { create(context.raw()) })?;
         let channel = Self {
             context: Arc::clone(context),
             raw,
+            vector: (index % context.completion_vectors()) as c_int,
         };
         set_nonblocking(channel.fd())?;
         Ok(channel)
@@ -266,9 +270,10 @@ impl Cq {
         let entries = c_int::try_from(entries).unwrap_or(c_int::MAX);
         let mark = ptr::without_provenance_mut(mark);
         let create = context.libraries().verbs.ibv_create_cq;
+        let (to, vector) = (channel.raw.as_ptr(), channel.vector);
         // SAFETY: context and channel are valid, and kept so by `channel`. The mark is only ever
         // handed back.
-        let raw = unsafe { create(context.raw(), entries, mark, channel.raw.as_ptr(), 0) };
+        let raw = unsafe { create(context.raw(), entries, mark, to, vector) };
         Ok(Self {
             channel: Arc::clone(channel),
             raw: made(raw)?,

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::field::display;
 
 use super::caps::{self, Capabilities, Kind};
 use super::cm::{EventChannel, Id};
@@ -16,7 +17,7 @@ use super::regions::Policy;
 use super::report::memlock;
 use super::siblings::Membership;
 use super::{OpenError, Options, Registration, sys};
-use rdma::{Attributes, Pool, SharedReceives, WhenEmpty};
+use rdma::{Attributes, LoopSeat, Pool, SharedReceives, WhenEmpty};
 
 /// Number of entries of a send queue: the program's requests, and as many window bindings.
 const SEND_WR: u32 = 256;
@@ -68,7 +69,9 @@ pub fn open(options: &Options) -> Result<RdmaCore, OpenError> {
     let membership = Membership::join(&context, &cm, options.seat.clone());
     let membership = membership.map_err(system("no descriptor for events"))?;
     raise_memlock();
-    let channel = Channel::new(&context).map_err(system("no completion channel"))?;
+    let seat = options.seat.as_ref();
+    let channel = Channel::new(&context, seat.map_or(0, LoopSeat::index))
+        .map_err(system("no completion channel"))?;
     // A window is bound to a queue pair. Other registrations are protected by separate protection
     // domains.
     let shares = registration == Registration::Windows && capabilities.kind != Kind::Iwarp;
@@ -222,7 +225,9 @@ fn raise_memlock() {
             maximum: limit.maximum,
         };
         let result = setrlimit(Resource::Memlock, raised);
-        tracing::debug!(?result, now = ?memlock(), "raised the limit on locked memory");
+        let error = result.err().map(display);
+        let soft = memlock().soft;
+        tracing::debug!(error, soft, "raised the limit on locked memory");
     }
 }
 

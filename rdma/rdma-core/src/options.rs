@@ -87,8 +87,8 @@ pub struct Options {
     pub backlog: u16,
     /// The seat of the device's loop in its server's group ([`LoopSeat::all`]). The first device of a
     /// group that listens on an address creates the listener, the others join it, and each connection
-    /// goes to the loop with the fewest. Closing the listener, or dropping the device, where it was
-    /// created ends it for all. `None`: the device has listeners of its own.
+    /// goes to the loop with the fewest. Where the listener was created, closing it or dropping the
+    /// device ends it for all. `None`: the device has listeners of its own.
     pub seat: Option<LoopSeat>,
 }
 

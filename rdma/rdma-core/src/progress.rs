@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use super::conn::{Conn, CqContext, End, EventSink, Phase};
-use super::context::AsyncEvent;
+use super::conn::{Conn, End, EventSink, Phase};
+use super::context::{AsyncEvent, CqContext};
 use super::device::{CmIdOwner, RdmaCore};
 use super::post::REAP_AFTER;
 use super::queue::{Posted, Request};
@@ -218,32 +218,27 @@ impl RdmaCore {
     pub(super) fn take_async_events(&mut self) {
         for event in self.membership.take_async_events(&self.context) {
             match event {
-                AsyncEvent::QueuePair(context, kind) => {
-                    self.queue_pair_event(QpId(context as u64), kind);
-                }
+                AsyncEvent::QueuePair(qp, kind) => self.queue_pair_event(QpId(qp), kind),
                 AsyncEvent::DeviceFatal => self.device_gone(),
-                AsyncEvent::CompletionQueue(mark) => {
-                    let qp = CqContext(mark).qp();
-                    self.completion_queue_failed(qp);
-                    // Their numbers are from one sequence.
+                AsyncEvent::CompletionQueue(id) => {
+                    // The ids of both are from one sequence.
+                    self.completion_queue_failed(QpId(id));
                     let why = "its completion queue failed";
-                    self.shared_queue_failed(SharedReceivesId(qp.0), why);
+                    self.shared_queue_failed(SharedReceivesId(id), why);
                 }
-                AsyncEvent::SharedReceivesLow(mark) => {
-                    self.shared_limit_reached(SharedReceivesId(mark as u64));
+                AsyncEvent::SharedReceivesLow(id) => {
+                    self.shared_limit_reached(SharedReceivesId(id));
                 }
-                AsyncEvent::SharedReceivesFailed(mark) => {
-                    self.shared_queue_failed(SharedReceivesId(mark as u64), "it failed");
+                AsyncEvent::SharedReceivesFailed(id) => {
+                    self.shared_queue_failed(SharedReceivesId(id), "it failed");
                 }
-                AsyncEvent::Port(port, up) => {
-                    tracing::warn!(port, up, "port of the device changed");
-                }
-                AsyncEvent::Other(_) => {}
+                // The device that reads them logs them.
+                AsyncEvent::Port(..) | AsyncEvent::Other(_) => {}
             }
         }
     }
 
-    /// Handles an event of a queue pair. Does nothing if the queue pair is a sibling's.
+    /// Handles an event of a queue pair.
     fn queue_pair_event(&mut self, qp: QpId, kind: i32) {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;
@@ -306,6 +301,7 @@ impl RdmaCore {
             return;
         }
         tracing::error!(device = self.attributes.name, "the device was removed");
+        self.membership.device_gone();
         for (_, waiting) in self.requests.drain() {
             self.targets.remove(&waiting.id.key());
         }

@@ -45,7 +45,8 @@ use smallvec::SmallVec;
 
 use super::caps::Kind;
 use super::cm::Id;
-use super::conn::{Conn, CqContext, EventSink, Phase};
+use super::conn::{Conn, EventSink, Phase};
+use super::context::CqContext;
 use super::device::RdmaCore;
 use super::manager::system;
 use super::memory::{Arenas, Domain, memory_hint};
@@ -271,7 +272,7 @@ impl RdmaCore {
         };
         // One sequence of numbers for queue pairs and these queues, because a completion queue's
         // context may name either.
-        let id = SharedReceivesId(Self::unique_id());
+        let id = SharedReceivesId(self.membership.new_id());
         let (max_wr, pieces) = (limits.max_wr as u32, self.attributes.max_scatter as u32);
         let mark = CqContext::new(QpId(id.0), true).0;
         let completions = Cq::new(&self.channel, max_wr, mark).map_err(cannot)?;

@@ -4,32 +4,35 @@
 //! process on the same RDMA device, such as one for each loop of a server, have one context. They
 //! are *siblings*, and each has a mailbox, because two things cannot be divided among them:
 //!
-//! - **Asynchronous events.** Whichever sibling reads an event puts it into all mailboxes. It names a
-//!   connection or a shared receive queue by an id that is unique in the process, and only the owner
-//!   of that acts on it.
+//! - **Asynchronous events.** Whichever sibling reads an event puts it into the owner's mailbox. The
+//!   ids of connections and shared receive queues, which events carry, name the owner.
 //! - **Ports.** Only one identifier of the connection manager can listen on a port. Siblings with a
 //!   [`LoopSeat`](rdma::LoopSeat) of the same group that listen on the same address share one: the
 //!   sibling that created it hands each connection request to the sibling with the fewest
 //!   connections, and moves the request's identifier to that sibling's event channel
 //!   (rdma_migrate_id), where its later events arrive.
-//!
-//! Lock order: [`Siblings`], then a mailbox, then the choice of a loop (`LoopSeat`).
 
 use std::collections::BTreeMap;
 use std::io;
+use std::iter;
 use std::mem;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use bytes::Bytes;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::cm::{CmEvent, EventChannel, Id};
+use super::cm::{Depths, EventChannel, Id};
 use super::context::{AsyncEvent, Context};
-use rdma::{ListenerId, LoopClaim, LoopSeat};
+use rdma::{Interest, ListenerId, LoopClaim, LoopSeat, Poller};
 
 /// The siblings on each context, by the address of the `ibv_context`.
 static CONTEXTS: Mutex<BTreeMap<usize, Weak<Siblings>>> = Mutex::new(BTreeMap::new());
+/// Number of lower bits of an id that tell the objects of one device apart. The device's number is
+/// above them.
+const OBJECT_BITS: u32 = 40;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -47,7 +50,8 @@ pub(super) struct Listener {
 pub(super) struct PendingRequest {
     pub(super) listener: ListenerId,
     pub(super) id: Id,
-    pub(super) event: CmEvent,
+    pub(super) depths: Depths,
+    pub(super) private_data: Bytes,
     /// The loop for which its connection counts, if there are several.
     pub(super) claim: Option<LoopClaim>,
 }
@@ -76,41 +80,37 @@ impl Mailbox {
         }))
     }
 
-    fn wake(&self) {
+    /// Puts something in, and wakes the owner.
+    fn put(&self, put: impl FnOnce(&mut Pending)) {
+        put(&mut lock(&self.pending));
         if let Err(error) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
             tracing::error!(%error, "cannot wake a loop");
         }
     }
 }
 
-struct Member {
-    mailbox: Arc<Mailbox>,
-    cm: Arc<EventChannel>,
-    seat: Option<LoopSeat>,
-    listens_to: Vec<ListenerId>,
-}
-
 /// A listener that siblings of one group share.
 struct SharedListener {
     id: ListenerId,
-    /// The mailbox and the seat of the sibling that created it.
-    creator: Arc<Mailbox>,
-    seat: LoopSeat,
     /// The address passed to [`Membership::listen`], whose port may be 0.
     wanted: SocketAddr,
     /// The bound address, with the actual port.
     address: Option<SocketAddr>,
 }
 
-#[derive(Default)]
-struct Group {
-    members: Vec<Member>,
-    listeners: Vec<SharedListener>,
+struct Member {
+    number: u64,
+    mailbox: Arc<Mailbox>,
+    cm: Arc<EventChannel>,
+    seat: Option<LoopSeat>,
+    /// The listeners that this device created and others can join.
+    created: Vec<SharedListener>,
+    listens_to: Vec<ListenerId>,
 }
 
 /// The devices of this process on one context.
 #[derive(Default)]
-struct Siblings(Mutex<Group>);
+struct Siblings(Mutex<Vec<Member>>);
 
 impl Siblings {
     fn of(context: &Context) -> Arc<Self> {
@@ -125,13 +125,24 @@ impl Siblings {
     }
 }
 
+/// The sibling to which a connection request was assigned.
+pub(super) struct Assignment {
+    pub(super) claim: LoopClaim,
+    /// Its mailbox and its event channel, or `None` if it is this device.
+    other: Option<(Arc<Mailbox>, Arc<EventChannel>)>,
+}
+
 /// A device's membership among its siblings, which ends when this is dropped.
 pub(super) struct Membership {
     siblings: Arc<Siblings>,
+    number: u64,
     mailbox: Arc<Mailbox>,
     /// A duplicate of the descriptor of the context's asynchronous events: epoll registers a
     /// descriptor only once, and one poll loop may run several siblings.
     events: OwnedFd,
+    /// The poll loop that watches `events`, with the token of the device.
+    poller: Option<Poller>,
+    last_id: u64,
 }
 
 impl Membership {
@@ -145,161 +156,223 @@ impl Membership {
         cm: &Arc<EventChannel>,
         seat: Option<LoopSeat>,
     ) -> io::Result<Self> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let (siblings, mailbox) = (Siblings::of(context), Mailbox::new()?);
         let events = context.async_fd().try_clone_to_owned()?;
-        lock(&siblings.0).members.push(Member {
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        lock(&siblings.0).push(Member {
+            number,
             mailbox: Arc::clone(&mailbox),
             cm: Arc::clone(cm),
             seat,
+            created: Vec::new(),
             listens_to: Vec::new(),
         });
         Ok(Self {
             siblings,
+            number,
             mailbox,
             events,
+            poller: None,
+            last_id: 0,
         })
     }
 
-    /// Returns the descriptor that is readable when there are asynchronous events, and the one that
-    /// is when there is something in the mailbox.
-    pub(super) fn fds(&self) -> [BorrowedFd<'_>; 2] {
-        [self.events.as_fd(), self.mailbox.wake.as_fd()]
+    /// Has the poll loop watch the asynchronous events and the mailbox, with these tokens.
+    ///
+    /// # Errors
+    /// The error of the poll loop.
+    pub(super) fn watch(&mut self, poller: Poller, events: usize, mail: usize) -> io::Result<()> {
+        poller.watch(self.events.as_fd(), events, Interest::Readable)?;
+        let watched = poller.watch(self.mailbox.wake.as_fd(), mail, Interest::Readable);
+        self.poller = Some(poller);
+        watched
     }
 
-    /// Reads the context's pending asynchronous events, puts each into every sibling's mailbox, and
-    /// empties this one's. The result may name objects of siblings, which the caller ignores.
+    /// Returns an id that is unique in the process, for an object of this device whose asynchronous
+    /// events carry it.
+    pub(super) fn new_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.number << OBJECT_BITS | self.last_id
+    }
+
+    /// Reads the context's pending asynchronous events, puts each into its owner's mailbox, and
+    /// returns those of this device.
     ///
     /// Every event that the kernel queued before the call has been delivered when it returns, so that
     /// a limit of a shared receive queue that is set again afterwards does not get an older event.
     pub(super) fn take_async_events(&self, context: &Context) -> Vec<AsyncEvent> {
         // The lock is held until the events are in the mailboxes: a sibling that finds nothing to read
         // waits for it, and then finds them there.
-        let group = lock(&self.siblings.0);
-        let mut read = Vec::new();
+        let members = lock(&self.siblings.0);
         while let Some(event) = context.next_async_event() {
             tracing::debug!(?event, "asynchronous event");
-            read.push(event);
-            if matches!(event, AsyncEvent::DeviceFatal) {
-                // The descriptor of a removed device reports nothing new.
-                break;
-            }
-        }
-        if !read.is_empty() {
-            for member in &group.members {
-                lock(&member.mailbox.pending).events.extend(&read);
-                if !self.is_own(member) {
-                    member.mailbox.wake();
+            match event {
+                AsyncEvent::DeviceFatal => {
+                    drop(members);
+                    self.device_gone();
+                    lock(&self.mailbox.pending).events.push(event);
+                    // The descriptor of a removed device reports nothing new.
+                    return self.take_events();
+                }
+                AsyncEvent::Port(port, up) => {
+                    tracing::warn!(port, up, "port of the device changed");
+                }
+                AsyncEvent::Other(_) => {}
+                AsyncEvent::QueuePair(id, _)
+                | AsyncEvent::CompletionQueue(id)
+                | AsyncEvent::SharedReceivesLow(id)
+                | AsyncEvent::SharedReceivesFailed(id) => {
+                    let owner = id >> OBJECT_BITS;
+                    if owner == self.number {
+                        lock(&self.mailbox.pending).events.push(event);
+                    } else if let Some(owner) = members.iter().find(|one| one.number == owner) {
+                        owner.mailbox.put(|pending| pending.events.push(event));
+                    }
                 }
             }
         }
-        drop(group);
+        drop(members);
+        self.take_events()
+    }
+
+    fn take_events(&self) -> Vec<AsyncEvent> {
         mem::take(&mut lock(&self.mailbox.pending).events)
     }
 
-    /// Takes the connection requests that siblings have handed to this one.
+    /// Tells the siblings that the device was removed.
+    pub(super) fn device_gone(&self) {
+        for sibling in lock(&self.siblings.0)
+            .iter()
+            .filter(|one| !self.is_own(one))
+        {
+            let put = |pending: &mut Pending| pending.events.push(AsyncEvent::DeviceFatal);
+            sibling.mailbox.put(put);
+        }
+    }
+
+    /// Takes the connection requests that siblings have handed to this device.
     pub(super) fn take_requests(&self) -> Vec<PendingRequest> {
         mem::take(&mut lock(&self.mailbox.pending).requests)
     }
 
-    /// Joins the listener that a sibling of `seat`'s group has on the address `wanted`, or creates one
-    /// with `make`, which returns it with its id.
+    /// Joins the listener that a sibling of the same group has on the address `wanted`, or creates one
+    /// with `make`.
     ///
     /// # Errors
     /// Those of `make`.
     pub(super) fn listen<E>(
-        &self,
+        &mut self,
         wanted: SocketAddr,
-        seat: Option<&LoopSeat>,
-        make: impl FnOnce() -> Result<(ListenerId, Id), E>,
+        make: impl FnOnce() -> Result<Id, E>,
     ) -> Result<(ListenerId, Listener), E> {
+        let new = ListenerId(self.new_id());
         // The lock is held during `make`, so that only one sibling creates the listener.
-        let mut group = lock(&self.siblings.0);
-        let Group { members, listeners } = &mut *group;
-        let mut own = members.iter_mut().find(|member| self.is_own(member));
-        let known = listeners.iter().find(|known| {
-            let shared = |seat: &LoopSeat| seat.same_group(&known.seat);
-            let is_new = |own: &&mut Member| !own.listens_to.contains(&known.id);
-            known.wanted == wanted && seat.is_some_and(shared) && own.as_ref().is_some_and(is_new)
+        let mut members = lock(&self.siblings.0);
+        let own = members.iter().find(|one| self.is_own(one));
+        let known = own.and_then(|own| {
+            let same_group = |one: &&Member| match (&one.seat, &own.seat) {
+                (Some(one), Some(own)) => one.same_group(own),
+                _ => false,
+            };
+            let created = members
+                .iter()
+                .filter(same_group)
+                .flat_map(|one| &one.created);
+            let mut created = created.filter(|known| !own.listens_to.contains(&known.id));
+            let known = created.find(|known| known.wanted == wanted)?;
+            Some((known.id, known.address))
         });
         let (listener, id, address) = match known {
-            Some(known) => (known.id, None, known.address),
+            Some((listener, address)) => (listener, None, address),
             None => {
-                let (listener, id) = make()?;
+                let id = make()?;
                 let address = id.local_address();
-                listeners.extend(seat.map(|seat| SharedListener {
-                    id: listener,
-                    creator: Arc::clone(&self.mailbox),
-                    seat: seat.clone(),
-                    wanted,
-                    address,
-                }));
-                (listener, Some(id), address)
+                (new, Some(id), address)
             }
         };
-        if let Some(own) = &mut own {
+        if let Some(own) = members.iter_mut().find(|one| self.is_own(one)) {
             own.listens_to.push(listener);
+            if id.is_some() {
+                own.created.push(SharedListener {
+                    id: listener,
+                    wanted,
+                    address,
+                });
+            }
         }
         Ok((listener, Listener { id, address }))
     }
 
-    /// Ends the use of a listener by this sibling. If this sibling created it, no other can join it
-    /// any more.
+    /// Ends the use of a listener by this device. If this device created it, no other can join it any
+    /// more.
     pub(super) fn close_listener(&self, listener: ListenerId) {
-        let mut group = lock(&self.siblings.0);
-        let own = group.members.iter_mut().filter(|one| self.is_own(one));
-        own.for_each(|own| own.listens_to.retain(|id| *id != listener));
-        group
-            .listeners
-            .retain(|shared| shared.id != listener || !self.created(shared));
+        let mut members = lock(&self.siblings.0);
+        if let Some(own) = members.iter_mut().find(|one| self.is_own(one)) {
+            own.listens_to.retain(|id| *id != listener);
+            own.created.retain(|shared| shared.id != listener);
+        }
     }
 
-    /// Assigns a connection request to the sibling with the fewest connections. Returns the request if
-    /// that is this one, or if the listener is not shared; otherwise hands it over, and returns `None`.
-    ///
-    /// # Errors
-    /// The error of rdma_migrate_id(3). The request has been rejected.
-    pub(super) fn assign(&self, mut request: PendingRequest) -> io::Result<Option<PendingRequest>> {
-        let group = lock(&self.siblings.0);
-        let members = || {
-            let all = group.members.iter();
-            all.filter(|member| member.listens_to.contains(&request.listener))
+    /// Assigns a connection request that arrived at a listener to the sibling with the fewest
+    /// connections. `None`: this device has no seat.
+    pub(super) fn assign(&self, listener: ListenerId) -> Option<Assignment> {
+        let members = lock(&self.siblings.0);
+        let listening = || {
+            let all = members
+                .iter()
+                .filter(|one| one.listens_to.contains(&listener));
+            all.filter_map(|one| Some((one, one.seat.as_ref()?)))
         };
-        let seats = members().filter_map(|member| member.seat.as_ref());
-        let Some((at, claim)) = LoopSeat::claim_least_loaded(seats) else {
-            return Ok(Some(request));
+        let (at, claim) = LoopSeat::claim_least_loaded(listening().map(|(_, seat)| seat))?;
+        let chosen = listening().nth(at).map(|(one, _)| one);
+        let chosen = chosen.filter(|one| !self.is_own(one));
+        let other = chosen.map(|one| (Arc::clone(&one.mailbox), Arc::clone(&one.cm)));
+        Some(Assignment { claim, other })
+    }
+
+    /// Hands a request to the sibling to which it was assigned. Returns it if that is this device, or
+    /// if its identifier cannot move, so that this device has to take it.
+    pub(super) fn hand_over(
+        &self,
+        mut request: PendingRequest,
+        to: Option<Assignment>,
+    ) -> Option<PendingRequest> {
+        let Some(Assignment { claim, other }) = to else {
+            return Some(request);
         };
-        let chosen = members().filter(|member| member.seat.is_some()).nth(at);
-        let chosen = chosen.filter(|member| !self.is_own(member));
         request.claim = Some(claim);
-        let Some(chosen) = chosen else {
-            return Ok(Some(request));
+        let Some((mailbox, cm)) = other else {
+            return Some(request);
         };
-        // The mailbox stays locked until the request is in it. A sibling that gets an event of the
-        // moved identifier first then finds the request in the mailbox (`RdmaCore::take_cm_events`).
-        let mut pending = lock(&chosen.mailbox.pending);
-        if let Err(error) = request.id.migrate(&chosen.cm) {
-            let _ = request.id.reject(&[]);
-            return Err(error);
+        // No event of the identifier can be missed before the sibling has it: the kernel discards those
+        // of a connection that has not been accepted.
+        if let Err(error) = request.id.migrate(&cm) {
+            rdma::limited!(warn, %error, "a connection request cannot be moved to another loop");
+            let members = lock(&self.siblings.0);
+            let own = members.iter().find(|one| self.is_own(one));
+            let seat = own.and_then(|own| own.seat.as_ref());
+            let claim = seat.and_then(|seat| LoopSeat::claim_least_loaded(iter::once(seat)));
+            request.claim = claim.map(|(_, claim)| claim);
+            return Some(request);
         }
-        pending.requests.push(request);
-        drop(pending);
-        chosen.mailbox.wake();
-        Ok(None)
+        mailbox.put(|pending| pending.requests.push(request));
+        None
     }
 
     fn is_own(&self, member: &Member) -> bool {
-        Arc::ptr_eq(&member.mailbox, &self.mailbox)
-    }
-
-    fn created(&self, listener: &SharedListener) -> bool {
-        Arc::ptr_eq(&listener.creator, &self.mailbox)
+        member.number == self.number
     }
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        let mut group = lock(&self.siblings.0);
-        group.members.retain(|member| !self.is_own(member));
-        group.listeners.retain(|shared| !self.created(shared));
+        lock(&self.siblings.0).retain(|member| !self.is_own(member));
+        // Closing a duplicate does not end the registration with epoll, as the original stays open.
+        if let Some(poller) = &self.poller
+            && let Err(error) = poller.unwatch(self.events.as_fd())
+        {
+            tracing::debug!(%error, "descriptor of asynchronous events not deregistered");
+        }
     }
 }

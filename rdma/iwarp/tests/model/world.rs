@@ -57,6 +57,9 @@ pub(crate) struct World {
     pub(crate) sides: Vec<Side>,
     pub(crate) listener: ListenerId,
     pub(crate) address: SocketAddr,
+    /// The address passed to the listeners.
+    wanted: SocketAddr,
+    open: OpenServer,
     poll: mio::Poll,
     /// Whether the tests busy-poll instead of sleeping.
     pub(crate) busy: bool,
@@ -67,40 +70,45 @@ fn registration() -> Option<Registration> {
     Some(name.parse().unwrap())
 }
 
-/// Returns the client's device, one device for each loop of the server, and the address to listen on.
-/// With `seats`, the loops share the listener.
-fn devices(seats: &[LoopSeat]) -> (Vec<Box<dyn Tested>>, SocketAddr) {
-    let loops: Vec<Option<LoopSeat>> = match seats {
-        [] => vec![None],
-        seats => seats.iter().cloned().map(Some).collect(),
-    };
+/// Returns whether the devices under test are verbs devices of the machine.
+pub(crate) fn is_verbs() -> bool {
+    std::env::var_os("VERBS_MODEL").is_some()
+}
+
+/// Opens the device of a loop of the server, which has a seat if there are several.
+type OpenServer = Box<dyn Fn(Option<LoopSeat>) -> Box<dyn Tested>>;
+
+/// Returns the client's device, the function that opens the server's, and the address on which these
+/// listen, together if they have seats (`is_shared`).
+fn devices(is_shared: bool) -> (Box<dyn Tested>, OpenServer, SocketAddr) {
     let Ok(addresses) = std::env::var("VERBS_MODEL") else {
         let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut sockets = Vec::new();
-        if !seats.is_empty() {
+        if is_shared {
             let socket = TcpListener::bind(address).unwrap();
             socket.set_nonblocking(true).unwrap();
             address = socket.local_addr().unwrap();
             sockets.push(Arc::new(socket));
         }
-        let one = |seat: Option<LoopSeat>| {
+        let open = |sockets, seat| {
             let options = iwarp::Options {
-                sockets: seat.as_ref().map_or(Vec::new(), |_| sockets.clone()),
+                sockets,
                 seat,
                 ..iwarp::Options::default()
             };
             let device = Iwarp::new(options, Pool::new(256 << 20));
             Box::new(device.unwrap()) as Box<dyn Tested>
         };
+        let client = open(Vec::new(), None);
         return (
-            std::iter::once(None).chain(loops).map(one).collect(),
+            client,
+            Box::new(move |seat| open(sockets.clone(), seat)),
             address,
         );
     };
-    let (near, far) = addresses.split_once(',').unwrap();
-    let open = |address: &str, seat: Option<LoopSeat>| {
+    let open = |address: IpAddr, seat: Option<LoopSeat>| {
         let options = rdma_core::Options {
-            address: Some(address.parse().unwrap()),
+            address: Some(address),
             registration: registration(),
             seat,
             ..rdma_core::Options::default()
@@ -112,10 +120,13 @@ fn devices(seats: &[LoopSeat]) -> (Vec<Box<dyn Tested>>, SocketAddr) {
         }
         Box::new(device) as Box<dyn Tested>
     };
-    let servers = loops.into_iter().map(|seat| open(far, seat));
-    let devices = std::iter::once(open(near, None)).chain(servers).collect();
-    let ip: IpAddr = far.parse().unwrap();
-    (devices, SocketAddr::new(ip, 0))
+    let (near, far) = addresses.split_once(',').unwrap();
+    let far: IpAddr = far.parse().unwrap();
+    (
+        open(near.parse().unwrap(), None),
+        Box::new(move |seat| open(far, seat)),
+        SocketAddr::new(far, 0),
+    )
 }
 
 pub(crate) fn connect_options(private_data: &[u8]) -> ConnectOptions {
@@ -143,37 +154,57 @@ impl World {
 
     /// Returns a client and the loops of a server that have these seats.
     pub(crate) fn with(seats: &[LoopSeat]) -> Self {
-        let (devices, wanted) = devices(seats);
+        let (client, open, wanted) = devices(!seats.is_empty());
         let poll = mio::Poll::new().unwrap();
         let waker = Arc::new(mio::Waker::new(poll.registry(), WAKE).unwrap());
         for seat in seats {
             let waker = Arc::clone(&waker);
             seat.set_wake(move || waker.wake().unwrap());
         }
-        let mut sides: Vec<Side> = Vec::new();
-        for mut device in devices {
-            device.attach(poller(&poll, sides.len() * TOKENS)).unwrap();
-            sides.push(Side {
-                device,
-                events: VecDeque::new(),
-            });
-        }
-        let servers = sides[SERVER..].iter_mut();
-        let listening: Vec<_> = servers
-            .map(|side| {
-                let listener = side.device.listen(wanted).unwrap();
-                (listener, side.device.local_address(listener).unwrap())
-            })
-            .collect();
-        let (listener, address) = listening[0];
-        assert!(listening.iter().all(|one| one.1 == address), "one port");
-        Self {
-            sides,
-            listener,
-            address,
+        let mut world = Self {
+            sides: Vec::new(),
+            listener: ListenerId(0),
+            address: wanted,
+            wanted,
+            open,
             poll,
             busy: false,
+        };
+        let client = world.attached(client, CLIENT);
+        world.sides.push(client);
+        let loops = match seats {
+            [] => vec![None],
+            seats => seats.iter().map(Some).collect(),
+        };
+        for (index, seat) in loops.into_iter().enumerate() {
+            let server = world.serving(SERVER + index, seat);
+            world.sides.push(server);
         }
+        world
+    }
+
+    fn attached(&self, mut device: Box<dyn Tested>, side: usize) -> Side {
+        device.attach(poller(&self.poll, side * TOKENS)).unwrap();
+        Side {
+            device,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Opens a device of the server, which listens.
+    fn serving(&mut self, side: usize, seat: Option<&LoopSeat>) -> Side {
+        let device = (self.open)(seat.cloned());
+        let mut side = self.attached(device, side);
+        self.listener = side.device.listen(self.wanted).unwrap();
+        self.address = side.device.local_address(self.listener).unwrap();
+        side
+    }
+
+    /// Ends the device of a loop, and opens another one in its place.
+    pub(crate) fn begin_again(&mut self, side: usize, seat: &LoopSeat) {
+        let mut other = Self::new();
+        self.sides[side] = other.sides.swap_remove(CLIENT);
+        self.sides[side] = self.serving(side, Some(seat));
     }
 
     pub(crate) fn device(&mut self, side: usize) -> &mut dyn Device {
