@@ -160,6 +160,17 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
     };
     let wanted_receives = args.receive_memory.unwrap_or(ServeArgs::RECEIVE_MEMORY);
     let wanted_receives = usize::try_from(wanted_receives).unwrap_or(usize::MAX);
+    // Does not depend on the number of descriptors.
+    let receives = Limits::new(memory, wanted_receives, descriptors).receives;
+    // The default is meant to be lowered where there is little memory.
+    if args.receive_memory.is_some() && receives < wanted_receives {
+        output::complain(format_args!(
+            "note: --receive-memory is lowered to about {}: receive buffers may take about a quarter of the \
+             memory limit ({})",
+            units::show_size(receives as u64 >> 20 << 20),
+            units::show_size(memory as u64),
+        ));
+    }
     let loops = wanted.limited_by_descriptors(descriptors)?;
     if loops < wanted.most {
         tracing::info!(
@@ -167,17 +178,6 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
             descriptors,
             "no more threads than there are descriptors for"
         );
-    }
-    let left = threads::descriptors_left(descriptors, loops);
-    let limits = Limits::new(memory, wanted_receives, left);
-    let (connections, receives) = (limits.connections, limits.receives);
-    // The default is meant to be lowered where there is little memory.
-    if args.receive_memory.is_some() && receives < wanted_receives {
-        output::complain(format_args!(
-            "note: --receive-memory is lowered to about {}: receive buffers may take about a quarter of the memory limit ({})",
-            units::show_size(receives as u64 >> 20 << 20),
-            units::show_size(memory as u64),
-        ));
     }
     let by_memory = wanted.limited_by_receive_memory(receives);
     if by_memory < loops {
@@ -188,6 +188,9 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
         );
     }
     let loops = loops.min(by_memory);
+    let left = threads::descriptors_left(descriptors, loops);
+    let limits = Limits::new(memory, wanted_receives, left);
+    let connections = limits.connections;
     if left < descriptors / 2 {
         output::complain(format_args!(
             "note: {loops} threads take {} of {descriptors} descriptors, which leaves {connections} connections: \

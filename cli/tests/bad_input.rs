@@ -782,14 +782,18 @@ fn keys_that_are_no_secret() {
 fn a_soft_mount_gives_up_a_silent_server_in_its_own_time() {
     let silent = TcpListener::bind((address(), 0)).unwrap();
     let target = silent.local_addr().unwrap().to_string();
-    for proto in [Proto::Rdma, Proto::Tcp] {
+    // Connection managers of verbs devices refuse at once where nobody listens.
+    let silent_to = BOTH
+        .into_iter()
+        .filter(|&proto| is_iwarp() || proto == Proto::Tcp);
+    for proto in silent_to {
         let start = Instant::now();
         let options = options(proto, "soft,timeo=5,retrans=1");
         let mut ping = rpcrdma();
         ping.args(["ping", "-c", "1", &target]).args(options);
         Running::start(&mut ping).finish().fails_with(&["no "]);
         let took = start.elapsed();
-        let limits = Duration::from_secs(1)..Duration::from_secs(5);
+        let limits = Duration::from_secs(1)..Duration::from_secs(9);
         assert!(limits.contains(&took), "{took:?}");
     }
 }

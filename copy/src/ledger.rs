@@ -58,7 +58,8 @@ impl<'p> Ledger<'p> {
             return;
         }
         let mut problems = self.problems.borrow_mut();
-        if error.is_no_space() && problems.iter().any(CopyError::is_no_space) {
+        let no_space = error.no_space();
+        if no_space.is_some() && problems.iter().any(|one| one.no_space() == no_space) {
             self.more_no_space.set(self.more_no_space.get() + 1);
         } else if problems.len() < MAX_PROBLEMS {
             problems.push(error);

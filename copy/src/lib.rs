@@ -165,7 +165,7 @@ pub struct Report {
     /// The totals.
     pub totals: Totals,
     /// The first [`MAX_PROBLEMS`] errors, in order of occurrence. Of those with
-    /// [`CopyError::is_no_space`], only the first one is listed.
+    /// [`CopyError::is_no_space`], only the first one with each status is listed.
     pub problems: Vec<CopyError>,
     /// The number of errors with [`CopyError::is_no_space`] that `problems` does not list.
     pub more_no_space: u64,
@@ -265,11 +265,15 @@ impl CopyError {
     /// NFS3ERR_DQUOT). The copy goes on, because smaller or empty files may still fit.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
+        self.no_space().is_some()
+    }
+
+    fn no_space(&self) -> Option<Status> {
         let status = match self {
             Self::Remote(error) => error.status(),
             _ => None,
         };
-        matches!(status, Some(Status::NOSPC | Status::DQUOT))
+        status.filter(|status| matches!(*status, Status::NOSPC | Status::DQUOT))
     }
 
     /// Returns whether all further operations will fail as well.

@@ -391,7 +391,10 @@ impl Access {
     /// Returns a transport for RPC-over-RDMA with its device, or one for each of several threads.
     fn open_rdma(&self, address: SocketAddr) -> Result<Open, Failure> {
         let (link, mut choice) = (self.link, self.device.towards(address));
-        let options = self.rdma.clone();
+        let options = RdmaClientOptions {
+            patience: self.patience(),
+            ..self.rdma.clone()
+        };
         let callbacks = self.answers.is_some();
         let open = move |choice: &DeviceChoice| {
             let opened = link.device(choice)?;
@@ -436,7 +439,10 @@ impl Access {
             _ if threads > nconnect => {
                 format!("each needs a connection, and there are nconnect={nconnect}")
             }
-            _ if self.device.name == DeviceName::Sim => "not in a simulation".to_owned(),
+            // The data of calls would have to be copied from one device's memory to another's.
+            _ if self.device.name != DeviceName::Iwarp => {
+                "only for TCP and device=iwarp, as each thread of a verbs device has memory of its own".to_owned()
+            }
             _ if self.link.rate.is_some() => {
                 "not with --rate, which limits what one thread sends".to_owned()
             }
@@ -456,18 +462,27 @@ impl Access {
         Ok(Rc::new(RefCell::new(loops)))
     }
 
-    fn client_options(&self) -> ClientOptions {
-        let default = ClientOptions::default();
-        let connect_timeout = match self.mount.hard {
-            true => default.connect_timeout,
+    /// Returns the maximum time for connecting, and for finding the version of the server.
+    fn connect_timeout(&self) -> Duration {
+        let default = ClientOptions::default().connect_timeout;
+        match self.mount.hard {
+            true => default,
             // A soft mount reports an error after `timeo` for the first transmission and for each of `retrans`
             // further ones. Connecting must not take longer.
-            false => default
-                .connect_timeout
-                .min(self.mount.timeo * (self.mount.retrans + 1)),
-        };
+            false => default.min(self.mount.timeo * (self.mount.retrans + 1)),
+        }
+    }
+
+    /// Returns the time after which a server that does not answer version 2 is asked by version 1, so
+    /// that there is time left for that.
+    fn patience(&self) -> Duration {
+        self.rdma.patience.min(self.connect_timeout() / 2)
+    }
+
+    fn client_options(&self) -> ClientOptions {
+        let default = ClientOptions::default();
         ClientOptions {
-            connect_timeout,
+            connect_timeout: self.connect_timeout(),
             give_up_after: self.give_up_after.unwrap_or(default.give_up_after),
             credential: credential(),
             nconnect: self.mount.nconnect as usize,
@@ -691,6 +706,19 @@ mod tests {
     }
 
     #[test]
+    fn a_soft_mount_has_time_for_version_1_if_version_2_is_not_answered() {
+        let times = |options: &str| {
+            let mount = MountOptions::parse(options).unwrap();
+            let access = Access::new(mount, LinkOptions::default(), None).unwrap();
+            (access.connect_timeout(), access.patience())
+        };
+        let seconds = Duration::from_secs;
+        assert_eq!(times("hard,timeo=10,retrans=1"), (seconds(10), seconds(5)));
+        assert_eq!(times("soft,timeo=10,retrans=1"), (seconds(2), seconds(1)));
+        assert_eq!(times("soft,timeo=600"), (seconds(10), seconds(5)));
+    }
+
+    #[test]
     fn threads_without_use_are_refused() {
         let access = |options: &str, rate| {
             let mount = MountOptions::parse(options).unwrap();
@@ -703,7 +731,6 @@ mod tests {
         for fine in [
             "nconnect=2,threads=2",
             "proto=tcp,nconnect=4,threads=2",
-            "nconnect=2,threads=2,device=verbs",
             "threads=1",
         ] {
             assert!(access(fine, None).is_ok(), "{fine}");
@@ -711,6 +738,7 @@ mod tests {
         for (wrong, rate) in [
             ("threads=2", None),
             ("nconnect=2,threads=3", None),
+            ("nconnect=2,threads=2,device=verbs", None),
             ("nconnect=2,threads=2", Some(1_000_000)),
         ] {
             let refused = access(wrong, rate).unwrap_err();

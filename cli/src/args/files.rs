@@ -21,7 +21,8 @@ pub(crate) struct MountArgs {
     /// features=none|ddp|cont|ddp+cont (each also with :send or :receive; see `serve --help`),
     /// device=iwarp|verbs|verbs:NAME, registration=auto|windows|per-call|persistent-unsafe,
     /// clientaddr=ADDR (chooses the verbs device), rsize=N, wsize=N, nconnect=N (connections, 1
-    /// to 16), threads=N (threads that drive these connections, at most one for each; not with --rate),
+    /// to 16), threads=N (threads that drive these connections, at most one for each; over TCP and iwarp, not
+    /// with --rate),
     /// nosuid (copies get no set-id bits), nodev (devices are not copied), … Of two that contradict
     /// each other the last one applies, and a note says so
     #[arg(short, long = "options", value_name = "OPTIONS")]

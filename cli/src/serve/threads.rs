@@ -7,9 +7,9 @@ use rpcrdma_setup::Failure;
 
 use crate::args::{ServeArgs, Threads};
 
-/// The minimum receive memory of each thread that `auto` makes, bytes. One client with 64 credits and data of
-/// 64 KiB needs 4.4 MiB, and the receives of a thread are short when half of them are used. With less, clients of one thread would wait for receives while those of another
-/// one are unused.
+/// The minimum receive memory of each thread that `auto` makes, bytes. One client with 64 credits and data
+/// of 64 KiB needs 4.4 MiB, and the receives of a thread are short when half of them are used. With less,
+/// clients of one thread would wait for receives while those of another one are unused.
 const MIN_RECEIVE_MEMORY: usize = 16 << 20;
 
 /// The minimum number of descriptors of the process for each thread that `auto` makes.
@@ -94,12 +94,8 @@ impl ThreadCount {
 
     /// Returns the number of threads that share this memory for receives, bytes.
     pub(super) fn limited_by_receive_memory(&self, memory: usize) -> usize {
-        self.at_most(memory / MIN_RECEIVE_MEMORY)
-    }
-
-    fn at_most(&self, threads: usize) -> usize {
         match self.is_auto {
-            true => self.most.min(threads).max(1),
+            true => self.most.min(memory / MIN_RECEIVE_MEMORY).max(1),
             false => self.most,
         }
     }

@@ -161,7 +161,7 @@ impl ClientState {
         // After a protocol error, `lost` fails the calls.
         let protocol_error = lost.was_established && !lost.retry;
         if !protocol_error && !self.connections[index].has_replied() {
-            self.reassign_calls(index, transport, now);
+            self.reassign_calls(index, lost.was_established, transport, now);
         }
         let reason = no_server.then(|| lost.reason.clone());
         self.lost(index, lost, now);
@@ -175,9 +175,16 @@ impl ClientState {
     /// while the other connections go on.
     ///
     /// A call that makes the server drop connections must not end all of them again and again.
-    /// Therefore a call moves at most as often as there are other connections.
+    /// Therefore a call moves from an established connection at most as often as there are other
+    /// connections.
     #[cold]
-    fn reassign_calls(&mut self, from: usize, transport: &mut dyn ClientTransport, now: Time) {
+    fn reassign_calls(
+        &mut self,
+        from: usize,
+        was_established: bool,
+        transport: &mut dyn ClientTransport,
+        now: Time,
+    ) {
         let mut to: Vec<_> = (0..self.connections.len())
             .filter(|&index| index != from && self.connections[index].has_replied())
             .collect();
@@ -191,7 +198,8 @@ impl ClientState {
             let Some(index) = to.next().filter(|_| pending.times_moved < most) else {
                 continue;
             };
-            pending.times_moved += 1;
+            // A call has no part in it if a connection could not be established.
+            pending.times_moved += usize::from(was_established);
             pending.index = index;
             self.connections[from].release();
             self.connections[index].assign(now);
