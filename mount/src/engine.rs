@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
+use futures_util::future::select;
 use futures_util::stream::FuturesUnordered;
 
 use crate::core::{Connect, Core, Task};
@@ -19,6 +20,10 @@ use crate::write_behind::INTERVAL;
 /// The period of the loop's timer. Each tick looks for killed processes, for data that was read ahead and
 /// is not wanted, and for objects that nobody looked up, and starts write-back if [`INTERVAL`] has passed.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How long the loop waits, once nobody can use the mount any more and all written data is on the
+/// server's stable storage, for a server that answers nothing.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// A request: it makes the future that answers it.
 pub(crate) type Job<C> = Box<dyn FnOnce(&Rc<Core<C>>) -> Task + Send>;
@@ -95,12 +100,40 @@ impl<C: Connect> Running<C> {
     }
 }
 
+/// Measures how long a server has not answered.
+struct Silence {
+    replies: u64,
+    lasted: Duration,
+}
+
+impl Silence {
+    fn begin(replies: u64) -> Self {
+        Self {
+            replies,
+            lasted: Duration::ZERO,
+        }
+    }
+
+    /// Records a tick of the loop. Returns whether the server has been silent for too long.
+    fn tick(&mut self, replies: u64) -> bool {
+        if std::mem::replace(&mut self.replies, replies) != replies {
+            self.lasted = Duration::ZERO;
+        }
+        self.lasted += LOOK;
+        self.lasted >= SILENCE
+    }
+}
+
 /// Runs the file system until the queue is closed, and all written data is on stable storage. `sleep`
-/// makes a timer.
+/// makes a timer, and `replies` returns the number of replies so far.
+///
+/// After the queue was closed, nobody waits for a reply any more: if no written data is left and the
+/// server answers nothing for [`SILENCE`], the loop ends.
 pub(crate) async fn run<C: Connect, S: Future<Output = ()>>(
     core: Rc<Core<C>>,
     queue: &Queue<C>,
     sleep: impl Fn(Duration) -> S,
+    replies: impl Fn() -> u64,
 ) {
     let mut running = Running {
         core: Rc::clone(&core),
@@ -109,10 +142,17 @@ pub(crate) async fn run<C: Connect, S: Future<Output = ()>>(
     let mut jobs = VecDeque::new();
     let mut tick = Box::pin(sleep(LOOK));
     let mut sent = Instant::now();
-    poll_fn(|context| {
+    let mut silence: Option<Silence> = None;
+    let answered = poll_fn(|context| {
         loop {
             while tick.as_mut().poll(context).is_ready() {
                 tick.set(sleep(LOOK));
+                if let Some(silence) = &mut silence
+                    && silence.tick(replies())
+                    && core.unsaved_files() == 0
+                {
+                    return Poll::Ready(false);
+                }
                 let now = Instant::now();
                 core.interrupts.look(now, is_killed);
                 core.read_memory.borrow_mut().drop_idle(now);
@@ -123,12 +163,15 @@ pub(crate) async fn run<C: Connect, S: Future<Output = ()>>(
                 }
             }
             let open = queue.take(&mut jobs, context);
+            if !open {
+                silence.get_or_insert_with(|| Silence::begin(replies()));
+            }
             let new = !jobs.is_empty();
             let begun = jobs.drain(..).map(|job| job(&core));
             running.tasks.extend(begun);
             let any = running.advance(context);
             if !open && running.tasks.is_empty() && !new && !any {
-                return Poll::Ready(());
+                return Poll::Ready(true);
             }
             if !new && !any {
                 return Poll::Pending;
@@ -136,7 +179,20 @@ pub(crate) async fn run<C: Connect, S: Future<Output = ()>>(
         }
     })
     .await;
-    complete(&mut running, Rc::clone(&core).end()).await;
+    if !answered {
+        return;
+    }
+    let mut silence = silence.unwrap_or_else(|| Silence::begin(replies()));
+    let silent = pin!(async {
+        loop {
+            sleep(LOOK).await;
+            if silence.tick(replies()) && core.unsaved_files() == 0 {
+                return;
+            }
+        }
+    });
+    let end = pin!(complete(&mut running, Rc::clone(&core).end()));
+    select(end, silent).await;
 }
 
 /// Runs a future, and all the work that it begins.
@@ -174,6 +230,11 @@ async fn complete<C: Connect, T>(running: &mut Running<C>, future: impl Future<O
 }
 
 impl<C: Connect> Core<C> {
+    /// Returns the number of files with data that is not on stable storage.
+    pub(crate) fn unsaved_files(&self) -> usize {
+        self.unsaved.borrow().len()
+    }
+
     /// Brings everything to an end: written data to stable storage, and hidden files.
     pub(crate) async fn end(self: Rc<Self>) {
         self.settle().await;
@@ -181,5 +242,20 @@ impl<C: Connect> Core<C> {
         for node in nodes {
             self.remove_hidden(&node).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_ends_the_silence_of_a_server() {
+        let ticks = (SILENCE.as_secs() / LOOK.as_secs()) as usize;
+        let mut silence = Silence::begin(7);
+        assert!((1..ticks).all(|_| !silence.tick(7)));
+        assert!(!silence.tick(8), "it answers");
+        assert!((2..ticks).all(|_| !silence.tick(8)));
+        assert!(silence.tick(8));
     }
 }

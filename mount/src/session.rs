@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, SessionACL};
 use nfs_binding::client::{ClientAs, Mount, NfsError, Object};
@@ -274,7 +275,8 @@ impl Mounted {
     pub async fn serve(self) -> Result<(), MountError> {
         let runtime = self.client.runtime().clone();
         let sleep = |duration| runtime.sleep(duration);
-        run(self.core, &self.queue, sleep).await;
+        let replies = || self.client.stats().replies;
+        run(self.core, &self.queue, sleep, replies).await;
         let path = self.path;
         join(self.session, &path).map_err(|source| MountError::Mount { path, source })
     }
@@ -444,13 +446,27 @@ pub fn umount(at: &Path, how: Umount) -> Result<(), MountError> {
         Umount::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
         Umount::Force => UnmountFlags::NOFOLLOW | UnmountFlags::FORCE,
     };
-    match unmount(&path, flags) {
+    let start = Instant::now();
+    let unmounted = loop {
+        let unmounted = unmount(&path, flags);
+        // Programs whose requests have been made to fail need a moment to leave.
+        let wait = how == Umount::Force && start.elapsed() < LEAVING;
+        if !(wait && unmounted == Err(rustix::io::Errno::BUSY)) {
+            break unmounted;
+        }
+        thread::sleep(LOOK_AGAIN);
+    };
+    match unmounted {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::BUSY) => Err(MountError::Busy { path }),
         Err(rustix::io::Errno::PERM) => with_helper(&entry, how),
         Err(error) => Err(mount_point(error.into())),
     }
 }
+
+/// How long `--force` waits for programs to leave after their requests have failed.
+const LEAVING: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Unmounts with the helper that ordinary users have.
 fn with_helper(entry: &MountEntry, how: Umount) -> Result<(), MountError> {
