@@ -144,6 +144,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
 /// many ends, and well within a minute.
 const GIVE_BACK_AFTER: Duration = Duration::from_secs(10);
 
+/// The minimum number of descriptors of a server. With fewer, it lacks them for the files of a call and for
+/// asking who has connected.
+const LEAST_DESCRIPTORS: u64 = 64;
+
 /// Returns the limits of the server, the number of its loops, and the number of descriptors for connections,
 /// files and everything else but the loops. Raises the soft limit on file descriptors to the hard limit.
 ///
@@ -153,6 +157,12 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
     let (descriptors, raised) = limits::raise_descriptors();
     if let Err(error) = raised {
         tracing::warn!(%error, descriptors, "cannot raise the limit on open files");
+    }
+    if descriptors < LEAST_DESCRIPTORS {
+        return Err(Failure::Usage(format!(
+            "a limit of {descriptors} open files is too low for a server: at least {LEAST_DESCRIPTORS} are needed \
+             (`ulimit -n`)"
+        )));
     }
     let memory = match args.memory_limit {
         Some(memory) => usize::try_from(memory).unwrap_or(usize::MAX),
@@ -165,7 +175,7 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
     // The default is meant to be lowered where there is little memory.
     if args.receive_memory.is_some() && receives < wanted_receives {
         output::complain(format_args!(
-            "note: --receive-memory is lowered to about {}: receive buffers may take about a quarter of the \
+            "note: --receive-memory is lowered to about {}: receive buffers may take about 30 % of the \
              memory limit ({})",
             units::show_size(receives as u64 >> 20 << 20),
             units::show_size(memory as u64),

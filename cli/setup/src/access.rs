@@ -437,7 +437,7 @@ impl Access {
         let reason = match threads {
             1 => return Ok(()),
             _ if threads > nconnect => {
-                format!("each needs a connection, and there are nconnect={nconnect}")
+                format!("needs nconnect={threads} or more, and nconnect={nconnect} is set: each thread drives a connection of its own")
             }
             // The data of calls would have to be copied from one device's memory to another's.
             _ if self.device.name != DeviceName::Iwarp => {

@@ -92,7 +92,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
     pub(crate) memory_limit: Option<u64>,
 
-    /// Memory for the receive buffers of all RDMA connections together, at most about a quarter of
+    /// Memory for the receive buffers of all RDMA connections together, at most about 30 % of
     /// `--memory-limit`. On iwarp and on RoCE and InfiniBand adapters, connections share the buffers
     /// that traffic needs, up to this, and senders wait for buffers beyond it. On rxe, there is a buffer
     /// for each message that clients may send; if they would take more than this, connections may be
@@ -100,7 +100,7 @@ pub(crate) struct ServeArgs {
     /// credits when it runs short, and finally they are rejected: 64 credits take 280 KiB, or 4.7 MiB
     /// with `ddp:receive`; `cont:receive` takes as much again for incomplete messages. Neither is
     /// offered to new connections once half of this memory is taken. Default: 512M, or
-    /// about a quarter of `--memory-limit` if that is less
+    /// about 30 % of `--memory-limit` if that is less
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) receive_memory: Option<u64>,
 
