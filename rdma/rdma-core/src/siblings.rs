@@ -19,14 +19,14 @@ use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::cm::{Depths, EventChannel, Id};
 use super::context::{AsyncEvent, Context};
-use rdma::{Interest, ListenerId, LoopClaim, LoopSeat, Poller};
+use rdma::{CountedMutex, Interest, ListenerId, LockCounter, LoopClaim, LoopSeat, Poller};
 
 /// The siblings on each context, by the address of the `ibv_context`.
 static CONTEXTS: Mutex<BTreeMap<usize, Weak<Siblings>>> = Mutex::new(BTreeMap::new());
@@ -34,9 +34,7 @@ static CONTEXTS: Mutex<BTreeMap<usize, Weak<Siblings>>> = Mutex::new(BTreeMap::n
 /// above them.
 const OBJECT_BITS: u32 = 40;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static CONTENDED: LockCounter = LockCounter::new("loops that share a verbs device");
 
 /// A listener of one device.
 pub(super) struct Listener {
@@ -65,7 +63,7 @@ struct Pending {
 
 /// Events and connection requests for one sibling.
 struct Mailbox {
-    pending: Mutex<Pending>,
+    pending: CountedMutex<Pending>,
     /// An eventfd, written after something was put in. Poll loops watch it edge-triggered, so nobody
     /// reads it.
     wake: OwnedFd,
@@ -75,14 +73,14 @@ impl Mailbox {
     fn new() -> io::Result<Arc<Self>> {
         let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
         Ok(Arc::new(Self {
-            pending: Mutex::default(),
+            pending: CountedMutex::new(&CONTENDED, Pending::default()),
             wake: eventfd(0, flags)?,
         }))
     }
 
     /// Puts something in, and wakes the owner.
     fn put(&self, put: impl FnOnce(&mut Pending)) {
-        put(&mut lock(&self.pending));
+        put(&mut self.pending.lock());
         if let Err(error) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
             tracing::error!(%error, "cannot wake a loop");
         }
@@ -109,16 +107,15 @@ struct Member {
 }
 
 /// The devices of this process on one context.
-#[derive(Default)]
-struct Siblings(Mutex<Vec<Member>>);
+struct Siblings(CountedMutex<Vec<Member>>);
 
 impl Siblings {
     fn of(context: &Context) -> Arc<Self> {
-        let mut contexts = lock(&CONTEXTS);
+        let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
         contexts.retain(|_, siblings| siblings.strong_count() > 0);
         let siblings = contexts.entry(context.raw().addr()).or_default();
         siblings.upgrade().unwrap_or_else(|| {
-            let new = Arc::new(Self::default());
+            let new = Arc::new(Self(CountedMutex::new(&CONTENDED, Vec::new())));
             *siblings = Arc::downgrade(&new);
             new
         })
@@ -160,7 +157,7 @@ impl Membership {
         let (siblings, mailbox) = (Siblings::of(context), Mailbox::new()?);
         let events = context.async_fd().try_clone_to_owned()?;
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        lock(&siblings.0).push(Member {
+        siblings.0.lock().push(Member {
             number,
             mailbox: Arc::clone(&mailbox),
             cm: Arc::clone(cm),
@@ -204,14 +201,14 @@ impl Membership {
     pub(super) fn take_async_events(&self, context: &Context) -> Vec<AsyncEvent> {
         // The lock is held until the events are in the mailboxes: a sibling that finds nothing to read
         // waits for it, and then finds them there.
-        let members = lock(&self.siblings.0);
+        let members = self.siblings.0.lock();
         while let Some(event) = context.next_async_event() {
             tracing::debug!(?event, "asynchronous event");
             match event {
                 AsyncEvent::DeviceFatal => {
                     drop(members);
                     self.device_gone();
-                    lock(&self.mailbox.pending).events.push(event);
+                    self.mailbox.pending.lock().events.push(event);
                     // The descriptor of a removed device reports nothing new.
                     return self.take_events();
                 }
@@ -225,7 +222,7 @@ impl Membership {
                 | AsyncEvent::SharedReceivesFailed(id) => {
                     let owner = id >> OBJECT_BITS;
                     if owner == self.number {
-                        lock(&self.mailbox.pending).events.push(event);
+                        self.mailbox.pending.lock().events.push(event);
                     } else if let Some(owner) = members.iter().find(|one| one.number == owner) {
                         owner.mailbox.put(|pending| pending.events.push(event));
                     }
@@ -237,12 +234,15 @@ impl Membership {
     }
 
     fn take_events(&self) -> Vec<AsyncEvent> {
-        mem::take(&mut lock(&self.mailbox.pending).events)
+        mem::take(&mut self.mailbox.pending.lock().events)
     }
 
     /// Tells the siblings that the device was removed.
     pub(super) fn device_gone(&self) {
-        for sibling in lock(&self.siblings.0)
+        for sibling in self
+            .siblings
+            .0
+            .lock()
             .iter()
             .filter(|one| !self.is_own(one))
         {
@@ -253,7 +253,7 @@ impl Membership {
 
     /// Takes the connection requests that siblings have handed to this device.
     pub(super) fn take_requests(&self) -> Vec<PendingRequest> {
-        mem::take(&mut lock(&self.mailbox.pending).requests)
+        mem::take(&mut self.mailbox.pending.lock().requests)
     }
 
     /// Joins the listener that a sibling of the same group has on the address `wanted`, or creates one
@@ -268,7 +268,7 @@ impl Membership {
     ) -> Result<(ListenerId, Listener), E> {
         let new = ListenerId(self.new_id());
         // The lock is held during `make`, so that only one sibling creates the listener.
-        let mut members = lock(&self.siblings.0);
+        let mut members = self.siblings.0.lock();
         let own = members.iter().find(|one| self.is_own(one));
         let known = own.and_then(|own| {
             let same_group = |one: &&Member| match (&one.seat, &own.seat) {
@@ -307,7 +307,7 @@ impl Membership {
     /// Ends the use of a listener by this device. If this device created it, no other can join it any
     /// more.
     pub(super) fn close_listener(&self, listener: ListenerId) {
-        let mut members = lock(&self.siblings.0);
+        let mut members = self.siblings.0.lock();
         if let Some(own) = members.iter_mut().find(|one| self.is_own(one)) {
             own.listens_to.retain(|id| *id != listener);
             own.created.retain(|shared| shared.id != listener);
@@ -317,7 +317,7 @@ impl Membership {
     /// Assigns a connection request that arrived at a listener to the sibling with the fewest
     /// connections. `None`: this device has no seat.
     pub(super) fn assign(&self, listener: ListenerId) -> Option<Assignment> {
-        let members = lock(&self.siblings.0);
+        let members = self.siblings.0.lock();
         let listening = || {
             let all = members
                 .iter()
@@ -349,7 +349,7 @@ impl Membership {
         // of a connection that has not been accepted.
         if let Err(error) = request.id.migrate(&cm) {
             rdma::limited!(warn, %error, "a connection request cannot be moved to another loop");
-            let members = lock(&self.siblings.0);
+            let members = self.siblings.0.lock();
             let own = members.iter().find(|one| self.is_own(one));
             let seat = own.and_then(|own| own.seat.as_ref());
             let claim = seat.and_then(|seat| LoopSeat::claim_least_loaded(iter::once(seat)));
@@ -367,7 +367,7 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        lock(&self.siblings.0).retain(|member| !self.is_own(member));
+        self.siblings.0.lock().retain(|member| !self.is_own(member));
         // Closing a duplicate does not end the registration with epoll, as the original stays open.
         if let Some(poller) = &self.poller
             && let Err(error) = poller.unwatch(self.events.as_fd())
