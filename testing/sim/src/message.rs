@@ -63,9 +63,14 @@ pub(crate) fn sent(gather: &[Bytes]) -> Option<Bytes> {
         [first, ..] if first.len() < MIN_HEADER_LEN => {
             Some(joined(gather.iter().map(|piece| &piece[..])))
         }
-        [first, second, ..] => {
+        [first, rest @ ..] => {
             let mut start = BytesMut::from(&first[..first.len().min(LONGEST_HEADER)]);
-            start.extend_from_slice(&second[..second.len().min(TELLING)]);
+            let end = start.len() + TELLING;
+            // The last part of a continued message can be a few bytes of an item and its padding.
+            for piece in rest {
+                let room = end - start.len();
+                start.extend_from_slice(&piece[..piece.len().min(room)]);
+            }
             Some(start.freeze())
         }
     }
@@ -221,4 +226,21 @@ fn offers_of(request: &Request) -> Vec<Offered> {
         all.extend(chunk.iter().map(offered));
     }
     all
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    /// Regression test: of the payload, only the first piece was seen, which can be less than a word. (Seed
+    /// 141738 of the working group's version 2 was reported as a violation.)
+    #[test]
+    fn the_beginning_of_a_message_that_is_sent_goes_on_through_short_pieces() {
+        let pieces = [&[1; 44][..], &[2; 3], &[0; 1], &[3; 100]].map(Bytes::copy_from_slice);
+        assert_eq!(sent(&pieces[..3]).unwrap(), pieces[..3].concat());
+        let start = sent(&pieces).unwrap();
+        assert_eq!(start.len(), 44 + TELLING);
+        assert_eq!(start, pieces.concat()[..44 + TELLING]);
+    }
 }
