@@ -403,7 +403,7 @@ fn a_full_server_is_reported_in_one_line() {
     assert_eq!(full.len(), 1, "{failed:#?}");
     let more = full[0].split_once("(and ").unwrap().1;
     let more: usize = more
-        .split_once(" more names for the same reason)")
+        .split_once(" more entries failed for the same reason)")
         .unwrap()
         .0
         .parse()
