@@ -102,7 +102,7 @@ fn threads_leave_descriptors_for_connections() {
     assert_eq!(refused.status.code(), Some(2), "{refused:#?}");
     for word in [
         "--threads 64",
-        "150 descriptors",
+        "150 open files",
         "use --threads 2",
         "ulimit -n",
     ] {
