@@ -7,13 +7,15 @@
 //! From bottom to top: the crate [`rdma_core_sys`] declares and loads the C interface; `context`,
 //! `objects` and `cm` own its objects; `memory` registers the pool's arenas, `regions` the memory
 //! that a peer may access; `queue` owns posted requests; `conn` is a connection, and implements the
-//! teardown order on which memory safety rests; `shared` is a shared receive queue; `siblings` coordinates
-//! the devices of a process on one context; `post`, `manager` and `progress` do the device's work, `device` implements the device model, and `open`
-//! creates the device.
+//! teardown order on which memory safety rests; `shared` is a shared receive queue; `siblings`
+//! coordinates the devices of a process on one context; `post`, `manager` and `progress` do the
+//! device's work, `device` implements the device model, and `open` creates the device.
 //!
 //! The strategy for offering memory ([`Registration`]) is chosen by the program or follows from the
 //! device's capabilities ([`Capabilities`]). Some properties of devices:
 //!
+//! - Asynchronous events of a context are read here for the whole process: another user of
+//!   `librdmacm` in it does not get its own.
 //! - Counts of bytes on the wire are of payload, because no device reports its framing.
 //! - Private data arrives padded with zeroes to a fixed length, except over iWARP.
 //! - Only on siw, [`Device::poll`](rdma::Device::poll) blocks while TCP connects.

@@ -14,7 +14,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::iter;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -124,7 +123,7 @@ impl Siblings {
 
 /// The sibling to which a connection request was assigned.
 pub(super) struct Assignment {
-    pub(super) claim: LoopClaim,
+    claim: LoopClaim,
     /// Its mailbox and its event channel, or `None` if it is this device.
     other: Option<(Arc<Mailbox>, Arc<EventChannel>)>,
 }
@@ -133,6 +132,7 @@ pub(super) struct Assignment {
 pub(super) struct Membership {
     siblings: Arc<Siblings>,
     number: u64,
+    seat: Option<LoopSeat>,
     mailbox: Arc<Mailbox>,
     /// A duplicate of the descriptor of the context's asynchronous events: epoll registers a
     /// descriptor only once, and one poll loop may run several siblings.
@@ -161,13 +161,14 @@ impl Membership {
             number,
             mailbox: Arc::clone(&mailbox),
             cm: Arc::clone(cm),
-            seat,
+            seat: seat.clone(),
             created: Vec::new(),
             listens_to: Vec::new(),
         });
         Ok(Self {
             siblings,
             number,
+            seat,
             mailbox,
             events,
             poller: None,
@@ -205,12 +206,11 @@ impl Membership {
         while let Some(event) = context.next_async_event() {
             tracing::debug!(?event, "asynchronous event");
             match event {
+                // The device that reads it tells the others (`RdmaCore::device_gone`). The descriptor of
+                // a removed device reports nothing new.
                 AsyncEvent::DeviceFatal => {
-                    drop(members);
-                    self.device_gone();
                     self.mailbox.pending.lock().events.push(event);
-                    // The descriptor of a removed device reports nothing new.
-                    return self.take_events();
+                    break;
                 }
                 AsyncEvent::Port(port, up) => {
                     tracing::warn!(port, up, "port of the device changed");
@@ -230,22 +230,13 @@ impl Membership {
             }
         }
         drop(members);
-        self.take_events()
-    }
-
-    fn take_events(&self) -> Vec<AsyncEvent> {
         mem::take(&mut self.mailbox.pending.lock().events)
     }
 
     /// Tells the siblings that the device was removed.
     pub(super) fn device_gone(&self) {
-        for sibling in self
-            .siblings
-            .0
-            .lock()
-            .iter()
-            .filter(|one| !self.is_own(one))
-        {
+        let members = self.siblings.0.lock();
+        for sibling in members.iter().filter(|one| !self.is_own(one)) {
             let put = |pending: &mut Pending| pending.events.push(AsyncEvent::DeviceFatal);
             sibling.mailbox.put(put);
         }
@@ -260,7 +251,7 @@ impl Membership {
     /// with `make`.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The error of `make`.
     pub(super) fn listen<E>(
         &mut self,
         wanted: SocketAddr,
@@ -271,9 +262,10 @@ impl Membership {
         let mut members = self.siblings.0.lock();
         let own = members.iter().find(|one| self.is_own(one));
         let known = own.and_then(|own| {
-            let same_group = |one: &&Member| match (&one.seat, &own.seat) {
-                (Some(one), Some(own)) => one.same_group(own),
-                _ => false,
+            let same_group = |one: &&Member| {
+                let with =
+                    |seat: &LoopSeat| self.seat.as_ref().is_some_and(|own| own.same_group(seat));
+                one.seat.as_ref().is_some_and(with)
             };
             let created = members
                 .iter()
@@ -349,10 +341,7 @@ impl Membership {
         // of a connection that has not been accepted.
         if let Err(error) = request.id.migrate(&cm) {
             rdma::limited!(warn, %error, "a connection request cannot be moved to another loop");
-            let members = self.siblings.0.lock();
-            let own = members.iter().find(|one| self.is_own(one));
-            let seat = own.and_then(|own| own.seat.as_ref());
-            let claim = seat.and_then(|seat| LoopSeat::claim_least_loaded(iter::once(seat)));
+            let claim = LoopSeat::claim_least_loaded(self.seat.iter());
             request.claim = claim.map(|(_, claim)| claim);
             return Some(request);
         }

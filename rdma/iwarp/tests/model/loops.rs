@@ -3,11 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rdma::{
-    Completion, Disconnect, Event, LoopSeat, QpId, RequestId, SharedReceivesId, Success, WrId,
-};
+use rdma::{Completion, Disconnect, Event, LoopSeat, QpId, SharedReceivesId, Success, WrId};
 
-use super::world::{CLIENT, SERVER, World, accept_options, connect_options, is_verbs};
+use super::world::{CLIENT, SERVER, World, is_verbs};
 
 /// Length of the receives.
 const LEN: usize = 4096;
@@ -20,39 +18,16 @@ struct Pair {
     server: QpId,
 }
 
-/// Starts a connection. Returns the client's queue pair, and the side that was asked and its request.
-fn requested(world: &mut World) -> (QpId, usize, RequestId) {
-    let address = world.address;
-    let client = world
-        .device(CLIENT)
-        .connect(address, &connect_options(b""))
-        .unwrap();
-    world.post_receives(CLIENT, client, 8, LEN);
-    let all = SERVER..world.sides.len();
-    let (side, request) = world.wait_at(all, |_, event| match event {
-        Event::ConnectRequest(request) => Some(request.request),
-        _ => None,
-    });
-    (client, side, request)
-}
-
 /// Establishes a connection. The server's side uses its queue in `shared`, or 8 receives of its own.
 fn connected(world: &mut World, shared: &[SharedReceivesId]) -> Pair {
-    let (client, side, request) = requested(world);
+    let (client, side, request) = world.connecting(8, LEN);
     let receives = shared.get(side - SERVER).copied();
-    let server = world
-        .device(side)
-        .prepare_accept(request, receives)
-        .unwrap();
+    let prepared = world.device(side).prepare_accept(request, receives);
+    let server = prepared.unwrap();
     if receives.is_none() {
         world.post_receives(side, server, 8, LEN);
     }
-    world
-        .device(side)
-        .accept(server, &accept_options(b""))
-        .unwrap();
-    world.established(CLIENT, client);
-    world.established(side, server);
+    world.accept(client, side, server);
     Pair {
         client,
         side,
@@ -70,11 +45,7 @@ fn there_and_back(world: &mut World, pair: &Pair) {
 }
 
 fn close(world: &mut World, pair: &Pair) {
-    world.device(CLIENT).disconnect(pair.client);
-    world.disconnected(CLIENT, pair.client);
-    world.disconnected(pair.side, pair.server);
-    world.device(CLIENT).destroy(pair.client);
-    world.device(pair.side).destroy(pair.server);
+    world.close_with(pair.side, [pair.client, pair.server]);
 }
 
 #[test]
@@ -119,7 +90,7 @@ fn a_rejected_request_counts_for_no_loop() {
     let seats = LoopSeat::all(2);
     let mut world = World::with(&seats);
     for _ in 0..3 {
-        let (client, side, request) = requested(&mut world);
+        let (client, side, request) = world.connecting(8, LEN);
         assert_eq!(seats[side - SERVER].connections(), 1);
         world.device(side).reject(request, b"").unwrap();
         world.wait(CLIENT, |event| match event {

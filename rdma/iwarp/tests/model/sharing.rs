@@ -71,18 +71,10 @@ fn post(world: &mut World, shared: SharedReceivesId, number: u64) {
 
 /// Returns a connected pair of queue pairs, the client's first; the server's is bound to `shared`.
 fn connected(world: &mut World, shared: SharedReceivesId) -> [QpId; 2] {
-    let address = world.address;
-    let client = world
-        .device(CLIENT)
-        .connect(address, &connect_options(b""))
-        .unwrap();
-    world.post_receives(CLIENT, client, 4, LEN);
-    let request = world.requested().request;
-    let device = world.device(SERVER);
-    let server = device.prepare_accept(request, Some(shared)).unwrap();
-    device.accept(server, &accept_options(b"")).unwrap();
-    world.established(CLIENT, client);
-    world.established(SERVER, server);
+    let (client, side, request) = world.connecting(4, LEN);
+    let prepared = world.device(side).prepare_accept(request, Some(shared));
+    let server = prepared.unwrap();
+    world.accept(client, side, server);
     [client, server]
 }
 

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use iwarp::{self, Iwarp};
 use rdma::{
     AcceptOptions, Buf, Completion, ConnectOptions, ConnectRequest, Counters, Device, Disconnect,
-    Event, Failed, ListenerId, LoopSeat, Pool, QpId, Region, RemoteSegment, SendWr, Stag, Success,
-    Time, WorkError, WrId,
+    Event, Failed, ListenerId, LoopSeat, Pool, QpId, Region, RemoteSegment, RequestId, SendWr,
+    Stag, Success, Time, WorkError, WrId,
 };
 use rdma_core::{self, RdmaCore, Registration};
 
@@ -358,21 +358,33 @@ impl World {
     /// Returns a connected pair of queue pairs, the client's first. Both sides have `receives`
     /// buffers of `len` bytes posted, with `wr_id`s from 1000.
     pub(crate) fn connected(&mut self, receives: u64, len: usize) -> [QpId; 2] {
-        let address = self.address;
-        let client = self
-            .device(CLIENT)
-            .connect(address, &connect_options(b""))
-            .unwrap();
-        self.post_receives(CLIENT, client, receives, len);
-        let request = self.requested().request;
-        let server = self.device(SERVER).prepare_accept(request, None).unwrap();
-        self.post_receives(SERVER, server, receives, len);
-        self.device(SERVER)
-            .accept(server, &accept_options(b""))
-            .unwrap();
-        self.established(CLIENT, client);
-        self.established(SERVER, server);
+        let (client, side, request) = self.connecting(receives, len);
+        let server = self.device(side).prepare_accept(request, None).unwrap();
+        self.post_receives(side, server, receives, len);
+        self.accept(client, side, server);
         [client, server]
+    }
+
+    /// Starts a connection whose client's side has buffers posted as [`World::connected`] says. Returns
+    /// the client's queue pair, and the side of the loop that was asked and its request.
+    pub(crate) fn connecting(&mut self, receives: u64, len: usize) -> (QpId, usize, RequestId) {
+        let address = self.address;
+        let connecting = self.device(CLIENT).connect(address, &connect_options(b""));
+        let client = connecting.unwrap();
+        self.post_receives(CLIENT, client, receives, len);
+        let (side, request) = self.wait_at(SERVER..self.sides.len(), |_, event| match event {
+            Event::ConnectRequest(request) => Some(request.request),
+            _ => None,
+        });
+        (client, side, request)
+    }
+
+    /// Accepts a connection that is prepared, and waits until both ends have it.
+    pub(crate) fn accept(&mut self, client: QpId, side: usize, server: QpId) {
+        let accepted = self.device(side).accept(server, &accept_options(b""));
+        accepted.unwrap();
+        self.established(CLIENT, client);
+        self.established(side, server);
     }
 
     pub(crate) fn post_receives(&mut self, side: usize, qp: QpId, count: u64, len: usize) {
@@ -469,12 +481,17 @@ impl World {
     }
 
     /// Ends a connection from the client's side and frees both ends.
-    pub(crate) fn close(&mut self, [client, server]: [QpId; 2]) {
+    pub(crate) fn close(&mut self, qps: [QpId; 2]) {
+        self.close_with(SERVER, qps);
+    }
+
+    /// Ends a connection with the loop of this side, like [`World::close`].
+    pub(crate) fn close_with(&mut self, side: usize, [client, server]: [QpId; 2]) {
         self.device(CLIENT).disconnect(client);
         assert_eq!(self.disconnected(CLIENT, client), Disconnect::Local);
-        self.disconnected(SERVER, server);
+        self.disconnected(side, server);
         self.device(CLIENT).destroy(client);
-        self.device(SERVER).destroy(server);
+        self.device(side).destroy(server);
     }
 
     /// Checks that no memory of the pools is in use, so that no request or registration holds any,
