@@ -16,11 +16,12 @@ use onc_rpc::{
 use rdma::{IdMap, Time};
 
 use crate::credential::{CREDENTIAL_AT, EncodedCredential};
+use crate::dispatch::error_of;
 use crate::options::{HEADER_ROOM, MAX_NCONNECT};
 use crate::poll_loop::earlier;
 use crate::{
     Call, CallError, ClientOptions, ClientStats, ClientTransport, ClientTransportEvent,
-    ConnectionId, ErrorReply, Reply, ReplyRoom, Retry,
+    ConnectionId, Reply, ReplyRoom, Retry,
 };
 
 mod connection;
@@ -457,16 +458,6 @@ pub(crate) fn open_reply(message: Message, round_trip: Duration) -> Result<Reply
             status: AcceptStatus::Success,
             ..
         } => Ok(Reply::new(message, results, round_trip)),
-        other => Err(CallError::Refused(denial(&other))),
-    }
-}
-
-/// Returns the RPC-level error of a reply that has no results.
-#[cold]
-pub(crate) fn denial(body: &ReplyBody) -> ErrorReply {
-    match *body {
-        ReplyBody::Accepted { status, .. } => ErrorReply::Accepted(status),
-        ReplyBody::AuthError(stat) => ErrorReply::Auth(stat),
-        ReplyBody::RpcMismatch { low, high } => ErrorReply::RpcMismatch { low, high },
+        other => Err(CallError::Refused(error_of(&other))),
     }
 }

@@ -74,6 +74,16 @@ fn refusal(header: &CallHeader, programs: &[ProgramVersions]) -> Option<ErrorRep
     }))
 }
 
+/// Returns the RPC-level error of a reply that has no results.
+#[cold]
+pub(crate) fn error_of(body: &ReplyBody) -> ErrorReply {
+    match *body {
+        ReplyBody::Accepted { status, .. } => ErrorReply::Accepted(status),
+        ReplyBody::AuthError(stat) => ErrorReply::Auth(stat),
+        ReplyBody::RpcMismatch { low, high } => ErrorReply::RpcMismatch { low, high },
+    }
+}
+
 fn denial_header(xid: u32, denial: ErrorReply) -> ReplyHeader {
     let body = match denial {
         ErrorReply::Accepted(status) => return ReplyHeader::accepted(xid, status),

@@ -16,8 +16,7 @@ use rdma::{Clock, IdMap, Time};
 use slab::Slab;
 
 use crate::backchannel::ConnKey;
-use crate::client_state::denial;
-use crate::dispatch::{Disposition, answer, dispatch};
+use crate::dispatch::{Disposition, answer, dispatch, error_of};
 use crate::options::HEADER_ROOM;
 use crate::poll_loop::{Armed, PollLoop, Wake, earlier};
 use crate::reply_cache::{CallKey, DEFAULT_BYTES, DEFAULT_ENTRIES, JobId, Known};
@@ -508,7 +507,7 @@ impl Server {
         match disposition {
             Disposition::Execute { .. } => {}
             Disposition::Answer(header) => {
-                tracing::debug!(%peer, xid = header.xid, answer = %denial(&header.body), "call refused");
+                tracing::debug!(%peer, xid = header.xid, answer = %error_of(&header.body), "call refused");
                 self.stats.refused += 1;
                 self.reply(origin, Some(Message::from_payload(header.encode())), now);
             }

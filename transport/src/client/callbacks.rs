@@ -8,8 +8,7 @@ use onc_rpc::Message;
 use rdma::{Pool, Time};
 
 use super::Shared;
-use crate::client_state::denial;
-use crate::dispatch::{Disposition, answer, dispatch};
+use crate::dispatch::{Disposition, answer, dispatch, error_of};
 use crate::workers::catch;
 use crate::{ConnectionId, Request, Service, ServiceOutcome};
 
@@ -53,7 +52,7 @@ impl Callbacks {
                 Some(answer(xid, reply, &mut room))
             }
             Disposition::Answer(header) => {
-                tracing::debug!(xid = header.xid, answer = %denial(&header.body), "callback refused");
+                tracing::debug!(xid = header.xid, answer = %error_of(&header.body), "callback refused");
                 Some(Message::from_payload(header.encode()))
             }
             Disposition::Disconnect(reason) => {
