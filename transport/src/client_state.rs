@@ -81,6 +81,8 @@ pub(crate) struct ClientState {
     probe: ServerProbe,
     /// When to tell the user that there is no connection.
     reminder: Reminder,
+    /// Whether the user was told that the server does not admit all connections.
+    shortfall_told: bool,
     ended: VecDeque<EndedCall>,
     stats: ClientStats,
 }
@@ -109,6 +111,7 @@ impl ClientState {
             first_connect: None,
             probe: ServerProbe::default(),
             reminder: Reminder::default(),
+            shortfall_told: false,
             ended: VecDeque::new(),
             stats: ClientStats::default(),
         };
@@ -198,7 +201,11 @@ impl ClientState {
             ClientTransportEvent::Reply { conn, xid, message } => {
                 self.reply(conn, xid, message, now)
             }
-            ClientTransportEvent::Failed { xid, error, .. } => self.end(xid, Err(error)),
+            ClientTransportEvent::Failed { conn, xid, error } => {
+                if self.is_on(conn, xid) {
+                    self.end(xid, Err(error));
+                }
+            }
             // The client handles calls from the server; the client state only tracks the calls of
             // this side. Without a service, the call is dropped.
             ClientTransportEvent::Call { conn, token, .. } => {
@@ -325,6 +332,13 @@ impl ClientState {
         self.stats.bytes_sent += pending.message.stream_len();
         self.probe.sent(now);
         transport.submit(conn, xid, pending.message.clone(), &pending.room, now);
+    }
+
+    /// Returns whether a call is pending on this connection. Calls can move to another connection, and
+    /// what the earlier one reports later is not about them any more.
+    fn is_on(&self, conn: ConnectionId, xid: u32) -> bool {
+        let pending = self.pending.get(&xid);
+        pending.is_some_and(|pending| self.connections[pending.index].conn() == Some(conn))
     }
 
     fn reply(&mut self, conn: ConnectionId, xid: u32, message: Message, now: Time) {

@@ -6,6 +6,9 @@ use rdma::Time;
 
 use crate::{ClientOptions, ConnectionId};
 
+/// A connection that was up for less than this was not closed for being idle.
+const MOMENT: Duration = Duration::from_secs(1);
+
 /// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
@@ -37,6 +40,8 @@ pub(crate) struct Connection {
     /// Whether a reply has arrived since the connection was established. A server that is full may
     /// accept a connection and close it with the first call.
     replied: bool,
+    /// The time at which the connection was established last.
+    established_at: Time,
     /// Whether the connection was ever up. If so, the next attempt counts as a reconnect.
     pub(crate) was_established: bool,
     /// Whether to stay connected although no call needs the connection.
@@ -55,6 +60,7 @@ impl Connection {
             state: ConnectionState::Disconnected { retry_at: now },
             waiting: 0,
             replied: false,
+            established_at: now,
             was_established: false,
             keep: false,
             reason: String::new(),
@@ -93,9 +99,17 @@ impl Connection {
     }
 
     /// Records that the connection is established.
-    pub(crate) fn established(&mut self, conn: ConnectionId) {
+    pub(crate) fn established(&mut self, conn: ConnectionId, now: Time) {
         self.state = ConnectionState::Connected { conn };
         self.replied = false;
+        self.established_at = now;
+    }
+
+    /// Returns whether the end of the connection or attempt now shows that the server does not admit it:
+    /// it was not up, or only for a moment and without a reply.
+    pub(crate) fn is_refused(&self, now: Time) -> bool {
+        let is_new = now - self.established_at < MOMENT;
+        self.up().is_none() || (is_new && !self.replied)
     }
 
     /// Records that a call was assigned to this connection.

@@ -130,7 +130,7 @@ impl ClientState {
         let Some(index) = self.index_of(conn) else {
             return;
         };
-        self.connections[index].established(conn);
+        self.connections[index].established(conn, now);
         if std::mem::replace(&mut self.connections[index].was_established, true) {
             self.stats.reconnects += 1;
             tracing::info!(server = %self.remote, connection = index, "connected again");
@@ -157,16 +157,42 @@ impl ClientState {
         transport: &mut dyn ClientTransport,
         now: Time,
     ) {
-        let no_server = lost.retry && self.probe.connection_ended(lost.was_established);
+        let no_server = lost.retry && self.has_no_server(index, &lost);
         // After a protocol error, `lost` fails the calls.
         let protocol_error = lost.was_established && !lost.retry;
         if !protocol_error && !self.connections[index].has_replied() {
+            self.tell_shortfall(index, &lost, now);
             self.reassign_calls(index, lost.was_established, transport, now);
         }
         let reason = no_server.then(|| lost.reason.clone());
         self.lost(index, lost, now);
         if let Some(reason) = reason {
             self.unanswered(&reason, transport, now);
+        }
+    }
+
+    /// Returns whether the end of a connection or attempt shows that there is no RPC server. A connection
+    /// that ends without calls shows nothing: servers with too many connections close such ones.
+    fn has_no_server(&mut self, index: usize, lost: &ConnectionLost) -> bool {
+        let in_use = |connection: &&Connection| connection.waiting > 0;
+        if lost.was_established && !in_use(&&self.connections[index]) {
+            return false;
+        }
+        let in_use = self.connections.iter().filter(in_use).count();
+        self.probe.connection_ended(lost.was_established, in_use)
+    }
+
+    /// Warns once if a connection cannot be made while others work: the server probably admits no more,
+    /// and the user who asked for `nconnect` would wonder about the throughput.
+    #[cold]
+    fn tell_shortfall(&mut self, index: usize, lost: &ConnectionLost, now: Time) {
+        if self.shortfall_told || !self.connections[index].is_refused(now) {
+            return;
+        }
+        if self.connections.iter().any(Connection::has_replied) {
+            self.shortfall_told = true;
+            let (nconnect, reason) = (self.connections.len(), &lost.reason);
+            tracing::warn!(server = %self.remote, nconnect, reason, "not all connections can be made: calls use those that work");
         }
     }
 

@@ -12,8 +12,8 @@ use rdma::Time;
 use crate::ClientOptions;
 
 /// The maximum number of consecutive connections that may end with calls unanswered, before the
-/// first reply. With the default pauses between attempts, the last ends after three seconds, so a
-/// server that is just being started or replaced gets a chance.
+/// first reply, unless more than these have calls at once. With the default pauses between attempts, the
+/// last ends after three seconds, so a server that is just being started or replaced gets a chance.
 pub(super) const MAX_UNANSWERED: u32 = 8;
 
 /// The state of the detection; see the module documentation.
@@ -48,8 +48,10 @@ impl ServerProbe {
         self.unanswered_since = None;
     }
 
-    /// Records the end of a connection or attempt. Returns whether the limit is reached.
-    pub(super) fn connection_ended(&mut self, was_established: bool) -> bool {
+    /// Records the end of an established connection with calls, or of an attempt. `in_use` is the number of
+    /// connections that have calls: all of them may end if the server is full, and one more may work.
+    /// Returns whether the limit is reached.
+    pub(super) fn connection_ended(&mut self, was_established: bool, in_use: usize) -> bool {
         if self.answered {
             return false;
         }
@@ -59,7 +61,8 @@ impl ServerProbe {
         } else if self.unanswered_since.is_some() {
             self.ended = self.ended.saturating_add(1);
         }
-        self.unanswered_since.is_some() && self.ended >= MAX_UNANSWERED
+        let limit = in_use.max(MAX_UNANSWERED as usize);
+        self.unanswered_since.is_some() && self.ended as usize >= limit
     }
 
     /// Returns when the first reply is overdue.
