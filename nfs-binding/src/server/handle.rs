@@ -33,10 +33,13 @@ const OTHERS: u32 = 0o077;
 /// creates the file meanwhile, and the next one if another process removes it again.
 const ATTEMPTS: u32 = 10;
 
+/// The length of a key, bytes.
+const KEY_LEN: usize = 16;
+
 /// The secret key that authenticates file handles, so that nobody can forge one: neither of an
 /// object outside the export, nor of an object that they could not look up.
 #[derive(Clone)]
-pub struct HandleKey([u8; 16]);
+pub struct HandleKey([u8; KEY_LEN]);
 
 /// The reason why the key could be neither loaded nor created.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +88,7 @@ pub enum HandleKeyError {
         us: u32,
     },
     /// The file does not contain a key.
-    #[error("{} is not a key of 16 bytes", .0.display())]
+    #[error("{} is not a key of {KEY_LEN} bytes: name another file, or one that does not exist yet", .0.display())]
     NotAKey(PathBuf),
 }
 
@@ -158,6 +161,10 @@ impl HandleKey {
         if !meta.is_file() {
             return Err(HandleKeyError::NotAKey(owned()));
         }
+        // First, so that a file which is not a key at all is not called an exposed one.
+        if meta.len() != 0 && meta.len() != KEY_LEN as u64 {
+            return Err(HandleKeyError::NotAKey(owned()));
+        }
         let us = rustix::process::geteuid().as_raw();
         if meta.uid() != us && meta.uid() != 0 {
             return Err(HandleKeyError::Owner {
@@ -173,7 +180,9 @@ impl HandleKey {
         }
         let mut key = Vec::new();
         // Reads one byte more than a key has, to detect longer files.
-        file.take(17).read_to_end(&mut key).map_err(failed)?;
+        file.take(KEY_LEN as u64 + 1)
+            .read_to_end(&mut key)
+            .map_err(failed)?;
         if key.is_empty() {
             return Err(HandleKeyError::Empty(owned()));
         }
@@ -461,6 +470,11 @@ mod tests {
             set(mode);
             HandleKey::load_or_create(&path).unwrap();
         }
+        // A file that was named by mistake should not be removed.
+        let hosts = dir.path().join("hosts");
+        std::fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
+        let error = HandleKey::load_or_create(&hosts).unwrap_err();
+        assert!(matches!(error, HandleKeyError::NotAKey(_)), "{error}");
         if !rustix::process::geteuid().is_root() {
             let line = b"left out, for it needs root: a key that belongs to somebody else\n";
             io::stderr().write_all(line).unwrap();
