@@ -28,9 +28,12 @@ fn main() -> ExitCode {
     let cli = Cli::parse_from(mount::as_helper(std::env::args_os()));
     // Warnings of simulated hosts are not warnings to the user.
     if cli.verbose > 0 || !matches!(cli.command, Command::Sim(_)) {
-        // The log of a background mount may be read days later.
-        let timed =
-            matches!(&cli.command, Command::Mount(args) if args.background && args.log.is_some());
+        // The log of a server or of a background mount may be read days later.
+        let timed = match &cli.command {
+            Command::Serve(_) => true,
+            Command::Mount(args) => args.background && args.log.is_some(),
+            _ => false,
+        };
         logging::start(cli.verbose, timed);
     }
     let result = run(&cli.command, cli.verbose > 0);

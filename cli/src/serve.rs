@@ -168,6 +168,13 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
         Some(memory) => usize::try_from(memory).unwrap_or(usize::MAX),
         None => limits::default_memory(),
     };
+    if let Some(here) = limits::memory_here().filter(|here| memory as u64 > *here) {
+        output::complain(format_args!(
+            "note: --memory-limit {} is more than the {} of memory here",
+            units::show_size(memory as u64),
+            units::show_size(here >> 20 << 20),
+        ));
+    }
     let wanted_receives = args.receive_memory.unwrap_or(ServeArgs::RECEIVE_MEMORY);
     let wanted_receives = usize::try_from(wanted_receives).unwrap_or(usize::MAX);
     // Does not depend on the number of descriptors.

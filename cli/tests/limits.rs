@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    Proto, Running, Server, address, is_iwarp, patience, rpcrdma, rpcrdma_within, run, server_place,
+    BOTH, Proto, Running, Server, address, is_iwarp, patience, rpcrdma, rpcrdma_within, run,
+    server_place,
 };
 
 /// The limit on descriptors of the server's process.
@@ -115,6 +116,41 @@ fn threads_leave_descriptors_for_connections() {
         .collect();
     run(["ls", "-o", "proto=tcp", &server.url(Proto::Tcp, "/memory")]).ok();
     drop(held);
+}
+
+/// Regression test: only a log of `-v` said that there are fewer connections than were asked for; and over TCP,
+/// such a server was sometimes given up.
+#[test]
+fn a_server_without_room_for_all_connections_serves_those_that_it_has() {
+    let server = Server::start_within(150, ["--memory", "--threads", "2"]);
+    for proto in BOTH {
+        if proto == Proto::Rdma && !is_iwarp() {
+            continue;
+        }
+        let mut ping = rpcrdma();
+        let target = match proto {
+            Proto::Rdma => server.rdma,
+            Proto::Tcp => server.tcp,
+        };
+        ping.args(["ping", "-c", "100", &target.to_string()]);
+        ping.args(common::options(proto, "nconnect=16"));
+        let said = Running::start(&mut ping).finish();
+        assert!(said.status.success(), "{said:#?}");
+        let warning = "not all connections can be made";
+        assert!(said.stderr.contains(warning), "{said:#?}");
+        assert!(said.stderr.contains("nconnect=16"), "{said:#?}");
+    }
+}
+
+#[test]
+fn memory_that_the_machine_does_not_have_is_noted() {
+    let said = |limit| {
+        // This machine does not have that address.
+        let serve = ["serve", "--memory", "--listen", "192.0.2.1"];
+        run([&serve[..], &["--memory-limit", limit]].concat()).stderr
+    };
+    assert!(said("1000T").contains("--memory-limit"));
+    assert!(!said("256M").contains("--memory-limit"));
 }
 
 /// Regression test: it was lowered silently.

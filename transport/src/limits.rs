@@ -122,15 +122,26 @@ pub fn raise_descriptors() -> (u64, io::Result<()>) {
 /// control group if that is less, and between 64 MiB and 4 GiB.
 #[must_use]
 pub fn default_memory() -> usize {
+    share(memory_here())
+}
+
+/// Returns the memory of the machine, or of its control group if that is less, bytes; `None` if it is not
+/// known.
+#[must_use]
+pub fn memory_here() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok();
     let machine = machine.and_then(|text| mem_total(&text));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let group = group_limit(&groups, Path::new("/sys/fs/cgroup"));
-    share(machine, group)
+    lower(machine, group)
 }
 
-fn share(machine: Option<u64>, group: Option<u64>) -> usize {
-    let total = machine.into_iter().chain(group).min().unwrap_or(0);
+fn lower(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
+}
+
+fn share(total: Option<u64>) -> usize {
+    let total = total.unwrap_or(0);
     let share = (total / MACHINE_PART).clamp(DEFAULT_LEAST, DEFAULT_MOST);
     usize::try_from(share).unwrap_or(DEFAULT_LEAST as usize)
 }
@@ -221,13 +232,16 @@ mod tests {
     #[test]
     fn a_quarter_of_what_there_is_is_taken_within_reason() {
         let mib = 1 << 20;
-        assert_eq!(share(Some(2048 * mib), None), 512 << 20);
-        assert_eq!(share(Some(2048 * mib), Some(1024 * mib)), 256 << 20);
+        assert_eq!(share(lower(Some(2048 * mib), None)), 512 << 20);
+        assert_eq!(share(lower(Some(2048 * mib), Some(1024 * mib))), 256 << 20);
         // The value that control groups of version 1 show when there is no limit.
-        assert_eq!(share(Some(2048 * mib), Some(i64::MAX as u64)), 512 << 20);
-        assert_eq!(share(Some(100 * mib), None), 64 << 20);
-        assert_eq!(share(Some(1 << 40), None), 4 << 30);
-        assert_eq!(share(None, None), 64 << 20);
+        assert_eq!(
+            share(lower(Some(2048 * mib), Some(i64::MAX as u64))),
+            512 << 20
+        );
+        assert_eq!(share(lower(Some(100 * mib), None)), 64 << 20);
+        assert_eq!(share(lower(Some(1 << 40), None)), 4 << 30);
+        assert_eq!(share(lower(None, None)), 64 << 20);
     }
 
     #[test]
