@@ -105,7 +105,6 @@ fn what_makes_no_sense_is_refused_before_anything_is_started() {
         "features",
     );
     usage(&["umount"], "MOUNTPOINT");
-    usage(&["umount", "/mnt", "--lazy", "--force"], "--lazy");
 }
 
 #[test]
@@ -224,6 +223,20 @@ fn a_mount_in_use_stays_unless_it_may_go_later() {
     drop(file);
     let there = fs::read_to_string(place.export().join("file")).unwrap();
     assert_eq!(there, "before and after");
+}
+
+/// As with umount(8), which takes both at once.
+#[test]
+fn a_forced_lazy_unmount_takes_a_mount_that_stays_in_use() {
+    if !is_usable() {
+        return;
+    }
+    let place = Place::new();
+    run(place.words(&[])).ok();
+    let mut file = File::create(place.mnt().join("file")).unwrap();
+    place.umount(&["-fl"]).ok();
+    assert_eq!(mounted(&place.mnt()), None);
+    file.write_all(b"x").unwrap_err();
 }
 
 #[test]

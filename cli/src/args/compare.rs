@@ -296,7 +296,8 @@ impl CompareArgs {
 }
 
 impl CompareArgs {
-    /// Rejects options of `--run` without it. Clap does not, where another argument conflicts with `--run`.
+    /// Rejects options that have no effect: those of `--run` without it (clap does not, where another argument
+    /// conflicts with `--run`), and sizes of operations that have none.
     ///
     /// # Errors
     /// The option, with what it is for.
@@ -306,12 +307,17 @@ impl CompareArgs {
             ("--prepare", self.prepare.is_some()),
             ("--runs", self.runs != RunOptions::RUNS),
         ];
-        match given.into_iter().find(|(_, given)| *given) {
-            Some((name, _)) if self.run.is_none() => {
-                Err(Failure::Usage(format!("{name}: only with --run")))
-            }
-            _ => Ok(()),
+        if let Some((name, _)) = given.into_iter().find(|(_, given)| *given)
+            && self.run.is_none()
+        {
+            return Err(Failure::Usage(format!("{name}: only with --run")));
         }
+        let has_size = |op: &OpName| matches!(op, OpName::Read | OpName::Write);
+        if !self.sizes.is_empty() && !self.ops.is_empty() && !self.ops.iter().any(has_size) {
+            let text = "--sizes: only read and write have a size, and --ops has neither";
+            return Err(Failure::usage(text));
+        }
+        Ok(())
     }
 
     /// Converts the arguments to the options of `--run`, if that is given.

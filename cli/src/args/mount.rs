@@ -48,7 +48,8 @@ pub(crate) struct UmountArgs {
     #[arg(short, long)]
     pub(crate) lazy: bool,
 
-    /// Let requests fail that wait for a server
-    #[arg(short, long, conflicts_with = "lazy")]
+    /// Let requests fail that wait for a server. With --lazy as well, what programs still use is taken out of the
+    /// tree all the same
+    #[arg(short, long)]
     pub(crate) force: bool,
 }
