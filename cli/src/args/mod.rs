@@ -47,7 +47,8 @@ privilege; `-o device=verbs` takes an RDMA device of this machine (`rpcrdma devi
 #[derive(Debug, Parser)]
 #[command(name = "rpcrdma", version, after_help = EXAMPLES, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// Log more on standard error: -v for connections, -vv for every call. RUST_LOG, when set,
+    /// Log more on standard error: -v for connections, -vv for every call, -vvv for the arguments of calls to a server and
+    /// much else. RUST_LOG, when set,
     /// decides instead
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,

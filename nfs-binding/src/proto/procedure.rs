@@ -49,7 +49,7 @@ pub trait Procedure {
     /// The name in RFC 1813, without its prefix.
     const NAME: &'static str;
     /// The arguments.
-    type Args: Xdr;
+    type Args: Xdr + std::fmt::Debug;
     /// The results.
     type Results: Xdr;
 }

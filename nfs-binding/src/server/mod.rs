@@ -220,12 +220,16 @@ impl NfsServer {
 ///
 /// If they cannot be decoded, the RPC layer answers GARBAGE_ARGS. Bytes after them are ignored, as
 /// by other servers. A bulk item at a position where the arguments have none is an error.
+/// The log at trace level has the arguments, with names, offsets and handles.
 fn arguments<P: Procedure>(request: &Request) -> Result<P::Args, ErrorReply> {
     let mut input = request.args();
     let decoded = P::Args::decode(&mut input).and_then(|args| {
         input.items_used()?;
         Ok(args)
     });
+    if let Ok(args) = &decoded {
+        tracing::trace!(peer = %request.peer, xid = request.xid, procedure = %P::NAME, ?args, "arguments");
+    }
     decoded.map_err(|error| {
         tracing::debug!(peer = %request.peer, xid = request.xid, procedure = %P::NAME, %error, "undecodable arguments (GARBAGE_ARGS)");
         ErrorReply::Accepted(AcceptStatus::GarbageArgs)
