@@ -460,8 +460,16 @@ pub fn umount(at: &Path, how: Umount) -> Result<(), MountError> {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::BUSY) => Err(MountError::Busy { path }),
         Err(rustix::io::Errno::PERM) => with_helper(&entry, how),
+        Err(_) if is_gone_after(how, &entry).map_err(mount_point)? => Ok(()),
         Err(error) => Err(mount_point(error.into())),
     }
+}
+
+/// Returns whether a mount whose requests were made to fail is not there any more: its process ends then,
+/// and may have unmounted it first.
+fn is_gone_after(how: Umount, entry: &MountEntry) -> io::Result<bool> {
+    let is_there = |now: MountEntry| now.device == entry.device;
+    Ok(how == Umount::Force && !mount_table::find(&entry.path)?.is_some_and(is_there))
 }
 
 /// How long `--force` waits for programs to leave after their requests have failed.
@@ -495,13 +503,7 @@ fn with_helper(entry: &MountEntry, how: Umount) -> Result<(), MountError> {
     if output.status.success() {
         return Ok(());
     }
-    // The process that served an aborted mount ends, and may have unmounted it first.
-    let is_there = |now: MountEntry| now.device == entry.device;
-    if how == Umount::Force
-        && !mount_table::find(path)
-            .map_err(mount_point)?
-            .is_some_and(is_there)
-    {
+    if is_gone_after(how, entry).map_err(mount_point)? {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
