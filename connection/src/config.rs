@@ -211,7 +211,7 @@ pub enum Role {
         /// How long to wait for the answer to the first version 2 message, before this end assumes
         /// that the server speaks version 1 only.
         patience: Duration,
-        /// The XID of the last call made to the server over any connection. Operations of
+        /// The XID of a call to this server, made not long ago or about to be made. Operations of
         /// extensions have XIDs far from it.
         last_xid: u32,
     },

@@ -43,6 +43,7 @@ enum Command<T> {
     Open {
         conn: ConnectionId,
         remote: SocketAddr,
+        next_xid: u32,
     },
     Submit {
         conn: ConnectionId,
@@ -336,7 +337,7 @@ impl<T: ClientTransport + 'static> PollSource for ClientLoops<T> {
 }
 
 impl<T: ClientTransport + 'static> ClientTransport for ClientLoops<T> {
-    fn open(&mut self, remote: SocketAddr, _now: Time) -> ConnectionId {
+    fn open(&mut self, remote: SocketAddr, next_xid: u32, _now: Time) -> ConnectionId {
         let conn = ConnectionId(self.next_id);
         self.next_id += 1;
         let working = (0..self.loops.len()).filter(|&index| !self.loops[index].is_ended());
@@ -349,7 +350,11 @@ impl<T: ClientTransport + 'static> ClientTransport for ClientLoops<T> {
         };
         self.connections.insert(conn, place);
         match chosen {
-            Some(index) => self.loops[index].order(Command::Open { conn, remote }),
+            Some(index) => self.loops[index].order(Command::Open {
+                conn,
+                remote,
+                next_xid,
+            }),
             // All have ended.
             None => self.lose(conn, false),
         }

@@ -638,6 +638,8 @@ impl Drop for Server {
     /// Leaves no call in the reply cache that is in progress: a retransmission at another loop would
     /// wait for its reply for ever.
     fn drop(&mut self) {
+        // Ends the callbacks that jobs wait for: the jobs are waited for next.
+        self.callbacks = None;
         self.leave_calls();
         let connections = self.transports.iter().map(|served| served.peers.len());
         self.member.disconnected(connections.sum());

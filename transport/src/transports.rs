@@ -124,8 +124,9 @@ impl ClientTransportEvent {
 /// The connections of a client to servers over one transport.
 pub trait ClientTransport: PollSource {
     /// Starts to connect. The attempt ends with [`ClientTransportEvent::Connected`] or
-    /// [`ClientTransportEvent::Disconnected`].
-    fn open(&mut self, remote: SocketAddr, now: Time) -> ConnectionId;
+    /// [`ClientTransportEvent::Disconnected`]. `next_xid` is the XID of the next call: messages of the
+    /// transport's own have XIDs far from it.
+    fn open(&mut self, remote: SocketAddr, next_xid: u32, now: Time) -> ConnectionId;
 
     /// Sends a call, now or as soon as credits, queue space and the connection allow. `message`
     /// starts with `xid`, which no other outstanding call of this connection has.

@@ -176,7 +176,7 @@ fn nobody_listening_is_said_at_once() {
     let mut pair = pair();
     let mut nowhere = pair.address;
     nowhere.set_port(1);
-    let conn = pair.client.open(nowhere, Time::ZERO);
+    let conn = pair.client.open(nowhere, 0, Time::ZERO);
     pair.until(|pair| !pair.down.is_empty());
     let (at, lost) = &pair.down[0];
     assert_eq!((*at, lost.was_established, lost.retry), (conn, false, true));
@@ -249,7 +249,7 @@ impl Sleeper {
         let mut poll = PollLoop::new().unwrap();
         poll.add(Rc::clone(&client) as Rc<RefCell<dyn PollSource>>)
             .unwrap();
-        let conn = client.borrow_mut().open(address, Time::now());
+        let conn = client.borrow_mut().open(address, 0, Time::now());
         let mut sleeper = Self { client, poll, conn };
         assert!(matches!(sleeper.next(), ClientTransportEvent::Connected(_)));
         sleeper

@@ -148,7 +148,7 @@ fn version_2_alone_is_spoken_and_refuses_who_does_not() {
     paired(pair, two, "the server answered in it");
     let (client, server) = speaking(only(two), Versions::only(Version::One));
     let (_, mut pair) = Pair::fake_with(client, server, attributes());
-    let conn = pair.client.open(pair.address, pair.now());
+    let conn = pair.client.open(pair.address, 0, pair.now());
     pair.until(|pair| !pair.down.is_empty());
     let (at, lost) = &pair.down[0];
     assert_eq!(
@@ -208,7 +208,7 @@ fn v2_s5_requests_wait_until_the_version_is_known() {
         let (client, server) = speaking(choice, versions_there);
         let (world, mut pair) = Pair::fake_with(client, server, attributes());
         pair.echo();
-        let conn = pair.client.open(pair.address, pair.now());
+        let conn = pair.client.open(pair.address, 0, pair.now());
         for xid in 1..=20 {
             let items = [data(xid, 5000)];
             pair.submit(conn, message(xid, 0, &items), &room(0, &[5000]));
@@ -521,7 +521,7 @@ fn a_server_that_drops_version_2_gets_version_1_on_a_new_connection() {
     let (world, mut pair) = Pair::fake_with(client, server, attributes());
     pair.echo();
     world.borrow_mut().lose_at = Some(0);
-    let conn = pair.client.open(pair.address, pair.now());
+    let conn = pair.client.open(pair.address, 0, pair.now());
     // Nobody need wait for the event that says that the connection is there.
     pair.submit(conn, message(9, 0, &[]), &room(0, &[]));
     pair.until(|pair| pair.server_up.len() == 1);
@@ -629,7 +629,7 @@ fn extensions_that_do_not_go_together_are_told_of() {
     let (mut client, server) = both();
     client.common.extensions = vec![|_| Box::new(Stranger), |_| Box::new(Stranger)];
     let (_, mut pair) = Pair::fake_with(client, server, attributes());
-    let conn = pair.client.open(pair.address, pair.now());
+    let conn = pair.client.open(pair.address, 0, pair.now());
     pair.until(|pair| !pair.down.is_empty());
     let (at, lost) = &pair.down[0];
     assert_eq!((*at, lost.retry), (conn, false));

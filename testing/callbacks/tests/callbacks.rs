@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::cell::RefCell;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::thread::JoinHandle;
@@ -10,14 +11,16 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
 use iwarp::{Iwarp, Options};
+use onc_rpc::Message;
 use rdma::Pool;
 use rpc_transport::rdma::{
     CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version,
     Versions,
 };
 use rpc_transport::{
-    CallError, Client, ClientOptions, ClientTransport, Runtime, Server, ServerOptions, ServerStats,
-    Stop, TcpClient, TcpOptions, TcpServer,
+    Call, CallError, Client, ClientOptions, ClientTransport, ProgramVersions, ReplyRoom, Request,
+    Runtime, Server, ServerOptions, ServerStats, Service, ServiceOutcome, Stop, TcpClient,
+    TcpOptions, TcpServer,
 };
 use rpcrdma_callbacks::{Answers, Order, Orders, echo, null, run};
 
@@ -55,11 +58,19 @@ struct Running {
 
 impl Running {
     fn start(over: Over, options: ServerOptions) -> Self {
+        Self::serving(over, options, || Box::new(Orders::new()))
+    }
+
+    fn serving(
+        over: Over,
+        options: ServerOptions,
+        service: impl FnOnce() -> Box<dyn Service> + Send + 'static,
+    ) -> Self {
         let stop = Stop::new();
         let (tell, told) = std::sync::mpsc::channel();
         let stopper = stop.clone();
         let thread = std::thread::spawn(move || {
-            let mut server = Server::new(Box::new(Orders::new()), options).unwrap();
+            let mut server = Server::new(service(), options).unwrap();
             let local = SocketAddr::from(([127, 0, 0, 1], 0));
             let address = match over {
                 Over::Tcp => {
@@ -298,4 +309,67 @@ fn a_client_that_may_be_called_stays_connected() {
         runtime.block_on(runtime.sleep(Duration::from_millis(300)));
         assert_eq!(client.stats().reconnects, before, "{over:?}");
     }
+}
+
+/// A service whose jobs wait for a callback to their caller.
+struct Waits;
+
+/// The program of [`Waits`], and that of its callbacks; its version is 1.
+const PROGRAM: u32 = 0x2000_0007;
+
+impl Service for Waits {
+    fn programs(&self) -> &[ProgramVersions] {
+        const {
+            &[ProgramVersions {
+                prog: PROGRAM,
+                low: 1,
+                high: 1,
+            }]
+        }
+    }
+
+    fn call(&mut self, request: Request) -> ServiceOutcome {
+        let client = request.backchannel().unwrap().clone();
+        ServiceOutcome::Later(Box::new(move || {
+            let (tell, told) = std::sync::mpsc::channel();
+            let call = Call {
+                prog: PROGRAM,
+                vers: 1,
+                proc: 1,
+                args: Message::default(),
+                reply: ReplyRoom::default(),
+            };
+            client.call(call, Duration::from_secs(3600), move |ended| {
+                tell.send(ended.is_err()).unwrap();
+            });
+            assert!(told.recv().unwrap(), "nobody answers");
+            Ok(Message::default())
+        }))
+    }
+
+    fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
+        false
+    }
+}
+
+/// Regression test: the server waited for the job, and the job for an event of the server.
+#[test]
+fn a_server_ends_although_a_job_waits_for_a_callback() {
+    let options = ServerOptions {
+        callbacks: true,
+        ..ServerOptions::default()
+    };
+    let server = Running::serving(Over::Tcp, options, || Box::new(Waits));
+    let mut client = std::net::TcpStream::connect(server.address).unwrap();
+    // A call of procedure 1: record mark, XID, CALL, RPC version 2, program, version, procedure, and no
+    // credential or verifier.
+    let call = [1 << 31 | 40, 7, 0, 2, PROGRAM, 1, 1, 0, 0, 0, 0];
+    client
+        .write_all(&call.map(u32::to_be_bytes).concat())
+        .unwrap();
+    // The callback has come, and is not answered.
+    client.read_exact(&mut [0; 44]).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(server.end().callbacks));
+    assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(1));
 }

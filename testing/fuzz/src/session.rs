@@ -135,7 +135,7 @@ impl PollSource for Port {
 }
 
 impl ClientTransport for Port {
-    fn open(&mut self, _: SocketAddr, _: Time) -> ConnectionId {
+    fn open(&mut self, _: SocketAddr, _: u32, _: Time) -> ConnectionId {
         let conn = ConnectionId(self.next);
         self.next += 1;
         self.connections.insert(conn, Connection::default());

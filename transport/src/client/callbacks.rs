@@ -132,7 +132,7 @@ mod tests {
     }
 
     impl ClientTransport for Called {
-        fn open(&mut self, _: SocketAddr, _: Time) -> ConnectionId {
+        fn open(&mut self, _: SocketAddr, _: u32, _: Time) -> ConnectionId {
             let conn = ConnectionId(1);
             self.events.push_back(ClientTransportEvent::Connected(conn));
             for token in 0..3 {

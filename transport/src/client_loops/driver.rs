@@ -132,8 +132,12 @@ impl<T: ClientTransport + 'static> Driver<T> {
         let mut transport = self.transport.borrow_mut();
         let inner = |conn| self.inner.get(&conn).copied();
         match command {
-            Command::Open { conn, remote } => {
-                let opened = transport.open(remote, now);
+            Command::Open {
+                conn,
+                remote,
+                next_xid,
+            } => {
+                let opened = transport.open(remote, next_xid, now);
                 self.inner.insert(conn, opened);
                 self.outer.insert(opened, conn);
             }

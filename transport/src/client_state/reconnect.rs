@@ -106,7 +106,7 @@ impl ClientState {
 
     #[cold]
     pub(super) fn open(&mut self, index: usize, transport: &mut dyn ClientTransport, now: Time) {
-        let conn = transport.open(self.remote, now);
+        let conn = transport.open(self.remote, self.next_xid, now);
         let until = now + self.options.connect_timeout;
         self.connections[index].state = ConnectionState::Connecting { conn, until };
     }

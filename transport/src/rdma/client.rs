@@ -48,8 +48,8 @@ pub struct RdmaClient {
     removed: bool,
     /// Set while calls wait for memory and no call in progress can release any.
     stuck: Option<Stuck>,
-    /// XID of the last call.
-    last_xid: u32,
+    /// XID of the next call when the last connection was opened.
+    next_xid: u32,
 }
 
 impl RdmaClient {
@@ -68,7 +68,7 @@ impl RdmaClient {
             known_servers: KnownServers::default(),
             removed: false,
             stuck: None,
-            last_xid: 0,
+            next_xid: 0,
         }
     }
 
@@ -146,7 +146,7 @@ impl RdmaClient {
             versions: self.options.version,
             evidence: self.known_servers.evidence(remote),
             patience: self.options.patience,
-            last_xid: self.last_xid,
+            last_xid: self.next_xid,
         };
         let max_segment = max_segment(&*self.driver.device, common.max_segment);
         let pool = self.driver.device.pool().clone();
@@ -347,10 +347,9 @@ impl RdmaClient {
 /// established before.
 fn not_connected(error: &ConnectError, met: bool) -> ConnectionLost {
     let retry = match error {
-        ConnectError::Rejected { .. } => false,
-        // The peer speaks another protocol. A server that was met before does not; it is more
-        // likely to have been stopped in the middle of the set-up.
-        ConnectError::Protocol(_) => met,
+        // The peer does not want this client, or speaks another protocol. If it was met before, it has no
+        // room at present, or was stopped in the middle of the set-up.
+        ConnectError::Rejected { .. } | ConnectError::Protocol(_) => met,
         _ => true,
     };
     ConnectionLost {
@@ -401,8 +400,9 @@ impl PollSource for RdmaClient {
 }
 
 impl ClientTransport for RdmaClient {
-    fn open(&mut self, remote: SocketAddr, now: Time) -> ConnectionId {
+    fn open(&mut self, remote: SocketAddr, next_xid: u32, now: Time) -> ConnectionId {
         self.driver.now = now;
+        self.next_xid = next_xid;
         let conn = ConnectionId(self.next_id);
         self.next_id += 1;
         self.connect(conn, remote, PendingCalls::default());
@@ -418,7 +418,6 @@ impl ClientTransport for RdmaClient {
         now: Time,
     ) {
         self.driver.now = now;
-        self.last_xid = xid;
         // A connection that is not here has ended, and the event that says so ends this call too.
         if let Some(qp) = self.qp_of(conn)
             && let Some(link) = self.driver.links.get_mut(&qp)

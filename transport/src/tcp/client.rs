@@ -197,7 +197,7 @@ impl PollSource for TcpClient {
 }
 
 impl ClientTransport for TcpClient {
-    fn open(&mut self, remote: SocketAddr, _now: Time) -> ConnectionId {
+    fn open(&mut self, remote: SocketAddr, _next_xid: u32, _now: Time) -> ConnectionId {
         self.start(remote).unwrap_or_else(|error| {
             self.failed_attempts += 1;
             let conn = ConnectionId(FAILED_ATTEMPT | self.failed_attempts);

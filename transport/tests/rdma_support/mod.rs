@@ -328,7 +328,7 @@ impl Pair {
 
     #[track_caller]
     pub fn connect(&mut self) -> ConnectionId {
-        let conn = self.client.open(self.address, self.now());
+        let conn = self.client.open(self.address, 0, self.now());
         let before = self.server_up.len();
         self.until(|pair| pair.up.contains(&conn) && pair.server_up.len() > before);
         conn

@@ -293,8 +293,8 @@ impl PollSource for Panics {
 }
 
 impl ClientTransport for Panics {
-    fn open(&mut self, remote: SocketAddr, now: Time) -> ConnectionId {
-        self.tcp.open(remote, now)
+    fn open(&mut self, remote: SocketAddr, next_xid: u32, now: Time) -> ConnectionId {
+        self.tcp.open(remote, next_xid, now)
     }
 
     fn submit(

@@ -231,7 +231,7 @@ impl Run {
 
     fn open(&mut self) {
         if self.conn.is_none() {
-            self.conn = Some((self.client.open(address(), self.now), false));
+            self.conn = Some((self.client.open(address(), 0, self.now), false));
         }
     }
 

@@ -70,7 +70,7 @@ impl Client {
         let mut begun = 0;
         while client.connections.len() < count {
             while begun < count && begun - client.connections.len() < AT_A_TIME {
-                client.port.borrow_mut().open(server, Time::now());
+                client.port.borrow_mut().open(server, 0, Time::now());
                 begun += 1;
             }
             match client.event()? {
