@@ -406,3 +406,29 @@ fn an_ordinary_user_mounts_through_fusermount3() {
     let meta = fs::metadata(place.export().join("mine")).unwrap();
     assert_eq!(meta.uid(), 65534);
 }
+
+/// Regression test: MKDIR said that the directory exists, after it had made it. Other file systems that assign
+/// owners themselves are FAT with `uid=` and NFS with `root_squash`.
+#[test]
+fn an_export_whose_file_system_assigns_owners_takes_directories() {
+    if !(rustix::process::geteuid().is_root() && is_usable()) {
+        left_out("only root's server gives objects to another user");
+        return;
+    }
+    let place = Place::new();
+    let squashed = common::export("data", &place.export(), "all_squash");
+    let place = Place {
+        server: Server::start(["--export", &squashed]),
+        ..place
+    };
+    run(place.words(&[])).ok();
+    let again = common::export("again", &place.mnt(), "no_root_squash,inode_reuse");
+    let server = Server::start(["--export", &again]);
+    let made = server.url(Proto::Tcp, "/again/made");
+    run(["mkdir", "-o", "proto=tcp", &made]).ok();
+    assert_eq!(
+        fs::metadata(place.export().join("made")).unwrap().uid(),
+        65534
+    );
+    place.umount(&["--lazy"]).ok();
+}

@@ -220,6 +220,18 @@ pub(super) fn plan_setattr(
     Ok(plan)
 }
 
+/// Returns those of the attributes for a new object that `who` may choose. Only root may choose owner and
+/// group; clients that send them all the same, such as Irix with the group, get the usual ones, as from
+/// knfsd.
+pub(super) fn allowed_for_new(set: &SetAttributes, who: &Caller) -> SetAttributes {
+    let root = |id: Option<u32>| id.filter(|_| who.is_root());
+    SetAttributes {
+        uid: root(set.uid),
+        gid: root(set.gid),
+        ..set.clone()
+    }
+}
+
 /// Checks the attributes of a new object of `who` in `dir`. In the result, mode, owner and group
 /// are all set.
 pub(super) fn plan_new(
@@ -229,12 +241,9 @@ pub(super) fn plan_new(
     default_mode: u32,
 ) -> FsResult<SetAttributes> {
     check_times(set)?;
+    let set = allowed_for_new(set, who);
     let uid = set.uid.unwrap_or(who.uid);
     let gid = set.gid.unwrap_or_else(|| group_of_new(dir, who));
-    let inherited = set.gid.is_none();
-    if !who.is_root() && (uid != who.uid || !(inherited || who.in_group(gid))) {
-        return Err(FsError::Perm);
-    }
     let mut mode = set.mode.unwrap_or(default_mode) & MODE_BITS;
     if !who.is_root() && !who.in_group(gid) {
         mode &= !SET_GID;
@@ -243,7 +252,7 @@ pub(super) fn plan_new(
         mode: Some(mode),
         uid: Some(uid),
         gid: Some(gid),
-        ..set.clone()
+        ..set
     })
 }
 

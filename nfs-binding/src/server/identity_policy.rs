@@ -125,6 +125,30 @@ impl IdentityPolicy {
         })
     }
 
+    /// Returns the identity as which the path of MNT is looked up. A client mounts on behalf of all its
+    /// users, so that is the superuser; but a local user who acts for itself alone must not pass directories
+    /// that it cannot pass by itself.
+    ///
+    /// # Errors
+    /// The errors of [`IdentityPolicy::admit`].
+    pub(super) fn mounter(&self, peer: Peer, options: &ExportOptions) -> Result<Caller, Status> {
+        self.admit(peer, options)?;
+        let PeerOrigin::ThisHost { user } = peer.origin else {
+            return Ok(Caller::root());
+        };
+        Ok(match user {
+            Some(uid) if self.speaks_for_others(uid) => Caller::root(),
+            // The kernel knows the user, so that the credential does not matter, which is often AUTH_NONE.
+            Some(uid) => {
+                let groups = self.users.groups(uid, Time::now());
+                let gid = groups.primary.unwrap_or(options.anonymous_gid);
+                let gids = groups.all().filter(|further| *further != gid).collect();
+                options.squashed(Caller { uid, gid, gids }, options.squash)
+            }
+            None => options.anonymous(),
+        })
+    }
+
     /// Returns the identity for a local user who may only act for itself.
     fn user(
         &self,

@@ -78,9 +78,8 @@ impl Shared {
         found.min_by_key(|(_, rest)| rest.len())
     }
 
-    /// Returns the object at a path below the root of an export. The lookup runs as the superuser,
-    /// because a client mounts on behalf of all its users.
-    fn walk(exported: &Exported, path: &[u8]) -> Result<FileId, Status> {
+    /// Returns the object at a path below the root of an export, looked up as `who`.
+    fn walk(exported: &Exported, path: &[u8], who: &Caller) -> Result<FileId, Status> {
         let fs = &exported.export.backend;
         let mut at = fs.root();
         for name in path
@@ -90,7 +89,7 @@ impl Shared {
             if name == b".." {
                 return Err(Status::INVAL);
             }
-            at = fs.lookup(&Caller::root(), &at, name)?.object.id;
+            at = fs.lookup(who, &at, name)?.object.id;
         }
         match fs.getattr(&at)?.file_type {
             FileType::Directory => Ok(at),
@@ -105,16 +104,14 @@ impl Shared {
         let found = self.find_export(&name).ok_or(Status::NOENT);
         let allowed = found.and_then(|(exported, rest)| {
             let options = &exported.export.options;
-            let admitted = self.policy.admit(sender, options);
-            if options.allows(peer.ip()) && admitted.is_ok() {
-                Ok((exported, rest))
-            } else {
+            match self.policy.mounter(sender, options) {
+                Ok(who) if options.allows(peer.ip()) => Ok((exported, rest, who)),
                 // The status is the same for every reason, as with Linux's mountd.
-                Err(Status::ACCES)
+                _ => Err(Status::ACCES),
             }
         });
-        let walked =
-            allowed.and_then(|(exported, rest)| Ok((exported, Self::walk(exported, rest)?)));
+        let walked = allowed
+            .and_then(|(exported, rest, who)| Ok((exported, Self::walk(exported, rest, &who)?)));
         match walked {
             Ok((exported, id)) => {
                 tracing::info!(%peer, path = &*shown(path), "mounted");

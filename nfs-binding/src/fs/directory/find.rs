@@ -108,6 +108,22 @@ impl Served {
         Ok(Child::Here(node, attributes))
     }
 
+    /// Opens the entry `name` of a directory, again if the object lost its last name meanwhile: when
+    /// another one is renamed to a name, the name exists all the time.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if that happened each time.
+    pub(super) fn open_linked(&self, dir: &Node, name: &[u8]) -> FsResult<Child> {
+        const TIMES: u32 = 10;
+        for _ in 0..TIMES {
+            match self.open_child(dir, name)? {
+                Child::Here(_, attributes) if attributes.nlink == 0 => {}
+                child => return Ok(child),
+            }
+        }
+        Err(FsError::Stale)
+    }
+
     /// Opens the entry `name` of a directory and keeps it open.
     pub(super) fn child(&self, dir: &Node, name: &[u8]) -> FsResult<Arc<Node>> {
         match self.open_child(dir, name)? {

@@ -90,7 +90,7 @@ impl Served {
     /// Returns the entry `name` of a directory. With `used`, the object is kept open. (Most listed
     /// entries are not used afterwards.)
     fn entry(&self, dir: &Node, name: &[u8], used: bool) -> FsResult<Object> {
-        match self.open_child(dir, name)?.linked()? {
+        match self.open_linked(dir, name)? {
             Child::Here(node, attributes) => {
                 // The metadata that told what the entry is need not be read a second time.
                 let object = Object {

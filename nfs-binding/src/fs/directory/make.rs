@@ -39,21 +39,21 @@ fn verifier_times(verifier: Verifier) -> SetAttributes {
 impl Served {
     /// Opens the object that was just created as the entry `name`.
     ///
-    /// Returns `None` if a local process has meanwhile replaced it with another object, which must
-    /// be neither returned to the caller nor removed. The created object belongs to the caller and
-    /// has the right type.
+    /// Returns `None` if a local process has meanwhile replaced it with an object of another type. Also
+    /// returns whether the object belongs to the caller. If not, either a local process has replaced it, or
+    /// its file system assigns owners itself, such as FAT or NFS with `root_squash`.
     fn open_made(
         &self,
         who: &Caller,
         dir: &Node,
         name: &[u8],
         file_type: FileType,
-    ) -> FsResult<Option<Node>> {
-        let Child::Here(node, attributes) = self.open_child(dir, name)?.linked()? else {
+    ) -> FsResult<Option<(Node, bool)>> {
+        let Child::Here(node, attributes) = self.open_linked(dir, name)? else {
             return Ok(None);
         };
         let ours = attributes.uid == self.authority.identity(who).uid;
-        Ok((ours && node.file_type == file_type).then_some(node))
+        Ok((node.file_type == file_type).then_some((node, ours)))
     }
 
     /// Returns the attributes that remain to be set on a new object after the host has determined
@@ -69,7 +69,7 @@ impl Served {
         let mode = permission::plan_new(dir, set, who, default_mode)?.mode;
         let rest = SetAttributes {
             mode: None,
-            ..set.clone()
+            ..permission::allowed_for_new(set, who)
         };
         Ok((mode.unwrap_or(default_mode), rest))
     }
@@ -94,12 +94,13 @@ impl Served {
                 rest.mode = Some(set_id);
             }
             make(dir, Mode::from_raw_mode(mode))?;
-            let result = match self.open_made(who, dir, name, file_type) {
-                Ok(Some(node)) => self.adopt(who, dir, name, node, &rest, unstable),
+            let (result, removable) = match self.open_made(who, dir, name, file_type) {
+                Ok(Some((node, ours))) => (self.adopt(who, dir, name, node, &rest, unstable), ours),
                 Ok(None) => return Err(FsError::Later),
-                Err(error) => Err(error),
+                Err(error) => (Err(error), error != FsError::Later),
             };
-            if result.is_err() {
+            // An object that may be another's must stay.
+            if result.is_err() && removable {
                 let flags = match file_type {
                     FileType::Directory => rustix::fs::AtFlags::REMOVEDIR,
                     _ => rustix::fs::AtFlags::empty(),

@@ -46,19 +46,6 @@ pub(super) struct Content {
     writable: bool,
 }
 
-impl Child {
-    /// Returns an object of the export with its attributes, or the root of the other file system.
-    ///
-    /// # Errors
-    /// [`FsError::Stale`] if the object's last name was removed before it was opened.
-    pub(super) fn linked(self) -> FsResult<Self> {
-        match self {
-            Self::Here(_, attributes) if attributes.nlink == 0 => Err(FsError::Stale),
-            child => Ok(child),
-        }
-    }
-}
-
 impl Node {
     /// Creates an object that was opened as `path`.
     pub(super) fn new(id: FileId, volume: Arc<Volume>, path: OwnedFd, stat: &Statx) -> Self {

@@ -6,24 +6,28 @@ impl MemoryFs {
     /// Executes LOOKUP.
     pub(super) fn find(&self, who: &Caller, dir: &FileId, name: &[u8]) -> FsResult<Found> {
         let dir = self.node(dir)?;
-        let (directory, node) = {
-            let state = live(&dir)?;
-            permission::require_search(&state.attributes, who)?;
-            name::check(name)?;
-            let entries = state.entries()?;
-            let node = match name {
-                b"." => Some(&dir),
-                // The parent of the root is the root.
-                b".." => None,
-                _ => Some(entries.get(name).ok_or(FsError::NotFound)?),
-            };
-            let node =
-                node.map_or_else(|| self.by_ino(entries.parent), |node| Ok(Arc::clone(node)));
-            (state.attributes.clone(), node)
+        let state = live(&dir)?;
+        permission::require_search(&state.attributes, who)?;
+        name::check(name)?;
+        let entries = state.entries()?;
+        let directory = state.attributes.clone();
+        let object = match name {
+            b"." => Object {
+                id: self.id(dir.ino),
+                attributes: directory.clone(),
+                mounted: None,
+            },
+            b".." => {
+                // The parent of the root is the root. Its lock must not be taken while that of the directory
+                // is held, and so it may have been removed meanwhile. The directory is not stale then.
+                let parent = entries.parent;
+                drop(state);
+                let parent = self.by_ino(parent).and_then(|parent| self.found(&parent));
+                parent.map_err(|_| FsError::NotFound)?
+            }
+            // The directory stays locked, so that what has the name is not replaced meanwhile.
+            _ => self.found(entries.get(name).ok_or(FsError::NotFound)?)?,
         };
-        // The object may have been removed meanwhile. The directory is not stale then.
-        let object = node.and_then(|node| self.found(&node));
-        let object = object.map_err(|_| FsError::NotFound)?;
         Ok(Found { object, directory })
     }
 

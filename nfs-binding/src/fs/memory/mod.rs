@@ -11,7 +11,7 @@
 //!
 //! A thread that waits for the lock of an object holds that of no other object, with two
 //! exceptions. The lock of an object that a thread has just created is known to no other thread.
-//! And a listing or a removal holds its directory's lock while it reads objects in it: all who wait
+//! And a lookup, a listing or a removal holds its directory's lock while it reads objects in it: all who wait
 //! for one another in this way go down the tree, which has no circles. So there are no deadlocks.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,6 +8,7 @@ on_both! {
     dots,
     creation_modes,
     links_share_an_object,
+    a_name_that_others_are_renamed_to_is_always_found,
     stale_and_foreign_handles;
     as root:
     exclusive_creation_is_repeatable,
@@ -61,6 +62,27 @@ fn refused_names(rig: &Fixture) {
         }
     }
     assert_eq!(rig.names(&top), [b"f".to_vec()]);
+}
+
+/// Regression test: a lookup failed if the object lost the name between two steps of it.
+fn a_name_that_others_are_renamed_to_is_always_found(rig: &Fixture) {
+    const RENAMES: u32 = 3000;
+    let top = rig.root();
+    rig.create(&top, b"name");
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..RENAMES {
+                rig.create(&top, b"new");
+                let renamed = rig.fs.rename(&root(), &top, b"new", &top, b"name");
+                renamed.result.unwrap();
+            }
+            done.store(true, std::sync::atomic::Ordering::Release);
+        });
+        while !done.load(std::sync::atomic::Ordering::Acquire) {
+            rig.fs.lookup(&root(), &top, b"name").unwrap();
+        }
+    });
 }
 
 fn dots(rig: &Fixture) {

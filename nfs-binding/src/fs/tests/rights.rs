@@ -56,14 +56,24 @@ fn new_objects_belong_to_the_caller(rig: &Fixture) {
         made.attributes.mode, 0o755,
         "no set-group-id of a foreign group"
     );
+    // Only root can give objects away. Others are not refused, as knfsd does not refuse them either: some
+    // clients send owner or group with every CREATE.
     let given = SetAttributes {
         uid: Some(1002),
+        gid: Some(3000),
         ..none
     };
-    let refused = fs.create(&user(), &top, b"x", &HowToCreate::Guarded(given.clone()));
-    assert_eq!(refused.result.unwrap_err(), FsError::Perm);
-    let allowed = fs.create(&root(), &top, b"x", &HowToCreate::Guarded(given));
-    assert_eq!(allowed.result.unwrap().attributes.uid, 1002);
+    let how = HowToCreate::Guarded(given.clone());
+    for (who, owner) in [(user(), (1001, 2001)), (root(), (1002, 3000))] {
+        let file = fs.create(&who, &top, b"x", &how).result.unwrap();
+        let dir = fs.mkdir(&who, &top, b"y", &given).result.unwrap();
+        for made in [&file, &dir] {
+            assert_eq!((made.attributes.uid, made.attributes.gid), owner);
+            assert_eq!(rig.attributes(&made.id), made.attributes);
+        }
+        fs.remove(&root(), &top, b"x").result.unwrap();
+        fs.rmdir(&root(), &top, b"y").result.unwrap();
+    }
 }
 
 fn content_needs_permission(rig: &Fixture) {

@@ -239,3 +239,21 @@ fn a_server_of_an_ordinary_user_is_for_that_user_and_root_of_this_host() {
     let other_host = there(PeerOrigin::OverTcp, 40000);
     assert_eq!(policy.admit(other_host, &options), Ok(()));
 }
+
+/// Regression test: a user of this host passed directories with MNT that it could not pass otherwise.
+#[test]
+fn mnt_looks_up_as_a_user_of_this_host_but_as_root_for_clients_of_many_users() {
+    let (policy, _dir) = policy(ROOT);
+    let mounter = |peer, text: &str| {
+        let who = policy.mounter(peer, &options(text)).unwrap();
+        (who.uid, who.gid, who.gids.to_vec())
+    };
+    let superuser = (0, 0, vec![]);
+    assert_eq!(mounter(here(Some(ANN)), ""), (ANN, 1000, vec![4]));
+    assert_eq!(mounter(here(Some(ANN)), "all_squash"), nobody());
+    assert_eq!(mounter(here(None), ""), nobody());
+    assert_eq!(mounter(here(Some(ROOT)), ""), superuser);
+    assert_eq!(mounter(there(PeerOrigin::OverTcp, 700), ""), superuser);
+    let port = there(PeerOrigin::OverTcp, 1024);
+    assert_eq!(policy.mounter(port, &options("")), Err(Status::PERM));
+}

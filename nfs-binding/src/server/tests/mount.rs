@@ -1,7 +1,7 @@
 //! Tests of the MOUNT program.
 
 use super::*;
-use crate::proto::{Flavors, MkdirArgs};
+use crate::proto::{Flavors, MkdirArgs, SetattrArgs};
 
 fn names(list: &crate::proto::MountList) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -132,4 +132,41 @@ fn directories_of_the_host_are_mounted_by_a_worker() {
     let root = rig.root();
     let dir = rig.mkdir(root, "d");
     assert_eq!(rig.mount("/m/d"), Ok(dir));
+}
+
+/// The same through the program: what a directory of mode 0700 protects is not mounted for others.
+#[test]
+fn a_user_of_this_host_mounts_what_it_may_pass() {
+    let mut rig = Fixture::memory();
+    let root = rig.root();
+    let private = rig.mkdir(root, "private");
+    rig.mkdir(private, "below");
+    rig.call::<nfs::Setattr>(&SetattrArgs {
+        object: private,
+        attributes: mode(0o700),
+        guard: None,
+    })
+    .unwrap();
+    rig.mkdir(root, "public");
+    let mut try_as = |user, path: &str| {
+        let args = MountArgs {
+            path: MountPath::from(path.as_bytes()),
+        };
+        let mut out = Encoder::new();
+        args.encode(&mut out);
+        let request = rig.request(MOUNT_PROGRAM, mnt::Mount::NUMBER, out.finish());
+        let request = request.from_origin(rpc_transport::PeerOrigin::ThisHost { user: Some(user) });
+        let ServiceOutcome::Done(reply) = rig.server.call(request) else {
+            panic!("memory does not block");
+        };
+        let reply = reply.unwrap();
+        let mounted = <mnt::Mount as Procedure>::Results::decode(&mut Decoder::new(&reply));
+        status(mounted.unwrap())
+    };
+    let own = rustix::process::geteuid().as_raw();
+    assert_eq!(try_as(own, "/m/private/below"), Status::OK);
+    // A server that is not root's does not admit other users at all.
+    let other = if own == 0 { Status::OK } else { Status::ACCES };
+    assert_eq!(try_as(4711, "/m/public"), other);
+    assert_eq!(try_as(4711, "/m/private/below"), Status::ACCES);
 }
