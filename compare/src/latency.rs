@@ -9,10 +9,15 @@ const LONGEST: u64 = 60_000_000_000;
 /// The number of significant digits: a resolution of 0.1 %.
 const DIGITS: u8 = 3;
 
-/// A histogram of durations.
+/// A histogram of durations, with their exact extremes and mean.
 #[derive(Clone, Debug)]
 pub struct Latency {
     nanos: Histogram<u64>,
+    /// The least and the greatest duration, nanoseconds.
+    least: u64,
+    most: u64,
+    /// The sum of all durations, nanoseconds.
+    sum: u128,
 }
 
 impl Default for Latency {
@@ -26,13 +31,21 @@ impl Latency {
     pub fn new() -> Self {
         let nanos = Histogram::new_with_bounds(1, LONGEST, DIGITS)
             .expect("the constant bounds are valid: 1 <= 2 * 1 <= LONGEST, digits 0 to 5");
-        Self { nanos }
+        Self {
+            nanos,
+            least: u64::MAX,
+            most: 0,
+            sum: 0,
+        }
     }
 
     /// Records one duration.
     pub fn record(&mut self, time: Duration) {
-        self.nanos
-            .saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.nanos.saturating_record(nanos);
+        self.least = self.least.min(nanos);
+        self.most = self.most.max(nanos);
+        self.sum += u128::from(nanos);
     }
 
     /// Adds the durations of another histogram.
@@ -42,6 +55,9 @@ impl Latency {
             self.nanos
                 .saturating_record_n(step.value_iterated_to(), step.count_at_value());
         }
+        self.least = self.least.min(other.least);
+        self.most = self.most.max(other.most);
+        self.sum += other.sum;
     }
 
     /// Returns the number of recorded durations.
@@ -52,7 +68,9 @@ impl Latency {
     /// Returns the duration in microseconds that `percent` of all durations do not exceed, or
     /// `None` for an empty histogram.
     pub fn percentile_us(&self, percent: f64) -> Option<f64> {
-        (self.count() > 0).then(|| self.nanos.value_at_percentile(percent) as f64 / 1e3)
+        // The histogram knows the upper end of a small range.
+        let nanos = || self.nanos.value_at_percentile(percent);
+        (self.count() > 0).then(|| nanos().clamp(self.least, self.most) as f64 / 1e3)
     }
 
     /// Returns the median in microseconds.
@@ -67,12 +85,12 @@ impl Latency {
 
     /// Returns the minimum and the maximum in microseconds.
     pub fn extremes_us(&self) -> Option<(f64, f64)> {
-        (self.count() > 0).then(|| (self.nanos.min() as f64 / 1e3, self.nanos.max() as f64 / 1e3))
+        (self.count() > 0).then(|| (self.least as f64 / 1e3, self.most as f64 / 1e3))
     }
 
     /// Returns the mean in microseconds.
     pub fn mean_us(&self) -> f64 {
-        self.nanos.mean() / 1e3
+        self.sum as f64 / self.count().max(1) as f64 / 1e3
     }
 
     /// Returns the counts in buckets that double in width, as (upper bound in microseconds, count),
@@ -173,7 +191,22 @@ mod tests {
         let mut low = filled(1..=10);
         low.merge(&filled(1000..=1010));
         assert_eq!(low.count(), 21);
-        assert!(low.extremes_us().unwrap().1 >= 1009.0);
+        assert_eq!(low.extremes_us(), Some((1.0, 1010.0)));
+        low.merge(&Latency::new());
+        assert_eq!(low.mean_us(), f64::from(55 + 11 * 1005) / 21.0);
+    }
+
+    /// Regression test: with one measurement, minimum, median and mean differed.
+    #[test]
+    fn a_single_value_is_all_that_is_said_of_it() {
+        let mut latency = Latency::new();
+        latency.record(Duration::from_nanos(280_337));
+        assert_eq!(latency.extremes_us(), Some((280.337, 280.337)));
+        assert_eq!(latency.mean_us(), 280.337);
+        assert_eq!(
+            (latency.p50_us(), latency.p99_us()),
+            (Some(280.337), Some(280.337))
+        );
     }
 
     #[test]
