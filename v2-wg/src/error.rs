@@ -57,9 +57,13 @@ pub enum HeaderError {
     BadError(Malformed),
 }
 
+fn shown(xid: Option<u32>) -> String {
+    xid.map_or_else(String::new, |xid| format!(" (XID {xid:#010x})"))
+}
+
 /// A received header that cannot be used, which [`crate::Header::decode`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{error} (XID {xid:#010x?})")]
+#[error("{error}{}", shown(*.xid))]
 pub struct DecodeError {
     /// XID of the message, or `None` if the message is too short to have one.
     pub xid: Option<u32>,
