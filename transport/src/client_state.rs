@@ -352,7 +352,9 @@ impl ClientState {
         };
         let pending = awaited.remove();
         self.probe.answered();
-        self.reminder.answered();
+        if self.reminder.answered() {
+            self.tell_end_of_outage();
+        }
         if self.connections[pending.index].answered() {
             // The server is back, so the other connections need not wait either.
             for other in &mut self.connections {

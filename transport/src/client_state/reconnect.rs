@@ -38,9 +38,9 @@ impl Reminder {
         Some(elapsed)
     }
 
-    /// Records a reply, which ends the outage.
-    pub(super) fn answered(&mut self) {
-        self.said = None;
+    /// Records a reply, which ends the outage. Returns whether the user was told of one.
+    pub(super) fn answered(&mut self) -> bool {
+        self.said.take().is_some()
     }
 }
 
@@ -194,6 +194,12 @@ impl ClientState {
             let (nconnect, reason) = (self.connections.len(), &lost.reason);
             tracing::warn!(server = %self.remote, nconnect, reason, "not all connections can be made: calls use those that work");
         }
+    }
+
+    /// Tells the user that the server answers again, who was told that there was no connection.
+    #[cold]
+    pub(super) fn tell_end_of_outage(&self) {
+        tracing::warn!(server = %self.remote, "the server answers again");
     }
 
     /// Moves the calls of a connection or attempt that ended without a reply to connections that work,
