@@ -259,7 +259,11 @@ fn addresses(listen: &str) -> Result<Vec<IpAddr>, Failure> {
     if let Ok(ip) = listen.parse() {
         return Ok(vec![ip]);
     }
-    let what = format!("--listen {listen}: neither an address nor a name of one");
+    let hint = match listen.parse::<SocketAddr>() {
+        Ok(_) => " (ports are given by --port and --tcp-port)",
+        Err(_) => "",
+    };
+    let what = format!("--listen {listen}: neither an address nor a name of one{hint}");
     let found = (listen, 0).to_socket_addrs().context(what)?;
     let mut addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
     addresses.sort();

@@ -415,12 +415,9 @@ fn an_export_whose_file_system_assigns_owners_takes_directories() {
         left_out("only root's server gives objects to another user");
         return;
     }
-    let place = Place::new();
+    let mut place = Place::new();
     let squashed = common::export("data", &place.export(), "all_squash");
-    let place = Place {
-        server: Server::start(["--export", &squashed]),
-        ..place
-    };
+    place.server = Server::start(["--export", &squashed]);
     run(place.words(&[])).ok();
     let again = common::export("again", &place.mnt(), "no_root_squash,inode_reuse");
     let server = Server::start(["--export", &again]);

@@ -528,8 +528,16 @@ impl Access {
             Some(_) => self.mount.mount_ipv6,
             None => self.mount.ipv6,
         };
-        self.reach_from(runtime, (proto, ipv6), host, port)
-            .map(Some)
+        let reached = self.reach_from(runtime, (proto, ipv6), host, port);
+        let by_default = self.mount.mount_proto.is_none() && proto == Proto::Rdma;
+        let what = match self.mount.mount_port.filter(|_| by_default) {
+            Some(port) => format!(
+                "mountport={port} without mountproto=, so that MOUNT goes over RDMA (most servers have it over TCP \
+                 only: mountproto=tcp)"
+            ),
+            None => return reached.map(Some),
+        };
+        reached.context(what).map(Some)
     }
 
     /// Creates the runtime that drives clients.

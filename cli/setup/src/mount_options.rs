@@ -113,7 +113,7 @@ impl Default for MountOptions {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// The option is unknown.
-    #[error("unknown mount option {option:?}{}; known are {known}, and those of nfs(5)", meant(.near))]
+    #[error("unknown mount option {option:?}{}; known are {known}, and some of nfs(5)", meant(.near))]
     Unknown {
         /// The option as given.
         option: String,
@@ -121,6 +121,12 @@ pub enum OptionError {
         near: Option<&'static str>,
         /// A list of all options that have an effect.
         known: String,
+    },
+    /// The option is one of nfs(5) that this program does not have.
+    #[error("mount option {option:?} of nfs(5) is not supported here: leave it out")]
+    Unsupported {
+        /// The option as given.
+        option: String,
     },
     /// A feature is given as a separate option, as in `features=ddp,cont`; features are joined by
     /// `+`.
@@ -200,6 +206,27 @@ const WITHOUT_EFFECT: &[&str] = &[
     "sharecache",
 ];
 
+/// Options of nfs(5) that would change what happens, and that this program does not have. `=` marks those
+/// with a value.
+const UNSUPPORTED: &[&str] = &[
+    "addr=",
+    "max_connect=",
+    "migration",
+    "minorversion=",
+    "remount",
+    "softreval",
+    "trunkdiscovery",
+    "write=",
+    "xprtsec=",
+];
+
+/// Options that are accepted although something else happens than nfs(5) says, with what happens.
+const DIFFERENT: &[(&str, &str)] = &[
+    ("bg", "the mount is tried once, in the foreground"),
+    ("resvport", "ports above 1023 are used"),
+    ("fsc", "data is not cached on a disk"),
+];
+
 /// The valid values of `features=`, for messages.
 const FEATURES: &str = "none, ddp, cont, or several with + between them as ddp:send+cont (:send, :receive: one way only)";
 
@@ -241,6 +268,15 @@ const WITH_EFFECT: &[&str] = &[
     "user",
     "users",
 ];
+
+/// Returns the options in a list of options that have another effect than in nfs(5), each with what happens.
+pub fn different_here(text: &str) -> impl Iterator<Item = (&'static str, &'static str)> + '_ {
+    let options = move |name: &str| text.split(',').any(|option| option == name);
+    DIFFERENT
+        .iter()
+        .copied()
+        .filter(move |(name, _)| options(name))
+}
 
 impl MountOptions {
     /// Parses options separated by commas; the others have their defaults. Of contradicting options
@@ -401,6 +437,14 @@ impl MountOptions {
                 .any(|o| o.strip_suffix('=') == Some(name)) =>
             {
                 given.text()?;
+            }
+            _ if UNSUPPORTED
+                .iter()
+                .any(|known| known.trim_end_matches('=') == name) =>
+            {
+                return Err(OptionError::Unsupported {
+                    option: option.to_owned(),
+                });
             }
             _ if option.parse::<RoundTripFeatures>().is_ok() => {
                 return Err(self.feature_alone(option));
@@ -788,5 +832,17 @@ mod tests {
         }
         let same = MountOptions::parse("proto=tcp6,mountproto=tcp6").unwrap();
         assert!(!same.separate_mount());
+    }
+
+    #[test]
+    fn options_of_nfs_5_that_are_not_here_are_called_that() {
+        for option in ["softreval", "xprtsec=tls", "max_connect=4", "remount"] {
+            let error = MountOptions::parse(option).unwrap_err().to_string();
+            assert!(error.contains("nfs(5) is not supported here"), "{error}");
+        }
+        let different: Vec<_> = different_here("rw,bg,fsc,nobg")
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(different, ["bg", "fsc"]);
     }
 }

@@ -7,7 +7,7 @@ use rdma::middleware::{Delay, Rate};
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::access::{Access, LinkOptions};
 use rpcrdma_setup::costs::CostsArg;
-use rpcrdma_setup::mount_options::MountOptions;
+use rpcrdma_setup::mount_options::{self, MountOptions};
 
 use super::CaptureArgs;
 use crate::output;
@@ -23,6 +23,8 @@ pub(crate) struct MountArgs {
     /// clientaddr=ADDR (chooses the verbs device), rsize=N, wsize=N, nconnect=N (connections, 1
     /// to 16), threads=N (threads that drive these connections, at most one for each; over TCP and iwarp, not
     /// with --rate),
+    /// hard or soft (calls to a server that does not answer wait, or fail), timeo=N (tenths of a second until a
+    /// call is repeated; 600), retrans=N (repetitions before a soft call fails; 2), ro,
     /// nosuid (copies get no set-id bits), nodev (devices are not copied), … Of two that contradict
     /// each other the last one applies, and a note says so
     #[arg(short, long = "options", value_name = "OPTIONS")]
@@ -53,16 +55,30 @@ pub(crate) struct MountArgs {
 
 impl MountArgs {
     /// Converts the arguments to the parameters of a connection. Prints a note for each mount
-    /// option that a later one overrides.
+    /// option that a later one overrides, or that does something else here.
     ///
     /// # Errors
     /// A mount option that is unknown or cannot be used here, or costs that cannot be read.
     pub(crate) fn access(&self) -> Result<Access, Failure> {
-        let (mount, overridden) = MountOptions::parse_and_note(&self.options.join(","))
+        let options = self.options.join(",");
+        let (_, overridden) = MountOptions::parse_and_note(&options)
             .map_err(|error| Failure::Usage(error.to_string()))?;
         for note in overridden {
             output::complain(format_args!("note: mount {note}"));
         }
+        for (option, what) in mount_options::different_here(&options) {
+            output::complain(format_args!("note: mount option {option}: {what}"));
+        }
+        self.quiet_access()
+    }
+
+    /// Converts the arguments like [`MountArgs::access`], without notes.
+    ///
+    /// # Errors
+    /// Those of [`MountArgs::access`].
+    pub(crate) fn quiet_access(&self) -> Result<Access, Failure> {
+        let mount = MountOptions::parse(&self.options.join(","))
+            .map_err(|error| Failure::Usage(error.to_string()))?;
         let link = LinkOptions {
             delay: self.delay.0,
             rate: self.rate.map(|rate| rate.0),

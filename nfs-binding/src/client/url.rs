@@ -7,7 +7,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// The text does not start with `nfs://`.
-    #[error("{0:?} is not a URL of the form nfs://SERVER[:PORT]/EXPORT/PATH")]
+    #[error("{0:?} is not a URL of the form nfs://SERVER[:PORT]/EXPORT/PATH{meant}", meant = meant(.0))]
     Scheme(String),
     /// The text contains no server.
     #[error("{0:?} contains no server; the form is nfs://SERVER[:PORT]/EXPORT/PATH")]
@@ -25,6 +25,18 @@ pub enum UrlError {
     /// The path contains a zero byte, which no name can contain.
     #[error("{0:?}: %00 cannot be in a path")]
     Zero(String),
+}
+
+/// Returns a hint for a source as mount(8) has it, `SERVER:/PATH`.
+fn meant(text: &str) -> String {
+    match text.split_once(":/") {
+        Some((server, path))
+            if !server.is_empty() && !server.contains('/') && !path.starts_with('/') =>
+        {
+            format!(": did you mean nfs://{server}/{path}?")
+        }
+        _ => String::new(),
+    }
 }
 
 /// An object on a server (RFC 2224, section 2, but with paths from the server's root, as in MOUNT).
@@ -173,6 +185,15 @@ mod tests {
             url(&url("nfs://[::1]:1/x").to_string()),
             url("nfs://[::1]:1/x")
         );
+    }
+
+    #[test]
+    fn a_source_of_mount_8_is_understood() {
+        let said = |text: &str| text.parse::<NfsUrl>().unwrap_err().to_string();
+        assert!(said("host:/data").ends_with("did you mean nfs://host/data?"));
+        for other in ["http://h/x", "/data", ":/data", "a/b:/c", "data"] {
+            assert!(!said(other).contains("did you mean"), "{other}");
+        }
     }
 
     #[test]

@@ -84,7 +84,8 @@ impl IdentityPolicy {
                 Some(uid) if self.speaks_for_others(uid) => Ok(()),
                 _ => {
                     let own = self.own;
-                    rdma::limited!(warn, peer = %address, ?user,
+                    let user = user.map_or("unknown".to_owned(), |uid| uid.to_string());
+                    rdma::limited!(warn, peer = %address, %user,
                             "refused: this server does everything as user {own}, and another user of \
                              this host calls; let it with `serve --trust-uid UID`, or serve as root");
                     Err(Status::ACCES)
