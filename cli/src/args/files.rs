@@ -7,7 +7,7 @@ use rdma::middleware::{Delay, Rate};
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::access::{Access, LinkOptions};
 use rpcrdma_setup::costs::CostsArg;
-use rpcrdma_setup::mount_options::{self, MountOptions};
+use rpcrdma_setup::mount_options::{self, MountOptions, Proto};
 
 use super::CaptureArgs;
 use crate::output;
@@ -69,7 +69,14 @@ impl MountArgs {
         for (option, what) in mount_options::different_here(&options) {
             output::complain(format_args!("note: mount option {option}: {what}"));
         }
-        self.quiet_access()
+        let access = self.quiet_access()?;
+        if self.rate.is_some() && access.mount.proto == Proto::Rdma {
+            output::complain(
+                "note: over RDMA, --rate limits what this end posts; what the server reads and writes by RDMA \
+                 is limited by `serve --rate`",
+            );
+        }
+        Ok(access)
     }
 
     /// Converts the arguments like [`MountArgs::access`], without notes.
