@@ -314,7 +314,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         let (local, name) = (&item.dir.info.local, item.local());
         match local.stat(name) {
             Err(Errno::NOENT) => return Ok(()),
-            Err(error) => return Err(item.failed("reading")(error)),
+            Err(error) => return Err(item.failed("creating")(error)),
             Ok(stat) if stat.kind == Kind::Directory => {
                 return Err(in_the_way(item, true));
             }

@@ -145,7 +145,7 @@ impl<C: RpcClient> Get<'_, C> {
                 return Err(CopyError::Device { path });
             }
             Ok(_) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(item.failed("reading")(error)),
+            Err(error) => return Err(item.failed("creating")(error)),
         }
         for _ in 0..NAME_ATTEMPTS {
             let random = getrandom::u32().map_err(|_| item.failed("naming")(Errno::IO))?;

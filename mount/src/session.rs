@@ -84,7 +84,7 @@ pub enum MountError {
         what: String,
     },
     /// A program uses the mount.
-    #[error("{}: is in use (`fuser -vm {}` shows by whom; --lazy unmounts it as soon as it is not)", path.display(), path.display())]
+    #[error("{}: is in use (`fuser -vm {}` shows by whom; --lazy unmounts it as soon as it is not, and --force makes calls to a server fail that does not answer)", path.display(), path.display())]
     Busy {
         /// The mount point.
         path: PathBuf,
