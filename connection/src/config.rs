@@ -30,7 +30,7 @@ const DEFAULT_MAX_RECEIVE: u32 = 32 << 10;
 /// The default maximum number of receives beyond those for credits, for replies in several
 /// messages: several replies of 1 MiB at a time in messages of 64 KiB.
 const DEFAULT_SPARE_RECEIVES: u32 = 256;
-/// The default time-out of a message in several transmissions: enough for 4 MiB at half a Mbit/s.
+/// The default time-out of a message in several transmissions: enough for 4 MiB at 0.6 Mbit/s.
 const DEFAULT_GROUP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Calls from server to client (RFC 8167). By default there are none. Both ends have to choose

@@ -198,7 +198,7 @@ impl Connection {
     /// version 2 the first one that negotiates, in version 1 the first call.
     ///
     /// # Errors
-    /// [`CallError::NoCallbacks`] this end is a server that makes no calls, or the client announced
+    /// [`CallError::NoCallbacks`]: this end is a server that makes no calls, or the client announced
     /// that it accepts none, or nothing has arrived from the client yet. The call has ended, and no
     /// [`Action::Finished`] follows. Calls of a client never fail like this.
     pub fn call(&mut self, xid: u32, message: Message, room: &ReplyRoom) -> Result<(), CallError> {
@@ -444,7 +444,7 @@ impl Connection {
             Phase::Probing(probing) => match probing.probe.received(&start_of(&message)) {
                 ProbeAnswer::Message(decision) => {
                     self.decided(decision);
-                    // What it says of limits counts for the first call already.
+                    // The first call must obey its limits.
                     if let Phase::Open(open) = &mut self.phase {
                         open.received(now, message, invalidated);
                     }

@@ -16,8 +16,8 @@ pub enum CallError {
     /// The responder violated the protocol.
     #[error("protocol error: {0}")]
     Protocol(String),
-    /// A server called a client that has announced in version 2 that it accepts no calls (RFC 8167,
-    /// section 5), or this server is not configured to make calls.
+    /// A server called a client that takes no calls, or from which nothing has arrived yet, or this server is
+    /// not configured to make calls.
     #[error("the client takes no calls: {0}")]
     NoCallbacks(String),
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Connection`] owns the requester, the responder, the extensions and the version negotiation
 //! of one connection, at a client or at a server, for calls in both directions (RFC 8166, RFC 8167,
-//! version 2 of 2016). It does no I/O, has no clock, and knows no device: a *driver* posts its work
+//! both versions 2). It does no I/O, has no clock, and knows no device: a *driver* posts its work
 //! requests, registers its memory, and passes events to it.
 //!
 //! # How a connection is driven
@@ -23,8 +23,8 @@
 //!    version is not known, they can be handed to the next connection
 //!    ([`Connection::into_pending_calls`]).
 //!
-//! Calls, replies and events may come in any order, and nothing else has to be called. A call ends
-//! exactly once: by [`Action::Finished`], by [`Connection::cancel`], or with the connection.
+//! Calls, replies and events may come in any order. When there is free memory again, the driver calls
+//! [`Connection::retry`]. A call ends exactly once: by [`Action::Finished`], by [`Connection::cancel`], or with the connection.
 //!
 //! | action | what the driver does | answered by |
 //! |---|---|---|

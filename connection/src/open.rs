@@ -100,7 +100,7 @@ impl Terms {
         let chunks = side == Side::Server || options.callbacks.chunks;
         if let Some(operations) = operations {
             let now = operations.extensions.limits();
-            // The default of version 2 counts only as far as this end wants to send as much.
+            // The default of version 2 may exceed what this end wants to send.
             let send = now.inline_send.min(config.max_send());
             let limits = config.limits(dialect, send, now.inline_receive);
             let accepted = now.max_segment.map_or(u64::MAX, u64::from);
@@ -163,8 +163,7 @@ impl Open {
         let terms = Terms::new(&config, dialect, peer, operations.as_deref());
         let account = config.pool.account().cloned();
         let counts_sends = dialect.send_flow_control().is_some();
-        // Where every Send counts, so many calls can arrive as messages of any direction: the peer
-        // may use the credits for its replies as it likes.
+        // Where every Send counts, the peer may use all credits for calls, also those meant for its replies.
         let most_calls = |credits| match counts_sends {
             true => most_messages(&config).saturating_add(config.callbacks),
             false => credits,
@@ -379,7 +378,7 @@ impl Open {
                 requester.pump(&mut self.shared, room);
             }
             if self.shared.actions.is_empty() && !self.run_extensions() {
-                // Any other message would have told the peer as well.
+                // Other messages carry credits, too.
                 return self.shared.window.as_mut()?.grant();
             }
         }

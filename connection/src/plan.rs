@@ -8,8 +8,8 @@
 //! free. A call for which they are not enough uses RDMA Reads and Writes instead. Where it may
 //! begin without the credits for all of them, and where a reply in several messages needs more than
 //! this end can receive at a time, the round trips in which it waits are a part of its cost. But no
-//! mode is taken that has more round trips than the base protocol: how long the link is, the cost
-//! model may not know.
+//! mode is taken that has more round trips than the base protocol, as the cost model may not know
+//! how long the link is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use transfer_plan::{
     plan_call,
 };
 
-/// Most bytes of items that the base protocol sends inline wherever they fit. A call is planned with the
+/// Maximum number of bytes of items that the base protocol sends inline wherever they fit. A call is planned with the
 /// items of its call and reply together, a reply with its own items alone.
 const SHORT: u64 = 2048;
 
@@ -97,8 +97,7 @@ impl CallModes {
             let effort = &base.effort;
             effort.sends == 2 && effort.explicit == 0 && effort.unplaced <= SHORT
         });
-        // The ways that can be taken at present: the base protocol if it has a plan, and
-        // candidates.
+        // The possible transfer modes at present: the base protocol if it has a plan, and candidates.
         let mut possible: SmallVec<[Option<usize>; 8]> = base.iter().map(|_| None).collect();
         let mut prices: SmallVec<[(Effort, Duration); 8]> =
             base.iter().map(|base| (base.effort, base.cost)).collect();

@@ -67,8 +67,8 @@ fn announced(receives: &ReceiveStructure) -> BufferStructure {
     }))
 }
 
-/// Returns the length of the longest message to send, in bytes: `inline`, or at least
-/// [`MAX_TRANSMISSION`] if this end places bulk data.
+/// Returns the length of the longest message to send, in bytes: `inline`, or
+/// [`MAX_TRANSMISSION`] if that is longer and this end places bulk data.
 pub(crate) fn max_send(features: Features, inline: u32) -> u32 {
     match features.ddp.send {
         true => inline.max(MAX_TRANSMISSION),

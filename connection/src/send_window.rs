@@ -3,8 +3,8 @@
 //!
 //! Messages leave in the order in which they were queued. A grant overtakes queued messages,
 //! because the peer keeps a receive for it. A credit value counts as sent when its message leaves,
-//! not when the message is encoded. Otherwise two ends that block each other would both take the
-//! credits in their queued messages for known to the peer, and neither would send a grant.
+//! not when the message is encoded. Otherwise two ends that block each other would both count
+//! the credits in their queued messages as sent, and neither would send a grant.
 
 use std::collections::VecDeque;
 

@@ -18,7 +18,7 @@
 //! part takes the common memory from the budget in quanta, and counts what its connections hold of
 //! it by itself. So a call writes to memory that only its own loop and that loop's workers write
 //! to: with one counter for all, each call of each loop moved its cache line from one processor to
-//! another, several times. A part never holds more than it has taken, so the limits hold. It keeps
+//! another, several times. A part takes more as its use grows, so the limits hold. It keeps
 //! at most two unused quanta, each at most one part in [`QUANTA`] of the common memory. Connections
 //! of other parts cannot use those; connections of the same part can. (The check and the charge are
 //! separate steps, so two threads can together exceed a share for a moment.)
@@ -43,12 +43,11 @@ pub const GUARANTEED: usize = 64 << 10;
 pub const PER_CALL: usize = 32 << 10;
 /// Overhead in bytes of a shared piece ([`Account::hold`]), in addition to its contents.
 const PIECE: usize = 128;
-/// At most one part in this many of the budget is guaranteed to connections.
+/// At most 1/`GUARANTEED_PART` of the budget is guaranteed to connections.
 const GUARANTEED_PART: usize = 2;
-/// One part in this many of the common part is reserved for proven connections
-/// ([`Account::prove`]).
+/// 1/`PROVEN_PART` of the common memory is reserved for proven connections ([`Account::prove`]).
 const PROVEN_PART: usize = 4;
-/// Memory is short when more than one part in this many of the common part is taken.
+/// Memory is short when more than 1/`SHORT_PART` of the common memory is taken.
 const SHORT_PART: usize = 2;
 /// The minimum number of quanta of the common memory, and the maximum length of one, bytes.
 const QUANTA: usize = 512;
@@ -231,8 +230,7 @@ impl Part {
         reserved.saturating_sub(used) > 2 * self.shared.quantum
     }
 
-    /// Takes quanta from the budget until all that is used is covered, or gives back those beyond
-    /// two that are not used.
+    /// Takes quanta from the budget until they cover what is used, or gives back unused ones beyond two.
     ///
     /// Both numbers are read again after each change. Their order is sequentially consistent, so of
     /// two threads, one that lowers what is taken and one that uses more of it, at least one sees

@@ -368,8 +368,8 @@ pub struct SharedReceives {
     pub when_empty: WhenEmpty,
 }
 
-/// The fate of a message that finds its shared receive queue empty. More messages may be promised to all
-/// peers together than receives are posted only if senders wait without loss ([`WhenEmpty::Waits`]).
+/// The fate of a message that finds its shared receive queue empty. Only with [`WhenEmpty::Waits`] may a program
+/// promise its peers more messages in total than it has posted receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenEmpty {
     /// The message waits until a receive is posted, and with it everything behind it on its

@@ -4,7 +4,7 @@
 //! (`SO_REUSEPORT`) the system would choose by a hash of the addresses, which for a few connections
 //! often means the same loop for all. Here the loops agree: a loop accepts a connection only while no
 //! other one has fewer ([`LoopSeat::accept`]), and otherwise tells the one that has fewest that there
-//! may be something to accept. On a verbs device one loop receives all requests for connections, and
+//! may be something to accept. With rdma-core one loop receives all connection requests, and
 //! gives each to the loop that has fewest ([`LoopSeat::claim_least_loaded`]). All listeners of all transports
 //! count together.
 

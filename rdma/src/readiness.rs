@@ -1,6 +1,6 @@
 //! The interface between a device and its owner's poll loop.
 //!
-//! Devices register their descriptors edge-triggered, and take a short read for the last one. The
+//! Devices register their descriptors edge-triggered, and treat a short read as the last one. The
 //! poll loop therefore also reports whether an event announced the peer's FIN
 //! ([`crate::Device::ready`]): otherwise a FIN that arrives together with data would never be
 //! noticed, and a dead connection would stay.

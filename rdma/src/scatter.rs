@@ -1,10 +1,10 @@
 //! The buffers of a receive.
 //!
-//! A receive is one buffer or several, filled in order. A message goes up in the pieces in which it
+//! A receive is one buffer or several, filled in order. A message is delivered in the pieces in which it
 //! arrived: an item of it is a list of pieces, which file systems write with one system call.
 //! Everything behind the first buffer was sent to be placed there, so the iwarp device receives it
-//! directly into its place. That takes one read for each FPDU, and one for a message whose length it
-//! has learnt from those before.
+//! directly into its place. That takes one read for each FPDU, or one for a whole message if its length
+//! was predicted.
 
 use std::iter;
 

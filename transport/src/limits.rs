@@ -34,7 +34,7 @@ const FILES_PART: u64 = 2;
 /// The limits of a server.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The maximum number of connections of all ports together.
+    /// The maximum number of connections of all transports.
     pub connections: usize,
     /// The memory budget for calls and replies of all connections.
     pub budget: Budget,

@@ -29,7 +29,7 @@ pub enum Retry {
 /// The options of a [`crate::Client`].
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// The credential of all calls.
+    /// The credential of calls without their own.
     pub credential: Credential,
     /// The number of connections that calls are spread over (`nconnect`), clamped to 1 to
     /// [`MAX_NCONNECT`]. A server that is full may accept a connection and then close it. Therefore, once

@@ -542,8 +542,8 @@ impl Server {
             }
             Known::Elsewhere(earlier) => {
                 self.stats.joined += 1;
-                // It gets the number that the cache knows it by: the vacant one is taken before the
-                // earlier transmission is answered, which makes another one vacant.
+                // First of all, because the cache was told the vacant key: answering the earlier transmission
+                // makes another key vacant.
                 self.waiting.insert(origin);
                 if let Some(earlier) = earlier {
                     self.answer_waiter(earlier, None, now);

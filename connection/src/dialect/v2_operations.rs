@@ -58,7 +58,7 @@ pub(crate) fn exchange(config: &Config) -> ExchangeConfig {
         can_invalidate: invalidation && side == Side::Server,
         backward: match options.callbacks {
             _ if side == Side::Server => BackwardSupport::None,
-            // Fewer than in the options, where the device has a short queue.
+            // A short receive queue can leave no room for callbacks.
             _ if config.callbacks == 0 => BackwardSupport::None,
             CallbackOptions { credits: 0, .. } => BackwardSupport::None,
             CallbackOptions { chunks: false, .. } => BackwardSupport::Inline,

@@ -349,7 +349,7 @@ fn base(config: &Config) -> BaseConfig {
     let options = &config.options;
     let reverse = match options.callbacks {
         _ if config.role.side() == Side::Server => ReverseSupport::None,
-        // Fewer than in the options, where the device has a short queue.
+        // A short receive queue can leave no room for callbacks.
         _ if config.callbacks == 0 => ReverseSupport::None,
         CallbackOptions { credits: 0, .. } => ReverseSupport::None,
         CallbackOptions { chunks: false, .. } => ReverseSupport::Continued,
@@ -480,8 +480,8 @@ fn bad(direction: Direction, answer: Option<Answer>, reason: impl ToString) -> I
 }
 
 /// Refuses a part of a message. A part of a call is answered with an error. A part of a reply is
-/// not answered, because errors go from responder to requester only; the refusal fails the call at
-/// this end instead (section 6.3.9, drafts/errata-07.md).
+/// not answered, although section 6.3.9 requires it, because an error has no direction. The refusal fails the
+/// call at this end instead (drafts/errata-07.md, 54).
 fn refuse(direction: Direction, xid: u32, refused: Refused) -> Incoming {
     let answer = match (refused, direction) {
         (Refused::Discard, _) => None,

@@ -7,8 +7,8 @@
 //!
 //! Where every Send counts, in both directions ([`crate::send_window`]), this file counts the calls
 //! outstanding, each as one, and the number of messages that the peer can receive limits them as
-//! well. What is set aside for planned calls counts Sends in every version, so the number of credits
-//! that are unclaimed is a lower bound there.
+//! well. `set_aside` counts Sends in every version, so the number of unclaimed credits may be too low there,
+//! and never too high.
 
 use rpcrdma_chunks::RequesterCredits;
 
@@ -154,9 +154,9 @@ impl CallCredits {
 struct UnconfirmedSends {
     /// Number of calls sent so far.
     sent: u64,
-    /// Unconfirmed Sends after which no call has been sent.
+    /// Unconfirmed Sends since the last call.
     latest: u32,
-    /// Calls that were sent next after unconfirmed Sends, each with the number of those Sends.
+    /// Calls that were sent after unconfirmed Sends: the number of the call, and the number of those Sends.
     before: Vec<(u64, u32)>,
 }
 

@@ -172,9 +172,9 @@ impl Requester {
         self.replied(shared, key, None, outcome);
     }
 
-    /// Records that the responder does not have the type of a call's first message. It is not sent
-    /// any more (version-two-07, section 7.1.3), so calls of which messages with this type wait for
-    /// credits are broken off. The responder collects none of them.
+    /// Records that the responder does not have the type of a call's first message. This
+    /// type is not sent again (version-two-07, section 7.1.3): queued messages of calls that use it are removed.
+    /// The responder collects none of these calls.
     fn type_refused(&mut self, shared: &mut Shared, key: usize, opttype: u32) {
         let withdrawn = shared
             .window

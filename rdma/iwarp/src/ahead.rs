@@ -53,8 +53,8 @@ pub(super) struct Ahead {
     buffer: Box<[u8; MOST * LONGEST_GAP + AFTER_MESSAGE]>,
     /// Place of the first predicted payload.
     target: Target,
-    /// The number of payload bytes of the first predicted segment that are received elsewhere, and
-    /// then no gap precedes the first payload; `None` if the plan begins between two segments.
+    /// If the plan begins inside a segment, so that no gap comes first: the number of payload bytes of that segment
+    /// that are received elsewhere. Otherwise `None`.
     begun: Option<usize>,
     /// Lengths of the predicted payloads.
     sizes: SmallVec<[usize; MOST]>,

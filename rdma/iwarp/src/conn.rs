@@ -130,7 +130,7 @@ pub(super) struct Conn {
     pub(super) socket: Option<Arc<TcpStream>>,
     pub(super) peer: SocketAddr,
     pub(super) listener: Option<ListenerId>,
-    /// What makes the connection count for this loop.
+    /// Counts the connection for this loop.
     pub(super) claim: Option<LoopClaim>,
     pub(super) wants: Wants,
     /// Private data for the Request Frame.

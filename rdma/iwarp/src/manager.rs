@@ -165,7 +165,7 @@ impl State {
         claim: Option<LoopClaim>,
         now: Time,
     ) {
-        // The claim counts already.
+        // This includes the claim.
         let seat = self.options.seat.as_ref();
         let of_all = seat.map_or(0, |seat| seat.connections_of_all().saturating_sub(1));
         if self.connections.max(of_all) >= self.options.max_connections {

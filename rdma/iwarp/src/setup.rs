@@ -121,8 +121,7 @@ pub(super) fn accept(
     let mut outbound = wants.outbound_reads;
     let mut rtr = None;
     if let Some(theirs) = request.enhanced {
-        // This side's IRD need not exceed the peer's ORD; an ORD of 0 may still grow (Linux's NFS
-        // client never reads).
+        // This side's IRD need not exceed the peer's ORD. An ORD of 0, as of Linux's NFS client, counts as 1.
         if theirs.outbound_reads != DEPTH_UNSPECIFIED {
             inbound = inbound.min(theirs.outbound_reads.max(1));
         }

@@ -15,8 +15,8 @@ use super::context::{errno, set_nonblocking};
 use super::objects::{Cq, Pd, Srq, unsupported};
 use rdma_core_sys::{self as sys, Libraries};
 
-/// Number of retransmissions of an unacknowledged packet that each side asks the other for: one
-/// below the maximum, which rxe treats as unlimited.
+/// Number of retransmissions of an unacknowledged packet. Only the connecting side sets it, for both. One below
+/// the maximum, which rxe treats as unlimited.
 const RETRIES: u8 = 6;
 /// Number of times that each side asks the other to send a message again that found no receive (RNR
 /// NAK). Seven means without end: a side whose connections share receives may promise more of them

@@ -90,8 +90,8 @@ pub(super) struct Binding {
     pub(super) floor: u64,
     /// Whether the queue pair is in the error state and has completed what it took.
     pub(super) drained: bool,
-    /// Whether the queue pair completes what it took before it is in the error state, and reports
-    /// no event then.
+    /// Whether the receives that the queue pair took complete before it reaches the error state, without an
+    /// event (siw).
     pub(super) drains_at_once: bool,
 }
 

@@ -41,7 +41,7 @@ pub(super) struct CqContext(pub(super) usize);
 
 impl CqContext {
     pub(super) fn new(qp: QpId, receive: bool) -> Self {
-        // There are at most as many queue pairs as half an address space has bytes.
+        // Ids are far below 2^63 (`Membership::new_id`).
         Self((qp.0 as usize) << 1 | usize::from(receive))
     }
 

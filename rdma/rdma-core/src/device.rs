@@ -411,7 +411,7 @@ impl Device for RdmaCore {
         None
     }
 
-    /// Verbs do not tell.
+    /// Not known to verbs.
     fn receiving(&self, _: SharedReceivesId, _: &mut Vec<QpId>) {}
 
     fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError> {

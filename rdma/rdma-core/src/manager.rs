@@ -375,7 +375,7 @@ impl RdmaCore {
             let _ = id.reject(&[]);
             return;
         }
-        // The claim counts already.
+        // This includes the claim.
         let assigned = self.membership.assign(listener);
         let seat = self.options.seat.as_ref().filter(|_| assigned.is_some());
         let of_all = seat.map_or(0, |seat| seat.connections_of_all().saturating_sub(1));

@@ -28,12 +28,12 @@ const GATHER: u32 = 16;
 const SCATTER: u32 = 32;
 /// Maximum number of receives of a shared receive queue. Memory for all of them is set aside when
 /// the queue is created, in the device and in its completion queue: 4 MiB on rxe, where a receive
-/// takes 512 bytes. Devices round up to a power of two, some of them one more than this.
+/// takes 512 bytes. Devices round up to a power of two, some of them after adding one.
 const SHARED_WR: u32 = 8191;
 /// Maximum length in bytes of a region, whatever the device allows.
 const REGION: u64 = 1 << 30;
-/// Maximum length in bytes of private data in a connection request: the part of 92 bytes that
-/// InfiniBand's CM leaves, and the part of iWARP's 508 that the interface can carry.
+/// Maximum length in bytes of private data in a connection request. InfiniBand's CM has 92
+/// bytes, of which rdma_cm takes 36. iWARP has 508, but the interface has 8 bits for the length.
 const PRIVATE_DATA_IB: usize = 56;
 const PRIVATE_DATA_IWARP: usize = 255;
 /// Length in bytes of a first registration, for a test.

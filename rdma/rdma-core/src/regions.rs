@@ -47,7 +47,7 @@ enum Grant {
 /// copy of the region, if there is one.
 type Made = (u32, u64, Grant, Option<Buf>);
 
-/// Maximum number of handles in use that are accepted from the device in a row.
+/// Registration fails after this many handles in a row that are already in use.
 const HANDLES_TRIED: usize = 16;
 
 struct Entry {

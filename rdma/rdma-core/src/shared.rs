@@ -19,10 +19,9 @@
 //! not, but completes it before the queue pair is in the error state. The connection is over after
 //! that, and after a last look at the completion queue (`RdmaCore::take_down`).
 //!
-//! rxe (kernel 6.12) forgets a receive of which a part has arrived. It was taken by a queue pair
-//! that no longer exists if no other one can have taken it, which `Binding::floor` tells: a queue
-//! pair of rxe completes one receive before it takes the next. It is completed as flushed, then, or
-//! freed if the connection is over already.
+//! rxe (kernel 6.12) forgets a receive of which a part has arrived. A queue pair of rxe
+//! completes one receive before it takes the next. So a receive below every `Binding::floor` was taken by a
+//! queue pair that no longer exists. It is then completed as flushed, or freed if the connection is over already.
 //!
 //! # Protection
 //!

@@ -275,7 +275,7 @@ impl RdmaClient {
             DeviceEvent::Disconnected { qp, reason } => {
                 self.driver.handle(qp, Event::Closed);
                 self.run(qp);
-                // It is gone if it was made again.
+                // `run` removes it on a reconnect.
                 if let Some(gone) = self.remove(qp) {
                     if let Some(decision) = gone.connection.decision() {
                         let worked = gone.phase.reached() == Reached::Replied;

@@ -10,7 +10,7 @@ pub(super) enum Closing {
     Failed(String),
 }
 
-/// The phase of a connection.
+/// How far a connection came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reached {
     /// The connection is being established.

@@ -168,7 +168,7 @@ impl OwnReceives {
             // It has the old structure, so receives are being replaced for longer.
             Some(other)
         } else {
-            // Only a device that does not return the buffers that it was given comes here.
+            // The device has returned other buffers than it was given.
             rdma::limited!(error, qp = self.qp.0, "no memory for a receive");
             return device.abort(self.qp);
         };

@@ -224,7 +224,7 @@ impl<T> QueuePair<T> {
                 });
                 return;
             }
-            // None is left where the connection turned out to be ending.
+            // `try_post` sets the number to 0 if the connection ends.
             let left = self.backlog_messages;
             self.backlog_messages = left.saturating_sub(usize::from(ends_message));
         }

@@ -313,7 +313,7 @@ impl ReceivePool {
     fn post_again(&mut self, device: &mut dyn Device, receive: Scatter) {
         let mut pieces: Vec<Buf> = receive.into_iter().collect();
         if !restore(&self.structure, &mut pieces) {
-            // Only a device that does not return the buffers that it was given comes here.
+            // The device has returned other buffers than it was given.
             rdma::limited!(error, "a receive came back with other buffers");
             self.ended = true;
             return;

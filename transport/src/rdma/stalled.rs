@@ -50,8 +50,8 @@ impl Progress {
     }
 }
 
-/// When to check a server's connections for peers that make no progress. A reply only tests whether
-/// a check is planned.
+/// Schedules checks of a server's connections for peers that make no progress. While a check is planned, a
+/// reply costs only the test whether it is.
 #[derive(Debug)]
 pub(super) struct ProgressChecks {
     /// The maximum time without progress of a peer.

@@ -138,7 +138,7 @@ impl Member {
 
 impl Server {
     /// Gives the replies of all started jobs to the reply cache and to the loops that wait for them,
-    /// and has the others forgotten. Nothing is sent: the loop's connections end with it.
+    /// and removes the others from the cache. Nothing is sent: the loop's connections end with it.
     pub(super) fn leave_calls(&mut self) {
         let now = self.poll_loop.clock().now();
         self.workers.close();

@@ -38,7 +38,7 @@ pub struct TcpOptions {
     /// peers that have announced a record and not sent it. Beyond that, peers get memory as they
     /// send, which costs copies.
     pub pool: Pool,
-    /// Server: the memory budget for the calls and replies of all connections. Ports may share one.
+    /// Server: the memory budget for the calls and replies of all connections. Transports may share it.
     pub budget: Budget,
     /// The maximum length of a received record, bytes. A connection that exceeds it is closed.
     pub max_record: u32,

@@ -52,7 +52,7 @@ struct Connection {
     next_token: u64,
     /// Whether the client was called, so that replies may come.
     called: bool,
-    /// What makes the connection count for this loop.
+    /// Counts the connection for this loop.
     _claim: Option<LoopClaim>,
 }
 
