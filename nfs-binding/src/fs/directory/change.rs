@@ -41,7 +41,7 @@ impl Served {
             Ok(now) => now,
             Err(error) => {
                 drop(held);
-                self.forget(&node);
+                self.forget_if_gone(&node, error);
                 return Change::refused(error);
             }
         };

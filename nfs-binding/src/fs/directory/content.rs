@@ -38,7 +38,8 @@ impl Served {
                 Err(error) => return Err(error.into()),
             }
         }
-        let attributes = node.attributes().inspect_err(|_| self.forget(&node))?;
+        let attributes = node.attributes();
+        let attributes = attributes.inspect_err(|error| self.forget_if_gone(&node, *error))?;
         Ok(Read {
             count: count as u32,
             eof: offset.saturating_add(count as u64) >= attributes.size,

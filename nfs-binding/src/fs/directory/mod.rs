@@ -443,11 +443,15 @@ impl Served {
     /// Returns the attributes of an object.
     fn attributes(&self, file: &FileId) -> FsResult<Attributes> {
         let node = self.find(file)?;
-        let attributes = node.attributes();
-        if attributes == Err(FsError::Stale) {
-            self.forget(&node);
+        node.attributes()
+            .inspect_err(|error| self.forget_if_gone(&node, *error))
+    }
+
+    /// Closes an object that no longer exists, if its error says so. Other errors of the host may pass.
+    fn forget_if_gone(&self, node: &Node, error: FsError) {
+        if error == FsError::Stale {
+            self.forget(node);
         }
-        attributes
     }
 
     /// Closes an object that no longer exists.
