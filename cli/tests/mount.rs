@@ -185,6 +185,22 @@ fn a_mount_in_the_background_has_a_log_and_ends_with_umount() {
     until("no mount", || mounted(&place.mnt()).is_none());
 }
 
+/// Regression test: the old data stayed behind the new, as the kernel takes the file for a new one.
+#[test]
+fn a_file_that_has_appeared_at_the_server_is_truncated_by_an_open_that_would_create_it() {
+    if !is_usable() {
+        return;
+    }
+    let place = Place::new();
+    let _running = place.in_foreground();
+    let (here, there) = (place.mnt().join("file"), place.export().join("file"));
+    assert!(!here.exists());
+    fs::write(&there, [b'x'; 100]).unwrap();
+    fs::write(&here, "hi\n").unwrap();
+    assert_eq!(fs::read_to_string(&there).unwrap(), "hi\n");
+    assert_eq!(fs::read_to_string(&here).unwrap(), "hi\n");
+}
+
 #[test]
 fn an_interrupt_unmounts() {
     if !is_usable() {

@@ -36,6 +36,8 @@ pub(crate) struct OpenMode {
     pub(crate) sync: bool,
     /// O_EXCL.
     pub(crate) exclusive: bool,
+    /// O_TRUNC. The kernel passes it on with a CREATE only, and truncates a file that it opens by SETATTR.
+    pub(crate) truncate: bool,
 }
 
 /// An open file.
@@ -72,16 +74,7 @@ impl<C: Connect> Core<C> {
         mode: OpenMode,
     ) -> Result<Opened, Errno> {
         let node = self.node(ino)?;
-        let mut want = Access::empty();
-        if mode.execute {
-            want |= Access::EXECUTE;
-        } else if mode.read {
-            want |= Access::READ;
-        }
-        if mode.write {
-            want |= Access::MODIFY | Access::EXTEND;
-        }
-        self.permit_open(user, thread, &node, want).await?;
+        self.permit_open(user, thread, &node, needed(mode)).await?;
         Ok(self.opened(user, &node, mode))
     }
 
@@ -144,12 +137,13 @@ impl<C: Connect> Core<C> {
         files.get(index).cloned().ok_or(Errno::BADF)
     }
 
-    /// Creates a file and opens it. Without O_EXCL, a file that has appeared meanwhile is opened.
+    /// Creates a file and opens it. Without O_EXCL, a file that has appeared meanwhile is opened, and with
+    /// O_TRUNC emptied: the kernel takes the file for a new one and sends no SETATTR.
     ///
     /// # Errors
-    /// The error of CREATE, or of OPEN for an existing file.
+    /// The error of CREATE; for an existing file that of [`Core::open`], or of SETATTR.
     pub(crate) async fn create(
-        &self,
+        self: &Rc<Self>,
         user: &UserOf<C>,
         thread: u32,
         parent: u64,
@@ -171,7 +165,18 @@ impl<C: Connect> Core<C> {
                 if !node.is_file() {
                     return Err(Errno::EXIST);
                 }
-                let opened = self.open(user, thread, node.ino, mode).await?;
+                self.permit_open(user, thread, &node, needed(mode)).await?;
+                if mode.truncate {
+                    // Before the file counts as open, so that nothing is left open if this fails or the
+                    // process is killed.
+                    let empty = SetAttributes {
+                        size: Some(0),
+                        ..SetAttributes::default()
+                    };
+                    self.setattr(user, node.ino, None, empty).await?;
+                }
+                let mut opened = self.opened(user, &node, mode);
+                opened.keep &= !mode.truncate;
                 Ok((self.found(&directory, &node), opened))
             }
             Err(error) => Err(error),
@@ -266,4 +271,19 @@ impl<C: Connect> Core<C> {
         self.unhide_unused(&node);
         self.inodes.borrow_mut().drop_unused(node.ino);
     }
+}
+
+/// Returns the permissions that opening a file in this way needs. O_TRUNC needs that to write, also without
+/// O_WRONLY.
+fn needed(mode: OpenMode) -> Access {
+    let mut needed = Access::empty();
+    if mode.execute {
+        needed |= Access::EXECUTE;
+    } else if mode.read {
+        needed |= Access::READ;
+    }
+    if mode.write || mode.truncate {
+        needed |= Access::MODIFY | Access::EXTEND;
+    }
+    needed
 }

@@ -61,6 +61,7 @@ const WRITE: OpenMode = OpenMode {
     direct: false,
     sync: false,
     exclusive: false,
+    truncate: false,
 };
 
 struct Fixture {
@@ -616,6 +617,50 @@ fn an_open_shows_what_another_client_has_written_and_closed() {
     two.close(opened.file).unwrap();
     let opening = two.core.open(&two.user, 1, seen, WRITE);
     assert!(two.run(opening).unwrap().keep);
+}
+
+/// The kernel takes the file for a new one, and does not truncate it.
+#[test]
+fn a_file_that_another_client_has_created_meanwhile_is_emptied_with_o_trunc() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    assert_eq!(one.find(b"f"), None);
+    let (ino, file) = two.create(b"f");
+    two.write(file, 0, vec![b'x'; 100]);
+    two.close(file).unwrap();
+    let truncate = OpenMode {
+        truncate: true,
+        ..WRITE
+    };
+    let create = |mode| {
+        let creating = one.core.create(&one.user, 1, ROOT, b"f", 0o644, mode);
+        one.run(creating)
+    };
+    // Without O_TRUNC it stays as it is.
+    let (found, opened) = create(WRITE).unwrap();
+    assert_eq!(found.stat.unwrap().attributes.size, 100);
+    assert_eq!(one.read(opened.file, 0, 200).len(), 100);
+    one.close(opened.file).unwrap();
+
+    // If it cannot be truncated, it is not opened.
+    let setattr = Fault::Status(Status::NOSPC);
+    let fails = move |proc, _| match proc == nfs::Setattr::NUMBER {
+        true => setattr,
+        false => Fault::None,
+    };
+    one.server.plan(fails);
+    assert_eq!(create(truncate).map(|_| ()), Err(Errno::NOSPC));
+    assert!(one.core.files.borrow().is_empty());
+    one.server.plan(|_, _| Fault::None);
+
+    let (found, opened) = create(truncate).unwrap();
+    assert_eq!(found.stat.unwrap().attributes.size, 0);
+    assert!(!opened.keep, "the kernel's pages are of what was cut");
+    one.write(opened.file, 0, b"hi\n".to_vec());
+    assert_eq!(&one.read(opened.file, 0, 200)[..], b"hi\n");
+    one.close(opened.file).unwrap();
+    assert_eq!(&two.read_anew(ino)[..], b"hi\n");
 }
 
 /// The kernel appends at the size that it knew before another client made the file longer.

@@ -19,6 +19,7 @@ pub(super) fn open_mode(flags: i32) -> OpenMode {
         direct: has(OFlags::DIRECT),
         sync: has(OFlags::DSYNC),
         exclusive: has(OFlags::EXCL),
+        truncate: has(OFlags::TRUNC),
     }
 }
 
