@@ -425,7 +425,8 @@ impl<C: Connect> Core<C> {
         }
     }
 
-    /// Forgets a name, so that the next lookup asks the server.
+    /// Forgets a name that is no longer what is remembered of it, so that the next lookup asks the server.
+    /// See [`Node::outdate_name`] for one that may still be the same.
     pub(crate) fn forget_name(&self, directory: &Node<C::As>, name: &[u8]) {
         directory.names.borrow_mut().remove(name);
     }
@@ -457,7 +458,7 @@ impl<C: Connect> Core<C> {
             node.attributes.borrow_mut().expire();
             for (directory, name) in node.places.borrow().iter() {
                 if let Some(directory) = self.inodes.borrow().get(*directory) {
-                    directory.names.borrow_mut().remove(name);
+                    directory.outdate_name(name);
                 }
             }
         }

@@ -25,34 +25,65 @@ pub(crate) enum Hide {
 }
 
 impl<C: Connect> Core<C> {
-    /// Returns the file that would be lost with a name: one that is open and has no other name.
+    /// Returns the file that would be lost with a name: one that is open and has no other name. If the name
+    /// may be something else by now, the server is asked, as hiding would take the name from another file.
+    ///
+    /// # Errors
+    /// The error of LOOKUP, except ENOENT.
     pub(crate) async fn would_be_lost(
         &self,
         user: &UserOf<C>,
         directory: &NodeOf<C>,
         name: &[u8],
-    ) -> Option<NodeOf<C>> {
-        let ino = directory.names.borrow().get(name)?.ino?;
-        let node = self.inodes.borrow().get(ino)?;
-        let needed = node.opens.get() > 0 || !node.dirty.borrow().is_empty();
-        if !node.is_file() || !needed || node.hidden.borrow().is_some() {
-            return None;
+    ) -> Result<Option<NodeOf<C>>, Errno> {
+        let node = directory.last_known(name);
+        let mut node = node.and_then(|ino| self.inodes.borrow().get(ino));
+        if node.as_ref().is_some_and(must_be_hidden) && directory.known_name(name).is_none() {
+            node = self.object_now(user, directory, name).await?;
         }
+        let Some(node) = node.filter(must_be_hidden) else {
+            return Ok(None);
+        };
         if node.attributes.borrow().get().nlink > 1 {
             // Another client may have removed the other names.
-            self.getattr_now(user, &node).await.ok()?;
-            if node.attributes.borrow().get().nlink > 1 {
-                return None;
+            let asked = self.getattr_now(user, &node).await;
+            if asked.is_err() || node.attributes.borrow().get().nlink > 1 {
+                return Ok(None);
             }
         }
-        Some(node)
+        Ok(Some(node))
+    }
+
+    /// Asks the server which of the objects in the table a name is now.
+    async fn object_now(
+        &self,
+        user: &UserOf<C>,
+        directory: &NodeOf<C>,
+        name: &[u8],
+    ) -> Result<Option<NodeOf<C>>, Errno> {
+        let args = &DirOpArgs {
+            what: dir_op(directory, name),
+        };
+        let call = self.begin();
+        let found = self
+            .ask(user, |nfs| async move { nfs.lookup(args).await })
+            .await;
+        let ok = match found {
+            Ok(ok) => ok,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(self.stale(directory, error)),
+        };
+        let node = self.inodes.borrow().find(&ok.object);
+        if let Some(node) = &node {
+            self.learn_maybe(node, ok.attributes, call);
+        }
+        Ok(node)
     }
 
     /// Returns whether a name is that of a hidden file, which stays until the file is closed: as with
     /// Linux's own client, it is busy.
     pub(crate) fn is_hidden_name(&self, directory: &NodeOf<C>, name: &[u8]) -> bool {
-        let names = directory.names.borrow();
-        let ino = names.get(name).and_then(|entry| entry.ino);
+        let ino = directory.last_known(name);
         let node = ino.and_then(|ino| self.inodes.borrow().get(ino));
         node.is_some_and(|node| {
             let hidden = node.hidden.borrow();
@@ -167,4 +198,10 @@ impl<C: Connect> Core<C> {
         self.forget_name(directory, name);
         directory.hidden_gone.wake();
     }
+}
+
+/// Returns whether a node is a file that somebody still needs and that is not hidden yet.
+fn must_be_hidden<A>(node: &Rc<Node<A>>) -> bool {
+    let needed = node.opens.get() > 0 || !node.dirty.borrow().is_empty();
+    node.is_file() && needed && node.hidden.borrow().is_none()
 }

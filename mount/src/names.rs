@@ -34,7 +34,7 @@ impl<C: Connect> Core<C> {
             Ok(ok) => ok,
             Err(error) => {
                 // What is remembered of the name was wrong, or may be.
-                self.forget_name(directory, name);
+                directory.outdate_name(name);
                 return Err(self.stale(directory, error));
             }
         };
@@ -183,7 +183,7 @@ impl<C: Connect> Core<C> {
         let ok = match linked {
             Ok(ok) => ok,
             Err(error) => {
-                self.forget_name(&directory, name);
+                directory.outdate_name(name);
                 return Err(self.stale(&node, error));
             }
         };
@@ -214,7 +214,7 @@ impl<C: Connect> Core<C> {
         if self.is_hidden_name(&directory, name) {
             return Err(Errno::BUSY);
         }
-        if let Some(node) = self.would_be_lost(user, &directory, name).await {
+        if let Some(node) = self.would_be_lost(user, &directory, name).await? {
             let (core, user, name) = (Rc::clone(self), Rc::clone(user), name.to_vec());
             let hiding = async move {
                 let hidden = core.hide(&user, &directory, &name, &node, Hide::Rename);
@@ -243,7 +243,7 @@ impl<C: Connect> Core<C> {
         name: &[u8],
     ) -> Result<(), Errno> {
         let directory = self.node(parent)?;
-        let inner = directory.known_name(name).flatten();
+        let inner = directory.last_known(name);
         let inner = inner.and_then(|ino| self.inodes.borrow().get(ino));
         if let Some(inner) = &inner {
             self.hidden_are_gone(inner).await;
@@ -273,7 +273,7 @@ impl<C: Connect> Core<C> {
                 Ok(())
             }
             Err(error) => {
-                self.forget_name(directory, name);
+                directory.outdate_name(name);
                 Err(self.stale(directory, error))
             }
         }
@@ -281,11 +281,7 @@ impl<C: Connect> Core<C> {
 
     /// Notes that the attributes of a name's object have changed.
     fn expire_named(&self, directory: &NodeOf<C>, name: &[u8]) {
-        let ino = directory
-            .names
-            .borrow()
-            .get(name)
-            .and_then(|entry| entry.ino);
+        let ino = directory.last_known(name);
         let node = ino.and_then(|ino| self.inodes.borrow().get(ino));
         if let Some(node) = node {
             // Its ctime and number of links change by this client alone.
@@ -309,8 +305,8 @@ impl<C: Connect> Core<C> {
         if self.is_hidden_name(&from, old) || self.is_hidden_name(&to, new) {
             return Err(Errno::BUSY);
         }
-        let moved = from.known_name(old).flatten();
-        let lost = self.would_be_lost(user, &to, new).await;
+        let moved = from.last_known(old);
+        let lost = self.would_be_lost(user, &to, new).await?;
         let Some(lost) = lost.filter(|lost| moved != Some(lost.ino)) else {
             return self.rename_at_server(user, (&from, old), (&to, new)).await;
         };
@@ -330,8 +326,11 @@ impl<C: Connect> Core<C> {
         (from, old): (&NodeOf<C>, &[u8]),
         (to, new): (&NodeOf<C>, &[u8]),
     ) -> Result<(), Errno> {
-        let moved = from.known_name(old).flatten();
+        let moved = from.last_known(old);
         let moved = moved.and_then(|ino| self.inodes.borrow().get(ino));
+        // Without a version, or if it rises meanwhile, another client may have given the old name to another
+        // object.
+        let version = from.known_name(old).map(|_| from.names_version.get());
         let args = &RenameArgs {
             from: dir_op(from, old),
             to: dir_op(to, new),
@@ -345,8 +344,8 @@ impl<C: Connect> Core<C> {
         let wcc = match outcome {
             Ok(wcc) => wcc,
             Err(error) => {
-                self.forget_name(from, old);
-                self.forget_name(to, new);
+                from.outdate_name(old);
+                to.outdate_name(new);
                 return Err(self.stale(from, error));
             }
         };
@@ -368,7 +367,12 @@ impl<C: Connect> Core<C> {
         }
         self.remember(from, old, None);
         match moved {
-            Some(node) => self.remember(to, new, Some(&node)),
+            Some(node) => {
+                self.remember(to, new, Some(&node));
+                if version != Some(from.names_version.get()) {
+                    to.outdate_name(new);
+                }
+            }
             None => self.forget_name(to, new),
         }
         Ok(())

@@ -12,12 +12,15 @@ use crate::dirty::Dirty;
 use crate::notify::Notify;
 use crate::users::User;
 
+/// The version of a [`NameEntry`] that may be wrong. Directories have later ones.
+pub(crate) const OUTDATED: u64 = 0;
+
 /// The remembered result of looking up a name in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NameEntry {
     /// The inode, or `None` if there was no such name.
     pub(crate) ino: Option<u64>,
-    /// [`Node::names_version`] when that was found.
+    /// [`Node::names_version`] when that was found, or [`OUTDATED`].
     pub(crate) version: u64,
 }
 
@@ -117,7 +120,7 @@ impl<A> Node<A> {
             changing: Cell::new(0),
             changed_by_us: Cell::new(0),
             names: RefCell::default(),
-            names_version: Cell::new(0),
+            names_version: Cell::new(OUTDATED + 1),
             listed: Cell::new(None),
             unhiding: Cell::new(0),
             hidden_gone: Notify::default(),
@@ -161,6 +164,23 @@ impl<A> Node<A> {
         let names = self.names.borrow();
         let entry = names.get(name)?;
         (entry.version == self.names_version.get()).then_some(entry.ino)
+    }
+
+    /// Returns the object that a name was last found to be. Another client may have changed the directory
+    /// since, but the kernel may still use the name without a LOOKUP.
+    pub(crate) fn last_known(&self, name: &[u8]) -> Option<u64> {
+        self.names.borrow().get(name)?.ino
+    }
+
+    /// Makes the next lookup of a name ask the server, because something went wrong with it. An object stays
+    /// remembered ([`Node::last_known`]): an open file must not be lost with a name that the kernel still has
+    /// for it.
+    pub(crate) fn outdate_name(&self, name: &[u8]) {
+        let mut names = self.names.borrow_mut();
+        match names.get_mut(name) {
+            Some(entry) if entry.ino.is_some() => entry.version = OUTDATED,
+            _ => drop(names.remove(name)),
+        }
     }
 
     /// Records an error of a WRITE or COMMIT.

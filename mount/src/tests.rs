@@ -518,6 +518,148 @@ fn reading_ahead_without_memory_drops_nothing_that_has_arrived() {
     assert_eq!(read_ahead(&fixture, &files)[0], before[0]);
 }
 
+impl Fixture {
+    fn rename(&self, old: &[u8], new: &[u8]) -> Result<(), Errno> {
+        self.run(self.core.rename(&self.user, (ROOT, old), (ROOT, new)))
+    }
+
+    fn unlink(&self, name: &[u8]) -> Result<(), Errno> {
+        self.run(self.core.unlink(&self.user, ROOT, name))
+    }
+
+    /// Makes a file with 100 bytes that is on the server, and leaves it open.
+    fn open_file(&self, name: &[u8]) -> u64 {
+        let (_, file) = self.create(name);
+        self.write(file, 0, vec![5; 100]);
+        self.run(self.core.fsync(file)).unwrap();
+        file
+    }
+
+    /// Removes the name of an open file, which has to work until it is closed.
+    fn removes_while_open(&self, name: &[u8], file: u64) {
+        self.unlink(name).unwrap();
+        let hidden = |name: &Bytes| name.starts_with(b".nfs");
+        assert_eq!(self.names().iter().filter(|name| hidden(name)).count(), 1);
+        self.write(file, 100, vec![6; 10]);
+        assert_eq!(self.run(self.core.fsync(file)), Ok(()));
+        assert_eq!(self.read(file, 0, 200).len(), 110);
+        self.close(file).unwrap();
+        assert!(!self.names().iter().any(hidden));
+    }
+
+    /// Makes the server answer a procedure with this status.
+    fn fails(&self, procedure: u32, status: Status) {
+        self.server.plan(move |proc, _| match proc == procedure {
+            true => Fault::Status(status),
+            false => Fault::None,
+        });
+    }
+}
+
+/// Regression test: the new name was forgotten, and the kernel, which moves its own, does not look it up.
+#[test]
+fn a_file_that_is_renamed_and_removed_while_open_stays_also_if_others_change_the_directory() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let file = one.open_file(b"job.tmp");
+    let (_, other) = two.create(b"foreign");
+    two.close(other).unwrap();
+    let version = || one.core.node(ROOT).unwrap().names_version.get();
+    let before = version();
+    // The reply shows the change.
+    let (_, own) = one.create(b"own");
+    one.close(own).unwrap();
+    assert!(version() > before);
+    one.rename(b"job.tmp", b"job").unwrap();
+    one.removes_while_open(b"job", file);
+    assert_eq!(one.names(), ["foreign", "own"]);
+}
+
+/// Regression test: both names were forgotten.
+#[test]
+fn a_file_that_could_not_be_renamed_stays_if_it_is_removed_while_open() {
+    for renamed_then in [false, true] {
+        let fixture = fixture();
+        let file = fixture.open_file(b"f");
+        fixture.fails(nfs::Rename::NUMBER, Status::ACCES);
+        assert_eq!(fixture.rename(b"f", b"g"), Err(Errno::ACCESS));
+        fixture.server.plan(|_, _| Fault::None);
+        if renamed_then {
+            fixture.rename(b"f", b"g").unwrap();
+        }
+        let name: &[u8] = if renamed_then { b"g" } else { b"f" };
+        fixture.removes_while_open(name, file);
+    }
+}
+
+/// Nor does an error of another call with its name.
+#[test]
+fn an_open_file_stays_if_it_is_removed_after_a_call_with_its_name_has_failed() {
+    let (core, user) = (
+        |it: &Fixture| Rc::clone(&it.core),
+        |it: &Fixture| Rc::clone(&it.user),
+    );
+    let exist = Err(Errno::EXIST);
+    let cases: [&dyn Fn(&Fixture); 4] = [
+        &|it| {
+            let made = it.run(core(it).mkdir(&user(it), ROOT, b"f", 0o755));
+            assert_eq!(made.map(|_| ()), exist);
+        },
+        &|it| {
+            let (ino, other) = it.create(b"other");
+            it.close(other).unwrap();
+            let linked = it.run(core(it).link(&user(it), ino, ROOT, b"f"));
+            assert_eq!(linked.map(|_| ()), exist);
+        },
+        &|it| {
+            let (_, other) = it.create(b"other");
+            it.close(other).unwrap();
+            it.fails(nfs::Rename::NUMBER, Status::ACCES);
+            assert_eq!(it.rename(b"other", b"f"), Err(Errno::ACCESS));
+        },
+        &|it| {
+            let ino = it.find(b"f").unwrap();
+            it.run(core(it).link(&user(it), ino, ROOT, b"g")).unwrap();
+            it.fails(nfs::Remove::NUMBER, Status::ACCES);
+            assert_eq!(it.unlink(b"f"), Err(Errno::ACCESS));
+            it.server.plan(|_, _| Fault::None);
+            it.unlink(b"g").unwrap();
+        },
+    ];
+    for case in cases {
+        let fixture = fixture();
+        let file = fixture.open_file(b"f");
+        case(&fixture);
+        fixture.server.plan(|_, _| Fault::None);
+        fixture.removes_while_open(b"f", file);
+    }
+}
+
+/// The kernel removes a name that it has for an open file, but another client has put another file there.
+#[test]
+fn a_file_that_has_taken_the_name_of_an_open_one_is_not_hidden_for_it() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let file = one.open_file(b"f");
+    two.find(b"f").unwrap();
+    two.rename(b"f", b"moved").unwrap();
+    let (_, other) = two.create(b"f");
+    two.close(other).unwrap();
+    let (_, own) = one.create(b"own");
+    one.close(own).unwrap();
+    one.rename(b"f", b"g").unwrap();
+    // It is the other file that has been renamed.
+    let root = one.core.node(ROOT).unwrap();
+    assert_eq!(root.known_name(b"g"), None);
+    one.unlink(b"g").unwrap();
+    assert_eq!(one.names(), ["moved", "own"]);
+    // The open one gets a hidden name when its own name is removed.
+    one.find(b"moved").unwrap();
+    one.removes_while_open(b"moved", file);
+}
+
 /// Another name keeps the file, so it need not be hidden.
 #[test]
 fn a_file_with_another_name_is_simply_removed_while_open() {
