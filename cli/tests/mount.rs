@@ -201,6 +201,35 @@ fn a_file_that_has_appeared_at_the_server_is_truncated_by_an_open_that_would_cre
     assert_eq!(fs::read_to_string(&here).unwrap(), "hi\n");
 }
 
+/// Regression test: after fchmod(2), fstat(2) showed a number that stat(2) had not.
+#[test]
+fn a_file_has_one_inode_number_also_where_that_of_the_server_is_taken() {
+    if !(has_namespaces() && is_usable()) {
+        return;
+    }
+    let mut place = Place::new();
+    let export = place.export();
+    // A server with two file systems below its export, which number their files alike.
+    let script = "for dir in one two; do mkdir \"$0/$dir\"; mount -t tmpfs none \"$0/$dir\"
+        echo >\"$0/$dir/file\"; done; exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["-m", "sh", "-c", script])
+        .args([export.as_os_str(), rpcrdma().get_program()]);
+    let exported = common::export("data", &export, "no_root_squash,crossmnt");
+    place.server = Server::start_command(command, 0, 0, ["--export", &exported]);
+    let _running = place.in_foreground();
+    let [one, two] = ["one", "two"].map(|dir| place.mnt().join(dir).join("file"));
+    let number = |path: &Path| fs::metadata(path).unwrap().ino();
+    let numbers = [number(&one), number(&two)];
+    assert_ne!(numbers[0], numbers[1]);
+    let file = File::open(&two).unwrap();
+    file.set_permissions(PermissionsExt::from_mode(0o600))
+        .unwrap();
+    assert_eq!(file.metadata().unwrap().ino(), numbers[1]);
+    assert_eq!([number(&one), number(&two)], numbers);
+}
+
 #[test]
 fn an_interrupt_unmounts() {
     if !is_usable() {

@@ -7,6 +7,7 @@ use nfs_binding::proto::{Access, Attributes, DirOp, DirOpArgs, HandleArgs, Name}
 use rustix::io::Errno;
 
 use crate::core::{Connect, Core, NodeOf, UserOf};
+use crate::inodes::ROOT;
 use crate::node::Node;
 use crate::options::LookupCache;
 
@@ -31,6 +32,17 @@ pub(crate) struct Found {
     pub(crate) stat: Option<Stat>,
     /// How long the kernel may use the name without asking again.
     pub(crate) trust: Duration,
+}
+
+impl Stat {
+    /// Returns the inode number that programs see: FUSE's number, which LOOKUP and READDIRPLUS tell the kernel
+    /// as well. The root, which the kernel never looks up, has that of the server.
+    pub(crate) fn shown_ino(&self) -> u64 {
+        match self.ino {
+            ROOT => self.attributes.fileid,
+            ino => ino,
+        }
+    }
 }
 
 impl<C: Connect> Core<C> {

@@ -61,7 +61,11 @@ impl<A> Inodes<A> {
         trust: Duration,
     ) -> Rc<Node<A>> {
         let wanted = attributes.fileid;
-        let free = wanted > ROOT && wanted < SPARE && !self.by_number.contains_key(&wanted);
+        // Programs see the server's number of the root.
+        let of_root = |root: &Rc<Node<A>>| root.attributes.borrow().get().fileid == wanted;
+        let taken =
+            self.by_number.contains_key(&wanted) || self.by_number.get(&ROOT).is_some_and(of_root);
+        let free = wanted > ROOT && wanted < SPARE && !taken;
         let ino = if free {
             wanted
         } else {
@@ -153,6 +157,8 @@ mod tests {
         assert!(add(&mut table, 3, 0).ino > SPARE);
         assert!(add(&mut table, 4, ROOT).ino > SPARE);
         assert!(add(&mut table, 5, u64::MAX).ino > SPARE);
+        // The root's, also that of another file system below it.
+        assert!(add(&mut table, 6, 2).ino > SPARE);
     }
 
     #[test]

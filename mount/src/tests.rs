@@ -16,7 +16,7 @@ use futures_util::poll;
 use nfs_binding::client::{AttachOptions, Mount};
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::fs::{DirectoryFs, FileSystem, MemoryFs};
-use nfs_binding::proto::{Attributes, FileType, Procedure, SetAttributes, Status, nfs};
+use nfs_binding::proto::{Attributes, FileHandle, FileType, Procedure, SetAttributes, Status, nfs};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use onc_rpc::AuthSys;
 use rdma::Clock;
@@ -1064,6 +1064,37 @@ fn objects_that_the_kernel_forgets_leave_the_table() {
     fixture.core.forget(ino, 2);
     assert_eq!(fixture.core.inodes.borrow().len(), 1);
     assert_eq!(fixture.core.node(ino).err(), Some(Errno::STALE));
+}
+
+/// The number of an inode is taken by a file of another file system, or by one that was removed.
+#[test]
+fn an_object_has_the_same_inode_number_in_every_reply() {
+    let (runtime, server, mount) = server();
+    let fixture = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let (fileid, file) = two.create(b"f");
+    two.close(file).unwrap();
+    let (core, user) = (&fixture.core, &fixture.user);
+    let other = Attributes {
+        fileid,
+        ..Attributes::default()
+    };
+    let handle = FileHandle::new(&[9; 8]).unwrap();
+    let (now, trust) = (Instant::now(), Duration::ZERO);
+    let other = core.inodes.borrow_mut().add(handle, other, 0, now, trust);
+    assert_eq!(other.ino, fileid);
+    let ino = fixture.find(b"f").unwrap();
+    assert_ne!(ino, fileid);
+    let mode = SetAttributes {
+        mode: Some(0o600),
+        ..SetAttributes::default()
+    };
+    let set = fixture.run(core.setattr(user, ino, None, mode)).unwrap();
+    let got = fixture.run(core.getattr(user, ino)).unwrap();
+    assert_eq!([set.shown_ino(), got.shown_ino()], [ino; 2]);
+    assert_eq!(got.attributes.fileid, fileid);
+    let root = fixture.run(core.getattr(user, ROOT)).unwrap();
+    assert_eq!(root.shown_ino(), root.attributes.fileid);
 }
 
 impl Fixture {

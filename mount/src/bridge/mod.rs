@@ -137,9 +137,12 @@ impl<C: Connect> Bridge<C> {
         }
     }
 
-    fn attributes(&self) -> impl FnOnce(ReplyAttr, (Stat, u64)) + Send + use<C> {
+    fn attributes(&self) -> impl FnOnce(ReplyAttr, Stat) + Send + use<C> {
         let block = self.block;
-        move |reply, (stat, ino)| reply.attr(&stat.trust.clone(), &attr(&stat, ino, block))
+        move |reply, stat| {
+            let attr = attr(&stat, stat.shown_ino(), block);
+            reply.attr(&stat.trust, &attr);
+        }
     }
 }
 

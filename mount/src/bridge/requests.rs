@@ -91,11 +91,7 @@ impl<C: Connect> Filesystem for Bridge<C> {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let work = async move |core: Rc<Core<C>>, user| {
-            let stat = core.getattr(&user, ino.0).await?;
-            let number = stat.attributes.fileid;
-            Ok((stat, number))
-        };
+        let work = async move |core: Rc<Core<C>>, user| core.getattr(&user, ino.0).await;
         self.submit(request, reply, work, self.attributes());
     }
 
@@ -126,11 +122,8 @@ impl<C: Connect> Filesystem for Bridge<C> {
             mtime: set_time(mtime),
         };
         let file = file.map(|file| file.0);
-        let work = async move |core: Rc<Core<C>>, user| {
-            let stat = core.setattr(&user, ino.0, file, attributes).await?;
-            let number = stat.attributes.fileid;
-            Ok((stat, number))
-        };
+        let work =
+            async move |core: Rc<Core<C>>, user| core.setattr(&user, ino.0, file, attributes).await;
         self.submit(request, reply, work, self.attributes());
     }
 
