@@ -411,6 +411,7 @@ impl<C: Connect> Core<C> {
         let entry = NameEntry {
             ino: node.map(|node| node.ino),
             version,
+            call: self.calls.get(),
         };
         names.insert(name.into(), entry);
         if let Some(node) = node {

@@ -34,6 +34,8 @@ struct Stream {
     entries: VecDeque<EntryPlus>,
     /// The version of the directory that the entries belong to; see [`Node::names_version`].
     version: u64,
+    /// The number of the call that brought them.
+    call: u64,
     verifier: Verifier,
     /// Whether nothing follows the entries.
     ended: bool,
@@ -143,7 +145,9 @@ impl<C: Connect> Core<C> {
             self.fetch_entries(&directory, &mut stream).await?;
         }
         while let Some(entry) = stream.entries.front() {
-            let listed = self.listed(&directory.node, entry, plus);
+            // This client itself may have removed or renamed it since it was listed.
+            let is_old = directory.node.is_known_after(&entry.name.0, stream.call);
+            let listed = self.listed(&directory.node, entry, plus && !is_old);
             if !add(&listed) {
                 if let Some(node) = &listed.node {
                     self.inodes.borrow_mut().drop_unused(node.ino);
@@ -286,6 +290,7 @@ impl<C: Connect> Core<C> {
             };
             let version = node.names_version.get();
             let call = self.begin();
+            stream.call = call;
             let listed = self
                 .ask(user, |nfs| async move { nfs.readdirplus(args).await })
                 .await;

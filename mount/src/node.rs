@@ -22,6 +22,8 @@ pub(crate) struct NameEntry {
     pub(crate) ino: Option<u64>,
     /// [`Node::names_version`] when that was found, or [`OUTDATED`].
     pub(crate) version: u64,
+    /// The number of the latest call that had begun then.
+    pub(crate) call: u64,
 }
 
 /// The answer to an ACCESS.
@@ -170,6 +172,13 @@ impl<A> Node<A> {
     /// since, but the kernel may still use the name without a LOOKUP.
     pub(crate) fn last_known(&self, name: &[u8]) -> Option<u64> {
         self.names.borrow().get(name)?.ino
+    }
+
+    /// Returns whether a name was looked up or changed after a call had begun, so that the results of that
+    /// call may be older than what is remembered.
+    pub(crate) fn is_known_after(&self, name: &[u8], call: u64) -> bool {
+        let names = self.names.borrow();
+        names.get(name).is_some_and(|entry| entry.call > call)
     }
 
     /// Makes the next lookup of a name ask the server, because something went wrong with it. An object stays

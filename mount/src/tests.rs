@@ -1195,6 +1195,50 @@ fn a_listing_from_before_a_change_is_not_taken_for_what_names_are_after_it() {
     assert_eq!(found, now);
 }
 
+/// The rest of a listing that was fetched before this client itself removed and renamed what is in it.
+#[test]
+fn a_listing_does_not_bring_back_names_that_this_client_has_removed() {
+    let fixture = fixture();
+    let (core, user) = (&fixture.core, &fixture.user);
+    for name in [b"a", b"b", b"c"] {
+        let (_, file) = fixture.create(name);
+        fixture.close(file).unwrap();
+    }
+    let directory = fixture.run(core.opendir(user, 1, ROOT)).unwrap().number;
+    let mut offset = 0;
+    let mut kernel_takes = |count: usize| {
+        let (from, mut objects) = (offset, BTreeMap::new());
+        let mut taken = 0;
+        let listing = core.readdir(directory, from, true, |listed| {
+            taken += 1;
+            if taken > count {
+                return false;
+            }
+            offset = listed.cookie;
+            objects.insert(
+                Bytes::copy_from_slice(&listed.name.0),
+                listed.node.is_some(),
+            );
+            true
+        });
+        fixture.run(listing).unwrap();
+        objects
+    };
+    kernel_takes(1);
+    fixture.run(core.unlink(user, ROOT, b"b")).unwrap();
+    let renaming = core.rename(user, (ROOT, b"c"), (ROOT, b"d"));
+    fixture.run(renaming).unwrap();
+    let rest = kernel_takes(100);
+    core.releasedir(directory);
+    // Their names may be listed, but as what they are not any more.
+    let has_object = |name: &'static str| rest.get(name.as_bytes()).copied();
+    assert_eq!(has_object("a"), Some(true));
+    assert_eq!([has_object("b"), has_object("c")], [Some(false); 2]);
+    for (name, exists) in [(b"a", true), (b"b", false), (b"c", false), (b"d", true)] {
+        assert_eq!(fixture.find(name).is_some(), exists, "{name:?}");
+    }
+}
+
 /// A listing whose names the kernel may not keep gives it no references to the listed inodes.
 #[test]
 fn listed_objects_that_nobody_looks_up_leave_the_table() {
