@@ -3,7 +3,7 @@
 //! With AUTH_SYS a client claims an identity, and nothing proves it. For other hosts, exports(5) is
 //! the policy: which hosts may use an export, from which ports, and whose identities they may
 //! claim. For a peer on this host the kernel knows the user ([`PeerOrigin::ThisHost`]). Root may
-//! act for all users, like the kernel's client, and so may users who were trusted_users. All other
+//! act for all users, like the kernel's client, and so may users who are trusted (`--trust-uid`). All other
 //! users may only act for themselves. A peer with an unknown user is mapped to the anonymous user.
 
 use std::net::SocketAddr;

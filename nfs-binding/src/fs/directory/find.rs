@@ -109,24 +109,24 @@ impl Served {
     }
 
     /// Opens the entry `name` of a directory, again if the object lost its last name meanwhile: when
-    /// another one is renamed to a name, the name exists all the time.
-    ///
-    /// # Errors
-    /// [`FsError::Stale`] if that happened each time.
+    /// another one is renamed to a name, the name exists all the time. After some attempts, the object is
+    /// returned all the same: it had the name when it was opened.
     pub(super) fn open_linked(&self, dir: &Node, name: &[u8]) -> FsResult<Child> {
-        const TIMES: u32 = 10;
-        for _ in 0..TIMES {
-            match self.open_child(dir, name)? {
+        const ATTEMPTS: u32 = 10;
+        let mut child = self.open_child(dir, name)?;
+        for _ in 1..ATTEMPTS {
+            match &child {
                 Child::Here(_, attributes) if attributes.nlink == 0 => {}
-                child => return Ok(child),
+                _ => break,
             }
+            child = self.open_child(dir, name)?;
         }
-        Err(FsError::Stale)
+        Ok(child)
     }
 
     /// Opens the entry `name` of a directory and keeps it open.
     pub(super) fn child(&self, dir: &Node, name: &[u8]) -> FsResult<Arc<Node>> {
-        match self.open_child(dir, name)? {
+        match self.open_linked(dir, name)? {
             Child::Here(node, _) => Ok(self.keep_child(dir, name, node)),
             Child::Elsewhere(_) => Err(FsError::Access),
         }

@@ -39,7 +39,7 @@ fn verifier_times(verifier: Verifier) -> SetAttributes {
 impl Served {
     /// Opens the object that was just created as the entry `name`.
     ///
-    /// Returns `None` if a local process has meanwhile replaced it with an object of another type. Also
+    /// Returns `None` if a local process has meanwhile replaced it with an object of another type, or again. Also
     /// returns whether the object belongs to the caller. If not, either a local process has replaced it, or
     /// its file system assigns owners itself, such as FAT or NFS with `root_squash`.
     fn open_made(
@@ -53,7 +53,8 @@ impl Served {
             return Ok(None);
         };
         let ours = attributes.uid == self.authority.identity(who).uid;
-        Ok((node.file_type == file_type).then_some((node, ours)))
+        let may_be_it = node.file_type == file_type && attributes.nlink > 0;
+        Ok(may_be_it.then_some((node, ours)))
     }
 
     /// Returns the attributes that remain to be set on a new object after the host has determined
@@ -95,9 +96,14 @@ impl Served {
             }
             make(dir, Mode::from_raw_mode(mode))?;
             let (result, removable) = match self.open_made(who, dir, name, file_type) {
-                Ok(Some((node, ours))) => (self.adopt(who, dir, name, node, &rest, unstable), ours),
+                Ok(Some((node, true))) => (self.adopt(who, dir, name, node, &rest, unstable), true),
+                // It may be another's, and then its attributes must not change.
+                Ok(Some((node, false))) => {
+                    let none = SetAttributes::default();
+                    (self.adopt(who, dir, name, node, &none, unstable), false)
+                }
                 Ok(None) => return Err(FsError::Later),
-                Err(error) => (Err(error), error != FsError::Later),
+                Err(error) => (Err(error), error != FsError::Stale),
             };
             // An object that may be another's must stay.
             if result.is_err() && removable {
@@ -201,7 +207,7 @@ impl Served {
         unstable: &mut Unstable,
     ) -> FsResult<Object> {
         let node = self.child(dir, name)?;
-        if node.file_type != FileType::Regular {
+        if node.file_type != FileType::Regular || matches!(how, HowToCreate::Guarded(_)) {
             return Err(FsError::Exists);
         }
         let now = node.attributes()?;

@@ -69,17 +69,15 @@ fn a_name_that_others_are_renamed_to_is_always_found(rig: &Fixture) {
     const RENAMES: u32 = 3000;
     let top = rig.root();
     rig.create(&top, b"name");
-    let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let renaming = scope.spawn(|| {
             for _ in 0..RENAMES {
                 rig.create(&top, b"new");
                 let renamed = rig.fs.rename(&root(), &top, b"new", &top, b"name");
                 renamed.result.unwrap();
             }
-            done.store(true, std::sync::atomic::Ordering::Release);
         });
-        while !done.load(std::sync::atomic::Ordering::Acquire) {
+        while !renaming.is_finished() {
             rig.fs.lookup(&root(), &top, b"name").unwrap();
         }
     });
