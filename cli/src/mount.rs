@@ -229,17 +229,14 @@ fn detach(log: &File) -> Result<(), Failure> {
 /// Something could not be unmounted.
 pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
     let how = match (args.lazy, args.force) {
+        (true, true) => Umount::ForceLazy,
         (true, false) => Umount::Lazy,
-        (_, true) => Umount::Force,
+        (false, true) => Umount::Force,
         (false, false) => Umount::Idle,
     };
     let mut outcome = Ok(());
     for path in &args.mount_points {
-        let unmounted = match nfs_mount::umount(path, how) {
-            Err(MountError::Busy { .. }) if args.lazy => nfs_mount::umount(path, Umount::Lazy),
-            unmounted => unmounted,
-        };
-        if let Err(error) = unmounted {
+        if let Err(error) = nfs_mount::umount(path, how) {
             if outcome.is_err() {
                 output::complain(&error);
             } else {

@@ -416,6 +416,15 @@ pub enum Umount {
     /// Makes waiting requests fail, and unmounts. For users other than root, `fusectl` has to be mounted,
     /// as most systems have it.
     Force,
+    /// Makes waiting requests fail like [`Umount::Force`], and detaches a mount that stays in use like
+    /// [`Umount::Lazy`].
+    ForceLazy,
+}
+
+impl Umount {
+    fn forces(self) -> bool {
+        matches!(self, Self::Force | Self::ForceLazy)
+    }
 }
 
 /// Unmounts what a program of this kind has mounted at a directory, also if that program is gone.
@@ -444,18 +453,22 @@ pub fn umount(at: &Path, how: Umount) -> Result<(), MountError> {
     let flags = match how {
         Umount::Idle => UnmountFlags::NOFOLLOW,
         Umount::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
-        Umount::Force => UnmountFlags::NOFOLLOW | UnmountFlags::FORCE,
+        Umount::Force | Umount::ForceLazy => UnmountFlags::NOFOLLOW | UnmountFlags::FORCE,
     };
     let start = Instant::now();
-    let unmounted = loop {
-        let unmounted = unmount(&path, flags);
-        // Programs whose requests have been made to fail need a moment to leave.
-        let wait = how == Umount::Force && start.elapsed() < LEAVING;
-        if !(wait && unmounted == Err(rustix::io::Errno::BUSY)) {
-            break unmounted;
-        }
+    let mut unmounted = unmount(&path, flags);
+    // Programs whose requests have been made to fail need a moment to leave.
+    while how.forces() && unmounted == Err(rustix::io::Errno::BUSY) && start.elapsed() < LEAVING {
         thread::sleep(LOOK_AGAIN);
-    };
+        // Otherwise what is mounted below it would be unmounted.
+        if is_gone_after(how, &entry).map_err(mount_point)? {
+            return Ok(());
+        }
+        unmounted = unmount(&path, flags);
+    }
+    if how == Umount::ForceLazy && unmounted == Err(rustix::io::Errno::BUSY) {
+        unmounted = unmount(&path, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
+    }
     match unmounted {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::BUSY) => Err(MountError::Busy { path }),
@@ -469,7 +482,7 @@ pub fn umount(at: &Path, how: Umount) -> Result<(), MountError> {
 /// and may have unmounted it first.
 fn is_gone_after(how: Umount, entry: &MountEntry) -> io::Result<bool> {
     let is_there = |now: MountEntry| now.device == entry.device;
-    Ok(how == Umount::Force && !mount_table::find(&entry.path)?.is_some_and(is_there))
+    Ok(how.forces() && !mount_table::find(&entry.path)?.is_some_and(is_there))
 }
 
 /// How long `--force` waits for programs to leave after their requests have failed.
@@ -479,7 +492,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Unmounts with the helper that ordinary users have.
 fn with_helper(entry: &MountEntry, how: Umount) -> Result<(), MountError> {
     let path = &*entry.path;
-    if how == Umount::Force {
+    if how.forces() {
         // The helper can only unmount lazily, which leaves programs waiting.
         abort(Path::new(CONNECTIONS), entry).map_err(|source| MountError::NoAbort {
             path: path.to_owned(),

@@ -206,18 +206,17 @@ const WITHOUT_EFFECT: &[&str] = &[
     "sharecache",
 ];
 
-/// Options of nfs(5) that would change what happens, and that this program does not have. `=` marks those
-/// with a value.
+/// Options of nfs(5) that would change what happens, and that this program does not have.
 const UNSUPPORTED: &[&str] = &[
-    "addr=",
-    "max_connect=",
+    "addr",
+    "max_connect",
     "migration",
-    "minorversion=",
+    "minorversion",
     "remount",
     "softreval",
     "trunkdiscovery",
-    "write=",
-    "xprtsec=",
+    "write",
+    "xprtsec",
 ];
 
 /// Options that are accepted although something else happens than nfs(5) says, with what happens.
@@ -438,10 +437,7 @@ impl MountOptions {
             {
                 given.text()?;
             }
-            _ if UNSUPPORTED
-                .iter()
-                .any(|known| known.trim_end_matches('=') == name) =>
-            {
+            _ if UNSUPPORTED.contains(&name) => {
                 return Err(OptionError::Unsupported {
                     option: option.to_owned(),
                 });
