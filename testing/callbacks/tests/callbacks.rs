@@ -340,9 +340,11 @@ impl Service for Waits {
                 reply: ReplyRoom::default(),
             };
             client.call(call, Duration::from_secs(3600), move |ended| {
-                tell.send(ended.is_err()).unwrap();
+                // The job may have been given up.
+                let _ = tell.send(ended);
             });
-            assert!(told.recv().unwrap(), "nobody answers");
+            // Nobody answers: this is the end of the callback with the server.
+            let _ = told.recv();
             Ok(Message::default())
         }))
     }

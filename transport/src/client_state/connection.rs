@@ -6,7 +6,7 @@ use rdma::Time;
 
 use crate::{ClientOptions, ConnectionId};
 
-/// A connection that was up for less than this was not closed for being idle.
+/// The time within which the end of a new connection counts as a refusal.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// The state of the connection.
@@ -40,6 +40,10 @@ pub(crate) struct Connection {
     /// Whether a reply has arrived since the connection was established. A server that is full may
     /// accept a connection and close it with the first call.
     replied: bool,
+    /// The time of the last reply.
+    replied_at: Time,
+    /// The time at which the last attempt to connect began.
+    opened_at: Time,
     /// The time at which the connection was established last.
     established_at: Time,
     /// Whether the connection was ever up. If so, the next attempt counts as a reconnect.
@@ -60,6 +64,8 @@ impl Connection {
             state: ConnectionState::Disconnected { retry_at: now },
             waiting: 0,
             replied: false,
+            replied_at: Time::ZERO,
+            opened_at: now,
             established_at: now,
             was_established: false,
             keep: false,
@@ -98,6 +104,27 @@ impl Connection {
         self.up().is_some() && (self.replied || !any_replied || self.waiting == 0)
     }
 
+    /// Returns whether calls wait for it.
+    pub(crate) fn has_calls(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// Returns the time at which the last attempt to connect began.
+    pub(crate) fn opened_at(&self) -> Time {
+        self.opened_at
+    }
+
+    /// Returns whether the connection is up and a reply has arrived on it since then.
+    pub(crate) fn replied_since(&self, then: Time) -> bool {
+        self.has_replied() && self.replied_at >= then
+    }
+
+    /// Records that an attempt to connect has begun, which is given up at `until`.
+    pub(crate) fn opened(&mut self, conn: ConnectionId, until: Time, now: Time) {
+        self.state = ConnectionState::Connecting { conn, until };
+        self.opened_at = now;
+    }
+
     /// Records that the connection is established.
     pub(crate) fn established(&mut self, conn: ConnectionId, now: Time) {
         self.state = ConnectionState::Connected { conn };
@@ -132,8 +159,9 @@ impl Connection {
     /// Records a reply, which proves that the connection works. An accepted connection alone proves
     /// nothing: a call that makes the server drop the connection would otherwise be retried for
     /// ever at full speed. Returns whether there had been an outage.
-    pub(crate) fn answered(&mut self) -> bool {
+    pub(crate) fn answered(&mut self, now: Time) -> bool {
         self.outage = None;
+        self.replied_at = now;
         self.replied = true;
         !std::mem::take(&mut self.backoff).is_zero()
     }

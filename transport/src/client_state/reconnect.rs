@@ -108,7 +108,7 @@ impl ClientState {
     pub(super) fn open(&mut self, index: usize, transport: &mut dyn ClientTransport, now: Time) {
         let conn = transport.open(self.remote, self.next_xid, now);
         let until = now + self.options.connect_timeout;
-        self.connections[index].state = ConnectionState::Connecting { conn, until };
+        self.connections[index].opened(conn, until, now);
     }
 
     /// Returns the index of the connection with the transport's id `conn`, or `None` if it was
@@ -174,12 +174,17 @@ impl ClientState {
     /// Returns whether the end of a connection or attempt shows that there is no RPC server. A connection
     /// that ends without calls shows nothing: servers with too many connections close such ones.
     fn has_no_server(&mut self, index: usize, lost: &ConnectionLost) -> bool {
-        let in_use = |connection: &&Connection| connection.waiting > 0;
-        if lost.was_established && !in_use(&&self.connections[index]) {
+        if lost.was_established && !self.connections[index].has_calls() {
             return false;
         }
-        let in_use = self.connections.iter().filter(in_use).count();
-        self.probe.connection_ended(lost.was_established, in_use)
+        let with_calls = self.connections.iter().filter(|one| one.has_calls());
+        // The reply may come on one that is still up. If none comes, there is a time limit for it.
+        let others_may_answer = with_calls.clone().any(|other| {
+            let up = other.up();
+            up.is_some() && up != self.connections[index].up()
+        });
+        let in_use = with_calls.count();
+        self.probe.connection_ended(lost.was_established, in_use) && !others_may_answer
     }
 
     /// Warns once if a connection cannot be made while others work: the server probably admits no more,
@@ -189,14 +194,17 @@ impl ClientState {
         if self.shortfall_told || !self.connections[index].is_refused(now) {
             return;
         }
-        if self.connections.iter().any(Connection::has_replied) {
+        // An earlier reply does not show that the server is there at present.
+        let since = self.connections[index].opened_at();
+        let mut others = self.connections.iter();
+        if others.any(|other| other.replied_since(since)) {
             self.shortfall_told = true;
             let (nconnect, reason) = (self.connections.len(), &lost.reason);
             tracing::warn!(server = %self.remote, nconnect, reason, "not all connections can be made: calls use those that work");
         }
     }
 
-    /// Tells the user that the server answers again, who was told that there was no connection.
+    /// Says that the server answers again, after the user was told that there was no connection.
     #[cold]
     pub(super) fn tell_end_of_outage(&self) {
         tracing::warn!(server = %self.remote, "the server answers again");

@@ -12,8 +12,9 @@ use rdma::Time;
 use crate::ClientOptions;
 
 /// The maximum number of consecutive connections that may end with calls unanswered, before the
-/// first reply, unless more than these have calls at once. With the default pauses between attempts, the
-/// last ends after three seconds, so a server that is just being started or replaced gets a chance.
+/// first reply; of more connections with calls, each may end once. With the default pauses between attempts,
+/// the last attempt of a single connection ends after three seconds, so a server that is just being started or
+/// replaced gets a chance.
 pub(super) const MAX_UNANSWERED: u32 = 8;
 
 /// The state of the detection; see the module documentation.

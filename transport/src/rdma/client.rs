@@ -38,8 +38,6 @@ pub struct RdmaClient {
     /// handful.
     queue_pairs: Vec<(ConnectionId, QpId)>,
     next_id: u64,
-    /// Servers to which a connection has been established.
-    met: HashSet<SocketAddr>,
     /// Servers that spoke version 2 on some connection.
     speak_two: HashSet<SocketAddr>,
     /// Evidence from earlier connections that servers speak version 1 only.
@@ -48,7 +46,7 @@ pub struct RdmaClient {
     removed: bool,
     /// Set while calls wait for memory and no call in progress can release any.
     stuck: Option<Stuck>,
-    /// XID of the next call when the last connection was opened.
+    /// XID of the next call when a connection was opened most recently.
     next_xid: u32,
 }
 
@@ -63,7 +61,6 @@ impl RdmaClient {
             options,
             queue_pairs: Vec::new(),
             next_id: 0,
-            met: HashSet::new(),
             speak_two: HashSet::new(),
             known_servers: KnownServers::default(),
             removed: false,
@@ -268,7 +265,7 @@ impl RdmaClient {
             DeviceEvent::Established { qp, private_data } => self.established(qp, &private_data),
             DeviceEvent::ConnectFailed { qp, error } => {
                 if let Some(gone) = self.remove(qp) {
-                    let met = self.met.contains(&gone.peer);
+                    let met = self.options.met.contains(&gone.peer);
                     self.disconnected(&gone, not_connected(&error, met));
                 }
             }
@@ -307,7 +304,7 @@ impl RdmaClient {
         let peer = PrivateData::find(private_data);
         tracing::debug!(server = %link.peer, private_data = %shown(peer), "connected");
         link.phase.reach(Reached::Established);
-        self.met.insert(link.peer);
+        self.options.met.insert(link.peer);
         self.driver.handle(qp, Event::Established { peer });
         self.run(qp);
         // A connection that could not begin to speak any version will not be able to next time.

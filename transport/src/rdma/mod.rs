@@ -23,7 +23,7 @@ mod timers;
 use rpcrdma_v1::PrivateData;
 
 pub use client::RdmaClient;
-pub use options::{FallbackWarning, RdmaClientOptions, RdmaServerOptions};
+pub use options::{FallbackWarning, MetServers, RdmaClientOptions, RdmaServerOptions};
 pub use receive_pool::shares_receives;
 pub use rpcrdma_connection::{
     BadStructure, CallbackOptions, ConsideredMode, MakeExtension, Options as RdmaOptions,

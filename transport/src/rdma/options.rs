@@ -1,8 +1,9 @@
 //! The options of RPC-over-RDMA clients and servers, in addition to those of connections.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rdma::{Attributes, Budget};
@@ -34,6 +35,27 @@ pub struct RdmaClientOptions {
     /// The warning about a fallback to version 1 that the server did not confirm. Clones of the options
     /// share it, so that it is logged once for all.
     pub fallback_warning: FallbackWarning,
+    /// The servers to which a connection has been established. Clones of the options share them: if one
+    /// refuses a connection then, it has no room at present.
+    pub met: MetServers,
+}
+
+/// Servers to which a connection has been established. Clones are one set.
+#[derive(Clone, Debug, Default)]
+pub struct MetServers(Arc<Mutex<HashSet<SocketAddr>>>);
+
+impl MetServers {
+    fn servers(&self) -> MutexGuard<'_, HashSet<SocketAddr>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn contains(&self, server: &SocketAddr) -> bool {
+        self.servers().contains(server)
+    }
+
+    pub(super) fn insert(&self, server: SocketAddr) {
+        self.servers().insert(server);
+    }
 }
 
 /// A warning that a client uses version 1 because a connection was lost or silent, which can have
@@ -81,6 +103,7 @@ impl Default for RdmaClientOptions {
             version: Choice::default(),
             patience: Config::DEFAULT_PATIENCE,
             fallback_warning: FallbackWarning::default(),
+            met: MetServers::default(),
         }
     }
 }
