@@ -132,7 +132,7 @@ fn a_server_without_room_for_all_connections_serves_those_that_it_has() {
             Proto::Rdma => server.rdma,
             Proto::Tcp => server.tcp,
         };
-        ping.args(["ping", "-c", "20000", &target.to_string()]);
+        ping.args(["ping", "-c", "5000", &target.to_string()]);
         ping.args(common::options(proto, "nconnect=16"));
         let said = Running::start(&mut ping).finish();
         assert!(said.status.success(), "{said:#?}");

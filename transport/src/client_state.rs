@@ -355,7 +355,7 @@ impl ClientState {
         if self.reminder.answered() {
             self.tell_end_of_outage();
         }
-        if self.connections[pending.index].answered(now) {
+        if self.connections[pending.index].answered() {
             // The server is back, so the other connections need not wait either.
             for other in &mut self.connections {
                 other.hurry(now);

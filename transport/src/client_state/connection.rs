@@ -8,6 +8,8 @@ use crate::{ClientOptions, ConnectionId};
 
 /// The time within which the end of a new connection counts as a refusal.
 const MOMENT: Duration = Duration::from_secs(1);
+/// The number of refusals in a row of which the user is told.
+const REFUSALS: u32 = 3;
 
 /// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,10 +42,8 @@ pub(crate) struct Connection {
     /// Whether a reply has arrived since the connection was established. A server that is full may
     /// accept a connection and close it with the first call.
     replied: bool,
-    /// The time of the last reply.
-    replied_at: Time,
-    /// The time at which the last attempt to connect began.
-    opened_at: Time,
+    /// The number of refusals ([`Connection::is_refused`]) since the last reply.
+    refusals: u32,
     /// The time at which the connection was established last.
     established_at: Time,
     /// Whether the connection was ever up. If so, the next attempt counts as a reconnect.
@@ -64,8 +64,7 @@ impl Connection {
             state: ConnectionState::Disconnected { retry_at: now },
             waiting: 0,
             replied: false,
-            replied_at: Time::ZERO,
-            opened_at: now,
+            refusals: 0,
             established_at: now,
             was_established: false,
             keep: false,
@@ -109,20 +108,11 @@ impl Connection {
         self.waiting > 0
     }
 
-    /// Returns the time at which the last attempt to connect began.
-    pub(crate) fn opened_at(&self) -> Time {
-        self.opened_at
-    }
-
-    /// Returns whether the connection is up and a reply has arrived on it since then.
-    pub(crate) fn replied_since(&self, then: Time) -> bool {
-        self.has_replied() && self.replied_at >= then
-    }
-
-    /// Records that an attempt to connect has begun, which is given up at `until`.
-    pub(crate) fn opened(&mut self, conn: ConnectionId, until: Time, now: Time) {
-        self.state = ConnectionState::Connecting { conn, until };
-        self.opened_at = now;
+    /// Records a refusal. Returns whether there were so many in a row that it does not belong to an outage,
+    /// in which the first attempts of one connection can fail before the others are seen to have ended.
+    pub(crate) fn refused(&mut self) -> bool {
+        self.refusals = self.refusals.saturating_add(1);
+        self.refusals >= REFUSALS
     }
 
     /// Records that the connection is established.
@@ -159,9 +149,9 @@ impl Connection {
     /// Records a reply, which proves that the connection works. An accepted connection alone proves
     /// nothing: a call that makes the server drop the connection would otherwise be retried for
     /// ever at full speed. Returns whether there had been an outage.
-    pub(crate) fn answered(&mut self, now: Time) -> bool {
+    pub(crate) fn answered(&mut self) -> bool {
         self.outage = None;
-        self.replied_at = now;
+        self.refusals = 0;
         self.replied = true;
         !std::mem::take(&mut self.backoff).is_zero()
     }

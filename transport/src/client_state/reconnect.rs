@@ -108,7 +108,7 @@ impl ClientState {
     pub(super) fn open(&mut self, index: usize, transport: &mut dyn ClientTransport, now: Time) {
         let conn = transport.open(self.remote, self.next_xid, now);
         let until = now + self.options.connect_timeout;
-        self.connections[index].opened(conn, until, now);
+        self.connections[index].state = ConnectionState::Connecting { conn, until };
     }
 
     /// Returns the index of the connection with the transport's id `conn`, or `None` if it was
@@ -191,13 +191,11 @@ impl ClientState {
     /// and the user who asked for `nconnect` would wonder about the throughput.
     #[cold]
     fn tell_shortfall(&mut self, index: usize, lost: &ConnectionLost, now: Time) {
-        if self.shortfall_told || !self.connections[index].is_refused(now) {
+        let connection = &mut self.connections[index];
+        if self.shortfall_told || !connection.is_refused(now) || !connection.refused() {
             return;
         }
-        // An earlier reply does not show that the server is there at present.
-        let since = self.connections[index].opened_at();
-        let mut others = self.connections.iter();
-        if others.any(|other| other.replied_since(since)) {
+        if self.connections.iter().any(Connection::has_replied) {
             self.shortfall_told = true;
             let (nconnect, reason) = (self.connections.len(), &lost.reason);
             tracing::warn!(server = %self.remote, nconnect, reason, "not all connections can be made: calls use those that work");
