@@ -39,11 +39,20 @@ impl<C: Connect> Core<C> {
         let node = directory.last_known(name);
         let mut node = node.and_then(|ino| self.inodes.borrow().get(ino));
         if node.as_ref().is_some_and(must_be_hidden) && directory.known_name(name).is_none() {
-            node = self.object_now(user, directory, name).await?;
+            node = match self.ask_name(user, directory, name).await {
+                Ok(now) => Some(now),
+                Err(Errno::NOENT) => None,
+                Err(error) => return Err(error),
+            };
         }
-        let Some(node) = node.filter(must_be_hidden) else {
+        let Some(node) = node else {
             return Ok(None);
         };
+        if !must_be_hidden(&node) {
+            // It may have been added to the table just now.
+            self.inodes.borrow_mut().drop_unused(node.ino);
+            return Ok(None);
+        }
         if node.attributes.borrow().get().nlink > 1 {
             // Another client may have removed the other names.
             let asked = self.getattr_now(user, &node).await;
@@ -52,32 +61,6 @@ impl<C: Connect> Core<C> {
             }
         }
         Ok(Some(node))
-    }
-
-    /// Asks the server which of the objects in the table a name is now.
-    async fn object_now(
-        &self,
-        user: &UserOf<C>,
-        directory: &NodeOf<C>,
-        name: &[u8],
-    ) -> Result<Option<NodeOf<C>>, Errno> {
-        let args = &DirOpArgs {
-            what: dir_op(directory, name),
-        };
-        let call = self.begin();
-        let found = self
-            .ask(user, |nfs| async move { nfs.lookup(args).await })
-            .await;
-        let ok = match found {
-            Ok(ok) => ok,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(self.stale(directory, error)),
-        };
-        let node = self.inodes.borrow().find(&ok.object);
-        if let Some(node) = &node {
-            self.learn_maybe(node, ok.attributes, call);
-        }
-        Ok(node)
     }
 
     /// Returns whether a name is that of a hidden file, which stays until the file is closed: as with
