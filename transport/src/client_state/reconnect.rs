@@ -177,14 +177,11 @@ impl ClientState {
         if lost.was_established && !self.connections[index].has_calls() {
             return false;
         }
-        let with_calls = self.connections.iter().filter(|one| one.has_calls());
         // The reply may come on one that is still up. If none comes, there is a time limit for it.
-        let others_may_answer = with_calls.clone().any(|other| {
-            let up = other.up();
-            up.is_some() && up != self.connections[index].up()
-        });
-        let in_use = with_calls.count();
-        self.probe.connection_ended(lost.was_established, in_use) && !others_may_answer
+        let mut connections = self.connections.iter().enumerate();
+        let others_may_answer =
+            connections.any(|(other, one)| other != index && one.has_calls() && one.up().is_some());
+        self.probe.connection_ended(lost.was_established) && !others_may_answer
     }
 
     /// Warns once if a connection cannot be made while others work: the server probably admits no more,

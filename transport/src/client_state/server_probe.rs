@@ -12,9 +12,8 @@ use rdma::Time;
 use crate::ClientOptions;
 
 /// The maximum number of consecutive connections that may end with calls unanswered, before the
-/// first reply; of more connections with calls, each may end once. With the default pauses between attempts,
-/// the last attempt of a single connection ends after three seconds, so a server that is just being started or
-/// replaced gets a chance.
+/// first reply. With the default pauses between attempts, the last attempt of a single connection ends
+/// after three seconds, so a server that is just being started or replaced gets a chance.
 pub(super) const MAX_UNANSWERED: u32 = 8;
 
 /// The state of the detection; see the module documentation.
@@ -49,10 +48,9 @@ impl ServerProbe {
         self.unanswered_since = None;
     }
 
-    /// Records the end of an established connection with calls, or of an attempt. `in_use` is the number of
-    /// connections that have calls: all of them may end if the server is full, and one more may work.
-    /// Returns whether the limit is reached.
-    pub(super) fn connection_ended(&mut self, was_established: bool, in_use: usize) -> bool {
+    /// Records the end of an established connection with calls, or of an attempt. Returns whether the limit
+    /// is reached.
+    pub(super) fn connection_ended(&mut self, was_established: bool) -> bool {
         if self.answered {
             return false;
         }
@@ -62,8 +60,7 @@ impl ServerProbe {
         } else if self.unanswered_since.is_some() {
             self.ended = self.ended.saturating_add(1);
         }
-        let limit = in_use.max(MAX_UNANSWERED as usize);
-        self.unanswered_since.is_some() && self.ended as usize >= limit
+        self.unanswered_since.is_some() && self.ended >= MAX_UNANSWERED
     }
 
     /// Returns when the first reply is overdue.
