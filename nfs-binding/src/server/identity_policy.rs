@@ -12,7 +12,7 @@ use onc_rpc::Credential;
 use rdma::Time;
 use rpc_transport::PeerOrigin;
 
-use super::users::Users;
+use super::users::{Groups, Users};
 use super::{ExportOptions, Squash};
 use crate::fs::Caller;
 use crate::proto::Status;
@@ -143,8 +143,7 @@ impl IdentityPolicy {
             Some(uid) => {
                 let groups = self.users.groups(uid, Time::now());
                 let gid = groups.primary.unwrap_or(options.anonymous_gid);
-                let gids = groups.all().filter(|further| *further != gid).collect();
-                options.squashed(Caller { uid, gid, gids }, options.squash)
+                local_caller(uid, gid, &groups, options)
             }
             None => options.anonymous(),
         })
@@ -176,15 +175,15 @@ impl IdentityPolicy {
             rdma::limited!(warn, %peer, uid, claimed = claimed.gid, instead = gid,
                     "a user of this host claims a group that /etc/passwd and /etc/group do not give it");
         }
-        // The call gets all groups of the user, like a local program: membership in a group can
-        // also deny access.
-        let caller = Caller {
-            uid,
-            gid,
-            gids: groups.all().filter(|further| *further != gid).collect(),
-        };
-        options.squashed(caller, options.squash)
+        local_caller(uid, gid, &groups, options)
     }
+}
+
+/// Returns the identity of a local user with one of its groups as the primary one. It has all its groups, like
+/// a local program: membership in a group can also deny access.
+fn local_caller(uid: u32, gid: u32, groups: &Groups, options: &ExportOptions) -> Caller {
+    let gids = groups.all().filter(|further| *further != gid).collect();
+    options.squashed(Caller { uid, gid, gids }, options.squash)
 }
 
 #[cfg(test)]

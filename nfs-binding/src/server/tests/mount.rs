@@ -134,7 +134,7 @@ fn directories_of_the_host_are_mounted_by_a_worker() {
     assert_eq!(rig.mount("/m/d"), Ok(dir));
 }
 
-/// The same through the program: what a directory of mode 0700 protects is not mounted for others.
+/// A directory of mode 0700 protects what is below it from MNT of other users of the host.
 #[test]
 fn a_user_of_this_host_mounts_what_it_may_pass() {
     let mut rig = Fixture::memory();
