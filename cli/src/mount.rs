@@ -60,7 +60,7 @@ pub(crate) fn as_helper(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 /// The export could not be mounted.
 pub(crate) fn mount(args: &MountCommandArgs) -> Result<(), Failure> {
     // Errors in what was typed come before anything is started. The notes come later, once.
-    args.mount.quiet_access()?;
+    args.mount.check()?;
     let url: NfsUrl = args.url.parse().context(&args.url).map_err(usage)?;
     match args.foreground || args.background {
         true => serve(args, &url),

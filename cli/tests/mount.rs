@@ -270,7 +270,7 @@ fn a_mount_in_use_stays_unless_it_may_go_later() {
     assert_eq!(there, "before and after");
 }
 
-/// As with umount(8), which takes both at once.
+/// umount(8) takes both options at once.
 #[test]
 fn a_forced_lazy_unmount_takes_a_mount_that_stays_in_use() {
     if !is_usable() {

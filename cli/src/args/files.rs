@@ -60,16 +60,13 @@ impl MountArgs {
     /// # Errors
     /// A mount option that is unknown or cannot be used here, or costs that cannot be read.
     pub(crate) fn access(&self) -> Result<Access, Failure> {
-        let options = self.options.join(",");
-        let (_, overridden) = MountOptions::parse_and_note(&options)
-            .map_err(|error| Failure::Usage(error.to_string()))?;
+        let (access, overridden) = self.access_and_overridden()?;
         for note in overridden {
             output::complain(format_args!("note: mount {note}"));
         }
-        for (option, what) in mount_options::different_here(&options) {
+        for (option, what) in mount_options::different_here(&self.options.join(",")) {
             output::complain(format_args!("note: mount option {option}: {what}"));
         }
-        let access = self.quiet_access()?;
         if self.rate.is_some() && access.mount.proto == Proto::Rdma {
             output::complain(
                 "note: over RDMA, --rate limits what this end posts; what the server reads and writes by RDMA \
@@ -79,12 +76,18 @@ impl MountArgs {
         Ok(access)
     }
 
-    /// Converts the arguments like [`MountArgs::access`], without notes.
+    /// Checks the arguments, without notes.
     ///
     /// # Errors
-    /// Those of [`MountArgs::access`].
-    pub(crate) fn quiet_access(&self) -> Result<Access, Failure> {
-        let mount = MountOptions::parse(&self.options.join(","))
+    /// The errors of [`MountArgs::access`].
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.access_and_overridden().map(drop)
+    }
+
+    fn access_and_overridden(
+        &self,
+    ) -> Result<(Access, Vec<nfs_binding::overrides::Overridden>), Failure> {
+        let (mount, overridden) = MountOptions::parse_and_note(&self.options.join(","))
             .map_err(|error| Failure::Usage(error.to_string()))?;
         let link = LinkOptions {
             delay: self.delay.0,
@@ -93,7 +96,8 @@ impl MountArgs {
             // The server decides.
             crc: false,
         };
-        Access::new(mount, link, self.costs.as_ref())
+        let access = Access::new(mount, link, self.costs.as_ref())?;
+        Ok((access, overridden))
     }
 }
 
