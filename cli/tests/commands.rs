@@ -713,11 +713,15 @@ fn options_that_would_have_no_effect_are_refused() {
         ),
         (
             &["compare", "--device", "sim", "--via", "tcp"],
-            "nothing to simulate",
+            "TCP is not simulated",
         ),
         (
-            &["compare", "--device", "sim", "--ops", "tree"],
-            "nothing to simulate",
+            &["compare", "--device", "sim", "--via", "v1,tcp"],
+            "TCP is not simulated",
+        ),
+        (
+            &["compare", "--device", "sim", "--ops", "null,tree"],
+            "copies of trees are not simulated",
         ),
     ] {
         let finished = run(args);

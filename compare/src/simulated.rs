@@ -15,8 +15,8 @@ use rpcrdma_sim::{Measured, Operation, Setting, consider, measure};
 
 use crate::explain::listen;
 use crate::op::Op;
-use crate::options::Options;
 use crate::options::inline_size;
+use crate::options::{OpName, Options};
 use crate::rows::{Conditions, Mode, OverDelay, Row, Split};
 use crate::table;
 use crate::variant::{Variant, longest_inline};
@@ -67,12 +67,17 @@ pub(crate) fn check(options: &Options, ops: &[Op]) -> Result<(), Failure> {
         );
         return Err(Failure::Usage(text));
     }
-    let rdma = options.via.iter().any(|via| via.version().is_some());
-    match rdma && !ops.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::usage(
-            "--device sim: there is nothing to simulate, neither TCP nor copies of trees are",
+    // The complete lists are the defaults: in them, what is not simulated is left out.
+    let tcp = options.via != Variant::ALL && options.via.contains(&Variant::Tcp);
+    let tree = options.ops != OpName::ALL && options.ops.contains(&OpName::Tree);
+    match (tcp, tree) {
+        (true, _) => Err(Failure::usage(
+            "--device sim: not with --via tcp, TCP is not simulated",
         )),
+        (_, true) => Err(Failure::usage(
+            "--device sim: not with --ops tree, copies of trees are not simulated",
+        )),
+        (false, false) => Ok(()),
     }
 }
 
