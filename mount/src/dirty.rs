@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use nfs_binding::proto::Verifier;
+use rdma::ALIGNMENT;
 
 /// The state of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,12 @@ impl<U> Batch<U> {
     }
 }
 
+/// Returns the memory that a piece takes, bytes. However short it is, it has a block of the pool. What
+/// remains of a longer piece keeps all of that piece's memory, which is not counted.
+fn memory(data: &Bytes) -> usize {
+    data.len().max(ALIGNMENT)
+}
+
 /// The data of a file that is not on stable storage.
 #[derive(Debug)]
 pub(crate) struct Dirty<U> {
@@ -95,7 +102,7 @@ impl<U: Clone> Dirty<U> {
         self.dirty
     }
 
-    /// Returns the number of bytes that are kept.
+    /// Returns how much memory the data takes that is kept, in bytes.
     pub(crate) fn total(&self) -> usize {
         self.total
     }
@@ -130,7 +137,7 @@ impl<U: Clone> Dirty<U> {
     }
 
     fn insert(&mut self, start: u64, piece: Piece<U>) {
-        self.total += piece.data.len();
+        self.total += memory(&piece.data);
         if piece.state == State::Dirty {
             self.dirty += piece.data.len();
         }
@@ -139,7 +146,7 @@ impl<U: Clone> Dirty<U> {
 
     fn remove(&mut self, start: u64) -> Option<Piece<U>> {
         let piece = self.pieces.remove(&start)?;
-        self.total -= piece.data.len();
+        self.total -= memory(&piece.data);
         if piece.state == State::Dirty {
             self.dirty -= piece.data.len();
         }

@@ -49,6 +49,9 @@ pub(crate) struct OpenFile<A> {
     pub(crate) mode: OpenMode,
     /// The serial number of the last write error that was reported to it.
     pub(crate) seen: Cell<u64>,
+    /// Whether a write with O_DIRECT has failed, after which the kernel sends a SETATTR that nobody asked
+    /// for.
+    pub(crate) direct_failed: Cell<bool>,
     pub(crate) read_ahead: RefCell<ReadAhead>,
 }
 
@@ -121,6 +124,7 @@ impl<C: Connect> Core<C> {
             user: Rc::clone(user),
             mode,
             seen: Cell::new(node.write_error.get().serial),
+            direct_failed: Cell::new(false),
             read_ahead: RefCell::default(),
         };
         let file = self.files.borrow_mut().insert(Rc::new(file)) as u64;

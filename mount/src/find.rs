@@ -247,6 +247,7 @@ impl<C: Connect> Core<C> {
         let dirty = node.dirty.borrow();
         // Data that waits for a COMMIT counts as well: the reply to its WRITE may not have been stored.
         attributes.size = attributes.size.max(dirty.kept_end());
+        node.shown_size.set(attributes.size);
         if dirty.end() > 0 {
             // The kernel asks again, which sends the data, when a program wants to know the times.
             trust = Duration::ZERO;

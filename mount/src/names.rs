@@ -7,7 +7,7 @@ use std::future::Future;
 use nfs_binding::client::Nfs3;
 use nfs_binding::proto::{
     CreateOk, DeviceNumber, DirOpArgs, FileType, LinkArgs, LinkText, MkdirArgs, MknodArgs,
-    MknodWhat, NfsResult, RenameArgs, SetAttributes, SymlinkArgs, WccData,
+    MknodWhat, NfsResult, RenameArgs, SetAttributes, SymlinkArgs, WccAttributes, WccData,
 };
 use rpc_transport::CallError;
 use rustix::io::Errno;
@@ -188,8 +188,16 @@ impl<C: Connect> Core<C> {
             }
         };
         self.learn_change(&changes.1, ok.dir_wcc);
+        // LINK has no attributes from before it. It changes neither the data nor its time: if these are not
+        // the cached ones, another client has changed them.
+        let ctime = node.attributes.borrow().version().ctime;
+        let before = ok.attributes.as_ref().map(|after| WccAttributes {
+            size: after.size,
+            mtime: after.mtime,
+            ctime,
+        });
         let after = WccData {
-            before: None,
+            before,
             after: ok.attributes,
         };
         self.learn_change(&changes.0, after);

@@ -1,7 +1,7 @@
 //! One object of the server that the kernel knows.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use nfs_binding::proto::{Access, FileHandle, FileType, NfsTime};
@@ -88,6 +88,10 @@ pub(crate) struct Node<A> {
     pub(crate) data_version: Cell<u64>,
     /// The version of the data in the kernel's page cache.
     pub(crate) paged: Cell<Option<u64>>,
+    /// The size that the kernel takes the file to have: what it was last told, or its writes led to.
+    pub(crate) shown_size: Cell<u64>,
+    /// The writes that append and have no place yet, by numbers, in the order in which they came.
+    pub(crate) appending: RefCell<VecDeque<u64>>,
     /// Rises with each write by this client.
     pub(crate) own_writes: Cell<u64>,
     /// Written data that is not on the server's stable storage.
@@ -128,6 +132,8 @@ impl<A> Node<A> {
             hidden_gone: Notify::default(),
             data_version: Cell::new(0),
             paged: Cell::new(None),
+            shown_size: Cell::new(0),
+            appending: RefCell::default(),
             own_writes: Cell::new(0),
             dirty: RefCell::default(),
             progress: Notify::default(),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use nfs_binding::proto::{FsstatOk, HandleArgs, SetAttributes, SetattrArgs};
 use rustix::io::Errno;
 
-use crate::core::{Connect, Core, UserOf};
+use crate::core::{Connect, Core, NodeOf, UserOf};
 use crate::find::Stat;
 
 impl<C: Connect> Core<C> {
@@ -32,33 +32,59 @@ impl<C: Connect> Core<C> {
             self.flush(&node).await;
         }
         let size = attributes.size;
-        if attributes != SetAttributes::default() {
+        let opened = file.filter(|_| size.is_some());
+        let opened = opened.map(|file| self.file(file)).transpose()?;
+        let failed = opened
+            .as_ref()
+            .is_some_and(|file| file.direct_failed.take());
+        let alone = SetAttributes {
+            size,
+            ..SetAttributes::default()
+        };
+        // After a write with O_DIRECT that failed beyond the end, the kernel truncates the file to the size
+        // that it believes. That would take away what other clients have appended meanwhile.
+        let by_kernel = failed && size == Some(node.shown_size.get()) && attributes == alone;
+        if attributes != SetAttributes::default() && !by_kernel {
             // ftruncate(2) needs no more permission than opening the file did.
-            let opened = file.filter(|_| size.is_some());
-            let opened = opened.map(|file| self.file(file)).transpose()?;
             let user = opened.as_ref().map_or(user, |file| &file.user);
-            let args = &SetattrArgs {
-                object: node.handle,
-                attributes,
-                guard: None,
-            };
-            let change = self.change(&node);
-            let outcome = self
-                .ask(user, |nfs| async move { nfs.setattr(args).await })
-                .await;
-            match outcome {
-                Ok(wcc) => self.learn_change(&change, wcc),
-                Err(error) => {
-                    node.attributes.borrow_mut().expire();
-                    return Err(self.stale(&node, error));
-                }
-            }
-        }
-        if let Some(size) = size {
-            self.cut(&node, size);
+            let (core, user, node) = (Rc::clone(self), Rc::clone(user), Rc::clone(&node));
+            // To the end, also if the process that asks is killed: a size that the server has set must not
+            // be unknown here.
+            self.to_the_end(async move { core.set(&user, &node, attributes).await })
+                .await?;
         }
         self.refresh(user, &node).await?;
         Ok(self.stat(&node))
+    }
+
+    /// Sends a SETATTR, and forgets data beyond a new size.
+    async fn set(
+        &self,
+        user: &UserOf<C>,
+        node: &NodeOf<C>,
+        attributes: SetAttributes,
+    ) -> Result<(), Errno> {
+        let size = attributes.size;
+        let args = &SetattrArgs {
+            object: node.handle,
+            attributes,
+            guard: None,
+        };
+        let change = self.change(node);
+        let outcome = self
+            .ask(user, |nfs| async move { nfs.setattr(args).await })
+            .await;
+        match outcome {
+            Ok(wcc) => self.learn_change(&change, wcc),
+            Err(error) => {
+                node.attributes.borrow_mut().expire();
+                return Err(self.stale(node, error));
+            }
+        }
+        if let Some(size) = size {
+            self.cut(node, size);
+        }
+        Ok(())
     }
 
     /// Returns the target of a symbolic link.

@@ -1054,6 +1054,206 @@ fn too_much_unwritten_data_makes_writers_wait() {
     );
 }
 
+/// A piece of one byte has a block of the pool, like a longer one.
+#[test]
+fn short_writes_count_for_the_memory_that_they_take() {
+    let (runtime, server, mount) = server();
+    let mut fixture = client(&runtime, &server, &mount, 1);
+    let core = Rc::get_mut(&mut fixture.core).unwrap();
+    core.options.unwritten = 256 << 10;
+    let (ino, file) = fixture.create(b"f");
+    for at in 0..1000 {
+        fixture.write(file, at, vec![at as u8]);
+        let kept = fixture.core.unwritten.get();
+        assert!(kept <= (256 << 10) + 4096, "{kept}");
+    }
+    assert!(fixture.calls::<nfs::Write>() > 0);
+    fixture.close(file).unwrap();
+    let expected: Vec<u8> = (0..1000).map(|at| at as u8).collect();
+    assert_eq!(&fixture.read_anew(ino)[..], &expected[..]);
+}
+
+/// Otherwise a program that never closes its file, such as a logger, would write for ever.
+#[test]
+fn a_writer_learns_that_the_server_is_full() {
+    let fixture = fixture();
+    let (_, file) = fixture.create(b"f");
+    let write = |at: u64, mapped| {
+        let mode = WriteMode {
+            mapped,
+            ..WriteMode::default()
+        };
+        let data = Bytes::from(vec![1; 64 << 10]);
+        fixture.run(fixture.core.write(file, at, data, mode))
+    };
+    for (status, error) in [
+        (Status::NOSPC, Errno::NOSPC),
+        (Status::DQUOT, Errno::DQUOT),
+        (Status::FBIG, Errno::FBIG),
+    ] {
+        fixture.fails(nfs::Write::NUMBER, status);
+        // As much as is sent at once. The reply has come when the file has been flushed.
+        write(0, false).unwrap();
+        let node = fixture.core.file(file).unwrap();
+        fixture.run(fixture.core.flush(&node.node));
+        // Nobody would hear it from a write of mapped memory.
+        assert_eq!(write(64 << 10, true), Ok(64 << 10));
+        fixture.run(fixture.core.flush(&node.node));
+        assert_eq!(write(64 << 10, false), Err(error));
+        fixture.server.plan(|_, _| Fault::None);
+        assert_eq!(write(64 << 10, false), Ok(64 << 10));
+    }
+    // Other errors wait for fsync or close.
+    fixture.fails(nfs::Write::NUMBER, Status::IO);
+    write(0, false).unwrap();
+    let node = fixture.core.file(file).unwrap();
+    fixture.run(fixture.core.flush(&node.node));
+    assert_eq!(write(0, false), Ok(64 << 10));
+    assert_eq!(fixture.close(file), Err(Errno::IO));
+}
+
+/// The kernel truncates a file to the size that it believes after a write with O_DIRECT behind that has
+/// failed.
+#[test]
+fn a_direct_write_that_fails_takes_nothing_from_other_clients() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let (ino, file) = one.create(b"f");
+    one.write(file, 0, vec![1; 100]);
+    one.close(file).unwrap();
+    let seen = two.find(b"f").unwrap();
+    let direct = two.open(seen);
+    let file = one.open(ino);
+    one.write(file, 100, vec![1; 900]);
+    one.close(file).unwrap();
+
+    two.fails(nfs::Write::NUMBER, Status::NOSPC);
+    let mode = WriteMode {
+        through: true,
+        direct: true,
+        ..WriteMode::default()
+    };
+    let write = |at| {
+        let data = Bytes::from(vec![2; 4096]);
+        two.run(two.core.write(direct, at, data, mode))
+    };
+    let truncate = |size| {
+        let attributes = SetAttributes {
+            size: Some(size),
+            ..SetAttributes::default()
+        };
+        let setting = two.core.setattr(&two.user, seen, Some(direct), attributes);
+        two.run(setting).unwrap().attributes.size
+    };
+    assert_eq!(write(100), Err(Errno::NOSPC));
+    assert_eq!(truncate(100), 1000, "the kernel's");
+    assert_eq!(one.read_anew(ino).len(), 1000);
+    // A program's own is obeyed, also after a failure of which the kernel made nothing.
+    assert_eq!(truncate(1000), 1000);
+    assert_eq!(write(0), Err(Errno::NOSPC));
+    assert_eq!(truncate(50), 50);
+    assert_eq!(one.read_anew(ino).len(), 50);
+    two.server.plan(|_, _| Fault::None);
+    assert_eq!(write(50), Ok(4096));
+    assert_eq!(truncate(4146), 4146);
+    assert_eq!(truncate(10), 10);
+    assert_eq!(one.read_anew(ino).len(), 10);
+}
+
+/// A LINK brings attributes, which may have come from another client's change.
+#[test]
+fn a_link_does_not_hide_what_another_client_has_written() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let (ino, file) = one.create(b"f");
+    one.write(file, 0, vec![1; 100]);
+    one.close(file).unwrap();
+    let reader = one.open(ino);
+    assert_eq!(&one.read(reader, 0, 100)[..], &[1; 100][..]);
+    one.close(reader).unwrap();
+
+    let file = two.open(two.find(b"f").unwrap());
+    two.write(file, 0, vec![2; 100]);
+    two.close(file).unwrap();
+    one.run(one.core.link(&one.user, ino, ROOT, b"g")).unwrap();
+    assert_eq!(one.told.0.borrow()[..], [ino]);
+    let mode = OpenMode {
+        read: true,
+        ..WRITE
+    };
+    let opened = one.run(one.core.open(&one.user, 1, ino, mode)).unwrap();
+    assert!(!opened.keep, "the kernel's pages are out of date");
+    one.close(opened.file).unwrap();
+    // A LINK alone changes no data.
+    one.told.0.borrow_mut().clear();
+    one.run(one.core.link(&one.user, ino, ROOT, b"h")).unwrap();
+    assert_eq!(one.told.0.borrow()[..], [0; 0]);
+}
+
+/// The kernel sends the parts of a large write with O_DIRECT at once. Each asks for the size, as the
+/// attributes are too old, and the replies may come in another order.
+#[test]
+fn the_parts_of_an_append_stay_in_order() {
+    let (runtime, server, mount) = server();
+    let mut fixture = client(&runtime, &server, &mount, 1);
+    let core = Rc::get_mut(&mut fixture.core).unwrap();
+    core.options.attributes = AttributeTimes::NONE;
+    let (ino, file) = fixture.create(b"f");
+    let mode = WriteMode {
+        append: true,
+        ..WriteMode::default()
+    };
+    let part = |n: u8| fixture.core.write(file, 0, Bytes::from(vec![n; 10]), mode);
+    fixture.run(async {
+        let mut first = Box::pin(part(1));
+        let mut second = Box::pin(part(2));
+        let mut third = Box::pin(part(3));
+        assert!(poll!(&mut first).is_pending());
+        assert!(poll!(&mut second).is_pending());
+        // However long the first takes, the last waits for it.
+        for _ in 0..100 {
+            assert!(poll!(&mut third).is_pending());
+            let mut passed = false;
+            poll_fn(|context| {
+                context.waker().wake_by_ref();
+                match std::mem::replace(&mut passed, true) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            })
+            .await;
+        }
+        // A killed program does not keep its turn.
+        drop(second);
+        assert_eq!(join(third, first).await, (Ok(10), Ok(10)));
+    });
+    fixture.close(file).unwrap();
+    assert_eq!(
+        &fixture.read_anew(ino)[..],
+        &[[1; 10], [3; 10]].concat()[..]
+    );
+}
+
+/// Memory that is short is kept for READs that somebody waits for.
+#[test]
+fn a_read_whose_data_could_not_be_read_ahead_is_made_by_itself() {
+    let fixture = fixture();
+    let (ino, file) = fixture.create(b"f");
+    fixture.write(file, 0, vec![1; 1 << 20]);
+    fixture.close(file).unwrap();
+    let file = fixture.open(ino);
+    let begun = fixture.calls::<nfs::Read>();
+    fixture.server.plan(move |proc, made| match proc {
+        nfs::Read::NUMBER if made <= begun + 1 => Fault::NoMemory,
+        _ => Fault::None,
+    });
+    let data = fixture.read(file, 0, 16 << 10);
+    assert_eq!(&data[..], &[1; 16 << 10][..]);
+    assert!(fixture.calls::<nfs::Read>() >= begun + 2);
+}
+
 #[test]
 fn objects_that_the_kernel_forgets_leave_the_table() {
     let fixture = fixture();

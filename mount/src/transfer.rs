@@ -1,5 +1,6 @@
 //! READ and WRITE requests.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Instant;
@@ -12,13 +13,18 @@ use rustix::io::Errno;
 
 use crate::core::{Connect, Core, Memory, NodeOf, UserOf};
 use crate::files::OpenFile;
-use crate::read_ahead::{Arrived, Basis, part};
+use crate::node::Node;
+use crate::read_ahead::{Arrived, Basis, Chunk, part};
 
 /// The demands of one write request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WriteMode {
     /// The data is on stable storage before the reply: O_DIRECT, O_SYNC or O_DSYNC.
     pub(crate) through: bool,
+    /// O_DIRECT.
+    pub(crate) direct: bool,
+    /// The program wrote to memory, and the kernel writes it now.
+    pub(crate) mapped: bool,
     /// O_APPEND: the data goes to the end of the file.
     pub(crate) append: bool,
 }
@@ -111,15 +117,10 @@ impl<C: Connect> Core<C> {
                     chunk.finish(core.fetch(&file.user, &file.node, range, memory).await);
                 });
             }
-            if let Some(chunks) = serve {
-                let mut parts = Vec::new();
-                for chunk in &chunks {
-                    let arrived = chunk.outcome().await?;
-                    parts.extend(part(&chunk.range, &arrived, range));
-                    if arrived.eof {
-                        break;
-                    }
-                }
+            // If one of them failed, maybe for lack of memory to read ahead, the range is read by itself.
+            if let Some(chunks) = serve
+                && let Ok(parts) = parts_of(&chunks, range).await
+            {
                 return Ok(parts);
             }
         }
@@ -196,7 +197,19 @@ impl<C: Connect> Core<C> {
         let file = self.file(number)?;
         let node = &file.node;
         let len = data.len() as u32;
+        let unfinished = mode.direct.then(|| DirectWrite::begin(&file.direct_failed));
+        // The kernel sends the parts of a large write at once. Each gets its place in that order.
+        let turn = match mode.append {
+            true => Some(Turn::of(node).await),
+            false => None,
+        };
         self.room_to_write().await;
+        let full = |error| matches!(error, Errno::NOSPC | Errno::DQUOT | Errno::FBIG);
+        let error = node.write_error.get();
+        if !mode.mapped && error.last.is_some_and(full) {
+            // A program that never closes the file would write for ever. Its other errors can wait.
+            Self::report(node, &file.seen)?;
+        }
         let of_kernel = offset;
         let offset = match mode.append {
             true => self.end_of_file(&file).await?,
@@ -210,6 +223,7 @@ impl<C: Connect> Core<C> {
         }
         let range = offset..end;
         self.record(&file.user, node, offset, data);
+        drop(turn);
         if offset != of_kernel {
             // The kernel has put the data into its pages at the wrong place.
             self.forget_cached(node, true);
@@ -222,6 +236,9 @@ impl<C: Connect> Core<C> {
             }
             Self::report(node, &file.seen)?;
         }
+        let shown = node.shown_size.get().max(of_kernel + u64::from(len));
+        node.shown_size.set(shown);
+        unfinished.into_iter().for_each(DirectWrite::succeeded);
         Ok(len)
     }
 
@@ -232,5 +249,71 @@ impl<C: Connect> Core<C> {
         self.refresh(&file.user, node).await?;
         let size = node.attributes.borrow().get().size;
         Ok(size.max(node.dirty.borrow().kept_end()))
+    }
+}
+
+/// Returns the parts of a range, up to the end of the file, when the chunks that have it have arrived.
+async fn parts_of(chunks: &[Rc<Chunk>], range: &Range<u64>) -> Result<Vec<Bytes>, Errno> {
+    let mut parts = Vec::new();
+    for chunk in chunks {
+        let arrived = chunk.outcome().await?;
+        parts.extend(part(&chunk.range, &arrived, range));
+        if arrived.eof {
+            break;
+        }
+    }
+    Ok(parts)
+}
+
+/// The turn to append to a file, in the order in which the kernel sent the data.
+struct Turn<'n, A> {
+    node: &'n Node<A>,
+    number: u64,
+}
+
+impl<'n, A> Turn<'n, A> {
+    /// Waits for the turn.
+    async fn of(node: &'n Node<A>) -> Self {
+        let number = node.appending.borrow().back().map_or(0, |last| last + 1);
+        node.appending.borrow_mut().push_back(number);
+        let turn = Self { node, number };
+        let first = || node.appending.borrow().front() == Some(&number);
+        node.progress.until(|| first().then_some(())).await;
+        turn
+    }
+}
+
+impl<A> Drop for Turn<'_, A> {
+    fn drop(&mut self) {
+        let Self { node, number } = self;
+        node.appending.borrow_mut().retain(|other| other != number);
+        node.progress.wake();
+    }
+}
+
+/// Notes that a write with O_DIRECT has failed or was cut off, unless it succeeded.
+struct DirectWrite<'f> {
+    failed: &'f Cell<bool>,
+    succeeded: bool,
+}
+
+impl<'f> DirectWrite<'f> {
+    fn begin(failed: &'f Cell<bool>) -> Self {
+        Self {
+            failed,
+            succeeded: false,
+        }
+    }
+
+    fn succeeded(mut self) {
+        self.succeeded = true;
+    }
+}
+
+impl Drop for DirectWrite<'_> {
+    fn drop(&mut self) {
+        if !self.succeeded {
+            self.failed.set(true);
+        }
     }
 }

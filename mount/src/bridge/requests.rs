@@ -305,6 +305,8 @@ impl<C: Connect> Filesystem for Bridge<C> {
         let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let mode = WriteMode {
             through: !mapped && (mode.direct || mode.sync),
+            direct: !mapped && mode.direct,
+            mapped,
             append: !mapped && appends(flags.0),
         };
         let work = async move |core: Rc<Core<C>>, _| core.write(file.0, offset, data, mode).await;

@@ -1,0 +1,340 @@
+//! LOOKUP and GETATTR, and what is remembered of their results.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use nfs_binding::proto::{Access, Attributes, DirOp, DirOpArgs, HandleArgs, Name};
+use rustix::io::Errno;
+
+use crate::core::{Connect, Core, NodeOf, UserOf};
+use crate::inodes::ROOT;
+use crate::node::Node;
+use crate::options::LookupCache;
+
+/// The permission bits that let everybody search a directory.
+const SEARCHABLE: u32 = 0o111;
+
+/// The reply to the kernel about an object: its inode number and attributes.
+#[derive(Clone, Debug)]
+pub(crate) struct Stat {
+    /// FUSE's number of the object.
+    pub(crate) ino: u64,
+    /// The attributes, with the size that this client's writes lead to.
+    pub(crate) attributes: Attributes,
+    /// How long the kernel may use the attributes.
+    pub(crate) trust: Duration,
+}
+
+/// The reply to the kernel about a name that it looks up.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// The object, or `None` if the name does not exist.
+    pub(crate) stat: Option<Stat>,
+    /// How long the kernel may use the name without asking again.
+    pub(crate) trust: Duration,
+}
+
+impl Stat {
+    /// Returns the inode number that programs see: FUSE's number, which LOOKUP and READDIRPLUS tell the kernel
+    /// as well. The root, which the kernel never looks up, has that of the server.
+    pub(crate) fn shown_ino(&self) -> u64 {
+        match self.ino {
+            ROOT => self.attributes.fileid,
+            ino => ino,
+        }
+    }
+}
+
+impl<C: Connect> Core<C> {
+    /// Looks a name up.
+    ///
+    /// # Errors
+    /// The error of LOOKUP, except ENOENT, which is a result.
+    pub(crate) async fn lookup(
+        &self,
+        user: &UserOf<C>,
+        thread: u32,
+        parent: u64,
+        name: &[u8],
+    ) -> Result<Found, Errno> {
+        let directory = self.node(parent)?;
+        match self.find(user, &directory, name).await {
+            Ok((node, asked)) => {
+                // What is answered from memory must not spare the `open` its call.
+                let found = asked.then(|| (thread, Instant::now()));
+                node.just_found.set(found);
+                Ok(self.found(&directory, &node))
+            }
+            Err(Errno::NOENT) => Ok(Found {
+                stat: None,
+                trust: match self.options.lookup_cache {
+                    LookupCache::All => self.name_trust(&directory),
+                    _ => Duration::ZERO,
+                },
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the object of a name, with fresh attributes, and whether a call has just brought those.
+    pub(crate) async fn find(
+        &self,
+        user: &UserOf<C>,
+        directory: &NodeOf<C>,
+        name: &[u8],
+    ) -> Result<(NodeOf<C>, bool), Errno> {
+        if let Some(known) = self.known(user, directory, name).await? {
+            let Some(ino) = known else {
+                return Err(Errno::NOENT);
+            };
+            let node = self.inodes.borrow().get(ino);
+            if let Some(node) = node {
+                match self.refresh(user, &node).await {
+                    // It was replaced by another client.
+                    Err(Errno::STALE) => {}
+                    outcome => return outcome.map(|asked| (node, asked)),
+                }
+            }
+        }
+        let node = self.ask_name(user, directory, name).await?;
+        self.settled(user, &node).await?;
+        Ok((node, true))
+    }
+
+    /// Returns what a name is, if that is known and the user may know it: `Some(None)` if it does not
+    /// exist.
+    async fn known(
+        &self,
+        user: &UserOf<C>,
+        directory: &NodeOf<C>,
+        name: &[u8],
+    ) -> Result<Option<Option<u64>>, Errno> {
+        let usable = |known: &Option<u64>| match self.options.lookup_cache {
+            LookupCache::All => true,
+            LookupCache::Positive => known.is_some(),
+            LookupCache::None => false,
+        };
+        if directory
+            .known_name(name)
+            .is_none_or(|known| !usable(&known))
+        {
+            return Ok(None);
+        }
+        if !self.is_fresh(directory) {
+            // One call makes all names of the directory usable again.
+            self.getattr_now(user, directory).await?;
+        }
+        self.permit(user, directory, Access::LOOKUP).await?;
+        Ok(directory.known_name(name))
+    }
+
+    /// Looks a name up at the server.
+    pub(crate) async fn ask_name(
+        &self,
+        user: &UserOf<C>,
+        directory: &NodeOf<C>,
+        name: &[u8],
+    ) -> Result<NodeOf<C>, Errno> {
+        let args = &DirOpArgs {
+            what: dir_op(directory, name),
+        };
+        let version = directory.names_version.get();
+        let call = self.begin();
+        let outcome = self.ask(user, |nfs| async move { nfs.lookup(args).await });
+        let ok = match outcome.await {
+            Ok(ok) => ok,
+            Err(Errno::NOENT) => {
+                self.remember_of(directory, version, name, None);
+                return Err(Errno::NOENT);
+            }
+            Err(error) => return Err(self.stale(directory, error)),
+        };
+        let version = self.learn_names(directory, ok.dir_attributes, call, version);
+        let attributes = match ok.attributes {
+            Some(attributes) => attributes,
+            None => self.attributes_of(user, ok.object).await?,
+        };
+        let node = self
+            .intern(ok.object, Some(attributes), call)
+            .ok_or(Errno::IO)?;
+        self.remember_of(directory, version, name, Some(&node));
+        Ok(node)
+    }
+
+    /// Fetches the attributes of an object that may not be in the table.
+    pub(crate) async fn attributes_of(
+        &self,
+        user: &UserOf<C>,
+        object: nfs_binding::proto::FileHandle,
+    ) -> Result<Attributes, Errno> {
+        let args = &HandleArgs { object };
+        self.ask(user, |nfs| async move { nfs.getattr(args).await })
+            .await
+    }
+
+    /// Fetches the attributes of an object.
+    ///
+    /// # Errors
+    /// The error of GETATTR.
+    pub(crate) async fn getattr_now(
+        &self,
+        user: &UserOf<C>,
+        node: &Node<C::As>,
+    ) -> Result<(), Errno> {
+        let call = self.begin();
+        match self.attributes_of(user, node.handle).await {
+            Ok(attributes) => self.learn(node, attributes, call),
+            Err(error) => return Err(self.stale(node, error)),
+        }
+        Ok(())
+    }
+
+    /// Fetches the attributes of an object unless they are fresh. Returns whether it did.
+    ///
+    /// # Errors
+    /// The error of GETATTR.
+    pub(crate) async fn refresh(
+        &self,
+        user: &UserOf<C>,
+        node: &Node<C::As>,
+    ) -> Result<bool, Errno> {
+        if self.is_fresh(node) {
+            return Ok(false);
+        }
+        self.getattr_now(user, node).await?;
+        self.settled(user, node).await?;
+        Ok(true)
+    }
+
+    /// Fetches the attributes of a file until they are not known to be out of date. Those that the
+    /// server may have sent before or after a modification by this client with the same ctime are not
+    /// stored, and what is in the cache has maybe too small a size.
+    async fn settled(&self, user: &UserOf<C>, node: &Node<C::As>) -> Result<(), Errno> {
+        while node.is_file() && node.attributes.borrow().is_expired() {
+            if node.changing.get() > 0 {
+                // Until one of them ends, the order stays unknown.
+                let mut first = true;
+                let ended = || (!std::mem::replace(&mut first, false)).then_some(());
+                node.progress.until(ended).await;
+            }
+            self.getattr_now(user, node).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the attributes of an object. Written data is sent first, so that size and times are
+    /// the server's.
+    ///
+    /// # Errors
+    /// The error of GETATTR.
+    pub(crate) async fn getattr(
+        self: &Rc<Self>,
+        user: &UserOf<C>,
+        ino: u64,
+    ) -> Result<Stat, Errno> {
+        let node = self.node(ino)?;
+        if node.is_file() && !node.dirty.borrow().is_empty() {
+            self.flush(&node).await;
+        }
+        self.refresh(user, &node).await?;
+        Ok(self.stat(&node))
+    }
+
+    /// Returns what the kernel is told of an object.
+    pub(crate) fn stat(&self, node: &Node<C::As>) -> Stat {
+        let mut attributes = node.attributes.borrow().get().clone();
+        let mut trust = self.remaining(node);
+        let dirty = node.dirty.borrow();
+        // Data that waits for a COMMIT counts as well: the reply to its WRITE may not have been stored.
+        attributes.size = attributes.size.max(dirty.kept_end());
+        node.shown_size.set(attributes.size);
+        if dirty.end() > 0 {
+            // The kernel asks again, which sends the data, when a program wants to know the times.
+            trust = Duration::ZERO;
+        }
+        if node.hidden.borrow().is_some() {
+            // The name that hides the file is not one of the user's.
+            attributes.nlink = attributes.nlink.saturating_sub(1);
+        }
+        Stat {
+            ino: node.ino,
+            attributes,
+            trust,
+        }
+    }
+
+    /// Returns what the kernel is told of a name that exists, and counts that it was.
+    pub(crate) fn found(&self, directory: &Node<C::As>, node: &Node<C::As>) -> Found {
+        node.lookups.set(node.lookups.get() + 1);
+        Found {
+            stat: Some(self.stat(node)),
+            trust: self.positive_trust(directory),
+        }
+    }
+
+    /// Returns how long the kernel may use a name of a directory that exists.
+    pub(crate) fn positive_trust(&self, directory: &Node<C::As>) -> Duration {
+        match self.options.lookup_cache {
+            LookupCache::None => Duration::ZERO,
+            _ => self.name_trust(directory),
+        }
+    }
+
+    /// Returns how long the kernel may use names of a directory. It walks along known names without
+    /// a check of permissions, so it has to ask again for each use of a name in a directory that not
+    /// everybody may search. What is remembered here answers that without a call.
+    fn name_trust(&self, directory: &Node<C::As>) -> Duration {
+        let mode = directory.attributes.borrow().get().mode;
+        match mode & SEARCHABLE == SEARCHABLE || self.options.default_permissions {
+            true => self.remaining(directory),
+            false => Duration::ZERO,
+        }
+    }
+
+    /// Returns the server's inode number of an object, which is the kernel's as well except for a few.
+    pub(crate) fn fileid(node: &Node<C::As>) -> u64 {
+        node.attributes.borrow().get().fileid
+    }
+
+    /// Checks access(2) and chdir(2).
+    ///
+    /// # Errors
+    /// EACCES, or the error of ACCESS.
+    pub(crate) async fn access(
+        &self,
+        user: &UserOf<C>,
+        ino: u64,
+        (read, write, execute): (bool, bool, bool),
+    ) -> Result<(), Errno> {
+        let node = self.node(ino)?;
+        let mut want = Access::empty();
+        let directory = node.is_directory();
+        if read {
+            want |= Access::READ;
+        }
+        if write {
+            want |= match directory {
+                true => Access::MODIFY | Access::EXTEND | Access::DELETE,
+                false => Access::MODIFY | Access::EXTEND,
+            };
+        }
+        if execute {
+            want |= match directory {
+                true => Access::LOOKUP,
+                false => Access::EXECUTE,
+            };
+        }
+        match want.is_empty() {
+            true => Ok(()),
+            false => self.permit(user, &node, want).await,
+        }
+    }
+}
+
+/// Returns the arguments that name an entry of a directory.
+pub(crate) fn dir_op<A>(directory: &Rc<Node<A>>, name: &[u8]) -> DirOp {
+    DirOp {
+        dir: directory.handle,
+        name: Name::from(name),
+    }
+}

@@ -1,0 +1,190 @@
+//! Files that are removed, or replaced by a rename, while they are open.
+//!
+//! A server of NFS version 3 does not know which files are open, and would remove them. So such a file
+//! keeps a name until it is closed: `.nfs`, its inode number, and a number of this mount, as with
+//! Linux's own client. A removal renames the file to that. A rename onto an open file first gives it
+//! that name as a second one (LINK), so that the name that is replaced exists at any moment; where the
+//! server has no hard links, the file is renamed instead.
+
+use std::rc::Rc;
+
+use nfs_binding::proto::{DirOpArgs, LinkArgs, RenameArgs};
+use rustix::io::Errno;
+
+use crate::core::{Connect, Core, NodeOf, UserOf};
+use crate::find::dir_op;
+use crate::node::{Hidden, Node};
+
+/// The way in which a file gets its hidden name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hide {
+    /// Renames the object to the hidden name.
+    Rename,
+    /// Adds the hidden name as a second one, by a hard link.
+    Link,
+}
+
+impl<C: Connect> Core<C> {
+    /// Returns the file that would be lost with a name: one that is open and has no other name. If the name
+    /// may be something else by now, the server is asked, as hiding would take the name from another file.
+    ///
+    /// # Errors
+    /// The error of LOOKUP, except ENOENT.
+    pub(crate) async fn would_be_lost(
+        &self,
+        user: &UserOf<C>,
+        directory: &NodeOf<C>,
+        name: &[u8],
+    ) -> Result<Option<NodeOf<C>>, Errno> {
+        let node = directory.last_known(name);
+        let mut node = node.and_then(|ino| self.inodes.borrow().get(ino));
+        if node.as_ref().is_some_and(must_be_hidden) && directory.known_name(name).is_none() {
+            node = match self.ask_name(user, directory, name).await {
+                Ok(now) => Some(now),
+                Err(Errno::NOENT) => None,
+                Err(error) => return Err(error),
+            };
+        }
+        let Some(node) = node else {
+            return Ok(None);
+        };
+        if !must_be_hidden(&node) {
+            // It may have been added to the table just now.
+            self.inodes.borrow_mut().drop_unused(node.ino);
+            return Ok(None);
+        }
+        if node.attributes.borrow().get().nlink > 1 {
+            // Another client may have removed the other names.
+            let asked = self.getattr_now(user, &node).await;
+            if asked.is_err() || node.attributes.borrow().get().nlink > 1 {
+                return Ok(None);
+            }
+        }
+        Ok(Some(node))
+    }
+
+    /// Returns whether a name is that of a hidden file, which stays until the file is closed: as with
+    /// Linux's own client, it is busy.
+    pub(crate) fn is_hidden_name(&self, directory: &NodeOf<C>, name: &[u8]) -> bool {
+        let ino = directory.last_known(name);
+        let node = ino.and_then(|ino| self.inodes.borrow().get(ino));
+        node.is_some_and(|node| {
+            let hidden = node.hidden.borrow();
+            hidden
+                .as_ref()
+                .is_some_and(|it| it.name == name && it.directory.ino == directory.ino)
+        })
+    }
+
+    /// Gives a file a hidden name. Callers let this go on to its end ([`Core::to_the_end`]): if it is cut off
+    /// after the server has renamed the file, nothing removes the hidden name.
+    ///
+    /// # Errors
+    /// The error of RENAME.
+    pub(crate) async fn hide(
+        self: &Rc<Self>,
+        user: &UserOf<C>,
+        directory: &NodeOf<C>,
+        name: &[u8],
+        node: &NodeOf<C>,
+        how: Hide,
+    ) -> Result<(), Errno> {
+        let number = self.hidden.get();
+        self.hidden.set(number.wrapping_add(1));
+        let (fileid, mount) = (Self::fileid(node), self.random);
+        let hidden = format!(".nfs{fileid:016x}{mount:08x}{number:04x}").into_bytes();
+        let change = self.change(directory);
+        let linked = match how {
+            Hide::Rename => None,
+            Hide::Link => {
+                let args = &LinkArgs {
+                    object: node.handle,
+                    link: dir_op(directory, &hidden),
+                };
+                self.ask(user, |nfs| async move { nfs.link(args).await })
+                    .await
+                    .ok()
+            }
+        };
+        match linked {
+            Some(wcc) => self.learn_change(&change, wcc.dir_wcc),
+            None => {
+                let args = &RenameArgs {
+                    from: dir_op(directory, name),
+                    to: dir_op(directory, &hidden),
+                };
+                let wcc = self
+                    .ask(user, |nfs| async move { nfs.rename(args).await })
+                    .await?;
+                self.learn_change(&change, wcc.to_dir);
+                self.remember(directory, name, None);
+            }
+        }
+        self.remember(directory, &hidden, Some(node));
+        node.attributes.borrow_mut().expire();
+        *node.hidden.borrow_mut() = Some(Hidden {
+            directory: Rc::clone(directory),
+            name: hidden,
+            user: Rc::clone(user),
+        });
+        // It may have been closed meanwhile.
+        self.unhide_unused(node);
+        Ok(())
+    }
+
+    /// Begins to remove the hidden name of a file, if it has one and nobody needs the file any more:
+    /// neither an open file nor data that is not on the server.
+    pub(crate) fn unhide_unused(self: &Rc<Self>, node: &NodeOf<C>) {
+        let unused = node.opens.get() == 0 && node.dirty.borrow().is_empty();
+        if unused && node.hidden.borrow().is_some() {
+            let (core, node) = (Rc::clone(self), Rc::clone(node));
+            self.spawn(async move {
+                core.remove_hidden(&node).await;
+                core.inodes.borrow_mut().drop_unused(node.ino);
+            });
+        }
+    }
+
+    /// Waits until the hidden files of a directory that were closed are gone, as a program that has
+    /// closed them expects.
+    pub(crate) async fn hidden_are_gone(&self, directory: &Node<C::As>) {
+        let gone = || (directory.unhiding.get() == 0).then_some(());
+        directory.hidden_gone.until(gone).await;
+    }
+
+    /// Removes the hidden name of a file that nobody has open any more.
+    pub(crate) async fn remove_hidden(self: &Rc<Self>, node: &Node<C::As>) {
+        let Some(hidden) = node.hidden.take() else {
+            return;
+        };
+        let Hidden {
+            directory,
+            name,
+            user,
+        } = &hidden;
+        let args = &DirOpArgs {
+            what: dir_op(directory, name),
+        };
+        let change = self.change(directory);
+        directory.unhiding.set(directory.unhiding.get() + 1);
+        let removed = self
+            .ask(user, |nfs| async move { nfs.remove(args).await })
+            .await;
+        directory.unhiding.set(directory.unhiding.get() - 1);
+        match removed {
+            Ok(wcc) => self.learn_change(&change, wcc),
+            Err(error) => {
+                let name = String::from_utf8_lossy(name);
+                tracing::warn!(%name, %error, "a hidden file could not be removed");
+            }
+        }
+        self.forget_name(directory, name);
+        directory.hidden_gone.wake();
+    }
+}
+
+/// Returns whether a node is a file that somebody still needs and that is not hidden yet.
+fn must_be_hidden<A>(node: &Rc<Node<A>>) -> bool {
+    let needed = node.opens.get() > 0 || !node.dirty.borrow().is_empty();
+    node.is_file() && needed && node.hidden.borrow().is_none()
+}

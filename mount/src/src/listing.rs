@@ -1,0 +1,341 @@
+//! Open directories: READDIR and READDIRPLUS.
+//!
+//! The server's cookies are the kernel's offsets, so that a program can go back to any of them. Entries
+//! that do not fit the kernel's buffer stay for its next request.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use nfs_binding::proto::{
+    Access, EntryPlus, FileType, Name, ReaddirArgs, ReaddirplusArgs, Verifier,
+};
+use rustix::io::Errno;
+
+use crate::core::{Connect, Core, NodeOf, UserOf};
+use crate::find::Stat;
+use crate::node::Node;
+use crate::users::User;
+
+/// How long an inode from a listing is kept without a reference of the kernel. A program that calls stat(2)
+/// on what it has listed does so within this time, and then the names cost no LOOKUP.
+const KEEP_UNREFERENCED: Duration = Duration::from_secs(5);
+
+/// The number of entries of one listing whose types are asked for at the same time.
+const TYPES_AT_ONCE: usize = 32;
+
+/// Entries that were read, and where the listing goes on.
+#[derive(Debug, Default)]
+struct Stream {
+    /// The cookie before the first of the entries.
+    position: u64,
+    entries: VecDeque<EntryPlus>,
+    /// The version of the directory that the entries belong to; see [`Node::names_version`].
+    version: u64,
+    /// The number of the call that brought them.
+    call: u64,
+    verifier: Verifier,
+    /// Whether nothing follows the entries.
+    ended: bool,
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct OpenDirectory<A> {
+    pub(crate) node: Rc<Node<A>>,
+    pub(crate) user: Rc<User<A>>,
+    stream: RefCell<Stream>,
+}
+
+/// An open directory, and whether the kernel may go on using its cached entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpenedDirectory {
+    /// The number of the open directory.
+    pub(crate) number: u64,
+    /// Whether the kernel's cached listing is still valid.
+    pub(crate) keep: bool,
+}
+
+/// An entry for the kernel.
+#[derive(Debug)]
+pub(crate) struct Listed<A> {
+    pub(crate) name: Name,
+    /// The offset behind it.
+    pub(crate) cookie: u64,
+    pub(crate) fileid: u64,
+    pub(crate) file_type: FileType,
+    /// Its object, if that is known.
+    pub(crate) node: Option<Rc<Node<A>>>,
+    /// The object's attributes, if the kernel may use both these and the name for a time. FUSE has one
+    /// time for both here.
+    pub(crate) stat: Option<Stat>,
+}
+
+impl<C: Connect> Core<C> {
+    /// Opens a directory.
+    ///
+    /// # Errors
+    /// EACCES, or the error of ACCESS or GETATTR.
+    pub(crate) async fn opendir(
+        &self,
+        user: &UserOf<C>,
+        thread: u32,
+        ino: u64,
+    ) -> Result<OpenedDirectory, Errno> {
+        let node = self.node(ino)?;
+        self.permit_open(user, thread, &node, Access::READ).await?;
+        let version = node.names_version.get();
+        let keep = node.listed.replace(Some(version)) == Some(version) && self.is_fresh(&node);
+        let directory = OpenDirectory {
+            node,
+            user: Rc::clone(user),
+            stream: RefCell::default(),
+        };
+        let number = self.directories.borrow_mut().insert(Rc::new(directory));
+        Ok(OpenedDirectory {
+            number: number as u64,
+            keep,
+        })
+    }
+
+    fn directory(&self, number: u64) -> Result<Rc<OpenDirectory<C::As>>, Errno> {
+        let directories = self.directories.borrow();
+        let index = usize::try_from(number).map_err(|_| Errno::BADF)?;
+        directories.get(index).cloned().ok_or(Errno::BADF)
+    }
+
+    /// Handles the end of an open directory.
+    pub(crate) fn releasedir(&self, number: u64) {
+        let index = usize::try_from(number).unwrap_or(usize::MAX);
+        let directory = self.directories.borrow_mut().try_remove(index);
+        if let Some(directory) = directory {
+            self.inodes.borrow_mut().drop_unused(directory.node.ino);
+        }
+    }
+
+    /// Lists a directory from an offset on: passes entries to `add` until it returns false, which
+    /// means that it has no room. `plus` says whether `add` wants objects.
+    ///
+    /// # Errors
+    /// The error of READDIR or READDIRPLUS.
+    pub(crate) async fn readdir(
+        &self,
+        number: u64,
+        offset: u64,
+        plus: bool,
+        mut add: impl FnMut(&Listed<C::As>) -> bool,
+    ) -> Result<(), Errno> {
+        let directory = self.directory(number)?;
+        let mut stream = directory.stream.take();
+        if stream.position != offset {
+            // The program went somewhere else, or another one shares the open directory.
+            stream = Stream {
+                position: offset,
+                verifier: stream.verifier,
+                ..Stream::default()
+            };
+        }
+        if offset == 0 {
+            stream.verifier = Verifier::default();
+            self.hidden_are_gone(&directory.node).await;
+        }
+        if stream.entries.is_empty() && !stream.ended {
+            self.fetch_entries(&directory, &mut stream).await?;
+        }
+        while let Some(entry) = stream.entries.front() {
+            // This client itself may have removed or renamed it since it was listed.
+            let is_old = directory.node.is_known_after(&entry.name.0, stream.call);
+            let listed = self.listed(&directory.node, entry, plus && !is_old);
+            if !add(&listed) {
+                if let Some(node) = &listed.node {
+                    self.inodes.borrow_mut().drop_unused(node.ino);
+                }
+                break;
+            }
+            if let Some(node) = &listed.node {
+                if listed.stat.is_none() {
+                    let unreferenced = (Instant::now(), node.ino);
+                    self.unreferenced.borrow_mut().push_back(unreferenced);
+                }
+                self.remember_of(&directory.node, stream.version, &listed.name.0, Some(node));
+            }
+            stream.position = entry.cookie;
+            stream.entries.pop_front();
+        }
+        directory.stream.replace(stream);
+        Ok(())
+    }
+
+    /// Removes objects that were listed a while ago and that the kernel has not looked up since.
+    pub(crate) fn drop_unreferenced(&self, now: Instant) {
+        let mut unreferenced = self.unreferenced.borrow_mut();
+        let mut inodes = self.inodes.borrow_mut();
+        while let Some((listed, ino)) = unreferenced.front().copied()
+            && now.saturating_duration_since(listed) >= KEEP_UNREFERENCED
+        {
+            unreferenced.pop_front();
+            // A request that is under way may make a reference of the kernel.
+            match inodes.is_held(ino) {
+                true => unreferenced.push_back((now, ino)),
+                false => inodes.drop_unused(ino),
+            }
+        }
+    }
+
+    fn listed(&self, directory: &NodeOf<C>, entry: &EntryPlus, plus: bool) -> Listed<C::As> {
+        // FUSE does not want the objects of these; and `..` of the root leads out of the mount.
+        let dots = is_dots(entry);
+        let known = entry.handle.zip(entry.attributes.as_ref());
+        let node = known
+            .filter(|_| plus && !dots)
+            .and_then(|(handle, attributes)| {
+                // Attributes of known objects were stored when the reply arrived. Entries are used later,
+                // so storing them again could bring back old ones.
+                let node = self.inodes.borrow().find(&handle);
+                node.or_else(|| self.intern(handle, Some(attributes.clone()), self.calls.get()))
+            });
+        // The kernel checks no permission to search for a name that it was told. And attributes that
+        // are out of date would be taken for true.
+        let stat = node.as_ref().and_then(|node| {
+            let mut stat = self.stat(node);
+            stat.trust = stat.trust.min(self.positive_trust(directory));
+            (!stat.trust.is_zero()).then_some(stat)
+        });
+        Listed {
+            name: entry.name.clone(),
+            cookie: entry.cookie,
+            fileid: entry.fileid,
+            file_type: match (dots, &entry.attributes) {
+                (true, _) => FileType::Directory,
+                (false, Some(attributes)) => attributes.file_type,
+                // The user may not search the directory, or the object is gone: whoever asks for it gets an
+                // error.
+                (false, None) => FileType::Regular,
+            },
+            node,
+            stat,
+        }
+    }
+
+    async fn fetch_entries(
+        &self,
+        directory: &OpenDirectory<C::As>,
+        stream: &mut Stream,
+    ) -> Result<(), Errno> {
+        let fetched = self.fetch_from(directory, stream).await;
+        let (mut entries, eof) = match fetched {
+            // The directory has changed, and the server does not know the position any more.
+            Err(Errno::IO) if stream.position != 0 && stream.verifier != Verifier::default() => {
+                stream.verifier = Verifier::default();
+                self.fetch_from(directory, stream).await?
+            }
+            outcome => outcome?,
+        };
+        let valid = |name: &[u8]| !name.is_empty() && !name.contains(&b'/') && !name.contains(&0);
+        if entries.iter().any(|entry| !valid(&entry.name.0))
+            || (entries.is_empty() && !eof)
+            || entries
+                .last()
+                .is_some_and(|last| last.cookie == stream.position)
+        {
+            tracing::warn!(
+                ino = directory.node.ino,
+                "the server's listing makes no sense"
+            );
+            return Err(Errno::IO);
+        }
+        self.fetch_types(directory, &mut entries).await;
+        stream.entries = entries.into();
+        stream.ended = eof;
+        Ok(())
+    }
+
+    /// Fetches the attributes of entries that came without. FUSE cannot say that a type is unknown, and
+    /// programs believe the type that they are told: `find` and `rm -r` would pass over directories.
+    async fn fetch_types(&self, directory: &OpenDirectory<C::As>, entries: &mut [EntryPlus]) {
+        let lacks = |entry: &&mut EntryPlus| entry.attributes.is_none() && !is_dots(entry);
+        let mut lacking: Vec<&mut EntryPlus> = entries.iter_mut().filter(lacks).collect();
+        for some in lacking.chunks_mut(TYPES_AT_ONCE) {
+            let all = some.iter_mut().map(async |entry| {
+                let found = match entry.handle {
+                    Some(handle) => self.attributes_of(&directory.user, handle).await,
+                    None => self
+                        .ask_name(&directory.user, &directory.node, &entry.name.0)
+                        .await
+                        .map(|node| node.attributes.borrow().get().clone()),
+                };
+                entry.attributes = found.ok();
+            });
+            join_all(all).await;
+        }
+    }
+
+    async fn fetch_from(
+        &self,
+        directory: &OpenDirectory<C::As>,
+        stream: &mut Stream,
+    ) -> Result<(Vec<EntryPlus>, bool), Errno> {
+        let (node, user) = (&directory.node, &*directory.user);
+        let (dir, cookie, verifier) = (node.handle, stream.position, stream.verifier);
+        // Also where the kernel wants no objects: it wants their types.
+        if self.readdirplus.get() {
+            let args = &ReaddirplusArgs {
+                dir,
+                cookie,
+                verifier,
+                dir_count: self.limits.list,
+                max_count: self.limits.list,
+            };
+            let version = node.names_version.get();
+            let call = self.begin();
+            stream.call = call;
+            let listed = self
+                .ask(user, |nfs| async move { nfs.readdirplus(args).await })
+                .await;
+            match listed {
+                Ok(ok) => {
+                    stream.version = self.learn_names(node, ok.dir_attributes, call, version);
+                    stream.verifier = ok.verifier;
+                    for entry in &ok.entries {
+                        if let (Some(handle), Some(attributes)) = (entry.handle, &entry.attributes)
+                            && let Some(known) = self.inodes.borrow().find(&handle)
+                        {
+                            self.learn(&known, attributes.clone(), call);
+                        }
+                    }
+                    return Ok((ok.entries, ok.eof));
+                }
+                Err(Errno::OPNOTSUPP) if cookie == 0 => self.readdirplus.set(false),
+                Err(error) => return Err(self.stale(node, error)),
+            }
+        }
+        let args = &ReaddirArgs {
+            dir,
+            cookie,
+            verifier,
+            count: self.limits.list,
+        };
+        let call = self.begin();
+        let ok = self
+            .ask(user, |nfs| async move { nfs.readdir(args).await })
+            .await
+            .map_err(|error| self.stale(node, error))?;
+        self.learn_maybe(node, ok.dir_attributes, call);
+        stream.verifier = ok.verifier;
+        let entries = ok.entries.into_iter().map(|entry| EntryPlus {
+            fileid: entry.fileid,
+            name: entry.name,
+            cookie: entry.cookie,
+            attributes: None,
+            handle: None,
+        });
+        Ok((entries.collect(), ok.eof))
+    }
+}
+
+/// Returns whether an entry is the directory itself or the one above it.
+fn is_dots(entry: &EntryPlus) -> bool {
+    matches!(&entry.name.0[..], b"." | b"..")
+}

@@ -1,0 +1,118 @@
+//! The table of mounts, `/proc/self/mountinfo`, which is read without touching what is mounted.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// The type of these mounts in the table.
+pub(crate) const TYPE: &str = "fuse.rpcrdma";
+
+/// A mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountEntry {
+    /// The directory.
+    pub path: PathBuf,
+    /// The numbers of the device that files of the mount are on, as `MAJOR:MINOR`.
+    pub device: String,
+    /// The type of file system.
+    pub file_system: String,
+    /// The source of the mount, such as a URL or a device.
+    pub source: OsString,
+}
+
+impl MountEntry {
+    /// Returns whether a program of this kind made the mount.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.file_system == TYPE
+    }
+}
+
+/// Returns the uppermost mount at a directory, if there is one.
+///
+/// # Errors
+/// The table cannot be read.
+pub(crate) fn find(path: &Path) -> io::Result<Option<MountEntry>> {
+    Ok(all()?.into_iter().rev().find(|entry| entry.path == path))
+}
+
+/// Returns all mounts.
+///
+/// # Errors
+/// The table cannot be read.
+pub fn all() -> io::Result<Vec<MountEntry>> {
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    let lines = table.split(|&byte| byte == b'\n');
+    Ok(lines.filter_map(parse).collect())
+}
+
+/// Parses a line: `ID PARENT MAJOR:MINOR ROOT PATH OPTIONS [FIELDS...] - TYPE SOURCE OPTIONS`.
+fn parse(line: &[u8]) -> Option<MountEntry> {
+    let mut words = line.split(|&byte| byte == b' ');
+    let device = String::from_utf8_lossy(words.nth(2)?).into_owned();
+    let path = unescape(words.nth(1)?);
+    let mut words = words.skip_while(|word| *word != b"-");
+    words.next()?;
+    let file_system = String::from_utf8_lossy(words.next()?).into_owned();
+    let source = OsString::from_vec(unescape(words.next()?));
+    Some(MountEntry {
+        path: OsString::from_vec(path).into(),
+        device,
+        file_system,
+        source,
+    })
+}
+
+/// Decodes `\OOO`, which stands for a byte.
+fn unescape(word: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits = after.first_chunk::<3>().filter(|_| byte == b'\\');
+        let value = digits.and_then(|digits| {
+            let text = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(text, 8).ok()
+        });
+        out.push(value.unwrap_or(byte));
+        rest = if value.is_some() { &after[3..] } else { after };
+    }
+    out
+}
+
+/// Returns the absolute path of a directory without touching itself, as a dead mount does not like
+/// that: only the way to it is followed.
+pub(crate) fn absolute(path: &Path) -> io::Result<PathBuf> {
+    match path.canonicalize() {
+        Ok(path) => return Ok(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
+        Err(_) => {}
+    }
+    let path = std::path::absolute(path)?;
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) if name.as_bytes() != b".." => {
+            Ok(parent.canonicalize()?.join(name))
+        }
+        _ => Ok(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_table_is_understood() {
+        let line =
+            br"36 35 98:0 / /mnt/a\040b\134 rw,noatime master:1 - fuse.rpcrdma nfs://h/x\011y rw";
+        let entry = parse(line).unwrap();
+        assert_eq!(entry.path, Path::new("/mnt/a b\\"));
+        assert!(entry.is_ours());
+        assert_eq!(entry.device, "98:0");
+        assert_eq!(entry.source, "nfs://h/x\ty");
+        assert_eq!(parse(b""), None);
+        assert_eq!(parse(b"1 2 3:4 / /x rw"), None);
+        let root = find(Path::new("/")).unwrap().unwrap();
+        assert!(!root.is_ours());
+    }
+}

@@ -1,0 +1,207 @@
+//! One object of the server that the kernel knows.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use nfs_binding::proto::{Access, FileHandle, FileType, NfsTime};
+use rustix::io::Errno;
+
+use crate::attributes::Cached;
+use crate::dirty::Dirty;
+use crate::notify::Notify;
+use crate::users::User;
+
+/// The version of a [`NameEntry`] that may be wrong. Directories have later ones.
+pub(crate) const OUTDATED: u64 = 0;
+
+/// The remembered result of looking up a name in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NameEntry {
+    /// The inode, or `None` if there was no such name.
+    pub(crate) ino: Option<u64>,
+    /// [`Node::names_version`] when that was found, or [`OUTDATED`].
+    pub(crate) version: u64,
+    /// The number of the latest call that had begun then.
+    pub(crate) call: u64,
+}
+
+/// The answer to an ACCESS.
+#[derive(Debug)]
+pub(crate) struct Granted<A> {
+    pub(crate) user: Rc<User<A>>,
+    pub(crate) access: Access,
+    /// The object's ctime: permissions change with it.
+    pub(crate) ctime: NfsTime,
+}
+
+/// The name to which a file was renamed because it was removed or replaced while open.
+#[derive(Debug)]
+pub(crate) struct Hidden<A> {
+    pub(crate) directory: Rc<Node<A>>,
+    pub(crate) name: Vec<u8>,
+    pub(crate) user: Rc<User<A>>,
+}
+
+/// An error of a WRITE or COMMIT, which the next `fsync` or `close` of each open file reports.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WriteError {
+    /// The number of errors so far.
+    pub(crate) serial: u64,
+    pub(crate) last: Option<Errno>,
+}
+
+/// An object of the server. All of its state belongs to one thread.
+#[derive(Debug)]
+pub(crate) struct Node<A> {
+    /// FUSE's number of the object: the server's inode number if that is free.
+    pub(crate) ino: u64,
+    pub(crate) handle: FileHandle,
+    /// The number of times that the kernel was told of this inode and has not forgotten.
+    pub(crate) lookups: Cell<u64>,
+    /// The number of open files of it.
+    pub(crate) opens: Cell<u32>,
+    pub(crate) attributes: RefCell<Cached>,
+    /// The directories and names under which it was found.
+    pub(crate) places: RefCell<Vec<(u64, Box<[u8]>)>>,
+    /// The answers to ACCESS, the latest last.
+    pub(crate) granted: RefCell<Vec<Granted<A>>>,
+
+    /// Modifications by this client that are in flight.
+    pub(crate) changing: Cell<u32>,
+    /// The number of the latest call that had begun when this client's last modification ended.
+    /// Attributes from calls up to this number may be from before the modification.
+    pub(crate) changed_by_us: Cell<u64>,
+
+    /// Of a directory: names that were looked up.
+    pub(crate) names: RefCell<HashMap<Box<[u8]>, NameEntry>>,
+    /// Rises when another client has changed the directory.
+    pub(crate) names_version: Cell<u64>,
+    /// Of a directory: the version that the kernel has a listing of.
+    pub(crate) listed: Cell<Option<u64>>,
+    /// Of a directory: the number of hidden files that are being removed.
+    pub(crate) unhiding: Cell<u32>,
+    /// Woken when one of them is gone.
+    pub(crate) hidden_gone: Notify,
+
+    /// Rises when another client has changed the data.
+    pub(crate) data_version: Cell<u64>,
+    /// The version of the data in the kernel's page cache.
+    pub(crate) paged: Cell<Option<u64>>,
+    /// The size that the kernel takes the file to have: what it was last told, or its writes led to.
+    pub(crate) shown_size: Cell<u64>,
+    /// The writes that append and have no place yet, by numbers, in the order in which they came.
+    pub(crate) appending: RefCell<VecDeque<u64>>,
+    /// Rises with each write by this client.
+    pub(crate) own_writes: Cell<u64>,
+    /// Written data that is not on the server's stable storage.
+    pub(crate) dirty: RefCell<Dirty<Rc<User<A>>>>,
+    /// Woken when a COMMIT or a modification by this client ends.
+    pub(crate) progress: Notify,
+    pub(crate) write_error: Cell<WriteError>,
+    /// Whether a COMMIT is in flight, or about to be.
+    pub(crate) committing: Cell<bool>,
+    /// Whether a task brings all data to stable storage.
+    pub(crate) saving: Cell<bool>,
+    /// The number of those who wait until the server has all data.
+    pub(crate) draining: Cell<u32>,
+    /// The number of those who wait until all data is on stable storage.
+    pub(crate) syncing: Cell<u32>,
+    pub(crate) hidden: RefCell<Option<Hidden<A>>>,
+    /// The thread that looked this object up with a call that brought its attributes, and when: an
+    /// `open` that follows at once need not fetch them again.
+    pub(crate) just_found: Cell<Option<(u32, std::time::Instant)>>,
+}
+
+impl<A> Node<A> {
+    pub(crate) fn new(ino: u64, handle: FileHandle, attributes: Cached) -> Self {
+        Self {
+            ino,
+            handle,
+            lookups: Cell::new(0),
+            opens: Cell::new(0),
+            attributes: RefCell::new(attributes),
+            places: RefCell::default(),
+            granted: RefCell::default(),
+            changing: Cell::new(0),
+            changed_by_us: Cell::new(0),
+            names: RefCell::default(),
+            names_version: Cell::new(OUTDATED + 1),
+            listed: Cell::new(None),
+            unhiding: Cell::new(0),
+            hidden_gone: Notify::default(),
+            data_version: Cell::new(0),
+            paged: Cell::new(None),
+            shown_size: Cell::new(0),
+            appending: RefCell::default(),
+            own_writes: Cell::new(0),
+            dirty: RefCell::default(),
+            progress: Notify::default(),
+            write_error: Cell::default(),
+            committing: Cell::new(false),
+            saving: Cell::new(false),
+            draining: Cell::new(0),
+            syncing: Cell::new(0),
+            hidden: RefCell::default(),
+            just_found: Cell::new(None),
+        }
+    }
+
+    pub(crate) fn file_type(&self) -> FileType {
+        self.attributes.borrow().get().file_type
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        self.file_type() == FileType::Directory
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        self.file_type() == FileType::Regular
+    }
+
+    /// Returns whether nothing but the table needs the node.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.lookups.get() == 0
+            && self.opens.get() == 0
+            && self.dirty.borrow().is_empty()
+            && self.hidden.borrow().is_none()
+    }
+
+    /// Returns what a name was last found to be, if no other client has changed the directory since.
+    pub(crate) fn known_name(&self, name: &[u8]) -> Option<Option<u64>> {
+        let names = self.names.borrow();
+        let entry = names.get(name)?;
+        (entry.version == self.names_version.get()).then_some(entry.ino)
+    }
+
+    /// Returns the object that a name was last found to be. Another client may have changed the directory
+    /// since, but the kernel may still use the name without a LOOKUP.
+    pub(crate) fn last_known(&self, name: &[u8]) -> Option<u64> {
+        self.names.borrow().get(name)?.ino
+    }
+
+    /// Returns whether a name was looked up or changed after a call had begun, so that the results of that
+    /// call may be older than what is remembered.
+    pub(crate) fn is_known_after(&self, name: &[u8], call: u64) -> bool {
+        let names = self.names.borrow();
+        names.get(name).is_some_and(|entry| entry.call > call)
+    }
+
+    /// Makes the next lookup of a name ask the server, because something went wrong with it. An object stays
+    /// remembered ([`Node::last_known`]): an open file must not be lost with a name that the kernel still has
+    /// for it.
+    pub(crate) fn outdate_name(&self, name: &[u8]) {
+        let mut names = self.names.borrow_mut();
+        match names.get_mut(name) {
+            Some(entry) if entry.ino.is_some() => entry.version = OUTDATED,
+            _ => drop(names.remove(name)),
+        }
+    }
+
+    /// Records an error of a WRITE or COMMIT.
+    pub(crate) fn write_failed(&self, error: Errno) {
+        let serial = self.write_error.get().serial + 1;
+        let last = Some(error);
+        self.write_error.set(WriteError { serial, last });
+    }
+}

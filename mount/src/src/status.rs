@@ -1,0 +1,120 @@
+//! SETATTR, READLINK and FSSTAT.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use nfs_binding::proto::{FsstatOk, HandleArgs, SetAttributes, SetattrArgs};
+use rustix::io::Errno;
+
+use crate::core::{Connect, Core, NodeOf, UserOf};
+use crate::find::Stat;
+
+impl<C: Connect> Core<C> {
+    /// Sets attributes. Written data is sent first, so that it does not change the times later, nor
+    /// what lies beyond a new size.
+    ///
+    /// # Errors
+    /// The error of SETATTR.
+    pub(crate) async fn setattr(
+        self: &Rc<Self>,
+        user: &UserOf<C>,
+        ino: u64,
+        file: Option<u64>,
+        attributes: SetAttributes,
+    ) -> Result<Stat, Errno> {
+        let node = self.node(ino)?;
+        if let Some(size) = attributes.size
+            && size > self.limits.max_file_size
+        {
+            return Err(Errno::FBIG);
+        }
+        if node.is_file() {
+            self.flush(&node).await;
+        }
+        let size = attributes.size;
+        let opened = file.filter(|_| size.is_some());
+        let opened = opened.map(|file| self.file(file)).transpose()?;
+        let failed = opened
+            .as_ref()
+            .is_some_and(|file| file.direct_failed.take());
+        let alone = SetAttributes {
+            size,
+            ..SetAttributes::default()
+        };
+        // After a write with O_DIRECT that failed beyond the end, the kernel truncates the file to the size
+        // that it believes. That would take away what other clients have appended meanwhile.
+        let by_kernel = failed && size == Some(node.shown_size.get()) && attributes == alone;
+        if attributes != SetAttributes::default() && !by_kernel {
+            // ftruncate(2) needs no more permission than opening the file did.
+            let user = opened.as_ref().map_or(user, |file| &file.user);
+            let (core, user, node) = (Rc::clone(self), Rc::clone(user), Rc::clone(&node));
+            // To the end, also if the process that asks is killed: a size that the server has set must not
+            // be unknown here.
+            self.to_the_end(async move { core.set(&user, &node, attributes).await })
+                .await?;
+        }
+        self.refresh(user, &node).await?;
+        Ok(self.stat(&node))
+    }
+
+    /// Sends a SETATTR, and forgets data beyond a new size.
+    async fn set(
+        &self,
+        user: &UserOf<C>,
+        node: &NodeOf<C>,
+        attributes: SetAttributes,
+    ) -> Result<(), Errno> {
+        let size = attributes.size;
+        let args = &SetattrArgs {
+            object: node.handle,
+            attributes,
+            guard: None,
+        };
+        let change = self.change(node);
+        let outcome = self
+            .ask(user, |nfs| async move { nfs.setattr(args).await })
+            .await;
+        match outcome {
+            Ok(wcc) => self.learn_change(&change, wcc),
+            Err(error) => {
+                node.attributes.borrow_mut().expire();
+                return Err(self.stale(node, error));
+            }
+        }
+        if let Some(size) = size {
+            self.cut(node, size);
+        }
+        Ok(())
+    }
+
+    /// Returns the target of a symbolic link.
+    ///
+    /// # Errors
+    /// The error of READLINK.
+    pub(crate) async fn readlink(&self, user: &UserOf<C>, ino: u64) -> Result<Bytes, Errno> {
+        let node = self.node(ino)?;
+        let args = &HandleArgs {
+            object: node.handle,
+        };
+        let call = self.begin();
+        let ok = self
+            .ask(user, |nfs| async move { nfs.readlink(args).await })
+            .await
+            .map_err(|error| self.stale(&node, error))?;
+        self.learn_maybe(&node, ok.attributes, call);
+        Ok(ok.text.0)
+    }
+
+    /// Returns space and numbers of files.
+    ///
+    /// # Errors
+    /// The error of FSSTAT.
+    pub(crate) async fn statfs(&self, user: &UserOf<C>, ino: u64) -> Result<FsstatOk, Errno> {
+        let node = self.node(ino)?;
+        let args = &HandleArgs {
+            object: node.handle,
+        };
+        self.ask(user, |nfs| async move { nfs.fsstat(args).await })
+            .await
+    }
+}
