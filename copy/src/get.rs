@@ -3,6 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use nfs_binding::client::{Follow, Listing, Mount, NfsError, Object, Place, RpcClient};
 use nfs_binding::escape::escape;
@@ -13,9 +14,14 @@ use rustix::io::Errno;
 use super::budget::Budget;
 use super::ledger::Ledger;
 use super::links::{Links, Turn};
-use super::local::{Keep, LocalDir, MODE_BITS, SET_ID, timespec};
+use super::local::{Keep, LocalDir, MODE_BITS, Meta, SET_ID, TIMES_COMPARED, timespec};
+use super::temporary::under_temporary_name;
 use super::work::{At, Dir, run_all};
 use super::{CopyError, CopyOptions, Owner, Report, Totals};
+
+/// How long the attributes of a listing are used: the shortest time that NFS clients cache them
+/// (`acregmin` of nfs(5)). An entry whose turn comes later is looked up again.
+const LISTING_VALID: Duration = Duration::from_secs(3);
 
 /// Copies the file or directory `remote`, a path from the export's root, to `local`, whose parent
 /// exists. A symbolic link at the end of the path is copied, not followed. `progress` is called
@@ -81,8 +87,8 @@ pub(super) struct Item {
     name: Box<[u8]>,
     /// The local name, if it differs. Only the root of the copy has one.
     local: Option<Box<[u8]>>,
-    /// The object, if the listing supplied it.
-    object: Option<Object>,
+    /// The object and when it was found, if the listing supplied it.
+    object: Option<(Object, Instant)>,
 }
 
 impl Item {
@@ -135,7 +141,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
             dir: Dir::new(None, path.join(&b'/'), info),
             name: name.into(),
             local: Some(local.as_os_str().as_bytes().into()),
-            object: Some(object),
+            object: Some((object, Instant::now())),
         }))
     }
 
@@ -186,6 +192,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
                 return self.ended(dir);
             }
         };
+        let now = Instant::now();
         let mut tasks = Vec::with_capacity(entries.len() + 1);
         tasks.push(Task::List(Rc::clone(&dir), listing));
         tasks.extend(entries.into_iter().map(|entry| {
@@ -195,7 +202,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
                 dir: Rc::clone(&dir),
                 name: entry.name.0[..].into(),
                 local: None,
-                object: object.map(|(handle, attributes)| Object { handle, attributes }),
+                object: object.map(|(handle, attributes)| (Object { handle, attributes }, now)),
             })
         }));
         tasks
@@ -203,8 +210,10 @@ impl<'m, C: RpcClient> Get<'m, C> {
 
     async fn entry(&self, mut item: Item) -> Result<Outcome<'m, C>, (CopyError, Vec<Item>)> {
         let alone = |error| (error, Vec::new());
-        let object = match item.object.take() {
-            Some(object) => object,
+        let listed = item.object.take();
+        let valid = |found: &Instant| item.is_root() || found.elapsed() < LISTING_VALID;
+        let object = match listed.filter(|(_, found)| valid(found)) {
+            Some((object, _)) => object,
             None => {
                 let dir = item.dir.info.remote;
                 let found = self.mount.lookup(dir, &item.name, &item.at()).await;
@@ -213,7 +222,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         };
         let attributes = &object.attributes;
         if attributes.file_type == FileType::Directory {
-            return self.make_dir(&item, object).map_err(alone);
+            return self.make_dir(&item, object).await.map_err(alone);
         }
         let is_device = matches!(attributes.file_type, FileType::Block | FileType::Character);
         if is_device && !self.options.devices {
@@ -227,7 +236,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
             self.object(&item, &object).await.map_err(alone)?;
             return Ok(Outcome::Done);
         }
-        item.object = Some(object);
+        item.object = Some((object, Instant::now()));
         match self.links.found(key, nlink, item) {
             Turn::Wait => Ok(Outcome::Wait),
             Turn::Link(item, place) => {
@@ -237,7 +246,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
             }
             Turn::Copy(mut item) => {
                 let copied = match item.object.take() {
-                    Some(object) => self.object(&item, &object).await,
+                    Some((object, _)) => self.object(&item, &object).await,
                     None => Ok(()),
                 };
                 match copied {
@@ -269,61 +278,65 @@ impl<'m, C: RpcClient> Get<'m, C> {
     /// Creates a symbolic link, pipe, socket or device.
     async fn special(&self, item: &Item, object: &Object) -> Result<(), CopyError> {
         let attributes = &object.attributes;
-        let (local, name) = (&item.dir.info.local, item.local());
+        let local = &item.dir.info.local;
         let device = makedev(attributes.rdev.major, attributes.rdev.minor);
         let kind = match attributes.file_type {
             FileType::Symlink => {
                 let text = self.mount.readlink(object.handle, &item.at()).await?;
-                return self.make(item, || local.make_symlink(name, &text));
+                return self.make(item, |name| local.make_symlink(name, &text));
             }
             FileType::Fifo => Kind::Fifo,
             FileType::Socket => Kind::Socket,
             FileType::Character => Kind::CharacterDevice,
             _ => Kind::BlockDevice,
         };
-        self.make(item, || local.make_node(name, kind, device))
+        self.make(item, |name| local.make_node(name, kind, device))
     }
 
     /// Syncs the directory that contains the copy's root, so that its name is on stable storage.
     /// Names below the root are synced when their directory is done.
     pub(super) fn sync_name(&self, item: &Item) {
-        if item.is_root()
-            && let Err(error) = item.dir.info.local.sync_folder_of(item.local())
-        {
+        if !item.is_root() {
+            return;
+        }
+        match item.dir.info.local.sync_folder_of(item.local()) {
+            Ok(()) => {}
             // A directory that is writable but not readable cannot be synced.
-            let path = item.dir.info.local.path(item.local());
-            let path = escape(path.as_os_str().as_bytes());
-            tracing::warn!(%path, %error, "cannot sync the directory of this file");
-        }
-    }
-
-    /// Creates an object with `make`. An existing object with the name is replaced unless it is a
-    /// directory.
-    fn make(&self, item: &Item, make: impl Fn() -> Result<(), Errno>) -> Result<(), CopyError> {
-        match make() {
-            Err(Errno::EXIST) => {
-                self.make_way(item)?;
-                make().map_err(item.failed("creating"))
+            Err(error @ Errno::ACCESS) => {
+                let path = item.dir.info.local.path(item.local());
+                let path = escape(path.as_os_str().as_bytes());
+                tracing::warn!(%path, %error, "cannot sync the directory of this file");
             }
-            outcome => outcome.map_err(item.failed("creating")),
+            Err(error) => {
+                let problem = item.failed("syncing the directory of")(error);
+                self.ledger.problem(problem);
+            }
         }
     }
 
-    /// Removes the object with the local name, unless it is a directory.
-    fn make_way(&self, item: &Item) -> Result<(), CopyError> {
+    /// Creates an object with `make`, which gets the name. An existing object with the name is replaced,
+    /// unless it is a directory, when its successor has been made.
+    fn make(
+        &self,
+        item: &Item,
+        make: impl Fn(&[u8]) -> Result<(), Errno>,
+    ) -> Result<(), CopyError> {
         let (local, name) = (&item.dir.info.local, item.local());
-        match local.stat(name) {
-            Err(Errno::NOENT) => return Ok(()),
-            Err(error) => return Err(item.failed("creating")(error)),
-            Ok(stat) if stat.kind == Kind::Directory => {
-                return Err(in_the_way(item, true));
-            }
-            Ok(_) => {}
+        match make(name) {
+            Err(Errno::EXIST) => {}
+            outcome => return outcome.map_err(item.failed("creating")),
         }
-        match local.remove(name) {
-            Err(Errno::NOENT) | Ok(()) => Ok(()),
-            Err(error) => Err(item.failed("removing")(error)),
+        let is_directory = |stat: Meta| stat.kind == Kind::Directory;
+        if local.stat(name).is_ok_and(is_directory) {
+            return Err(in_the_way(item, true));
         }
+        let ((), temporary) = under_temporary_name(name, make).map_err(item.failed("creating"))?;
+        let renamed = local.rename(&temporary, name);
+        renamed.map_err(|error| {
+            // It may be gone: a rename between two names of one object removes neither.
+            let _ = local.remove(&temporary);
+            item.failed("naming")(error)
+        })
     }
 
     /// Creates a hard link to a file that was already copied.
@@ -336,15 +349,45 @@ impl<'m, C: RpcClient> Get<'m, C> {
             _ => false,
         };
         if !same {
-            self.make(item, || from.make_link(path, to, name))?;
+            self.make(item, |name| from.make_link(path, to, name))?;
         }
         Ok(())
     }
 
-    fn make_dir(&self, item: &Item, object: Object) -> Result<Outcome<'m, C>, CopyError> {
+    /// Returns whether a directory on the server is one that this copy has come through, or one on this
+    /// machine that it is copied into: an export of this machine can contain both.
+    async fn is_above(&self, item: &Item, object: &Object) -> Result<bool, CopyError> {
+        let mut above = Some(&item.dir);
+        while let Some(dir) = above {
+            // The place of the copy's root has the root's handle, and is none of its directories.
+            if dir.info.attributes.is_some() && dir.info.remote == object.handle {
+                return Ok(true);
+            }
+            // Other entries may be copied into it meanwhile, which changes its times.
+            for _ in 0..TIMES_COMPARED {
+                let here = dir.info.local.stat_self();
+                if here.is_none_or(|here| here.key.1 != object.attributes.fileid) {
+                    break;
+                }
+                let there = self.mount.getattr(object.handle, &item.at()).await?;
+                let here = dir.info.local.stat_self();
+                if here.is_some_and(|here| here.is_object(&there)) {
+                    return Ok(true);
+                }
+            }
+            above = dir.parent();
+        }
+        Ok(false)
+    }
+
+    async fn make_dir(&self, item: &Item, object: Object) -> Result<Outcome<'m, C>, CopyError> {
         if !self.options.recursive {
             let path = item.at().display();
             return Err(CopyError::NotRecursive { path });
+        }
+        if self.is_above(item, &object).await? {
+            let path = item.at().display();
+            return Err(CopyError::IntoItself { path });
         }
         let (above, name) = (&item.dir.info.local, item.local());
         match above.make_dir(name) {
@@ -360,6 +403,11 @@ impl<'m, C: RpcClient> Get<'m, C> {
             Errno::NOTDIR | Errno::LOOP => in_the_way(item, false),
             error => item.failed("opening directory")(error),
         })?;
+        let itself = here.stat_self();
+        if itself.is_some_and(|here| here.is_object(&object.attributes)) {
+            let path = item.at().display();
+            return Err(CopyError::Same { path });
+        }
         self.sync_name(item);
         let info = Sides {
             local: here,

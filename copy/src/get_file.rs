@@ -15,7 +15,8 @@ use rustix::fs::FileType as Kind;
 use rustix::io::Errno;
 
 use super::get::{Get, Item, in_the_way};
-use super::local::{file_error, finish_file, set_len, sync, write_at};
+use super::local::{Meta, file_error, finish_file, set_len, sync, write_at};
+use super::temporary::under_temporary_name;
 use super::{CopyError, Sparse};
 
 /// The maximum number of READs of one file in flight. The budget limits their bytes.
@@ -23,11 +24,6 @@ const READS: usize = 16;
 /// The unit and alignment of holes in bytes: the block size of common file systems.
 const BLOCK: usize = 4096;
 static ZEROES: [u8; BLOCK] = [0; BLOCK];
-
-/// The longest file name that every local file system supports, bytes.
-const NAME_MAX: usize = 255;
-/// The maximum number of attempts with different temporary names.
-const NAME_ATTEMPTS: u32 = 100;
 
 /// A file that is being copied under a temporary name. Dropping it removes the file, unless it was
 /// renamed to its final name.
@@ -67,19 +63,12 @@ impl Drop for Partial<'_> {
     }
 }
 
-/// Returns a temporary name for the file until it is complete. The name is hidden and resembles
-/// `name`, so that a user who finds the file after a power cut can tell what it was. Returns `None`
-/// if `name` ends with a slash.
-fn temporary_name(name: &[u8], random: u32) -> Option<Vec<u8>> {
-    let base = name.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
-    let (directory, base) = name.split_at(base);
-    let suffix = format!(".{random:08x}");
-    let room = NAME_MAX - 1 - suffix.len();
-    let base = match base.len() {
-        0 => return None,
-        len => &base[..len.min(room)],
-    };
-    Some([directory, b".", base, suffix.as_bytes()].concat())
+/// Returns whether the object is a device, a pipe or a socket.
+fn is_special(meta: &Meta) -> bool {
+    !matches!(
+        meta.kind,
+        Kind::RegularFile | Kind::Directory | Kind::Symlink
+    )
 }
 
 /// The state of a file that is being read from the server.
@@ -91,6 +80,8 @@ struct Target<'i> {
     sparse: bool,
     /// Whether the file has changed on the server since it was listed.
     changed: Cell<bool>,
+    /// The number of bytes to copy: the size in the listing, or less if a READ found the end before.
+    len: Cell<u64>,
 }
 
 impl<C: RpcClient> Get<'_, C> {
@@ -98,7 +89,7 @@ impl<C: RpcClient> Get<'_, C> {
     pub(super) async fn file(&self, item: &Item, object: &Object) -> Result<(), CopyError> {
         let attributes = &object.attributes;
         let target = Target {
-            partial: self.open(item)?,
+            partial: self.open(item, object)?,
             item,
             object,
             sparse: match self.options.sparse {
@@ -107,12 +98,13 @@ impl<C: RpcClient> Get<'_, C> {
                 Sparse::Never => false,
             },
             changed: Cell::new(false),
+            len: Cell::new(attributes.size),
         };
         self.read_pieces(&target).await?;
         let path = || item.dir.info.local.path(item.local());
         if target.sparse || target.changed.get() {
-            // Sets the length, because a hole at the end is not written.
-            set_len(&target.partial.fd, attributes.size)
+            // Sets the length: a hole at the end is not written, and pieces beyond an early end may be.
+            set_len(&target.partial.fd, target.len.get())
                 .map_err(|error| file_error("writing", path(), error))?;
         }
         let kept = finish_file(&target.partial.fd, &self.keep(attributes))
@@ -134,38 +126,37 @@ impl<C: RpcClient> Get<'_, C> {
 
     /// Creates an empty file under a temporary name, accessible only by its owner until it is
     /// complete. Fails before anything is read if the file cannot get its final name.
-    fn open<'i>(&self, item: &'i Item) -> Result<Partial<'i>, CopyError> {
+    fn open<'i>(&self, item: &'i Item, object: &Object) -> Result<Partial<'i>, CopyError> {
         let (local, name) = (&item.dir.info.local, item.local());
-        match local.stat(name).map(|stat| stat.kind) {
-            Ok(Kind::Directory) => return Err(in_the_way(item, true)),
-            // `get … /dev/null` must not replace the device for all users.
-            Ok(Kind::CharacterDevice | Kind::BlockDevice) if item.is_root() => {
+        match local.stat(name) {
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(item.failed("creating")(error)),
+            Ok(there) if there.kind == Kind::Directory => return Err(in_the_way(item, true)),
+            // `get … /dev/null` must not replace the device for all users, nor `get … /dev/stdout` a link
+            // to one.
+            Ok(there)
+                if item.is_root()
+                    && (is_special(&there)
+                        || local.stat_target(name).is_ok_and(|to| is_special(&to))) =>
+            {
                 let path = local.path(name);
                 let path = path.as_os_str().as_bytes().into();
                 return Err(CopyError::Device { path });
             }
-            Ok(_) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(item.failed("creating")(error)),
-        }
-        for _ in 0..NAME_ATTEMPTS {
-            let random = getrandom::u32().map_err(|_| item.failed("naming")(Errno::IO))?;
-            let Some(temporary) = temporary_name(name, random) else {
-                return Err(item.failed("creating")(Errno::NOTDIR));
-            };
-            match local.create_file(&temporary) {
-                Ok(fd) => {
-                    let temporary = Some(temporary);
-                    return Ok(Partial {
-                        fd,
-                        item,
-                        temporary,
-                    });
-                }
-                Err(Errno::EXIST) => {}
-                Err(error) => return Err(item.failed("creating")(error)),
+            Ok(there) if there.is_object(&object.attributes) => {
+                let path = item.at().display();
+                return Err(CopyError::Same { path });
             }
+            Ok(_) => {}
         }
-        Err(item.failed("creating")(Errno::EXIST))
+        let (fd, temporary) = under_temporary_name(name, |temporary| local.create_file(temporary))
+            .map_err(item.failed("creating"))?;
+        let temporary = Some(temporary);
+        Ok(Partial {
+            fd,
+            item,
+            temporary,
+        })
     }
 
     async fn read_pieces(&self, target: &Target<'_>) -> Result<(), CopyError> {
@@ -177,9 +168,9 @@ impl<C: RpcClient> Get<'_, C> {
         let mut reading = FuturesUnordered::new();
         loop {
             while reading.len() < READS
-                // Beyond the end of a file that became shorter, there is nothing to read.
-                && !target.changed.get()
                 && let Some(piece) = pieces.next()
+                // Beyond the end of a file that became shorter, there is nothing to read.
+                && piece.start < target.len.get()
             {
                 reading.push(self.read_piece(target, piece));
             }
@@ -207,6 +198,7 @@ impl<C: RpcClient> Get<'_, C> {
             offset += data.len() as u64;
             if ok.eof && offset < piece.end {
                 target.changed.set(true);
+                target.len.set(target.len.get().min(offset));
                 break;
             }
         }
@@ -303,17 +295,6 @@ mod tests {
             .unwrap();
             file[offset as usize..] == data && (written <= data.len())
         }
-    }
-
-    #[test]
-    fn temporary_names_are_beside_the_file_hidden_and_never_too_long() {
-        let name = |name: &[u8]| temporary_name(name, 0xbeef);
-        assert_eq!(name(b"file").as_deref(), Some(&b".file.0000beef"[..]));
-        assert_eq!(name(b"/a/b/c").as_deref(), Some(&b"/a/b/.c.0000beef"[..]));
-        assert_eq!(name(b"a/"), None);
-        let long = name(&[b"dir/".to_vec(), vec![b'x'; 255]].concat()).unwrap();
-        assert_eq!(long.len(), b"dir/".len() + NAME_MAX);
-        assert!(long.ends_with(b"x.0000beef"));
     }
 
     #[test]

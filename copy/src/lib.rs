@@ -20,15 +20,16 @@
 //! * a directory onto a directory: their contents are merged;
 //! * a file onto a file on the server: the existing file is truncated and written in place, under
 //!   its own name from the start. A copy that ends early reports the incomplete files; repeating
-//!   the copy completes them.
+//!   the copy completes them. A file with further names there is replaced, so that these keep their
+//!   content;
 //! * a file onto a local file: the new file is written beside it under a temporary name, synced,
 //!   and renamed when it is complete, as rsync does. So whatever interrupts a `get`, even a power
 //!   cut, no name ever refers to an incomplete file. A directory is synced when everything in it is
 //!   done, so the result of a successful `get` is on stable storage;
 //! * anything else onto an object that is not a directory: the old object is replaced. So a file is
 //!   never written *through* a symbolic link, on either side;
-//! * a directory onto another kind of object, or the reverse: an error. A file onto a device that
-//!   the user named as the target is an error, too.
+//! * a directory onto another kind of object, or the reverse: an error. So is a file onto a device, pipe
+//!   or socket that the user named as the target, a file onto itself, and a directory into itself.
 //!
 //! A failure is recorded with its path, and the copy continues with other files, except when the
 //! server is unreachable. Directories get their modes and times when everything in them is done.
@@ -53,6 +54,7 @@ mod put_file;
 mod put_special;
 mod put_stream;
 mod remove;
+mod temporary;
 mod work;
 
 #[cfg(test)]
@@ -224,10 +226,22 @@ pub enum CopyError {
         /// Whether the existing object is a directory.
         is_directory: bool,
     },
-    /// The user named a device as the target of a copy.
-    #[error("{path} is a device: it is not replaced by a file")]
+    /// The user named a device, a pipe or a socket as the target of a copy.
+    #[error("{path} is a device or a pipe: it is not replaced by a file (standard output is -)")]
     Device {
         /// The device.
+        path: DisplayPath,
+    },
+    /// Source and target are one object, in an export of this machine.
+    #[error("{path} is what is copied: it is not copied onto itself")]
+    Same {
+        /// The object on the server.
+        path: DisplayPath,
+    },
+    /// A directory that the copy goes to, or one that it comes from, is in itself.
+    #[error("{path} is a directory that this copy is made in: it is not copied into itself")]
+    IntoItself {
+        /// The directory.
         path: DisplayPath,
     },
     /// The source changed while it was copied: the copy may mix old and new content.

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use nfs_binding::proto::NfsTime;
+use nfs_binding::proto::{Attributes, NfsTime};
 use rustix::fs::{
     Advice, AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps,
     Uid, fadvise, fchmod, fchown, fstat, fsync, ftruncate, futimens, linkat, mkdirat, mknodat,
@@ -26,6 +26,8 @@ const OPEN: OFlags = OFlags::CLOEXEC
     .union(OFlags::NONBLOCK);
 /// Permission bits, set-id bits and the sticky bit.
 pub(super) const MODE_BITS: u32 = 0o7777;
+/// How often a directory on the server is compared with one here, in case that it is changing.
+pub(super) const TIMES_COMPARED: u32 = 3;
 /// Set-user-id and set-group-id.
 pub(super) const SET_ID: u32 = 0o6000;
 
@@ -66,6 +68,11 @@ impl LocalDir {
 
     pub(super) fn stat(&self, name: &[u8]) -> Result<Meta, Errno> {
         statat(self.fd(), name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| Meta::new(&stat))
+    }
+
+    /// Returns the metadata of the object that a symbolic link leads to. Only for names from the user.
+    pub(super) fn stat_target(&self, name: &[u8]) -> Result<Meta, Errno> {
+        statat(self.fd(), name, AtFlags::empty()).map(|stat| Meta::new(&stat))
     }
 
     pub(super) fn open_dir(&self, name: &[u8]) -> Result<Self, Errno> {
@@ -124,7 +131,10 @@ impl LocalDir {
 
     /// Syncs the directory that contains `name`, and with it the names in it.
     pub(super) fn sync_folder_of(&self, name: &[u8]) -> Result<(), Errno> {
-        let end = name.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+        // A slash at the end is not part of a name: `new/` is in the current directory.
+        let last = name.iter().rposition(|&b| b != b'/').unwrap_or_default();
+        let slash = name[..last].iter().rposition(|&b| b == b'/');
+        let end = slash.map_or(0, |at| at + 1);
         let folder = if end == 0 {
             b".".as_slice()
         } else {
@@ -135,6 +145,11 @@ impl LocalDir {
         let flags = OFlags::CLOEXEC | OFlags::RDONLY | OFlags::DIRECTORY;
         let folder = openat(self.fd(), folder, flags, Mode::empty())?;
         sync(&folder)
+    }
+
+    /// Returns the metadata of the directory itself; `None` for the current directory.
+    pub(super) fn stat_self(&self) -> Option<Meta> {
+        self.fd.as_ref().and_then(|fd| stat_file(fd).ok())
     }
 
     /// Syncs this directory.
@@ -265,6 +280,7 @@ pub(super) struct Meta {
     pub(super) rdev: u64,
     pub(super) atime: (i64, u32),
     pub(super) mtime: (i64, u32),
+    ctime: (i64, u32),
 }
 
 impl Meta {
@@ -284,7 +300,16 @@ impl Meta {
             rdev: stat.st_rdev as u64,
             atime: (stat.st_atime as i64, stat.st_atime_nsec as u32),
             mtime: (stat.st_mtime as i64, stat.st_mtime_nsec as u32),
+            ctime: (stat.st_ctime as i64, stat.st_ctime_nsec as u32),
         }
+    }
+
+    /// Returns whether an object on a server is this one, which an export of this machine can also be.
+    /// Inode numbers of two machines can be equal; the time of the last change, to the nanosecond, is not.
+    pub(super) fn is_object(&self, there: &Attributes) -> bool {
+        let same = (self.key.1, self.size) == (there.fileid, there.size);
+        let changed = (nfs_time(self.mtime).0, nfs_time(self.ctime).0);
+        same && changed == (there.mtime, there.ctime)
     }
 
     /// Returns whether size and modification time are equal, so that the file was not written to in

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 
-use nfs_binding::client::{Mount, NfsError, Place, RpcClient};
+use nfs_binding::client::{Mount, NfsError, Object, Place, RpcClient};
 use nfs_binding::proto::{FileHandle, FileType, SetAttributes, SetTime, Status};
 use rdma::Pool;
 use rustix::fs::{Dir as Entries, FileType as Kind};
@@ -12,7 +12,7 @@ use rustix::fs::{Dir as Entries, FileType as Kind};
 use super::budget::Budget;
 use super::ledger::Ledger;
 use super::links::{Links, Turn};
-use super::local::{LocalDir, Meta, SET_ID, nfs_time};
+use super::local::{LocalDir, Meta, SET_ID, TIMES_COMPARED, nfs_time};
 use super::work::{Dir, run_all};
 use super::{CopyError, CopyOptions, Owner, Report, Totals};
 
@@ -63,6 +63,8 @@ pub(super) type PutDir = Dir<Sides>;
 pub(super) struct Sides {
     pub(super) local: LocalDir,
     pub(super) remote: FileHandle,
+    /// The inode number on the server.
+    fileid: u64,
     /// The local directory's attributes. `None` for the directory that contains the root of the
     /// copy.
     meta: Option<Meta>,
@@ -146,8 +148,18 @@ impl<C: RpcClient> Put<'_, C> {
                 let path = local.into();
                 return Err(CopyError::NotRecursive { path });
             }
-            let root = self.mount.root();
-            return self.open_dir(None, &current, local, Vec::new(), root, meta);
+            let root = Object {
+                handle: self.mount.root(),
+                attributes: self
+                    .mount
+                    .getattr(self.mount.root(), b"".as_slice())
+                    .await?,
+            };
+            if meta.is_object(&root.attributes) {
+                let path = local.into();
+                return Err(CopyError::Same { path });
+            }
+            return self.open_dir(None, &current, local, Vec::new(), &root, meta);
         }
         Ok(Task::Copy(self.root_item(local, remote).await?))
     }
@@ -160,6 +172,7 @@ impl<C: RpcClient> Put<'_, C> {
         let info = Sides {
             local: LocalDir::current(),
             remote: parent.handle,
+            fileid: parent.attributes.fileid,
             meta: None,
         };
         let dir = Dir::new(None, path.join(&b'/'), info);
@@ -301,6 +314,10 @@ impl<C: RpcClient> Put<'_, C> {
             let path = (&*item.local).into();
             return Err(CopyError::NotRecursive { path });
         }
+        if self.is_target(item, &meta).await? {
+            let path = at.display();
+            return Err(CopyError::IntoItself { path });
+        }
         // With this mode only the owner can fill the directory. It gets its own mode at the end.
         let attributes = SetAttributes {
             mode: Some(0o700),
@@ -317,14 +334,39 @@ impl<C: RpcClient> Put<'_, C> {
                         is_directory: false,
                     });
                 }
-                there.handle
+                there
             }
-            outcome => outcome?.handle,
+            outcome => outcome?,
         };
+        if meta.is_object(&remote.attributes) {
+            let path = at.display();
+            return Err(CopyError::Same { path });
+        }
         let up = Some(Rc::clone(&item.dir));
         let above = &item.dir.info.local;
-        self.open_dir(up, above, &item.local, name.to_vec(), remote, meta)
+        self.open_dir(up, above, &item.local, name.to_vec(), &remote, meta)
             .map(Outcome::Directory)
+    }
+
+    /// Returns whether a local directory is one on the server that it would be copied into: an export
+    /// of this machine can contain both.
+    async fn is_target(&self, item: &Item, meta: &Meta) -> Result<bool, CopyError> {
+        let mut above = Some(&item.dir);
+        while let Some(dir) = above {
+            // Other entries may be copied into it meanwhile, which changes its times.
+            for _ in 0..TIMES_COMPARED {
+                if dir.info.fileid != meta.key.1 {
+                    break;
+                }
+                let there = self.mount.getattr(dir.info.remote, &**dir).await?;
+                let here = item.dir.info.local.stat(&item.local);
+                if here.is_ok_and(|here| here.is_object(&there)) {
+                    return Ok(true);
+                }
+            }
+            above = dir.parent();
+        }
+        Ok(false)
     }
 
     fn open_dir(
@@ -333,7 +375,7 @@ impl<C: RpcClient> Put<'_, C> {
         above: &LocalDir,
         local: &[u8],
         name: Vec<u8>,
-        remote: FileHandle,
+        remote: &Object,
         meta: Meta,
     ) -> Result<Task, CopyError> {
         let failed = |error| above.error("opening directory", local, error);
@@ -341,7 +383,8 @@ impl<C: RpcClient> Put<'_, C> {
         let entries = here.entries().map_err(failed)?;
         let info = Sides {
             local: here,
-            remote,
+            remote: remote.handle,
+            fileid: remote.attributes.fileid,
             meta: Some(meta),
         };
         Ok(Task::List(Dir::new(parent, name, info), entries))

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::slice;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -21,6 +22,10 @@ use super::put::{Item, Put};
 const WINDOW: u64 = 256 << 20;
 /// The maximum number of WRITEs of one file in flight. The budget limits their bytes.
 const WRITES: usize = 16;
+/// The mode of a file until it is complete: accessible only by its owner.
+const PRIVATE: u32 = 0o600;
+/// The permission bits, without the set-id bits.
+pub(super) const PERMISSIONS: u32 = 0o777;
 /// The maximum number of attempts to write a window if the server restarts each time.
 const ATTEMPTS: u32 = 10;
 
@@ -59,6 +64,16 @@ impl<'i, 'l> Unfinished<'i, 'l> {
         }
     }
 
+    /// Passes on the outcome of making the file. If that was refused, the file is as it was.
+    pub(super) fn made<T>(&mut self, outcome: Result<T, CopyError>) -> Result<T, CopyError> {
+        self.done = match &outcome {
+            Ok(_) => false,
+            Err(CopyError::Remote(error)) => error.status().is_some(),
+            Err(_) => true,
+        };
+        outcome
+    }
+
     /// Marks the file as done.
     pub(super) fn done(&mut self) {
         self.done = true;
@@ -78,31 +93,35 @@ impl<C: RpcClient> Put<'_, C> {
     /// Copies a regular file.
     pub(super) async fn file(&self, item: &Item) -> Result<FileHandle, CopyError> {
         let (fd, meta) = self.open(item)?;
-        let source = Source {
+        let mut unfinished = Unfinished::new(self.ledger, item);
+        let made = self.make_file(item, PRIVATE, Some(&fd)).await;
+        let mut source = Source {
             size: meta.size,
             item,
-            remote: self.make_file(item).await?.handle,
+            remote: unfinished.made(made)?.handle,
             short: Cell::new(false),
             content: Content::File(fd),
         };
+        if source.size == 0 {
+            self.write_to_end(&mut source).await?;
+        }
         let Content::File(fd) = &source.content else {
             return Ok(source.remote);
         };
-        let mut unfinished = Unfinished::new(self.ledger, item);
         let at = item.dir.at(item.name());
         let mut end = 0;
-        let mut next = next_data(fd, 0, source.size);
+        let mut next = next_data(fd, 0, meta.size);
         while let Some(first) = next {
-            let window = window(fd, source.size, first);
+            let window = window(fd, meta.size, first);
             self.write_window(&source, &window).await?;
             end = window.last().map_or(end, |part| part.end);
-            next = next_data(fd, end, source.size);
+            next = next_data(fd, end, meta.size);
         }
-        if end < source.size {
+        if end < meta.size {
             // The file ends in a hole. The size is set separately, so that no server sets the times
             // first.
             let attributes = SetAttributes {
-                size: Some(source.size),
+                size: Some(meta.size),
                 ..SetAttributes::default()
             };
             self.mount.setattr(source.remote, attributes, &at).await?;
@@ -136,25 +155,58 @@ impl<C: RpcClient> Put<'_, C> {
         Ok((fd, meta))
     }
 
-    /// Creates an empty file, accessible only by its owner until it is complete. An existing file
-    /// is truncated; any other object except a directory is replaced.
-    pub(super) async fn make_file(&self, item: &Item) -> Result<Object, CopyError> {
+    /// Writes the content of a file that states no size, as those of `/proc` do: up to where a read
+    /// finds nothing.
+    async fn write_to_end(&self, source: &mut Source<'_>) -> Result<(), CopyError> {
+        let wsize = u64::from(self.mount.limits().wsize);
+        let path = || source.item.dir.info.local.path(&source.item.local);
+        while let Content::File(fd) = &source.content
+            && read_at(fd, &mut [0], source.size)
+                .map_err(|error| file_error("reading", path(), error))?
+                > 0
+        {
+            let part = source.size..source.size + wsize;
+            source.size = part.end;
+            self.write_window(source, slice::from_ref(&part)).await?;
+        }
+        // The last part is always shorter.
+        source.short.set(false);
+        Ok(())
+    }
+
+    /// Creates an empty file with `mode`. An existing file is truncated; any other object except a
+    /// directory is replaced. If `source` is given, the local file to copy, an existing file is also
+    /// restricted to `mode`, and replaced if it has further names: these keep their content, as with
+    /// `cp -a`.
+    ///
+    /// # Errors
+    /// [`CopyError::Same`]: the existing file is `source`.
+    pub(super) async fn make_file(
+        &self,
+        item: &Item,
+        mode: u32,
+        source: Option<&OwnedFd>,
+    ) -> Result<Object, CopyError> {
         let (dir, name) = (item.dir.info.remote, item.name());
         let at = item.dir.at(name);
+        // Without a size: what exists is looked at before it is truncated.
         let attributes = || SetAttributes {
-            mode: Some(0o600),
-            size: Some(0),
+            mode: Some(mode),
             ..SetAttributes::default()
         };
         // Servers differ in the result of CREATE for a name of another object: some succeed.
         let there = match self.mount.create(dir, name, attributes(), &at).await {
             Ok(file) if file.attributes.file_type == FileType::Regular => {
-                if file.attributes.size > 0 {
-                    // With UNCHECKED, the server chooses which attributes of an existing file it
-                    // sets.
-                    self.mount.setattr(file.handle, attributes(), &at).await?;
+                let local = source.and_then(|fd| stat_file(fd).ok());
+                if local.is_some_and(|local| local.is_object(&file.attributes)) {
+                    let path = at.display();
+                    return Err(CopyError::Same { path });
                 }
-                return Ok(file);
+                if source.is_none() || file.attributes.nlink < 2 {
+                    self.empty(&file, source.map(|_| mode), &at).await?;
+                    return Ok(file);
+                }
+                file
             }
             Ok(other) => other,
             Err(error) if replaceable(&error) => {
@@ -167,7 +219,41 @@ impl<C: RpcClient> Put<'_, C> {
             Err(error) => return Err(error.into()),
         };
         self.make_way(&there, item).await?;
-        Ok(self.mount.create(dir, name, attributes(), &at).await?)
+        let file = self.mount.create(dir, name, attributes(), &at).await?;
+        self.empty(&file, Some(mode), &at).await?;
+        Ok(file)
+    }
+
+    /// Truncates a file that may have existed, and takes the permissions away that are not in `mode`.
+    async fn empty(
+        &self,
+        file: &Object,
+        mode: Option<u32>,
+        at: &impl Place,
+    ) -> Result<(), NfsError> {
+        let there = &file.attributes;
+        let size = (there.size > 0).then_some(0);
+        let mode = mode.filter(|mode| there.mode & PERMISSIONS & !mode != 0);
+        let set = |mode, size| async move {
+            let attributes = SetAttributes {
+                mode,
+                size,
+                ..SetAttributes::default()
+            };
+            self.mount.setattr(file.handle, attributes, at).await
+        };
+        match (mode, size) {
+            (None, None) => Ok(()),
+            (None, size) => set(None, size).await,
+            (mode, size) => match set(mode, size).await {
+                // Its owner is another user, who lets this one write to it.
+                Err(error) if error.status() == Some(Status::PERM) => match size {
+                    Some(_) => set(None, size).await,
+                    None => Ok(()),
+                },
+                outcome => outcome,
+            },
+        }
     }
 
     /// Writes the parts and commits them. If the server restarted before the COMMIT (RFC 1813,

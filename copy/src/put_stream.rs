@@ -11,14 +11,12 @@ use rdma::{Buf, Pool};
 
 use super::ledger::Ledger;
 use super::put::{Item, Put};
-use super::put_file::{Content, Source, Unfinished};
+use super::put_file::{Content, PERMISSIONS, Source, Unfinished};
 use super::{CopyError, CopyOptions, Report, Totals};
 
 /// The maximum number of pieces of the stream, each for one WRITE, that are kept in memory until
 /// they are on stable storage: a stream cannot be read again if the server restarts.
 const PIECES: usize = 16;
-/// The permission bits, without the set-id bits.
-const PERMISSIONS: u32 = 0o777;
 
 /// Writes `content` to the file `remote`, a path from the export's root whose parent exists. The
 /// file is on stable storage at the end. An existing regular file is truncated and keeps its
@@ -64,14 +62,14 @@ impl<C: RpcClient> Put<'_, C> {
         let item = self.root_item(b"-", remote).await?;
         let at = item.dir.at(item.name());
         let mode = self.existing_mode(&item).await?.unwrap_or(mode);
-        let file = self.make_file(&item).await?.handle;
         let mut unfinished = Unfinished::new(self.ledger, &item);
+        let file = unfinished.made(self.make_file(&item, mode, None).await)?;
         let mut stream = Pieces::new(self, content);
         let mut source = Source {
             content: Content::Memory(0, Vec::new()),
             size: 0,
             item: &item,
-            remote: file,
+            remote: file.handle,
             short: Cell::new(false),
         };
         loop {
@@ -86,11 +84,14 @@ impl<C: RpcClient> Put<'_, C> {
             self.write_window(&source, std::slice::from_ref(&part))
                 .await?;
         }
-        let attributes = SetAttributes {
-            mode: Some(mode),
-            ..SetAttributes::default()
-        };
-        self.mount.setattr(file, attributes, &at).await?;
+        if file.attributes.mode & PERMISSIONS != mode {
+            // The server did not set it in CREATE.
+            let attributes = SetAttributes {
+                mode: Some(mode),
+                ..SetAttributes::default()
+            };
+            self.mount.setattr(file.handle, attributes, &at).await?;
+        }
         unfinished.done();
         self.ledger.entry(true);
         Ok(())

@@ -1,8 +1,14 @@
 //! Tests of copies onto existing objects.
 
+use std::cell::Cell;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::rc::Rc;
+
+use nfs_binding::proto::{DeviceNumber, MknodWhat, Procedure, SetAttributes, nfs};
 
 use super::*;
+use crate::in_process::Fault;
 
 /// Creates a tree, and another that has other kinds of objects under the same names.
 fn make_trees(new: &Path, old: &Path) {
@@ -143,11 +149,160 @@ fn a_device_that_is_named_as_the_target_stays() {
     let progress = &mut |_: &_| {};
     let get = get(&rig.mount, b"file", target, &rig.options, progress);
     let report = rig.runtime.block_on(get);
-    let text = "/dev/null is a device: it is not replaced by a file";
+    let text =
+        "/dev/null is a device or a pipe: it is not replaced by a file (standard output is -)";
     assert_eq!(texts(&report), [text]);
+    symlink(target, rig.local("link")).unwrap();
+    let text = texts(&rig.get("file", "link")).remove(0);
+    assert!(text.contains("link is a device or a pipe"), "{text}");
+    assert!(rig.local("link").is_symlink());
     let text = texts(&rig.get("file", "new/")).remove(0);
     assert!(
         text.ends_with("new/: Not a directory (os error 20)"),
         "{text}"
     );
+}
+
+/// A file of an export of this machine can be its own target.
+#[test]
+fn a_file_is_not_copied_onto_itself() {
+    let rig = Fixture::directory(AttachOptions::default());
+    fs::create_dir(rig.exported("tree")).unwrap();
+    fs::write(rig.exported("tree/file"), "content").unwrap();
+    let exported = rig.exported.as_ref().unwrap().path();
+    let at = |name: &str| exported.join(name);
+    let put = |from: &str, to: &str| {
+        let from = at(from);
+        let (pool, progress) = (&rig.server.pool, &mut |_: &_| {});
+        let put = put(
+            &rig.mount,
+            pool,
+            &from,
+            to.as_bytes(),
+            &rig.options,
+            progress,
+        );
+        rig.runtime.block_on(put)
+    };
+    let get = |from: &str, to: &str| {
+        let (to, progress) = (at(to), &mut |_: &_| {});
+        let get = get(&rig.mount, from.as_bytes(), &to, &rig.options, progress);
+        rig.runtime.block_on(get)
+    };
+    let itself = "tree/file is what is copied: it is not copied onto itself";
+    assert_eq!(texts(&put("tree/file", "tree/file")), [itself]);
+    assert_eq!(texts(&get("tree/file", "tree/file")), [itself]);
+    let itself = "tree is what is copied: it is not copied onto itself";
+    assert_eq!(texts(&put("tree", "tree")), [itself]);
+    assert_eq!(texts(&get("tree", "tree")), [itself]);
+    assert_eq!(fs::read(at("tree/file")).unwrap(), b"content");
+
+    // Nor is a directory copied into itself, which would never end.
+    let report = put("tree", "tree/copy");
+    let into = "tree/copy is a directory that this copy is made in: it is not copied into itself";
+    assert_eq!(texts(&report), [into]);
+    assert!(!at("tree/copy").exists());
+    let report = get("tree", "tree/copy");
+    let into = "tree/copy is a directory that this copy is made in: it is not copied into itself";
+    assert_eq!(texts(&report), [into]);
+    assert_eq!(fs::read(at("tree/copy/file")).unwrap(), b"content");
+    assert!(!at("tree/copy/copy").exists());
+    // The directory is reached on the way down.
+    let report = put("", "tree/copy/all");
+    let into = "tree/copy/all/tree/copy is a directory that this copy is made in: it is not copied into itself";
+    assert_eq!(texts(&report), [into]);
+    assert_eq!(fs::read(at("tree/copy/all/tree/file")).unwrap(), b"content");
+}
+
+/// Other names of an existing file keep its content, as with `cp -a`.
+#[test]
+fn a_file_with_further_names_on_the_server_is_replaced() {
+    let rig = Fixture::directory(AttachOptions::default());
+    fs::write(rig.exported("a"), "old").unwrap();
+    fs::hard_link(rig.exported("a"), rig.exported("b")).unwrap();
+    fs::hard_link(rig.exported("a"), rig.exported("snapshot")).unwrap();
+    fs::create_dir(rig.local("tree")).unwrap();
+    fs::write(rig.local("tree/a"), "new a").unwrap();
+    fs::write(rig.local("tree/b"), "new b").unwrap();
+    complete(&rig.put("tree", ""));
+    let content = |name: &str| fs::read_to_string(rig.exported(name)).unwrap();
+    assert_eq!(
+        ["a", "b", "snapshot"].map(content),
+        ["new a", "new b", "old"]
+    );
+}
+
+/// What cannot be made leaves what was to be replaced.
+#[test]
+fn an_object_is_only_removed_when_its_successor_exists() {
+    if rustix::process::geteuid().is_root() {
+        println!("root may make devices");
+        return;
+    }
+    let rig = Fixture::memory(AttachOptions::default());
+    let device = DeviceNumber { major: 1, minor: 3 };
+    let what = MknodWhat::Character(SetAttributes::default(), device);
+    let root = rig.mount.root();
+    let made = rig.mount.mknod(root, b"x", what, b"x".as_slice());
+    rig.runtime.block_on(made).unwrap();
+    fs::write(rig.local("x"), "old").unwrap();
+    let report = rig.get("x", "x");
+    assert_eq!(report.totals.problems, 1, "{:?}", texts(&report));
+    assert_eq!(fs::read(rig.local("x")).unwrap(), b"old");
+    assert_eq!(fs::read_dir(rig.work.path()).unwrap().count(), 1);
+}
+
+/// Files in `/proc` have content, although their size is 0.
+#[test]
+fn a_file_that_states_no_size_is_read_to_its_end() {
+    let rig = Fixture::directory(wsize(4096));
+    let (pool, progress) = (&rig.server.pool, &mut |_: &_| {});
+    let from = Path::new("/proc/self/smaps");
+    let put = put(&rig.mount, pool, from, b"smaps", &rig.options, progress);
+    complete(&rig.runtime.block_on(put));
+    let copied = fs::read_to_string(rig.exported("smaps")).unwrap();
+    assert!(copied.len() > 4096 && copied.ends_with('\n'), "{copied}");
+}
+
+/// A new stream file has its mode from the start, and an existing one keeps its own.
+#[test]
+fn a_stream_that_ends_early_leaves_the_mode_as_it_is_to_be() {
+    let rig = Fixture::directory(AttachOptions::default());
+    let failing = || {
+        vec![
+            Ok(b"part".to_vec()),
+            Err(std::io::ErrorKind::BrokenPipe.into()),
+        ]
+    };
+    let mode = |name: &str| {
+        let metadata = fs::metadata(rig.exported(name)).unwrap();
+        metadata.permissions().mode() & 0o777
+    };
+    assert_eq!(rig.put_stream(failing(), "new").totals.problems, 1);
+    assert_eq!(mode("new"), 0o644);
+    fs::write(rig.exported("old"), "old").unwrap();
+    fs::set_permissions(rig.exported("old"), fs::Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(rig.put_stream(failing(), "old").totals.problems, 1);
+    assert_eq!(mode("old"), 0o640);
+}
+
+/// A secret is not readable for others while it is written, whatever was there before.
+#[test]
+fn an_existing_file_is_private_while_it_is_written() {
+    let rig = Fixture::directory(AttachOptions::default());
+    fs::write(rig.local("secret"), "secret").unwrap();
+    fs::set_permissions(rig.local("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    let there = rig.exported("secret");
+    fs::write(&there, "").unwrap();
+    fs::set_permissions(&there, fs::Permissions::from_mode(0o644)).unwrap();
+    let seen = Rc::new(Cell::new(0));
+    let at_write = Rc::clone(&seen);
+    rig.server.plan(move |proc, _| {
+        if proc == nfs::Write::NUMBER {
+            at_write.set(fs::metadata(&there).unwrap().permissions().mode() & 0o777);
+        }
+        Fault::None
+    });
+    complete(&rig.put("secret", "secret"));
+    assert_eq!(seen.get(), 0o600);
 }

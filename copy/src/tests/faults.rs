@@ -7,6 +7,7 @@ use nfs_binding::proto::{Procedure, Status, nfs};
 
 use super::*;
 use crate::CopyError;
+use crate::Totals;
 use crate::in_process::Fault;
 
 /// The procedures whose repetition needs care.
@@ -275,7 +276,7 @@ fn a_file_that_changes_while_it_is_sent_is_reported() {
 
 #[test]
 fn a_file_that_changes_while_it_is_fetched_is_reported() {
-    for (len, kept) in [(100, 200_000), (300_000, 200_000)] {
+    for len in [100, 300_000] {
         let rig = Fixture::directory(rsize(4096));
         let file = rig.exported("file");
         fs::write(&file, pattern(200_000)).unwrap();
@@ -288,8 +289,44 @@ fn a_file_that_changes_while_it_is_fetched_is_reported() {
         });
         let report = rig.get("file", "file");
         assert_eq!(texts(&report), ["file changed while it was copied"]);
-        assert_eq!(fs::metadata(rig.local("file")).unwrap().len(), kept);
+        // What the file had when it was listed, or as much of it as lies before the first READ that found
+        // the end; and no zeroes in place of the rest.
+        let copied = fs::read(rig.local("file")).unwrap();
+        assert!(copied == pattern(200_000)[..copied.len()]);
+        assert_eq!(copied.len() == 200_000, len > 200_000, "{}", copied.len());
     }
+}
+
+/// An entry whose turn comes long after it was listed is looked up again: it may have been written to or
+/// replaced.
+#[test]
+fn what_was_listed_long_ago_is_looked_up_again() {
+    let mut rig = Fixture::directory(rsize(4096));
+    rig.options.files_in_flight = 1;
+    fs::create_dir(rig.exported("tree")).unwrap();
+    let files = ["a", "b", "c", "d"].map(|name| rig.exported("tree").join(name));
+    for file in &files {
+        fs::write(file, "").unwrap();
+    }
+    let mut begun = false;
+    let progress = &mut |totals: &Totals| {
+        if totals.files == 1 && !std::mem::replace(&mut begun, true) {
+            for file in &files[..2] {
+                fs::write(file, "new").unwrap();
+            }
+            for file in &files[2..] {
+                fs::write(file.with_extension("new"), "new").unwrap();
+                fs::rename(file.with_extension("new"), file).unwrap();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(3050));
+        }
+    };
+    let local = rig.local("tree");
+    let get = get(&rig.mount, b"tree", &local, &rig.options, progress);
+    complete(&rig.runtime.block_on(get));
+    let copied = ["a", "b", "c", "d"].map(|name| fs::read(local.join(name)).unwrap());
+    let new = copied.iter().filter(|content| *content == b"new").count();
+    assert_eq!(new, 3, "all but the first: {copied:?}");
 }
 
 #[test]
@@ -388,6 +425,27 @@ fn what_ends_a_put_tells_which_files_are_unfinished() {
     assert!(report.unfinished.is_empty());
     same_trees(&rig.local("tree"), &rig.exported("copy"));
     assert_eq!(rig.server.pool.in_use(), 0);
+}
+
+/// An existing file is truncated before its first WRITE.
+#[test]
+fn a_put_that_ends_before_its_first_write_tells_what_it_truncated() {
+    let mut rig = Fixture::directory(AttachOptions::default());
+    fs::write(rig.local("file"), "new").unwrap();
+    fs::write(rig.exported("file"), "old and longer").unwrap();
+    interrupt_at(&rig, nfs::Setattr::NUMBER, 1);
+    let report = rig.put("file", "file");
+    assert!(report.interrupted);
+    let unfinished: Vec<String> = report.unfinished.iter().map(ToString::to_string).collect();
+    assert_eq!(unfinished, ["file"]);
+
+    rig.options.interrupt = crate::Interrupt::new();
+    rig.server.plan(|proc, _| match proc {
+        nfs::Create::NUMBER => Fault::Status(Status::DQUOT),
+        _ => Fault::None,
+    });
+    let report = rig.put("file", "other");
+    assert_eq!((report.totals.problems, report.unfinished.len()), (1, 0));
 }
 
 #[test]
