@@ -3,9 +3,10 @@
 mod common;
 
 use std::fs::{self, Permissions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Stdio;
 
 use common::{BOTH, Proto, Running, Server, address, is_iwarp, options, rpcrdma, run, tree};
 
@@ -293,7 +294,7 @@ fn shell(script: &str, dir: &Path) -> common::Finished {
     let mut shell = std::process::Command::new("bash");
     shell.args(["-c", &format!("set -o pipefail; {script}")]);
     shell.env("RPCRDMA", built.get_program()).current_dir(dir);
-    shell.stdin(std::process::Stdio::null());
+    shell.stdin(Stdio::null());
     Running::start(&mut shell).finish()
 }
 
@@ -409,4 +410,66 @@ fn a_full_server_is_reported_in_one_line() {
         .parse()
         .unwrap();
     assert!(more > 20, "{failed:#?}");
+}
+
+/// Regression test: what had failed was not told, and the status was 0.
+#[test]
+fn a_copy_that_fails_tells_it_also_if_nobody_reads_the_summary() {
+    let server = Server::start(["--memory=64k"]);
+    let local = tempfile::tempdir().unwrap();
+    fs::write(local.path().join("small"), [1; 10]).unwrap();
+    fs::write(local.path().join("large"), [1; 128 << 10]).unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut put = rpcrdma();
+    put.args(["put", "-r", "-o", "proto=tcp"])
+        .arg(local.path())
+        .arg(server.url(Proto::Tcp, "/memory/tree"))
+        .stdout(writer);
+    let failed = put.output().unwrap();
+    let told = String::from_utf8_lossy(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(1), "{told}");
+    assert!(told.contains("NOSPC") && told.contains("large"), "{told}");
+}
+
+/// Regression test: what was read behind the new end followed at once, and the status was 0.
+#[test]
+fn a_file_that_becomes_shorter_fails_cat() {
+    const LEN: usize = 64 << 20;
+    const SHORT: usize = (32 << 20) + 10;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, vec![b'x'; LEN]).unwrap();
+    let server = Server::of(dir.path());
+    for proto in BOTH {
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_len(LEN as u64)
+            .unwrap();
+        let mut cat = rpcrdma();
+        cat.arg("cat")
+            .args(options(proto, ""))
+            .arg(server.url(proto, "/data/file"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut cat = cat.spawn().unwrap();
+        let mut out = cat.stdout.take().unwrap();
+        let mut read = vec![0; 4096];
+        out.read_exact(&mut read).unwrap();
+        // What has been read ahead is far from here.
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_len(SHORT as u64)
+            .unwrap();
+        out.read_to_end(&mut read).unwrap();
+        assert_eq!(read.len(), SHORT);
+        let failed = cat.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&failed.stderr);
+        assert_eq!(failed.status.code(), Some(1), "{told}");
+        assert!(told.contains("became shorter"), "{told}");
+    }
 }

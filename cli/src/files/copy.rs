@@ -186,10 +186,20 @@ async fn cat_one(mounted: &Mounted, url: &NfsUrl, object: &Object) -> Result<(),
             read_range(mounted, object, start, left.min(rsize))
         })
         .buffered(READ_AHEAD);
+    let mut left = size;
     while let Some(part) = parts.next().await {
-        for piece in part.context(url)? {
+        let part = part.context(url)?;
+        let expected = left.min(rsize.into());
+        let len: u64 = part.iter().map(|piece| piece.len() as u64).sum();
+        for piece in part {
             output::bytes(&piece)?;
         }
+        if len < expected {
+            // What follows would be at a wrong place in the output.
+            let text = format!("{url} became shorter while it was read");
+            return Err(Failure::Work(text));
+        }
+        left -= expected;
     }
     Ok(())
 }

@@ -53,7 +53,17 @@ fn each(
                     output::complain(earlier);
                 }
             }
-            other => other?,
+            Ok(()) => {}
+            Err(failure) => {
+                // The earlier one decides about the status if this one would make it 0.
+                return match (failed, failure) {
+                    (Some(earlier), Failure::OutputClosed) => Err(earlier),
+                    (earlier, failure) => {
+                        earlier.into_iter().for_each(output::complain);
+                        Err(failure)
+                    }
+                };
+            }
         }
     }
     failed.map_or(Ok(()), Err)

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use nfs_binding::client::DisplayPath;
 use nfs_copy::{CopyOptions, Report, Totals};
+use rpc_transport::limits::raise_descriptors;
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::mount_options::MountOptions;
 use rpcrdma_setup::units::{count, show_amount};
@@ -33,6 +34,12 @@ impl Watch {
     /// # Errors
     /// Signals cannot be handled.
     pub(super) fn start(what: &'static str, recursive: bool) -> Result<Self, Failure> {
+        if recursive {
+            // Each directory that is being copied is open. Without more descriptors, a copy needs a tree
+            // that is less deep or wide.
+            let (descriptors, raised) = raise_descriptors();
+            tracing::debug!(descriptors, ?raised, "limit on open files");
+        }
         let now = Instant::now();
         Ok(Self {
             what,
@@ -80,9 +87,11 @@ impl Watch {
         } = self;
         drop(status);
         let totals = &report.totals;
-        if totals.files + totals.directories + totals.others > 0 {
-            output::line(Summary(what, totals, start.elapsed()))?;
-        }
+        // Errors are told even if nobody reads standard output any more.
+        let printed = match totals.files + totals.directories + totals.others {
+            0 => Ok(()),
+            _ => output::line(Summary(what, totals, start.elapsed())),
+        };
         if totals.bytes_again > 0 {
             let again = show_amount(totals.bytes_again);
             output::note(format_args!(
@@ -103,7 +112,7 @@ impl Watch {
             output::note(Unfinished(&report.unfinished, recursive));
         }
         if report.is_complete() {
-            return Ok(());
+            return printed;
         }
         if report.interrupted {
             print_problems(&report);
