@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nfs_binding::client::{Follow, Listing, Mount, NfsError, Object, Place, RpcClient};
 use nfs_binding::escape::escape;
-use nfs_binding::proto::{Attributes, FileHandle, FileType};
+use nfs_binding::proto::{Attributes, FileHandle, FileType, Status};
 use rustix::fs::{FileType as Kind, Timestamps, makedev};
 use rustix::io::Errno;
 
@@ -212,7 +212,9 @@ impl<'m, C: RpcClient> Get<'m, C> {
         let alone = |error| (error, Vec::new());
         let listed = item.object.take();
         let valid = |found: &Instant| item.is_root() || found.elapsed() < LISTING_VALID;
-        let object = match listed.filter(|(_, found)| valid(found)) {
+        let listed = listed.filter(|(_, found)| valid(found));
+        let is_listed = listed.is_some();
+        let object = match listed {
             Some((object, _)) => object,
             None => {
                 let dir = item.dir.info.remote;
@@ -233,8 +235,16 @@ impl<'m, C: RpcClient> Get<'m, C> {
         let nlink = u64::from(attributes.nlink);
         let is_file = attributes.file_type == FileType::Regular;
         if nlink < 2 {
-            self.object(&item, &object).await.map_err(alone)?;
-            return Ok(Outcome::Done);
+            return match self.object(&item, &object).await {
+                Ok(()) => Ok(Outcome::Done),
+                // Another file has taken its name since it was listed.
+                Err(CopyError::Remote(error))
+                    if is_listed && error.status() == Some(Status::STALE) =>
+                {
+                    Box::pin(self.entry(item)).await
+                }
+                Err(error) => Err(alone(error)),
+            };
         }
         item.object = Some((object, Instant::now()));
         match self.links.found(key, nlink, item) {

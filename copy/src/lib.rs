@@ -275,7 +275,7 @@ pub enum CopyError {
 }
 
 impl CopyError {
-    /// Returns whether the server has no space left, or none for this user (NFS3ERR_NOSPC,
+    /// Returns whether the target has no space left, or none for this user (on a server NFS3ERR_NOSPC and
     /// NFS3ERR_DQUOT). The copy goes on, because smaller or empty files may still fit.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
@@ -285,6 +285,11 @@ impl CopyError {
     fn no_space(&self) -> Option<Status> {
         let status = match self {
             Self::Remote(error) => error.status(),
+            Self::Local { source, .. } => match source.kind() {
+                io::ErrorKind::StorageFull => Some(Status::NOSPC),
+                io::ErrorKind::QuotaExceeded => Some(Status::DQUOT),
+                _ => None,
+            },
             _ => None,
         };
         status.filter(|status| matches!(*status, Status::NOSPC | Status::DQUOT))

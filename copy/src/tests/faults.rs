@@ -329,6 +329,47 @@ fn what_was_listed_long_ago_is_looked_up_again() {
     assert_eq!(new, 3, "all but the first: {copied:?}");
 }
 
+/// A name that has got another file since it was listed is that file.
+#[test]
+fn a_file_that_is_replaced_after_it_was_listed_is_copied() {
+    let mut rig = Fixture::directory(rsize(4096));
+    rig.options.files_in_flight = 1;
+    fs::create_dir(rig.exported("tree")).unwrap();
+    let files = ["a", "b", "c"].map(|name| rig.exported("tree").join(name));
+    for file in &files {
+        fs::write(file, "old").unwrap();
+    }
+    let mut begun = false;
+    let progress = &mut |totals: &Totals| {
+        if totals.files == 1 && !std::mem::replace(&mut begun, true) {
+            for file in &files {
+                fs::write(file.with_extension("new"), "new").unwrap();
+                fs::rename(file.with_extension("new"), file).unwrap();
+            }
+        }
+    };
+    let local = rig.local("tree");
+    let get = get(&rig.mount, b"tree", &local, &rig.options, progress);
+    complete(&rig.runtime.block_on(get));
+    let copied = ["a", "b", "c"].map(|name| fs::read(local.join(name)).unwrap());
+    let new = copied.iter().filter(|content| *content == b"new").count();
+    assert_eq!(new, 2, "all but the first: {copied:?}");
+}
+
+/// A full disk is one reason, here as on a server.
+#[test]
+fn no_space_is_recognised_on_both_sides() {
+    use std::io::ErrorKind;
+    let local = |kind: ErrorKind| CopyError::Local {
+        doing: "writing",
+        path: "file".into(),
+        source: kind.into(),
+    };
+    assert!(local(ErrorKind::StorageFull).is_no_space());
+    assert!(local(ErrorKind::QuotaExceeded).is_no_space());
+    assert!(!local(ErrorKind::PermissionDenied).is_no_space());
+}
+
 #[test]
 fn a_pool_that_is_too_small_is_an_error() {
     let mut rig = Fixture::directory(wsize(65_536));
