@@ -10,7 +10,7 @@ const REPLY_HEADER: u64 = 24;
 const LONGEST_WITHOUT_RESULTS: u64 = REPLY_HEADER + 8;
 
 /// The room that the reply to a call needs, which the upper-layer binding knows before the reply
-/// exists (RFC 8166, section 6; RFC 8267, section 2.2). The default is that of a procedure without
+/// exists (RFC 8166, section 6; RFC 8267, section 3). The default is that of a procedure without
 /// results. A longer reply ends the call with [`CallError::Chunk`](crate::CallError::Chunk).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplyRoom {
