@@ -13,12 +13,17 @@ use super::terminate::Terminate;
 use super::transmit::{Finishes, Outgoing, Slices};
 use rdma::{Gather, SendWr, Success, WorkError, WrId};
 
+/// STag of the ready-to-receive message. Chelsio's adapters fail a tagged segment with STag 0 even
+/// if it has no payload, and the connection ends (zrlio/softiwarp, issue 21). Linux's siw sends 1
+/// for the same reason.
+const READY_TO_RECEIVE_STAG: u32 = 1;
+
 impl Endpoint {
     /// Queues an RDMA Write without payload, which is this side's ready-to-receive message (RFC
-    /// 6581, section 5). STag and offset of a segment without payload are not checked (RFC 5041,
-    /// section 5.2).
+    /// 6581, section 9.2). STag and offset of a segment without payload are not checked (RFC 5041,
+    /// section 5.2), except by some hardware ([`READY_TO_RECEIVE_STAG`]).
     pub(super) fn send_ready_to_receive(&mut self) {
-        let header = tagged(Opcode::Write, 0, 0);
+        let header = tagged(Opcode::Write, READY_TO_RECEIVE_STAG, 0);
         self.transmitter
             .frame(&header, &[], SmallVec::new(), Finishes::Nothing);
     }

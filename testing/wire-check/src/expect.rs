@@ -173,11 +173,13 @@ impl Expected {
     }
 
     /// Adds the message that the initiator's device sends first by itself, after which the
-    /// responder may send: an RDMA Write of 0 bytes (RFC 6581, peer-to-peer setup).
+    /// responder may send: an RDMA Write of 0 bytes to STag 1 (RFC 6581, section 9.2). Some hardware
+    /// fails STag 0.
     fn ready_to_receive(&mut self, direction: Direction) {
-        for field in [MESSAGES, WRITE_STAG, WRITE_OFFSET, WRITE_LENGTH] {
-            self.columns.push(direction, field, 0);
-        }
+        self.columns.push(direction, MESSAGES, WRITE);
+        self.columns.push(direction, WRITE_STAG, 1);
+        self.columns.push(direction, WRITE_OFFSET, 0);
+        self.columns.push(direction, WRITE_LENGTH, 0);
     }
 
     fn untagged(&mut self, direction: Direction, connection: Connection, queue: u32) {

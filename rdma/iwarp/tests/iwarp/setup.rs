@@ -16,9 +16,10 @@ use crate::raw::{
     untagged,
 };
 
-/// The ready-to-receive message: an RDMA Write without payload.
+/// The ready-to-receive message: an RDMA Write without payload. Its STag is 1, because some
+/// hardware ends the connection on STag 0.
 fn nothing() -> Vec<u8> {
-    tagged(WRITE, true, 0, 0, b"")
+    tagged(WRITE, true, 1, 0, b"")
 }
 
 /// A node that connects to a raw listener.
