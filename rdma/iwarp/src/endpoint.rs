@@ -114,13 +114,18 @@ impl Endpoint {
 
     /// Ends set-up: from here on the stream consists of FPDUs.
     pub(super) fn start(&mut self, agreement: &Agreement, max_ulpdu: usize) {
-        self.receiver.set_check_crc(agreement.crc);
-        self.transmitter.set_crc(agreement.crc);
+        self.set_crc(agreement.crc);
         self.transmitter.set_max_ulpdu(max_ulpdu);
         self.memory.inbound_limit = agreement.inbound_reads;
         self.memory.empty_rtr = agreement.empty_rtr;
         self.outbound_reads = agreement.outbound_reads;
         self.open = !agreement.wait_for_peer;
+    }
+
+    /// Sets whether FPDUs have CRCs, in both directions.
+    pub(super) fn set_crc(&mut self, on: bool) {
+        self.receiver.set_check_crc(on);
+        self.transmitter.set_crc(on);
     }
 
     /// Sets the path's MULPDU, which may change.

@@ -208,8 +208,9 @@ impl Conn {
                 self.fail(ConnectError::Rejected { private_data }, cx);
             }
             Err(Failure::Protocol(why)) => self.fail(ConnectError::Protocol(why), cx),
-            Err(Failure::Terminate(code)) => {
+            Err(Failure::Terminate { code, crc }) => {
                 self.report(ConnectError::Protocol(code.to_string()), cx);
+                self.endpoint.set_crc(crc);
                 self.endpoint.send_terminate(&Fault::bare(code).terminate());
                 self.begin_drain(cx);
             }

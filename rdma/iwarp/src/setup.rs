@@ -51,8 +51,8 @@ pub(super) enum Failure {
     /// The peer requires something that this side does not support.
     Protocol(String),
     /// The peer requires something that this side does not support, and RFC 6581 defines a
-    /// Terminate for it.
-    Terminate(Code),
+    /// Terminate for it. It is an FPDU, so it has a CRC if either side asked for CRCs.
+    Terminate { code: Code, crc: bool },
 }
 
 /// Returns the initiator's frame. It is always an RFC 6581 frame, because Linux servers refuse
@@ -177,11 +177,13 @@ pub(super) fn conclude(
         let text = format!("the peer answers with MPA revision {}", reply.revision);
         return Err(Failure::Protocol(text));
     };
+    let crc = wants.crc || reply.crc;
+    let terminate = |code| Failure::Terminate { code, crc };
     let mut inbound = wants.inbound_reads;
     let mut outbound = wants.outbound_reads;
     if theirs.outbound_reads != DEPTH_UNSPECIFIED {
         if theirs.outbound_reads > most_inbound {
-            return Err(Failure::Terminate(Code::INSUFFICIENT_IRD));
+            return Err(terminate(Code::INSUFFICIENT_IRD));
         }
         inbound = inbound.max(theirs.outbound_reads);
     }
@@ -193,10 +195,10 @@ pub(super) fn conclude(
     if let Some(kinds) = theirs.peer_to_peer
         && !kinds.contains(Rtr::WRITE)
     {
-        return Err(Failure::Terminate(Code::NO_MATCHING_RTR));
+        return Err(terminate(Code::NO_MATCHING_RTR));
     }
     Ok(Agreement {
-        crc: wants.crc || reply.crc,
+        crc,
         inbound_reads: usize::from(inbound),
         outbound_reads: usize::from(outbound),
         empty_rtr: false,

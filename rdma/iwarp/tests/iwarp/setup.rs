@@ -238,8 +238,8 @@ fn replies_that_do_not_establish_a_connection() {
 
 #[test]
 fn replies_with_a_terminate_of_their_own() {
-    // RFC 6581: an ORD above this side's IRD; a ready-to-receive message that this side does not
-    // support.
+    // RFC 6581, sections 9.1 and 9.2: an ORD above this side's IRD; a ready-to-receive message that
+    // this side does not support.
     for (private, code, text) in [
         ([0, 16, 1, 0], 0x06, "MPA: insufficient IRD"),
         (
@@ -248,11 +248,22 @@ fn replies_with_a_terminate_of_their_own() {
             "MPA: no matching ready-to-receive option",
         ),
     ] {
-        let mut caller = Caller::new(Options::default());
-        caller.answer(&frame(REPLY, 0x10, 2, &private));
-        let heard = caller.raw.expect_terminate(&mut caller.node);
-        assert_eq!((heard.0, heard.1, heard.2), (0x20, code, 0));
-        assert_eq!(caller.failed(), ConnectError::Protocol(text.into()));
+        // The Terminate has a CRC if either side asked for CRCs (RFC 5044, section 7.1.1).
+        for (policy, flags, crc) in [
+            (CrcPolicy::IfAsked, 0x10, false),
+            (CrcPolicy::IfAsked, 0x50, true),
+            (CrcPolicy::Request, 0x10, true),
+        ] {
+            let mut caller = Caller::new(Options {
+                crc: policy,
+                ..Options::default()
+            });
+            caller.answer(&frame(REPLY, flags, 2, &private));
+            caller.raw.crc = crc;
+            let heard = caller.raw.expect_terminate(&mut caller.node);
+            assert_eq!((heard.0, heard.1, heard.2), (0x20, code, 0));
+            assert_eq!(caller.failed(), ConnectError::Protocol(text.into()));
+        }
     }
 }
 
