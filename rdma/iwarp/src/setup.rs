@@ -100,9 +100,9 @@ pub(super) fn rejection(request: &Frame, private_data: Bytes) -> Frame {
         crc: request.crc,
         rejected: true,
         revision: request.revision,
-        enhanced: request.enhanced.map(|_| Enhanced {
-            inbound_reads: 0,
-            outbound_reads: 0,
+        enhanced: request.enhanced.map(|theirs| Enhanced {
+            inbound_reads: answer_depth(theirs.outbound_reads, 0),
+            outbound_reads: answer_depth(theirs.inbound_reads, 0),
             peer_to_peer: None,
         }),
         private_data,
@@ -130,17 +130,18 @@ pub(super) fn accept(
         }
         rtr = theirs.peer_to_peer.and_then(choose);
     }
+    let enhanced = request.enhanced.map(|theirs| Enhanced {
+        inbound_reads: answer_depth(theirs.outbound_reads, inbound),
+        outbound_reads: answer_depth(theirs.inbound_reads, outbound),
+        peer_to_peer: rtr,
+    });
     let reply = Frame {
         kind: Kind::Reply,
         markers: false,
         crc,
         rejected: false,
         revision: request.revision,
-        enhanced: request.enhanced.map(|_| Enhanced {
-            inbound_reads: inbound,
-            outbound_reads: outbound,
-            peer_to_peer: rtr,
-        }),
+        enhanced,
         private_data,
     };
     let agreement = Agreement {
@@ -151,6 +152,16 @@ pub(super) fn accept(
         wait_for_peer: true,
     };
     (reply, agreement, rtr.is_some())
+}
+
+/// Returns the IRD or ORD for a reply: `ours`, unless the initiator left its value, to which this
+/// one answers, to upper layers. Then the answer is the same (RFC 6581, section 9.1).
+fn answer_depth(theirs: u16, ours: u16) -> u16 {
+    if theirs == DEPTH_UNSPECIFIED {
+        DEPTH_UNSPECIFIED
+    } else {
+        ours
+    }
 }
 
 /// Chooses one of the kinds of ready-to-receive message that the peer offers, preferably one

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use iwarp::{CrcPolicy, Options};
 use rdma::{
-    ConnectError, ConnectOptions, Device, DeviceError, Disconnect, Event, QpId, SendWr, Success,
-    WorkError, WrId,
+    ConnectError, ConnectOptions, Device, DeviceError, Disconnect, Event, QpId, SendWr, Stag,
+    Success, WorkError, WrId,
 };
 
 use crate::node::{Node, Pair, accept_options, connect_options, next, request, send, success};
 use crate::raw::{
-    Got, READ_REQUEST, REPLY, REQUEST, Raw, WRITE, fpdu, frame, idle, read_request, tagged,
-    untagged,
+    Got, READ_REQUEST, READ_RESPONSE, REPLY, REQUEST, Raw, WRITE, fpdu, frame, idle, read_request,
+    tagged, untagged,
 };
 
 /// The ready-to-receive message: an RDMA Write without payload. Its STag is 1, because some
@@ -379,16 +379,58 @@ fn responder_to_revision_1() {
 
 #[test]
 fn responder_depths() {
-    // The peer's ORD limits this side's IRD, and its IRD this side's ORD; 0x3fff leaves them open;
-    // an ORD of 0 may grow.
+    // The peer's ORD limits this side's IRD, and its IRD this side's ORD. Each that is 0x3fff, left
+    // to upper layers, is answered with 0x3fff (RFC 6581, section 9.1). An ORD of 0 may grow.
     for (theirs, ours) in [
         ([0, 128, 0, 0], [0, 1, 0, 16]),
         ([0, 4, 0, 3], [0, 3, 0, 4]),
-        ([0x3f, 0xff, 0x3f, 0xff], [0, 16, 0, 16]),
+        ([0x3f, 0xff, 0x3f, 0xff], [0x3f, 0xff, 0x3f, 0xff]),
+        ([0x3f, 0xff, 0, 3], [0, 3, 0x3f, 0xff]),
+        ([0, 4, 0x3f, 0xff], [0x3f, 0xff, 0, 4]),
     ] {
         let (_, _, _, reply) = accepted(&theirs, 0x10, 2);
         assert_eq!(reply.2[..4], ours, "{theirs:?}");
     }
+}
+
+/// IRD and ORD that the initiator leaves to upper layers leave this side's unchanged.
+#[test]
+fn responder_keeps_its_depths_if_the_initiator_sets_none() {
+    let (mut node, mut raw, qp, _) = accepted(&[0x3f, 0xff, 0x3f, 0xff], 0x10, 2);
+    raw.send_ulpdu(&nothing());
+    assert!(matches!(node.next(), Event::Established { .. }));
+    // The IRD is 16, and so many Reads are answered together.
+    let reads: Vec<u8> = (1..=16)
+        .flat_map(|msn| fpdu(&read_request(msn, 9, 0, 0, 0), false))
+        .collect();
+    raw.write(&reads);
+    for _ in 0..16 {
+        let Got::Ulpdu(response) = raw.read_fpdu(&mut node) else {
+            panic!("no answer")
+        };
+        assert_eq!(response[1] & 0x0f, READ_RESPONSE);
+    }
+    // The ORD is 16, and so many Reads are sent before one is answered.
+    for id in 0..17 {
+        let sink = node.pool.alloc(1).unwrap();
+        let read = SendWr::Read {
+            sink,
+            stag: Stag(7),
+            offset: 0,
+        };
+        node.device.post_send(qp, WrId(id), read, true).unwrap();
+    }
+    for _ in 0..16 {
+        let Got::Ulpdu(request) = raw.read_fpdu(&mut node) else {
+            panic!("no Read")
+        };
+        assert_eq!(request[1] & 0x0f, READ_REQUEST);
+    }
+    for _ in 0..20 {
+        idle(&mut node);
+    }
+    let nothing = raw.socket.peek(&mut [0]).unwrap_err();
+    assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
 }
 
 #[test]
@@ -536,15 +578,18 @@ fn responder_times_out_without_a_ready_to_receive_message() {
 fn requests_that_are_refused() {
     let mut node = Node::new(Options::default());
     let (_, address) = node.listen();
-    // Markers: the reply is a rejection.
-    let mut raw = Raw::connect(address);
-    raw.write(&frame(REQUEST, 0x90, 2, &[0, 4, 0, 4]));
-    let (flags, revision, private) = raw.read_frame(REPLY, &mut node);
-    assert_eq!(
-        (flags, revision, &private[..]),
-        (0x30, 2, &[0, 0, 0, 0][..])
-    );
-    assert_eq!(raw.read_fpdu(&mut node), Got::End);
+    // Markers: the reply is a rejection. Its fields answer those of the request as in an acceptance
+    // (RFC 6581, section 9.1).
+    for (theirs, ours) in [
+        ([0, 4, 0, 4], [0, 0, 0, 0]),
+        ([0x3f, 0xff, 0, 4], [0, 0, 0x3f, 0xff]),
+    ] {
+        let mut raw = Raw::connect(address);
+        raw.write(&frame(REQUEST, 0x90, 2, &theirs));
+        let (flags, revision, private) = raw.read_frame(REPLY, &mut node);
+        assert_eq!((flags, revision, &private[..]), (0x30, 2, &ours[..]));
+        assert_eq!(raw.read_fpdu(&mut node), Got::End);
+    }
     // Not a request of a known revision: no answer.
     for bytes in [
         frame(REPLY, 0x10, 2, &[0, 4, 0, 4]),

@@ -321,7 +321,7 @@ pub(super) fn cases() -> Vec<Case> {
                     ..honest()
                 },
                 Frame {
-                    depths: Some((1, 32)),
+                    depths: Some((0x3fff, 0x3fff)),
                     ..accepted()
                 },
                 vec![],
