@@ -103,7 +103,7 @@ pub(super) fn rejection(request: &Frame, private_data: Bytes) -> Frame {
         enhanced: request.enhanced.map(|theirs| Enhanced {
             inbound_reads: answer_depth(theirs.outbound_reads, 0),
             outbound_reads: answer_depth(theirs.inbound_reads, 0),
-            peer_to_peer: None,
+            peer_to_peer: theirs.peer_to_peer.map(choose),
         }),
         private_data,
     }
@@ -128,7 +128,7 @@ pub(super) fn accept(
         if theirs.inbound_reads != DEPTH_UNSPECIFIED {
             outbound = outbound.min(theirs.inbound_reads);
         }
-        rtr = theirs.peer_to_peer.and_then(choose);
+        rtr = theirs.peer_to_peer.map(choose);
     }
     let enhanced = request.enhanced.map(|theirs| Enhanced {
         inbound_reads: answer_depth(theirs.outbound_reads, inbound),
@@ -164,12 +164,15 @@ fn answer_depth(theirs: u16, ours: u16) -> u16 {
     }
 }
 
-/// Chooses one of the kinds of ready-to-receive message that the peer offers, preferably one
-/// without side effects.
-fn choose(offered: Rtr) -> Option<Rtr> {
+/// Chooses one of the kinds of ready-to-receive message that the initiator offers, preferably one
+/// without side effects. An initiator that offers none is asked for a Write, as by Linux's siw: the
+/// reply to peer-to-peer set-up must be peer-to-peer set-up with a kind that the responder supports
+/// (RFC 6581, section 9.2). The initiator then sends that, or a Terminate, or is timed out.
+fn choose(offered: Rtr) -> Rtr {
     [Rtr::WRITE, Rtr::READ, Rtr::EMPTY]
         .into_iter()
         .find(|kind| offered.contains(*kind))
+        .unwrap_or(Rtr::WRITE)
 }
 
 /// Evaluates the reply at the initiator. `most_inbound` is the device's limit for IRD.

@@ -12,8 +12,8 @@ use rdma::{
 
 use crate::node::{Node, Pair, accept_options, connect_options, next, request, send, success};
 use crate::raw::{
-    Got, READ_REQUEST, READ_RESPONSE, REPLY, REQUEST, Raw, WRITE, fpdu, frame, idle, read_request,
-    tagged, untagged,
+    Got, READ_REQUEST, READ_RESPONSE, REPLY, REQUEST, Raw, TERMINATE, WRITE, fpdu, frame, idle,
+    read_request, tagged, untagged,
 };
 
 /// The ready-to-receive message: an RDMA Write without payload. Its STag is 1, because some
@@ -459,8 +459,10 @@ fn responder_takes_every_ready_to_receive_message() {
     let nothing = crate::raw::send(1, b"");
     // The kinds that the initiator supports, the kind that the responder chooses, and the message
     // that the initiator sends.
-    let cases: [([u8; 4], [u8; 4], &[u8]); 5] = [
+    let cases: [([u8; 4], [u8; 4], &[u8]); 6] = [
         ([0xc0, 4, 0xc0, 4], [0x80, 4, 0x80, 4], &write),
+        // An initiator that names no kind is asked for a Write.
+        ([0x80, 4, 0, 4], [0x80, 4, 0x80, 4], &write),
         ([0xc0, 4, 0x40, 4], [0x80, 4, 0x40, 4], &read),
         ([0xc0, 4, 0, 4], [0xc0, 4, 0, 4], &[]),
         ([0xc0, 4, 0, 4], [0xc0, 4, 0, 4], &nothing),
@@ -556,19 +558,47 @@ fn establishment_is_reported_before_messages_of_the_same_read() {
 
 #[test]
 fn responder_times_out_without_a_ready_to_receive_message() {
-    let mut node = Node::new(Options {
-        setup_timeout: Duration::from_millis(100),
-        ..Options::default()
-    });
-    let (_, address) = node.listen();
-    let mut raw = Raw::connect(address);
-    raw.write(&frame(REQUEST, 0x10, 2, &[0x80, 4, 0x80, 4]));
-    let (request, _) = raw.wait_request(&mut node);
-    let qp = node.device.prepare_accept(request, None).unwrap();
-    node.device.accept(qp, &accept_options()).unwrap();
+    // With a kind that the initiator offers, and without any.
+    for theirs in [[0x80, 4, 0x80, 4], [0x80, 4, 0, 4]] {
+        let mut node = Node::new(Options {
+            setup_timeout: Duration::from_millis(100),
+            ..Options::default()
+        });
+        let (_, address) = node.listen();
+        let mut raw = Raw::connect(address);
+        raw.write(&frame(REQUEST, 0x10, 2, &theirs));
+        let (request, _) = raw.wait_request(&mut node);
+        let qp = node.device.prepare_accept(request, None).unwrap();
+        node.device.accept(qp, &accept_options()).unwrap();
+        match node.next() {
+            Event::ConnectFailed { qp: of, error } => {
+                assert_eq!((of, error), (qp, ConnectError::TimedOut));
+            }
+            event => panic!("{event:?}"),
+        }
+        raw.read_frame(REPLY, &mut node);
+        let end = raw.read_fpdu(&mut node);
+        assert!(matches!(end, Got::End | Got::Reset), "{end:?}");
+        assert_eq!(node.device.next_deadline(), None);
+    }
+}
+
+/// An initiator that cannot send the chosen message says so in a Terminate (RFC 6581, section 9.2).
+#[test]
+fn responder_whose_choice_the_initiator_does_not_support() {
+    let (mut node, mut raw, qp, _) = accepted(&[0x80, 4, 0, 4], 0x10, 2);
+    let no_matching_rtr = [0x20, 0x07, 0, 0];
+    raw.send_ulpdu(&untagged(TERMINATE, true, 0, (2, 1, 0), &no_matching_rtr));
     match node.next() {
         Event::ConnectFailed { qp: of, error } => {
-            assert_eq!((of, error), (qp, ConnectError::TimedOut));
+            let ConnectError::Protocol(text) = error else {
+                panic!("{error:?}")
+            };
+            assert_eq!(of, qp);
+            assert!(
+                text.contains("no matching ready-to-receive option"),
+                "{text}"
+            );
         }
         event => panic!("{event:?}"),
     }
@@ -579,10 +609,12 @@ fn requests_that_are_refused() {
     let mut node = Node::new(Options::default());
     let (_, address) = node.listen();
     // Markers: the reply is a rejection. Its fields answer those of the request as in an acceptance
-    // (RFC 6581, section 9.1).
+    // (RFC 6581, sections 9.1 and 9.2).
     for (theirs, ours) in [
         ([0, 4, 0, 4], [0, 0, 0, 0]),
         ([0x3f, 0xff, 0, 4], [0, 0, 0x3f, 0xff]),
+        ([0x80, 4, 0x40, 4], [0x80, 0, 0x40, 0]),
+        ([0x80, 4, 0, 4], [0x80, 0, 0x80, 0]),
     ] {
         let mut raw = Raw::connect(address);
         raw.write(&frame(REQUEST, 0x90, 2, &theirs));

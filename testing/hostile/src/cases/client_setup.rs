@@ -353,7 +353,7 @@ pub(super) fn cases() -> Vec<Case> {
         case(
             "peer-to-peer set-up without a way to begin",
             "RFC 6581, 5",
-            after(peer_to_peer((0, 0)), accepted(), vec![]),
+            after(peer_to_peer((0, 0)), chosen((0, RTR_WRITE)), vec![]),
             Lives,
         ),
         case(
