@@ -63,10 +63,26 @@ pub(super) enum Phase {
 }
 
 /// The reason for the end of a connection.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Disconnected(Disconnect),
     NotMade(ConnectError),
+}
+
+impl Phase {
+    /// Returns the end of a connection in this phase for a cause that can occur in any phase. An
+    /// attempt to connect or to accept ends with [`Event::ConnectFailed`], whatever the cause
+    /// ([`rdma::Device::connect`]).
+    pub(super) fn end_for(&self, cause: Disconnect) -> End {
+        if !matches!(self, Self::Connecting { .. } | Self::Accepting) {
+            return End::Disconnected(cause);
+        }
+        End::NotMade(ConnectError::Protocol(match cause {
+            // Nothing was lost yet.
+            Disconnect::Lost(text) => text,
+            cause => cause.to_string(),
+        }))
+    }
 }
 
 /// The destination of a connection's events and counts.
@@ -808,5 +824,44 @@ impl Drop for Conn {
 fn note(cause: &mut Option<Disconnect>, why: impl Into<Option<Disconnect>>) {
     if cause.is_none() {
         *cause = why.into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn phases() -> [(Phase, bool); 5] {
+        let depths = Depths {
+            inbound: 1,
+            outbound: 1,
+        };
+        let connecting = Phase::Connecting {
+            private_data: Bytes::new(),
+            depths,
+            timeout: Duration::from_secs(1),
+        };
+        [
+            (connecting, true),
+            (Phase::Accepting, true),
+            (Phase::Prepared(depths), false),
+            (Phase::Up, false),
+            (Phase::Draining, false),
+        ]
+    }
+
+    #[test]
+    fn an_attempt_to_connect_fails_whatever_the_cause() {
+        let peer = || Disconnect::PeerError("bad".into());
+        let lost = || Disconnect::Lost("no memory".into());
+        let not_made = |text: &str| End::NotMade(ConnectError::Protocol(text.into()));
+        for (phase, attempt) in phases() {
+            let expected = match attempt {
+                true => [not_made("peer error: bad"), not_made("no memory")],
+                false => [End::Disconnected(peer()), End::Disconnected(lost())],
+            };
+            let ends = [phase.end_for(peer()), phase.end_for(lost())];
+            assert_eq!(ends, expected, "{phase:?}");
+        }
     }
 }

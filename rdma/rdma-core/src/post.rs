@@ -348,7 +348,7 @@ impl RdmaCore {
         tracing::error!(qp = qp.0, %error, "{what}, ending the connection");
         if let Some(conn) = self.conns.get_mut(&qp.0) {
             let reason = Disconnect::Lost(format!("{what}: {error}"));
-            conn.end(End::Disconnected(reason), false, self.now);
+            conn.end(conn.phase.end_for(reason), false, self.now);
             self.timer(qp);
         }
     }

@@ -89,13 +89,7 @@ impl RdmaCore {
             return;
         };
         if let Some(cause) = cause {
-            let end = match conn.phase {
-                Phase::Connecting { .. } | Phase::Accepting => {
-                    End::NotMade(ConnectError::Protocol(cause.to_string()))
-                }
-                _ => End::Disconnected(cause),
-            };
-            conn.end(end, false, self.now);
+            conn.end(conn.phase.end_for(cause), false, self.now);
             self.timer(qp);
         } else if conn.in_error && conn.deadline.is_none() && !conn.is_ending() {
             conn.deadline = Some(self.now + IN_ERROR);
@@ -265,7 +259,7 @@ impl RdmaCore {
         self.look_at(qp);
         self.reap(qp);
         if let Some(conn) = self.conns.get_mut(&qp.0) {
-            conn.end(End::Disconnected(reason), false, self.now);
+            conn.end(conn.phase.end_for(reason), false, self.now);
             self.timer(qp);
         }
     }
@@ -288,9 +282,8 @@ impl RdmaCore {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;
         };
-        let reason = "a completion queue failed".to_owned();
-        let end = lost(&conn.phase, reason);
-        conn.end(end, false, self.now);
+        let reason = Disconnect::Lost("a completion queue failed".to_owned());
+        conn.end(conn.phase.end_for(reason), false, self.now);
         self.timer(qp);
     }
 
@@ -422,13 +415,5 @@ impl RdmaCore {
                 self.broken(qp, "a window was not bound", &error);
             }
         }
-    }
-}
-
-/// Returns the end of a connection that is lost for a reason of this side's device.
-pub(super) fn lost(phase: &Phase, reason: String) -> End {
-    match phase {
-        Phase::Connecting { .. } | Phase::Accepting => End::NotMade(ConnectError::Protocol(reason)),
-        _ => End::Disconnected(Disconnect::Lost(reason)),
     }
 }

@@ -50,10 +50,11 @@ use super::device::RdmaCore;
 use super::manager::system;
 use super::memory::{Arenas, Domain, memory_hint};
 use super::objects::{Cq, Pd, Srq};
-use super::progress::lost;
 use super::queue::{NotBuilt, Receive};
 use super::sys;
-use rdma::{DeviceError, Event, IdMap, PostError, QpId, Scatter, SharedReceivesId, WrId};
+use rdma::{
+    DeviceError, Disconnect, Event, IdMap, PostError, QpId, Scatter, SharedReceivesId, WrId,
+};
 
 /// Maximum number of completions polled at once.
 const AT_ONCE: usize = 16;
@@ -415,7 +416,8 @@ impl RdmaCore {
         for qp in bound {
             if let Some(conn) = self.conns.get_mut(&qp.0) {
                 let reason = format!("the shared receive queue cannot be used: {why}");
-                conn.end(lost(&conn.phase, reason), false, self.now);
+                let reason = Disconnect::Lost(reason);
+                conn.end(conn.phase.end_for(reason), false, self.now);
                 self.timer(qp);
             }
         }
