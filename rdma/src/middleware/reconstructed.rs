@@ -141,7 +141,11 @@ impl<D: Device, T: Tap> Reconstructed<D, T> {
         match event {
             Event::ConnectRequest(request) => self.requested(request),
             Event::Established { qp, private_data } => self.established(*qp, private_data),
-            Event::ConnectFailed { qp, .. } | Event::Disconnected { qp, .. } => self.ended(*qp),
+            // The queue pair no longer exists, so nobody destroys it.
+            Event::ConnectFailed { qp, .. } => {
+                self.pairs.remove(qp);
+            }
+            Event::Disconnected { qp, .. } => self.ended(*qp),
             Event::Completion(Completion {
                 qp,
                 result: Ok(success),
@@ -558,7 +562,8 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::Pool;
+    use crate::middleware::fake::{anywhere, connect_options, pair};
+    use crate::{ConnectError, ListenerId, Pool};
 
     const QP: QpId = QpId(1);
     const XID: [u8; 4] = [1, 2, 3, 4];
@@ -612,6 +617,41 @@ mod tests {
             gather: smallvec![Bytes::from(vec![0; len])],
             invalidate: None,
         })
+    }
+
+    #[test]
+    fn a_connection_that_was_not_made_is_forgotten() {
+        let (client, mut server) = pair();
+        let mut client = Reconstructed::new(client, Names::default(), None);
+        client.connect(anywhere(), &connect_options()).unwrap();
+        server.reject(RequestId(1), b"no").unwrap();
+        assert_eq!(client.pairs.len(), 1);
+        let mut events = VecDeque::new();
+        client.poll(Time::ZERO, &mut events);
+        assert!(matches!(events[0], Event::ConnectFailed { .. }));
+        assert!(client.pairs.is_empty());
+    }
+
+    #[test]
+    fn an_accept_that_failed_is_forgotten() {
+        let (_client, server) = pair();
+        let script = server.script();
+        let mut server = Reconstructed::new(server, Names::default(), None);
+        let request = ConnectRequest {
+            listener: ListenerId(1),
+            request: RequestId(1),
+            peer: anywhere(),
+            private_data: Bytes::new(),
+        };
+        script.happen(Event::ConnectRequest(request));
+        let mut events = VecDeque::new();
+        server.poll(Time::ZERO, &mut events);
+        let qp = server.prepare_accept(RequestId(1), None).unwrap();
+        assert_eq!(server.pairs.len(), 1);
+        let error = ConnectError::TimedOut;
+        script.happen(Event::ConnectFailed { qp, error });
+        server.poll(Time::ZERO, &mut events);
+        assert!(server.pairs.is_empty() && server.requests.is_empty());
     }
 
     #[test]
