@@ -34,7 +34,7 @@ pub struct SetUp {
     pub reads: usize,
     /// Whether the peer's first FPDU must arrive before anything is sent.
     pub wait_for_peer: bool,
-    /// Whether the peer may begin with an FPDU or a Send without payload (RFC 6581, section 5).
+    /// Whether the peer may begin with an FPDU or a Send without payload (RFC 6581, section 9.2).
     pub empty_rtr: bool,
     /// MULPDU in bytes.
     pub max_ulpdu: usize,

@@ -173,7 +173,7 @@ impl Default for Options {
 }
 
 /// Limits a number of RDMA Reads to 14 bits, of which the highest value is reserved (RFC 6581,
-/// section 5).
+/// sections 9 and 9.1).
 fn depth(reads: u32) -> u16 {
     let most = mpa::DEPTH_UNSPECIFIED - 1;
     u16::try_from(reads).unwrap_or(most).clamp(1, most)

@@ -93,7 +93,7 @@ pub(super) struct Memory {
     /// Number of the peer's unanswered Read Requests, and their maximum.
     pub(super) inbound_reads: usize,
     pub(super) inbound_limit: usize,
-    /// Whether the peer may start with an FPDU or a Send without payload (RFC 6581, section 5).
+    /// Whether the peer may start with an FPDU or a Send without payload (RFC 6581, section 9.2).
     pub(super) empty_rtr: bool,
     /// MSN of the Send whose receive was prefetched.
     prefetched: u32,

@@ -3,7 +3,8 @@
 //! Set-up is one Request Frame and one Reply Frame. After that the stream is a sequence of FPDUs:
 //! `ULPDU_Length`, the ULPDU, padding to a multiple of four bytes, and a CRC field, which is
 //! present even if no CRC is used. Markers are never used: this device does not ask for them and
-//! refuses a peer that requires them, a choice that RFC 5044, section 7.1.1 leaves to each side.
+//! refuses a peer that requires them. That deviates from RFC 5044, section 7.1.1, by which markers
+//! must be sent to such a peer. Linux's siw refuses it as well.
 
 use bytes::Bytes;
 
@@ -13,7 +14,7 @@ pub const FRAME_HEADER: usize = 20;
 /// 6581.
 pub const MAX_PRIVATE_DATA: usize = 512;
 /// Length in bytes of IRD and ORD with their control bits, which precede the private data (RFC
-/// 6581, section 5).
+/// 6581, section 9).
 pub const ENHANCED: usize = 4;
 /// Length in bytes of the `ULPDU_Length` field of an FPDU.
 pub const LENGTH_FIELD: usize = 2;
@@ -23,7 +24,7 @@ pub const CRC_FIELD: usize = 4;
 pub const REVISION_1: u8 = 1;
 /// Revision number of RFC 6581.
 pub const REVISION_2: u8 = 2;
-/// Value of IRD and ORD that leaves them to upper layers (RFC 6581, section 5). Also the mask of
+/// Value of IRD and ORD that leaves them to upper layers (RFC 6581, section 9.1). Also the mask of
 /// both fields.
 pub const DEPTH_UNSPECIFIED: u16 = 0x3fff;
 /// Minimum length in bytes to which a sender reduces ULPDUs because of the path (RFC 5044, section
@@ -54,7 +55,7 @@ pub enum Kind {
 
 bitflags::bitflags! {
     /// Kinds of ready-to-receive message: the first FPDU of an initiator, after which the responder
-    /// may send (RFC 6581, section 5).
+    /// may send (RFC 6581, section 9.2).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Rtr: u8 {
         /// Control flag B: an FPDU, or a Send, without payload.

@@ -65,7 +65,7 @@ pub(super) struct Segment {
 pub(super) enum Step {
     /// More bytes are needed.
     More,
-    /// An FPDU without a ULPDU, at a point where the peer may send one (RFC 6581, section 5).
+    /// An FPDU without a ULPDU, at a point where the peer may send one (RFC 6581, section 9.2).
     Empty,
     /// A segment.
     Segment(Segment),

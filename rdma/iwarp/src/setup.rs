@@ -205,7 +205,7 @@ pub(super) fn conclude(
         outbound = outbound.min(theirs.inbound_reads);
     }
     // A peer that uses peer-to-peer set-up unasked gets the message that is sent anyway, or none
-    // (RFC 6581, section 8).
+    // (RFC 6581, section 9.2).
     if let Some(kinds) = theirs.peer_to_peer
         && !kinds.contains(Rtr::WRITE)
     {

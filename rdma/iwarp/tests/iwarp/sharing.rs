@@ -312,7 +312,7 @@ fn connections_go_on_while_the_owner_is_away() {
 /// A connection that is being set up waits for the peer's first message, but not for a receive.
 #[test]
 fn a_first_message_that_waits_establishes_the_connection() {
-    // The ready-to-receive messages that the initiator offers (RFC 6581, section 5): a Write, or an
+    // The ready-to-receive messages that the initiator offers (RFC 6581, section 9.2): a Write, or an
     // FPDU without payload. A Send is as good.
     for offered in [[0x80, 4, 0x80, 4], [0xc0, 4, 0, 4]] {
         let options = Options {

@@ -265,7 +265,7 @@ pub(super) fn cases(file: &[u8]) -> Vec<Case> {
         ),
         case(
             "no RDMA Reads allowed, and a call that needs one",
-            "RFC 6581, 5",
+            "RFC 6581, 9.1",
             after(
                 Frame {
                     depths: Some((0, 1)),

@@ -94,7 +94,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         frame(
             "revision 3",
-            "RFC 6581, 4",
+            "RFC 6581, 6",
             Frame {
                 revision: 3,
                 ..honest()
@@ -102,7 +102,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         frame(
             "revision 255",
-            "RFC 6581, 4",
+            "RFC 6581, 6",
             Frame {
                 revision: 255,
                 ..honest()
@@ -110,7 +110,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         frame(
             "enhanced set-up without IRD and ORD",
-            "RFC 6581, 5",
+            "RFC 6581, 9",
             Frame {
                 depths: None,
                 private: Vec::new(),
@@ -119,7 +119,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         frame(
             "enhanced set-up with half an IRD",
-            "RFC 6581, 5",
+            "RFC 6581, 9",
             Frame {
                 depths: None,
                 private: vec![0; 3],
@@ -224,7 +224,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "revision 1 is answered as such",
-            "RFC 6581, 4",
+            "RFC 6581, 6",
             after(
                 Frame {
                     flags: 0,
@@ -244,7 +244,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "revision 1 with the flag of revision 2",
-            "RFC 6581, 4",
+            "RFC 6581, 6",
             after(
                 Frame {
                     revision: 1,
@@ -314,7 +314,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "IRD and ORD left to others",
-            "RFC 6581, 5",
+            "RFC 6581, 9.1",
             after(
                 Frame {
                     depths: Some((0x3fff, 0x3fff)),
@@ -330,7 +330,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "IRD and ORD of zero",
-            "RFC 6581, 5",
+            "RFC 6581, 9.1",
             after(
                 Frame {
                     depths: Some((0, 0)),
@@ -352,13 +352,13 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "peer-to-peer set-up without a way to begin",
-            "RFC 6581, 5",
+            "RFC 6581, 9.2",
             after(peer_to_peer((0, 0)), chosen((0, RTR_WRITE)), vec![]),
             Lives,
         ),
         case(
             "a Send where an RDMA Write was promised",
-            "RFC 6581, 5",
+            "RFC 6581, 9.2",
             after(
                 peer_to_peer((0, RTR_WRITE)),
                 chosen((0, RTR_WRITE)),
@@ -368,7 +368,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "an empty FPDU where an RDMA Write was promised",
-            "RFC 6581, 5",
+            "RFC 6581, 9.2",
             after(
                 peer_to_peer((0, RTR_WRITE)),
                 chosen((0, RTR_WRITE)),
@@ -378,7 +378,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "a bad first FPDU",
-            "RFC 6581, 5",
+            "RFC 6581, 9.2",
             after(
                 peer_to_peer((0, RTR_WRITE)),
                 chosen((0, RTR_WRITE)),
@@ -388,7 +388,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "an empty FPDU as agreed",
-            "RFC 6581, 5",
+            "RFC 6581, 9.2",
             after(
                 peer_to_peer((RTR_EMPTY, 0)),
                 chosen((RTR_EMPTY, 0)),
@@ -398,7 +398,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "a second empty FPDU",
-            "RFC 6581, 5",
+            "RFC 6581, 9.2",
             after(
                 peer_to_peer((RTR_EMPTY, 0)),
                 chosen((RTR_EMPTY, 0)),
@@ -408,7 +408,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "an RDMA Read of nothing as agreed",
-            "RFC 6581, 5",
+            "RFC 6581, 9.2",
             after(
                 peer_to_peer((0, RTR_READ)),
                 chosen((0, RTR_READ)),
@@ -418,7 +418,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "an RDMA Write of something as first message",
-            "RFC 6581, 5",
+            "RFC 6581, 9.2",
             after(
                 peer_to_peer((0, RTR_WRITE)),
                 chosen((0, RTR_WRITE)),

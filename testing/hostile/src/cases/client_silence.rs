@@ -27,7 +27,7 @@ pub(super) fn cases(file: &[u8]) -> Vec<Case> {
         ),
         case(
             "silence where a first message was promised",
-            "RFC 6581, 5",
+            "RFC 6581, 9.2",
             after(
                 Frame {
                     depths: Some((16 | PEER_TO_PEER, 4 | RTR_WRITE)),

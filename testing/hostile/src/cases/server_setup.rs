@@ -83,7 +83,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         frame(
             "revision 1",
-            "RFC 6581, 4",
+            "RFC 6581, 6",
             Frame {
                 flags: 0,
                 revision: 1,
@@ -94,7 +94,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         frame(
             "revision 3",
-            "RFC 6581, 4",
+            "RFC 6581, 6",
             Frame {
                 revision: 3,
                 ..honest()
@@ -103,7 +103,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         frame(
             "no IRD and ORD",
-            "RFC 6581, 5",
+            "RFC 6581, 10",
             Frame {
                 flags: 0,
                 depths: None,
@@ -113,7 +113,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         frame(
             "half an IRD",
-            "RFC 6581, 5",
+            "RFC 6581, 9",
             Frame {
                 depths: None,
                 private: vec![0; 3],
@@ -150,13 +150,13 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         frame(
             "an ORD over every IRD",
-            "RFC 6581, 8",
+            "RFC 6581, 9.1",
             depths(16, 0x3ffe),
             INSUFFICIENT_IRD,
         ),
         frame(
             "a ready-to-receive message that was not offered",
-            "RFC 6581, 8",
+            "RFC 6581, 9.2",
             Frame {
                 depths: Some((16 | PEER_TO_PEER | RTR_EMPTY, 16)),
                 ..honest()
@@ -222,17 +222,17 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         working(
             "IRD and ORD left to others",
-            "RFC 6581, 5",
+            "RFC 6581, 9.1",
             vec![HearFrame, Frame(depths(0x3fff, 0x3fff))],
         ),
         working(
             "IRD and ORD of zero",
-            "RFC 6581, 5",
+            "RFC 6581, 9.1",
             vec![HearFrame, Frame(depths(0, 0))],
         ),
         working(
             "no peer-to-peer set-up",
-            "RFC 6581, 5",
+            "RFC 6581, 9.2",
             vec![
                 HearFrame,
                 Frame(Frame {
