@@ -11,11 +11,23 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use onc_rpc::Segments;
 use rdma::Stag;
+use rpcrdma_v2::Direction;
 use rpcrdma_v2_wg::limits::MIN_CREDITS;
 use rpcrdma_v2_wg::{FlowControl, Overrun};
 
 use crate::Action;
 use crate::dialect::SendFlowControl;
+
+/// The queue limit that a message counts against while it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    /// The last message of a reply: its call has not ended yet for the peer.
+    ReplyEnd,
+    /// An error or a message of an extension, which no call of the peer accounts for.
+    Answer,
+    /// A call of this end, or another message of a reply.
+    Not,
+}
 
 /// A message that waits until the peer can receive it.
 #[derive(Debug)]
@@ -23,8 +35,7 @@ struct BlockedSend {
     gather: Segments,
     invalidate: Option<Stag>,
     more: bool,
-    /// Whether it answers a message that is not limited by the number of calls.
-    is_answer: bool,
+    counted: Counted,
 }
 
 /// Too many errors and messages of extensions wait because the peer grants no credits.
@@ -46,6 +57,10 @@ pub(crate) struct SendWindow {
     /// The calls of the peer in progress. Each lowers the number of messages that this end
     /// advertises, so that the peer's calls do not pile up here.
     calls: u32,
+    /// The number of replies in `blocked`, by their last messages. Each lowers the number of
+    /// messages that this end advertises like a call in progress: otherwise a peer that grants
+    /// nothing and goes on calling would fill the memory of this end with replies.
+    blocked_replies: u32,
     /// The calls of this end that are outstanding, if their replies are not part of the capacity.
     /// Each raises the number of messages that this end advertises: the peer can always reply,
     /// however many calls of its own are in progress here.
@@ -54,8 +69,7 @@ pub(crate) struct SendWindow {
     peer_credit: u32,
     blocked: VecDeque<BlockedSend>,
     /// The number of answers in `blocked`: errors and messages of extensions. They have a limit of
-    /// their own, because they do not count in `calls`. Replies need none: each call counts in
-    /// `calls` until its reply is sent.
+    /// their own, because they lower the number of messages that this end advertises by nothing.
     blocked_answers: u32,
     /// The number of messages sent that only grant credits.
     grants_sent: u64,
@@ -71,6 +85,7 @@ impl SendWindow {
             capacity,
             grant_limit: capacity,
             calls: 0,
+            blocked_replies: 0,
             replies: 0,
             peer_credit: count.wrapping_add(1),
             blocked: VecDeque::new(),
@@ -118,7 +133,7 @@ impl SendWindow {
         self.calls += 1;
     }
 
-    /// Records that a call of the peer has ended.
+    /// Records that a call of the peer has ended: its reply, if there is one, is queued next.
     pub(crate) fn call_ended(&mut self) {
         self.calls = self.calls.saturating_sub(1);
     }
@@ -138,7 +153,7 @@ impl SendWindow {
 
     fn advertised(&self) -> u32 {
         let most = self.grant_limit.saturating_add(self.replies);
-        most.saturating_sub(self.calls)
+        most.saturating_sub(self.calls.saturating_add(self.blocked_replies))
     }
 
     /// Returns the credit value of a message that is encoded now.
@@ -146,10 +161,12 @@ impl SendWindow {
         self.flow.next_credit(self.advertised())
     }
 
-    /// Queues a message: adds it to `actions` if the peer can receive it.
+    /// Queues a message of a call or reply: adds it to `actions` if the peer can receive it. `more`
+    /// says that the next message of the same call or reply follows.
     pub(crate) fn send(
         &mut self,
         actions: &mut VecDeque<Action>,
+        direction: Direction,
         gather: Segments,
         invalidate: Option<Stag>,
         more: bool,
@@ -158,7 +175,10 @@ impl SendWindow {
             gather,
             invalidate,
             more,
-            is_answer: false,
+            counted: match direction {
+                Direction::Reply if !more => Counted::ReplyEnd,
+                Direction::Reply | Direction::Call => Counted::Not,
+            },
         };
         self.send_or_block(actions, message);
     }
@@ -180,7 +200,7 @@ impl SendWindow {
             gather: Segments::from_iter([answer]),
             invalidate: None,
             more: false,
-            is_answer: true,
+            counted: Counted::Answer,
         };
         self.send_or_block(actions, message);
         Ok(())
@@ -195,8 +215,19 @@ impl SendWindow {
         if let Some(Action::Send { more, .. }) = actions.back_mut() {
             *more = false;
         }
-        self.blocked_answers += u32::from(message.is_answer);
+        if let Some(count) = self.count_of(message.counted) {
+            *count += 1;
+        }
         self.blocked.push_back(message);
+    }
+
+    /// Returns the number of blocked messages that are counted like this.
+    fn count_of(&mut self, counted: Counted) -> Option<&mut u32> {
+        match counted {
+            Counted::ReplyEnd => Some(&mut self.blocked_replies),
+            Counted::Answer => Some(&mut self.blocked_answers),
+            Counted::Not => None,
+        }
     }
 
     fn pass(&mut self, actions: &mut VecDeque<Action>, mut message: BlockedSend) {
@@ -210,7 +241,7 @@ impl SendWindow {
             gather,
             invalidate,
             more,
-            is_answer: _,
+            counted: _,
         } = message;
         let taken = self.flow.take_send();
         debug_assert!(taken, "the peer can receive the message");
@@ -240,7 +271,10 @@ impl SendWindow {
         while self.flow.may_send() > 0
             && let Some(mut message) = self.blocked.pop_front()
         {
-            self.blocked_answers -= u32::from(message.is_answer);
+            // A reply that leaves tells the peer already of the call that may take its place.
+            if let Some(count) = self.count_of(message.counted) {
+                *count -= 1;
+            }
             self.renew(&mut message.gather);
             message.more &= self.flow.may_send() > 1;
             self.pass(actions, message);

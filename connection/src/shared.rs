@@ -96,17 +96,29 @@ impl Shared {
         (self.headers.split().freeze(), chunks)
     }
 
-    /// Sends a message that takes one Send.
-    pub(crate) fn send(&mut self, header: Bytes, mut payload: Segments, invalidate: Option<Stag>) {
+    /// Sends a call or reply that takes one Send.
+    pub(crate) fn send(
+        &mut self,
+        direction: Direction,
+        header: Bytes,
+        mut payload: Segments,
+        invalidate: Option<Stag>,
+    ) {
         payload.insert(0, header);
-        self.push_send(payload, invalidate, false);
+        self.push_send(direction, payload, invalidate, false);
     }
 
-    /// Sends a message, as soon as the peer can receive it. `more` says that the next message
-    /// follows at once.
-    pub(crate) fn push_send(&mut self, gather: Segments, invalidate: Option<Stag>, more: bool) {
+    /// Sends a message of a call or reply, as soon as the peer can receive it. `more` says that the
+    /// next message of the same call or reply follows at once.
+    pub(crate) fn push_send(
+        &mut self,
+        direction: Direction,
+        gather: Segments,
+        invalidate: Option<Stag>,
+        more: bool,
+    ) {
         match &mut self.window {
-            Some(window) => window.send(&mut self.actions, gather, invalidate, more),
+            Some(window) => window.send(&mut self.actions, direction, gather, invalidate, more),
             None => self.actions.push_back(Action::Send {
                 gather,
                 invalidate,
@@ -185,7 +197,11 @@ impl Shared {
                     self.actions.push_back(Action::Close { reason });
                 }
             }
-            None => self.send(message, Segments::new(), None),
+            None => self.actions.push_back(Action::Send {
+                gather: Segments::from_iter([message]),
+                invalidate: None,
+                more: false,
+            }),
         }
     }
 }

@@ -125,8 +125,9 @@ fn wg_s4_2_1_a_grant_counts_as_a_message() {
     assert_eq!(sent[0].header.credit, 3 + 8);
 }
 
-/// Both ends have used up their credits. The server grants more as soon as it can take another
-/// call, and then the client's grant lets the reply pass.
+/// Both ends have used up their credits. A call counts until its reply has left, so the server has
+/// nothing to grant. The client's grant, for which the server keeps a receive, lets the reply pass,
+/// and the reply grants one more call.
 #[test]
 fn wg_s4_2_1_1_both_ends_at_zero_go_on() {
     let mut peer = server_without_credits();
@@ -137,14 +138,17 @@ fn wg_s4_2_1_1_both_ends_at_zero_go_on() {
     assert_eq!(peer.flow.may_send(), 0);
     assert!(peer.taken().is_empty(), "it has no credit and grants none");
     peer.reply(Some(reply(1, 1, &[])));
-    assert_eq!(peer.taken(), [Body::Grant], "the reply waits");
+    assert_eq!(peer.taken(), [], "the reply waits, and its call counts");
     peer.advertised = 10;
     peer.send(0, Body::Grant, &[]);
     let sent = peer.taken();
     assert!(matches!(sent[..], [Body::Reply { .. }]), "{sent:?}");
+    assert_eq!(peer.flow.may_send(), 1);
     // And the other way round: the server's second reply tells the client more.
     peer.reply(Some(reply(2, 1, &[])));
-    assert!(peer.flow.may_send() > 0);
+    let sent = peer.taken();
+    assert!(matches!(sent[..], [Body::Reply { .. }]), "{sent:?}");
+    assert_eq!(peer.flow.may_send(), 2);
 }
 
 #[test]
@@ -278,6 +282,41 @@ fn wg_s7_errors_wait_for_credits_and_not_without_bound() {
     let reason = peer.end.closed.as_ref().unwrap();
     assert!(reason.starts_with("3 errors"), "{reason}");
     assert!((4..=8).contains(&xid), "closed after {xid} messages");
+}
+
+/// A peer that grants nothing and goes on calling does not fill the memory of this end with replies:
+/// it may not send another call before a reply has left. The replies arrive as soon as it grants
+/// something.
+#[test]
+fn wg_s4_2_1_1_replies_wait_for_credits_and_not_without_bound() {
+    for (words, parts) in [(1, 1), (3000, 3)] {
+        let mut peer = server_without_credits();
+        let mut calls = 0;
+        for _ in 0..50 {
+            while peer.flow.may_send() > 0 {
+                calls += 1;
+                send_call(&mut peer, calls);
+            }
+            while let Some((_, call)) = peer.end.delivered.front() {
+                let xid = open(call).0;
+                peer.reply(Some(reply(xid, words, &[])));
+            }
+            assert_eq!(peer.taken(), [], "{words}");
+        }
+        assert_eq!(calls, 3, "{words}");
+        peer.advertised = 10;
+        peer.send(0, Body::Grant, &[]);
+        let sent = peer.take();
+        let ends = sent.iter().filter_map(|sent| match sent.header.body {
+            Body::Reply { .. } => Some(sent.header.xid),
+            _ => None,
+        });
+        assert_eq!(ends.collect::<Vec<_>>(), [1, 2, 3], "{words}");
+        assert_eq!(sent.len(), 3 * parts);
+        assert_eq!(peer.flow.may_send(), 3, "all three calls have ended");
+        send_call(&mut peer, 4);
+        assert_eq!(peer.end.delivered.len(), 1);
+    }
 }
 
 /// Ends whose calls in progress leave few credits tell each other so once.

@@ -23,13 +23,13 @@
 //!   flight, both could have sent more than their new limits allow, and neither could send even a
 //!   grant. An end that wants fewer messages repeats its last limit until the peer has sent enough
 //!   messages.
-//! - An end advertises at least [`MIN_CREDITS`], minus one for each call of the peer in progress. A
-//!   grant itself uses a credit. With a lower minimum, one grant would use half of the credits that
-//!   the other end advertises. The other end would answer with a grant, and two idle ends would
-//!   exchange grants for ever. For the same reason, [`FlowControl::due`] does not count credits
-//!   that grants have used. There is one exception: a peer without any credit left is due a new
-//!   limit if at least [`MIN_CREDITS`] can be advertised. If fewer can be advertised, calls are in
-//!   progress, and their replies will carry the new limit.
+//! - An end advertises at least [`MIN_CREDITS`], minus one for each call of the peer whose reply has
+//!   not left yet. A grant itself uses a credit. With a lower minimum, one grant would use half of
+//!   the credits that the other end advertises. The other end would answer with a grant, and two
+//!   idle ends would exchange grants for ever. For the same reason, [`FlowControl::due`] does not
+//!   count credits that grants have used. There is one exception: a peer without any credit left is
+//!   due a new limit if at least [`MIN_CREDITS`] can be advertised. If fewer can be advertised,
+//!   replies have not left yet, and they will carry the new limit.
 
 use crate::limits::{MAX_CREDITS, MIN_CREDITS};
 

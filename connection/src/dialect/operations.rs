@@ -253,7 +253,7 @@ impl Group {
                 message.placed,
             );
             let invalidate = invalidate.take_if(|_| index == last);
-            shared.push_send(gather, invalidate, index < last);
+            shared.push_send(direction, gather, invalidate, index < last);
         }
     }
 }

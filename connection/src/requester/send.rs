@@ -66,7 +66,7 @@ impl Requester {
         let requested = self.credits.requested();
         let may_be_invalidated = self.may_be_invalidated;
         if let Some(gather) = self.calls[key].send(shared, requested, may_be_invalidated) {
-            shared.push_send(gather, None, false);
+            shared.push_send(Direction::Call, gather, None, false);
         }
     }
 

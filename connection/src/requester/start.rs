@@ -142,7 +142,7 @@ impl Requester {
         self.by_xid.insert(xid, key);
         self.take_credits(shared, key);
         let header = shared.encode_plain(Direction::Call, header);
-        shared.send(header, call.message.into_payload(), None);
+        shared.send(Direction::Call, header, call.message.into_payload(), None);
     }
 
     /// Allocates the memory of a call that the base protocol transfers.

@@ -83,7 +83,7 @@ impl Responder {
         };
         let header = shared.encode_plain(Direction::Reply, header);
         let invalidate = call.handle.filter(|_| self.terms.may_invalidate);
-        shared.send(header, message.into_payload(), invalidate);
+        shared.send(Direction::Reply, header, message.into_payload(), invalidate);
     }
 
     #[cold]
@@ -116,7 +116,7 @@ impl Responder {
             },
             may_be_invalidated: false,
         });
-        shared.send(header, placed.payload, invalidate);
+        shared.send(Direction::Reply, header, placed.payload, invalidate);
     }
 
     fn plan(&self, shared: &Shared, call: &InCall, message: &Message) -> Result<ReplyPlan, NoPlan> {
