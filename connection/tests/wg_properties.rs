@@ -12,6 +12,10 @@ use rpcrdma_connection::ReplyRoom;
 use rpcrdma_v2_wg::{Body, Chunks, ErrorBody, Properties, Property, property_id};
 use support::{WgPeer, bytes, data, inline_call, message, reply, room};
 
+/// Length in bytes of the headers of a reply, as a call without chunks plans them: of the transport,
+/// taken as long as in a call, and of an RPC reply.
+const REPLY_HEADERS: u32 = 32 + 24;
+
 fn sizes(send_size: u32, receive_size: u32) -> Properties {
     Properties {
         send_size,
@@ -40,12 +44,35 @@ fn wg_s5_2_1_the_smaller_of_the_two_sizes_limits_a_message() {
         (4096, 8192, 4096),
         (8192, 8192, 8192),
     ] {
-        // The peer's maximum send size has nothing to do with it.
+        // The peer's maximum send size has nothing to do with a message to it.
         for send_size in [1024, 65536] {
             let properties = sizes(send_size, peers);
             let mut peer = WgPeer::client_of(&properties, |client| client.inline_send = own);
             long_call(&mut peer, 1);
             assert_eq!(longest(&peer), expected, "{own} {peers}");
+        }
+        // A reply is limited by this end's receives and the peer's maximum send size alone: a call
+        // offers a chunk for one that may be longer. Messages cost so much that none is continued.
+        for receive_size in [1024, 65536] {
+            let offers_chunk = |reply: usize| {
+                let properties = sizes(peers, receive_size);
+                let mut peer = WgPeer::client_of(&properties, |client| {
+                    client.inline_receive = own;
+                    client.costs.per_message = Duration::from_secs(1);
+                });
+                let room = ReplyRoom {
+                    payload: reply as u32 - REPLY_HEADERS,
+                    ..ReplyRoom::default()
+                };
+                peer.end.call(message(1, 1, &[]), &room);
+                let sent = peer.take();
+                let [call] = &sent[..] else {
+                    panic!("{sent:?}");
+                };
+                call.header.body.chunks().unwrap().reply.is_some()
+            };
+            assert!(!offers_chunk(expected), "{own} {peers}");
+            assert!(offers_chunk(expected + 4), "{own} {peers}");
         }
     }
 }

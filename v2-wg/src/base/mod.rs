@@ -143,8 +143,9 @@ impl Extension for Base {
         limits.max_segments = Some(self.max_segments());
         if let Some(peer) = self.peer() {
             // The properties of this end precede its RPC messages, so a peer that replies to one has
-            // received them.
-            limits.inline_receive = self.config.properties.receive_size;
+            // received them. A peer that sends less than this end receives needs chunks for replies
+            // that are longer than its own maximum (section 5.2.1).
+            limits.inline_receive = self.config.properties.receive_size.min(peer.send_size);
             limits.max_segment = Some(peer.segment_size);
             limits.reverse_direction = match peer.reverse {
                 ReverseSupport::None => ReverseDirection::None,
