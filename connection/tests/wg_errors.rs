@@ -275,6 +275,56 @@ fn wg_s6_6_4_only_idempotent_calls_are_repeated() {
     assert_eq!(peer.taken(), []);
 }
 
+/// A call that provided for a continued reply, or for an inline one beside a write chunk, had no
+/// Reply chunk. The responder says how long one must be: the call is made again with one that has
+/// the room of the binding or more.
+#[test]
+fn wg_s7_3_5_a_call_without_a_reply_chunk_is_repeated_with_one() {
+    for (words, items, needed) in [
+        (3000, &[][..], 8000),
+        (3000, &[], 20_000),
+        (1, &[400_000], 2000),
+        (1, &[400_000], 20_000),
+    ] {
+        // The costs decide for continuation, or for chunks.
+        let mut peer = WgPeer::client(|client| match items.is_empty() {
+            true => client.costs.registration = Duration::from_secs(1),
+            false => client.costs.per_message = Duration::from_secs(1),
+        });
+        let room = ReplyRoom {
+            idempotent: true,
+            ..room(words, items)
+        };
+        peer.end.call(message(1, 1, &[]), &room);
+        let first = chunks_of(&peer.take());
+        assert_eq!((first.reply, first.writes.len()), (None, items.len()));
+        peer.send_error(1, ErrorBody::ReplyResource { needed });
+        assert!(peer.end.finished.is_empty(), "{words} {needed}");
+        let again = chunks_of(&peer.take());
+        let room = offered(&again.reply.expect("no reply chunk"));
+        let least = u64::from(needed).max(4 * words as u64);
+        assert!((least..least + 4096).contains(&room), "{room} {needed}");
+        assert_eq!(again.writes.len(), items.len());
+        // What was offered this time was enough.
+        peer.send_error(1, ErrorBody::ReplyResource { needed });
+        assert_eq!(finished(&mut peer), (1, None), "{words} {needed}");
+        assert_eq!(peer.taken(), []);
+    }
+    // A call without chunks that names no length, or too much, is not repeated.
+    for needed in [0, (4 << 20) + 1] {
+        let mut peer = WgPeer::client(|client| client.costs.registration = Duration::from_secs(1));
+        let room = ReplyRoom {
+            idempotent: true,
+            ..room(3000, &[])
+        };
+        peer.end.call(message(1, 1, &[]), &room);
+        assert_eq!(chunks_of(&peer.take()).reply, None);
+        peer.send_error(1, ErrorBody::ReplyResource { needed });
+        assert_eq!(finished(&mut peer), (1, None), "{needed}");
+        assert_eq!(peer.taken(), []);
+    }
+}
+
 /// The responder has not executed the call, which is sent again with no more than it takes.
 #[test]
 fn wg_s7_3_a_call_is_sent_again_with_fewer_chunks() {

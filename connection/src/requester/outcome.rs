@@ -103,7 +103,7 @@ impl Requester {
                 }
                 self.without_extensions(key)
             }
-            _ => match self.repeated(key, &returned) {
+            _ => match self.repeated(key, &returned, &shared.limits) {
                 Some(again) => Outcome::Again(Box::new(again)),
                 None => outcome(shared.dialect.version(), returned, message),
             },

@@ -4,6 +4,8 @@
 //! Others say that a reply did not fit what its call offered: the call was executed, so only one
 //! that is idempotent is made again, with larger chunks.
 
+use transfer_plan::Limits;
+
 use super::Requester;
 use super::outstanding::{Outstanding, PendingCall};
 use super::registration::Purpose;
@@ -20,7 +22,12 @@ const MOST_ROOM: u64 = 4 << 20;
 impl Requester {
     /// Returns the changed call to send again after this answer, or `None` if the answer ends the
     /// call.
-    pub(super) fn repeated(&self, key: usize, returned: &Returned) -> Option<PendingCall> {
+    pub(super) fn repeated(
+        &self,
+        key: usize,
+        returned: &Returned,
+        limits: &Limits,
+    ) -> Option<PendingCall> {
         let Returned::Error(error) = *returned else {
             return None;
         };
@@ -30,7 +37,8 @@ impl Requester {
         again.repeats += 1;
         let changed = match error {
             PeerError::WriteResource { .. } | PeerError::ReplyResource { .. } => {
-                source.idempotent && with_more_room(call, &mut again, error)
+                // A client that takes no calls with chunks takes none for their replies either.
+                source.idempotent && self.chunks && with_more_room(call, &mut again, error, limits)
             }
             _ => with_fewer_chunks(call, &mut again, error),
         };
@@ -66,7 +74,13 @@ fn with_fewer_chunks(call: &Outstanding, again: &mut PendingCall, error: PeerErr
 
 /// Sets the length of a result or reply in `again` to the length that the error asks for. Returns
 /// false if the error names no length, no more than the call offered, or more than [`MOST_ROOM`].
-fn with_more_room(call: &Outstanding, again: &mut PendingCall, error: PeerError) -> bool {
+/// `limits` are those of the connection.
+fn with_more_room(
+    call: &Outstanding,
+    again: &mut PendingCall,
+    error: PeerError,
+    limits: &Limits,
+) -> bool {
     // These errors say that the reply cannot be continued (version-two-07, sections 7.3.4 and 7.3.5),
     // so the next plan must offer chunks and not rely on continuation or an extension.
     again.base_only = true;
@@ -85,11 +99,14 @@ fn with_more_room(call: &Outstanding, again: &mut PendingCall, error: PeerError)
         PeerError::ReplyResource { needed } => {
             // Results that have no write chunk are in the reply chunk as well.
             let (needed, payload) = (u64::from(needed), &mut again.need.payload);
-            let room = match call.room(Purpose::Reply) {
-                0 => *payload,
-                room => room,
+            let room = call.room(Purpose::Reply);
+            *payload = match room {
+                // The reply was to be inline or continued. A payload that does not fit the inline
+                // threshold makes the next plan offer a Reply chunk, with the room of the binding
+                // or more.
+                0 => needed.max(*payload).max(limits.inline_receive),
+                room => payload.saturating_add(needed.saturating_sub(room)),
             };
-            *payload = payload.saturating_add(needed.saturating_sub(room));
             needed > room && needed <= MOST_ROOM
         }
         _ => false,
