@@ -81,9 +81,11 @@ impl RequesterCredits {
         free
     }
 
-    /// Records the arrival of a reply or an RDMA_ERROR for an outstanding call, with `granted` in
-    /// its `rdma_credit`. Returns the call's credit and applies the new grant. A grant of zero
-    /// would be a deadlock and counts as one.
+    /// Records the arrival of a reply to an outstanding call, with `granted` in its `rdma_credit`.
+    /// Returns the call's credit and applies the new grant. A grant of zero would be a deadlock and
+    /// counts as one. An RDMA_ERROR is no valid reply (section 3.3.3): it returns the credit by
+    /// [`RequesterCredits::replied_group`], without a grant, and may lower the limit by
+    /// [`RequesterCredits::lowered`].
     pub fn replied(&mut self, granted: u32) {
         self.replied_group(1, Some(granted));
     }
@@ -114,6 +116,13 @@ impl RequesterCredits {
     pub fn arrived(&mut self, transmissions: u32) {
         self.held = self.held.saturating_sub(transmissions);
         self.in_flight = self.in_flight.saturating_sub(transmissions);
+    }
+
+    /// Applies the credits of an RDMA_ERROR. They never raise the limit, because only a valid reply
+    /// reports it (section 3.3.3). They may lower it: a responder that grants less in an error may
+    /// have fewer receives from then on.
+    pub fn lowered(&mut self, granted: u32) {
+        self.granted = self.granted.min(granted.max(1));
     }
 
     /// Applies the grant of a message that answers no call.

@@ -1,11 +1,15 @@
-//! Credits that become fewer while a call waits (RFC 8166, section 3.3.1).
+//! Credits that become fewer while a call waits (RFC 8166, section 3.3.1), and those of errors.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
 
 use bytes::{Bytes, BytesMut};
 use rpcrdma_negotiation::Version;
-use support::{Pair, Posted, configs_with, data, echo, message, open, reply, room};
+use rpcrdma_v1::PrivateData;
+use rpcrdma_v2::{Answer, Body, Chunks, Direction, ErrorBody, Header};
+use support::{
+    Endpoint, Pair, Posted, Seen, bytes, configs_with, data, echo, message, open, reply, room,
+};
 
 /// Where the credits are in a header, bytes.
 const CREDITS: std::ops::Range<usize> = 8..12;
@@ -14,6 +18,46 @@ fn granting(message: &Bytes, credits: u32) -> Bytes {
     let mut message = BytesMut::from(&message[..]);
     message[CREDITS].copy_from_slice(&credits.to_be_bytes());
     message.freeze()
+}
+
+/// An error frees its call for the next one. The credits in it are no grant, whether it refuses an
+/// operation or a call.
+#[test]
+fn v2_s5_the_credits_of_an_error_are_no_grant() {
+    let (config, _) = configs_with(Version::Two, |client, _| client.credits = 8);
+    let mut client = Endpoint::new(config);
+    client.establish(Some(PrivateData::new(4096, 4096, false)));
+    let refusal = |xid, error| Answer {
+        xid,
+        version: 2,
+        error,
+    };
+    let asked = Seen::new(&client.sent[0].0).unwrap().xid;
+    let answer = refusal(asked, ErrorBody::InvalidOption).encode(20);
+    client.receive(&answer, None).unwrap();
+    for xid in 0..6 {
+        client.call(message(xid, 0, &[]), &room(0, &[]));
+    }
+    client.run();
+    assert_eq!(client.sent.len(), 2, "the first operation and one call");
+    for (xid, error) in [(0, ErrorBody::BadHeader), (1, ErrorBody::InvalidOption)] {
+        let answer = refusal(xid, error).encode(20);
+        client.receive(&answer, None).unwrap();
+        client.run();
+        let (ended, result) = client.finished.pop().unwrap();
+        assert_eq!((ended, result.is_err()), (xid, true));
+        assert_eq!(client.sent.len(), 3 + xid as usize, "{error}");
+    }
+    let header = Header {
+        xid: 2,
+        credits: 20,
+        body: Body::Msg(Direction::Reply, Chunks::default()),
+    };
+    let answer = [&header.encode()[..], &bytes(&reply(2, 0, &[]))].concat();
+    client.receive(&answer.into(), None).unwrap();
+    client.run();
+    assert!(client.finished.pop().unwrap().1.is_ok());
+    assert_eq!(client.sent.len(), 7, "all calls have been sent");
 }
 
 /// A call that was planned in several Sends waits for room in the send queue. Then the grant is

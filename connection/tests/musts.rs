@@ -145,6 +145,61 @@ fn s3_3_1_calls_without_room_in_the_send_queue_heed_a_grant_that_is_lowered() {
     assert_eq!(client.sent.len(), 3, "one credit is left");
 }
 
+/// An error frees its call for the next one. The credits in it are no grant.
+#[test]
+fn s3_3_3_one_call_at_a_time_until_a_valid_reply_has_come() {
+    for error in [ErrorBody::Chunk, ErrorBody::Version { low: 1, high: 1 }] {
+        let mut client = alone(8);
+        for xid in 0..6 {
+            submit(&mut client, plain(xid), &[]);
+        }
+        assert_eq!(client.sent.len(), 1);
+        for xid in 0..2 {
+            let header = call(xid, Body::Error(error));
+            receive(&mut client, &header, &[]);
+            let (ended, result) = client.finished.pop().unwrap();
+            assert_eq!((ended, result.is_err()), (xid, true));
+            assert_eq!(client.sent.len(), 2 + xid as usize, "{error:?}");
+        }
+        receive(
+            &mut client,
+            &reply(2, 4, Chunks::default()),
+            &plain_reply(2),
+        );
+        assert_eq!(client.sent.len(), 6, "{error:?}");
+    }
+}
+
+/// A responder that grants less in an error may have fewer receives from then on.
+#[test]
+fn s3_3_1_the_credits_of_an_error_lower_the_limit() {
+    let mut client = alone(8);
+    submit(&mut client, plain(0), &[]);
+    receive(
+        &mut client,
+        &reply(0, 8, Chunks::default()),
+        &plain_reply(0),
+    );
+    for xid in 1..=3 {
+        submit(&mut client, plain(xid), &[]);
+    }
+    assert_eq!(client.sent.len(), 4);
+    let header = Header {
+        xid: 1,
+        credits: 2,
+        body: Body::Error(ErrorBody::Chunk),
+    };
+    receive(&mut client, &header, &[]);
+    submit(&mut client, plain(4), &[]);
+    assert_eq!(client.sent.len(), 4, "two calls are outstanding");
+    receive(
+        &mut client,
+        &reply(2, 3, Chunks::default()),
+        &plain_reply(2),
+    );
+    assert_eq!(client.sent.len(), 5);
+}
+
 #[test]
 fn s3_3_1_calls_over_the_grant_wait_and_none_gets_lost() {
     let mut client = alone(8);

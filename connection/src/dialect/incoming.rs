@@ -162,7 +162,7 @@ pub enum ReplyBody {
 pub struct ReplyHeader {
     /// The XID of the call that it answers.
     pub xid: u32,
-    /// The credits that it grants.
+    /// The credits that it grants. Those of an error only lower the limit.
     pub granted: u32,
     /// The reply's chunk lists, or the error.
     pub body: ReplyBody,

@@ -127,7 +127,7 @@ impl CallCredits {
     }
 
     /// Records an error for the call with this number, which may answer its first Send while others
-    /// are still in transit. `granted` is the grant of the error, if it has one.
+    /// are still in transit. `granted` is the grant of the answer, which an error does not have.
     pub(super) fn refused(&mut self, number: u64, sends: u32, granted: Option<u32>) {
         self.answered(number);
         let (sends, granted) = (self.taken(sends), self.grant(granted));
@@ -138,6 +138,13 @@ impl CallCredits {
     /// Frees the credits of Sends that have arrived, as the call with this number is answered.
     fn answered(&mut self, number: u64) {
         self.credits.arrived(self.unconfirmed.answered(number));
+    }
+
+    /// Records the credits of an error, which may lower the limit and never raise it.
+    pub(super) fn lowered(&mut self, granted: u32) {
+        if !self.counts_sends {
+            self.credits.lowered(granted);
+        }
     }
 
     /// Records the grant of a message that answers no call.

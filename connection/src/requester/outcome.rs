@@ -61,7 +61,15 @@ impl Requester {
         let Some(key) = sent else {
             return self.unknown(xid);
         };
-        let granted = reply.granted;
+        // An error frees its call, and never raises the limit: until a reply that is no error reports
+        // it, one message may be outstanding (RFC 8166, section 3.3.3; version-two-01, section 5).
+        let granted = match reply.body {
+            ReplyBody::Reply { .. } => Some(reply.granted),
+            ReplyBody::Error(_) => {
+                self.credits.lowered(reply.granted);
+                None
+            }
+        };
         let Stage::Sent(offered) = &self.calls[key].stage else {
             return;
         };
@@ -108,7 +116,7 @@ impl Requester {
                 None => outcome(shared.dialect.version(), returned, message),
             },
         };
-        self.replied(shared, key, Some(granted), outcome);
+        self.replied(shared, key, granted, outcome);
     }
 
     /// Handles a reply that arrived in operations: to a call that the extension with number `by`
