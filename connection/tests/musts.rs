@@ -7,7 +7,7 @@ mod support;
 
 use bytes::Bytes;
 use onc_rpc::Message;
-use rdma::{Region, Stag};
+use rdma::{Pool, Region, Stag};
 use rpcrdma_connection::{CallError, Options};
 use rpcrdma_ext_xchar::{RESPXCH, Response, Subset};
 use rpcrdma_negotiation::Version;
@@ -713,6 +713,30 @@ fn s4_5_1_and_s4_5_2_bad_calls_are_answered_and_not_executed() {
         (0, 3, 4)
     );
     assert!(server.delivered.is_empty());
+}
+
+/// Version 1 has one error for all problems with a call and its chunks.
+#[test]
+fn s4_5_3_a_call_that_the_host_never_has_memory_for_is_refused() {
+    let (_, mut config) = configs_with(ONE, |_, server| server.credits = 4);
+    config.pool = Pool::new(64 << 10);
+    let mut server = Endpoint::new(config);
+    server.establish(Some(PrivateData::new(4096, 4096, true)));
+    let segment = Segment {
+        handle: 1,
+        length: 100_000,
+        offset: 0,
+    };
+    let position = 8;
+    let chunks = Chunks {
+        reads: vec![ReadSegment { position, segment }],
+        ..Chunks::default()
+    };
+    let header = call(1, Body::Msg(chunks));
+    receive(&mut server, &header, &bytes(&plain(1)));
+    let error = one_error(&server, 0);
+    assert_eq!((error.xid, error.body), (1, Body::Error(ErrorBody::Chunk)));
+    assert!(server.reads.is_empty() && server.delivered.is_empty());
 }
 
 /// A call whose chunks claim gigabytes is answered with an error, and no memory is allocated for

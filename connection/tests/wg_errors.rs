@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onc_rpc::Message;
-use rdma::Stag;
-use rpcrdma_connection::{CallbackOptions, ReplyRoom};
+use rdma::{Pool, Stag};
+use rpcrdma_connection::{CallbackOptions, Options, ReplyRoom};
+use rpcrdma_negotiation::{Version, Versions};
 use rpcrdma_v2_wg::{
-    Body, Chunks, Direction, ErrorBody, Header, ReadSegment, Segment, WriteChunk, unused,
+    Body, Chunks, Direction, ErrorBody, Header, Properties, ReadSegment, Segment, WriteChunk,
+    unused,
 };
 use support::{
     Sent, WgPeer, bytes, data, encoded, inline_call, inline_reply, message, open, reply, room,
@@ -557,7 +559,7 @@ fn wg_s7_1_3_a_call_ends_if_a_type_that_every_peer_has_is_refused() {
 #[test]
 fn wg_s7_1_3_a_call_by_an_unknown_type_is_sent_by_the_base() {
     // A server that has announced the extension, and refuses its types all the same.
-    let placing = |options: &mut rpcrdma_connection::Options| {
+    let placing = |options: &mut Options| {
         options.features = "ddp".parse().unwrap();
     };
     let announced = WgPeer::announced_by_server(placing);
@@ -590,7 +592,7 @@ fn wg_s7_1_3_a_call_by_an_unknown_type_is_sent_by_the_base() {
 /// its way again.
 #[test]
 fn further_errors_of_a_refused_placed_call_are_ignored() {
-    let placing = |options: &mut rpcrdma_connection::Options| {
+    let placing = |options: &mut Options| {
         options.features = "ddp".parse().unwrap();
     };
     let announced = WgPeer::announced_by_server(placing);
@@ -616,7 +618,7 @@ fn further_errors_of_a_refused_placed_call_are_ignored() {
 /// The responder refuses the type by which the call is sent again as well.
 #[test]
 fn a_placed_call_ends_with_the_error_about_its_repetition() {
-    let placing = |options: &mut rpcrdma_connection::Options| {
+    let placing = |options: &mut Options| {
         options.features = "ddp".parse().unwrap();
     };
     let announced = WgPeer::announced_by_server(placing);
@@ -665,6 +667,31 @@ fn wg_s7_3_2_too_many_write_chunks_are_refused_before_the_call_is_executed() {
         let expected = [(7, ErrorBody::WriteChunks { max: 16 })];
         assert_eq!(peer.errors(), expected[usize::from(taken)..]);
     }
+}
+
+/// The call is well-formed and no longer than this end takes, but its chunks have no room in the
+/// pool at any time.
+#[test]
+fn wg_s7_4_1_a_call_that_the_host_never_has_memory_for_is_a_system_error() {
+    let mut config = support::server(Versions::only(Version::TwoWg), Options::server());
+    config.pool = Pool::new(64 << 10);
+    let mut peer = WgPeer::new(config).exchanged(&Properties::default());
+    let whole = message(7, 1, &[data(1, 100_000)]);
+    let payload = whole.gather(|_| false).concat();
+    peer.send(7, inline_call(reads(vec![read(20, 100_000)])), &payload);
+    assert_eq!(peer.errors(), [(7, ErrorBody::System)]);
+    let long = Body::Call {
+        external: true,
+        inv_handle: 0,
+        chunks: reads(vec![read(0, 100_000)]),
+    };
+    peer.send(8, long, &[]);
+    assert_eq!(peer.errors(), [(8, ErrorBody::System)]);
+    assert!(peer.end.reads.is_empty() && peer.end.delivered.is_empty());
+    // A shorter one is executed.
+    peer.send_rpc(inline_call(Chunks::default()), &message(9, 1, &[]));
+    peer.reply(Some(reply(9, 1, &[])));
+    assert!(matches!(peer.taken()[..], [Body::Reply { .. }]));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::fetch::FetchError;
 use super::{QueuedRead, Responder, may_deliver};
 use crate::Action;
 use crate::action::ReadId;
+use crate::dialect::PeerError;
 use crate::shared::Shared;
 
 impl Responder {
@@ -71,7 +72,8 @@ impl Responder {
             Err(FetchError::Never(error)) => {
                 let call = self.remove(key);
                 let credits = self.answered(shared, &call);
-                self.chunk_error(shared, call.xid, credits, &error);
+                // The call is well-formed: this host has no memory for it at any time.
+                self.refuse_call(shared, call.xid, credits, PeerError::System, &error);
                 return true;
             }
         };
