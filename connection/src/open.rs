@@ -453,7 +453,10 @@ impl Open {
         let shared = &mut self.shared;
         let operations = shared.operations.as_deref();
         let terms = Terms::new(&shared.config, shared.dialect, self.peer, operations);
+        let position_zero = shared.limits.chunks.position_zero;
         shared.limits = terms.limits;
+        // A header type that the peer has refused stays refused.
+        shared.limits.chunks.position_zero &= position_zero;
         if let Some(requester) = &mut self.requester {
             requester.limits_changed(shared);
         }

@@ -538,6 +538,47 @@ fn wg_s7_2_1_a_continued_call_that_cannot_be_parsed_ends() {
     assert_eq!(finished(&mut peer), (1, None));
 }
 
+/// A call whose payload is a chunk is sent again in several parts, and no other is sent by this type
+/// any more: neither one that is registered already, nor a later one.
+#[test]
+fn wg_s7_1_3_calls_are_continued_if_external_ones_are_refused() {
+    let dear = Duration::from_secs(1);
+    let mut peer = WgPeer::client(|client| client.costs.per_message = dear);
+    let long = |xid| message(xid, 2500, &[]);
+    peer.end.call(long(1), &room(1, &[]));
+    let external = |sent: &[Body]| matches!(sent[..], [Body::Call { external: true, .. }]);
+    assert!(external(&peer.taken()));
+    peer.end.room = 0;
+    peer.end.call(long(2), &room(1, &[]));
+    assert_eq!(peer.taken(), []);
+    assert_eq!(
+        peer.end.registered.len(),
+        2,
+        "it is to be sent like the first"
+    );
+    peer.send_error(1, ErrorBody::InvalidHeaderType);
+    peer.end.room = usize::MAX;
+    peer.end.call(long(3), &room(1, &[]));
+    let sent = peer.take();
+    let mut ends = Vec::new();
+    for part in &sent {
+        match part.header.body {
+            Body::Middle { .. } => {}
+            Body::Call {
+                external: false, ..
+            } => ends.push(part.header.xid),
+            _ => panic!("{part:?}"),
+        }
+    }
+    ends.sort_unstable();
+    assert_eq!(ends, [1, 2, 3]);
+    assert!(peer.end.registered.is_empty() && peer.end.finished.is_empty());
+    for xid in 1..=3 {
+        peer.send_rpc(inline_reply(Chunks::default()), &reply(xid, 1, &[]));
+        assert!(finished(&mut peer).1.is_some());
+    }
+}
+
 /// Every peer has the type, and a call cannot be sent without it.
 #[test]
 fn wg_s7_1_3_a_call_ends_if_a_type_that_every_peer_has_is_refused() {

@@ -51,6 +51,15 @@ pub enum CallError {
         /// The inline threshold in bytes.
         max: u64,
     },
+    /// The payload does not fit inline, and the responder takes none that is a chunk
+    /// ([`ChunkLimits::position_zero`]).
+    ///
+    /// [`ChunkLimits::position_zero`]: crate::ChunkLimits::position_zero
+    #[error("its payload of {len} bytes is not inline, and the responder takes no other")]
+    NoPositionZero {
+        /// Length of the payload in bytes, without the items that have read chunks.
+        len: u64,
+    },
     /// The chunks have more segments than the responder takes ([`ChunkLimits::segments`]).
     ///
     /// [`ChunkLimits::segments`]: crate::ChunkLimits::segments
@@ -176,6 +185,9 @@ pub fn plan_call(shape: &Shape, need: &ReplyNeed, limits: &Limits) -> Result<Cal
 
     let mut payload = CallPayload::Inline;
     if !limits.fits(&counts, payload_len) {
+        if !limits.chunks.position_zero {
+            return Err(CallError::NoPositionZero { len: payload_len });
+        }
         payload = CallPayload::PositionZero;
         // The payload needs a chunk anyway, so short items are no longer worth one of their own.
         for (item, how) in &mut items {

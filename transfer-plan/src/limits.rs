@@ -34,6 +34,8 @@ pub struct ChunkLimits {
     pub write_chunks: u32,
     /// Maximum number of segments of all chunks together (version-two-07, section 5.2.4).
     pub segments: u32,
+    /// Whether the payload may be a chunk itself (version-two-07, section 7.1.3).
+    pub position_zero: bool,
 }
 
 impl ChunkLimits {
@@ -44,6 +46,7 @@ impl ChunkLimits {
             read_chunks: self.read_chunks.min(other.read_chunks),
             write_chunks: self.write_chunks.min(other.write_chunks),
             segments: self.segments.min(other.segments),
+            position_zero: self.position_zero && other.position_zero,
         }
     }
 
@@ -62,6 +65,7 @@ impl Default for ChunkLimits {
             read_chunks: u32::MAX,
             write_chunks: u32::MAX,
             segments: u32::MAX,
+            position_zero: true,
         }
     }
 }

@@ -414,6 +414,7 @@ quickcheck! {
             read_chunks: u32::from(reads % 4),
             write_chunks: u32::from(writes % 4),
             segments: u32::from(segments % 16),
+            ..ChunkLimits::default()
         };
         let limits = Limits { chunks, ..case.limits() };
         let plan = match plan_call(&case.call, &case.need, &limits) {
@@ -433,6 +434,23 @@ quickcheck! {
         // What is left of the reply beside write chunks has room in the reply chunk, or goes inline.
         let room = plan.reply_chunk.unwrap_or(limits.inline_receive);
         chunks.allow(apart.len(), plan.write_chunks.len(), listed) && plan.reply_payload <= room
+    }
+
+    /// A responder that takes no payload as a chunk gets none, and every call that needs none is
+    /// planned as before.
+    fn a_call_has_no_position_zero_chunk_if_none_is_taken(case: Case) -> bool {
+        let chunks = ChunkLimits { position_zero: false, ..ChunkLimits::default() };
+        let limits = Limits { chunks, ..case.limits() };
+        let any = plan_call(&case.call, &case.need, &case.limits());
+        let without = plan_call(&case.call, &case.need, &limits);
+        match &any {
+            Ok(plan) if plan.payload == CallPayload::PositionZero => {
+                matches!(without, Err(CallError::NoPositionZero { .. }))
+            }
+            Ok(_) => without == any,
+            // A long payload is refused before the length of the chunk lists is.
+            Err(_) => without.is_err(),
+        }
     }
 
     /// Every reply within the announced bounds can be sent with the chunks that were offered for

@@ -82,6 +82,7 @@ impl Requester {
             true => &none,
             false => offered,
         };
+        let long = offered.reads.first().is_some_and(|read| read.position == 0);
         let (returned, message) = match reply.check(shared.dialect, offered) {
             Ok(checked) => checked,
             Err(error) if shared.dialect.bad_replies_end_calls() => {
@@ -110,6 +111,12 @@ impl Requester {
                     self.type_refused(shared, key, first_type);
                 }
                 self.without_extensions(key)
+            }
+            (None, _) if long && self.external_refused(shared, &returned) => {
+                match self.calls[key].source() {
+                    Some(source) => Outcome::Again(Box::new(source.clone())),
+                    None => outcome(shared.dialect.version(), returned, message),
+                }
             }
             _ => match self.repeated(key, &returned, &shared.limits) {
                 Some(again) => Outcome::Again(Box::new(again)),
@@ -198,6 +205,19 @@ impl Requester {
         let call = &self.calls[key];
         let others = call.sends().saturating_sub(1);
         self.earlier_errors.expect(call.xid, others);
+    }
+
+    /// Returns whether the responder has refused a call whose payload is a chunk because of its
+    /// header type. No call is sent like that again (version-two-07, section 7.1.3).
+    fn external_refused(&mut self, shared: &mut Shared, returned: &Returned) -> bool {
+        // In other versions, all peers have the type.
+        let refused =
+            shared.window.is_some() && matches!(returned, Returned::Error(PeerError::Option));
+        if refused {
+            shared.limits.chunks.position_zero = false;
+            self.limits_changed(shared);
+        }
+        refused
     }
 
     /// Returns the outcome by which a call that an extension could not carry is planned again.

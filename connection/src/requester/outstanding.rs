@@ -188,7 +188,7 @@ impl Outstanding {
     }
 
     /// Returns the original call if it is not sent yet, and by these limits a Send of it may be too
-    /// long or its header may list too many segments.
+    /// long, its header may list too many segments, or its payload may not be a chunk.
     pub(super) fn outgrown(&self, limits: &Limits) -> Option<Box<PendingCall>> {
         let (Stage::Registering(unsent) | Stage::Ready(unsent)) = &self.stage else {
             return None;
@@ -196,6 +196,8 @@ impl Outstanding {
         let listed = self.registrations.len() as u64;
         let outgrown =
             unsent.send_len > limits.inline_send || listed > u64::from(limits.chunks.segments);
+        let long = unsent.payload == CallPayload::PositionZero;
+        let outgrown = outgrown || long && !limits.chunks.position_zero;
         let source = self.source.as_ref().filter(|_| outgrown)?;
         Some(Box::new(source.clone()))
     }
