@@ -74,7 +74,7 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
             return Some(std::mem::replace(present, value));
         }
         let mut out = None;
-        if self.entries.len() >= self.limit
+        if self.is_full()
             && let Some(oldest) = self.oldest
         {
             let key = self.entries[oldest].key;
@@ -95,6 +95,11 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
     pub(super) fn oldest(&self) -> Option<(&K, &V)> {
         let entry = &self.entries[self.oldest?];
         Some((&entry.key, &entry.value))
+    }
+
+    /// Returns whether the next new key evicts an entry.
+    pub(super) fn is_full(&self) -> bool {
+        self.entries.len() >= self.limit
     }
 
     /// Returns whether the map is empty.

@@ -83,7 +83,7 @@ impl Served {
             } else if node.failures() != failures {
                 change.result = Err(Errno::IO.into());
             }
-            node.close_writable();
+            self.close_writable(&node);
         }
         Change {
             wcc: change.wcc,
@@ -108,8 +108,7 @@ impl Served {
             unstable.push(Arc::clone(node));
             Ok(Arc::clone(node))
         });
-        // The client is probably done with the file.
-        let result = change.result.map(|node| node.close_writable());
+        let result = change.result.map(|node| self.close_writable(&node));
         Change {
             wcc: change.wcc,
             result,

@@ -154,7 +154,8 @@ impl Served {
         if node.id == self.root.id {
             return Arc::clone(&self.root);
         }
-        let (node, closed) = self.tables.of(&node.id).keep_open(node);
+        let keeps = |node: &Node| self.must_stay_open(node);
+        let (node, closed) = self.tables.of(&node.id).keep_open(node, keeps);
         self.closer_signal.opened();
         // Closing can take time, so it happens without the lock.
         self.handle_evicted(closed);

@@ -491,13 +491,7 @@ impl Served {
 
     /// Closes objects that were not used for the given number of rounds.
     fn close_idle(&self, rounds: u64) {
-        // Without privilege, a file that is open for writing but whose owner may no longer write to
-        // it could not be opened again.
-        let keeps = |node: &Node| {
-            matches!(self.authority, Authority::Own(_))
-                && node.is_writable()
-                && permit::ask(node, rustix::fs::Access::WRITE_OK).is_err()
-        };
+        let keeps = |node: &Node| self.must_stay_open(node);
         let mut idle = self.tables.next_round(rounds, keeps);
         idle.append(&mut locked(&self.evicted));
         for node in idle {

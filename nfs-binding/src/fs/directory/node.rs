@@ -162,8 +162,7 @@ impl Node {
         *locked(&self.content) = Some(Arc::new(Content { fd, writable: true }));
     }
 
-    /// Closes the object's content if it is open for writing, because a file that is open for
-    /// writing cannot be executed.
+    /// Closes the object's content if it is open for writing.
     pub(super) fn close_writable(&self) {
         let mut content = locked(&self.content);
         if content.as_ref().is_some_and(|open| open.writable) {

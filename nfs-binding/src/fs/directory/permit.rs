@@ -43,6 +43,23 @@ impl Served {
         }
     }
 
+    /// Returns whether an object must stay open. Without privilege, a file that is open for writing
+    /// could not be opened again if its mode does not allow that, but its owner may still write to
+    /// it.
+    pub(super) fn must_stay_open(&self, node: &Node) -> bool {
+        matches!(self.authority, Authority::Own(_))
+            && node.is_writable()
+            && ask(node, Wanted::READ_OK | Wanted::WRITE_OK).is_err()
+    }
+
+    /// Closes the content of a file that its client is probably done with, because a file that is
+    /// open for writing cannot be executed.
+    pub(super) fn close_writable(&self, node: &Node) {
+        if !self.must_stay_open(node) {
+            node.close_writable();
+        }
+    }
+
     /// Executes ACCESS (RFC 1813, section 3.3.4).
     pub(super) fn allowed_access(
         &self,

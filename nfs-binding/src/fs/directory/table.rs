@@ -21,6 +21,9 @@ const MOST_PARTS: usize = 32;
 /// The minimum number of open objects that a part can hold, unless there is only one.
 const LEAST_OPEN: usize = 64;
 
+/// The maximum number of objects that must stay open which are examined for an object to close.
+const MOST_SPARED: usize = 16;
+
 /// Counts how often a call waited for a part.
 static CONTENDED: LockCounter = LockCounter::new("open objects of a directory");
 
@@ -168,15 +171,33 @@ impl Table {
     }
 
     /// Keeps an object open. Returns the one to use (another thread may have opened it before), and
-    /// one that the caller must drop after unlocking the table.
-    pub(super) fn keep_open(&mut self, node: Node) -> (Arc<Node>, Option<Arc<Node>>) {
+    /// one that the caller must drop after unlocking the table: if the table is full, the least
+    /// recently used object for which `keeps` does not return true.
+    pub(super) fn keep_open(
+        &mut self,
+        node: Node,
+        keeps: impl Fn(&Node) -> bool,
+    ) -> (Arc<Node>, Option<Arc<Node>>) {
         if let Some(open) = self.open(&node.id) {
             return (open, Some(Arc::new(node)));
         }
+        self.spare_oldest(keeps);
         node.record_use(self.round);
         let node = Arc::new(node);
         let closed = self.open.insert(node.id, Arc::clone(&node));
         (node, closed)
+    }
+
+    /// If the table is full, makes the least recently used objects for which `keeps` returns true
+    /// count as just used, so that another one is evicted.
+    fn spare_oldest(&mut self, keeps: impl Fn(&Node) -> bool) {
+        for _ in 0..MOST_SPARED {
+            let oldest = self.open.oldest().filter(|_| self.open.is_full());
+            let Some((&id, _)) = oldest.filter(|(_, node)| keeps(node)) else {
+                return;
+            };
+            drop(self.open(&id));
+        }
     }
 
     /// Forgets the place of an object if it is still the entry `name` of `parent`.

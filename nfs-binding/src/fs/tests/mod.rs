@@ -160,14 +160,28 @@ fn asynchronous() -> DirectoryOptions {
 pub(in crate::fs) fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        let thread = std::thread::current();
-        let test = thread.name().unwrap_or("a test").to_owned();
-        let _ = std::io::Write::write_all(
-            &mut std::io::stderr(),
-            format!("left out, for it needs root: {test}\n").as_bytes(),
-        );
+        left_out("root");
     }
     root
+}
+
+/// Returns whether the process is an ordinary user, which serves all callers with its own rights.
+/// Root has no such rights that modes restrict.
+pub(in crate::fs) fn ordinary() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if root {
+        left_out("an ordinary user");
+    }
+    !root
+}
+
+fn left_out(needed: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test").to_owned();
+    let _ = std::io::Write::write_all(
+        &mut std::io::stderr(),
+        format!("left out, for it needs {needed}: {test}\n").as_bytes(),
+    );
 }
 
 /// Defines one test of each function for each file system. Those after `as root:` need other users

@@ -383,3 +383,47 @@ fn unreadable_directories(rig: &Fixture) {
     rig.set(&dir, mode(0o744));
     assert_eq!(list(), Ok(0), "names may be read, objects not");
 }
+
+/// Creates a file, and expects that its mode does not let its owner open it for writing again.
+fn read_only_file(rig: &Fixture, name: &[u8], bits: u32) -> FileId {
+    let how = HowToCreate::Guarded(mode(bits));
+    let made = rig.fs.create(&root(), &rig.root(), name, &how);
+    made.result.unwrap().id
+}
+
+/// RFC 1813, section 4.4: the owner may write, because it may have opened the file before.
+#[test]
+fn an_unprivileged_server_keeps_a_read_only_file_writable_to_its_creator() {
+    if !ordinary() {
+        return;
+    }
+    let rig = Fixture::directory();
+    for (name, bits) in [(b"r", 0o444), (b"w", 0o200), (b"-", 0)] {
+        let file = read_only_file(&rig, name, bits);
+        for stable in [Stable::FileSync, Stable::DataSync, Stable::Unstable] {
+            let written = rig.fs.write(&root(), &file, 0, &b"data".into(), stable);
+            assert!(written.result.is_ok(), "mode {bits:o}: {written:?}");
+        }
+        assert_eq!(rig.fs.commit(&root(), &file, 0, 0).result, Ok(()));
+        rig.write(&file, 4, b"more");
+    }
+}
+
+#[test]
+fn an_unprivileged_server_makes_room_by_closing_what_it_can_open_again() {
+    if !ordinary() {
+        return;
+    }
+    let mut rig = Fixture::directory();
+    rig.options.most_open = Some(3);
+    rig.restart();
+    let file = read_only_file(&rig, b"r", 0o444);
+    for name in [b"1", b"2", b"3", b"4"] {
+        rig.create(&rig.root(), name);
+    }
+    rig.write(&file, 0, b"data");
+    // If all must stay open, one is closed nevertheless.
+    for name in [b"a", b"b", b"c", b"d"] {
+        read_only_file(&rig, name, 0o444);
+    }
+}
