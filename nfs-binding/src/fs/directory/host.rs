@@ -83,6 +83,20 @@ pub(super) fn stat(fd: impl AsFd) -> FsResult<Statx> {
     Ok(fs::statx(fd, c"", AtFlags::EMPTY_PATH, wanted())?)
 }
 
+/// Returns all metadata of the entry `name` of a directory. For a symbolic link, that of the link
+/// itself.
+pub(super) fn stat_entry(dir: impl AsFd, name: &[u8]) -> FsResult<Statx> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    Ok(fs::statx(dir, name, flags, wanted())?)
+}
+
+/// Returns whether two metadata are of one object. One of them must be of an open object, because
+/// inode numbers are used again.
+pub(super) fn is_same_object(one: &Statx, other: &Statx) -> bool {
+    let identity = |stat: &Statx| (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
+    identity(one) == identity(other)
+}
+
 fn wanted() -> StatxFlags {
     StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID
 }

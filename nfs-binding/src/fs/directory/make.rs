@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{Access as Wanted, makedev};
+use rustix::fs::{Access as Wanted, AtFlags, Statx, makedev};
 
 use super::*;
 use crate::proto::DeviceNumber;
@@ -95,40 +95,58 @@ impl Served {
                 rest.mode = Some(set_id);
             }
             make(dir, Mode::from_raw_mode(mode))?;
-            let (result, removable) = match self.open_made(who, dir, name, file_type) {
-                Ok(Some((node, true))) => (self.adopt(who, dir, name, node, &rest, unstable), true),
-                // It may be another's, and then its attributes must not change.
-                Ok(Some((node, false))) => {
-                    let none = SetAttributes::default();
-                    (self.adopt(who, dir, name, node, &none, unstable), false)
+            match self.open_made(who, dir, name, file_type) {
+                Ok(Some((node, ours))) => {
+                    let rest = ours.then_some(&rest);
+                    self.adopt(who, dir, name, node, rest, unstable)
                 }
-                Ok(None) => return Err(FsError::Later),
-                Err(error) => (Err(error), error != FsError::Stale),
-            };
-            // An object that may be another's must stay.
-            if result.is_err() && removable {
-                let flags = match file_type {
-                    FileType::Directory => rustix::fs::AtFlags::REMOVEDIR,
-                    _ => rustix::fs::AtFlags::empty(),
-                };
-                let _ = rustix::fs::unlinkat(&**dir, name, flags);
+                Ok(None) => Err(FsError::Later),
+                Err(error) => {
+                    let uid = self.authority.identity(who).uid;
+                    let may_be_it =
+                        |now: &Statx| host::file_type(now) == file_type && now.stx_uid == uid;
+                    if error != FsError::Stale {
+                        discard(dir, name, may_be_it);
+                    }
+                    Err(error)
+                }
             }
-            result
         })
     }
 
-    /// Completes an object that was just created.
+    /// Completes a file that was just created as the entry `name` of `dir` and is open as `fd`, or
+    /// removes it.
+    fn adopt_file(
+        &self,
+        who: &Caller,
+        dir: &Arc<Node>,
+        name: &[u8],
+        fd: OwnedFd,
+        rest: &SetAttributes,
+        unstable: &mut Unstable,
+    ) -> FsResult<Object> {
+        let node = self.created(&fd, dir);
+        let node = node.inspect_err(|_| discard_made(dir, name, &fd))?;
+        node.keep_content(fd);
+        self.adopt(who, dir, name, node, Some(rest), unstable)
+    }
+
+    /// Completes an object that was just created with the attributes `rest`, or removes it.
+    /// `rest` is `None` if the object may be another's: then it stays as it is.
     fn adopt(
         &self,
         who: &Caller,
         dir: &Arc<Node>,
         name: &[u8],
         node: Node,
-        rest: &SetAttributes,
+        rest: Option<&SetAttributes>,
         unstable: &mut Unstable,
     ) -> FsResult<Object> {
         let node = self.keep_child(dir, name, node);
-        self.complete(who, &node, rest)?;
+        if let Some(rest) = rest {
+            let completed = self.complete(who, &node, rest);
+            completed.inspect_err(|_| discard_made(dir, name, &*node))?;
+        }
         if matches!(node.file_type, FileType::Directory | FileType::Regular) {
             unstable.push(Arc::clone(&node));
         }
@@ -178,14 +196,7 @@ impl Served {
                 Err(FsError::Exists) => return self.existing(who, dir, name, how, unstable),
                 other => other?,
             };
-            let made = self.created(&fd, dir).and_then(|node| {
-                node.keep_content(fd);
-                self.adopt(who, dir, name, node, &rest, unstable)
-            });
-            if made.is_err() {
-                let _ = rustix::fs::unlinkat(&**dir, name, rustix::fs::AtFlags::empty());
-            }
-            made
+            self.adopt_file(who, dir, name, fd, &rest, unstable)
         })
     }
 
@@ -338,9 +349,119 @@ impl Served {
     }
 }
 
+/// Removes the entry `name` of `dir` if it is still the object that was just made and is open as
+/// `made`.
+fn discard_made(dir: &Node, name: &[u8], made: impl AsFd) {
+    if let Ok(made) = host::stat(made) {
+        discard(dir, name, |now| host::is_same_object(now, &made));
+    }
+}
+
+/// Removes the entry `name` of `dir`, which could not be completed, if `is_it` returns true for its
+/// metadata. A local process may have renamed another object to that name meanwhile, which must
+/// stay. (The host cannot compare and remove in one step, so this shortens the time in which that
+/// can happen to a moment.)
+fn discard(dir: &Node, name: &[u8], is_it: impl FnOnce(&Statx) -> bool) {
+    let Ok(now) = host::stat_entry(dir, name) else {
+        return;
+    };
+    let flags = match host::file_type(&now) {
+        FileType::Directory => AtFlags::REMOVEDIR,
+        _ => AtFlags::empty(),
+    };
+    if is_it(&now) {
+        // The operation has failed already, with a more useful error.
+        let _ = rustix::fs::unlinkat(dir, name, flags);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NAME: &[u8] = b"name";
+
+    /// Creates a file or a FIFO, calls `meanwhile` with the path of the exported directory, and
+    /// then completes the new object with `rest`.
+    fn complete_after(
+        file_type: FileType,
+        rest: &SetAttributes,
+        meanwhile: impl FnOnce(&Path),
+    ) -> (tempfile::TempDir, FsResult<Object>) {
+        let host = tempfile::tempdir().unwrap();
+        let fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
+        let (who, served) = (Caller::root(), &fs.0);
+        let made = served.change(&who, &fs.root(), |dir, _, unstable| match file_type {
+            FileType::Regular => {
+                let fd = host::create_file(dir, NAME, 0o600)?;
+                meanwhile(host.path());
+                served.adopt_file(&who, dir, NAME, fd, rest, unstable)
+            }
+            _ => {
+                let mode = Mode::from_raw_mode(0o600);
+                rustix::fs::mknodat(&**dir, NAME, rustix::fs::FileType::Fifo, mode, 0)?;
+                let made = served.open_made(&who, dir, NAME, file_type)?;
+                meanwhile(host.path());
+                let (node, ours) = made.unwrap();
+                assert!(ours);
+                served.adopt(&who, dir, NAME, node, Some(rest), unstable)
+            }
+        });
+        (host, made.result)
+    }
+
+    /// Attributes that no new object can have.
+    fn impossible(file_type: FileType) -> SetAttributes {
+        let none = SetAttributes::default();
+        match file_type {
+            FileType::Regular => SetAttributes {
+                size: Some(u64::MAX),
+                ..none
+            },
+            _ => SetAttributes {
+                uid: Some(u32::MAX),
+                ..none
+            },
+        }
+    }
+
+    const TYPES: [FileType; 2] = [FileType::Regular, FileType::Fifo];
+
+    #[test]
+    fn what_cannot_be_completed_is_removed() {
+        for file_type in TYPES {
+            let (host, made) = complete_after(file_type, &impossible(file_type), |_| {});
+            assert!(made.is_err(), "{made:?}");
+            assert!(!host.path().join("name").exists());
+        }
+    }
+
+    #[test]
+    fn what_took_the_name_of_a_new_object_before_that_was_complete_stays() {
+        let others = |path: &Path| {
+            std::fs::write(path.join("tmp"), "another's").unwrap();
+            std::fs::rename(path.join("tmp"), path.join("name")).unwrap();
+        };
+        for file_type in TYPES {
+            let none = SetAttributes::default();
+            let (host, made) = complete_after(file_type, &none, others);
+            assert_eq!(made.unwrap_err(), FsError::Stale);
+            assert_eq!(
+                std::fs::read(host.path().join("name")).unwrap(),
+                b"another's"
+            );
+            // The new object still exists, with another name.
+            let (host, made) = complete_after(file_type, &impossible(file_type), |path| {
+                std::fs::rename(path.join("name"), path.join("moved")).unwrap();
+                others(path);
+            });
+            assert!(made.is_err(), "{made:?}");
+            assert_eq!(
+                std::fs::read(host.path().join("name")).unwrap(),
+                b"another's"
+            );
+        }
+    }
 
     #[test]
     fn what_somebody_else_put_in_the_new_ones_place_is_left_alone() {
