@@ -13,25 +13,41 @@ use rustix::io::Errno;
 use super::*;
 
 /// A function that syncs an open file or directory. Tests replace the kernel's.
-pub(super) type Synchronise = dyn Fn(BorrowedFd<'_>, Stable) -> Result<(), Errno> + Send + Sync;
+pub(super) type Synchronise = dyn Fn(BorrowedFd<'_>, Extent) -> Result<(), Errno> + Send + Sync;
+
+/// What is synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// The data of the open file, and the attributes that are needed to read it.
+    Data,
+    /// The open file or directory, with all attributes.
+    File,
+    /// The whole file system that the open object is in.
+    FileSystem,
+}
 
 /// Syncs with the system call.
-pub(super) fn by_kernel(fd: BorrowedFd<'_>, stable: Stable) -> Result<(), Errno> {
-    match stable {
-        Stable::Unstable => Ok(()),
-        Stable::DataSync => rustix::fs::fdatasync(fd),
-        Stable::FileSync => rustix::fs::fsync(fd),
+pub(super) fn by_kernel(fd: BorrowedFd<'_>, extent: Extent) -> Result<(), Errno> {
+    match extent {
+        Extent::Data => rustix::fs::fdatasync(fd),
+        Extent::File => rustix::fs::fsync(fd),
+        Extent::FileSystem => rustix::fs::syncfs(fd),
     }
 }
 
 impl Served {
     /// Syncs a file's data, and as much of its attributes as requested.
     pub(super) fn synchronise(&self, node: &Node, fd: impl AsFd, stable: Stable) -> FsResult<()> {
-        if !self.options.sync || stable == Stable::Unstable {
+        let extent = match stable {
+            Stable::Unstable => return Ok(()),
+            Stable::DataSync => Extent::Data,
+            Stable::FileSync => Extent::File,
+        };
+        if !self.options.sync {
             return Ok(());
         }
         let _turn = node.lock_sync();
-        (self.synchronise)(fd.as_fd(), stable).map_err(|error| {
+        (self.synchronise)(fd.as_fd(), extent).map_err(|error| {
             node.failed();
             self.lost_writes(error)
         })
@@ -49,23 +65,28 @@ impl Served {
 
     /// Syncs files and their attributes, and the entries of directories.
     pub(super) fn make_stable(&self, nodes: &[Arc<Node>]) -> FsResult<()> {
+        if !self.options.sync {
+            return Ok(());
+        }
         for node in nodes {
-            match node.file_type {
-                FileType::Regular | FileType::Directory => {
-                    let content = self.content(node, false)?;
-                    node.take_unstable();
-                    self.synchronise(node, &content.fd, Stable::FileSync)?;
-                }
-                // Other objects cannot be opened without side effects, so the whole file system is
-                // synced.
-                _ if self.options.sync => {
-                    let content = self.content(&self.root, false)?;
-                    rustix::fs::syncfs(&content.fd).map_err(|error| self.lost_writes(error))?;
-                }
-                _ => {}
+            let content = self.content(node, false);
+            node.take_unstable();
+            match content {
+                Ok(content) => self.synchronise(node, &content.fd, Stable::FileSync)?,
+                // The change is done, so it must be neither reported as failed nor left unsynced.
+                // Symbolic links and special files are never opened, because that can have side
+                // effects. Without privilege, the server cannot open what its owner may not read.
+                Err(_) => self.sync_file_system()?,
             }
         }
         Ok(())
+    }
+
+    /// Syncs the whole file system.
+    fn sync_file_system(&self) -> FsResult<()> {
+        let content = self.content(&self.root, false)?;
+        let synced = (self.synchronise)(content.fd.as_fd(), Extent::FileSystem);
+        synced.map_err(|error| self.lost_writes(error))
     }
 
     /// Handles an object that was evicted. The kernel forgets a failed write-back when a file is no
@@ -95,14 +116,14 @@ mod tests {
 
     /// Returns a file system whose files are synced by `synchronise`, and a file in it.
     fn served(
-        synchronise: impl Fn(BorrowedFd<'_>, Stable) -> Result<(), Errno> + Send + Sync + 'static,
+        synchronise: impl Fn(BorrowedFd<'_>, Extent) -> Result<(), Errno> + Send + Sync + 'static,
     ) -> (tempfile::TempDir, DirectoryFs, FileId) {
         let host = tempfile::tempdir().unwrap();
         let made = AtomicBool::new(false);
         let made = Arc::new(made);
         let ready = Arc::clone(&made);
-        let synchronise = move |fd: BorrowedFd<'_>, stable| match ready.load(Ordering::SeqCst) {
-            true => synchronise(fd, stable),
+        let synchronise = move |fd: BorrowedFd<'_>, extent| match ready.load(Ordering::SeqCst) {
+            true => synchronise(fd, extent),
             false => Ok(()),
         };
         let options = DirectoryOptions::default();
@@ -133,21 +154,21 @@ mod tests {
     fn each_kind_of_write_is_as_stable_as_it_says() {
         let done = Arc::new(Mutex::new(Vec::new()));
         let note = Arc::clone(&done);
-        let (_host, fs, file) = served(move |fd, stable| {
-            note.lock().unwrap().push(stable);
-            by_kernel(fd, stable)
+        let (_host, fs, file) = served(move |fd, extent| {
+            note.lock().unwrap().push(extent);
+            by_kernel(fd, extent)
         });
         let verifier = fs.write_verifier();
         for (stable, synchronised) in [
             (Stable::Unstable, &[][..]),
-            (Stable::DataSync, &[Stable::DataSync]),
-            (Stable::FileSync, &[Stable::FileSync]),
+            (Stable::DataSync, &[Extent::Data]),
+            (Stable::FileSync, &[Extent::File]),
         ] {
             assert_eq!(write(&fs, &file, stable), Ok(stable));
             assert_eq!(std::mem::take(&mut *done.lock().unwrap()), synchronised);
         }
         assert_eq!(fs.commit(&Caller::root(), &file, 0, 0).result, Ok(()));
-        assert_eq!(*done.lock().unwrap(), [Stable::FileSync]);
+        assert_eq!(*done.lock().unwrap(), [Extent::File]);
         assert_eq!(fs.write_verifier(), verifier);
     }
 
