@@ -76,17 +76,19 @@ impl Served {
                 // The change is done, so it must be neither reported as failed nor left unsynced.
                 // Symbolic links and special files are never opened, because that can have side
                 // effects. Without privilege, the server cannot open what its owner may not read.
-                Err(_) => self.sync_file_system()?,
+                Err(_) => self.sync_volume(&node.volume)?,
             }
         }
         Ok(())
     }
 
-    /// Syncs the whole file system.
-    fn sync_file_system(&self) -> FsResult<()> {
-        let content = self.content(&self.root, false)?;
-        let synced = (self.synchronise)(content.fd.as_fd(), Extent::FileSystem);
-        synced.map_err(|error| self.lost_writes(error))
+    /// Syncs a whole file system, alone or together with concurrent calls.
+    fn sync_volume(&self, volume: &Volume) -> FsResult<()> {
+        let ticket = volume.sync.ticket();
+        volume.sync.run(ticket, || {
+            let synced = (self.synchronise)(volume.directory.as_fd(), Extent::FileSystem);
+            synced.map_err(|error| self.lost_writes(error))
+        })
     }
 
     /// Handles an object that was evicted. The kernel forgets a failed write-back when a file is no
@@ -102,6 +104,45 @@ impl Served {
             // A failure has changed the verifier, which is how clients learn of it.
             let _ = self.make_stable(&[node]);
         }
+    }
+}
+
+/// Lets concurrent calls share the syncs of a whole file system, which can take long: otherwise one
+/// client could occupy all workers with them, one after the other.
+#[derive(Debug)]
+pub(super) struct SharedSync {
+    /// The number of syncs that have begun.
+    begun: AtomicU64,
+    /// The result of the last sync. Locked during a sync.
+    last: Mutex<FsResult<()>>,
+}
+
+/// A call's request for a sync that begins after the ticket was taken.
+struct Ticket(u64);
+
+impl SharedSync {
+    /// Creates the state of a file system that was not synced yet.
+    pub(super) fn new() -> Self {
+        Self {
+            begun: AtomicU64::new(0),
+            last: Mutex::new(Ok(())),
+        }
+    }
+
+    /// Returns a ticket for everything that was changed so far.
+    fn ticket(&self) -> Ticket {
+        Ticket(self.begun.load(Ordering::SeqCst))
+    }
+
+    /// Runs `sync`, or returns the result of another call's that began after the ticket was taken.
+    fn run(&self, ticket: Ticket, sync: impl FnOnce() -> FsResult<()>) -> FsResult<()> {
+        let mut last = locked(&self.last);
+        // With the lock held, every sync that has begun is over.
+        if self.begun.load(Ordering::SeqCst) == ticket.0 {
+            self.begun.fetch_add(1, Ordering::SeqCst);
+            *last = sync();
+        }
+        *last
     }
 }
 
@@ -242,6 +283,57 @@ mod tests {
             Err(Errno::IO.into()),
             "its data may be what was lost"
         );
+    }
+
+    #[test]
+    fn a_symbolic_link_is_synced_with_the_file_system_that_it_is_in() {
+        let synced = Arc::new(Mutex::new(Vec::new()));
+        let note = Arc::clone(&synced);
+        let synchronise = move |fd: BorrowedFd<'_>, extent| {
+            let device = rustix::fs::fstat(fd)?.st_dev;
+            note.lock().unwrap().push((device, extent));
+            Ok(())
+        };
+        let options = DirectoryOptions {
+            crossmnt: true,
+            inode_reuse: true,
+            ..DirectoryOptions::default()
+        };
+        let fs = DirectoryFs::with(Path::new("/"), options, Box::new(synchronise)).unwrap();
+        let find = |dir, name| fs.lookup(&Caller::root(), dir, name).unwrap().object.id;
+        // Every host has this link.
+        let link = find(&find(&fs.root(), b"proc"), b"mounts");
+        let link = fs.0.find(&link).unwrap();
+        assert_eq!(link.file_type, FileType::Symlink);
+        fs.0.make_stable(&[link]).unwrap();
+        let proc = rustix::fs::stat("/proc").unwrap().st_dev;
+        assert_eq!(*synced.lock().unwrap(), [(proc, Extent::FileSystem)]);
+    }
+
+    #[test]
+    fn calls_share_a_sync_that_begins_after_their_changes() {
+        let (shared, times) = (SharedSync::new(), AtomicUsize::new(0));
+        let run = |ticket, result| {
+            let done = shared.run(ticket, || {
+                times.fetch_add(1, Ordering::SeqCst);
+                result
+            });
+            (done, times.load(Ordering::SeqCst))
+        };
+        let failed = Err(FsError::NoSpace);
+        let (first, second, third) = (shared.ticket(), shared.ticket(), shared.ticket());
+        assert_eq!(run(first, failed), (failed, 1));
+        assert_eq!(run(second, Ok(())), (failed, 1), "it covers all three");
+        assert_eq!(run(third, Ok(())), (failed, 1));
+        let mut during = None;
+        let ticket = shared.ticket();
+        let done = shared.run(ticket, || {
+            during = Some(shared.ticket());
+            Ok(())
+        });
+        assert_eq!(done, Ok(()));
+        // A change during a sync may not be part of it.
+        assert_eq!(run(during.unwrap(), failed), (failed, 2));
     }
 
     #[test]

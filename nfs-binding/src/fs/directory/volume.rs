@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use super::DirectoryOptions;
 use super::host::{self, OpenFiles};
 use super::key::{self, IdentityKey, Naming, NoIdentity};
+use super::sync::SharedSync;
 use crate::fs::{FileId, FsError, FsResult};
 
 /// The maximum number of attempts to open a file while the kernel returns ENOMEM.
@@ -32,9 +33,14 @@ pub(super) struct Volume {
     device: (u32, u32),
     /// The mount through which it was found. Another mount may allow less.
     mounted_as: u64,
-    /// A directory of the file system that is open for reading, which the kernel needs for opening
-    /// files by handle. `None` without the privilege, or if the file system does not support that.
-    mount: Option<OwnedFd>,
+    /// A directory of the file system that is open for reading, which the kernel needs for syncing
+    /// the file system, and for opening files by handle.
+    pub(super) directory: OwnedFd,
+    /// Whether the kernel opens files by handle: not without the privilege, and not if the file
+    /// system does not support it.
+    opens_handles: bool,
+    /// The syncs of the whole file system.
+    pub(super) sync: SharedSync,
     /// The maximum file size, bytes.
     pub(super) max_file_size: u64,
     key: IdentityKey,
@@ -66,8 +72,8 @@ impl Volume {
             _ if number == 0 && !own => rustix::fs::makedev(device.0, device.1),
             _ => number,
         };
-        let readable = files.reopen(dir.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let max_file_size = host::max_file_size(&readable);
+        let directory = files.reopen(dir.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let max_file_size = host::max_file_size(&directory);
         let mut volume = Self {
             fsid,
             shown: if own { 0 } else { fsid.max(1) },
@@ -75,18 +81,17 @@ impl Volume {
             naming,
             device,
             mounted_as: stat.stx_mnt_id,
-            mount: None,
+            directory,
+            opens_handles: naming == Naming::Decodable,
+            sync: SharedSync::new(),
             max_file_size,
             key: options.identity_key,
         };
         let root = volume.identify(&dir, stat).map_err(std::io::Error::other)?;
-        volume.mount = Some(readable);
-        if naming != Naming::Decodable || !matches!(volume.open_by_handle(&root), Ok(Some(_))) {
-            volume.mount = None;
-        }
+        volume.opens_handles = matches!(volume.open_by_handle(&root), Ok(Some(_)));
         #[cfg(test)]
         if options.indexed {
-            volume.mount = None;
+            volume.opens_handles = false;
         }
         Ok(volume)
     }
@@ -101,7 +106,9 @@ impl Volume {
             naming: self.naming,
             device: (stat.stx_dev_major, stat.stx_dev_minor),
             mounted_as: stat.stx_mnt_id,
-            mount: self.mount.as_ref().map(OwnedFd::try_clone).transpose()?,
+            directory: self.directory.try_clone()?,
+            opens_handles: self.opens_handles,
+            sync: SharedSync::new(),
             max_file_size: self.max_file_size,
             key: self.key,
         })
@@ -140,7 +147,7 @@ impl Volume {
 
     /// Returns whether objects are found by an index rather than by the kernel.
     pub(super) fn is_indexed(&self) -> bool {
-        self.mount.is_none()
+        !self.opens_handles
     }
 
     /// Opens an object with `O_PATH`. Returns `None` if the kernel cannot open it by this identity.
@@ -148,14 +155,14 @@ impl Volume {
     /// # Errors
     /// [`FsError::Stale`] if the object is gone.
     pub(super) fn open_by_handle(&self, id: &FileId) -> FsResult<Option<OwnedFd>> {
-        let Some(mount) = &self.mount else {
+        if !self.opens_handles {
             return Ok(None);
-        };
+        }
         let Some(handle) = key::decode(id)?.handle else {
             return Ok(None);
         };
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
-        let mut opened = handle.open(mount, flags);
+        let mut opened = handle.open(&self.directory, flags);
         // The kernel can also return ENOMEM for a moment while another file with the same inode
         // number is being created, so this is retried.
         for _ in 0..TRIES {
@@ -163,7 +170,7 @@ impl Volume {
                 break;
             }
             std::thread::yield_now();
-            opened = handle.open(mount, flags);
+            opened = handle.open(&self.directory, flags);
         }
         match opened {
             Ok(fd) => Ok(Some(fd)),
