@@ -23,8 +23,8 @@ use siphasher::sip::SipHasher13;
 
 use crate::fs;
 use crate::proto::{
-    Attributes, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION, NfsResult, Procedure, Xdr,
-    is_idempotent, mnt, nfs,
+    Attributes, LinkArgs, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION, NfsResult,
+    Procedure, RenameArgs, Xdr, is_idempotent, mnt, nfs,
 };
 use call_context::CallContext;
 use directory::ListingResult;
@@ -302,14 +302,25 @@ impl Shared {
     }
 
     /// Returns whether a call of the NFS program can wait for a disk. All arguments start with a
-    /// handle. If a call has two handles, both must be of one export, or the call fails at once.
+    /// handle. Two procedures have a second one, whose attributes are part of the reply even if the
+    /// call fails because the two are of different exports.
     ///
     /// The export's number is taken from the handle without a check of the MAC, which costs more
     /// than the rest of this decision: if the handle is forged, the call fails wherever it runs.
     fn blocks(&self, request: &Request) -> bool {
-        handle::claimed_export(&mut request.args())
-            .and_then(|number| self.export_of(number))
-            .is_some_and(|exported| exported.export.backend.blocks())
+        let blocks = |number| {
+            let exported = self.export_of(number);
+            exported.is_some_and(|exported| exported.export.backend.blocks())
+        };
+        if handle::claimed_export(&mut request.args()).is_some_and(blocks) {
+            return true;
+        }
+        let second = match request.proc {
+            nfs::Link::NUMBER => LinkArgs::decode(&mut request.args()).map(|args| args.link.dir),
+            nfs::Rename::NUMBER => RenameArgs::decode(&mut request.args()).map(|args| args.to.dir),
+            _ => return false,
+        };
+        second.is_ok_and(|handle| handle::export_in(&handle).is_ok_and(blocks))
     }
 
     fn run(&self, mount: bool, request: &Request) -> ServiceReply {

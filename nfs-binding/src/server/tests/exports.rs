@@ -175,6 +175,37 @@ fn exports_do_not_mix() {
     assert_eq!(status(linked), Status::XDEV);
 }
 
+/// A failed RENAME or LINK reports the attributes of both objects. The thread that serves all
+/// connections must not read them from a disk.
+#[test]
+fn a_worker_answers_if_either_handle_is_of_a_file_system_that_blocks() {
+    let host = tempfile::tempdir().unwrap();
+    let disk = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
+    let mut rig = Fixture::new(vec![
+        export("/a", memory(), ""),
+        export("/b", memory(), ""),
+        export("/disk", Arc::new(disk), "ro"),
+    ]);
+    let [a, b, disk] = ["/a", "/b", "/disk"].map(|path| rig.mount(path).unwrap());
+    for (one, other, later) in [
+        (a, a, false),
+        (a, b, false),
+        (a, disk, true),
+        (disk, a, true),
+    ] {
+        let rename = RenameArgs {
+            from: at(one, "a name that is not short enough to be stored inline"),
+            to: at(other, "f"),
+        };
+        assert_eq!(rig.is_later::<nfs::Rename>(&rename), later);
+        let link = LinkArgs {
+            object: one,
+            link: at(other, "f"),
+        };
+        assert_eq!(rig.is_later::<nfs::Link>(&link), later);
+    }
+}
+
 #[test]
 fn forged_handles_are_refused() {
     let mut rig = Fixture::memory();

@@ -132,6 +132,14 @@ impl Fixture {
         Ok(results)
     }
 
+    /// Returns whether a worker executes the call.
+    fn is_later<P: Procedure>(&mut self, args: &P::Args) -> bool {
+        let mut out = Encoder::new();
+        args.encode(&mut out);
+        let request = self.request(P::PROGRAM, P::NUMBER, out.finish());
+        matches!(self.server.call(request), ServiceOutcome::Later(_))
+    }
+
     fn call<P: Procedure>(&mut self, args: &P::Args) -> P::Results {
         self.try_call::<P>(args).unwrap()
     }
