@@ -3,13 +3,13 @@
 
 use std::fs;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nfs_copy::Interrupt;
 use rpcrdma_setup::{Context, Failure};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -116,6 +116,18 @@ fn is_another_request(last: &mut Option<Instant>, now: Instant) -> bool {
         *last = Some(now);
     }
     !repeats
+}
+
+/// Keeps SIGXFSZ from ending the process: a write beyond the limit on file sizes (`ulimit -f`) then fails with
+/// EFBIG alone.
+///
+/// # Errors
+/// The error of the operating system.
+pub(crate) fn survive_file_size_limit() -> Result<(), Failure> {
+    // Nothing reads the flag that the handler sets.
+    let registered = signal_hook::flag::register(SIGXFSZ, Arc::default());
+    registered.context("cannot handle signals")?;
+    Ok(())
 }
 
 /// Returns whether the process ignores SIGHUP.

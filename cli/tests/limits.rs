@@ -6,6 +6,7 @@ mod common;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,28 @@ fn idle_connections_leave_descriptors_for_files() {
         assert_eq!(copied, content(file));
     }
     drop(crowd);
+}
+
+/// Regression test: a WRITE beyond the limit on file sizes ended the server (SIGXFSZ).
+#[test]
+fn a_limit_on_file_sizes_fails_the_call_that_exceeds_it() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let [large, small] = [("large", 1 << 20), ("small", 1 << 10)].map(|(name, size)| {
+        let path = here.path().join(name);
+        fs::write(&path, vec![7; size]).unwrap();
+        path
+    });
+    let export = common::export("data", there.path(), "no_root_squash");
+    // 32 or 64 KiB: the unit depends on the shell.
+    let limited = common::rpcrdma_limited("-f 64");
+    let mut server = Server::start_command(limited, 0, 0, ["--export", &export]);
+    let url = server.url(Proto::Tcp, "/data");
+    let put = |path: &Path| run(["put", "-o", "proto=tcp", path.to_str().unwrap(), &url]);
+    put(&large).fails_with(&["too large"]);
+    assert!(server.is_running());
+    put(&small).ok();
+    let copied = fs::read(there.path().join("small")).unwrap();
+    assert_eq!(copied, vec![7; 1 << 10]);
 }
 
 /// Regression test: a server of several threads closed established connections beyond its limit, and clients

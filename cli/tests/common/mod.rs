@@ -220,9 +220,14 @@ impl Running {
 
 /// Returns the command with a limit on its file descriptors.
 pub fn rpcrdma_within(descriptors: u64) -> Command {
+    rpcrdma_limited(&format!("-n {descriptors}"))
+}
+
+/// Returns the command with a limit in the words of the shell's `ulimit`.
+pub fn rpcrdma_limited(limit: &str) -> Command {
     let plain = rpcrdma();
     let mut limited = Command::new("sh");
-    let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
+    let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
     limited.arg("-c").arg(script).arg(plain.get_program());
     for (name, value) in plain.get_envs() {
         match value {
