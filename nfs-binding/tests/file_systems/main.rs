@@ -358,6 +358,24 @@ fn mounts_below_are_crossed_into_with_crossmnt_and_found_after_a_restart() {
     });
 }
 
+/// GETATTR and LOOKUP agree on which file system a placeholder directory belongs to: that of the
+/// directory that it is in.
+#[test]
+fn a_placeholder_below_another_file_system_belongs_to_that() {
+    let name = "a_placeholder_below_another_file_system_belongs_to_that";
+    mounted(name, MOUNTS, |directory| {
+        let export = directory.join("export");
+        let deeper = open(&export.join("below/a b/deeper"), options());
+        let other_exports = [deeper.mounted_root().unwrap()];
+        let fs = open(&export, crossing());
+        fs.set_other_exports(&other_exports);
+        let (dir, inner) = (look_up(&fs, "below/a b"), look_up(&fs, "below/a b/deeper"));
+        assert!(inner.mounted.is_some());
+        assert_eq!(inner.attributes.fsid, dir.attributes.fsid);
+        assert_eq!(fs.getattr(&inner.id), Ok(inner.attributes));
+    });
+}
+
 const XFS: &str = "truncate -s 400M image; mkfs.xfs -q image; mkdir export; \
      mount -o loop image export";
 

@@ -267,7 +267,7 @@ impl FileSystem for DirectoryFs {
     }
 
     fn getattr(&self, file: &FileId) -> FsResult<Attributes> {
-        match placeholder::find(file) {
+        match self.0.placeholder(file) {
             Some(attributes) => Ok(attributes),
             None => self.0.attributes(file),
         }
@@ -284,7 +284,7 @@ impl FileSystem for DirectoryFs {
     }
 
     fn lookup(&self, who: &Caller, dir: &FileId, name: &[u8]) -> FsResult<Found> {
-        match placeholder::find(dir) {
+        match self.0.placeholder(dir) {
             Some(directory) => placeholder::lookup(dir, directory, name),
             None => self.0.look_up(who, dir, name),
         }
@@ -296,7 +296,7 @@ impl FileSystem for DirectoryFs {
         file: &FileId,
         wanted: Access,
     ) -> FsResult<(Access, Attributes)> {
-        match placeholder::find(file) {
+        match self.0.placeholder(file) {
             Some(attributes) => Ok((placeholder::access(wanted), attributes)),
             None => self.0.allowed_access(who, file, wanted),
         }
@@ -389,7 +389,7 @@ impl FileSystem for DirectoryFs {
         objects: bool,
         take: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> FsResult<Listing> {
-        match placeholder::find(dir) {
+        match self.0.placeholder(dir) {
             Some(attributes) => Ok(placeholder::list(dir, attributes, cookie, objects, take)),
             None => self.0.list(who, dir, (cookie, verifier), objects, take),
         }
@@ -447,6 +447,11 @@ impl Served {
             .inspect_err(|error| self.forget_if_gone(&node, *error))
     }
 
+    /// Returns the attributes of a placeholder directory if `id` identifies one.
+    fn placeholder(&self, id: &FileId) -> Option<Attributes> {
+        placeholder::find(&self.root.volume, id)
+    }
+
     /// Closes an object that no longer exists, if its error says so. Other errors of the host may pass.
     fn forget_if_gone(&self, node: &Node, error: FsError) {
         if error == FsError::Stale {
@@ -468,7 +473,7 @@ impl Served {
 
     /// Returns an object, or the export's root for a placeholder directory.
     fn or_root(&self, file: &FileId) -> FsResult<Arc<Node>> {
-        match placeholder::find(file) {
+        match self.placeholder(file) {
             Some(_) => Ok(Arc::clone(&self.root)),
             None => self.find(file),
         }

@@ -12,34 +12,32 @@ const MODE: u32 = 0o555;
 /// The size of a placeholder directory in bytes, typical of small directories.
 const SIZE: u64 = 4096;
 
-/// Returns the attributes of the placeholder directory. `number` is its file id.
-fn attributes(number: u64) -> Attributes {
-    Attributes {
+/// Returns the attributes of a placeholder directory if `id` identifies one. `own` is the file
+/// system of the exported directory.
+pub(super) fn find(own: &Volume, id: &FileId) -> Option<Attributes> {
+    let number = key::placeholder_number(id)?;
+    let fsid = key::decode(id).ok()?.fsid;
+    Some(Attributes {
         file_type: FileType::Directory,
         mode: MODE,
         nlink: 2,
         size: SIZE,
         used: SIZE,
+        fsid: match fsid == own.fsid {
+            true => own.shown,
+            false => volume::shown_below(fsid),
+        },
         fileid: number,
         ..Attributes::default()
-    }
-}
-
-/// Returns the attributes of a placeholder directory if `id` identifies one.
-pub(super) fn find(id: &FileId) -> Option<Attributes> {
-    key::placeholder_number(id).map(attributes)
+    })
 }
 
 /// Returns the placeholder for the file system with the root `mounted`, as an entry of `dir`.
-pub(super) fn object(dir: &Node, mounted: FileId) -> FsResult<Object> {
+pub(super) fn object(own: &Volume, dir: &Node, mounted: FileId) -> FsResult<Object> {
     let id = dir.volume.placeholder(&mounted);
-    let attributes = find(&id).ok_or(FsError::BadHandle)?;
     Ok(Object {
         id,
-        attributes: Attributes {
-            fsid: dir.volume.shown,
-            ..attributes
-        },
+        attributes: find(own, &id).ok_or(FsError::BadHandle)?,
         mounted: Some(mounted),
     })
 }

@@ -20,6 +20,11 @@ use crate::fs::{FileId, FsError, FsResult};
 /// The maximum number of attempts to open a file while the kernel returns ENOMEM.
 const TRIES: usize = 100;
 
+/// Returns the `fsid` that clients see for a file system below the export's own, which has 0.
+pub(super) fn shown_below(fsid: u64) -> u64 {
+    fsid.max(1)
+}
+
 /// A file system, or the part of one that is in the export.
 pub(super) struct Volume {
     /// The file system's number in identities.
@@ -76,7 +81,7 @@ impl Volume {
         let max_file_size = host::max_file_size(&directory);
         let mut volume = Self {
             fsid,
-            shown: if own { 0 } else { fsid.max(1) },
+            shown: if own { 0 } else { shown_below(fsid) },
             number,
             naming,
             device,
@@ -101,7 +106,7 @@ impl Volume {
     pub(super) fn subvolume(&self, number: u64, stat: &Statx) -> std::io::Result<Self> {
         Ok(Self {
             fsid: number,
-            shown: number.max(1),
+            shown: shown_below(number),
             number,
             naming: self.naming,
             device: (stat.stx_dev_major, stat.stx_dev_minor),
