@@ -351,4 +351,21 @@ mod tests {
         fs.0.close_idle(0);
         assert_ne!(fs.write_verifier(), before);
     }
+
+    /// An unprivileged server cannot open the file again. Then the whole file system is synced, and
+    /// that reports the failure. (Root can open the file.)
+    #[test]
+    fn an_object_that_cannot_be_opened_is_not_forgotten_with_its_unstable_writes() {
+        use std::os::unix::fs::PermissionsExt;
+        let (host, fs, file) = served(|_, _| Err(Errno::IO));
+        assert_eq!(write(&fs, &file, Stable::Unstable), Ok(Stable::Unstable));
+        let node = fs.0.tables.of(&file).remove(&file).unwrap();
+        // As after a COMMIT during which another call wrote.
+        node.close_writable();
+        let unreadable = std::fs::Permissions::from_mode(0o000);
+        std::fs::set_permissions(host.path().join("f"), unreadable).unwrap();
+        let before = fs.write_verifier();
+        fs.0.handle_evicted(Some(node));
+        assert_ne!(fs.write_verifier(), before);
+    }
 }
