@@ -22,7 +22,7 @@ use self::collect::Collection;
 pub use self::collect::{Finished, Refused};
 use self::exchange::PeerProperties;
 pub use self::transfer::preferred_handle;
-use crate::limits::DEFAULT_INLINE;
+use crate::limits::{DEFAULT_INLINE, FIRST_MESSAGE_MAX};
 use crate::{ErrorBody, Properties, ReverseSupport};
 
 /// The configuration of one end.
@@ -144,8 +144,10 @@ impl Extension for Base {
         if let Some(peer) = self.peer() {
             // The properties of this end precede its RPC messages, so a peer that replies to one has
             // received them. A peer that sends less than this end receives needs chunks for replies
-            // that are longer than its own maximum (section 5.2.1).
-            limits.inline_receive = self.config.properties.receive_size.min(peer.send_size);
+            // that are longer than its own maximum (section 5.2.1). No peer means less than what its
+            // first message may take: with 0, no reply at all would fit.
+            let send_size = peer.send_size.max(FIRST_MESSAGE_MAX);
+            limits.inline_receive = self.config.properties.receive_size.min(send_size);
             limits.max_segment = Some(peer.segment_size);
             limits.reverse_direction = match peer.reverse {
                 ReverseSupport::None => ReverseDirection::None,
