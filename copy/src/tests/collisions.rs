@@ -232,7 +232,7 @@ fn a_file_with_further_names_on_the_server_is_replaced() {
     );
 }
 
-/// What cannot be made leaves what was to be replaced.
+/// An object stays if the one that was to replace it cannot be made.
 #[test]
 fn an_object_is_only_removed_when_its_successor_exists() {
     if rustix::process::geteuid().is_root() {

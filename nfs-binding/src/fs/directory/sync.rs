@@ -15,7 +15,7 @@ use super::*;
 /// A function that syncs an open file or directory. Tests replace the kernel's.
 pub(super) type Synchronise = dyn Fn(BorrowedFd<'_>, Extent) -> Result<(), Errno> + Send + Sync;
 
-/// What is synced.
+/// The extent of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     /// The data of the open file, and the attributes that are needed to read it.
