@@ -118,8 +118,8 @@ fn is_another_request(last: &mut Option<Instant>, now: Instant) -> bool {
     !repeats
 }
 
-/// Keeps SIGXFSZ from ending the process: a write beyond the limit on file sizes (`ulimit -f`) then fails with
-/// EFBIG alone.
+/// Keeps SIGXFSZ from ending the process: a write beyond the limit on file sizes (`ulimit -f`) then only fails
+/// with EFBIG. A server answers such a WRITE with NFS3ERR_FBIG, and a copy names the file.
 ///
 /// # Errors
 /// The error of the operating system.

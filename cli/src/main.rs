@@ -26,6 +26,8 @@ use rpcrdma_setup::Failure;
 
 fn main() -> ExitCode {
     let cli = Cli::parse_from(mount::as_helper(std::env::args_os()));
+    // Before anything is written: the log of a server or of a mount may itself be beyond the limit.
+    let survives = interrupt::survive_file_size_limit();
     // Warnings of simulated hosts are not warnings to the user.
     if cli.verbose > 0 || !matches!(cli.command, Command::Sim(_)) {
         // The log of a server or of a background mount may be read days later.
@@ -36,7 +38,7 @@ fn main() -> ExitCode {
         };
         logging::start(cli.verbose, timed);
     }
-    let result = run(&cli.command, cli.verbose > 0);
+    let result = survives.and_then(|()| run(&cli.command, cli.verbose > 0));
     let captured = capture::finish();
     match result {
         Ok(()) if captured => ExitCode::SUCCESS,

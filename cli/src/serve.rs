@@ -47,8 +47,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         let text = format!("--features {features}: version 2 is wanted for that, see --rpcrdma");
         return Err(Failure::Usage(text));
     }
-    // The client that wrote too much gets NFS3ERR_FBIG, and all others are still served.
-    interrupt::survive_file_size_limit()?;
     let wanted = ThreadCount::new(args, threads::processors())?;
     let link = LinkOptions {
         delay: args.delay.0,

@@ -61,7 +61,8 @@ fn idle_connections_leave_descriptors_for_files() {
     drop(crowd);
 }
 
-/// Regression test: a WRITE beyond the limit on file sizes ended the server (SIGXFSZ).
+/// Regression test: a WRITE beyond the limit on file sizes ended the server (SIGXFSZ), and so did a line of its
+/// log that was beyond the limit. When that signal was handled, a thread panicked at the line.
 #[test]
 fn a_limit_on_file_sizes_fails_the_call_that_exceeds_it() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -72,7 +73,12 @@ fn a_limit_on_file_sizes_fails_the_call_that_exceeds_it() {
     });
     let export = common::export("data", there.path(), "no_root_squash");
     // 32 or 64 KiB: the unit depends on the shell.
-    let limited = common::rpcrdma_limited("-f 64");
+    let mut limited = common::rpcrdma_limited("-f 64");
+    let log = fs::File::options()
+        .append(true)
+        .open(here.path().join("large"))
+        .unwrap();
+    limited.env("RUST_LOG", "debug").stderr(log);
     let mut server = Server::start_command(limited, 0, 0, ["--export", &export]);
     let url = server.url(Proto::Tcp, "/data");
     let put = |path: &Path| run(["put", "-o", "proto=tcp", path.to_str().unwrap(), &url]);
@@ -81,6 +87,8 @@ fn a_limit_on_file_sizes_fails_the_call_that_exceeds_it() {
     put(&small).ok();
     let copied = fs::read(there.path().join("small")).unwrap();
     assert_eq!(copied, vec![7; 1 << 10]);
+    let log = fs::read(here.path().join("large")).unwrap();
+    assert_eq!(log, vec![7; 1 << 20], "the log was below the limit");
 }
 
 /// Regression test: a server of several threads closed established connections beyond its limit, and clients
