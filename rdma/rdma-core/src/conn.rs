@@ -71,9 +71,9 @@ pub(super) enum End {
 
 impl Phase {
     /// Returns the end of a connection in this phase for a cause that can occur in any phase. An
-    /// attempt to connect or to accept ends with [`Event::ConnectFailed`], whatever the cause
-    /// ([`rdma::Device::connect`]).
-    pub(super) fn end_for(&self, cause: Disconnect) -> End {
+    /// attempt to connect or to accept ends with [`Event::ConnectFailed`]
+    /// ([`rdma::Device::connect`]), unless the program itself gives it up.
+    fn end_for(&self, cause: Disconnect) -> End {
         if !matches!(self, Self::Connecting { .. } | Self::Accepting) {
             return End::Disconnected(cause);
         }
@@ -721,6 +721,11 @@ impl Conn {
         }
     }
 
+    /// Starts to end the connection because of an error, in whatever phase it is.
+    pub(super) fn lose(&mut self, cause: Disconnect, now: Time) {
+        self.end(self.phase.end_for(cause), false, now);
+    }
+
     /// Starts to end the connection. `orderly` means that requests in flight may still complete.
     pub(super) fn end(&mut self, end: End, orderly: bool, now: Time) {
         if self.is_ending() {
@@ -851,7 +856,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_to_connect_fails_whatever_the_cause() {
+    fn an_error_makes_an_attempt_to_connect_fail() {
         let peer = || Disconnect::PeerError("bad".into());
         let lost = || Disconnect::Lost("no memory".into());
         let not_made = |text: &str| End::NotMade(ConnectError::Protocol(text.into()));

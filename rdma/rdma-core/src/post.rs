@@ -8,7 +8,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::caps::Kind;
-use super::conn::{Conn, End, EventSink, Phase};
+use super::conn::{Conn, EventSink, Phase};
 use super::device::RdmaCore;
 use super::memory::memory_hint;
 use super::objects::Mr;
@@ -337,7 +337,7 @@ impl RdmaCore {
             }
         }
         if let Some(cause) = cause {
-            conn.end(End::Disconnected(cause), false, self.now);
+            conn.lose(cause, self.now);
         }
         self.look_at(qp);
         true
@@ -348,7 +348,7 @@ impl RdmaCore {
         tracing::error!(qp = qp.0, %error, "{what}, ending the connection");
         if let Some(conn) = self.conns.get_mut(&qp.0) {
             let reason = Disconnect::Lost(format!("{what}: {error}"));
-            conn.end(conn.phase.end_for(reason), false, self.now);
+            conn.lose(reason, self.now);
             self.timer(qp);
         }
     }

@@ -89,7 +89,7 @@ impl RdmaCore {
             return;
         };
         if let Some(cause) = cause {
-            conn.end(conn.phase.end_for(cause), false, self.now);
+            conn.lose(cause, self.now);
             self.timer(qp);
         } else if conn.in_error && conn.deadline.is_none() && !conn.is_ending() {
             conn.deadline = Some(self.now + IN_ERROR);
@@ -259,7 +259,7 @@ impl RdmaCore {
         self.look_at(qp);
         self.reap(qp);
         if let Some(conn) = self.conns.get_mut(&qp.0) {
-            conn.end(conn.phase.end_for(reason), false, self.now);
+            conn.lose(reason, self.now);
             self.timer(qp);
         }
     }
@@ -283,7 +283,7 @@ impl RdmaCore {
             return;
         };
         let reason = Disconnect::Lost("a completion queue failed".to_owned());
-        conn.end(conn.phase.end_for(reason), false, self.now);
+        conn.lose(reason, self.now);
         self.timer(qp);
     }
 

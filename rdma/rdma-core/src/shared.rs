@@ -417,7 +417,7 @@ impl RdmaCore {
             if let Some(conn) = self.conns.get_mut(&qp.0) {
                 let reason = format!("the shared receive queue cannot be used: {why}");
                 let reason = Disconnect::Lost(reason);
-                conn.end(conn.phase.end_for(reason), false, self.now);
+                conn.lose(reason, self.now);
                 self.timer(qp);
             }
         }
