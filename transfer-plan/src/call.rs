@@ -184,10 +184,11 @@ pub fn plan_call(shape: &Shape, need: &ReplyNeed, limits: &Limits) -> Result<Cal
     }
 
     let mut payload = CallPayload::Inline;
-    if !limits.fits(&counts, payload_len) {
-        if !limits.chunks.position_zero {
-            return Err(CallError::NoPositionZero { len: payload_len });
-        }
+    let len = (limits.header_len)(&counts).saturating_add(payload_len);
+    if !limits.chunks.position_zero && len > limits.inline_send {
+        return Err(CallError::NoPositionZero { len: payload_len });
+    }
+    if limits.chunks.position_zero && !limits.fits(&counts, payload_len) {
         payload = CallPayload::PositionZero;
         // The payload needs a chunk anyway, so short items are no longer worth one of their own.
         for (item, how) in &mut items {
