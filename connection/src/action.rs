@@ -213,3 +213,15 @@ pub enum Action {
         reason: String,
     },
 }
+
+impl Action {
+    /// Returns the action that sends a message of one buffer, which belongs to no chunk and no other
+    /// message.
+    pub(crate) fn plain_send(message: Bytes) -> Self {
+        Self::Send {
+            gather: Segments::from_iter([message]),
+            invalidate: None,
+            more: false,
+        }
+    }
+}

@@ -518,11 +518,7 @@ impl Connection {
                 listening.counters.errors_sent += 1;
                 // Nobody has asked for more than one credit yet.
                 let message: Bytes = answer.encode(1);
-                self.actions.push_back(Action::Send {
-                    gather: Segments::from_iter([message]),
-                    invalidate: None,
-                    more: false,
-                });
+                self.actions.push_back(Action::plain_send(message));
             }
             FirstMessage::Discard => {
                 let reason = "the first message is too short, or an error";

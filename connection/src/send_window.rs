@@ -69,8 +69,11 @@ pub(crate) struct SendWindow {
     peer_credit: u32,
     blocked: VecDeque<BlockedSend>,
     /// The number of answers in `blocked`: errors and messages of extensions. They have a limit of
-    /// their own, because they lower the number of messages that this end advertises by nothing.
+    /// their own, because an answer does not lower the number of messages that this end advertises,
+    /// and so nothing else bounds them.
     blocked_answers: u32,
+    /// The number of messages that have left `blocked` for the peer.
+    released: u64,
     /// The number of messages sent that only grant credits.
     grants_sent: u64,
 }
@@ -90,6 +93,7 @@ impl SendWindow {
             peer_credit: count.wrapping_add(1),
             blocked: VecDeque::new(),
             blocked_answers: 0,
+            released: 0,
             grants_sent: 0,
         }
     }
@@ -133,7 +137,19 @@ impl SendWindow {
         self.calls += 1;
     }
 
-    /// Records that a call of the peer has ended: its reply, if there is one, is queued next.
+    /// Returns whether a reply waits for credits of the peer.
+    pub(crate) fn replies_wait(&self) -> bool {
+        self.blocked_replies > 0
+    }
+
+    /// Returns the number of messages that had to wait for credits, and have left since.
+    pub(crate) fn released(&self) -> u64 {
+        self.released
+    }
+
+    /// Records that a call of the peer has ended: its reply, if there is one, is queued next. Messages
+    /// encoded from now on grant a credit for the call that may take its place, the parts of that reply
+    /// included. So if the later parts must wait, the peer has one credit more than replies have left.
     pub(crate) fn call_ended(&mut self) {
         self.calls = self.calls.saturating_sub(1);
     }
@@ -275,6 +291,7 @@ impl SendWindow {
             if let Some(count) = self.count_of(message.counted) {
                 *count -= 1;
             }
+            self.released += 1;
             self.renew(&mut message.gather);
             message.more &= self.flow.may_send() > 1;
             self.pass(actions, message);
@@ -293,6 +310,8 @@ impl SendWindow {
         self.blocked.retain(|message| {
             let xid = part(message).map(|(xid, _)| xid);
             let xid = xid.filter(|xid| calls.contains(xid));
+            // Parts of calls are in no count that would have to be lowered.
+            debug_assert!(xid.is_none() || message.counted == Counted::Not);
             withdrawn.extend(xid);
             xid.is_none()
         });
@@ -330,10 +349,6 @@ impl SendWindow {
         let credit = self.flow.credit(self.advertised());
         let message = self.format.encode_grant(credit);
         self.grants_sent += 1;
-        Some(Action::Send {
-            gather: Segments::from_iter([message]),
-            invalidate: None,
-            more: false,
-        })
+        Some(Action::plain_send(message))
     }
 }

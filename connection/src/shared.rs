@@ -197,11 +197,7 @@ impl Shared {
                     self.actions.push_back(Action::Close { reason });
                 }
             }
-            None => self.actions.push_back(Action::Send {
-                gather: Segments::from_iter([message]),
-                invalidate: None,
-                more: false,
-            }),
+            None => self.actions.push_back(Action::plain_send(message)),
         }
     }
 }

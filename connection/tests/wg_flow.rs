@@ -304,6 +304,8 @@ fn wg_s4_2_1_1_replies_wait_for_credits_and_not_without_bound() {
             assert_eq!(peer.taken(), [], "{words}");
         }
         assert_eq!(calls, 3, "{words}");
+        assert!(peer.end.connection.replies_wait_for_credits());
+        let released = peer.end.connection.released_by_credits();
         peer.advertised = 10;
         peer.send(0, Body::Grant, &[]);
         let sent = peer.take();
@@ -313,10 +315,34 @@ fn wg_s4_2_1_1_replies_wait_for_credits_and_not_without_bound() {
         });
         assert_eq!(ends.collect::<Vec<_>>(), [1, 2, 3], "{words}");
         assert_eq!(sent.len(), 3 * parts);
+        assert!(!peer.end.connection.replies_wait_for_credits());
+        let released = peer.end.connection.released_by_credits() - released;
+        assert_eq!(released, sent.len() as u64);
         assert_eq!(peer.flow.may_send(), 3, "all three calls have ended");
         send_call(&mut peer, 4);
         assert_eq!(peer.end.delivered.len(), 1);
     }
+}
+
+/// The first part of a reply may leave and tell the credit of its call before the others have left: so a
+/// peer that grants one message at a time has one call more, not one more for each reply.
+#[test]
+fn wg_s4_2_1_1_parts_of_replies_do_not_wait_without_bound() {
+    let mut peer = server_without_credits();
+    let mut calls = 0;
+    for turn in 0..50 {
+        peer.advertised = u32::from(turn == 0);
+        while peer.flow.may_send() > 0 {
+            calls += 1;
+            send_call(&mut peer, calls);
+        }
+        while let Some((_, call)) = peer.end.delivered.front() {
+            let xid = open(call).0;
+            peer.reply(Some(reply(xid, 3000, &[])));
+        }
+        let _ = peer.take();
+    }
+    assert_eq!(calls, 4);
 }
 
 /// Ends whose calls in progress leave few credits tell each other so once.

@@ -187,6 +187,19 @@ impl Connection {
         self.calls_wait_for_memory() || self.responder().is_some_and(Responder::waits_for_memory)
     }
 
+    /// Returns whether a reply of this end waits for credits of the peer (version-two-07, section 4.2.1).
+    #[must_use]
+    #[inline]
+    pub fn replies_wait_for_credits(&self) -> bool {
+        self.window().is_some_and(SendWindow::replies_wait)
+    }
+
+    /// Returns the number of messages that had to wait for credits of the peer, and have left since.
+    #[must_use]
+    pub fn released_by_credits(&self) -> u64 {
+        self.window().map_or(0, SendWindow::released)
+    }
+
     /// Returns whether a call of this end waits for memory.
     #[must_use]
     #[inline]

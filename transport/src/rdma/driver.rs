@@ -455,7 +455,9 @@ impl<E: CallEvent> Driver<E> {
             self.timers.set(at, Timer::Connection(qp));
         }
         if let Some(progress) = &mut self.progress
-            && (link.queue.is_awaited() || link.connection.waits_for_memory())
+            && (link.queue.is_awaited()
+                || link.connection.waits_for_memory()
+                || link.connection.replies_wait_for_credits())
             && let Some(at) = progress.expect(self.now)
         {
             self.timers.set(at, Timer::Progress);
@@ -521,9 +523,12 @@ impl<E: CallEvent> Driver<E> {
                 // Its calls wait for memory, and others for the memory that these calls take.
                 let obstructs =
                     link.connection.waits_for_memory() && queue.receives.blocks_others();
-                let awaited = queue.is_awaited() || obstructs;
-                let (since, in_the_way) =
-                    progress.check(awaited, queue.completed(), account, now)?;
+                let connection = &link.connection;
+                let awaited =
+                    queue.is_awaited() || obstructs || connection.replies_wait_for_credits();
+                // A reply that credits let go is progress, also if its Send is not signaled.
+                let done = queue.completed() + connection.released_by_credits();
+                let (since, in_the_way) = progress.check(awaited, done, account, now)?;
                 Some((since, in_the_way || obstructs))
             },
             |link, limit| {

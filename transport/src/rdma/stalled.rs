@@ -2,7 +2,8 @@
 //!
 //! A call whose RDMA Reads are not answered, and a reply that stays in the send queue, hold memory.
 //! Both are detected in the same way: a signaled work request does not complete, nor does any later
-//! one.
+//! one. A reply also holds memory while it waits for credits (version-two-07, section 4.2.1), before
+//! it is posted: then no reply leaves.
 //!
 //! So every work request is signaled while its connection holds memory beyond its guaranteed part
 //! ([`rdma::Budget`]).
@@ -19,15 +20,16 @@ const IN_THE_WAY: Duration = Duration::from_secs(2);
 /// Progress of a connection at the last check.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
-    /// The time at which a completion was last seen or waiting began, and the number of completions
-    /// then. `None` while no signaled work request is outstanding.
+    /// The time at which progress was last seen or waiting began, and the amount of progress then.
+    /// `None` while nothing is awaited.
     seen: Option<(Time, u64)>,
 }
 
 impl Progress {
-    /// Records the state of a connection: whether signaled work requests are outstanding
-    /// (`awaited`), and how many have completed. Returns since when none has completed, and whether
-    /// the connection blocks others ([`Account::blocks_others`]); `None` if none is outstanding.
+    /// Records the state of a connection: whether something of the peer is `awaited` (signaled work
+    /// requests are outstanding, or replies wait for credits), and how many of these have `completed`
+    /// ever. Returns since when none has, and whether the connection blocks others
+    /// ([`Account::blocks_others`]); `None` if nothing is awaited.
     pub(super) fn check(
         &mut self,
         awaited: bool,

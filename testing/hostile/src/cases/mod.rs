@@ -81,7 +81,7 @@ pub struct Table {
 pub const CALLED: u32 = 0x4000_8168;
 
 /// All tables.
-pub const TABLES: [Table; 35] = [
+pub const TABLES: [Table; 36] = [
     table("client, set-up", |_| client(client_setup::cases())),
     table("client, framing", |_| client(client_framing::cases())),
     table("client, segments", |_| client(client_segments::cases())),
@@ -159,6 +159,13 @@ pub const TABLES: [Table; 35] = [
     wg("version 2 of the working group, client, credits", |_| {
         client(wg::credits::cases())
     }),
+    Table {
+        timeouts: Timeouts::NO_PROGRESS,
+        ..wg(
+            "version 2 of the working group, client, no progress",
+            |_| client(wg::credits::without_progress()),
+        )
+    },
     wg(
         "version 2 of the working group, client, placement",
         |file| client(wg::placement::cases(file)),

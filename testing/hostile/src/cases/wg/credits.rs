@@ -122,6 +122,18 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     cases
 }
 
+/// Returns the case of a client that takes its replies neither early nor late.
+pub(in crate::cases) fn without_progress() -> Vec<Case> {
+    let calls = wg::with_credit(null(XID), 1);
+    let steps = vec![Send(calls), HearNothing, LetsGo];
+    vec![script(
+        "replies that wait for credits for ever",
+        LIMITS,
+        on_wg(steps),
+        End::Left,
+    )]
+}
+
 /// Returns the cases of messages beyond what the server allows, and of useless grants.
 fn beyond() -> Vec<Case> {
     let with =
