@@ -10,7 +10,7 @@ use bytes::Bytes;
 use onc_rpc::Message;
 use rdma::{Pool, Stag};
 use rpcrdma_connection::{CallbackOptions, Options, ReplyRoom};
-use rpcrdma_negotiation::{Version, Versions};
+use rpcrdma_negotiation::{Choice, Version, Versions};
 use rpcrdma_v2_wg::{
     Body, Chunks, Direction, ErrorBody, Header, Properties, ReadSegment, Segment, WriteChunk,
     unused,
@@ -312,6 +312,25 @@ fn wg_s7_3_5_a_call_without_a_reply_chunk_is_repeated_with_one() {
         assert_eq!(finished(&mut peer), (1, None), "{words} {needed}");
         assert_eq!(peer.taken(), []);
     }
+    // The reply of which the responder tells the length includes the item, which has a write chunk the
+    // next time.
+    let mut peer = WgPeer::client(|client| client.costs.registration = Duration::from_secs(1));
+    let long = ReplyRoom {
+        idempotent: true,
+        ..room(1, &[20_000])
+    };
+    peer.end.call(message(1, 1, &[]), &long);
+    let first = chunks_of(&peer.take());
+    assert_eq!((first.reply, first.writes.len()), (None, 0));
+    let needed = 20_200;
+    peer.send_error(1, ErrorBody::ReplyResource { needed });
+    let again = chunks_of(&peer.take());
+    assert_eq!(again.writes.iter().map(offered).sum::<u64>(), 20_000);
+    let room_again = again.reply.as_ref().map_or(0, offered);
+    assert!(room_again < 10_000, "{room_again}");
+    // The next call of that kind offers chunks at once.
+    peer.end.call(message(2, 1, &[]), &long);
+    assert_eq!(chunks_of(&peer.take()).writes.len(), 1);
     // A call without chunks that names no length, or too much, is not repeated.
     for needed in [0, (4 << 20) + 1] {
         let mut peer = WgPeer::client(|client| client.costs.registration = Duration::from_secs(1));
@@ -577,6 +596,31 @@ fn wg_s7_1_3_calls_are_continued_if_external_ones_are_refused() {
         peer.send_rpc(inline_reply(Chunks::default()), &reply(xid, 1, &[]));
         assert!(finished(&mut peer).1.is_some());
     }
+}
+
+/// The refused type is the only other way to send such a call, so it waits for memory that others have.
+#[test]
+fn wg_s7_1_3_a_continued_call_waits_for_memory_if_external_ones_are_refused() {
+    let dear = Duration::from_secs(1);
+    let mut config = support::client(Choice::Only(Version::TwoWg), Options::client());
+    config.pool = Pool::new(64 << 10);
+    let pool = config.pool.clone();
+    config.options.costs.per_message = dear;
+    let mut peer = WgPeer::new(config).exchanged(&Properties::default());
+    let item = || message(1, 2500, &[]);
+    peer.end.call(item(), &room(1, &[]));
+    let _ = peer.take();
+    peer.send_error(1, ErrorBody::InvalidHeaderType);
+    peer.send_rpc(inline_reply(Chunks::default()), &reply(1, 1, &[]));
+    assert!(finished(&mut peer).1.is_some());
+    let _ = peer.take();
+    let taken = pool.alloc(60 << 10).unwrap();
+    peer.end.call(message(2, 2500, &[]), &room(1, &[40_000]));
+    assert_eq!((peer.taken(), peer.end.finished.len()), (Vec::new(), 0));
+    drop(taken);
+    peer.end.connection.retry();
+    peer.end.run();
+    assert!(peer.taken().len() > 1, "it was not continued");
 }
 
 /// Every peer has the type, and a call cannot be sent without it.

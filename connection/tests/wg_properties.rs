@@ -77,6 +77,32 @@ fn wg_s5_2_1_the_smaller_of_the_two_sizes_limits_a_message() {
     }
 }
 
+/// A maximum send size that is shorter than most replies is taken seriously, and one in which no reply at
+/// all would fit does not keep calls back.
+#[test]
+fn wg_s5_2_1_a_peer_that_sends_little_is_offered_chunks() {
+    for (send_size, room, chunk) in [
+        (512, 512 - REPLY_HEADERS, false),
+        (512, 516 - REPLY_HEADERS, true),
+        (3, 0, false),
+        (0, 0, false),
+        (0, 100, true),
+    ] {
+        let mut peer = WgPeer::client_of(&sizes(send_size, 4096), |client| {
+            client.costs.per_message = Duration::from_secs(1);
+        });
+        let payload = ReplyRoom {
+            payload: room,
+            ..ReplyRoom::default()
+        };
+        peer.end.call(message(1, 1, &[]), &payload);
+        let sent = peer.take();
+        assert_eq!(sent.len(), 1, "{send_size} {room}");
+        let offered = sent[0].header.body.chunks().unwrap().reply.is_some();
+        assert_eq!(offered, chunk, "{send_size} {room}");
+    }
+}
+
 #[test]
 fn wg_s5_2_2_a_lower_receive_size_counts_from_when_it_was_read() {
     let mut peer = WgPeer::listening(|_| {});

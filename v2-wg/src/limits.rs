@@ -17,6 +17,10 @@ pub const PREFIX_LEN: usize = 16;
 pub const CALL_INLINE_LEN: usize = 32;
 /// Length in bytes of an RDMA2_REPLY_INLINE header without chunks.
 pub const REPLY_INLINE_LEN: usize = 20;
+/// Length in bytes of a message with the longest RPC reply that has no results, PROG_MISMATCH with an empty
+/// verifier (RFC 5531, section 9): every call provides for it. The header counts like that of a call, as in
+/// transfer plans.
+pub const LEAST_REPLY: u32 = CALL_INLINE_LEN as u32 + 32;
 /// Length in bytes of an RDMA2_CALL_MIDDLE or RDMA2_REPLY_MIDDLE header.
 pub const MIDDLE_LEN: usize = 20;
 /// Minimum length in bytes of the payload that follows an inline or middle header: the header's XDR

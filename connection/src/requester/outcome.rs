@@ -99,6 +99,13 @@ impl Requester {
             Returned::Error(PeerError::Chunk) => Some(ErrorBody::BadHeader),
             _ => None,
         };
+        if let (Some(by), Returned::Error(PeerError::ReplyResource { .. })) = (carrier, &returned)
+            && offered.reply.is_none()
+            && let Some(operations) = &mut shared.operations
+            && let Some(mode) = operations.extensions.transfer_mode(by)
+        {
+            mode.reply_refused();
+        }
         let outcome = match (carrier, refused) {
             (Some(by), Some(error)) => {
                 rdma::limited!(warn, xid, %error, "call in operations refused, it is sent without");
@@ -112,16 +119,24 @@ impl Requester {
                 }
                 self.without_extensions(key)
             }
-            (None, _) if long && self.external_refused(shared, &returned) => {
-                match self.calls[key].source() {
-                    Some(source) => Outcome::Again(Box::new(source.clone())),
+            _ => {
+                // Versions 1 and 2 of 2016 have no error for a refused RDMA_NOMSG.
+                let external_refused = carrier.is_none()
+                    && long
+                    && shared.window.is_some()
+                    && matches!(returned, Returned::Error(PeerError::Option));
+                let again = match external_refused {
+                    true => {
+                        self.no_external_calls(shared);
+                        self.calls[key].source().cloned()
+                    }
+                    false => self.repeated(key, &returned, &shared.limits),
+                };
+                match again {
+                    Some(again) => Outcome::Again(Box::new(again)),
                     None => outcome(shared.dialect.version(), returned, message),
                 }
             }
-            _ => match self.repeated(key, &returned, &shared.limits) {
-                Some(again) => Outcome::Again(Box::new(again)),
-                None => outcome(shared.dialect.version(), returned, message),
-            },
         };
         self.replied(shared, key, granted, outcome);
     }
@@ -207,17 +222,11 @@ impl Requester {
         self.earlier_errors.expect(call.xid, others);
     }
 
-    /// Returns whether the responder has refused a call whose payload is a chunk because of its
-    /// header type. No call is sent like that again (version-two-07, section 7.1.3).
-    fn external_refused(&mut self, shared: &mut Shared, returned: &Returned) -> bool {
-        // In other versions, all peers have the type.
-        let refused =
-            shared.window.is_some() && matches!(returned, Returned::Error(PeerError::Option));
-        if refused {
-            shared.limits.chunks.position_zero = false;
-            self.limits_changed(shared);
-        }
-        refused
+    /// Records that the responder has refused the header type of a call whose payload is a chunk. No
+    /// call is sent like that again (version-two-07, section 7.1.3).
+    fn no_external_calls(&mut self, shared: &mut Shared) {
+        shared.limits.chunks.position_zero = false;
+        self.limits_changed(shared);
     }
 
     /// Returns the outcome by which a call that an extension could not carry is planned again.

@@ -4,6 +4,7 @@
 //! Others say that a reply did not fit what its call offered: the call was executed, so only one
 //! that is idempotent is made again, with larger chunks.
 
+use onc_rpc::padded;
 use transfer_plan::Limits;
 
 use super::Requester;
@@ -37,7 +38,8 @@ impl Requester {
         again.repeats += 1;
         let changed = match error {
             PeerError::WriteResource { .. } | PeerError::ReplyResource { .. } => {
-                // A client that takes no calls with chunks takes none for their replies either.
+                // In the reverse direction, a client that takes messages without chunks alone accepts
+                // none in a call, so neither a Write nor a Reply chunk can be offered.
                 source.idempotent && self.chunks && with_more_room(call, &mut again, error, limits)
             }
             _ => with_fewer_chunks(call, &mut again, error),
@@ -97,14 +99,22 @@ fn with_more_room(
             }
         }
         PeerError::ReplyResource { needed } => {
-            // Results that have no write chunk are in the reply chunk as well.
-            let (needed, payload) = (u64::from(needed), &mut again.need.payload);
+            let needed = u64::from(needed);
             let room = call.room(Purpose::Reply);
+            // The reply includes the items that had no Write chunk. The next call offers one for each.
+            let unplaced: u64 = match call.offered().writes.is_empty() {
+                true => again.need.items.iter().copied().map(padded).sum(),
+                false => 0,
+            };
+            let payload = &mut again.need.payload;
             *payload = match room {
                 // The reply was to be inline or continued. A payload that does not fit the inline
                 // threshold makes the next plan offer a Reply chunk, with the room of the binding
                 // or more.
-                0 => needed.max(*payload).max(limits.inline_receive),
+                0 => {
+                    let needed = needed.saturating_sub(unplaced);
+                    needed.max(*payload).max(limits.inline_receive)
+                }
                 room => payload.saturating_add(needed.saturating_sub(room)),
             };
             needed > room && needed <= MOST_ROOM

@@ -194,6 +194,17 @@ impl Requester {
                 self.register(shared, xid, prepared, room);
                 Started::First
             }
+            // Nothing but this extension may be able to carry the call.
+            Err((error, _)) if !limits.chunks.position_zero && error.wanted > error.limit => {
+                fail(shared, xid, error.to_string());
+                Started::GoOn
+            }
+            Err((error, call)) if !limits.chunks.position_zero => {
+                tracing::debug!(xid, %error, "call waits for memory");
+                self.no_memory = Some(error);
+                self.pending.push_front(*call);
+                Started::GoOn
+            }
             Err((error, call)) => {
                 tracing::debug!(xid, %error, "no memory for this plan");
                 self.pending.push_front(call.base_only());

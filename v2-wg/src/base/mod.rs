@@ -22,7 +22,7 @@ use self::collect::Collection;
 pub use self::collect::{Finished, Refused};
 use self::exchange::PeerProperties;
 pub use self::transfer::preferred_handle;
-use crate::limits::{DEFAULT_INLINE, FIRST_MESSAGE_MAX};
+use crate::limits::{DEFAULT_INLINE, LEAST_REPLY};
 use crate::{ErrorBody, Properties, ReverseSupport};
 
 /// The configuration of one end.
@@ -55,6 +55,9 @@ pub struct Base {
     /// Whether the peer has refused RDMA2_CALL_MIDDLE as an unknown header type. This end then
     /// sends no more continued calls on the connection (section 7.1.3).
     no_continued_calls: bool,
+    /// Whether the peer was unable to return a reply that was to be continued. Calls whose replies may
+    /// be long offer chunks from then on (section 7.3.5).
+    no_continued_replies: bool,
 }
 
 impl Base {
@@ -68,6 +71,7 @@ impl Base {
             copied: 0,
             abandoned: VecDeque::new(),
             no_continued_calls: false,
+            no_continued_replies: false,
         }
     }
 
@@ -144,9 +148,9 @@ impl Extension for Base {
         if let Some(peer) = self.peer() {
             // The properties of this end precede its RPC messages, so a peer that replies to one has
             // received them. A peer that sends less than this end receives needs chunks for replies
-            // that are longer than its own maximum (section 5.2.1). No peer means less than what its
-            // first message may take: with 0, no reply at all would fit.
-            let send_size = peer.send_size.max(FIRST_MESSAGE_MAX);
+            // that are longer than its own maximum (section 5.2.1). No call provides for less than
+            // LEAST_REPLY: a peer that announces less either sends that much, or can answer nothing.
+            let send_size = peer.send_size.max(LEAST_REPLY);
             limits.inline_receive = self.config.properties.receive_size.min(send_size);
             limits.max_segment = Some(peer.segment_size);
             limits.reverse_direction = match peer.reverse {

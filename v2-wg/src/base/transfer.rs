@@ -66,7 +66,10 @@ impl TransferMode for Base {
         if longest > limits.max_message || !shape.payload().is_multiple_of(4) {
             return Vec::new();
         }
-        let replies = reply_modes(call);
+        let mut replies = reply_modes(call);
+        if self.no_continued_replies {
+            replies.retain(|reply| reply.division.count == 1);
+        }
         let mut candidates = Vec::new();
         for in_payload in [true, false] {
             if !in_payload && shape.items().iter().all(|item| item.len == 0) {
@@ -84,6 +87,10 @@ impl TransferMode for Base {
 
     fn call_refused(&mut self, _: u32, error: rpcrdma_v2::ErrorBody) {
         self.no_continued_calls |= error == rpcrdma_v2::ErrorBody::InvalidOption;
+    }
+
+    fn reply_refused(&mut self) {
+        self.no_continued_replies = true;
     }
 
     fn send_call(
