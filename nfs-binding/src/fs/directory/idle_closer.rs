@@ -109,6 +109,7 @@ mod tests {
 
     use super::super::*;
     use super::*;
+    use crate::fs::tests::ordinary;
 
     /// Returns whether this process has a file open that is now shown as `path`.
     fn is_open(path: &Path) -> bool {
@@ -118,11 +119,14 @@ mod tests {
             .any(|target| target == path)
     }
 
-    /// Returns a file that is open in a served directory.
-    fn opened() -> (tempfile::TempDir, DirectoryFs, FileId) {
+    /// Returns a new file that is open in a served directory.
+    fn opened(mode: Option<u32>) -> (tempfile::TempDir, DirectoryFs, FileId) {
         let host = tempfile::tempdir().unwrap();
         let fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
-        let how = HowToCreate::Guarded(SetAttributes::default());
+        let how = HowToCreate::Guarded(SetAttributes {
+            mode,
+            ..SetAttributes::default()
+        });
         let made = fs.create(&Caller::root(), &fs.root(), b"f", &how);
         assert!(is_open(&host.path().join("f")));
         (host, fs, made.result.unwrap().id)
@@ -130,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_was_removed_on_the_host_and_is_not_used_is_closed() {
-        let (host, fs, _) = opened();
+        let (host, fs, _) = opened(None);
         std::fs::remove_file(host.path().join("f")).unwrap();
         let gone = host.path().join("f (deleted)");
         assert!(is_open(&gone), "its blocks stay on the disk");
@@ -142,9 +146,30 @@ mod tests {
         }
     }
 
+    /// Without root, a file that could not be opened again stays open as long as it exists.
+    #[test]
+    fn what_was_removed_on_the_host_is_closed_though_it_was_read_only() {
+        if !ordinary() {
+            return;
+        }
+        let (host, fs, _) = opened(Some(0o444));
+        for _ in 0..=ROUNDS {
+            fs.0.close_idle(0);
+        }
+        assert!(
+            is_open(&host.path().join("f")),
+            "it could not be opened again"
+        );
+        std::fs::remove_file(host.path().join("f")).unwrap();
+        for _ in 0..=ROUNDS {
+            fs.0.close_idle(0);
+        }
+        assert!(!is_open(&host.path().join("f (deleted)")));
+    }
+
     #[test]
     fn what_is_used_stays_open() {
-        let (host, fs, file) = opened();
+        let (host, fs, file) = opened(None);
         for _ in 0..10 {
             fs.getattr(&file).unwrap();
             fs.0.close_idle(ROUNDS);
@@ -159,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_is_gone_is_closed_when_a_client_asks_for_it() {
-        let (host, fs, file) = opened();
+        let (host, fs, file) = opened(None);
         std::fs::remove_file(host.path().join("f")).unwrap();
         assert_eq!(fs.getattr(&file), Err(FsError::Stale));
         assert!(!is_open(&host.path().join("f (deleted)")));

@@ -145,7 +145,11 @@ impl Served {
         let node = self.keep_child(dir, name, node);
         if let Some(rest) = rest {
             let completed = self.complete(who, &node, rest);
-            completed.inspect_err(|_| discard_made(dir, name, &*node))?;
+            completed.inspect_err(|_| {
+                discard_made(dir, name, &*node);
+                // No client has its handle, so nothing else would close it soon.
+                self.lost_name(dir, name, &node);
+            })?;
         }
         if matches!(node.file_type, FileType::Directory | FileType::Regular) {
             unstable.push(Arc::clone(&node));
@@ -434,6 +438,16 @@ mod tests {
             assert!(made.is_err(), "{made:?}");
             assert!(!host.path().join("name").exists());
         }
+    }
+
+    #[test]
+    fn what_cannot_be_completed_is_closed() {
+        let host = tempfile::tempdir().unwrap();
+        let fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
+        let how = HowToCreate::Guarded(impossible(FileType::Regular));
+        let made = fs.create(&Caller::root(), &fs.root(), NAME, &how).result;
+        assert!(made.is_err(), "{made:?}");
+        assert!(fs.0.tables.is_empty());
     }
 
     #[test]

@@ -110,6 +110,11 @@ impl Node {
         Ok(stat)
     }
 
+    /// Returns whether its last name was removed.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.stat(), Err(FsError::Stale))
+    }
+
     /// Returns the current attributes.
     ///
     /// # Errors

@@ -50,6 +50,7 @@ impl Served {
         matches!(self.authority, Authority::Own(_))
             && node.is_writable()
             && ask(node, Wanted::READ_OK | Wanted::WRITE_OK).is_err()
+            && !node.is_gone()
     }
 
     /// Closes the content of a file that its client is probably done with, because a file that is

@@ -7,9 +7,8 @@ use super::*;
 impl Served {
     /// Records that the entry `name` of `dir` was removed. If it was the last name, the object is
     /// gone.
-    fn lost_name(&self, dir: &Node, name: &[u8], victim: &Node) {
-        let gone = matches!(victim.attributes(), Err(FsError::Stale));
-        match gone {
+    pub(super) fn lost_name(&self, dir: &Node, name: &[u8], victim: &Node) {
+        match victim.is_gone() {
             true => self.forget(victim),
             false => self
                 .tables
