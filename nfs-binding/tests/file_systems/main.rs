@@ -358,6 +358,35 @@ fn mounts_below_are_crossed_into_with_crossmnt_and_found_after_a_restart() {
     });
 }
 
+const FILE_MOUNT: &str = "mkdir other export export/below; mount -t tmpfs tmpfs other; \
+     echo file > other/f; touch export/file; mount --bind other/f export/file; \
+     mount --bind other export/below";
+
+/// A file can be a mount point, too. It is not served, and does not hide the file system that it is
+/// in.
+#[test]
+fn a_file_mounted_below_does_not_hide_its_file_system_after_a_restart() {
+    let name = "a_file_mounted_below_does_not_hide_its_file_system_after_a_restart";
+    mounted(name, FILE_MOUNT, |directory| {
+        let export = directory.join("export");
+        let fs = open(&export, crossing());
+        let file = look_up(&fs, "below/f");
+        let again = open(&export, crossing());
+        assert_eq!(settled(&again, &file.id), Ok(file.attributes));
+        for fs in [again, open(&export, options())] {
+            let found = fs.lookup(&Caller::root(), &fs.root(), b"file");
+            assert_eq!(found.unwrap_err(), FsError::Access);
+            let mut listed = Vec::new();
+            fs.readdir(&Caller::root(), &fs.root(), 0, [0; 8], true, &mut |entry| {
+                listed.push((entry.name.to_vec(), entry.object.is_some()));
+                true
+            })
+            .unwrap();
+            assert!(listed.contains(&(b"file".to_vec(), false)), "{listed:?}");
+        }
+    });
+}
+
 /// GETATTR and LOOKUP agree on which file system a placeholder directory belongs to: that of the
 /// directory that it is in.
 #[test]

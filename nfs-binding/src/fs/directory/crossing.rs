@@ -12,6 +12,7 @@ use super::node::{Child, Node};
 use super::volume::{Crossed, Volume};
 use super::{Served, locked};
 use crate::fs::{FileId, FsError, FsResult};
+use crate::proto::FileType;
 
 /// The list of this process's mounts (proc_pid_mountinfo(5)).
 const MOUNTS: &str = "/proc/self/mountinfo";
@@ -30,8 +31,14 @@ impl Served {
     /// Makes an entry of `path`, the root of another file system or of a subvolume.
     ///
     /// With `crossmnt` it is part of the export.
+    ///
+    /// # Errors
+    /// [`FsError::Access`] if it is not a directory: a single file can be mounted, too.
     #[cold]
     pub(super) fn open_root(&self, path: OwnedFd, stat: &Statx) -> FsResult<Child> {
+        if host::file_type(stat) != FileType::Directory {
+            return Err(FsError::Access);
+        }
         let root = key::of_root(&path, stat, &self.options.identity_key)?;
         if !self.options.crossmnt || self.is_other_export(&root) {
             return Ok(Child::Elsewhere(root));
@@ -82,7 +89,7 @@ impl Served {
         let open = || Volume::open(&self.files, dir, stat, &self.options, false);
         let opened = self.authority.as_server(|| {
             open().map_err(|error| {
-                tracing::warn!(%error, "a file system below an export is not served");
+                rdma::limited!(warn, %error, "a file system below an export is not served");
                 FsError::Access
             })
         })?;
@@ -158,8 +165,9 @@ impl Served {
                 continue;
             };
             if host::file_system_number(&root).is_ok_and(|number| number == fsid) {
-                let stat = host::stat(&root)?;
-                let Child::Here(node, _) = self.open_root(root, &stat)? else {
+                // A mount that cannot be used does not hide another one of the same file system.
+                let opened = host::stat(&root).and_then(|stat| self.open_root(root, &stat));
+                let Ok(Child::Here(node, _)) = opened else {
                     continue;
                 };
                 let volume = Arc::clone(&node.volume);
