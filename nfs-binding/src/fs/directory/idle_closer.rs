@@ -15,6 +15,9 @@ use crate::fs::lock::locked;
 pub(super) const ROUND: Duration = Duration::from_secs(2);
 /// The number of rounds that an idle object stays open, besides the present one.
 const ROUNDS: u64 = 2;
+/// The time without changes after which an executable file counts as complete. Then it is closed
+/// even if its owner could not write to it again, because the host cannot execute it until then.
+const COMPLETE: Duration = Duration::from_secs(120);
 
 /// The signal that wakes or ends the thread that closes idle objects.
 #[derive(Default)]
@@ -95,7 +98,7 @@ fn run(closer_signal: &CloserSignal, served: &Weak<Served>, round: Duration) {
                 return;
             };
             closer_signal.reset();
-            served.close_idle(ROUNDS);
+            served.close_idle(ROUNDS, COMPLETE);
             if served.tables.is_empty() {
                 break;
             }
@@ -154,7 +157,7 @@ mod tests {
         }
         let (host, fs, _) = opened(Some(0o444));
         for _ in 0..=ROUNDS {
-            fs.0.close_idle(0);
+            fs.0.close_idle(0, COMPLETE);
         }
         assert!(
             is_open(&host.path().join("f")),
@@ -162,9 +165,28 @@ mod tests {
         );
         std::fs::remove_file(host.path().join("f")).unwrap();
         for _ in 0..=ROUNDS {
-            fs.0.close_idle(0);
+            fs.0.close_idle(0, COMPLETE);
         }
         assert!(!is_open(&host.path().join("f (deleted)")));
+    }
+
+    /// `install` and `tar` create programs with modes such as 0555.
+    #[test]
+    fn a_program_that_its_owner_may_not_write_is_closed_when_it_is_complete() {
+        if !ordinary() {
+            return;
+        }
+        let (host, fs, file) = opened(Some(0o555));
+        let (who, data) = (Caller::root(), b"data".into());
+        let written = fs.write(&who, &file, 0, &data, Stable::FileSync);
+        assert!(written.result.is_ok(), "{written:?}");
+        fs.0.close_idle(0, COMPLETE);
+        assert!(
+            fs.0.find(&file).unwrap().is_writable(),
+            "more may be written"
+        );
+        fs.0.close_idle(0, Duration::ZERO);
+        assert!(!is_open(&host.path().join("f")));
     }
 
     #[test]
@@ -172,11 +194,11 @@ mod tests {
         let (host, fs, file) = opened(None);
         for _ in 0..10 {
             fs.getattr(&file).unwrap();
-            fs.0.close_idle(ROUNDS);
+            fs.0.close_idle(ROUNDS, COMPLETE);
             assert!(is_open(&host.path().join("f")));
         }
         for _ in 0..=ROUNDS {
-            fs.0.close_idle(ROUNDS);
+            fs.0.close_idle(ROUNDS, COMPLETE);
         }
         assert!(!is_open(&host.path().join("f")));
         assert!(fs.getattr(&file).is_ok(), "it is opened again");

@@ -27,6 +27,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::Duration;
 
 use onc_rpc::Bulk;
 use rdma::{CountedMutex, LockCounter};
@@ -494,9 +495,10 @@ impl Served {
         Ok((target.into_bytes(), node.attributes()?))
     }
 
-    /// Closes objects that were not used for the given number of rounds.
-    fn close_idle(&self, rounds: u64) {
-        let keeps = |node: &Node| self.must_stay_open(node);
+    /// Closes objects that were not used for the given number of rounds. A program counts as
+    /// complete if it has not changed for `complete`.
+    fn close_idle(&self, rounds: u64, complete: Duration) {
+        let keeps = |node: &Node| self.must_stay_open(node) && !permit::is_program(node, complete);
         let mut idle = self.tables.next_round(rounds, keeps);
         idle.append(&mut locked(&self.evicted));
         for node in idle {

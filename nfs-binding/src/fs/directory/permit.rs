@@ -1,5 +1,7 @@
 //! Permission checks on open objects: the kernel's decision, and the exceptions that NFS makes.
 
+use std::time::UNIX_EPOCH;
+
 use linux_file_handle::may_access;
 use rustix::fs::{Access as Wanted, StatxAttributes};
 use rustix::io::Errno;
@@ -9,6 +11,16 @@ use super::*;
 /// Asks the kernel whether this thread may access an object.
 pub(super) fn ask(node: &Node, wanted: Wanted) -> Result<(), Errno> {
     may_access(node, wanted)
+}
+
+/// Returns whether an object is executable and has not changed for `complete`: the kernel does not
+/// execute a file that is open for writing. Every WRITE changes the ctime, and clients cannot set it.
+pub(super) fn is_program(node: &Node, complete: Duration) -> bool {
+    node.stat().is_ok_and(|stat| {
+        let changed = Duration::from_secs(stat.stx_ctime.tv_sec.try_into().unwrap_or(0));
+        let since = (UNIX_EPOCH + changed).elapsed();
+        u32::from(stat.stx_mode) & 0o111 != 0 && since.is_ok_and(|since| since >= complete)
+    })
 }
 
 impl Served {
@@ -45,7 +57,7 @@ impl Served {
 
     /// Returns whether an object must stay open. Without privilege, a file that is open for writing
     /// could not be opened again if its mode does not allow that, but its owner may still write to
-    /// it.
+    /// it. (A program is closed by the idle closer nevertheless.)
     pub(super) fn must_stay_open(&self, node: &Node) -> bool {
         matches!(self.authority, Authority::Own(_))
             && node.is_writable()

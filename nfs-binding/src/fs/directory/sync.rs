@@ -348,7 +348,7 @@ mod tests {
         fs.0.handle_evicted(node());
         assert_eq!(fs.write_verifier(), before, "it is still in use");
         drop(used);
-        fs.0.close_idle(0);
+        fs.0.close_idle(0, Duration::ZERO);
         assert_ne!(fs.write_verifier(), before);
     }
 
