@@ -54,7 +54,7 @@ impl CloserSignal {
         self.changed.notify_all();
     }
 
-    /// Waits until an object is open. Returns false when the thread must end.
+    /// Waits until an object is opened. Returns false when the thread must end.
     fn wait_for_work(&self) -> bool {
         let state = locked(&self.state);
         let waiting = |state: &mut State| !self.opened.load(Ordering::Acquire) && !state.closed;
@@ -99,7 +99,7 @@ fn run(closer_signal: &CloserSignal, served: &Weak<Served>, round: Duration) {
             };
             closer_signal.reset();
             served.close_idle(ROUNDS, COMPLETE);
-            if served.tables.is_empty() {
+            if served.tables.is_empty() && locked(&served.evicted).is_empty() {
                 break;
             }
         }

@@ -96,8 +96,9 @@ impl Served {
     /// or kept while it is in use.
     pub(super) fn handle_evicted(&self, closed: Option<Arc<Node>>) {
         let Some(node) = closed else { return };
-        if Arc::strong_count(&node) > 1 && node.is_writable() {
-            // A call is still writing. The error of that write has to be reported as well.
+        if Arc::strong_count(&node) > 1 {
+            // A call may be writing or about to open the content for that. The error of that write
+            // has to be reported as well.
             return locked(&self.evicted).push(node);
         }
         if node.take_unstable() {
@@ -348,6 +349,21 @@ mod tests {
         fs.0.handle_evicted(node());
         assert_eq!(fs.write_verifier(), before, "it is still in use");
         drop(used);
+        fs.0.close_idle(0, Duration::ZERO);
+        assert_ne!(fs.write_verifier(), before);
+    }
+
+    /// A WRITE finds its file and then may have to wait for its turn.
+    #[test]
+    fn an_object_that_makes_room_before_a_write_opens_it_is_not_forgotten() {
+        let (_host, fs, file) = served(|_, _| Err(Errno::IO));
+        let before = fs.write_verifier();
+        let node = fs.0.tables.of(&file).remove(&file).unwrap();
+        node.close_writable();
+        fs.0.handle_evicted(Some(Arc::clone(&node)));
+        node.content(&fs.0.files, true).unwrap();
+        node.written();
+        drop(node);
         fs.0.close_idle(0, Duration::ZERO);
         assert_ne!(fs.write_verifier(), before);
     }
