@@ -114,36 +114,41 @@ impl Served {
 pub(super) struct SharedSync {
     /// The number of syncs that have begun.
     begun: AtomicU64,
-    /// The result of the last sync. Locked during a sync.
-    last: Mutex<FsResult<()>>,
+    /// The number of the last sync that failed, counted from 1, and its error. Locked during a sync.
+    failed: Mutex<Option<(u64, FsError)>>,
 }
-
-/// A call's request for a sync that begins after the ticket was taken.
-struct Ticket(u64);
 
 impl SharedSync {
     /// Creates the state of a file system that was not synced yet.
     pub(super) fn new() -> Self {
         Self {
             begun: AtomicU64::new(0),
-            last: Mutex::new(Ok(())),
+            failed: Mutex::new(None),
         }
     }
 
-    /// Returns a ticket for everything that was changed so far.
-    fn ticket(&self) -> Ticket {
-        Ticket(self.begun.load(Ordering::SeqCst))
+    /// Returns a ticket for everything that was changed so far: the number of syncs that have begun
+    /// and may not contain it.
+    fn ticket(&self) -> u64 {
+        self.begun.load(Ordering::SeqCst)
     }
 
-    /// Runs `sync`, or returns the result of another call's that began after the ticket was taken.
-    fn run(&self, ticket: Ticket, sync: impl FnOnce() -> FsResult<()>) -> FsResult<()> {
-        let mut last = locked(&self.last);
+    /// Runs `sync`, unless another call's began after the ticket was taken. Fails if any sync failed
+    /// that began after that: the kernel reports a lost write to one sync only, and a call that came
+    /// later may have overtaken this one and run the next sync.
+    fn run(&self, ticket: u64, sync: impl FnOnce() -> FsResult<()>) -> FsResult<()> {
+        let mut failed = locked(&self.failed);
         // With the lock held, every sync that has begun is over.
-        if self.begun.load(Ordering::SeqCst) == ticket.0 {
-            self.begun.fetch_add(1, Ordering::SeqCst);
-            *last = sync();
+        if self.begun.load(Ordering::SeqCst) == ticket {
+            let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+            if let Err(error) = sync() {
+                *failed = Some((number, error));
+            }
         }
-        *last
+        match *failed {
+            Some((number, error)) if number > ticket => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -335,6 +340,10 @@ mod tests {
         assert_eq!(done, Ok(()));
         // A change during a sync may not be part of it.
         assert_eq!(run(during.unwrap(), failed), (failed, 2));
+        let (slow, first) = (shared.ticket(), shared.ticket());
+        assert_eq!(run(first, failed), (failed, 3));
+        assert_eq!(run(shared.ticket(), Ok(())), (Ok(()), 4), "a new change");
+        assert_eq!(run(slow, Ok(())), (failed, 4), "it was overtaken");
     }
 
     #[test]
