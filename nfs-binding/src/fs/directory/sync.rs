@@ -347,6 +347,17 @@ mod tests {
     }
 
     #[test]
+    fn a_subvolume_learns_of_the_failed_sync_of_another() {
+        let (_host, fs, _) = served(|_, _| Ok(()));
+        let volume = &fs.0.root.volume;
+        let beside = volume.subvolume(7, &fs.0.root.stat().unwrap()).unwrap();
+        let ticket = beside.sync.ticket();
+        let failed = Err(FsError::NoSpace);
+        assert_eq!(volume.sync.run(volume.sync.ticket(), || failed), failed);
+        assert_eq!(beside.sync.run(ticket, || Ok(())), failed);
+    }
+
+    #[test]
     fn an_object_that_makes_room_is_not_forgotten_with_its_unstable_writes() {
         let (_host, fs, file) = served(|_, _| Err(Errno::IO));
         let before = fs.write_verifier();

@@ -44,8 +44,9 @@ pub(super) struct Volume {
     /// Whether the kernel opens files by handle: not without the privilege, and not if the file
     /// system does not support it.
     opens_handles: bool,
-    /// The syncs of the whole file system.
-    pub(super) sync: SharedSync,
+    /// The syncs of the whole file system. Subvolumes share them, as they share the open file
+    /// description, to which the kernel reports an error once.
+    pub(super) sync: Arc<SharedSync>,
     /// The maximum file size, bytes.
     pub(super) max_file_size: u64,
     key: IdentityKey,
@@ -88,7 +89,7 @@ impl Volume {
             mounted_as: stat.stx_mnt_id,
             directory,
             opens_handles: naming == Naming::Decodable,
-            sync: SharedSync::new(),
+            sync: Arc::new(SharedSync::new()),
             max_file_size,
             key: options.identity_key,
         };
@@ -113,7 +114,7 @@ impl Volume {
             mounted_as: stat.stx_mnt_id,
             directory: self.directory.try_clone()?,
             opens_handles: self.opens_handles,
-            sync: SharedSync::new(),
+            sync: Arc::clone(&self.sync),
             max_file_size: self.max_file_size,
             key: self.key,
         })
