@@ -21,7 +21,8 @@ const MOST_PARTS: usize = 32;
 /// The minimum number of open objects that a part can hold, unless there is only one.
 const LEAST_OPEN: usize = 64;
 
-/// The maximum number of objects that must stay open which are examined for an object to close.
+/// How many objects that must stay open are passed over, at most, in search of one to close; after
+/// that, the next is closed whatever it is.
 const MOST_SPARED: usize = 16;
 
 /// Counts how often a call waited for a part.
@@ -78,6 +79,12 @@ impl Tables {
         let old = parts.map(|part| part.lock().next_round(rounds, &keeps));
         old.flatten().collect()
     }
+}
+
+/// Returns whether an object is in use or `keeps` returns true for it. `keeps` is not called for an
+/// object in use: it waits for a call that is opening the content.
+fn is_kept(node: &Arc<Node>, keeps: impl Fn(&Node) -> bool) -> bool {
+    Arc::strong_count(node) > 1 || keeps(node)
 }
 
 /// A part of the caches.
@@ -172,7 +179,7 @@ impl Table {
 
     /// Keeps an object open. Returns the one to use (another thread may have opened it before), and
     /// one that the caller must drop after unlocking the table: if the table is full, the least
-    /// recently used object for which `keeps` does not return true.
+    /// recently used object, or one of the next few if that is in use or `keeps` returns true.
     pub(super) fn keep_open(
         &mut self,
         node: Node,
@@ -188,12 +195,12 @@ impl Table {
         (node, closed)
     }
 
-    /// If the table is full, makes the least recently used objects for which `keeps` returns true
-    /// count as just used, so that another one is evicted.
+    /// If the table is full, makes the least recently used objects that are in use, or for which
+    /// `keeps` returns true, count as just used, so that another one is evicted.
     fn spare_oldest(&mut self, keeps: impl Fn(&Node) -> bool) {
         for _ in 0..MOST_SPARED {
             let oldest = self.open.oldest().filter(|_| self.open.is_full());
-            let Some((&id, _)) = oldest.filter(|(_, node)| keeps(node)) else {
+            let Some((&id, _)) = oldest.filter(|(_, node)| is_kept(node, &keeps)) else {
                 return;
             };
             drop(self.open(&id));
@@ -239,7 +246,7 @@ impl Table {
         while let Some((id, node)) = self.open.oldest()
             && node.last_used() <= newest
         {
-            let (id, kept) = (*id, Arc::strong_count(node) > 1 || keeps(node));
+            let (id, kept) = (*id, is_kept(node, &keeps));
             match kept {
                 // The object counts as just used, so that others are examined.
                 true => drop(self.open(&id)),
@@ -247,5 +254,37 @@ impl Table {
             }
         }
         old
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DirectoryFs, DirectoryOptions};
+    use super::*;
+    use crate::fs::{Caller, FileSystem, HowToCreate};
+    use crate::proto::SetAttributes;
+
+    #[test]
+    fn what_is_in_use_does_not_make_room() {
+        let host = tempfile::tempdir().unwrap();
+        let options = DirectoryOptions {
+            most_open: Some(3),
+            ..DirectoryOptions::default()
+        };
+        let fs = DirectoryFs::open(host.path(), options).unwrap();
+        let create = |name: &[u8]| {
+            let how = HowToCreate::Guarded(SetAttributes::default());
+            let made = fs.create(&Caller::root(), &fs.root(), name, &how);
+            made.result.unwrap().id
+        };
+        let (used, idle) = (create(b"used"), create(b"idle"));
+        let node = fs.0.find(&used).unwrap();
+        fs.0.find(&idle).unwrap();
+        for name in [b"1", b"2"] {
+            create(name);
+        }
+        let is_open = |id: &FileId| fs.0.tables.of(id).open(id).is_some();
+        assert!(is_open(&used) && !is_open(&idle));
+        drop(node);
     }
 }
