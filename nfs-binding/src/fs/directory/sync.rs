@@ -160,6 +160,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::fs::tests::ordinary;
 
     /// Returns a file system whose files are synced by `synchronise`, and a file in it.
     fn served(
@@ -289,6 +290,59 @@ mod tests {
             Err(Errno::IO.into()),
             "its data may be what was lost"
         );
+    }
+
+    /// The reply to an operation that was done must not be an error, and needs stable storage,
+    /// although the server may not read the object any more. Without root, the whole file system is
+    /// synced instead.
+    #[test]
+    fn an_unprivileged_server_syncs_what_it_may_not_read() {
+        use std::os::unix::fs::PermissionsExt;
+        if !ordinary() {
+            return;
+        }
+        let host = tempfile::tempdir().unwrap();
+        let permit = |name: &str, bits| {
+            let path = host.path().join(name);
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(bits)).unwrap();
+        };
+        std::fs::write(host.path().join("f"), b"data").unwrap();
+        std::fs::create_dir(host.path().join("box")).unwrap();
+        permit("box", 0o333);
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let note = Arc::clone(&done);
+        let synchronise = move |_: BorrowedFd<'_>, extent| {
+            note.lock().unwrap().push(extent);
+            Ok(())
+        };
+        let options = DirectoryOptions::default();
+        let fs = DirectoryFs::with(host.path(), options, Box::new(synchronise)).unwrap();
+        let synced = || std::mem::take(&mut *done.lock().unwrap());
+        let (who, top, none) = (Caller::root(), fs.root(), SetAttributes::default());
+        let find = |name| fs.lookup(&who, &top, name).unwrap().object.id;
+        let (file, letters) = (find(b"f"), find(b"box"));
+        let mode = |bits| SetAttributes {
+            mode: Some(bits),
+            ..SetAttributes::default()
+        };
+        assert_eq!(fs.setattr(&who, &file, &mode(0), None).result, Ok(()));
+        assert_eq!(synced(), [Extent::FileSystem]);
+        let made = fs.mkdir(&who, &top, b"d", &mode(0o300)).result;
+        assert_eq!(made.unwrap().attributes.mode, 0o300);
+        assert_eq!(synced(), [Extent::FileSystem, Extent::File]);
+        let how = HowToCreate::Guarded(none.clone());
+        assert!(fs.create(&who, &letters, b"f", &how).result.is_ok());
+        assert_eq!(synced(), [Extent::File, Extent::FileSystem]);
+        assert!(fs.symlink(&who, &letters, b"l", b"f", &none).result.is_ok());
+        assert_eq!(synced(), [Extent::FileSystem]);
+        let moved = fs.rename(&who, &letters, b"f", &letters, b"g").result;
+        assert_eq!(moved, Ok(()));
+        assert_eq!(synced(), [Extent::FileSystem; 2]);
+        assert_eq!(fs.remove(&who, &letters, b"g").result, Ok(()));
+        assert_eq!(synced(), [Extent::FileSystem]);
+        // Otherwise the temporary directory could not be deleted.
+        permit("box", 0o700);
+        permit("d", 0o700);
     }
 
     #[test]

@@ -427,37 +427,3 @@ fn an_unprivileged_server_makes_room_by_closing_what_it_can_open_again() {
         read_only_file(&rig, name, 0o444);
     }
 }
-
-/// The reply to an operation that was done must not be an error, and needs stable storage, although
-/// the server may not read the object any more.
-#[test]
-fn an_unprivileged_server_syncs_what_it_may_not_read() {
-    use std::os::unix::fs::PermissionsExt;
-    if !ordinary() {
-        return;
-    }
-    let host = tempfile::tempdir().unwrap();
-    let permit = |name: &str, bits| {
-        let path = host.path().join(name);
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(bits)).unwrap();
-    };
-    std::fs::write(host.path().join("f"), b"data").unwrap();
-    std::fs::create_dir(host.path().join("box")).unwrap();
-    permit("box", 0o333);
-    let fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
-    let (who, top, none) = (root(), fs.root(), SetAttributes::default());
-    let find = |name| fs.lookup(&who, &top, name).unwrap().object.id;
-    let (file, letters) = (find(b"f"), find(b"box"));
-    assert_eq!(fs.setattr(&who, &file, &mode(0), None).result, Ok(()));
-    let made = fs.mkdir(&who, &top, b"d", &mode(0o300)).result;
-    assert_eq!(made.unwrap().attributes.mode, 0o300);
-    let how = HowToCreate::Guarded(none.clone());
-    assert!(fs.create(&who, &letters, b"f", &how).result.is_ok());
-    assert!(fs.symlink(&who, &letters, b"l", b"f", &none).result.is_ok());
-    let moved = fs.rename(&who, &letters, b"f", &letters, b"g").result;
-    assert_eq!(moved, Ok(()));
-    assert_eq!(fs.remove(&who, &letters, b"g").result, Ok(()));
-    // The directory is to be removed.
-    permit("box", 0o700);
-    permit("d", 0o700);
-}
