@@ -150,6 +150,7 @@ impl Served {
         node.volume.is_indexed() || key::decode(&node.id).is_ok_and(|id| id.handle.is_none())
     }
 
+    /// Keeps an object open. Returns the one to use: another thread may have opened it before.
     pub(super) fn keep_open(&self, node: Node) -> Arc<Node> {
         if node.id == self.root.id {
             return Arc::clone(&self.root);
@@ -157,6 +158,11 @@ impl Served {
         let keeps = |node: &Node| self.must_stay_open(node);
         let (node, closed) = self.tables.of(&node.id).keep_open(node, keeps);
         self.closer_signal.opened();
+        if let Some(same) = closed.as_ref().filter(|closed| closed.id == node.id) {
+            // Another call may have looked a new file up before its creator got here. Only the
+            // creator's descriptor can write to it if the mode does not allow that.
+            node.take_writable(same);
+        }
         // Closing can take time, so it happens without the lock.
         self.handle_evicted(closed);
         node

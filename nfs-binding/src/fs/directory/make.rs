@@ -477,6 +477,20 @@ mod tests {
         }
     }
 
+    /// Only the creator's descriptor can write to the file, unless the server runs as root.
+    #[test]
+    fn a_new_file_that_another_client_has_looked_up_stays_writable() {
+        let host = tempfile::tempdir().unwrap();
+        let fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
+        let (who, served) = (Caller::root(), &fs.0);
+        let fd = host::create_file(&*served.root, NAME, 0o444).unwrap();
+        let found = fs.lookup(&who, &fs.root(), NAME).unwrap().object.id;
+        let (mut unstable, none) = (Unstable::new(), SetAttributes::default());
+        let made = served.adopt_file(&who, &served.root, NAME, fd, &none, &mut unstable);
+        assert_eq!(made.unwrap().id, found);
+        assert!(served.find(&found).unwrap().is_writable());
+    }
+
     #[test]
     fn what_somebody_else_put_in_the_new_ones_place_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();

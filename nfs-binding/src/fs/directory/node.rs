@@ -167,6 +167,15 @@ impl Node {
         *locked(&self.content) = Some(Arc::new(Content { fd, writable: true }));
     }
 
+    /// Takes over the content of `other`, which is the same object, if only that is open for writing.
+    pub(super) fn take_writable(&self, other: &Self) {
+        let taken = locked(&other.content).take().filter(|open| open.writable);
+        let mut content = locked(&self.content);
+        if taken.is_some() && content.as_ref().is_none_or(|open| !open.writable) {
+            *content = taken;
+        }
+    }
+
     /// Closes the object's content if it is open for writing.
     pub(super) fn close_writable(&self) {
         let mut content = locked(&self.content);
