@@ -216,16 +216,15 @@ impl Served {
     fn existing(
         &self,
         who: &Caller,
-        dir: &Node,
+        dir: &Arc<Node>,
         name: &[u8],
         how: &HowToCreate,
         unstable: &mut Unstable,
     ) -> FsResult<Object> {
         let node = self.child(dir, name)?;
-        if node.file_type != FileType::Regular || matches!(how, HowToCreate::Guarded(_)) {
+        if node.file_type != FileType::Regular {
             return Err(FsError::Exists);
         }
-        let now = node.attributes()?;
         match how {
             HowToCreate::Guarded(_) => return Err(FsError::Exists),
             HowToCreate::Unchecked(set) => {
@@ -234,11 +233,11 @@ impl Served {
                     ..SetAttributes::default()
                 };
                 if set.size.is_some() {
-                    self.set(who, &node, &now, &set)?;
-                    unstable.push(Arc::clone(&node));
+                    self.set(who, &node, &node.attributes()?, &set)?;
                 }
             }
             HowToCreate::Exclusive(verifier) => {
+                let now = node.attributes()?;
                 let times = verifier_times(*verifier);
                 let same =
                     SetTime::To(now.mtime) == times.mtime && SetTime::To(now.atime) == times.atime;
@@ -247,6 +246,8 @@ impl Served {
                 }
             }
         }
+        // The call that created the file may not have synced it yet.
+        unstable.extend([Arc::clone(&node), Arc::clone(dir)]);
         list::object(&node)
     }
 

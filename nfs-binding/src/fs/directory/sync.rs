@@ -220,6 +220,28 @@ mod tests {
         assert_eq!(fs.write_verifier(), verifier);
     }
 
+    /// The call that created the file may not be stable yet. Both replies promise that the file is.
+    #[test]
+    fn a_create_of_an_existing_file_is_as_stable_as_the_first() {
+        let done = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&done);
+        let (_host, fs, _) = served(move |_, _| {
+            *count.lock().unwrap() += 1;
+            Ok(())
+        });
+        for how in [
+            HowToCreate::Exclusive([7; 8]),
+            HowToCreate::Unchecked(SetAttributes::default()),
+        ] {
+            for _ in 0..2 {
+                let made = fs.create(&Caller::root(), &fs.root(), b"new", &how);
+                assert!(made.result.is_ok(), "{made:?}");
+                let synced = std::mem::take(&mut *done.lock().unwrap());
+                assert_eq!(synced, 2, "the file and the directory");
+            }
+        }
+    }
+
     /// Runs `first` and `second` concurrently. The first sync consumes the error, and returns it
     /// only after `wait`; the second sync succeeds.
     fn at_once<A: Send, B: Send>(
