@@ -228,12 +228,14 @@ pub(super) fn placeholder(fsid: u64, mounted: &FileId, key: &IdentityKey) -> Fil
     hashed(fsid, Tag::Placeholder, &[mounted.as_bytes()], key)
 }
 
-/// Returns the file id (inode number) of a placeholder directory, or `None` if `id` does not
-/// identify one.
-pub(super) fn placeholder_number(id: &FileId) -> Option<u64> {
-    let (&tag, rest) = id.as_bytes().get(HEAD - 1..)?.split_first()?;
-    let number = rest.first_chunk::<8>()?;
-    (tag == Tag::Placeholder as u8).then(|| u64::from_be_bytes(*number))
+/// Returns the number of the file system and the file id (inode number) of a placeholder directory,
+/// or `None` if `id` does not identify one.
+pub(super) fn decode_placeholder(id: &FileId) -> Option<(u64, u64)> {
+    let (fsid, rest) = id.as_bytes().split_first_chunk()?;
+    let (&tag, rest) = rest.split_first()?;
+    let number = rest.first_chunk()?;
+    let both = (u64::from_be_bytes(*fsid), u64::from_be_bytes(*number));
+    (tag == Tag::Placeholder as u8).then_some(both)
 }
 
 /// The parts of an identity.
@@ -258,7 +260,7 @@ pub(super) fn decode(id: &FileId) -> FsResult<Decoded> {
     let decoded = Decoded {
         fsid: u64::from_be_bytes(*head),
         handle: None,
-        is_placeholder: placeholder_number(id).is_some(),
+        is_placeholder: decode_placeholder(id).is_some(),
     };
     let is = |wanted: Tag| tag == wanted as u8;
     if is(Tag::Handle) {
@@ -345,7 +347,7 @@ mod tests {
     fn a_covered_directory_is_told_by_its_identity_alone() {
         let mounted = FileId::new(&[1; 30]).unwrap();
         let id = placeholder(9, &mounted, &KEY);
-        assert!(decode(&id).unwrap().is_placeholder && placeholder_number(&id).is_some());
+        assert!(decode(&id).unwrap().is_placeholder && decode_placeholder(&id).is_some());
         let other = FileId::new(&[2; 30]).unwrap();
         assert_ne!(id, placeholder(9, &other, &KEY));
     }

@@ -15,18 +15,14 @@ const SIZE: u64 = 4096;
 /// Returns the attributes of a placeholder directory if `id` identifies one. `own` is the file
 /// system of the exported directory.
 pub(super) fn find(own: &Volume, id: &FileId) -> Option<Attributes> {
-    let number = key::placeholder_number(id)?;
-    let fsid = key::decode(id).ok()?.fsid;
+    let (fsid, number) = key::decode_placeholder(id)?;
     Some(Attributes {
         file_type: FileType::Directory,
         mode: MODE,
         nlink: 2,
         size: SIZE,
         used: SIZE,
-        fsid: match fsid == own.fsid {
-            true => own.shown,
-            false => volume::shown_below(fsid),
-        },
+        fsid: own.shown_of(fsid),
         fileid: number,
         ..Attributes::default()
     })

@@ -21,7 +21,7 @@ use crate::fs::{FileId, FsError, FsResult};
 const TRIES: usize = 100;
 
 /// Returns the `fsid` that clients see for a file system below the export's own, which has 0.
-pub(super) fn shown_below(fsid: u64) -> u64 {
+fn shown_below(fsid: u64) -> u64 {
     fsid.max(1)
 }
 
@@ -118,6 +118,15 @@ impl Volume {
             max_file_size: self.max_file_size,
             key: self.key,
         })
+    }
+
+    /// Returns the `fsid` that clients see for the file system `fsid`. `self` is that of the export's
+    /// own directory.
+    pub(super) fn shown_of(&self, fsid: u64) -> u64 {
+        match fsid == self.fsid {
+            true => self.shown,
+            false => shown_below(fsid),
+        }
     }
 
     /// Returns the identity of an object of this file system.
