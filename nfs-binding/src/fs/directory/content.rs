@@ -48,6 +48,11 @@ impl Served {
     }
 
     /// Executes WRITE.
+    ///
+    /// The attributes before the write are read just before it, and only other writes of this export
+    /// are locked out. So a client cannot see that a local process, or a client of another export of
+    /// the same files, wrote between the two. The Linux server sends no such attributes for WRITE,
+    /// with which the Linux client takes every change for its own.
     pub(super) fn write_content(
         &self,
         who: &Caller,

@@ -70,7 +70,7 @@ impl Served {
         }
         let decoded = key::decode(id)?;
         if decoded.is_placeholder {
-            // The operations that a placeholder supports are in `covered.rs`; all others end here.
+            // The operations that a placeholder supports are in `placeholder.rs`; all others end here.
             return Err(FsError::ReadOnly);
         }
         self.authority

@@ -102,6 +102,8 @@ impl Served {
                 }
                 Ok(None) => Err(FsError::Later),
                 Err(error) => {
+                    // Where the file system assigns owners itself (FAT, NFS with `root_squash`), the
+                    // object cannot be told from another's, and is left behind.
                     let uid = self.authority.identity(who).uid;
                     let may_be_it =
                         |now: &Statx| host::file_type(now) == file_type && now.stx_uid == uid;

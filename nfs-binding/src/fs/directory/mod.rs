@@ -11,13 +11,13 @@
 //!   objects by handle; otherwise an index finds them (`find.rs`, `index.rs`).
 //! * A file system mounted below, and a subvolume or snapshot of btrfs, is another file system
 //!   (`volume.rs`). With `crossmnt` it is part of the export; otherwise an empty placeholder
-//!   directory stands in its place (`covered.rs`).
+//!   directory stands in its place (`placeholder.rs`).
 //! * A server that runs as root executes every operation under its caller's identity, and the
 //!   kernel checks permissions (`authority.rs`). Any other server executes all operations as its
 //!   own user. The exceptions that NFS makes because servers do not see opens are in `permit.rs`.
 //! * Data that RFC 1813 requires on stable storage is synced before the reply, unless that is
 //!   turned off.
-//! * Idle objects are closed (`keeper.rs`).
+//! * Idle objects are closed (`idle_closer.rs`).
 //!
 //! Opening a directory sets the file mode creation mask (umask) of the process to 0, because
 //! clients choose modes after applying their own masks.

@@ -36,7 +36,7 @@ pub(super) struct Node {
     failures: AtomicU64,
     /// Whether the file was written to since the last sync.
     unstable: AtomicBool,
-    /// The round of the idle closer (`keeper.rs`) in which the object was last used.
+    /// The round of the idle closer (`idle_closer.rs`) in which the object was last used.
     used: AtomicU64,
 }
 

@@ -57,7 +57,11 @@ impl Served {
 
     /// Returns whether an object must stay open. Without privilege, a file that is open for writing
     /// could not be opened again if its mode does not allow that, but its owner may still write to
-    /// it. (A program is closed by the idle closer nevertheless.)
+    /// it (RFC 1813, section 4.4).
+    ///
+    /// This ends with a restart, when the table of open objects is full of such files, and for a
+    /// program when it counts as complete. It does not help if the mode is lowered only after a
+    /// COMMIT or a stable WRITE has closed the file.
     pub(super) fn must_stay_open(&self, node: &Node) -> bool {
         matches!(self.authority, Authority::Own(_))
             && node.is_writable()

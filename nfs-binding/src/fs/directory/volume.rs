@@ -3,7 +3,7 @@
 //! A file system mounted below the export's directory, and on btrfs every subvolume and snapshot,
 //! is separate: inode numbers of one mean nothing in another. With `crossmnt` they are part of the
 //! export, each with a number of its own in its objects' identities. Otherwise an empty placeholder
-//! directory stands in their place (`covered.rs`).
+//! directory stands in their place (`placeholder.rs`).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -384,7 +384,7 @@ fn unreadable_directories(rig: &Fixture) {
     assert_eq!(list(), Ok(0), "names may be read, objects not");
 }
 
-/// Creates a file, and expects that its mode does not let its owner open it for writing again.
+/// Creates a file whose mode does not let its owner open it for reading and writing again.
 fn read_only_file(rig: &Fixture, name: &[u8], bits: u32) -> FileId {
     let how = HowToCreate::Guarded(mode(bits));
     let made = rig.fs.create(&root(), &rig.root(), name, &how);
