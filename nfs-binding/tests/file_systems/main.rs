@@ -387,6 +387,56 @@ fn a_file_mounted_below_does_not_hide_its_file_system_after_a_restart() {
     });
 }
 
+/// Without `crossmnt`, a file system mounted below the export whose server does not answer does not
+/// hold calls up.
+#[test]
+fn a_dead_mount_below_an_export_holds_nothing_up() {
+    let name = "a_dead_mount_below_an_export_holds_nothing_up";
+    mounted(
+        name,
+        "mkdir -p export/dead; test -c /dev/fuse",
+        |directory| {
+            let export = directory.join("export");
+            // Nobody reads the kernel's requests.
+            let server = fs::File::options().read(true).write(true).open("/dev/fuse");
+            let server = server.unwrap();
+            let mut mount = Command::new("mount");
+            mount
+                .args(["-i", "-t", "fuse", "dead"])
+                .arg(export.join("dead"));
+            mount.args(["-o", "fd=0,rootmode=40000,user_id=0,group_id=0"]);
+            mount.stdin(server.try_clone().unwrap());
+            if !mount.status().unwrap().success() {
+                return say(&format!(
+                    "left out, for FUSE cannot be mounted here: {name}"
+                ));
+            }
+            // Only this one is left, so that the file system ends with it.
+            drop(mount);
+            let (done, found) = std::sync::mpsc::channel();
+            let call = std::thread::spawn(move || {
+                let fs = open(&export, options());
+                let dead = look_up(&fs, "dead");
+                let mut listed = None;
+                fs.readdir(&Caller::root(), &fs.root(), 0, [0; 8], true, &mut |entry| {
+                    if entry.name == b"dead" {
+                        listed = entry.object.map(|object| object.id);
+                    }
+                    true
+                })
+                .unwrap();
+                assert_eq!(listed, Some(dead.id));
+                assert!(dead.mounted.is_some() && names(&fs, &dead.id).is_empty());
+                let _ = done.send(());
+            });
+            let answered = found.recv_timeout(Duration::from_secs(10));
+            drop(server);
+            call.join().unwrap();
+            assert_eq!(answered, Ok(()), "a call waited for the dead server");
+        },
+    );
+}
+
 /// GETATTR and LOOKUP agree on which file system a placeholder directory belongs to: that of the
 /// directory that it is in.
 #[test]

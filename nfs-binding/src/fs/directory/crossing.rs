@@ -24,31 +24,33 @@ impl Served {
     #[cold]
     pub(super) fn open_mounted(&self, dir: &Node, name: &[u8]) -> FsResult<Child> {
         let path = host::open_child(dir, name, true)?.ok_or(FsError::Access)?;
-        let stat = host::stat(&path)?;
-        self.open_root(path, &stat)
+        self.open_root(path)
     }
 
     /// Makes an entry of `path`, the root of another file system or of a subvolume.
     ///
-    /// With `crossmnt` it is part of the export.
+    /// With `crossmnt` it is part of the export. Otherwise the file system itself is not asked for
+    /// anything: it can be that of a server that is gone.
     ///
     /// # Errors
     /// [`FsError::Access`] if it is not a directory: a single file can be mounted, too.
     #[cold]
-    pub(super) fn open_root(&self, path: OwnedFd, stat: &Statx) -> FsResult<Child> {
-        if host::file_type(stat) != FileType::Directory {
+    pub(super) fn open_root(&self, path: OwnedFd) -> FsResult<Child> {
+        let known = host::stat_known(&path)?;
+        if host::file_type(&known) != FileType::Directory {
             return Err(FsError::Access);
         }
-        let root = key::of_root(&path, stat, &self.options.identity_key)?;
+        let root = key::of_root(&known, &self.options.identity_key);
         if !self.options.crossmnt || self.is_other_export(&root) {
             return Ok(Child::Elsewhere(root));
         }
-        let Some(volume) = self.volume_of(&path, stat)? else {
+        let stat = host::stat(&path)?;
+        let Some(volume) = self.volume_of(&path, &stat)? else {
             return Ok(Child::Elsewhere(root));
         };
-        let id = volume.identify(&path, stat)?;
-        let node = Node::new(id, volume, path, stat);
-        let attributes = node.to_client(stat);
+        let id = volume.identify(&path, &stat)?;
+        let node = Node::new(id, volume, path, &stat);
+        let attributes = node.to_client(&stat);
         Ok(Child::Here(node, attributes))
     }
 
@@ -133,15 +135,17 @@ impl Served {
         if let Ok(Some(object)) = self.root.volume.open_by_handle(id)
             && host::file_system_number(&object)? == fsid
         {
-            let named = |root: &FileId| root.as_bytes().starts_with(&fsid.to_be_bytes());
+            let stat = host::stat(&object)?;
+            let device = key::device(&stat).to_be_bytes();
+            let is_in_it = |root: &FileId| root.as_bytes().starts_with(&device);
             if self
                 .other_exports
                 .get()
-                .is_some_and(|roots| roots.iter().any(named))
+                .is_some_and(|roots| roots.iter().any(is_in_it))
             {
                 return Err(FsError::Stale);
             }
-            let beside = self.root.volume.subvolume(fsid, &host::stat(&object)?);
+            let beside = self.root.volume.subvolume(fsid, &stat);
             let beside = Arc::new(beside.map_err(|_| FsError::Later)?);
             locked(&self.crossed).add(Arc::clone(&beside));
             return Ok(beside);
@@ -166,8 +170,7 @@ impl Served {
             };
             if host::file_system_number(&root).is_ok_and(|number| number == fsid) {
                 // A mount that cannot be used does not hide another one of the same file system.
-                let opened = host::stat(&root).and_then(|stat| self.open_root(root, &stat));
-                let Ok(Child::Here(node, _)) = opened else {
+                let Ok(Child::Here(node, _)) = self.open_root(root) else {
                     continue;
                 };
                 let volume = Arc::clone(&node.volume);

@@ -100,7 +100,7 @@ impl Served {
         };
         let stat = host::stat(&path)?;
         if dir.volume.is_subvolume_root(&stat) {
-            return self.open_root(path, &stat);
+            return self.open_root(path);
         }
         let id = dir.volume.identify(&path, &stat)?;
         let node = Node::new(id, Arc::clone(&dir.volume), path, &stat);

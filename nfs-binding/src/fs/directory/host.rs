@@ -83,6 +83,14 @@ pub(super) fn stat(fd: impl AsFd) -> FsResult<Statx> {
     Ok(fs::statx(fd, c"", AtFlags::EMPTY_PATH, wanted())?)
 }
 
+/// Returns type, device and inode number of an open object, without asking the server of a network
+/// file system, which may be gone.
+pub(super) fn stat_known(fd: impl AsFd) -> FsResult<Statx> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let wanted = StatxFlags::TYPE | StatxFlags::INO;
+    Ok(fs::statx(fd, c"", flags, wanted)?)
+}
+
 /// Returns all metadata of the entry `name` of a directory. For a symbolic link, that of the link
 /// itself.
 pub(super) fn stat_entry(dir: impl AsFd, name: &[u8]) -> FsResult<Statx> {

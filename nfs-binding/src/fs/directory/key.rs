@@ -41,8 +41,8 @@ enum Tag {
     Inode = 4,
     /// A keyed hash (16 bytes) of an identity that would be too long.
     Hash = 5,
-    /// A keyed hash (16 bytes) of the identity of the file system's root that a placeholder
-    /// directory stands for.
+    /// A keyed hash (16 bytes) of the identity of the directory that a placeholder directory is in,
+    /// and of its name.
     Placeholder = 6,
 }
 
@@ -209,23 +209,23 @@ fn hashed(fsid: u64, tag: Tag, parts: &[&[u8]], key: &IdentityKey) -> FileId {
     encode(fsid, tag, &[&key.hash(&all)], key)
 }
 
-/// Returns the identity of the root of a file system, independent of the export through which it is
-/// seen.
-pub(super) fn of_root(
-    fd: impl std::os::fd::AsFd,
-    stat: &Statx,
-    key: &IdentityKey,
-) -> FsResult<FileId> {
-    let naming = Naming::find(&fd, stat, true).map_err(|NoIdentity| FsError::NotSupported)?;
-    let number = super::host::file_system_number(&fd)?;
-    naming.identify(number, fd, stat, key)
+/// Returns the device number of an object.
+pub(super) fn device(stat: &Statx) -> u64 {
+    rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
 }
 
-/// Returns the identity of the placeholder directory for another file system, whose root is
-/// `mounted`, that is not crossed into. No table is needed: every such identity that this server
-/// has issued denotes an empty directory.
-pub(super) fn placeholder(fsid: u64, mounted: &FileId, key: &IdentityKey) -> FileId {
-    hashed(fsid, Tag::Placeholder, &[mounted.as_bytes()], key)
+/// Returns the identity of the root of a mount as long as it is open, independent of the export
+/// through which it is seen. It is not part of a handle: device numbers can change.
+pub(super) fn of_root(stat: &Statx, key: &IdentityKey) -> FileId {
+    let inode = stat.stx_ino.to_be_bytes();
+    encode(device(stat), Tag::Inode, &[&inode], key)
+}
+
+/// Returns the identity of the placeholder directory for another file system that is not crossed
+/// into, the entry `name` of `dir`. No table is needed: every such identity that this server has
+/// issued denotes an empty directory.
+pub(super) fn placeholder(fsid: u64, dir: &FileId, name: &[u8], key: &IdentityKey) -> FileId {
+    hashed(fsid, Tag::Placeholder, &[dir.as_bytes(), name], key)
 }
 
 /// Returns the number of the file system and the file id (inode number) of a placeholder directory,
@@ -345,10 +345,11 @@ mod tests {
 
     #[test]
     fn a_covered_directory_is_told_by_its_identity_alone() {
-        let mounted = FileId::new(&[1; 30]).unwrap();
-        let id = placeholder(9, &mounted, &KEY);
+        let dir = FileId::new(&[1; 30]).unwrap();
+        let id = placeholder(9, &dir, b"name", &KEY);
         assert!(decode(&id).unwrap().is_placeholder && decode_placeholder(&id).is_some());
         let other = FileId::new(&[2; 30]).unwrap();
-        assert_ne!(id, placeholder(9, &other, &KEY));
+        assert_ne!(id, placeholder(9, &other, b"name", &KEY));
+        assert_ne!(id, placeholder(9, &dir, b"other", &KEY));
     }
 }

@@ -104,7 +104,7 @@ impl Served {
                 }
                 Ok(object)
             }
-            Child::Elsewhere(mounted) => placeholder::object(&self.root.volume, dir, mounted),
+            Child::Elsewhere(mounted) => placeholder::object(&self.root.volume, dir, name, mounted),
         }
     }
 

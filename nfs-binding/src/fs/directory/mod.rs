@@ -144,7 +144,7 @@ pub struct DirectoryFs(Arc<Served>);
 struct Served {
     root: Arc<Node>,
     /// The root's identity as the root of a mount, independent of `fsid=`.
-    mounted: Option<FileId>,
+    mounted: FileId,
     files: OpenFiles,
     authority: Authority,
     tables: Tables,
@@ -199,7 +199,7 @@ impl DirectoryFs {
         rustix::process::umask(Mode::empty());
         let volume = Arc::new(Volume::open(&files, &root, &stat, &options, true)?);
         let id = volume.identify(&root, &stat).map_err(io::Error::other)?;
-        let mounted = key::of_root(&root, &stat, &options.identity_key).ok();
+        let mounted = key::of_root(&stat, &options.identity_key);
         let authority = Authority::find()?;
         let open = options.most_open.unwrap_or_else(|| {
             let descriptors = rustix::process::getrlimit(Resource::Nofile).current;
@@ -255,7 +255,7 @@ impl FileSystem for DirectoryFs {
     }
 
     fn mounted_root(&self) -> Option<FileId> {
-        self.0.mounted
+        Some(self.0.mounted)
     }
 
     fn set_other_exports(&self, roots: &[FileId]) {

@@ -28,9 +28,9 @@ pub(super) fn find(own: &Volume, id: &FileId) -> Option<Attributes> {
     })
 }
 
-/// Returns the placeholder for the file system with the root `mounted`, as an entry of `dir`.
-pub(super) fn object(own: &Volume, dir: &Node, mounted: FileId) -> FsResult<Object> {
-    let id = dir.volume.placeholder(&mounted);
+/// Returns the placeholder for the file system with the root `mounted`, as the entry `name` of `dir`.
+pub(super) fn object(own: &Volume, dir: &Node, name: &[u8], mounted: FileId) -> FsResult<Object> {
+    let id = dir.volume.placeholder(&dir.id, name);
     Ok(Object {
         id,
         attributes: find(own, &id).ok_or(FsError::BadHandle)?,

@@ -75,7 +75,7 @@ impl Volume {
             Some(fsid) if own => fsid,
             // Some file systems in memory have no number. They do not survive a reboot, and neither
             // does the device number that distinguishes them here.
-            _ if number == 0 && !own => rustix::fs::makedev(device.0, device.1),
+            _ if number == 0 && !own => key::device(stat),
             _ => number,
         };
         let directory = files.reopen(dir.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -134,10 +134,9 @@ impl Volume {
         self.naming.identify(self.fsid, fd, stat, &self.key)
     }
 
-    /// Returns the identity of the placeholder directory for the file system with the root
-    /// `mounted`.
-    pub(super) fn placeholder(&self, mounted: &FileId) -> FileId {
-        key::placeholder(self.fsid, mounted, &self.key)
+    /// Returns the identity of the placeholder directory that is the entry `name` of `dir`.
+    pub(super) fn placeholder(&self, dir: &FileId, name: &[u8]) -> FileId {
+        key::placeholder(self.fsid, dir, name, &self.key)
     }
 
     /// Returns whether a directory with these attributes, found without crossing a mount point,
