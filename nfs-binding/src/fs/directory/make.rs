@@ -236,6 +236,7 @@ impl Served {
                 };
                 if set.size.is_some() {
                     self.set(who, &node, &node.attributes()?, &set)?;
+                    unstable.push(Arc::clone(&node));
                 }
             }
             HowToCreate::Exclusive(verifier) => {
@@ -246,10 +247,12 @@ impl Served {
                 if !same || now.size != 0 {
                     return Err(FsError::Exists);
                 }
+                unstable.push(Arc::clone(&node));
             }
         }
-        // The call that created the file may not have synced it yet.
-        unstable.extend([Arc::clone(&node), Arc::clone(dir)]);
+        // The call that created the file may not have synced it yet. That of an older file can have much
+        // unstable data, which need not be synced: its name is enough.
+        unstable.push(Arc::clone(dir));
         list::object(&node)
     }
 
