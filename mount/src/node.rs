@@ -51,6 +51,15 @@ pub(crate) struct WriteError {
     pub(crate) last: Option<Errno>,
 }
 
+/// The writes that append to a file and have no place in it yet.
+#[derive(Debug, Default)]
+pub(crate) struct Appends {
+    /// Their numbers, in the order in which they came.
+    pub(crate) queue: RefCell<VecDeque<u64>>,
+    /// Woken when one of them has its place, or is given up.
+    pub(crate) ended: Notify,
+}
+
 /// An object of the server. All of its state belongs to one thread.
 #[derive(Debug)]
 pub(crate) struct Node<A> {
@@ -90,8 +99,7 @@ pub(crate) struct Node<A> {
     pub(crate) paged: Cell<Option<u64>>,
     /// The size that the kernel takes the file to have: what it was last told, or its writes led to.
     pub(crate) shown_size: Cell<u64>,
-    /// The writes that append and have no place yet, by numbers, in the order in which they came.
-    pub(crate) appending: RefCell<VecDeque<u64>>,
+    pub(crate) appends: Appends,
     /// Rises with each write by this client.
     pub(crate) own_writes: Cell<u64>,
     /// Written data that is not on the server's stable storage.
@@ -133,7 +141,7 @@ impl<A> Node<A> {
             data_version: Cell::new(0),
             paged: Cell::new(None),
             shown_size: Cell::new(0),
-            appending: RefCell::default(),
+            appends: Appends::default(),
             own_writes: Cell::new(0),
             dirty: RefCell::default(),
             progress: Notify::default(),

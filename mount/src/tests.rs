@@ -1236,6 +1236,51 @@ fn the_parts_of_an_append_stay_in_order() {
     );
 }
 
+/// An append that ends modifies nothing at the server by that.
+#[test]
+fn an_append_that_ends_lets_nobody_ask_for_the_size_again() {
+    let backend = MemoryFs::simulated(64 << 20, 1, Clock::simulated());
+    let (runtime, server, mount) = serve(Arc::new(backend));
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let (ino, file) = one.create(b"f");
+    let other = two.open(two.find(b"f").unwrap());
+    two.write(other, 0, vec![1; 100]);
+    two.close(other).unwrap();
+    // The server's clock stands still: while this client modifies the file, the order is not known.
+    let node = one.core.node(ino).unwrap();
+    node.attributes.borrow_mut().expire();
+    let mode = WriteMode {
+        append: true,
+        ..WriteMode::default()
+    };
+    let append = || {
+        let core = Rc::clone(&one.core);
+        async move { core.write(file, 0, Bytes::from(vec![2; 10]), mode).await }
+    };
+    one.run(async {
+        let change = one.core.change(&node);
+        // In a task of its own, it goes on only when it is woken.
+        let mut first = Box::pin(one.core.to_the_end(append()));
+        let mut second = Box::pin(append());
+        let mut wait = async || {
+            for _ in 0..50 {
+                assert!(poll!(&mut first).is_pending());
+                turn().await;
+            }
+            one.calls::<nfs::Getattr>()
+        };
+        let asked = wait().await;
+        assert!(poll!(&mut second).is_pending());
+        drop(second);
+        assert_eq!(wait().await, asked);
+        drop(change);
+        assert_eq!(first.await, Ok(10));
+    });
+    one.close(file).unwrap();
+    assert_eq!(one.read_anew(ino).len(), 110);
+}
+
 /// Memory that is short is kept for READs that somebody waits for.
 #[test]
 fn a_read_whose_data_could_not_be_read_ahead_is_made_by_itself() {

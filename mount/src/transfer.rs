@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::core::{Connect, Core, Memory, NodeOf, UserOf};
 use crate::files::OpenFile;
-use crate::node::Node;
+use crate::node::{Appends, Node};
 use crate::read_ahead::{Arrived, Basis, Chunk, part};
 
 /// The demands of one write request.
@@ -274,11 +274,12 @@ struct Turn<'n, A> {
 impl<'n, A> Turn<'n, A> {
     /// Waits for the turn.
     async fn of(node: &'n Node<A>) -> Self {
-        let number = node.appending.borrow().back().map_or(0, |last| last + 1);
-        node.appending.borrow_mut().push_back(number);
+        let Appends { queue, ended } = &node.appends;
+        let number = queue.borrow().back().map_or(0, |last| last + 1);
+        queue.borrow_mut().push_back(number);
         let turn = Self { node, number };
-        let first = || node.appending.borrow().front() == Some(&number);
-        node.progress.until(|| first().then_some(())).await;
+        let first = || queue.borrow().front() == Some(&number);
+        ended.until(|| first().then_some(())).await;
         turn
     }
 }
@@ -286,8 +287,9 @@ impl<'n, A> Turn<'n, A> {
 impl<A> Drop for Turn<'_, A> {
     fn drop(&mut self) {
         let Self { node, number } = self;
-        node.appending.borrow_mut().retain(|other| other != number);
-        node.progress.wake();
+        let mut queue = node.appends.queue.borrow_mut();
+        queue.retain(|other| other != number);
+        node.appends.ended.wake();
     }
 }
 
