@@ -1112,6 +1112,36 @@ fn a_writer_learns_that_the_server_is_full() {
     assert_eq!(fixture.close(file), Err(Errno::IO));
 }
 
+/// Regression test: of two threads that write with one open file, the second one got the error of the first
+/// one's write, which succeeded.
+#[test]
+fn the_error_of_a_synchronous_write_is_told_to_that_write() {
+    let fixture = fixture();
+    let (ino, file) = fixture.create(b"f");
+    let fails = |proc, made| match proc == nfs::Write::NUMBER && made == 0 {
+        true => Fault::Status(Status::NOSPC),
+        false => Fault::None,
+    };
+    fixture.server.plan(fails);
+    let mode = WriteMode {
+        through: true,
+        ..WriteMode::default()
+    };
+    let core = &fixture.core;
+    let write = |at| core.write(file, at, Bytes::from(vec![1; 4096]), mode);
+    let node = core.node(ino).unwrap();
+    fixture.run(async {
+        let mut first = Box::pin(write(0));
+        assert!(poll!(&mut first).is_pending());
+        while node.write_error.get().serial == 0 {
+            turn().await;
+        }
+        assert_eq!(write(4096).await, Ok(4096));
+        assert_eq!(first.await, Err(Errno::NOSPC));
+    });
+    assert_eq!(fixture.close(file), Ok(()), "told twice");
+}
+
 /// The kernel truncates a file to the size that it believes after a write with O_DIRECT behind that has
 /// failed.
 #[test]

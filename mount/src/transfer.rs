@@ -206,7 +206,8 @@ impl<C: Connect> Core<C> {
         self.room_to_write().await;
         let full = |error| matches!(error, Errno::NOSPC | Errno::DQUOT | Errno::FBIG);
         let error = node.write_error.get();
-        if !mode.mapped && error.last.is_some_and(full) {
+        let through = mode.through || file.mode.sync || self.options.sync;
+        if !mode.mapped && !through && error.last.is_some_and(full) {
             // A program that never closes the file would write for ever. Its other errors can wait.
             Self::report(node, &file.seen)?;
         }
@@ -222,19 +223,21 @@ impl<C: Connect> Core<C> {
             return Err(Errno::FBIG);
         }
         let range = offset..end;
+        // Another write with the same open file must not take the error of this one for its own.
+        let seen = Cell::new(node.write_error.get().serial);
         self.record(&file.user, node, offset, data);
         drop(turn);
         if offset != of_kernel {
             // The kernel has put the data into its pages at the wrong place.
             self.forget_cached(node, true);
         }
-        if mode.through || file.mode.sync || self.options.sync {
+        if through {
             self.write_out(node, &range, true).await;
             if node.dirty.borrow().overlaps(&range) {
                 // Part of it was on its way already, without the demand of stable storage.
                 self.sync(node).await;
             }
-            Self::report(node, &file.seen)?;
+            Self::report(node, &seen).inspect_err(|_| file.seen.set(seen.get()))?;
         }
         let shown = node.shown_size.get().max(of_kernel + u64::from(len));
         node.shown_size.set(shown);
