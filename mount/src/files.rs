@@ -5,7 +5,7 @@
 //! close-to-open consistency. Closing a file waits until its data is on stable storage.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use nfs_binding::proto::{
@@ -17,6 +17,7 @@ use crate::core::{Connect, Core, NodeOf, UserOf};
 use crate::find::{Found, dir_op};
 use crate::node::Node;
 use crate::read_ahead::ReadAhead;
+use crate::transfer::DirectWrite;
 use crate::users::User;
 
 /// The time within which the lookup and the `open` of one system call follow each other. The
@@ -49,6 +50,8 @@ pub(crate) struct OpenFile<A> {
     pub(crate) mode: OpenMode,
     /// The serial number of the last write error that was reported to it.
     pub(crate) seen: Cell<u64>,
+    /// The last write with O_DIRECT, while parts of it are in flight.
+    pub(crate) direct_write: RefCell<Weak<DirectWrite<A>>>,
     /// Whether a write with O_DIRECT has failed, after which the kernel sends a SETATTR that nobody asked
     /// for.
     pub(crate) direct_failed: Cell<bool>,
@@ -124,6 +127,7 @@ impl<C: Connect> Core<C> {
             user: Rc::clone(user),
             mode,
             seen: Cell::new(node.write_error.get().serial),
+            direct_write: RefCell::default(),
             direct_failed: Cell::new(false),
             read_ahead: RefCell::default(),
         };

@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::future::{join, join3};
+use futures_util::future::{join, join3, select};
 use futures_util::poll;
 use nfs_binding::client::{AttachOptions, Mount};
 use nfs_binding::fs::directory::DirectoryOptions;
@@ -1189,6 +1189,54 @@ fn a_direct_write_that_fails_takes_nothing_from_other_clients() {
     assert_eq!(truncate(4146), 4146);
     assert_eq!(truncate(10), 10);
     assert_eq!(one.read_anew(ino).len(), 10);
+}
+
+/// The kernel sends the parts of a long write at once, and takes all of it for failed if one fails.
+#[test]
+fn a_direct_write_that_fails_in_part_takes_nothing_from_other_clients() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let (ino, file) = one.create(b"f");
+    one.write(file, 0, vec![1; 100]);
+    one.close(file).unwrap();
+    let seen = two.find(b"f").unwrap();
+    let direct = two.open(seen);
+    let file = one.open(ino);
+    one.write(file, 100, vec![1; 900]);
+    one.close(file).unwrap();
+
+    let (sent, other_fails) = (two.calls::<nfs::Write>(), Rc::new(Cell::new(false)));
+    let fails = Rc::clone(&other_fails);
+    two.server.plan(move |proc, made| match proc {
+        nfs::Write::NUMBER if made > sent => Fault::Status(match fails.get() {
+            true => Status::NOSPC,
+            false => Status::JUKEBOX,
+        }),
+        _ => Fault::None,
+    });
+    let mode = WriteMode {
+        through: true,
+        direct: true,
+        ..WriteMode::default()
+    };
+    let part = |at| {
+        let data = Bytes::from(vec![2; 4096]);
+        Box::pin(two.core.write(direct, at, data, mode))
+    };
+    two.run(async {
+        let (first, other) = select(part(100), part(4196)).await.factor_first();
+        assert_eq!(first, Ok(4096));
+        other_fails.set(true);
+        assert_eq!(other.await, Err(Errno::NOSPC));
+    });
+    let truncate = SetAttributes {
+        size: Some(100),
+        ..SetAttributes::default()
+    };
+    let setting = two.core.setattr(&two.user, seen, Some(direct), truncate);
+    assert!(two.run(setting).unwrap().attributes.size > 1000);
+    assert!(one.read_anew(ino).len() > 1000);
 }
 
 /// A LINK brings attributes, which may have come from another client's change.

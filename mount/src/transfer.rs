@@ -197,7 +197,7 @@ impl<C: Connect> Core<C> {
         let file = self.file(number)?;
         let node = &file.node;
         let len = data.len() as u32;
-        let unfinished = mode.direct.then(|| DirectWrite::begin(&file.direct_failed));
+        let direct = mode.direct.then(|| DirectWrite::part(&file, offset, len));
         // The kernel sends the parts of a large write at once. Each gets its place in that order.
         let turn = match mode.append {
             true => Some(Turn::of(node).await),
@@ -239,9 +239,10 @@ impl<C: Connect> Core<C> {
             }
             Self::report(node, &seen).inspect_err(|_| file.seen.set(seen.get()))?;
         }
-        let shown = node.shown_size.get().max(of_kernel + u64::from(len));
-        node.shown_size.set(shown);
-        unfinished.into_iter().for_each(DirectWrite::succeeded);
+        match direct {
+            Some(write) => write.unfinished.set(write.unfinished.get() - 1),
+            None => shows(node, of_kernel + u64::from(len)),
+        }
         Ok(len)
     }
 
@@ -296,29 +297,50 @@ impl<A> Drop for Turn<'_, A> {
     }
 }
 
-/// Notes that a write with O_DIRECT has failed or was cut off, unless it succeeded.
-struct DirectWrite<'f> {
-    failed: &'f Cell<bool>,
-    succeeded: bool,
+/// A write with O_DIRECT, while parts of it are in flight. The kernel sends the parts of a long write at once,
+/// and takes all of it for failed if one part fails.
+pub(crate) struct DirectWrite<A> {
+    file: Rc<OpenFile<A>>,
+    /// The end of the part that came last.
+    end: Cell<u64>,
+    /// The number of parts that have not succeeded.
+    unfinished: Cell<u32>,
 }
 
-impl<'f> DirectWrite<'f> {
-    fn begin(failed: &'f Cell<bool>) -> Self {
-        Self {
-            failed,
-            succeeded: false,
-        }
-    }
-
-    fn succeeded(mut self) {
-        self.succeeded = true;
+impl<A> DirectWrite<A> {
+    /// Adds a part, to the write that it continues if there is one.
+    fn part(file: &Rc<OpenFile<A>>, start: u64, len: u32) -> Rc<Self> {
+        let mut last = file.direct_write.borrow_mut();
+        let write = last.upgrade().filter(|write| write.end.get() == start);
+        let write = write.unwrap_or_else(|| {
+            let write = Rc::new(Self {
+                file: Rc::clone(file),
+                end: Cell::new(start),
+                unfinished: Cell::new(0),
+            });
+            *last = Rc::downgrade(&write);
+            write
+        });
+        write.end.set(start.saturating_add(len.into()));
+        write.unfinished.set(write.unfinished.get() + 1);
+        write
     }
 }
 
-impl Drop for DirectWrite<'_> {
+impl<A> Drop for DirectWrite<A> {
     fn drop(&mut self) {
-        if !self.succeeded {
-            self.failed.set(true);
+        let Self { file, end, .. } = self;
+        let beyond = end.get() > file.node.shown_size.get();
+        match self.unfinished.get() {
+            0 => shows(&file.node, end.get()),
+            // The kernel truncates the file, once all parts are answered.
+            _ if beyond => file.direct_failed.set(true),
+            _ => {}
         }
     }
+}
+
+/// Notes that a write with this end has succeeded for the kernel.
+fn shows<A>(node: &Node<A>, end: u64) {
+    node.shown_size.set(node.shown_size.get().max(end));
 }
