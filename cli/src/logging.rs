@@ -45,7 +45,8 @@ pub(crate) fn start(verbose: u8, timed: bool) {
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
-        // What cannot be logged is lost: to say that on standard error too would fail again, and panic.
+        // By default, tracing reports a failed write to stderr with eprintln!, which panics if stderr is what
+        // failed.
         .log_internal_errors(false)
         .fmt_fields(fields());
     match timed {
