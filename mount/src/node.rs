@@ -104,6 +104,8 @@ pub(crate) struct Node<A> {
     pub(crate) own_writes: Cell<u64>,
     /// Written data that is not on the server's stable storage.
     pub(crate) dirty: RefCell<Dirty<Rc<User<A>>>>,
+    /// Whether this client is changing the size.
+    pub(crate) resizing: Cell<bool>,
     /// Woken when a COMMIT or a modification by this client ends.
     pub(crate) progress: Notify,
     pub(crate) write_error: Cell<WriteError>,
@@ -144,6 +146,7 @@ impl<A> Node<A> {
             appends: Appends::default(),
             own_writes: Cell::new(0),
             dirty: RefCell::default(),
+            resizing: Cell::new(false),
             progress: Notify::default(),
             write_error: Cell::default(),
             committing: Cell::new(false),

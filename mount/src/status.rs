@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use crate::core::{Connect, Core, NodeOf, UserOf};
 use crate::find::Stat;
+use crate::node::Node;
 
 impl<C: Connect> Core<C> {
     /// Sets attributes. Written data is sent first, so that it does not change the times later, nor
@@ -28,10 +29,15 @@ impl<C: Connect> Core<C> {
         {
             return Err(Errno::FBIG);
         }
+        let size = attributes.size;
+        // The kernel keeps writes away as well, but only as long as the process that asks lives.
+        let resizing = match size {
+            Some(_) => Some(Resizing::begin(&node).await),
+            None => None,
+        };
         if node.is_file() {
             self.flush(&node).await;
         }
-        let size = attributes.size;
         let opened = file.filter(|_| size.is_some());
         let opened = opened.map(|file| self.file(file)).transpose()?;
         let failed = opened
@@ -48,10 +54,20 @@ impl<C: Connect> Core<C> {
             // ftruncate(2) needs no more permission than opening the file did.
             let user = opened.as_ref().map_or(user, |file| &file.user);
             let (core, user, node) = (Rc::clone(self), Rc::clone(user), Rc::clone(&node));
+            let asking = Rc::new(());
+            let asker = Rc::downgrade(&asking);
             // To the end, also if the process that asks is killed: a size that the server has set must not
             // be unknown here.
-            self.to_the_end(async move { core.set(&user, &node, attributes).await })
-                .await?;
+            let setting = async move {
+                let outcome = core.set(&user, &node, attributes).await;
+                drop(resizing);
+                if asker.strong_count() == 0 {
+                    // The kernel was told that nothing has changed.
+                    core.forget_cached(&node, size.is_some());
+                }
+                outcome
+            };
+            self.to_the_end(setting).await?;
         }
         self.refresh(user, &node).await?;
         Ok(self.stat(&node))
@@ -116,5 +132,25 @@ impl<C: Connect> Core<C> {
         };
         self.ask(user, |nfs| async move { nfs.fsstat(args).await })
             .await
+    }
+}
+
+/// A change of a file's size, from before the data that was written is sent, to the reply. Nothing is written
+/// meanwhile: the server might execute the WRITE first, and the data would be forgotten here.
+struct Resizing<A>(Rc<Node<A>>);
+
+impl<A> Resizing<A> {
+    /// Waits for the end of another change.
+    async fn begin(node: &Rc<Node<A>>) -> Self {
+        let free = || (!node.resizing.replace(true)).then_some(());
+        node.progress.until(free).await;
+        Self(Rc::clone(node))
+    }
+}
+
+impl<A> Drop for Resizing<A> {
+    fn drop(&mut self) {
+        self.0.resizing.set(false);
+        self.0.progress.wake();
     }
 }

@@ -418,6 +418,53 @@ fn a_rename_that_is_cut_off_is_done_all_the_same() {
     assert_eq!(fixture.find(b"f"), Some(ino));
 }
 
+/// The process that truncates a file is killed while the server is silent. Then the kernel lets others write.
+#[test]
+fn a_truncation_that_is_cut_off_leaves_later_writes_alone() {
+    for append in [false, true] {
+        let fixture = fixture();
+        let (ino, file) = fixture.create(b"f");
+        let other = fixture.open(ino);
+        fixture.write(file, 0, vec![1; 100]);
+        fixture.close(file).unwrap();
+        let silent = Rc::new(Cell::new(true));
+        let still = Rc::clone(&silent);
+        fixture.server.plan(move |proc, _| match proc {
+            nfs::Setattr::NUMBER if still.get() => Fault::Status(Status::JUKEBOX),
+            _ => Fault::None,
+        });
+        let empty = SetAttributes {
+            size: Some(0),
+            ..SetAttributes::default()
+        };
+        let core = &fixture.core;
+        let mode = WriteMode {
+            append,
+            ..WriteMode::default()
+        };
+        let data = Bytes::from(vec![2; 50]);
+        fixture.run(async {
+            let truncate = core.setattr(&fixture.user, ino, None, empty);
+            cut_off(truncate, || fixture.calls::<nfs::Setattr>() > 0).await;
+            let answers = async {
+                for _ in 0..50 {
+                    turn().await;
+                }
+                silent.set(false);
+            };
+            let (written, ()) = join(core.write(other, 0, data, mode), answers).await;
+            assert_eq!(written, Ok(50));
+        });
+        fixture.close(other).unwrap();
+        assert_eq!(&fixture.read_anew(ino)[..], &[2; 50]);
+        assert_eq!(
+            fixture.told.0.borrow()[..],
+            [ino],
+            "the kernel has the old size"
+        );
+    }
+}
+
 /// The bytes that each of the open files has read ahead.
 fn read_ahead(fixture: &Fixture, files: &[u64]) -> Vec<usize> {
     let bytes = |&file| fixture.core.file(file).unwrap().read_ahead.borrow().bytes();

@@ -212,9 +212,16 @@ impl<C: Connect> Core<C> {
             Self::report(node, &file.seen)?;
         }
         let of_kernel = offset;
-        let offset = match mode.append {
-            true => self.end_of_file(&file).await?,
-            false => offset,
+        let offset = loop {
+            let offset = match mode.append {
+                true => self.end_of_file(&file).await?,
+                false => offset,
+            };
+            let done = || (!node.resizing.get()).then_some(());
+            if done().is_some() {
+                break offset;
+            }
+            node.progress.until(done).await;
         };
         // No other request runs between here and the record of the data, so that two that append do
         // not get the same place.
