@@ -71,8 +71,11 @@ pub(crate) trait Connect: 'static {
 
 /// Notifications that the file system sends to the kernel without a request.
 pub(crate) trait Kernel {
-    /// Makes the kernel forget the pages of a file that another client has changed.
+    /// Begins to make the kernel forget the pages of a file that another client has changed.
     fn data_changed(&self, ino: u64);
+    /// Returns how many of the files that [`Kernel::data_changed`] was called for, in that order, have no pages
+    /// any more. [`Core::pages_gone`] is woken when the number rises.
+    fn pages_dropped(&self) -> u64;
     /// Makes the kernel ask for the attributes of an object again.
     fn attributes_changed(&self, ino: u64);
 }
@@ -115,6 +118,10 @@ pub(crate) struct Core<C: Connect> {
     pub(crate) random: u32,
     /// Numbers the names of hidden files.
     pub(crate) hidden: Cell<u32>,
+    /// The number of times that the kernel was to forget the pages of a file.
+    page_drops: Cell<u64>,
+    /// Woken when the kernel has forgotten the pages of a file.
+    pub(crate) pages_gone: Notify,
     /// Work to begin. The driver of the file system takes it.
     tasks: RefCell<Vec<Task>>,
     pub(crate) interrupts: Interrupts,
@@ -162,6 +169,8 @@ impl<C: Connect> Core<C> {
             calls: Cell::new(0),
             random: parts.random,
             hidden: Cell::new(0),
+            page_drops: Cell::new(0),
+            pages_gone: Notify::default(),
             tasks: RefCell::default(),
             interrupts: Interrupts::default(),
         })
@@ -356,10 +365,22 @@ impl<C: Connect> Core<C> {
         } else if data {
             node.data_version.set(node.data_version.get() + 1);
             if node.paged.get().is_some() {
+                self.page_drops.set(self.page_drops.get() + 1);
+                node.page_drop.set(self.page_drops.get());
                 self.kernel.data_changed(node.ino);
             }
         }
         self.kernel.attributes_changed(node.ino);
+    }
+
+    /// Waits until the kernel has no pages of a file that are known to be out of date. Otherwise a program that
+    /// has been told of a change could still read what was there before.
+    ///
+    /// The kernel cannot forget pages before its requests to read or write them are answered, nor before a
+    /// SETATTR of the file is. None of those may wait for this.
+    pub(crate) async fn without_old_pages(&self, node: &Node<C::As>) {
+        let gone = || (self.kernel.pages_dropped() >= node.page_drop.get()).then_some(());
+        self.pages_gone.until(gone).await;
     }
 
     /// Returns how long the attributes of an object are still trusted.

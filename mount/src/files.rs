@@ -81,6 +81,7 @@ impl<C: Connect> Core<C> {
     ) -> Result<Opened, Errno> {
         let node = self.node(ino)?;
         self.permit_open(user, thread, &node, needed(mode)).await?;
+        self.without_old_pages(&node).await;
         Ok(self.opened(user, &node, mode))
     }
 

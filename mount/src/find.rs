@@ -63,6 +63,7 @@ impl<C: Connect> Core<C> {
                 // What is answered from memory must not spare the `open` its call.
                 let found = asked.then(|| (thread, Instant::now()));
                 node.just_found.set(found);
+                self.without_old_pages(&node).await;
                 Ok(self.found(&directory, &node))
             }
             Err(Errno::NOENT) => Ok(Found {
@@ -237,6 +238,7 @@ impl<C: Connect> Core<C> {
             self.flush(&node).await;
         }
         self.refresh(user, &node).await?;
+        self.without_old_pages(&node).await;
         Ok(self.stat(&node))
     }
 

@@ -97,6 +97,8 @@ pub(crate) struct Node<A> {
     pub(crate) data_version: Cell<u64>,
     /// The version of the data in the kernel's page cache.
     pub(crate) paged: Cell<Option<u64>>,
+    /// The number of the last time that the kernel was to forget the pages; see [`crate::core::Core`].
+    pub(crate) page_drop: Cell<u64>,
     /// The size that the kernel takes the file to have: what it was last told, or its writes led to.
     pub(crate) shown_size: Cell<u64>,
     pub(crate) appends: Appends,
@@ -142,6 +144,7 @@ impl<A> Node<A> {
             hidden_gone: Notify::default(),
             data_version: Cell::new(0),
             paged: Cell::new(None),
+            page_drop: Cell::new(0),
             shown_size: Cell::new(0),
             appends: Appends::default(),
             own_writes: Cell::new(0),

@@ -1,11 +1,13 @@
 //! A mount from its beginning to its end.
 
 use std::fs::OpenOptions;
+use std::future::ready;
 use std::io::{self, Write};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -130,23 +132,36 @@ struct Notify {
     notifier: Notifier,
     /// Dropping pages waits for reads that the file system has not answered, so another thread does it.
     pages: Sender<u64>,
+    /// The number of files whose pages it has dropped.
+    dropped: Arc<AtomicU64>,
 }
 
 impl Notify {
-    fn start(notifier: Notifier) -> io::Result<Self> {
+    fn start(notifier: Notifier, queue: Arc<Queue<Client>>) -> io::Result<Self> {
         let (pages, changed) = channel::<u64>();
         let of_thread = notifier.clone();
+        let dropped = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&dropped);
         let work = move || {
             for ino in changed {
                 if let Err(error) = of_thread.inval_inode(INodeNo(ino), 0, 0) {
                     tracing::debug!(ino, %error, "the kernel could not forget pages");
                 }
+                count.fetch_add(1, Ordering::Relaxed);
+                queue.push(Box::new(|core| {
+                    core.pages_gone.wake();
+                    Box::pin(ready(()))
+                }));
             }
         };
         thread::Builder::new()
             .name("fuse-pages".into())
             .spawn(work)?;
-        Ok(Self { notifier, pages })
+        Ok(Self {
+            notifier,
+            pages,
+            dropped,
+        })
     }
 }
 
@@ -154,6 +169,10 @@ impl Kernel for Notify {
     fn data_changed(&self, ino: u64) {
         // The thread lives as long as this sender.
         let _ = self.pages.send(ino);
+    }
+
+    fn pages_dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 
     fn attributes_changed(&self, ino: u64) {
@@ -225,7 +244,7 @@ pub fn mount(
         }
     })?;
     read_ahead_whole(&path, limits.rsize);
-    let kernel = Notify::start(session.notifier()).map_err(failed)?;
+    let kernel = Notify::start(session.notifier(), Arc::clone(&queue)).map_err(failed)?;
     let mut random = [0; 4];
     getrandom::fill(&mut random).map_err(|error| failed(io::Error::other(error)))?;
     let core = Core::new(Parts {

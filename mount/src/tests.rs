@@ -11,8 +11,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::future::{join, join3, select};
-use futures_util::poll;
+use futures_util::future::{LocalBoxFuture, join, join3, select};
+use futures_util::{FutureExt, poll};
 use nfs_binding::client::{AttachOptions, Mount};
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::fs::{DirectoryFs, FileSystem, MemoryFs};
@@ -42,13 +42,21 @@ impl Connect for InProcess {
     }
 }
 
-/// A kernel that records which files it was told to drop the pages of.
+/// A kernel that records which files it was told to drop the pages of. It does that at once, unless the second
+/// field says that it cannot.
 #[derive(Clone, Default)]
-struct Told(Rc<RefCell<Vec<u64>>>);
+struct Told(Rc<RefCell<Vec<u64>>>, Rc<Cell<bool>>);
 
 impl Kernel for Told {
     fn data_changed(&self, ino: u64) {
         self.0.borrow_mut().push(ino);
+    }
+
+    fn pages_dropped(&self) -> u64 {
+        match self.1.get() {
+            true => 0,
+            false => u64::MAX,
+        }
     }
 
     fn attributes_changed(&self, _: u64) {}
@@ -806,6 +814,44 @@ fn an_open_shows_what_another_client_has_written_and_closed() {
     two.close(opened.file).unwrap();
     let opening = two.core.open(&two.user, 1, seen, WRITE);
     assert!(two.run(opening).unwrap().keep);
+}
+
+/// The kernel forgets pages only when its reads of them are answered.
+#[test]
+fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let (ino, file) = one.create(b"f");
+    one.write(file, 0, vec![1; 100]);
+    one.close(file).unwrap();
+    let file = one.open(ino);
+    let (core, user) = (&one.core, &one.user);
+    for n in 0..3u8 {
+        let other = two.open(two.find(b"f").unwrap());
+        two.write(other, 0, vec![n + 2; 100]);
+        two.close(other).unwrap();
+        core.node(ino).unwrap().attributes.borrow_mut().expire();
+        one.told.0.borrow_mut().clear();
+        one.told.1.set(true);
+        one.run(async {
+            let mut request: LocalBoxFuture<'_, bool> = match n {
+                0 => Box::pin(core.getattr(user, ino).map(|it| it.is_ok())),
+                1 => Box::pin(core.lookup(user, 1, ROOT, b"f").map(|it| it.is_ok())),
+                _ => Box::pin(core.open(user, 2, ino, WRITE).map(|it| it.is_ok())),
+            };
+            for _ in 0..50 {
+                assert!(poll!(&mut request).is_pending(), "{n}");
+                turn().await;
+            }
+            assert_eq!(one.told.0.borrow()[..], [ino]);
+            let data = core.read(file, 0, 100, false).await.unwrap();
+            assert_eq!(&data[..], &[n + 2; 100]);
+            one.told.1.set(false);
+            core.pages_gone.wake();
+            assert!(request.await);
+        });
+    }
 }
 
 /// The kernel takes the file for a new one, and does not truncate it.
