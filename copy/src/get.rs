@@ -14,7 +14,8 @@ use rustix::io::Errno;
 use super::budget::Budget;
 use super::ledger::Ledger;
 use super::links::{Links, Turn};
-use super::local::{Keep, LocalDir, MODE_BITS, Meta, SET_ID, TIMES_COMPARED, timespec};
+use super::local::{Keep, LocalDir, MODE_BITS, Meta, SET_ID, timespec};
+use super::same::is_same;
 use super::temporary::under_temporary_name;
 use super::work::{At, Dir, run_all};
 use super::{CopyError, CopyOptions, Owner, Report, Totals};
@@ -366,28 +367,31 @@ impl<'m, C: RpcClient> Get<'m, C> {
 
     /// Returns whether a directory on the server is one that this copy has come through, or one on this
     /// machine that it is copied into: an export of this machine can contain both.
-    async fn is_above(&self, item: &Item, object: &Object) -> Result<bool, CopyError> {
-        let mut above = Some(&item.dir);
-        while let Some(dir) = above {
+    async fn is_above(&self, item: &Item, object: &Object) -> Result<bool, NfsError> {
+        for dir in item.dir.up() {
             // The place of the copy's root has the root's handle, and is none of its directories.
             if dir.info.attributes.is_some() && dir.info.remote == object.handle {
                 return Ok(true);
             }
-            // Other entries may be copied into it meanwhile, which changes its times.
-            for _ in 0..TIMES_COMPARED {
-                let here = dir.info.local.stat_self();
-                if here.is_none_or(|here| here.key.1 != object.attributes.fileid) {
-                    break;
-                }
-                let there = self.mount.getattr(object.handle, &item.at()).await?;
-                let here = dir.info.local.stat_self();
-                if here.is_some_and(|here| here.is_object(&there)) {
-                    return Ok(true);
-                }
+            if self
+                .is_same(item, object, || dir.info.local.stat_self())
+                .await?
+            {
+                return Ok(true);
             }
-            above = dir.parent();
         }
         Ok(false)
+    }
+
+    /// Returns whether the source is a local object, whose metadata `here` returns.
+    pub(super) async fn is_same(
+        &self,
+        item: &Item,
+        source: &Object,
+        here: impl Fn() -> Option<Meta>,
+    ) -> Result<bool, NfsError> {
+        let source = (source.handle, source.attributes.fileid);
+        is_same(self.mount, source, &item.at(), here).await
     }
 
     async fn make_dir(&self, item: &Item, object: Object) -> Result<Outcome<'m, C>, CopyError> {
@@ -413,8 +417,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
             Errno::NOTDIR | Errno::LOOP => in_the_way(item, false),
             error => item.failed("opening directory")(error),
         })?;
-        let itself = here.stat_self();
-        if itself.is_some_and(|here| here.is_object(&object.attributes)) {
+        if self.is_same(item, &object, || here.stat_self()).await? {
             let path = item.at().display();
             return Err(CopyError::Same { path });
         }

@@ -89,7 +89,7 @@ impl<C: RpcClient> Get<'_, C> {
     pub(super) async fn file(&self, item: &Item, object: &Object) -> Result<(), CopyError> {
         let attributes = &object.attributes;
         let target = Target {
-            partial: self.open(item, object)?,
+            partial: self.open(item, object).await?,
             item,
             object,
             sparse: match self.options.sparse {
@@ -126,7 +126,7 @@ impl<C: RpcClient> Get<'_, C> {
 
     /// Creates an empty file under a temporary name, accessible only by its owner until it is
     /// complete. Fails before anything is read if the file cannot get its final name.
-    fn open<'i>(&self, item: &'i Item, object: &Object) -> Result<Partial<'i>, CopyError> {
+    async fn open<'i>(&self, item: &'i Item, object: &Object) -> Result<Partial<'i>, CopyError> {
         let (local, name) = (&item.dir.info.local, item.local());
         match local.stat(name) {
             Err(Errno::NOENT) => {}
@@ -143,11 +143,12 @@ impl<C: RpcClient> Get<'_, C> {
                 let path = path.as_os_str().as_bytes().into();
                 return Err(CopyError::Device { path });
             }
-            Ok(there) if there.is_object(&object.attributes) => {
-                let path = item.at().display();
-                return Err(CopyError::Same { path });
+            Ok(_) => {
+                if self.is_same(item, object, || local.stat(name).ok()).await? {
+                    let path = item.at().display();
+                    return Err(CopyError::Same { path });
+                }
             }
-            Ok(_) => {}
         }
         let (fd, temporary) = under_temporary_name(name, |temporary| local.create_file(temporary))
             .map_err(item.failed("creating"))?;

@@ -54,6 +54,7 @@ mod put_file;
 mod put_special;
 mod put_stream;
 mod remove;
+mod same;
 mod temporary;
 mod work;
 
@@ -233,12 +234,12 @@ pub enum CopyError {
         path: DisplayPath,
     },
     /// Source and target are one object, in an export of this machine.
-    #[error("{path} is what is copied: it is not copied onto itself")]
+    #[error("{path}: source and target are the same file or directory")]
     Same {
         /// The object on the server.
         path: DisplayPath,
     },
-    /// A directory that the copy goes to, or one that it comes from, is in itself.
+    /// The source contains the target directory, or the server shows a directory inside itself.
     #[error("{path} is a directory that this copy is made in: it is not copied into itself")]
     IntoItself {
         /// The directory.

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use nfs_binding::proto::{Attributes, NfsTime};
+use nfs_binding::proto::NfsTime;
 use rustix::fs::{
     Advice, AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps,
     Uid, fadvise, fchmod, fchown, fstat, fsync, ftruncate, futimens, linkat, mkdirat, mknodat,
@@ -26,8 +26,6 @@ const OPEN: OFlags = OFlags::CLOEXEC
     .union(OFlags::NONBLOCK);
 /// Permission bits, set-id bits and the sticky bit.
 pub(super) const MODE_BITS: u32 = 0o7777;
-/// How often a directory on the server is compared with one here, in case that it is changing.
-pub(super) const TIMES_COMPARED: u32 = 3;
 /// Set-user-id and set-group-id.
 pub(super) const SET_ID: u32 = 0o6000;
 
@@ -280,7 +278,7 @@ pub(super) struct Meta {
     pub(super) rdev: u64,
     pub(super) atime: (i64, u32),
     pub(super) mtime: (i64, u32),
-    ctime: (i64, u32),
+    pub(super) ctime: (i64, u32),
 }
 
 impl Meta {
@@ -302,14 +300,6 @@ impl Meta {
             mtime: (stat.st_mtime as i64, stat.st_mtime_nsec as u32),
             ctime: (stat.st_ctime as i64, stat.st_ctime_nsec as u32),
         }
-    }
-
-    /// Returns whether an object on a server is this one, which an export of this machine can also be.
-    /// Inode numbers of two machines can be equal; the time of the last change, to the nanosecond, is not.
-    pub(super) fn is_object(&self, there: &Attributes) -> bool {
-        let same = (self.key.1, self.size) == (there.fileid, there.size);
-        let changed = (nfs_time(self.mtime).0, nfs_time(self.ctime).0);
-        same && changed == (there.mtime, there.ctime)
     }
 
     /// Returns whether size and modification time are equal, so that the file was not written to in

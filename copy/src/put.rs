@@ -12,7 +12,8 @@ use rustix::fs::{Dir as Entries, FileType as Kind};
 use super::budget::Budget;
 use super::ledger::Ledger;
 use super::links::{Links, Turn};
-use super::local::{LocalDir, Meta, SET_ID, TIMES_COMPARED, nfs_time};
+use super::local::{LocalDir, Meta, SET_ID, nfs_time};
+use super::same::is_same;
 use super::work::{Dir, run_all};
 use super::{CopyError, CopyOptions, Owner, Report, Totals};
 
@@ -155,7 +156,8 @@ impl<C: RpcClient> Put<'_, C> {
                     .getattr(self.mount.root(), b"".as_slice())
                     .await?,
             };
-            if meta.is_object(&root.attributes) {
+            let id = (root.handle, root.attributes.fileid);
+            if is_same(self.mount, id, remote, || current.stat(local).ok()).await? {
                 let path = local.into();
                 return Err(CopyError::Same { path });
             }
@@ -314,9 +316,16 @@ impl<C: RpcClient> Put<'_, C> {
             let path = (&*item.local).into();
             return Err(CopyError::NotRecursive { path });
         }
-        if self.is_target(item, &meta).await? {
-            let path = at.display();
-            return Err(CopyError::IntoItself { path });
+        let above = &item.dir.info.local;
+        let here = || above.stat(&item.local).ok();
+        // A directory is not copied into itself, which would not end: an export of this machine can
+        // contain both.
+        for dir in item.dir.up() {
+            let target = (dir.info.remote, dir.info.fileid);
+            if is_same(self.mount, target, dir, here).await? {
+                let path = at.display();
+                return Err(CopyError::IntoItself { path });
+            }
         }
         // With this mode only the owner can fill the directory. It gets its own mode at the end.
         let attributes = SetAttributes {
@@ -338,35 +347,14 @@ impl<C: RpcClient> Put<'_, C> {
             }
             outcome => outcome?,
         };
-        if meta.is_object(&remote.attributes) {
+        let id = (remote.handle, remote.attributes.fileid);
+        if is_same(self.mount, id, &at, here).await? {
             let path = at.display();
             return Err(CopyError::Same { path });
         }
         let up = Some(Rc::clone(&item.dir));
-        let above = &item.dir.info.local;
         self.open_dir(up, above, &item.local, name.to_vec(), &remote, meta)
             .map(Outcome::Directory)
-    }
-
-    /// Returns whether a local directory is one on the server that it would be copied into: an export
-    /// of this machine can contain both.
-    async fn is_target(&self, item: &Item, meta: &Meta) -> Result<bool, CopyError> {
-        let mut above = Some(&item.dir);
-        while let Some(dir) = above {
-            // Other entries may be copied into it meanwhile, which changes its times.
-            for _ in 0..TIMES_COMPARED {
-                if dir.info.fileid != meta.key.1 {
-                    break;
-                }
-                let there = self.mount.getattr(dir.info.remote, &**dir).await?;
-                let here = item.dir.info.local.stat(&item.local);
-                if here.is_ok_and(|here| here.is_object(&there)) {
-                    return Ok(true);
-                }
-            }
-            above = dir.parent();
-        }
-        Ok(false)
     }
 
     fn open_dir(

@@ -16,6 +16,7 @@ use super::CopyError;
 use super::ledger::Ledger;
 use super::local::{Meta, file_error, next_data, read_ahead, read_at, stat_file};
 use super::put::{Item, Put};
+use super::same::is_same;
 
 /// The maximum number of bytes written before a COMMIT. If the server restarts in between, at most
 /// that much is written again.
@@ -197,8 +198,9 @@ impl<C: RpcClient> Put<'_, C> {
         // Servers differ in the result of CREATE for a name of another object: some succeed.
         let there = match self.mount.create(dir, name, attributes(), &at).await {
             Ok(file) if file.attributes.file_type == FileType::Regular => {
-                let local = source.and_then(|fd| stat_file(fd).ok());
-                if local.is_some_and(|local| local.is_object(&file.attributes)) {
+                let id = (file.handle, file.attributes.fileid);
+                let here = || source.and_then(|fd| stat_file(fd).ok());
+                if is_same(self.mount, id, &at, here).await? {
                     let path = at.display();
                     return Err(CopyError::Same { path });
                 }

@@ -63,6 +63,11 @@ impl<T> Dir<T> {
         self.parent.as_ref()
     }
 
+    /// Returns the directory and those above it, up to the one that contains the root of the copy.
+    pub(super) fn up(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |dir| dir.parent.as_deref())
+    }
+
     pub(super) fn name(&self) -> &[u8] {
         &self.name
     }

@@ -2,7 +2,10 @@
 
 use std::cell::Cell;
 use std::fs;
+use std::future::poll_fn;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::pin::pin;
 use std::rc::Rc;
 
 use nfs_binding::proto::{DeviceNumber, MknodWhat, Procedure, SetAttributes, nfs};
@@ -189,10 +192,10 @@ fn a_file_is_not_copied_onto_itself() {
         let get = get(&rig.mount, from.as_bytes(), &to, &rig.options, progress);
         rig.runtime.block_on(get)
     };
-    let itself = "tree/file is what is copied: it is not copied onto itself";
+    let itself = "tree/file: source and target are the same file or directory";
     assert_eq!(texts(&put("tree/file", "tree/file")), [itself]);
     assert_eq!(texts(&get("tree/file", "tree/file")), [itself]);
-    let itself = "tree is what is copied: it is not copied onto itself";
+    let itself = "tree: source and target are the same file or directory";
     assert_eq!(texts(&put("tree", "tree")), [itself]);
     assert_eq!(texts(&get("tree", "tree")), [itself]);
     assert_eq!(fs::read(at("tree/file")).unwrap(), b"content");
@@ -212,6 +215,44 @@ fn a_file_is_not_copied_onto_itself() {
     let into = "tree/copy/all/tree/copy is a directory that this copy is made in: it is not copied into itself";
     assert_eq!(texts(&report), [into]);
     assert_eq!(fs::read(at("tree/copy/all/tree/file")).unwrap(), b"content");
+}
+
+/// A log that a program appends to at every step of the copy keeps its content and its name.
+#[test]
+fn a_file_that_changes_is_not_copied_onto_itself() {
+    use std::os::unix::fs::MetadataExt;
+    let rig = Fixture::directory(AttachOptions::default());
+    let log = rig.exported("log");
+    fs::write(&log, "content").unwrap();
+    let before = fs::metadata(&log).unwrap();
+    // Each copy meets the append at other points between its calls.
+    for _ in 0..10 {
+        let (pool, put_progress, get_progress) =
+            (&rig.server.pool, &mut |_: &_| {}, &mut |_: &_| {});
+        let put = put(&rig.mount, pool, &log, b"log", &rig.options, put_progress);
+        let put = rig.runtime.block_on(appending(&log, put));
+        let get = get(&rig.mount, b"log", &log, &rig.options, get_progress);
+        let get = rig.runtime.block_on(appending(&log, get));
+        for report in [put, get] {
+            let itself = "log: source and target are the same file or directory";
+            assert_eq!(texts(&report), [itself]);
+            assert_eq!(report.unfinished, []);
+        }
+    }
+    let after = fs::metadata(&log).unwrap();
+    assert_eq!(after.ino(), before.ino());
+    assert!(fs::read_to_string(&log).unwrap().starts_with("content"));
+}
+
+/// Runs `copying`, and appends to the file each time before it continues.
+async fn appending(file: &Path, copying: impl Future<Output = Report>) -> Report {
+    let mut file = fs::OpenOptions::new().append(true).open(file).unwrap();
+    let mut copying = pin!(copying);
+    poll_fn(|context| {
+        file.write_all(b"more").unwrap();
+        copying.as_mut().poll(context)
+    })
+    .await
 }
 
 /// Other names of an existing file keep its content, as with `cp -a`.
