@@ -178,7 +178,8 @@ impl<C: RpcClient> Put<'_, C> {
     /// Creates an empty file with `mode`. An existing file is truncated; any other object except a
     /// directory is replaced. If `source` is given, the local file to copy, an existing file is also
     /// restricted to `mode`, and replaced if it has further names: these keep their content, as with
-    /// `cp -a`.
+    /// `cp -a`. The new file is empty when it replaces the old one, so that a copy that ends early
+    /// leaves an incomplete file under its own name, which the next copy completes.
     ///
     /// # Errors
     /// [`CopyError::Same`]: the existing file is `source`.
@@ -220,8 +221,8 @@ impl<C: RpcClient> Put<'_, C> {
             }
             Err(error) => return Err(error.into()),
         };
-        self.make_way(&there, item).await?;
-        let file = self.mount.create(dir, name, attributes(), &at).await?;
+        let make = async |name: &[u8]| self.mount.create(dir, name, attributes(), &at).await;
+        let file = self.replace(item, &there, make).await?;
         self.empty(&file, Some(mode), &at).await?;
         Ok(file)
     }

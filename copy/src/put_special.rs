@@ -2,7 +2,7 @@
 //!
 //! SYMLINK, MKNOD and LINK return NFS3ERR_EXIST if another object has the name, but also if the
 //! call was executed before and its reply was lost. So the client examines the existing object and
-//! accepts it if it is the wanted one.
+//! accepts it if it is the wanted one. Another object is replaced.
 
 use nfs_binding::client::{NfsError, Object, Place, RpcClient};
 use nfs_binding::proto::{
@@ -13,37 +13,77 @@ use rustix::fs::FileType as Kind;
 use super::CopyError;
 use super::local::{Meta, SET_ID};
 use super::put::{Item, Put};
+use super::temporary::random_name;
 
 /// The object to create.
 enum Wanted {
     Link(LinkText),
     Node(MknodWhat),
+    /// A further name of an object.
+    Name(FileHandle),
 }
+
+/// The object that has the name of the wanted one, and the error that says so.
+type Other = (NfsError, Object);
 
 impl<C: RpcClient> Put<'_, C> {
     /// Creates a symbolic link, pipe, socket or device.
     pub(super) async fn special(&self, item: &Item, meta: &Meta) -> Result<FileHandle, CopyError> {
-        let at = item.dir.at(item.name());
         let wanted = self.wanted(item, meta)?;
-        match self.make_special(item, &wanted).await {
-            Err(error) if error.status() == Some(Status::EXIST) => {}
-            outcome => return Ok(outcome?.handle),
-        }
-        let dir = item.dir.info.remote;
-        let there = self.mount.lookup(dir, item.name(), &at).await?;
-        if self.is_wanted(&there, &wanted, &at).await? {
-            return Ok(there.handle);
-        }
-        self.make_way(&there, item).await?;
-        Ok(self.make_special(item, &wanted).await?.handle)
+        self.make(item, &wanted).await
     }
 
-    async fn make_special(&self, item: &Item, wanted: &Wanted) -> Result<Object, NfsError> {
-        let (dir, name) = (item.dir.info.remote, item.name());
-        let at = item.dir.at(name);
-        match wanted {
-            Wanted::Link(text) => self.mount.symlink(dir, name, text.clone(), &at).await,
-            Wanted::Node(what) => self.mount.mknod(dir, name, what.clone(), &at).await,
+    /// Creates a hard link to an object that was already copied.
+    pub(super) async fn link(
+        &self,
+        item: &Item,
+        object: FileHandle,
+        meta: &Meta,
+    ) -> Result<(), CopyError> {
+        self.make(item, &Wanted::Name(object)).await?;
+        self.ledger.entry(meta.kind == Kind::RegularFile);
+        Ok(())
+    }
+
+    /// Creates an object under its own name. Another object with the name is replaced.
+    async fn make(&self, item: &Item, wanted: &Wanted) -> Result<FileHandle, CopyError> {
+        let other = match self.make_as(item, item.name(), wanted).await? {
+            Ok(object) => return Ok(object),
+            Err((_, other)) => other,
+        };
+        let make = async |name: &[u8]| {
+            let made = self.make_as(item, name, wanted).await?;
+            made.map_err(|(error, _)| error)
+        };
+        self.replace(item, &other, make).await
+    }
+
+    /// Creates an object under a name, unless another object has it, which is returned.
+    async fn make_as(
+        &self,
+        item: &Item,
+        name: &[u8],
+        wanted: &Wanted,
+    ) -> Result<Result<FileHandle, Other>, NfsError> {
+        let (mount, dir) = (self.mount, item.dir.info.remote);
+        let at = item.dir.at(item.name());
+        let made = match wanted {
+            Wanted::Link(text) => mount.symlink(dir, name, text.clone(), &at).await,
+            Wanted::Node(what) => mount.mknod(dir, name, what.clone(), &at).await,
+            Wanted::Name(object) => match mount.link(*object, dir, name, &at).await {
+                Ok(()) => return Ok(Ok(*object)),
+                Err(error) => Err(error),
+            },
+        };
+        match made {
+            Err(error) if error.status() == Some(Status::EXIST) => {
+                let there = mount.lookup(dir, name, &at).await?;
+                Ok(match self.is_wanted(&there, wanted, &at).await? {
+                    true => Ok(there.handle),
+                    false => Err((error, there)),
+                })
+            }
+            made => Ok(Ok(made?.handle)),
         }
     }
 
@@ -80,11 +120,16 @@ impl<C: RpcClient> Put<'_, C> {
         there: &Object,
         wanted: &Wanted,
         at: &(impl Place + ?Sized),
-    ) -> Result<bool, CopyError> {
+    ) -> Result<bool, NfsError> {
         let rdev = there.attributes.rdev;
         Ok(match (there.attributes.file_type, wanted) {
             (FileType::Symlink, Wanted::Link(text)) => {
                 self.mount.readlink(there.handle, at).await? == text.0
+            }
+            (_, Wanted::Name(object)) => {
+                let wanted = self.mount.getattr(*object, at).await?;
+                let found = (there.attributes.fsid, there.attributes.fileid);
+                found == (wanted.fsid, wanted.fileid)
             }
             (FileType::Fifo, Wanted::Node(MknodWhat::Fifo(_)))
             | (FileType::Socket, Wanted::Node(MknodWhat::Socket(_))) => true,
@@ -94,47 +139,40 @@ impl<C: RpcClient> Put<'_, C> {
         })
     }
 
-    /// Creates a hard link to an object that was already copied.
-    pub(super) async fn link(
+    /// Replaces an existing object, unless it is a directory. `make` creates the new object under a
+    /// temporary name, which is then renamed: the existing object stays if that is refused. If the
+    /// copy ends between the two, the temporary name stays as well.
+    pub(super) async fn replace<T>(
         &self,
         item: &Item,
-        object: FileHandle,
-        meta: &Meta,
-    ) -> Result<(), CopyError> {
+        there: &Object,
+        make: impl AsyncFnOnce(&[u8]) -> Result<T, NfsError>,
+    ) -> Result<T, CopyError> {
         let (dir, name) = (item.dir.info.remote, item.name());
         let at = item.dir.at(name);
-        match self.mount.link(object, dir, name, &at).await {
-            Err(error) if error.status() == Some(Status::EXIST) => {
-                let there = self.mount.lookup(dir, name, &at).await?;
-                let wanted = self.mount.getattr(object, &at).await?;
-                let found = (there.attributes.fsid, there.attributes.fileid);
-                if found != (wanted.fsid, wanted.fileid) {
-                    self.make_way(&there, item).await?;
-                    self.mount.link(object, dir, name, &at).await?;
-                }
-            }
-            outcome => outcome?,
-        }
-        self.ledger.entry(meta.kind == Kind::RegularFile);
-        Ok(())
-    }
-
-    /// Removes an existing object to make way for a new one, unless it is a directory.
-    pub(super) async fn make_way(&self, there: &Object, item: &Item) -> Result<(), CopyError> {
-        let at = item.dir.at(item.name());
         if there.attributes.file_type == FileType::Directory {
             return Err(CopyError::InTheWay {
                 path: at.display(),
                 is_directory: true,
             });
         }
-        match self
-            .mount
-            .remove(item.dir.info.remote, item.name(), &at)
-            .await
-        {
-            Err(error) if error.status() == Some(Status::NOENT) => Ok(()),
-            outcome => Ok(outcome?),
+        let failed = |error| item.dir.info.local.error("copying", &item.local, error);
+        let temporary = random_name(name).map_err(failed)?;
+        let made = make(&temporary).await?;
+        let renamed = self.mount.rename((dir, &temporary), (dir, name), &at).await;
+        // RENAME may be refused, and does nothing if both names are links to one object. Then the
+        // temporary name is still there.
+        let _ = self.mount.remove(dir, &temporary, &at).await;
+        match renamed {
+            // If it was executed before and its reply was lost, the name has another object by now.
+            Err(error) if error.status() == Some(Status::NOENT) => {
+                let now = self.mount.lookup(dir, name, &at).await?;
+                match now.attributes.fileid == there.attributes.fileid {
+                    true => Err(error.into()),
+                    false => Ok(made),
+                }
+            }
+            outcome => Ok(outcome.map(|()| made)?),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Temporary names of local objects until they are complete.
+//! Temporary names of objects until they get their own.
 
 use rustix::io::Errno;
 
@@ -17,8 +17,7 @@ pub(super) fn under_temporary_name<T>(
     make: impl Fn(&[u8]) -> Result<T, Errno>,
 ) -> Result<(T, Vec<u8>), Errno> {
     for _ in 0..NAME_ATTEMPTS {
-        let random = getrandom::u32().map_err(|_| Errno::IO)?;
-        let temporary = temporary_name(name, random).ok_or(Errno::NOTDIR)?;
+        let temporary = random_name(name)?;
         match make(&temporary) {
             Ok(made) => return Ok((made, temporary)),
             Err(Errno::EXIST) => {}
@@ -28,9 +27,17 @@ pub(super) fn under_temporary_name<T>(
     Err(Errno::EXIST)
 }
 
-/// Returns a temporary name for an object until it is complete. The name is hidden and resembles
-/// `name`, so that a user who finds it after a power cut can tell what it was. Returns `None` if `name`
-/// ends with a slash.
+/// Returns a random temporary name for an object until it gets its own.
+///
+/// # Errors
+/// [`Errno::NOTDIR`]: `name` ends with a slash. [`Errno::IO`]: there are no random numbers.
+pub(super) fn random_name(name: &[u8]) -> Result<Vec<u8>, Errno> {
+    let random = getrandom::u32().map_err(|_| Errno::IO)?;
+    temporary_name(name, random).ok_or(Errno::NOTDIR)
+}
+
+/// Returns a temporary name. It is hidden and resembles `name`, so that a user who finds it after a
+/// power cut can tell what it was. Returns `None` if `name` ends with a slash.
 fn temporary_name(name: &[u8], random: u32) -> Option<Vec<u8>> {
     let base = name.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
     let (directory, base) = name.split_at(base);

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::pin::pin;
 use std::rc::Rc;
 
-use nfs_binding::proto::{DeviceNumber, MknodWhat, Procedure, SetAttributes, nfs};
+use nfs_binding::proto::{DeviceNumber, MknodWhat, Procedure, SetAttributes, Status, nfs};
 
 use super::*;
 use crate::in_process::Fault;
@@ -271,6 +271,79 @@ fn a_file_with_further_names_on_the_server_is_replaced() {
         ["a", "b", "snapshot"].map(content),
         ["new a", "new b", "old"]
     );
+}
+
+/// An object on the server stays if the one that was to replace it cannot be made or named.
+#[test]
+fn an_object_on_the_server_is_only_replaced_when_its_successor_exists() {
+    let refusals = [
+        ("fifo", nfs::Mknod::NUMBER, 1),
+        ("symlink", nfs::Symlink::NUMBER, 1),
+        ("hard", nfs::Link::NUMBER, 1),
+        ("file", nfs::Create::NUMBER, 1),
+        ("fifo", nfs::Rename::NUMBER, 0),
+        ("hard", nfs::Rename::NUMBER, 0),
+        ("file", nfs::Rename::NUMBER, 0),
+    ];
+    for (name, procedure, nth) in refusals {
+        let rig = Fixture::directory(AttachOptions::default());
+        let fifo = rustix::fs::FileType::Fifo;
+        mknodat(CWD, rig.local("fifo"), fifo, Mode::RUSR, 0).unwrap();
+        symlink("new", rig.local("symlink")).unwrap();
+        fs::write(rig.local("file"), "new").unwrap();
+        fs::create_dir(rig.local("hard")).unwrap();
+        fs::write(rig.local("hard/a"), "new").unwrap();
+        fs::hard_link(rig.local("hard/a"), rig.local("hard/b")).unwrap();
+        fs::create_dir(rig.exported("hard")).unwrap();
+        let old: &[&str] = match name {
+            "hard" => &["hard/a", "hard/b"],
+            name => &[name],
+        };
+        for name in old {
+            fs::write(rig.exported(name), "old").unwrap();
+        }
+        if name == "file" {
+            fs::hard_link(rig.exported(name), rig.exported("other name")).unwrap();
+        }
+        rig.server
+            .plan(move |proc, count| match (proc, count) == (procedure, nth) {
+                true => Fault::Status(Status::ACCES),
+                false => Fault::None,
+            });
+        let report = rig.put(name, name);
+        let texts = texts(&report);
+        assert!(
+            matches!(&texts[..], [only] if only.contains(name)),
+            "{texts:?}"
+        );
+        assert_eq!(report.unfinished, [], "{name}");
+        // The first of the two hard links is written in place.
+        let kept = |name: &&&str| fs::read(rig.exported(name)).unwrap() == b"old";
+        assert_eq!(old.iter().filter(kept).count(), 1, "{name}");
+        for directory in [rig.exported(""), rig.exported("hard")] {
+            let entries = fs::read_dir(directory).unwrap();
+            let left: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+            let temporary = |name: &std::ffi::OsString| name.as_encoded_bytes()[0] == b'.';
+            assert!(!left.iter().any(temporary), "{name}: {left:?}");
+        }
+    }
+}
+
+/// Objects are replaced also if each reply is lost and the call executed again.
+#[test]
+fn directories_are_merged_and_files_replaced_although_replies_are_lost() {
+    let rig = Fixture::directory(AttachOptions::default());
+    make_trees(&rig.local("new"), &rig.exported("there"));
+    fs::hard_link(rig.exported("there/shorter"), rig.exported("other name")).unwrap();
+    let changes = faults::CHANGES;
+    rig.server
+        .plan(move |proc, _| match changes.contains(&proc) {
+            true => Fault::ReplyLost,
+            false => Fault::None,
+        });
+    complete(&rig.put("new", "there"));
+    check_merged(&rig.local("new"), &rig.exported("there"));
+    assert!(rig.server.calls::<nfs::Rename>() > 4);
 }
 
 /// An object stays if the one that was to replace it cannot be made.

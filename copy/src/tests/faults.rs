@@ -11,7 +11,7 @@ use crate::Totals;
 use crate::in_process::Fault;
 
 /// The procedures whose repetition needs care.
-const CHANGES: [u32; 9] = [
+pub(super) const CHANGES: [u32; 10] = [
     nfs::Setattr::NUMBER,
     nfs::Write::NUMBER,
     nfs::Create::NUMBER,
@@ -21,6 +21,7 @@ const CHANGES: [u32; 9] = [
     nfs::Link::NUMBER,
     nfs::Remove::NUMBER,
     nfs::Rmdir::NUMBER,
+    nfs::Rename::NUMBER,
 ];
 
 #[test]
