@@ -65,19 +65,20 @@ impl<'i, 'l> Unfinished<'i, 'l> {
         }
     }
 
-    /// Passes on the outcome of making the file. If that was refused, the file is as it was.
-    pub(super) fn made<T>(&mut self, outcome: Result<T, CopyError>) -> Result<T, CopyError> {
-        self.done = match &outcome {
-            Ok(_) => false,
-            Err(CopyError::Remote(error)) => error.status().is_some(),
-            Err(_) => true,
-        };
-        outcome
-    }
-
-    /// Marks the file as done.
+    /// Marks the file as done, or as left as it was.
     pub(super) fn done(&mut self) {
         self.done = true;
+    }
+
+    /// Records whether the call that failed with `error`, the first that changes the file, has left it as
+    /// it was. If there was no reply, nobody knows.
+    fn refused(&mut self, error: &CopyError) {
+        self.done = match error {
+            CopyError::Remote(error) => {
+                error.status().is_some() || matches!(error, NfsError::ReadOnly { .. })
+            }
+            _ => true,
+        };
     }
 }
 
@@ -95,11 +96,11 @@ impl<C: RpcClient> Put<'_, C> {
     pub(super) async fn file(&self, item: &Item) -> Result<FileHandle, CopyError> {
         let (fd, meta) = self.open(item)?;
         let mut unfinished = Unfinished::new(self.ledger, item);
-        let made = self.make_file(item, PRIVATE, Some(&fd)).await;
+        let made = self.make_file(&mut unfinished, PRIVATE, Some(&fd)).await?;
         let mut source = Source {
             size: meta.size,
             item,
-            remote: unfinished.made(made)?.handle,
+            remote: made.handle,
             short: Cell::new(false),
             content: Content::File(fd),
         };
@@ -185,10 +186,11 @@ impl<C: RpcClient> Put<'_, C> {
     /// [`CopyError::Same`]: the existing file is `source`.
     pub(super) async fn make_file(
         &self,
-        item: &Item,
+        unfinished: &mut Unfinished<'_, '_>,
         mode: u32,
         source: Option<&OwnedFd>,
     ) -> Result<Object, CopyError> {
+        let item = unfinished.item;
         let (dir, name) = (item.dir.info.remote, item.name());
         let at = item.dir.at(name);
         // Without a size: what exists is looked at before it is truncated.
@@ -202,6 +204,7 @@ impl<C: RpcClient> Put<'_, C> {
                 let id = (file.handle, file.attributes.fileid);
                 let here = || source.and_then(|fd| stat_file(fd).ok());
                 if is_same(self.mount, id, &at, here).await? {
+                    unfinished.done();
                     let path = at.display();
                     return Err(CopyError::Same { path });
                 }
@@ -212,17 +215,24 @@ impl<C: RpcClient> Put<'_, C> {
                 file
             }
             Ok(other) => other,
-            Err(error) if replaceable(&error) => {
+            Err(error) => {
+                let may_replace = replaceable(&error);
+                let error = error.into();
+                unfinished.refused(&error);
+                if !may_replace {
+                    return Err(error);
+                }
                 let there = self.mount.lookup(dir, name, &at).await?;
                 if there.attributes.file_type == FileType::Regular {
-                    return Err(error.into());
+                    return Err(error);
                 }
                 there
             }
-            Err(error) => return Err(error.into()),
         };
+        unfinished.done = false;
         let make = async |name: &[u8]| self.mount.create(dir, name, attributes(), &at).await;
-        let file = self.replace(item, &there, make).await?;
+        let file = self.replace(item, &there, make).await;
+        let file = file.inspect_err(|error| unfinished.refused(error))?;
         self.empty(&file, Some(mode), &at).await?;
         Ok(file)
     }

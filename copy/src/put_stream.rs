@@ -63,7 +63,7 @@ impl<C: RpcClient> Put<'_, C> {
         let at = item.dir.at(item.name());
         let mode = self.existing_mode(&item).await?.unwrap_or(mode);
         let mut unfinished = Unfinished::new(self.ledger, &item);
-        let file = unfinished.made(self.make_file(&item, mode, None).await)?;
+        let file = self.make_file(&mut unfinished, mode, None).await?;
         let mut stream = Pieces::new(self, content);
         let mut source = Source {
             content: Content::Memory(0, Vec::new()),

@@ -488,6 +488,29 @@ fn a_put_that_ends_before_its_first_write_tells_what_it_truncated() {
     });
     let report = rig.put("file", "other");
     assert_eq!((report.totals.problems, report.unfinished.len()), (1, 0));
+
+    // The SETATTR that empties the file may have changed some of it before it failed.
+    rig.server.plan(|proc, _| match proc {
+        nfs::Setattr::NUMBER => Fault::Status(Status::IO),
+        _ => Fault::None,
+    });
+    fs::write(rig.exported("file"), "old and longer").unwrap();
+    let report = rig.put("file", "file");
+    assert_eq!((report.totals.problems, report.unfinished.len()), (1, 1));
+}
+
+/// A read-only mount sends no call, so the server has nothing incomplete.
+#[test]
+fn a_put_to_a_read_only_mount_leaves_nothing_unfinished() {
+    let read_only = AttachOptions {
+        read_only: true,
+        ..AttachOptions::default()
+    };
+    let rig = Fixture::directory(read_only);
+    fs::write(rig.local("file"), "new").unwrap();
+    let report = rig.put("file", "file");
+    assert_eq!(texts(&report), ["mounted read-only (-o ro): creating file"]);
+    assert_eq!(report.unfinished, []);
 }
 
 #[test]
