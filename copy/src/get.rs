@@ -122,20 +122,31 @@ enum Task<'m, C> {
 enum Outcome<'m, C> {
     Done,
     Directory(Task<'m, C>),
-    /// Copied. The given entries waited for it and can continue.
+    /// This attempt is over. The given entries, which waited for it or are to be tried again, can
+    /// continue.
     Release(Vec<Item>),
     Wait,
 }
 
 impl<'m, C: RpcClient> Get<'m, C> {
     async fn start(&self, remote: &[u8], local: &Path) -> Result<Task<'m, C>, NfsError> {
-        let object = self.mount.resolve(remote, Follow::No).await?;
+        let (parent, object) = match self.mount.resolve_parent(remote).await {
+            Ok((parent, name)) => {
+                let found = self.mount.lookup(parent.handle, &name, remote).await;
+                (parent.handle, found?)
+            }
+            // It is the export's root or ends with `..`, and is not looked up by a name.
+            Err(NfsError::NoName { .. }) => {
+                let object = self.mount.resolve(remote, Follow::No).await?;
+                (self.mount.root(), object)
+            }
+            Err(error) => return Err(error),
+        };
         let mut path: Vec<&[u8]> = nfs_binding::client::components(remote).collect();
         let name = path.pop().unwrap_or_default();
         let info = Sides {
             local: LocalDir::current(),
-            // The handle is only used for entries without an object, and this one has an object.
-            remote: object.handle,
+            remote: parent,
             attributes: None,
         };
         Ok(Task::Copy(Item {
@@ -223,10 +234,10 @@ impl<'m, C: RpcClient> Get<'m, C> {
                 found.map_err(|error| alone(error.into()))?
             }
         };
-        let attributes = &object.attributes;
-        if attributes.file_type == FileType::Directory {
+        if object.attributes.file_type == FileType::Directory {
             return self.make_dir(&item, object).await.map_err(alone);
         }
+        let attributes = &object.attributes;
         let is_device = matches!(attributes.file_type, FileType::Block | FileType::Character);
         if is_device && !self.options.devices {
             self.ledger.count(|totals| totals.devices_left_out += 1);
@@ -235,38 +246,40 @@ impl<'m, C: RpcClient> Get<'m, C> {
         let key = (attributes.fsid, attributes.fileid);
         let nlink = u64::from(attributes.nlink);
         let is_file = attributes.file_type == FileType::Regular;
-        if nlink < 2 {
-            return match self.object(&item, &object).await {
-                Ok(()) => Ok(Outcome::Done),
-                // Another file has taken its name since it was listed.
-                Err(CopyError::Remote(error))
-                    if is_listed && error.status() == Some(Status::STALE) =>
-                {
-                    Box::pin(self.entry(item)).await
-                }
-                Err(error) => Err(alone(error)),
-            };
-        }
-        item.object = Some((object, Instant::now()));
-        match self.links.found(key, nlink, item) {
-            Turn::Wait => Ok(Outcome::Wait),
+        let turn = if nlink < 2 {
+            Turn::Copy(item)
+        } else {
+            item.object = Some((object.clone(), Instant::now()));
+            self.links.found(key, nlink, item)
+        };
+        let mut item = match turn {
+            Turn::Wait => return Ok(Outcome::Wait),
             Turn::Link(item, place) => {
                 self.link(&item, &place).map_err(alone)?;
                 self.ledger.entry(is_file);
-                Ok(Outcome::Done)
+                return Ok(Outcome::Done);
             }
-            Turn::Copy(mut item) => {
-                let copied = match item.object.take() {
-                    Some((object, _)) => self.object(&item, &object).await,
-                    None => Ok(()),
+            Turn::Copy(item) => item,
+        };
+        match self.object(&item, &object).await {
+            Ok(()) if nlink < 2 => Ok(Outcome::Done),
+            Ok(()) => {
+                let place = item.dir.info.local.path(item.local());
+                Ok(Outcome::Release(self.links.done(key, place)))
+            }
+            Err(error) => {
+                let mut released = match nlink {
+                    0 | 1 => Vec::new(),
+                    _ => self.links.failed(key),
                 };
-                match copied {
-                    Ok(()) => {
-                        let place = item.dir.info.local.path(item.local());
-                        Ok(Outcome::Release(self.links.done(key, place)))
-                    }
-                    Err(error) => Err((error, self.links.failed(key))),
+                if !(is_listed && is_stale(&error)) {
+                    return Err((error, released));
                 }
+                // Another file has taken its name since it was listed: the name is looked up again.
+                item.object = None;
+                item.dir.begin();
+                released.push(item);
+                Ok(Outcome::Release(released))
             }
         }
     }
@@ -369,7 +382,8 @@ impl<'m, C: RpcClient> Get<'m, C> {
     /// machine that it is copied into: an export of this machine can contain both.
     async fn is_above(&self, item: &Item, object: &Object) -> Result<bool, NfsError> {
         for dir in item.dir.up() {
-            // The place of the copy's root has the root's handle, and is none of its directories.
+            // The directory that contains the copy's root is not part of the copy. If the root is that of
+            // the export, both have its handle.
             if dir.info.attributes.is_some() && dir.info.remote == object.handle {
                 return Ok(true);
             }
@@ -474,6 +488,10 @@ impl<'m, C: RpcClient> Get<'m, C> {
             self.ledger.count(|totals| totals.owners_lost += 1);
         }
     }
+}
+
+fn is_stale(error: &CopyError) -> bool {
+    matches!(error, CopyError::Remote(error) if error.status() == Some(Status::STALE))
 }
 
 pub(super) fn in_the_way(item: &Item, is_directory: bool) -> CopyError {

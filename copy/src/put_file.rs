@@ -217,7 +217,7 @@ impl<C: RpcClient> Put<'_, C> {
             Ok(other) => other,
             Err(error) => {
                 let may_replace = replaceable(&error);
-                let error = error.into();
+                let error = CopyError::from(error);
                 unfinished.refused(&error);
                 if !may_replace {
                     return Err(error);

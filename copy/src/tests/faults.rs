@@ -357,6 +357,54 @@ fn a_file_that_is_replaced_after_it_was_listed_is_copied() {
     assert_eq!(new, 2, "all but the first: {copied:?}");
 }
 
+/// The root of a copy, and files with several names, are looked up again as well.
+#[test]
+fn a_file_that_is_replaced_before_it_is_read_is_copied() {
+    for links in [false, true] {
+        let rig = Fixture::directory(AttachOptions::default());
+        fs::create_dir(rig.exported("tree")).unwrap();
+        fs::write(rig.exported("tree/a"), "old").unwrap();
+        if links {
+            fs::hard_link(rig.exported("tree/a"), rig.exported("tree/b")).unwrap();
+        }
+        let tree = rig.exported("tree");
+        rig.server.plan(move |proc, count| {
+            if proc == nfs::Read::NUMBER && count == 0 {
+                for name in names(&tree) {
+                    fs::write(tree.join("new"), name.as_bytes()).unwrap();
+                    fs::rename(tree.join("new"), tree.join(name)).unwrap();
+                }
+            }
+            Fault::None
+        });
+        match links {
+            false => {
+                complete(&rig.get("tree/a", "a"));
+                assert_eq!(fs::read(rig.local("a")).unwrap(), b"a");
+            }
+            true => {
+                complete(&rig.get("tree", "tree"));
+                let copied = ["tree/a", "tree/b"].map(|name| fs::read(rig.local(name)).unwrap());
+                assert_eq!(copied, [b"a", b"b"]);
+            }
+        }
+    }
+}
+
+/// A handle that is stale although its name was looked up again is an error.
+#[test]
+fn a_file_that_stays_stale_is_given_up() {
+    let rig = Fixture::directory(AttachOptions::default());
+    fs::write(rig.exported("file"), "content").unwrap();
+    rig.server.plan(|proc, _| match proc {
+        nfs::Read::NUMBER => Fault::Status(Status::STALE),
+        _ => Fault::None,
+    });
+    let report = rig.get("file", "file");
+    assert_eq!(report.totals.problems, 1, "{:?}", texts(&report));
+    assert_eq!(rig.server.calls::<nfs::Read>(), 2);
+}
+
 /// A full disk is one reason, here as on a server.
 #[test]
 fn no_space_is_recognised_on_both_sides() {
