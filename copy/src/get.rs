@@ -12,6 +12,7 @@ use rustix::fs::{FileType as Kind, Timestamps, makedev};
 use rustix::io::Errno;
 
 use super::budget::Budget;
+use super::get_file::keep_device;
 use super::ledger::Ledger;
 use super::links::{Links, Turn};
 use super::local::{Keep, LocalDir, MODE_BITS, Meta, SET_ID, timespec};
@@ -350,9 +351,11 @@ impl<'m, C: RpcClient> Get<'m, C> {
             Err(Errno::EXIST) => {}
             outcome => return outcome.map_err(item.failed("creating")),
         }
-        let is_directory = |stat: Meta| stat.kind == Kind::Directory;
-        if local.stat(name).is_ok_and(is_directory) {
-            return Err(in_the_way(item, true));
+        if let Ok(there) = local.stat(name) {
+            if there.kind == Kind::Directory {
+                return Err(in_the_way(item, true));
+            }
+            keep_device(item, &there)?;
         }
         let ((), temporary) = under_temporary_name(name, make).map_err(item.failed("creating"))?;
         let renamed = local.rename(&temporary, name);

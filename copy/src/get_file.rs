@@ -63,6 +63,21 @@ impl Drop for Partial<'_> {
     }
 }
 
+/// Returns an error if the user named a device, a pipe, a socket, or a link to one as the target.
+/// `get … /dev/null` must not replace the device for all users, nor `get … /dev/stdout` the link.
+pub(super) fn keep_device(item: &Item, there: &Meta) -> Result<(), CopyError> {
+    let (local, name) = (&item.dir.info.local, item.local());
+    let leads_to_one = || local.stat_target(name).is_ok_and(|to| is_special(&to));
+    match item.is_root() && (is_special(there) || leads_to_one()) {
+        true => {
+            let path = local.path(name);
+            let path = path.as_os_str().as_bytes().into();
+            Err(CopyError::Device { path })
+        }
+        false => Ok(()),
+    }
+}
+
 /// Returns whether the object is a device, a pipe or a socket.
 fn is_special(meta: &Meta) -> bool {
     !matches!(
@@ -132,18 +147,8 @@ impl<C: RpcClient> Get<'_, C> {
             Err(Errno::NOENT) => {}
             Err(error) => return Err(item.failed("creating")(error)),
             Ok(there) if there.kind == Kind::Directory => return Err(in_the_way(item, true)),
-            // `get … /dev/null` must not replace the device for all users, nor `get … /dev/stdout` a link
-            // to one.
-            Ok(there)
-                if item.is_root()
-                    && (is_special(&there)
-                        || local.stat_target(name).is_ok_and(|to| is_special(&to))) =>
-            {
-                let path = local.path(name);
-                let path = path.as_os_str().as_bytes().into();
-                return Err(CopyError::Device { path });
-            }
-            Ok(_) => {
+            Ok(there) => {
+                keep_device(item, &there)?;
                 if self.is_same(item, object, || local.stat(name).ok()).await? {
                     let path = item.at().display();
                     return Err(CopyError::Same { path });

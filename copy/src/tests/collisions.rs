@@ -159,6 +159,13 @@ fn a_device_that_is_named_as_the_target_stays() {
     let text = texts(&rig.get("file", "link")).remove(0);
     assert!(text.contains("link is a device or a pipe"), "{text}");
     assert!(rig.local("link").is_symlink());
+    // Nor is it replaced by another kind of object.
+    symlink("nowhere", rig.exported("link")).unwrap();
+    let fifo = rustix::fs::FileType::Fifo;
+    mknodat(CWD, rig.local("fifo"), fifo, Mode::RUSR, 0).unwrap();
+    let text = texts(&rig.get("link", "fifo")).remove(0);
+    assert!(text.contains("fifo is a device or a pipe"), "{text}");
+    assert!(!rig.local("fifo").is_symlink());
     let text = texts(&rig.get("file", "new/")).remove(0);
     assert!(
         text.ends_with("new/: Not a directory (os error 20)"),
