@@ -23,6 +23,9 @@ use super::same::is_same;
 const WINDOW: u64 = 256 << 20;
 /// The maximum number of WRITEs of one file in flight. The budget limits their bytes.
 const WRITES: usize = 16;
+/// The maximum number of bytes read at once from a file that states no size. They are kept in memory that
+/// the budget does not count until they are written.
+const UNSIZED_READ: u32 = 64 << 10;
 /// The mode of a file until it is complete: accessible only by its owner.
 const PRIVATE: u32 = 0o600;
 /// The permission bits, without the set-id bits.
@@ -31,16 +34,16 @@ pub(super) const PERMISSIONS: u32 = 0o777;
 const ATTEMPTS: u32 = 10;
 
 /// The data to write.
-pub(super) enum Content {
+pub(super) enum Content<'i> {
     /// A local file.
-    File(OwnedFd),
+    File(&'i OwnedFd),
     /// Memory: pieces from an offset on, each as long as a WRITE except for the last.
     Memory(u64, Vec<Bytes>),
 }
 
 /// A source of data, and the file on the server that it is written to.
 pub(super) struct Source<'i> {
-    pub(super) content: Content,
+    pub(super) content: Content<'i>,
     pub(super) size: u64,
     pub(super) item: &'i Item,
     pub(super) remote: FileHandle,
@@ -102,22 +105,19 @@ impl<C: RpcClient> Put<'_, C> {
             item,
             remote: made.handle,
             short: Cell::new(false),
-            content: Content::File(fd),
+            content: Content::File(&fd),
         };
         if source.size == 0 {
-            self.write_to_end(&mut source).await?;
+            self.write_to_end(&fd, &mut source).await?;
         }
-        let Content::File(fd) = &source.content else {
-            return Ok(source.remote);
-        };
         let at = item.dir.at(item.name());
         let mut end = 0;
-        let mut next = next_data(fd, 0, meta.size);
+        let mut next = next_data(&fd, 0, meta.size);
         while let Some(first) = next {
-            let window = window(fd, meta.size, first);
+            let window = window(&fd, meta.size, first);
             self.write_window(&source, &window).await?;
             end = window.last().map_or(end, |part| part.end);
-            next = next_data(fd, end, meta.size);
+            next = next_data(&fd, end, meta.size);
         }
         if end < meta.size {
             // The file ends in a hole. The size is set separately, so that no server sets the times
@@ -129,7 +129,7 @@ impl<C: RpcClient> Put<'_, C> {
             self.mount.setattr(source.remote, attributes, &at).await?;
         }
         let path = || item.dir.info.local.path(&item.local);
-        let now = stat_file(fd).map_err(|e| file_error("reading", path(), e))?;
+        let now = stat_file(&fd).map_err(|e| file_error("reading", path(), e))?;
         self.finish(source.remote, &meta, &at).await?;
         unfinished.done();
         self.ledger.entry(true);
@@ -158,20 +158,23 @@ impl<C: RpcClient> Put<'_, C> {
     }
 
     /// Writes the content of a file that states no size, as those of `/proc` do: up to where a read
-    /// finds nothing.
-    async fn write_to_end(&self, source: &mut Source<'_>) -> Result<(), CopyError> {
-        let wsize = u64::from(self.mount.limits().wsize);
+    /// finds nothing. Each part is read once, because reading removes the content of some such files.
+    async fn write_to_end(&self, fd: &OwnedFd, source: &mut Source<'_>) -> Result<(), CopyError> {
+        let len = u64::from(self.mount.limits().wsize.min(UNSIZED_READ));
         let path = || source.item.dir.info.local.path(&source.item.local);
-        while let Content::File(fd) = &source.content
-            && read_at(fd, &mut [0], source.size)
-                .map_err(|error| file_error("reading", path(), error))?
-                > 0
-        {
-            let part = source.size..source.size + wsize;
+        let stat = || stat_file(fd).map_err(|error| file_error("reading", path(), error));
+        // An ordinary file that has got a size since it was opened may grow faster than it is copied.
+        while stat()?.size == 0 {
+            let piece = self.read_piece(source, fd, &(source.size..source.size + len))?;
+            if piece.is_empty() {
+                break;
+            }
+            let part = source.size..source.size + piece.len() as u64;
             source.size = part.end;
+            source.content = Content::Memory(part.start, vec![piece]);
             self.write_window(source, slice::from_ref(&part)).await?;
         }
-        // The last part is always shorter.
+        // Reads that find less than they ask for are no sign of a change here.
         source.short.set(false);
         Ok(())
     }

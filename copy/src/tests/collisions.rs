@@ -385,6 +385,24 @@ fn a_file_that_states_no_size_is_read_to_its_end() {
     assert!(copied.len() > 4096 && copied.ends_with('\n'), "{copied}");
 }
 
+/// A log that is empty when it is opened and then grows with each call is not followed.
+#[test]
+fn an_empty_file_that_grows_is_reported() {
+    let rig = Fixture::directory(wsize(4096));
+    let log = rig.local("log");
+    fs::write(&log, "").unwrap();
+    rig.server.plan(move |proc, count| {
+        if matches!(proc, nfs::Create::NUMBER | nfs::Write::NUMBER) && count < 20 {
+            let mut log = fs::OpenOptions::new().append(true).open(&log).unwrap();
+            log.write_all(&[b'x'; 8192]).unwrap();
+        }
+        Fault::None
+    });
+    let report = rig.put("log", "log");
+    assert_eq!(texts(&report), ["log changed while it was copied"]);
+    assert!(rig.server.calls::<nfs::Write>() < 2);
+}
+
 /// A new stream file has its mode from the start, and an existing one keeps its own.
 #[test]
 fn a_stream_that_ends_early_leaves_the_mode_as_it_is_to_be() {
