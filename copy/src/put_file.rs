@@ -240,7 +240,8 @@ impl<C: RpcClient> Put<'_, C> {
         Ok(file)
     }
 
-    /// Truncates a file that may have existed, and takes the permissions away that are not in `mode`.
+    /// Truncates a file that may have existed, and sets its permissions to `mode`: some servers refuse
+    /// a WRITE also from the owner if the mode does not permit it.
     async fn empty(
         &self,
         file: &Object,
@@ -249,7 +250,7 @@ impl<C: RpcClient> Put<'_, C> {
     ) -> Result<(), NfsError> {
         let there = &file.attributes;
         let size = (there.size > 0).then_some(0);
-        let mode = mode.filter(|mode| there.mode & PERMISSIONS & !mode != 0);
+        let mode = mode.filter(|mode| there.mode & PERMISSIONS != *mode);
         let set = |mode, size| async move {
             let attributes = SetAttributes {
                 mode,

@@ -425,23 +425,26 @@ fn a_stream_that_ends_early_leaves_the_mode_as_it_is_to_be() {
     assert_eq!(mode("old"), 0o640);
 }
 
-/// A secret is not readable for others while it is written, whatever was there before.
+/// A secret is not readable for others while it is written, whatever was there before, and its owner may
+/// write to it.
 #[test]
-fn an_existing_file_is_private_while_it_is_written() {
+fn an_existing_file_has_its_owners_permissions_alone_while_it_is_written() {
     let rig = Fixture::directory(AttachOptions::default());
     fs::write(rig.local("secret"), "secret").unwrap();
     fs::set_permissions(rig.local("secret"), fs::Permissions::from_mode(0o600)).unwrap();
-    let there = rig.exported("secret");
-    fs::write(&there, "").unwrap();
-    fs::set_permissions(&there, fs::Permissions::from_mode(0o644)).unwrap();
-    let seen = Rc::new(Cell::new(0));
-    let at_write = Rc::clone(&seen);
-    rig.server.plan(move |proc, _| {
-        if proc == nfs::Write::NUMBER {
-            at_write.set(fs::metadata(&there).unwrap().permissions().mode() & 0o777);
-        }
-        Fault::None
-    });
-    complete(&rig.put("secret", "secret"));
-    assert_eq!(seen.get(), 0o600);
+    for before in [0o644, 0o400] {
+        let there = rig.exported("secret");
+        fs::write(&there, "").unwrap();
+        fs::set_permissions(&there, fs::Permissions::from_mode(before)).unwrap();
+        let seen = Rc::new(Cell::new(0));
+        let at_write = Rc::clone(&seen);
+        rig.server.plan(move |proc, _| {
+            if proc == nfs::Write::NUMBER {
+                at_write.set(fs::metadata(&there).unwrap().permissions().mode() & 0o777);
+            }
+            Fault::None
+        });
+        complete(&rig.put("secret", "secret"));
+        assert_eq!(seen.get(), 0o600);
+    }
 }
