@@ -308,14 +308,14 @@ impl<'m, C: RpcClient> Get<'m, C> {
         let kind = match attributes.file_type {
             FileType::Symlink => {
                 let text = self.mount.readlink(object.handle, &item.at()).await?;
-                return self.make(item, |name| local.make_symlink(name, &text));
+                return make(item, |name| local.make_symlink(name, &text));
             }
             FileType::Fifo => Kind::Fifo,
             FileType::Socket => Kind::Socket,
             FileType::Character => Kind::CharacterDevice,
             _ => Kind::BlockDevice,
         };
-        self.make(item, |name| local.make_node(name, kind, device))
+        make(item, |name| local.make_node(name, kind, device))
     }
 
     /// Syncs the directory that contains the copy's root, so that its name is on stable storage.
@@ -339,33 +339,6 @@ impl<'m, C: RpcClient> Get<'m, C> {
         }
     }
 
-    /// Creates an object with `make`, which gets the name. An existing object with the name is replaced,
-    /// unless it is a directory, when its successor has been made.
-    fn make(
-        &self,
-        item: &Item,
-        make: impl Fn(&[u8]) -> Result<(), Errno>,
-    ) -> Result<(), CopyError> {
-        let (local, name) = (&item.dir.info.local, item.local());
-        match make(name) {
-            Err(Errno::EXIST) => {}
-            outcome => return outcome.map_err(item.failed("creating")),
-        }
-        if let Ok(there) = local.stat(name) {
-            if there.kind == Kind::Directory {
-                return Err(in_the_way(item, true));
-            }
-            keep_device(item, &there)?;
-        }
-        let ((), temporary) = under_temporary_name(name, make).map_err(item.failed("creating"))?;
-        let renamed = local.rename(&temporary, name);
-        renamed.map_err(|error| {
-            // It may be gone: a rename between two names of one object removes neither.
-            let _ = local.remove(&temporary);
-            item.failed("naming")(error)
-        })
-    }
-
     /// Creates a hard link to a file that was already copied.
     fn link(&self, item: &Item, place: &Path) -> Result<(), CopyError> {
         let from = LocalDir::current();
@@ -376,7 +349,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
             _ => false,
         };
         if !same {
-            self.make(item, |name| from.make_link(path, to, name))?;
+            make(item, |name| from.make_link(path, to, name))?;
         }
         Ok(())
     }
@@ -493,6 +466,28 @@ impl<'m, C: RpcClient> Get<'m, C> {
     }
 }
 
+/// Creates an object with `make`, which gets the name. An existing object with the name is replaced,
+/// unless it is a directory or a device that the user named, when its successor has been made.
+fn make(item: &Item, make: impl Fn(&[u8]) -> Result<(), Errno>) -> Result<(), CopyError> {
+    let (local, name) = (&item.dir.info.local, item.local());
+    match make(name) {
+        Err(Errno::EXIST) => {}
+        outcome => return outcome.map_err(item.failed("creating")),
+    }
+    if let Ok(there) = local.stat(name) {
+        if there.kind == Kind::Directory {
+            return Err(in_the_way(item, true));
+        }
+        keep_device(item, &there)?;
+    }
+    let ((), temporary) = under_temporary_name(name, make).map_err(item.failed("creating"))?;
+    let renamed = local.rename(&temporary, name);
+    // rename(2) does nothing if both names are links to one object; then the temporary name is still
+    // there.
+    let _ = local.remove(&temporary);
+    renamed.map_err(item.failed("naming"))
+}
+
 fn is_stale(error: &CopyError) -> bool {
     matches!(error, CopyError::Remote(error) if error.status() == Some(Status::STALE))
 }
@@ -502,5 +497,68 @@ pub(super) fn in_the_way(item: &Item, is_directory: bool) -> CopyError {
     CopyError::InTheWay {
         path: path.as_os_str().as_bytes().into(),
         is_directory,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// An entry `x` of a directory in which a file has the name, and that directory.
+    fn existing() -> (Item, tempfile::TempDir) {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("x"), "old").unwrap();
+        let path = directory.path().as_os_str().as_bytes();
+        let info = Sides {
+            local: LocalDir::current().open_dir(path).unwrap(),
+            remote: FileHandle::new(b"").unwrap(),
+            attributes: None,
+        };
+        let item = Item {
+            dir: Dir::new(None, Vec::new(), info),
+            name: b"x".as_slice().into(),
+            local: None,
+            object: None,
+        };
+        (item, directory)
+    }
+
+    /// Asserts that `x` has this content, and that these other names are beside it.
+    #[track_caller]
+    fn check(directory: &Path, content: &[u8], others: usize) {
+        assert_eq!(fs::read(directory.join("x")).unwrap(), content);
+        assert_eq!(fs::read_dir(directory).unwrap().count(), 1 + others);
+    }
+
+    #[test]
+    fn an_object_stays_if_its_successor_cannot_be_made() {
+        let (item, directory) = existing();
+        let made = make(&item, |name| match name {
+            b"x" => Err(Errno::EXIST),
+            _ => Err(Errno::PERM),
+        });
+        assert!(made.unwrap_err().to_string().starts_with("creating"));
+        check(directory.path(), b"old", 0);
+    }
+
+    /// Another process makes the wanted link meanwhile.
+    #[test]
+    fn no_temporary_name_stays_if_the_link_exists_by_now() {
+        let (item, directory) = existing();
+        let at = |name: &[u8]| directory.path().join(std::ffi::OsStr::from_bytes(name));
+        fs::write(at(b"first"), "new").unwrap();
+        let made = make(&item, |name| match name {
+            b"x" => Err(Errno::EXIST),
+            name => {
+                fs::hard_link(at(b"first"), at(name)).unwrap();
+                fs::remove_file(at(b"x")).unwrap();
+                fs::hard_link(at(b"first"), at(b"x")).unwrap();
+                Ok(())
+            }
+        });
+        made.unwrap();
+        check(directory.path(), b"new", 1);
     }
 }
