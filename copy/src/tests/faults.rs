@@ -277,8 +277,16 @@ fn a_file_that_changes_while_it_is_sent_is_reported() {
 
 #[test]
 fn a_file_that_changes_while_it_is_fetched_is_reported() {
-    for len in [100, 300_000] {
-        let rig = Fixture::directory(rsize(4096));
+    // READs that overlap come in any order, and one of them is in flight at a time.
+    let in_flight = CopyOptions::default().bytes_in_flight;
+    let cuts = [
+        (100, in_flight, 100),
+        (100, 4096, 3 * 4096),
+        (300_000, in_flight, 200_000),
+    ];
+    for (len, in_flight, at_least) in cuts {
+        let mut rig = Fixture::directory(rsize(4096));
+        rig.options.bytes_in_flight = in_flight;
         let file = rig.exported("file");
         fs::write(&file, pattern(200_000)).unwrap();
         rig.server.plan(move |proc, count| {
@@ -295,6 +303,7 @@ fn a_file_that_changes_while_it_is_fetched_is_reported() {
         let copied = fs::read(rig.local("file")).unwrap();
         assert!(copied == pattern(200_000)[..copied.len()]);
         assert_eq!(copied.len() == 200_000, len > 200_000, "{}", copied.len());
+        assert!(copied.len() >= at_least, "{}", copied.len());
     }
 }
 
