@@ -263,7 +263,7 @@ impl<C: RpcClient> Put<'_, C> {
             (None, None) => Ok(()),
             (None, size) => set(None, size).await,
             (mode, size) => match set(mode, size).await {
-                // Its owner is another user, who lets this one write to it.
+                // Only the owner may change the mode; a user with write permission may still truncate.
                 Err(error) if error.status() == Some(Status::PERM) => match size {
                     Some(_) => set(None, size).await,
                     None => Ok(()),

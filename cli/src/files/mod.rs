@@ -55,7 +55,8 @@ fn each(
             }
             Ok(()) => {}
             Err(failure) => {
-                // The earlier one decides about the status if this one would make it 0.
+                // `OutputClosed` alone ends with status 0; after an earlier failure, that failure decides
+                // the status.
                 return match (failed, failure) {
                     (Some(earlier), Failure::OutputClosed) => Err(earlier),
                     (earlier, failure) => {

@@ -35,8 +35,8 @@ impl Watch {
     /// Signals cannot be handled.
     pub(super) fn start(what: &'static str, recursive: bool) -> Result<Self, Failure> {
         if recursive {
-            // Each directory that is being copied is open. Without more descriptors, a copy needs a tree
-            // that is less deep or wide.
+            // A copy keeps a descriptor for each directory in progress; deep or wide trees need more than
+            // the usual 1024.
             let (descriptors, raised) = raise_descriptors();
             tracing::debug!(descriptors, ?raised, "limit on open files");
         }
