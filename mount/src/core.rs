@@ -379,7 +379,9 @@ impl<C: Connect> Core<C> {
     /// The kernel cannot forget pages before its requests to read or write them are answered, nor before a
     /// SETATTR of the file is. None of those may wait for this.
     pub(crate) async fn without_old_pages(&self, node: &Node<C::As>) {
-        let gone = || (self.kernel.pages_dropped() >= node.page_drop.get()).then_some(());
+        // Not those of later changes: there could always be one more.
+        let wanted = node.page_drop.get();
+        let gone = || (self.kernel.pages_dropped() >= wanted).then_some(());
         self.pages_gone.until(gone).await;
     }
 

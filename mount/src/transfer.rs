@@ -326,6 +326,8 @@ impl<A> DirectWrite<A> {
                 unfinished: Cell::new(0),
             });
             *last = Rc::downgrade(&write);
+            // The kernel has sent its SETATTR for an earlier one by now.
+            file.direct_failed.set(false);
             write
         });
         write.end.set(start.saturating_add(len.into()));
