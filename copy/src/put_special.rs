@@ -55,7 +55,8 @@ impl<C: RpcClient> Put<'_, C> {
             let made = self.make_as(item, name, wanted).await?;
             made.map_err(|(error, _)| error)
         };
-        self.replace(item, &other, make).await
+        let may_be_same = matches!(wanted, Wanted::Name(_));
+        self.replace(item, &other, may_be_same, make).await
     }
 
     /// Creates an object under a name, unless another object has it, which is returned.
@@ -141,11 +142,13 @@ impl<C: RpcClient> Put<'_, C> {
 
     /// Replaces an existing object, unless it is a directory. `make` creates the new object under a
     /// temporary name, which is then renamed: the existing object stays if that is refused. If the
-    /// copy ends between the two, the temporary name stays as well.
+    /// copy ends between the two, the temporary name stays as well. `may_be_same`: `make` gives an
+    /// object one more name, and the existing object can be that one.
     pub(super) async fn replace<T>(
         &self,
         item: &Item,
         there: &Object,
+        may_be_same: bool,
         make: impl AsyncFnOnce(&[u8]) -> Result<T, NfsError>,
     ) -> Result<T, CopyError> {
         let (dir, name) = (item.dir.info.remote, item.name());
@@ -158,11 +161,17 @@ impl<C: RpcClient> Put<'_, C> {
         }
         let failed = |error| item.dir.info.local.error("copying", &item.local, error);
         let temporary = random_name(name).map_err(failed)?;
-        let made = make(&temporary).await?;
-        let renamed = self.mount.rename((dir, &temporary), (dir, name), &at).await;
-        // RENAME may be refused, and does nothing if both names are links to one object. Then the
-        // temporary name is still there.
-        let _ = self.mount.remove(dir, &temporary, &at).await;
+        let made = make(&temporary).await;
+        let renamed = match &made {
+            Ok(_) => self.mount.rename((dir, &temporary), (dir, name), &at).await,
+            Err(_) => Ok(()),
+        };
+        // The object may have been made though the reply says otherwise. RENAME may be refused, and does
+        // nothing if both names are links to one object. Then the temporary name is still there.
+        if may_be_same || made.is_err() || renamed.is_err() {
+            let _ = self.mount.remove(dir, &temporary, &at).await;
+        }
+        let made = made?;
         match renamed {
             // If it was executed before and its reply was lost, the name has another object by now.
             Err(error) if error.status() == Some(Status::NOENT) => {
