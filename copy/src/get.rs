@@ -12,7 +12,7 @@ use rustix::fs::{FileType as Kind, Timestamps, makedev};
 use rustix::io::Errno;
 
 use super::budget::Budget;
-use super::get_file::keep_device;
+use super::get_file::{is_special, keep_device};
 use super::ledger::Ledger;
 use super::links::{Links, Turn};
 use super::local::{Keep, LocalDir, MODE_BITS, Meta, SET_ID, timespec};
@@ -91,6 +91,8 @@ pub(super) struct Item {
     local: Option<Box<[u8]>>,
     /// The object and when it was found, if the listing supplied it.
     object: Option<(Object, Instant)>,
+    /// Whether it was looked up anew, after its object was gone.
+    again: bool,
 }
 
 impl Item {
@@ -155,6 +157,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
             name: name.into(),
             local: Some(local.as_os_str().as_bytes().into()),
             object: Some((object, Instant::now())),
+            again: false,
         }))
     }
 
@@ -216,6 +219,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
                 name: entry.name.0[..].into(),
                 local: None,
                 object: object.map(|(handle, attributes)| (Object { handle, attributes }, now)),
+                again: false,
             })
         }));
         tasks
@@ -226,7 +230,6 @@ impl<'m, C: RpcClient> Get<'m, C> {
         let listed = item.object.take();
         let valid = |found: &Instant| item.is_root() || found.elapsed() < LISTING_VALID;
         let listed = listed.filter(|(_, found)| valid(found));
-        let is_listed = listed.is_some();
         let object = match listed {
             Some((object, _)) => object,
             None => {
@@ -273,11 +276,12 @@ impl<'m, C: RpcClient> Get<'m, C> {
                     0 | 1 => Vec::new(),
                     _ => self.links.failed(key),
                 };
-                if !(is_listed && is_stale(&error)) {
+                if item.again || !is_stale(&error) {
                     return Err((error, released));
                 }
-                // Another file has taken its name since it was listed: the name is looked up again.
-                item.object = None;
+                // Another file may have taken its name since it was found: the name is looked up again,
+                // once.
+                (item.object, item.again) = (None, true);
                 item.dir.begin();
                 released.push(item);
                 Ok(Outcome::Release(released))
@@ -478,7 +482,7 @@ fn make(item: &Item, make: impl Fn(&[u8]) -> Result<(), Errno>) -> Result<(), Co
         if there.kind == Kind::Directory {
             return Err(in_the_way(item, true));
         }
-        keep_device(item, &there)?;
+        keep_device(item, is_special(&there))?;
     }
     let ((), temporary) = under_temporary_name(name, make).map_err(item.failed("creating"))?;
     let renamed = local.rename(&temporary, name);
@@ -521,6 +525,7 @@ mod tests {
             name: b"x".as_slice().into(),
             local: None,
             object: None,
+            again: false,
         };
         (item, directory)
     }

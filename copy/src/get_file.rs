@@ -63,14 +63,12 @@ impl Drop for Partial<'_> {
     }
 }
 
-/// Returns an error if the user named a device, a pipe, a socket, or a link to one as the target.
-/// `get … /dev/null` must not replace the device for all users, nor `get … /dev/stdout` the link.
-pub(super) fn keep_device(item: &Item, there: &Meta) -> Result<(), CopyError> {
-    let (local, name) = (&item.dir.info.local, item.local());
-    let leads_to_one = || local.stat_target(name).is_ok_and(|to| is_special(&to));
-    match item.is_root() && (is_special(there) || leads_to_one()) {
+/// Returns an error if the user named the target and it is `special`: a device, a pipe or a socket.
+/// `get … /dev/null` must not replace the device for all users.
+pub(super) fn keep_device(item: &Item, special: bool) -> Result<(), CopyError> {
+    match item.is_root() && special {
         true => {
-            let path = local.path(name);
+            let path = item.dir.info.local.path(item.local());
             let path = path.as_os_str().as_bytes().into();
             Err(CopyError::Device { path })
         }
@@ -79,7 +77,7 @@ pub(super) fn keep_device(item: &Item, there: &Meta) -> Result<(), CopyError> {
 }
 
 /// Returns whether the object is a device, a pipe or a socket.
-fn is_special(meta: &Meta) -> bool {
+pub(super) fn is_special(meta: &Meta) -> bool {
     !matches!(
         meta.kind,
         Kind::RegularFile | Kind::Directory | Kind::Symlink
@@ -148,7 +146,9 @@ impl<C: RpcClient> Get<'_, C> {
             Err(error) => return Err(item.failed("creating")(error)),
             Ok(there) if there.kind == Kind::Directory => return Err(in_the_way(item, true)),
             Ok(there) => {
-                keep_device(item, &there)?;
+                // Nor must `get … /dev/stdout` replace that link.
+                let leads_to_one = || local.stat_target(name).is_ok_and(|to| is_special(&to));
+                keep_device(item, is_special(&there) || leads_to_one())?;
                 if self.is_same(item, object, || local.stat(name).ok()).await? {
                     let path = item.at().display();
                     return Err(CopyError::Same { path });

@@ -212,7 +212,12 @@ impl<C: RpcClient> Put<'_, C> {
                     return Err(CopyError::Same { path });
                 }
                 if source.is_none() || file.attributes.nlink < 2 {
-                    self.empty(&file, source.map(|_| mode), &at).await?;
+                    let emptied = self.empty(&file, source.map(|_| mode), &at).await;
+                    if file.attributes.size > 0 && emptied.as_ref().is_err_and(is_refusal) {
+                        // It existed, and is as it was.
+                        unfinished.done();
+                    }
+                    emptied?;
                     return Ok(file);
                 }
                 file
@@ -234,7 +239,7 @@ impl<C: RpcClient> Put<'_, C> {
         };
         unfinished.done = false;
         let make = async |name: &[u8]| self.mount.create(dir, name, attributes(), &at).await;
-        let file = self.replace(item, &there, make).await;
+        let file = self.replace(item, &there, false, make).await;
         let file = file.inspect_err(|error| unfinished.refused(error))?;
         self.empty(&file, Some(mode), &at).await?;
         Ok(file)
@@ -433,6 +438,12 @@ impl Written {
             _ => Self::UnderSeveral,
         }
     }
+}
+
+/// Returns whether a call has changed nothing because the caller may not do that.
+fn is_refusal(error: &NfsError) -> bool {
+    let status = error.status();
+    matches!(status, Some(Status::ACCES | Status::PERM | Status::ROFS))
 }
 
 /// Returns whether a CREATE may have failed because an object that is not a file has the name.

@@ -414,6 +414,23 @@ fn a_file_that_stays_stale_is_given_up() {
     assert_eq!(rig.server.calls::<nfs::Read>(), 2);
 }
 
+/// Regression test: each of several names of a file made the others try again, for ever.
+#[test]
+fn a_file_of_several_names_that_stays_stale_is_given_up() {
+    let mut rig = Fixture::directory(AttachOptions::default());
+    rig.options.recursive = true;
+    fs::create_dir(rig.exported("tree")).unwrap();
+    fs::write(rig.exported("tree/a"), "content").unwrap();
+    fs::hard_link(rig.exported("tree/a"), rig.exported("tree/b")).unwrap();
+    rig.server.plan(|proc, _| match proc {
+        nfs::Read::NUMBER => Fault::Status(Status::STALE),
+        _ => Fault::None,
+    });
+    let report = rig.get("tree", "tree");
+    assert_eq!(report.totals.problems, 2, "{:?}", texts(&report));
+    assert_eq!(rig.server.calls::<nfs::Read>(), 4);
+}
+
 /// A full disk is one reason, here as on a server.
 #[test]
 fn no_space_is_recognised_on_both_sides() {
@@ -554,6 +571,14 @@ fn a_put_that_ends_before_its_first_write_tells_what_it_truncated() {
     fs::write(rig.exported("file"), "old and longer").unwrap();
     let report = rig.put("file", "file");
     assert_eq!((report.totals.problems, report.unfinished.len()), (1, 1));
+
+    // A file of somebody else is as it was.
+    rig.server.plan(|proc, _| match proc {
+        nfs::Setattr::NUMBER => Fault::Status(Status::ACCES),
+        _ => Fault::None,
+    });
+    let report = rig.put("file", "file");
+    assert_eq!((report.totals.problems, report.unfinished.len()), (1, 0));
 }
 
 /// A read-only mount sends no call, so the server has nothing incomplete.
