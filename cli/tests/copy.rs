@@ -432,7 +432,8 @@ fn a_copy_that_fails_tells_it_also_if_nobody_reads_the_summary() {
     assert!(told.contains("NOSPC") && told.contains("large"), "{told}");
 }
 
-/// Regression test: what was read behind the new end followed at once, and the status was 0.
+/// Regression test: when a file became shorter, `cat` printed data that it had already read beyond the new
+/// end, directly after the data before the gap, and exited with 0.
 #[test]
 fn a_file_that_becomes_shorter_fails_cat() {
     const LEN: usize = 64 << 20;

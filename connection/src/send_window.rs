@@ -147,9 +147,10 @@ impl SendWindow {
         self.released
     }
 
-    /// Records that a call of the peer has ended: its reply, if there is one, is queued next. Messages
-    /// encoded from now on grant a credit for the call that may take its place, the parts of that reply
-    /// included. So if the later parts must wait, the peer has one credit more than replies have left.
+    /// Records that a call of the peer has ended: its reply, if there is one, is queued next. The
+    /// messages of the reply, encoded next, already return the credit of the call. If the first leaves
+    /// and the last must wait, the peer has that credit before the reply is complete. Messages leave in
+    /// order, so the peer gets at most one call more than replies have left.
     pub(crate) fn call_ended(&mut self) {
         self.calls = self.calls.saturating_sub(1);
     }
@@ -287,7 +288,7 @@ impl SendWindow {
         while self.flow.may_send() > 0
             && let Some(mut message) = self.blocked.pop_front()
         {
-            // A reply that leaves tells the peer already of the call that may take its place.
+            // The count is lowered before `renew`, so that the reply itself returns the credit of its call.
             if let Some(count) = self.count_of(message.counted) {
                 *count -= 1;
             }

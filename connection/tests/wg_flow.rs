@@ -324,8 +324,8 @@ fn wg_s4_2_1_1_replies_wait_for_credits_and_not_without_bound() {
     }
 }
 
-/// The first part of a reply may leave and tell the credit of its call before the others have left: so a
-/// peer that grants one message at a time has one call more, not one more for each reply.
+/// The first message of a reply already returns the credit of its call, also while the others must wait. So a
+/// peer that grants one message at a time gets one call more, not one more for each reply.
 #[test]
 fn wg_s4_2_1_1_parts_of_replies_do_not_wait_without_bound() {
     let mut peer = server_without_credits();

@@ -89,7 +89,8 @@ pub(super) struct Item {
     name: Box<[u8]>,
     /// The local name, if it differs. Only the root of the copy has one.
     local: Option<Box<[u8]>>,
-    /// The object and when it was found, if the listing supplied it.
+    /// The object and the time from which its attributes are trusted, if they are known. `None`: the
+    /// name is looked up.
     object: Option<(Object, Instant)>,
     /// Whether it was looked up anew, after its object was gone.
     again: bool,

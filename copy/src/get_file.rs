@@ -116,7 +116,8 @@ impl<C: RpcClient> Get<'_, C> {
         self.read_pieces(&target).await?;
         let path = || item.dir.info.local.path(item.local());
         if target.sparse || target.changed.get() {
-            // Sets the length: a hole at the end is not written, and pieces beyond an early end may be.
+            // Sets the length: a hole at the end was not written, and pieces beyond the new end of a file
+            // that became shorter may have been.
             set_len(&target.partial.fd, target.len.get())
                 .map_err(|error| file_error("writing", path(), error))?;
         }

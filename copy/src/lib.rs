@@ -29,7 +29,7 @@
 //! * anything else onto an object that is not a directory: the old object is replaced, by renaming a
 //!   new one that was made beside it. So a file is never written *through* a symbolic link, on either
 //!   side, and the old object stays if the new one cannot be made. A `put` that ends between these two
-//!   calls can leave a temporary name (`.NAME.` and 8 digits) on the server;
+//!   calls can leave a temporary name (`.NAME.` and 8 hexadecimal digits) on the server;
 //! * a directory onto another kind of object, or the reverse: an error. So is anything onto a local
 //!   device, pipe or socket that the user named as the target, a file onto itself, and a directory into
 //!   itself.

@@ -23,8 +23,8 @@ use super::same::is_same;
 const WINDOW: u64 = 256 << 20;
 /// The maximum number of WRITEs of one file in flight. The budget limits their bytes.
 const WRITES: usize = 16;
-/// The maximum number of bytes read at once from a file that states no size. They are kept in memory that
-/// the budget does not count until they are written.
+/// The maximum number of bytes read at once from a file that states no size. They are read before the
+/// budget has room for them, which is only reserved for their WRITE.
 const UNSIZED_READ: u32 = 64 << 10;
 /// The mode of a file until it is complete: accessible only by its owner.
 const PRIVATE: u32 = 0o600;
@@ -74,7 +74,7 @@ impl<'i, 'l> Unfinished<'i, 'l> {
     }
 
     /// Records whether the call that failed with `error`, the first that changes the file, has left it as
-    /// it was. If there was no reply, nobody knows.
+    /// it was. Without a reply, the server may have executed the call, and the file counts as unfinished.
     fn refused(&mut self, error: &CopyError) {
         self.done = match error {
             CopyError::Remote(error) => {
@@ -196,7 +196,8 @@ impl<C: RpcClient> Put<'_, C> {
         let item = unfinished.item;
         let (dir, name) = (item.dir.info.remote, item.name());
         let at = item.dir.at(name);
-        // Without a size: what exists is looked at before it is truncated.
+        // No size: an UNCHECKED CREATE with size 0 would truncate an existing file before it is compared
+        // with the source.
         let attributes = || SetAttributes {
             mode: Some(mode),
             ..SetAttributes::default()

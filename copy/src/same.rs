@@ -1,4 +1,4 @@
-//! Recognition of a local object that is one on the server: an export of this machine can contain it.
+//! Detects that a local object and one on the server are the same, as when this machine exports it.
 
 use nfs_binding::client::{Mount, NfsError, Place, RpcClient};
 use nfs_binding::proto::FileHandle;

@@ -11,7 +11,8 @@ const NAME_ATTEMPTS: u32 = 100;
 /// `make` returned, and the temporary name.
 ///
 /// # Errors
-/// `make` fails; [`Errno::NOTDIR`]: `name` ends with a slash.
+/// The error of `make`; [`Errno::EXIST`]: all attempts met existing names; and the errors of
+/// [`random_name`].
 pub(super) fn under_temporary_name<T>(
     name: &[u8],
     make: impl Fn(&[u8]) -> Result<T, Errno>,
@@ -36,8 +37,8 @@ pub(super) fn random_name(name: &[u8]) -> Result<Vec<u8>, Errno> {
     temporary_name(name, random).ok_or(Errno::NOTDIR)
 }
 
-/// Returns a temporary name. It is hidden and resembles `name`, so that a user who finds it after a
-/// power cut can tell what it was. Returns `None` if `name` ends with a slash.
+/// Returns a temporary name. It is hidden and resembles `name`, so that a user who finds it after an
+/// interrupted copy can tell what it was. Returns `None` if `name` ends with a slash.
 fn temporary_name(name: &[u8], random: u32) -> Option<Vec<u8>> {
     let base = name.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
     let (directory, base) = name.split_at(base);

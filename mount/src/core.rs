@@ -73,8 +73,8 @@ pub(crate) trait Connect: 'static {
 pub(crate) trait Kernel {
     /// Begins to make the kernel forget the pages of a file that another client has changed.
     fn data_changed(&self, ino: u64);
-    /// Returns how many of the files that [`Kernel::data_changed`] was called for, in that order, have no pages
-    /// any more. [`Core::pages_gone`] is woken when the number rises.
+    /// Returns the number of calls of [`Kernel::data_changed`] that are done, with or without success. They are
+    /// done in order. [`Core::pages_gone`] is woken when the number rises.
     fn pages_dropped(&self) -> u64;
     /// Makes the kernel ask for the attributes of an object again.
     fn attributes_changed(&self, ino: u64);
@@ -106,9 +106,9 @@ pub(crate) struct Core<C: Connect> {
     /// Inodes from listings to which the kernel holds no reference, and when they were listed. No FORGET
     /// comes for them.
     pub(crate) unreferenced: RefCell<VecDeque<(Instant, u64)>>,
-    /// Bytes of written data that are kept, in all files.
+    /// Bytes of memory that unwritten and uncommitted data takes, in all files (`Dirty::total`).
     pub(crate) unwritten: Cell<usize>,
-    /// Woken when that becomes less.
+    /// Woken when `unwritten` falls.
     pub(crate) unwritten_less: Notify,
     /// Files with such data.
     pub(crate) unsaved: RefCell<Vec<NodeOf<C>>>,

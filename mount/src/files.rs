@@ -37,7 +37,8 @@ pub(crate) struct OpenMode {
     pub(crate) sync: bool,
     /// O_EXCL.
     pub(crate) exclusive: bool,
-    /// O_TRUNC. The kernel passes it on with a CREATE only, and truncates a file that it opens by SETATTR.
+    /// O_TRUNC. The kernel passes it on only with a CREATE. For an OPEN, it sends a SETATTR of the size
+    /// instead.
     pub(crate) truncate: bool,
 }
 
@@ -52,8 +53,8 @@ pub(crate) struct OpenFile<A> {
     pub(crate) seen: Cell<u64>,
     /// The last write with O_DIRECT, while parts of it are in flight.
     pub(crate) direct_write: RefCell<Weak<DirectWrite<A>>>,
-    /// Whether a write with O_DIRECT has failed, after which the kernel sends a SETATTR that nobody asked
-    /// for.
+    /// Whether a write with O_DIRECT beyond the end of the file has failed. The kernel then truncates the
+    /// file, by a SETATTR, to the size that it knows.
     pub(crate) direct_failed: Cell<bool>,
     pub(crate) read_ahead: RefCell<ReadAhead>,
 }

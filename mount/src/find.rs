@@ -60,7 +60,8 @@ impl<C: Connect> Core<C> {
         let directory = self.node(parent)?;
         match self.find(user, &directory, name).await {
             Ok((node, asked)) => {
-                // What is answered from memory must not spare the `open` its call.
+                // Close-to-open: only attributes that a call has just brought let the following `open`
+                // skip its own call.
                 let found = asked.then(|| (thread, Instant::now()));
                 node.just_found.set(found);
                 self.without_old_pages(&node).await;
@@ -207,13 +208,14 @@ impl<C: Connect> Core<C> {
         Ok(true)
     }
 
-    /// Fetches the attributes of a file until they are not known to be out of date. Those that the
-    /// server may have sent before or after a modification by this client with the same ctime are not
-    /// stored, and what is in the cache has maybe too small a size.
+    /// Repeats GETATTR until the cached attributes of a file are not expired. If a modification by this
+    /// client overlapped the GETATTR and the ctimes are equal, it is unknown which attributes are newer:
+    /// the new ones are ignored, and the cached ones, whose size may be too small, expire
+    /// (`Cached::learn`).
     async fn settled(&self, user: &UserOf<C>, node: &Node<C::As>) -> Result<(), Errno> {
         while node.is_file() && node.attributes.borrow().is_expired() {
             if node.changing.get() > 0 {
-                // Until one of them ends, the order stays unknown.
+                // While the same modifications are in flight, another GETATTR would be ambiguous as well.
                 let mut first = true;
                 let ended = || (!std::mem::replace(&mut first, false)).then_some(());
                 node.progress.until(ended).await;

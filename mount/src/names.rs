@@ -207,8 +207,8 @@ impl<C: Connect> Core<C> {
         Ok(self.found(&directory, &node))
     }
 
-    /// Removes a name that is no directory. An open file stays until it is closed, under a hidden name that it
-    /// gets also if the process that asks is killed meanwhile.
+    /// Removes a name that is not a directory. An open file without another name gets a `.nfs` name instead
+    /// (silly rename), even if the calling process is killed meanwhile.
     ///
     /// # Errors
     /// The error of REMOVE.

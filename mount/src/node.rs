@@ -43,7 +43,8 @@ pub(crate) struct Hidden<A> {
     pub(crate) user: Rc<User<A>>,
 }
 
-/// An error of a WRITE or COMMIT, which the next `fsync` or `close` of each open file reports.
+/// The last error of a WRITE or COMMIT. Each file that was open then reports it once: at the next `fsync` or
+/// `close`, or earlier at a `write` that is synchronous or finds ENOSPC, EDQUOT or EFBIG.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WriteError {
     /// The number of errors so far.

@@ -132,7 +132,7 @@ struct Notify {
     notifier: Notifier,
     /// Dropping pages waits for reads that the file system has not answered, so another thread does it.
     pages: Sender<u64>,
-    /// The number of files whose pages it has dropped.
+    /// The number of inodes for which that is done, with or without success.
     dropped: Arc<AtomicU64>,
 }
 

@@ -62,7 +62,8 @@ impl<C: Connect> Core<C> {
                 let outcome = core.set(&user, &node, attributes).await;
                 drop(resizing);
                 if asker.strong_count() == 0 {
-                    // The kernel was told that nothing has changed.
+                    // The process was killed, so its request was answered with an error, and the kernel
+                    // does not know of the change.
                     core.forget_cached(&node, size.is_some());
                 }
                 outcome
@@ -135,8 +136,9 @@ impl<C: Connect> Core<C> {
     }
 }
 
-/// A change of a file's size, from before the data that was written is sent, to the reply. Nothing is written
-/// meanwhile: the server might execute the WRITE first, and the data would be forgotten here.
+/// A change of a file's size, from before the data that was written is sent, to the reply. Writes wait
+/// meanwhile. Otherwise the server could execute a WRITE before the SETATTR, which would cut off its data, and
+/// `cut` would drop this client's copy of data beyond the new size.
 struct Resizing<A>(Rc<Node<A>>);
 
 impl<A> Resizing<A> {

@@ -23,7 +23,7 @@ pub(crate) struct WriteMode {
     pub(crate) through: bool,
     /// O_DIRECT.
     pub(crate) direct: bool,
-    /// The program wrote to memory, and the kernel writes it now.
+    /// The kernel writes back pages of a shared mapping (`FUSE_WRITE_CACHE`).
     pub(crate) mapped: bool,
     /// O_APPEND: the data goes to the end of the file.
     pub(crate) append: bool,

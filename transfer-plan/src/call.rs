@@ -51,11 +51,13 @@ pub enum CallError {
         /// The inline threshold in bytes.
         max: u64,
     },
-    /// The payload does not fit inline, and the responder takes none that is a chunk
+    /// The call does not fit inline, and the responder takes no position-zero read chunk
     /// ([`ChunkLimits::position_zero`]).
     ///
     /// [`ChunkLimits::position_zero`]: crate::ChunkLimits::position_zero
-    #[error("its payload of {len} bytes is not inline, and the responder takes no other")]
+    #[error(
+        "its payload of {len} bytes does not fit inline, and the responder takes no position-zero read chunk"
+    )]
     NoPositionZero {
         /// Length of the payload in bytes, without the items that have read chunks.
         len: u64,

@@ -28,13 +28,14 @@ impl ChunkCounts {
 /// default there is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkLimits {
-    /// Maximum number of read chunks. The chunk that has the payload is none of them.
+    /// Maximum number of read chunks. A position-zero read chunk does not count.
     pub read_chunks: u32,
     /// Maximum number of write chunks.
     pub write_chunks: u32,
     /// Maximum number of segments of all chunks together (version-two-07, section 5.2.4).
     pub segments: u32,
-    /// Whether the payload may be a chunk itself (version-two-07, section 7.1.3).
+    /// Whether the payload of a call may be in a position-zero read chunk. Not if the peer has refused
+    /// RDMA2_CALL_EXTERNAL (version-two-07, section 7.1.3).
     pub position_zero: bool,
 }
 

@@ -54,15 +54,17 @@ impl Requester {
         let xid = reply.xid;
         let sent = self.sent_call(xid);
         self.invalidated(shared, sent, invalidated);
-        // The call that is sent again may not be on its way yet.
+        // The repeated call may still be queued, and `sent` is then `None`. So errors about its first
+        // attempt are discarded before an unknown XID is counted.
         if matches!(reply.body, ReplyBody::Error(_)) && self.earlier_errors.take(xid) {
             return self.discard(&"one more error about messages that were refused before");
         }
         let Some(key) = sent else {
             return self.unknown(xid);
         };
-        // An error frees its call, and never raises the limit: until a reply that is no error reports
-        // it, one message may be outstanding (RFC 8166, section 3.3.3; version-two-01, section 5).
+        // The credits of an error never raise the limit, but may lower it. Until a valid message
+        // grants more, a single message may be outstanding (RFC 8166, section 3.3.3; version-two-01,
+        // section 5).
         let granted = match reply.body {
             ReplyBody::Reply { .. } => Some(reply.granted),
             ReplyBody::Error(_) => {
@@ -222,8 +224,8 @@ impl Requester {
         self.earlier_errors.expect(call.xid, others);
     }
 
-    /// Records that the responder has refused the header type of a call whose payload is a chunk. No
-    /// call is sent like that again (version-two-07, section 7.1.3).
+    /// Records that the responder has refused RDMA2_CALL_EXTERNAL, the header type of a call with a
+    /// position-zero read chunk. It is not sent again (version-two-07, section 7.1.3).
     fn no_external_calls(&mut self, shared: &mut Shared) {
         shared.limits.chunks.position_zero = false;
         self.limits_changed(shared);

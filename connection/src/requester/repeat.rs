@@ -38,8 +38,8 @@ impl Requester {
         again.repeats += 1;
         let changed = match error {
             PeerError::WriteResource { .. } | PeerError::ReplyResource { .. } => {
-                // In the reverse direction, a client that takes messages without chunks alone accepts
-                // none in a call, so neither a Write nor a Reply chunk can be offered.
+                // `self.chunks` is false for calls in the reverse direction to a client that supports
+                // only inline messages there. No write or reply chunk can be offered to it.
                 source.idempotent && self.chunks && with_more_room(call, &mut again, error, limits)
             }
             _ => with_fewer_chunks(call, &mut again, error),

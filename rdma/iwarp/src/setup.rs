@@ -154,8 +154,8 @@ pub(super) fn accept(
     (reply, agreement, rtr.is_some())
 }
 
-/// Returns the IRD or ORD for a reply: `ours`, unless the initiator left its value, to which this
-/// one answers, to upper layers. Then the answer is the same (RFC 6581, section 9.1).
+/// Returns the IRD or ORD for a reply: 0x3fff if the initiator sent 0x3fff in the field that this one
+/// answers, which leaves the value to upper layers (RFC 6581, section 9.1); otherwise `ours`.
 fn answer_depth(theirs: u16, ours: u16) -> u16 {
     if theirs == DEPTH_UNSPECIFIED {
         DEPTH_UNSPECIFIED

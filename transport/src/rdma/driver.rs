@@ -520,7 +520,8 @@ impl<E: CallEvent> Driver<E> {
                     queue, progress, ..
                 } = link;
                 let account = link.account.as_ref()?;
-                // Its calls wait for memory, and others for the memory that these calls take.
+                // The connection waits for memory, while copies of its messages hold memory that other
+                // connections wait for.
                 let obstructs =
                     link.connection.waits_for_memory() && queue.receives.blocks_others();
                 let connection = &link.connection;

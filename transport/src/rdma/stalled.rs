@@ -1,12 +1,17 @@
-//! Detection of peers that leave RDMA Reads unanswered, or do not receive what is sent to them.
+//! Detection of stalled peers: those that leave RDMA Reads unanswered, do not receive what is sent to
+//! them, or grant no credits for it.
 //!
-//! A call whose RDMA Reads are not answered, and a reply that stays in the send queue, hold memory.
-//! Both are detected in the same way: a signaled work request does not complete, nor does any later
-//! one. A reply also holds memory while it waits for credits (version-two-07, section 4.2.1), before
-//! it is posted: then no reply leaves.
+//! Something is awaited from a peer while one of these is outstanding:
 //!
-//! So every work request is signaled while its connection holds memory beyond its guaranteed part
-//! ([`rdma::Budget`]).
+//! * Signaled work requests. They complete when the peer answers RDMA Reads and receives messages. For
+//!   this, every work request is signaled while the connection holds memory beyond its guaranteed part
+//!   ([`rdma::Budget`]).
+//! * Replies that wait for credits of the peer (version-two-07, section 4.2.1).
+//! * Calls that wait for memory, while copies of their connection's messages hold memory that other
+//!   connections wait for.
+//!
+//! The peer is stalled if meanwhile no work request completes, and no message that waited for credits
+//! leaves.
 
 use std::time::Duration;
 
@@ -26,10 +31,10 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Records the state of a connection: whether something of the peer is `awaited` (signaled work
-    /// requests are outstanding, or replies wait for credits), and how many of these have `completed`
-    /// ever. Returns since when none has, and whether the connection blocks others
-    /// ([`Account::blocks_others`]); `None` if nothing is awaited.
+    /// Records the state of a connection. `awaited`: whether something is awaited from it (see the
+    /// module documentation). `completed`: how many signaled work requests have completed and messages
+    /// that waited for credits have left, ever. Returns since when that number has not risen, and
+    /// whether the connection blocks others ([`Account::blocks_others`]); `None` if nothing is awaited.
     pub(super) fn check(
         &mut self,
         awaited: bool,

@@ -41,7 +41,7 @@ struct CallPlan {
     replies: u32,
 }
 
-/// A way to return the reply.
+/// A transfer mode of the reply.
 struct ReplyMode {
     write_chunks: SmallVec<[u64; 1]>,
     division: Division,
@@ -206,7 +206,7 @@ pub fn preferred_handle(chunks: &Chunks) -> Option<u32> {
     written.map(|segment| segment.handle).chain(read).next()
 }
 
-/// Returns the ways to return the reply: with nothing provided, and with write chunks for items.
+/// Returns the transfer modes of the reply: without chunks, and with write chunks for its items.
 fn reply_modes(call: &CallToPlan<'_>) -> Vec<ReplyMode> {
     let (need, limits) = (call.need, call.limits);
     let header = REPLY_INLINE_LEN as u64;

@@ -128,7 +128,8 @@ impl Served {
         }
     }
 
-    /// Searches for a file system that was crossed into before a restart.
+    /// Searches for a file system that this process does not remember: it was crossed into before a
+    /// restart, or forgotten since because none of its objects was open.
     #[cold]
     fn discover(&self, id: &FileId, fsid: u64) -> FsResult<Arc<Volume>> {
         // A subvolume, whose objects can be opened by handles of the same file system.

@@ -108,9 +108,10 @@ impl Served {
         Ok(Child::Here(node, attributes))
     }
 
-    /// Opens the entry `name` of a directory, again if the object lost its last name meanwhile: when
-    /// another one is renamed to a name, the name exists all the time. After some attempts, the object is
-    /// returned all the same: it had the name when it was opened.
+    /// Opens the entry `name` of a directory. If the opened object has no link by then, another one may
+    /// have been renamed over it, and the name is opened again, because a client must not see a name
+    /// vanish that exists all the time. After ten attempts the last object is returned: it had the name
+    /// when it was opened.
     pub(super) fn open_linked(&self, dir: &Node, name: &[u8]) -> FsResult<Child> {
         const ATTEMPTS: u32 = 10;
         let mut child = self.open_child(dir, name)?;

@@ -228,8 +228,9 @@ pub(super) fn placeholder(fsid: u64, dir: &FileId, name: &[u8], key: &IdentityKe
     hashed(fsid, Tag::Placeholder, &[dir.as_bytes(), name], key)
 }
 
-/// Returns the number of the file system and the file id (inode number) of a placeholder directory,
-/// or `None` if `id` does not identify one.
+/// Returns the file system's number and the file id of a placeholder directory, or `None` if `id`
+/// does not identify one. The file id is the first 8 bytes of the hash, because the directory has no
+/// inode.
 pub(super) fn decode_placeholder(id: &FileId) -> Option<(u64, u64)> {
     let (fsid, rest) = id.as_bytes().split_first_chunk()?;
     let (&tag, rest) = rest.split_first()?;

@@ -39,9 +39,10 @@ fn verifier_times(verifier: Verifier) -> SetAttributes {
 impl Served {
     /// Opens the object that was just created as the entry `name`.
     ///
-    /// Returns `None` if a local process has meanwhile replaced it with an object of another type, or again. Also
-    /// returns whether the object belongs to the caller. If not, either a local process has replaced it, or
-    /// its file system assigns owners itself, such as FAT or NFS with `root_squash`.
+    /// Returns `None` if the entry is not, or may not be, the new object: it has another type, is the root of a
+    /// file system that is not part of the export, or was replaced at each attempt to open it. Also returns
+    /// whether the object belongs to the caller. If not, either a local process has replaced it, or its file
+    /// system assigns owners itself, such as FAT or NFS with `root_squash`.
     fn open_made(
         &self,
         who: &Caller,
@@ -250,8 +251,9 @@ impl Served {
                 unstable.push(Arc::clone(&node));
             }
         }
-        // The call that created the file may not have synced it yet. That of an older file can have much
-        // unstable data, which need not be synced: its name is enough.
+        // The CREATE that made the file may not have synced the directory yet, so it is synced here. The file
+        // is synced only in the cases above: an older one can have much unstable data, of which this reply
+        // promises nothing.
         unstable.push(Arc::clone(dir));
         list::object(&node)
     }

@@ -453,7 +453,7 @@ impl Served {
         placeholder::find(&self.root.volume, id)
     }
 
-    /// Closes an object that no longer exists, if its error says so. Other errors of the host may pass.
+    /// Closes an object that no longer exists, if its error says so. Other errors may be temporary.
     fn forget_if_gone(&self, node: &Node, error: FsError) {
         if error == FsError::Stale {
             self.forget(node);

@@ -91,9 +91,10 @@ impl Served {
         })
     }
 
-    /// Handles an object that was evicted. The kernel forgets a failed write-back when a file is no
-    /// longer open, so a later COMMIT would not see the error. Therefore the object is synced now,
-    /// or kept while it is in use.
+    /// Handles an object that the table no longer keeps. Once no descriptor is open, the kernel may
+    /// drop the inode and with it the error of a failed write-back, and a later COMMIT would not see
+    /// it. Therefore unstable data is synced now; an object in use is kept in `evicted` until its calls
+    /// have ended.
     pub(super) fn handle_evicted(&self, closed: Option<Arc<Node>>) {
         let Some(node) = closed else { return };
         if Arc::strong_count(&node) > 1 {

@@ -21,8 +21,8 @@ const MOST_PARTS: usize = 32;
 /// The minimum number of open objects that a part can hold, unless there is only one.
 const LEAST_OPEN: usize = 64;
 
-/// How many objects that must stay open are passed over, at most, in search of one to close; after
-/// that, the next is closed whatever it is.
+/// The maximum number of objects that are passed over, because they are in use or must stay open, in
+/// search of one to evict. After that, the next one is evicted in any case.
 const MOST_SPARED: usize = 16;
 
 /// Counts how often a call waited for a part.
@@ -48,7 +48,9 @@ pub(super) struct Wanted {
     pub(super) incomplete: u32,
 }
 
-/// Bounded caches about the export. They affect speed, not correctness.
+/// Bounded caches about the export. Losing an entry costs only time, with two exceptions. A file that
+/// cannot be reopened (`Served::must_stay_open`) can then no longer be written by its owner. An object
+/// that a full index does not contain is found again only when it is looked up by name.
 pub(super) struct Tables {
     parts: Box<[CountedMutex<Table>]>,
 }
@@ -177,9 +179,10 @@ impl Table {
         self.places.insert(id, Place { parent, name });
     }
 
-    /// Keeps an object open. Returns the one to use (another thread may have opened it before), and
-    /// one that the caller must drop after unlocking the table: if the table is full, the least
-    /// recently used object, or one of the next few if that is in use or `keeps` returns true.
+    /// Keeps an object open. Returns the object to use, and an object that the caller must handle after
+    /// unlocking the table: `node` itself if the object was already open; otherwise, if the table is
+    /// full, the evicted object. That is the least recently used one, or one of the next few if that is
+    /// in use or `keeps` returns true.
     pub(super) fn keep_open(
         &mut self,
         node: Node,
@@ -235,8 +238,8 @@ impl Table {
     }
 
     /// Begins another round. Removes and returns the objects that were not used in the last
-    /// `rounds` rounds, except those for which `keeps` returns true. The caller must drop them
-    /// after unlocking the table.
+    /// `rounds` rounds, except those that are in use or for which `keeps` returns true; these count
+    /// as just used. The caller must drop the returned objects after unlocking the table.
     fn next_round(&mut self, rounds: u64, keeps: impl Fn(&Node) -> bool) -> Vec<Arc<Node>> {
         self.round += 1;
         let Some(newest) = self.round.checked_sub(rounds + 1) else {
@@ -248,7 +251,7 @@ impl Table {
         {
             let (id, kept) = (*id, is_kept(node, &keeps));
             match kept {
-                // The object counts as just used, so that others are examined.
+                // It counts as just used, so that others are examined.
                 true => drop(self.open(&id)),
                 false => old.extend(self.open.remove(&id)),
             }

@@ -44,8 +44,9 @@ pub(super) struct Volume {
     /// Whether the kernel opens files by handle: not without the privilege, and not if the file
     /// system does not support it.
     opens_handles: bool,
-    /// The syncs of the whole file system. Subvolumes share them, as they share the open file
-    /// description, to which the kernel reports an error once.
+    /// Syncs of the whole file system. A volume made by [`Volume::subvolume`] shares them, because it
+    /// shares the open file description, and the kernel reports a lost write only once for each
+    /// description.
     pub(super) sync: Arc<SharedSync>,
     /// The maximum file size, bytes.
     pub(super) max_file_size: u64,

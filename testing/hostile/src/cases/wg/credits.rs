@@ -122,7 +122,8 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Returns the case of a client that takes its replies neither early nor late.
+/// Returns the case of a client that never grants the credits that its replies need. The server must end
+/// the connection.
 pub(in crate::cases) fn without_progress() -> Vec<Case> {
     let calls = wg::with_credit(null(XID), 1);
     let steps = vec![Send(calls), HearNothing, LetsGo];
