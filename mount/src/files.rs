@@ -185,6 +185,7 @@ impl<C: Connect> Core<C> {
                     };
                     self.setattr(user, node.ino, None, empty).await?;
                 }
+                self.without_old_pages(&node).await;
                 let mut opened = self.opened(user, &node, mode);
                 opened.keep &= !mode.truncate;
                 Ok((self.found(&directory, &node), opened))

@@ -827,7 +827,7 @@ fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
     one.close(file).unwrap();
     let file = one.open(ino);
     let (core, user) = (&one.core, &one.user);
-    for n in 0..3u8 {
+    for n in 0..4u8 {
         let other = two.open(two.find(b"f").unwrap());
         two.write(other, 0, vec![n + 2; 100]);
         two.close(other).unwrap();
@@ -838,7 +838,11 @@ fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
             let mut request: LocalBoxFuture<'_, bool> = match n {
                 0 => Box::pin(core.getattr(user, ino).map(|it| it.is_ok())),
                 1 => Box::pin(core.lookup(user, 1, ROOT, b"f").map(|it| it.is_ok())),
-                _ => Box::pin(core.open(user, 2, ino, WRITE).map(|it| it.is_ok())),
+                2 => Box::pin(core.open(user, 2, ino, WRITE).map(|it| it.is_ok())),
+                _ => {
+                    let creating = core.create(user, 3, ROOT, b"f", 0o644, WRITE);
+                    Box::pin(creating.map(|it| it.is_ok()))
+                }
             };
             for _ in 0..50 {
                 assert!(poll!(&mut request).is_pending(), "{n}");
