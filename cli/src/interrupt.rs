@@ -2,8 +2,8 @@
 //! action would.
 
 use std::fs;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,8 @@ use signal_hook::low_level::emulate_default_handler;
 static CURRENT: Mutex<Option<Interrupt>> = Mutex::new(None);
 /// The signal that ended an operation.
 static CAUGHT: AtomicI32 = AtomicI32::new(SIGINT);
-/// Whether signal handlers are installed.
-static TAKEN: OnceLock<()> = OnceLock::new();
+/// Whether signals are handled.
+static HANDLED: AtomicBool = AtomicBool::new(false);
 
 /// While this lives, the first SIGINT, SIGTERM or SIGHUP interrupts the operation. A second signal, or one
 /// without an operation, ends the process at once.
@@ -64,12 +64,14 @@ fn current() -> std::sync::MutexGuard<'static, Option<Interrupt>> {
     CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Handles signals as [`Interruptible`] says, also while there is no operation to interrupt.
+/// Handles signals as [`Interruptible`] says, also while there is no operation to interrupt. Has no effect if
+/// signals are handled already: a second handler would get every signal as well, and could end the process
+/// before the first one has done its work.
 ///
 /// # Errors
 /// The error of the operating system.
 pub(crate) fn handle() -> Result<(), Failure> {
-    if TAKEN.set(()).is_err() {
+    if HANDLED.load(Ordering::SeqCst) {
         return Ok(());
     }
     on_signals(|signal| {
@@ -100,6 +102,7 @@ pub(crate) fn on_signals(mut act: impl FnMut(i32) + Send + 'static) -> Result<()
         }
     };
     thread.spawn(wait).context("cannot handle signals")?;
+    HANDLED.store(true, Ordering::SeqCst);
     Ok(())
 }
 

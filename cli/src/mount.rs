@@ -10,8 +10,9 @@ use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
@@ -151,6 +152,12 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl) -> Result<(), Failure> {
         ..url.clone()
     };
     let options = mount_use::fuse_options(&source.to_string(), &access.mount);
+    // Before the capture is opened, which would otherwise handle signals as for a copy. A signal that comes
+    // before anything is mounted ends the process, with a whole capture.
+    interrupt::on_signals(|signal| match MOUNT_POINT.get() {
+        Some(path) => unmount_on_signal(path, signal),
+        None => interrupt::die(signal),
+    })?;
     capture::open_for(&mut access, &args.capture)?;
     let reached = access.mount(url)?;
     let runtime = &reached.reached.runtime;
@@ -159,8 +166,7 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl) -> Result<(), Failure> {
     let pool = reached.reached.pool();
     let mounted = nfs_mount::mount(&reached.mount, root, pool, &args.mount_point, &options);
     let mounted = mounted.map_err(Failure::work)?;
-    let path = mounted.path().to_owned();
-    interrupt::on_signals(move |signal| unmount_on_signal(&path, signal))?;
+    MOUNT_POINT.get_or_init(|| mounted.path().to_owned());
     if let Some(log) = log {
         detach(&log)?;
     } else {
@@ -171,6 +177,9 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl) -> Result<(), Failure> {
     }
     mounted.run().map_err(Failure::work)
 }
+
+/// The directory at which the export is mounted, once it is.
+static MOUNT_POINT: OnceLock<PathBuf> = OnceLock::new();
 
 /// Whether a signal could not unmount what is mounted.
 static TRIED: AtomicBool = AtomicBool::new(false);

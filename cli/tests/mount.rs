@@ -248,6 +248,34 @@ fn an_interrupt_unmounts() {
     assert_eq!(mounted(&place.mnt()), None);
 }
 
+/// Regression test: the signal ended the process, which left a dead mount and lost data that was not yet written.
+#[test]
+fn an_interrupt_unmounts_also_while_traffic_is_captured() {
+    if !is_usable() {
+        return;
+    }
+    let place = Place::new();
+    let file = place.dir.path().join("mount.pcapng");
+    let words = place.words(&["-f", "--capture", file.to_str().unwrap()]);
+    let running = Running::start(rpcrdma().args(words));
+    until("a mount", || mounted(&place.mnt()).is_some());
+    fs::write(place.mnt().join("file"), "x").unwrap();
+    running.interrupt();
+    running.finish().ok();
+    assert_eq!(mounted(&place.mnt()), None);
+    let written = fs::read_to_string(place.export().join("file")).unwrap();
+    assert_eq!(written, "x");
+    let capture = fs::read(&file).unwrap();
+    let (mut rest, mut blocks) = (&capture[..], 0);
+    while !rest.is_empty() {
+        rest = pcap_parser::parse_block_le(rest)
+            .expect("a damaged block")
+            .0;
+        blocks += 1;
+    }
+    assert!(blocks > 10, "{blocks} blocks");
+}
+
 #[test]
 fn a_mount_in_use_stays_unless_it_may_go_later() {
     if !is_usable() {
