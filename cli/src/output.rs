@@ -28,6 +28,23 @@ pub(crate) fn bytes(data: &[u8]) -> Result<(), Failure> {
         .map_err(|error| Failure::output(&error))
 }
 
+/// Returns how a command ends whose work ended with `work`, and the output about it with `printed`. A reader that
+/// has gone (`| head`) does not hide that the work failed. Of two failures, the first one is printed here.
+pub(crate) fn ended(
+    work: Result<(), Failure>,
+    printed: Result<(), Failure>,
+) -> Result<(), Failure> {
+    match (work, printed) {
+        (Err(failure), Ok(()) | Err(Failure::OutputClosed)) => Err(failure),
+        (work, printed) => {
+            if let Err(earlier) = work {
+                complain(earlier);
+            }
+            printed
+        }
+    }
+}
+
 /// Writes an error message to standard error. A failure to do so is ignored.
 pub(crate) fn complain(text: impl fmt::Display) {
     drop(writeln!(io::stderr(), "rpcrdma: {}", shown(text)));
@@ -36,4 +53,24 @@ pub(crate) fn complain(text: impl fmt::Display) {
 /// Writes one line to standard error without a prefix: progress and remarks.
 pub(crate) fn note(text: impl fmt::Display) {
     drop(writeln!(io::stderr(), "{}", shown(text)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_output_does_not_hide_that_the_work_failed() {
+        let status = |work, printed| ended(work, printed).map_err(|failure| failure.exit_status());
+        let failed = || Err(Failure::work("violations"));
+        let closed = || Err(Failure::OutputClosed);
+        assert_eq!(status(Ok(()), Ok(())), Ok(()));
+        assert_eq!(status(Ok(()), closed()), Err(0));
+        assert_eq!(status(failed(), closed()), Err(1));
+        assert_eq!(status(failed(), Ok(())), Err(1));
+        let full = || Err(Failure::work("cannot write to standard output"));
+        assert_eq!(status(Ok(()), full()), Err(1));
+        let both = ended(failed(), full()).unwrap_err();
+        assert!(both.to_string().contains("cannot write"), "{both}");
+    }
 }

@@ -3,7 +3,7 @@
 mod outputs;
 mod runs;
 
-use rpcrdma_compare::{Comparison, end_delay};
+use rpcrdma_compare::{Comparison, Measured, end_delay};
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::columns::wrap;
 use rpcrdma_setup::device::DeviceName;
@@ -13,7 +13,7 @@ use crate::capture;
 use crate::interrupt;
 use crate::output;
 use crate::progress::Status;
-use outputs::Outputs;
+use outputs::{Outputs, Results};
 
 /// The width of paragraphs, which is that of the tables.
 const WIDTH: usize = 100;
@@ -52,7 +52,17 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     let measured = comparison.measure(details, &show, |failure| output::complain(failure))?;
     drop(status);
 
-    let results = outputs.write(&measured)?;
+    let checked = match args.check_explain {
+        true => measured.check_predictions(),
+        false => Ok(()),
+    };
+    let written = outputs.write(&measured);
+    let printed = written.and_then(|results| print(&measured, &results, args.explain));
+    output::ended(checked, printed)
+}
+
+/// Prints the results, with the plan of each operation if `explain` is set.
+fn print(measured: &Measured, results: &Results, explain: bool) -> Result<(), Failure> {
     if results.tables {
         output::line(format_args!("{}\n", wrap(&measured.summary, WIDTH)))?;
         measured.tables().iter().try_for_each(output::line)?;
@@ -66,10 +76,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
             output::line(format_args!("Predictions went by:\n{costs}"))?;
         }
     }
-    if args.check_explain {
-        measured.check_predictions()?;
-    }
-    if results.tables && args.explain {
+    if results.tables && explain {
         measured.plans()?.iter().try_for_each(output::line)?;
     }
     Ok(())

@@ -54,17 +54,7 @@ fn each(
                 }
             }
             Ok(()) => {}
-            Err(failure) => {
-                // `OutputClosed` alone ends with status 0; after an earlier failure, that failure decides
-                // the status.
-                return match (failed, failure) {
-                    (Some(earlier), Failure::OutputClosed) => Err(earlier),
-                    (earlier, failure) => {
-                        earlier.into_iter().for_each(output::complain);
-                        Err(failure)
-                    }
-                };
-            }
+            Err(failure) => return output::ended(failed.map_or(Ok(()), Err), Err(failure)),
         }
     }
     failed.map_or(Ok(()), Err)
