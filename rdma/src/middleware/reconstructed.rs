@@ -451,7 +451,8 @@ impl<D: Device, T: Tap> Device for Reconstructed<D, T> {
         local_address carrier close_listener disconnect abort post_receive shared_receives);
 
     fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
-        self.now = now;
+        // A request may have been posted after the owner read its clock. Its completion is not before it.
+        self.now = self.now.max(now);
         let before = events.len();
         self.device.poll(now, events);
         for event in events.range(before..) {
@@ -549,6 +550,8 @@ impl<D: Device, T: Tap> Device for Reconstructed<D, T> {
             if let Posted::Send { gather, .. } = &posted {
                 pair.announce(gather);
             }
+            // The last poll may be long ago: after an idle time, the owner posts before it polls.
+            self.now = self.now.max(Time::now());
             pair.add(&mut self.tap, qp, self.now, Item::Posted(posted));
         }
         Ok(())
@@ -562,7 +565,7 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::middleware::fake::{anywhere, connect_options, pair};
+    use crate::middleware::fake::{anywhere, connect_options, connected, pair};
     use crate::{ConnectError, ListenerId, Pool};
 
     const QP: QpId = QpId(1);
@@ -683,6 +686,31 @@ mod tests {
             assert_eq!(shown.len(), waiting);
             assert_eq!(pair.held_bytes, 0);
         }
+    }
+
+    #[test]
+    fn a_request_has_the_time_at_which_it_is_posted() {
+        struct Sent(Vec<Time>);
+        impl Tap for Sent {
+            fn sent(&mut self, at: Time, _: QpId, _: Frame<'_>) {
+                self.0.push(at);
+            }
+
+            fn received(&mut self, _: Time, _: QpId, _: Frame<'_>) {}
+        }
+        let (client, _server, qp) = connected(1);
+        let mut client = Reconstructed::new(client, Sent(Vec::new()), None);
+        let end = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let pair = Pair::new(true, [end, end], Bytes::new());
+        client.pairs.insert(qp, pair);
+        client.poll(Time::ZERO, &mut VecDeque::new());
+        let wr = SendWr::Send {
+            gather: smallvec![Bytes::from_static(b"x")],
+            invalidate: None,
+        };
+        let start = Time::now();
+        client.post_send(qp, WrId(1), wr, false).unwrap();
+        assert!(client.tap.0[0] >= start, "{:?} {start:?}", client.tap.0);
     }
 
     #[test]
