@@ -73,14 +73,21 @@ fn usage(failure: Failure) -> Failure {
     Failure::Usage(failure.to_string())
 }
 
+/// Adds the option of the process in the background to the arguments: before `--`, after which it would be the
+/// name of something.
+fn with_background(mut args: Vec<OsString>) -> Vec<OsString> {
+    let end = args.iter().position(|arg| arg == "--");
+    args.insert(end.unwrap_or(args.len()), "--background".into());
+    args
+}
+
 /// Starts the process in the background, and waits until it has mounted the export.
 fn in_background() -> Result<(), Failure> {
     let program = std::env::current_exe().context("cannot find this program")?;
-    let args = as_helper(std::env::args_os());
+    let args = with_background(as_helper(std::env::args_os()));
     let mut command = Command::new(program);
     command
         .args(args.into_iter().skip(1))
-        .arg("--background")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -297,6 +304,23 @@ mod tests {
         let said = said_by("echo careful >&2; echo mounted; exec 2>/dev/null; sleep 0.1");
         assert!(said.mounted);
         assert_eq!(said.remarks, "careful\n");
+    }
+
+    #[test]
+    fn the_option_of_the_background_comes_before_two_dashes() {
+        let with = |words: &[&str]| with_background(words.iter().map(OsString::from).collect());
+        let plain = ["rpcrdma", "mount", "nfs://h/x", "/mnt"];
+        assert_eq!(with(&plain), [&plain[..], &["--background"]].concat());
+        let dashes = ["rpcrdma", "mount", "--", "nfs://h/x", "/mnt"];
+        let wanted = [
+            "rpcrdma",
+            "mount",
+            "--background",
+            "--",
+            "nfs://h/x",
+            "/mnt",
+        ];
+        assert_eq!(with(&dashes), wanted);
     }
 
     #[test]
