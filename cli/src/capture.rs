@@ -1,5 +1,6 @@
 //! `--capture`: the file, and its end in whatever way the process ends.
 
+use std::io::ErrorKind;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -56,8 +57,13 @@ pub(crate) fn open(args: &CaptureArgs, clock: Clock) -> Result<Option<Capture>, 
         FAILED.fetch_or(matches!(why, Stopped::Failed(_)), Ordering::Relaxed);
         output::complain(format_args!("--capture {told}: {why}"));
     });
-    let capture = Capture::create(path, args.limits(), epoch, on_stop)
-        .context(format_args!("--capture {name}: cannot create this file"))?;
+    let capture = Capture::create(path, args.limits(), epoch, on_stop).map_err(|error| {
+        let why = match error.kind() {
+            ErrorKind::AlreadyExists => "it exists: choose another name, or remove it".to_owned(),
+            _ => format!("cannot create this file: {error}"),
+        };
+        Failure::Work(format!("--capture {name}: {why}"))
+    })?;
     let capture = CAPTURE.get_or_init(|| capture).clone();
     let flushed = capture.clone();
     let flush = move || loop {

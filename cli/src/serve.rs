@@ -96,8 +96,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         rdma_options.common.callbacks = CALLBACKS;
     }
     let addresses = addresses(&args.listen)?;
-    let capture = capture::open(&args.capture, capture::Clock::Real)?;
-    let device = DeviceChoice {
+    let mut device = DeviceChoice {
         name: args.device.clone(),
         registration: args.registration,
         // An unspecified address leaves the choice of a verbs device open.
@@ -107,10 +106,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
             kept: limits.kept / 2 / loops,
             connections: limits.connections,
         },
-        capture,
         ..DeviceChoice::default()
     };
     device.check()?;
+    device.capture = capture::open(&args.capture, capture::Clock::Real)?;
     let sockets = match loops {
         1 => Sockets::default(),
         _ => {

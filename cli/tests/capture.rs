@@ -197,7 +197,10 @@ fn a_file_that_cannot_be_is_told_before_anything_starts() {
         &["sim", "--seed", "1"],
     ] {
         let with = |file: &str| run([command, &["--capture", file]].concat());
-        with(&taken_text).fails_with(&["--capture", "taken", "exists"]);
+        with(&taken_text).fails_with(&[
+            "--capture",
+            "taken: it exists: choose another name, or remove it",
+        ]);
         with(&missing).fails_with(&["--capture", "no/file", "no such file"]);
     }
     assert_eq!(fs::read(&taken).unwrap(), b"precious");
@@ -224,7 +227,7 @@ fn a_file_that_cannot_grow_fails_the_command() {
 }
 
 #[test]
-fn options_without_effect_are_refused() {
+fn errors_in_the_arguments_come_before_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = text(&folder.path().join("new"));
     for (args, said) in [
@@ -237,6 +240,38 @@ fn options_without_effect_are_refused() {
             "sim --seed",
         ),
         (&["sim", "--seeds", "0..2", "--capture", &file], "--seed"),
+        (&["ping", "host:port", "--capture", &file], "is not a port"),
+        (
+            &["ping", "--op", "read", "localhost", "--capture", &file],
+            "--op read needs",
+        ),
+        (
+            &[
+                "ping",
+                "--callbacks",
+                "-s",
+                "1G",
+                "localhost",
+                "--capture",
+                &file,
+            ],
+            "-s:",
+        ),
+        (
+            &["put", "-", "nfs://localhost/x/", "--capture", &file],
+            "standard input has no name",
+        ),
+        (
+            &[
+                "serve",
+                "--memory",
+                "--registration",
+                "windows",
+                "--capture",
+                &file,
+            ],
+            "registration windows",
+        ),
         (&["ping", "localhost", "--snap", "256"], "--capture <FILE>"),
         (
             &["serve", "--memory", "--capture-size", "1M"],

@@ -14,7 +14,7 @@ use rpcrdma_setup::{Context, Failure};
 use super::report::Watch;
 use super::standard_input::standard_input;
 use super::{each, umask, url};
-use crate::args::{CatArgs, GetArgs, PutArgs};
+use crate::args::{CaptureArgs, CatArgs, GetArgs, PutArgs};
 use crate::capture;
 use crate::output;
 
@@ -86,8 +86,7 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
     let mut access = args.mount.access()?;
     let url = url(&args.target)?;
     if from_stream {
-        capture::open_for(&mut access, &args.capture)?;
-        return put_input(&access, &url);
+        return put_input(access, &url, &args.capture);
     }
     // The source is checked first, so that a misspelt name fails before connecting.
     let source = &args.source;
@@ -133,11 +132,12 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
 }
 
 /// Copies standard input to a file.
-fn put_input(access: &Access, url: &NfsUrl) -> Result<(), Failure> {
+fn put_input(mut access: Access, url: &NfsUrl, captured: &CaptureArgs) -> Result<(), Failure> {
     if url.path.ends_with(b"/") {
         let text = format!("{url}: standard input has no name: write that of the file as well");
         return Err(Failure::Usage(text));
     }
+    capture::open_for(&mut access, captured)?;
     let mode = MODE & !umask();
     let mounted = access.mount(url)?;
     let input = standard_input().context("cannot read standard input")?;
