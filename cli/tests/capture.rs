@@ -272,6 +272,7 @@ fn errors_in_the_arguments_come_before_the_file() {
             ],
             "registration windows",
         ),
+        (&["ping", "localhost", "--capture", "-"], "write ./-"),
         (&["ping", "localhost", "--snap", "256"], "--capture <FILE>"),
         (
             &["serve", "--memory", "--capture-size", "1M"],

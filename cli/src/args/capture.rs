@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use rdma_capture::{LEAST_SIZE, LEAST_SNAP, Limits, WHOLE};
 use rpcrdma_setup::units;
 
@@ -16,7 +17,7 @@ pub(crate) struct CaptureArgs {
     /// directions. On the iwarp device, the bytes are those of the wire. Verbs devices do not show
     /// theirs: frames are reconstructed from work requests, completions and memory, and the file
     /// says so. NFS over TCP is not captured.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(file))]
     pub(crate) capture: Option<PathBuf>,
 
     /// Stop capturing when the file would become longer than this. Default: 1G
@@ -40,6 +41,13 @@ impl CaptureArgs {
             // Checked to be at most WHOLE.
             snap: self.snap.map_or(whole.snap, |snap| snap as usize),
         }
+    }
+}
+
+fn file(path: PathBuf) -> Result<PathBuf, &'static str> {
+    match path.as_os_str() == "-" {
+        true => Err("a capture goes to a file; for one of that name, write ./-"),
+        false => Ok(path),
     }
 }
 
