@@ -60,8 +60,10 @@ pub fn sweep(
             let (sender, next, stop) = (sender.clone(), &next, &stop);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end || sender.send(run(swarm, seed, false)).is_err() {
+                    let after = |seed: u64| (seed < seeds.end).then(|| seed + 1);
+                    let seed = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after);
+                    let Ok(seed) = seed else { return };
+                    if sender.send(run(swarm, seed, false)).is_err() {
                         return;
                     }
                 }
@@ -127,4 +129,20 @@ pub fn run_tapped(swarm: Swarm, seed: u64, explain: bool, tap: Option<TapMaker<'
             ..Report::default()
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_seeds_are_run_and_no_others() {
+        let mut run = Vec::new();
+        sweep(Swarm::default(), u64::MAX - 2..u64::MAX, 3, |report| {
+            run.push(report.seed);
+            run.len() < 10
+        });
+        run.sort();
+        assert_eq!(run, [u64::MAX - 2, u64::MAX - 1]);
+    }
 }
