@@ -707,6 +707,20 @@ fn options_that_would_have_no_effect_are_refused() {
         (&["compare", "--device", "sim", "--crc", "on"], "--crc"),
         (&["compare", "--device", "sim", "--count", "3"], "--count"),
         (&["compare", "--device", "sim", "--no-pin"], "--no-pin"),
+        (&["compare", "--device", "sim", "--no-trips"], "--no-trips"),
+        (&["compare", "--device", "sim", "--time", "1s"], "--time"),
+        (
+            &["compare", "--full", "--device", "sim", "--time", "1s"],
+            "--time",
+        ),
+        (
+            &["compare", "--json", "-", "--explain"],
+            "--explain: not with --json -",
+        ),
+        (
+            &["compare", "--json", "-", "--reference", "/dev/null"],
+            "--reference: not with --json -",
+        ),
         (
             &["compare", "--device", "sim", "--address", "::1"],
             "--address",

@@ -55,6 +55,7 @@ fn a_command_that_cannot_run_is_a_usage_error_or_names_what_to_install() {
         "--prepare: not with the preset tree",
     );
     usage("ls", &["--ops", "null"], "--ops");
+    usage("ls", &["--no-pin"], "--no-pin");
     usage("ls", &["--via", "v1,v1"], "v1 is there twice");
     let mut words = rpcrdma();
     words.args(["compare", "--run", "ls", "--device", "sim"]);

@@ -41,8 +41,14 @@ fn setting(options: &Options) -> Setting {
 /// # Errors
 /// An option makes no sense in a simulation, or nothing can be simulated.
 pub(crate) fn check(options: &Options, ops: &[Op]) -> Result<(), Failure> {
+    let usual = match options.full {
+        true => Options::full(),
+        false => Options::default(),
+    };
     let given = [
         ("--busy-poll", options.busy_poll),
+        ("--time", options.time != usual.time),
+        ("--no-trips", !options.round_trips),
         ("--set-delay", options.set_delay.is_some()),
         ("--crc", options.crc),
         ("--count", options.count.is_some()),

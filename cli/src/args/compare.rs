@@ -1,7 +1,7 @@
 //! Options of `compare` and of the processes that it starts.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -147,7 +147,7 @@ pub(crate) struct CompareArgs {
     /// need nothing; fio, git, sqlite3, which need the program of that name. Without --via it runs over
     /// tcp, v1, v2-ddp-cont and wg-ddp. See docs/compare.md
     #[arg(long, value_name = "COMMAND",
-          conflicts_with_all = ["full", "ops", "sizes", "count", "time", "busy_poll", "explain",
+          conflicts_with_all = ["full", "ops", "sizes", "count", "time", "busy_poll", "no_pin", "explain",
                                 "check_explain", "save_costs", "reference", "capture"])]
     pub(crate) run: Option<String>,
 
@@ -297,7 +297,8 @@ impl CompareArgs {
 
 impl CompareArgs {
     /// Rejects options that have no effect: those of `--run` without it (clap does not, where another argument
-    /// conflicts with `--run`), and sizes of operations that have none.
+    /// conflicts with `--run`), what is only in tables where none are printed, and sizes of operations that have
+    /// none.
     ///
     /// # Errors
     /// The option, with what it is for.
@@ -311,6 +312,19 @@ impl CompareArgs {
             && self.run.is_none()
         {
             return Err(Failure::Usage(format!("{name}: only with --run")));
+        }
+        let in_tables = [
+            ("--explain", self.explain),
+            (
+                "--reference",
+                self.reference.is_some() && self.html.is_none(),
+            ),
+        ];
+        if let Some((name, _)) = in_tables.into_iter().find(|(_, given)| *given)
+            && self.json.as_deref() == Some(Path::new("-"))
+        {
+            let text = format!("{name}: not with --json -, which prints no tables");
+            return Err(Failure::Usage(text));
         }
         let has_size = |op: &OpName| matches!(op, OpName::Read | OpName::Write);
         if !self.sizes.is_empty() && !self.ops.is_empty() && !self.ops.iter().any(has_size) {
