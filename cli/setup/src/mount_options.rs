@@ -348,8 +348,8 @@ impl MountOptions {
                 self.proto = given.proto()?;
                 self.ipv6 = given.is_ipv6();
             }
-            "rdma" => self.proto = given.flag(Proto::Rdma)?,
-            "tcp" => self.proto = given.flag(Proto::Tcp)?,
+            "rdma" => (self.proto, self.ipv6) = (given.flag(Proto::Rdma)?, false),
+            "tcp" => (self.proto, self.ipv6) = (given.flag(Proto::Tcp)?, false),
             "port" => self.port = given.port()?,
             "mountport" => self.mount_port = given.port()?,
             "mountproto" => {
@@ -763,6 +763,11 @@ mod tests {
             ("hard,soft", "option hard is overridden by soft"),
             ("softerr,hard", "option softerr is overridden by hard"),
             ("proto=tcp,rdma", "option proto=tcp is overridden by rdma"),
+            (
+                "proto=rdma6,rdma",
+                "option proto=rdma6 is overridden by rdma",
+            ),
+            ("proto=tcp6,tcp", "option proto=tcp6 is overridden by tcp"),
             (
                 "proto=tcp,proto=tcp6",
                 "option proto=tcp is overridden by proto=tcp6",
