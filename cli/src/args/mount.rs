@@ -25,7 +25,7 @@ pub(crate) struct MountCommandArgs {
     #[arg(short, long)]
     pub(crate) foreground: bool,
 
-    /// Append what happens in the background to this file [default: nowhere]
+    /// Append what happens in the background to this file, also that a capture has stopped [default: nowhere]
     #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
     pub(crate) log: Option<PathBuf>,
 
