@@ -23,7 +23,7 @@ use rpcrdma_setup::device::{DeviceChoice, DeviceName, Resources};
 use rpcrdma_setup::mount_options::Proto;
 use rpcrdma_setup::{Context, Failure, units};
 
-use crate::args::ServeArgs;
+use crate::args::{ServeArgs, note_other_delay};
 use crate::capture;
 use crate::interrupt;
 use crate::output;
@@ -91,6 +91,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let costs = CostsArg::load(args.costs.as_ref())?;
     let costs = costs.on_link(args.delay.0, args.rate.map(|rate| rate.0));
     rdma_options.common.costs = costs.model();
+    note_other_delay(args.delay, &rdma_options.common.costs);
     rdma_options.common.features = args.features.unwrap_or(RoundTripFeatures::ALL);
     if args.callbacks {
         rdma_options.common.callbacks = CALLBACKS;

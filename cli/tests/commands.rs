@@ -472,6 +472,14 @@ fn explain_names_all_ways_and_marks_the_one_that_is_taken() {
     let cost = far.lines().find(|line| line.starts_with("->")).unwrap();
     let cost: f64 = cost.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!((4000.0..4100.0).contains(&cost), "{far}");
+    // A delay among the costs is that of the link.
+    let noted = |costs: &str| {
+        let args = ["explain", "--delay", "1ms", "--costs", costs, "null"];
+        run(args).ok().stderr
+    };
+    let note = noted("link-delay=3us");
+    assert!(note.contains("the link-delay of --costs, 3us,"), "{note}");
+    assert_eq!(noted("call=3us"), "");
     // Assumptions about the peer are shown only where they matter.
     assert!(!one.contains("features"), "{one}");
     let less = explain(&["-o", "features=cont", "--server-features", "ddp", "null"]);

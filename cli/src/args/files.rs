@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rdma::middleware::{Delay, Rate};
+use rpc_transport::rdma::CostModel;
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::access::{Access, LinkOptions};
 use rpcrdma_setup::costs::CostsArg;
@@ -73,6 +74,7 @@ impl MountArgs {
                  is limited by `serve --rate`",
             );
         }
+        note_other_delay(self.delay, &access.rdma.common.costs);
         Ok(access)
     }
 
@@ -98,6 +100,17 @@ impl MountArgs {
         };
         let access = Access::new(mount, link, self.costs.as_ref())?;
         Ok((access, overridden))
+    }
+}
+
+/// Prints a note if `--costs` gives another delay of the link than `--delay`: transfers are planned by that of
+/// `--costs`.
+pub(crate) fn note_other_delay(delay: Delay, costs: &CostModel) {
+    if !delay.0.is_zero() && costs.link_delay != delay.0 {
+        output::complain(format_args!(
+            "note: transfers are planned by the link-delay of --costs, {}, which --delay does not change",
+            Delay(costs.link_delay)
+        ));
     }
 }
 

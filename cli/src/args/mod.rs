@@ -19,6 +19,7 @@ pub(crate) use devices::DevicesArgs;
 pub(crate) use explain::ExplainArgs;
 pub(crate) use files::{
     CatArgs, ExportsArgs, GetArgs, LsArgs, MkdirArgs, MountArgs, PutArgs, RmArgs, StatArgs,
+    note_other_delay,
 };
 pub(crate) use mount::{MountCommandArgs, UmountArgs};
 pub(crate) use ping::{PingArgs, PingOp};
