@@ -125,7 +125,8 @@ enum Task<'m, C> {
 /// The outcome of copying an entry.
 enum Outcome<'m, C> {
     Done,
-    Directory(Task<'m, C>),
+    /// A directory, to be listed.
+    Directory(Rc<GetDir>, Listing<'m, C>),
     /// This attempt is over. The given entries, which waited for it or are to be tried again, can
     /// continue.
     Release(Vec<Item>),
@@ -168,7 +169,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
             Task::Copy(item) => {
                 let dir = Rc::clone(&item.dir);
                 let released = match self.entry(item).await {
-                    Ok(Outcome::Directory(list)) => return vec![list],
+                    Ok(Outcome::Directory(dir, listing)) => return vec![Task::List(dir, listing)],
                     Ok(Outcome::Wait) => return Vec::new(),
                     Ok(Outcome::Done) => Vec::new(),
                     Ok(Outcome::Release(items)) => items,
@@ -424,7 +425,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         };
         let dir = Dir::new(Some(Rc::clone(&item.dir)), item.name.to_vec(), info);
         let listing = self.mount.list(object.handle);
-        Ok(Outcome::Directory(Task::List(dir, listing)))
+        Ok(Outcome::Directory(dir, listing))
     }
 
     fn finish_dir(&self, dir: &GetDir) {
