@@ -393,10 +393,20 @@ fn ping_prints_statistics_and_a_histogram_that_adds_up() {
         assert_eq!(counts.sum::<u64>(), 50, "{text}");
 
         let url = server.url(proto, "/memory");
-        for op in ["getattr", "write"] {
-            let args = ["ping", "-c", "10", "--op", op, &url].map(str::to_owned);
-            run([&args[..], &options(proto, "")].concat()).ok();
-        }
+        let call = |more: &[&str]| {
+            let args = [&["ping", "-c", "10", &url, "--op"], more].concat();
+            let args: Vec<_> = args.into_iter().map(str::to_owned).collect();
+            run([&args[..], &options(proto, "")].concat())
+        };
+        call(&["getattr"]).ok();
+        call(&["write"]).ok();
+        // A WRITE of no bytes is a call as well, and takes a while.
+        let text = call(&["write", "-s", "0"]).ok().stdout;
+        assert!(
+            text.contains(" of 0 bytes") && !text.contains("min 0.0 "),
+            "{text}"
+        );
+        call(&["write", "-s", "4M"]).fails_with(&["the most that ping moves with one call is"]);
         let listed = [&["ls".to_owned(), url][..], &options(proto, "")].concat();
         assert_eq!(run(listed).ok().stdout, "", "the scratch file is gone");
     }

@@ -84,7 +84,8 @@ impl Op {
     /// Returns the number of calls in flight that perform the operation.
     pub fn calls(self) -> u32 {
         match self {
-            Self::Read(size) | Self::Write(size) => size.div_ceil(MAX_TRANSFER),
+            // A transfer of no bytes is a call, too.
+            Self::Read(size) | Self::Write(size) => size.div_ceil(MAX_TRANSFER).max(1),
             _ => 1,
         }
     }
@@ -330,6 +331,8 @@ mod tests {
         for size in [1, MAX_TRANSFER, MAX_TRANSFER + 1, MAX_RECORD] {
             assert_eq!(Op::Read(size).calls() as usize, pieces(size).count());
         }
-        assert_eq!(Op::Null.calls(), 1);
+        for op in [Op::Null, Op::Read(0), Op::Write(0)] {
+            assert_eq!(op.calls(), 1, "{op}");
+        }
     }
 }
