@@ -6,6 +6,7 @@ use rpcrdma_setup::units::show_size;
 
 use crate::rows::{Mode, Row};
 use crate::table::number;
+use crate::trips;
 use crate::variant::Variant;
 
 /// The variants of version 2, best first: the first one that was measured is compared with
@@ -66,7 +67,8 @@ impl<'a> Pair<'a> {
 fn count(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
-        Some(value) if (value - value.round()).abs() < WHOLE => format!("{:.0}", value.abs()),
+        // Adding 0 makes 0 of -0.
+        Some(value) if (value - value.round()).abs() < WHOLE => format!("{}", value.round() + 0.0),
         Some(value) => format!("{value:.1}"),
     }
 }
@@ -294,6 +296,7 @@ pub(crate) fn legend(rows: &[Row]) -> Vec<String> {
         let delay = delay(micros);
         format!("link of {delay}: the same ratio with {delay} added each way.")
     }));
+    lines.extend(trips::remark(rows));
     lines
 }
 
@@ -372,6 +375,21 @@ mod tests {
         assert!(said.contains("as many for 8 KiB WRITE."), "{said}");
         rows[1].round_trips = Some(3.0);
         assert!(sentences(&rows)[2].contains("more for 8 KiB WRITE."));
+    }
+
+    #[test]
+    fn a_count_keeps_its_sign() {
+        assert_eq!(count(Some(-2.95)), "-3");
+        assert_eq!(count(Some(-0.04)), "0");
+    }
+
+    #[test]
+    fn round_trips_that_are_too_inexact_are_not_told() {
+        let mut rows = write();
+        rows[0].round_trips = None;
+        let said = sentences(&rows).join(" ");
+        assert!(!said.contains("round trip"), "{said}");
+        assert!(legend(&rows).concat().contains("standard error"));
     }
 
     #[test]

@@ -235,6 +235,7 @@ impl Measured {
         };
         let mut parts = vec![table::speed(&self.rows), table::costs(&self.rows)];
         parts.extend(table::grants(&self.rows));
+        parts.extend(trips::remark(&self.rows));
         parts.push(format!(
             "{trips}`rpcrdma compare --help` explains the columns."
         ));

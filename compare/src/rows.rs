@@ -109,7 +109,8 @@ pub struct Row {
     /// Processor time of both processes per operation, one at a time.
     pub cpu_us: Option<f64>,
     /// Round trips per operation: the slope of the fastest tenth's latency over added delay. Null
-    /// for the busy rows of a run that is otherwise blocking: these are measured in one mode.
+    /// for the busy rows of a run that is otherwise blocking: these are measured in one mode. Null
+    /// also if the standard error of the slope exceeds 0.25.
     pub round_trips: Option<f64>,
     /// Sends per operation, both sides.
     pub sends: Option<f64>,

@@ -35,6 +35,11 @@ const LONGER: u32 = 2;
 /// machine is slower by a millisecond or two than after 1 ms, because other work has replaced its
 /// caches.
 const LONGER_NETWORK: u32 = 30;
+/// The least difference of the two delays in each direction. A smaller one vanishes in the noise.
+const LEAST: Duration = Duration::from_millis(1);
+/// The standard error, in round trips, above which no figure is given: it would tell one round trip
+/// from two by chance.
+const INEXACT: f64 = 0.25;
 /// The standard error, in round trips, at which measuring stops. A busy machine needs more calls to
 /// reach it.
 const ERROR: f64 = 0.03;
@@ -109,11 +114,20 @@ pub(crate) fn delays(network: Option<&Network>, delay: Duration) -> [Duration; 2
         Some(_) => LONGER_NETWORK,
         None => LONGER,
     };
-    [delay, delay.saturating_mul(longer)]
+    let more = delay.saturating_mul(longer - 1).max(LEAST);
+    [delay, delay.saturating_add(more)]
+}
+
+/// Returns a remark if round trips of some rows were measured, but not exactly enough to be shown.
+pub(crate) fn remark(rows: &[Row]) -> Option<String> {
+    let is_inexact = |row: &Row| row.latency_over_delay.is_some() && row.round_trips.is_none();
+    rows.iter()
+        .any(is_inexact)
+        .then(|| format!("Round trips are `-` where their standard error exceeds {INEXACT}."))
 }
 
 /// Measures `ops` over a link of `delay` and a longer one, and stores the slope in those of `rows`
-/// that have the setting's mode.
+/// that have the setting's mode, unless it is too inexact.
 ///
 /// # Errors
 /// An operation failed.
@@ -151,10 +165,13 @@ pub(crate) fn measure(
                 }
             }
         }
-        for (&variant, [short, long]) in variants.iter().zip(latencies) {
+        for (&variant, both) in variants.iter().zip(latencies) {
+            let is_exact = error(&both, longer) <= INEXACT;
+            let [short, long] = both;
             let fast = |latency: &Latency| latency.percentile_us(UNDISTURBED);
             let slope = fast(&short)
                 .zip(fast(&long))
+                .filter(|_| is_exact)
                 .map(|(short, long)| slope(short, long, longer));
             let delays = delays.map(|delay| delay.as_secs_f64() * 1e6);
             let points = delays.into_iter().zip([short.p50_us(), long.p50_us()]);
@@ -221,15 +238,21 @@ fn slope(near_us: f64, far_us: f64, longer: Duration) -> f64 {
 
 /// Returns the standard error of the slope between the fastest tenths over the two links. That of
 /// the quantile `q` of `n` values is the square root of `q (1 - q) / n`, divided by the density
-/// there, which is `2 q` divided by the width of the fastest fifth.
+/// there, which is `2 q` divided by the width of the fastest fifth. That fifth has two values at
+/// least, because one alone has no width.
 fn error([near, far]: &[Latency; 2], longer: Duration) -> f64 {
     let q = UNDISTURBED / 100.0;
     let of_quantile = |latency: &Latency| {
+        let count = latency.count() as f64;
+        // 1.5 values are rounded up to the second one.
+        let fastest = (2.0 * q).max(1.5 / count);
         let ends = latency
-            .percentile_us(2.0 * UNDISTURBED)
-            .zip(latency.extremes_us());
-        let width = ends.map_or(f64::INFINITY, |(upper, (least, _))| upper - least);
-        (q * (1.0 - q) / latency.count() as f64).sqrt() * width / (2.0 * q)
+            .percentile_us(100.0 * fastest)
+            .zip(latency.extremes_us())
+            .filter(|_| fastest <= 1.0);
+        ends.map_or(f64::INFINITY, |(upper, (least, _))| {
+            (q * (1.0 - q) / count).sqrt() * (upper - least) / fastest
+        })
     };
     of_quantile(near).hypot(of_quantile(far)) / (2.0 * longer.as_secs_f64() * 1e6)
 }
@@ -237,6 +260,7 @@ fn error([near, far]: &[Latency; 2], longer: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::tests::sample;
 
     #[test]
     fn more_calls_make_a_disturbed_figure_more_exact() {
@@ -251,6 +275,33 @@ mod tests {
         assert!(of(200, 21) > ERROR, "a busy one");
         assert!(of(200, 21) > of(200, 210) && of(200, 210) < ERROR);
         assert!(error(&[Latency::new(), Latency::new()], delay).is_infinite());
+        assert!(of(10, 1).is_infinite(), "one call has no spread");
+        assert!(
+            of(7000, 3) > INEXACT,
+            "few calls that differ by more than a round trip"
+        );
+    }
+
+    #[test]
+    fn links_differ_by_more_than_the_noise() {
+        for delay in [Duration::from_nanos(250), Duration::from_micros(10)] {
+            let [short, long] = delays(None, delay);
+            assert!(
+                short == delay && long - short >= LEAST,
+                "{short:?} {long:?}"
+            );
+        }
+        assert_eq!(delays(None, DELAY), [DELAY, 2 * DELAY]);
+    }
+
+    #[test]
+    fn round_trips_that_are_too_inexact_are_remarked_on() {
+        let mut rows = [sample()];
+        assert_eq!(remark(&rows), None);
+        rows[0].round_trips = None;
+        assert!(remark(&rows).unwrap().contains("exceeds 0.25"));
+        rows[0].latency_over_delay = None;
+        assert_eq!(remark(&rows), None, "not measured");
     }
 
     #[test]

@@ -55,7 +55,8 @@ them. The client runs on one processor and the servers on another, as on two mac
   x raw        throughput divided by the raw stream's, again the median of the rounds' ratios
   CPU          CPU time of client and server together, per operation
   trips        round trips: (p10 at a long delay - p10 at a short one) / twice the difference of
-               the delays, from time alone; not repeated for rows of NULL that spin (busy)
+               the delays, from time alone; - if their standard error exceeds 0.25, and for rows
+               of NULL that spin (busy)
   Sends, Reads, Writes, reg, inv
                work of the devices of both sides per operation (Reads and Writes are RDMA; memory
                registered and invalidated)
