@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use rpcrdma_setup::Failure;
 use serde::Serialize;
 
 use super::op::Op;
-use super::processor_time::ThreadTime;
+use super::processor_time::{ThreadTime, Used};
 
 /// The longest latency that is recorded: a minute, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
@@ -14,6 +15,8 @@ const LONGEST: u64 = 60_000_000_000;
 const DIGITS: u8 = 2;
 /// The share of its time from which on a client is said to be the limit.
 const LIMITING: f64 = 0.9;
+/// The least processor time of a server for one call, in seconds: one system call takes more.
+const LEAST_WORK: f64 = 100e-9;
 /// The probability with which a 95 % interval does not contain the median.
 const OUTSIDE: f64 = 0.05;
 
@@ -51,7 +54,7 @@ pub(super) struct Round {
     pub(super) elapsed: Duration,
     pub(super) latency: Latency,
     /// Processor time of the server, if its process is known.
-    pub(super) server: Option<Duration>,
+    pub(super) server: Option<Used>,
     /// Time of the client's threads.
     pub(super) client: ThreadTime,
     pub(super) threads: usize,
@@ -64,7 +67,24 @@ impl Round {
 
     /// Returns the calls for each second of the server's processor time.
     fn calls_per_server_second(&self) -> Option<f64> {
-        Some(self.calls as f64 / seconds(self.server?))
+        Some(self.calls as f64 / seconds(self.server?.time))
+    }
+
+    /// Checks that `pid`, whose processor time is in the round, can have answered its calls.
+    ///
+    /// # Errors
+    /// It did next to nothing, so that ratios would be those of another process.
+    pub(super) fn check_server(&self, pid: u32) -> Result<(), Failure> {
+        let Some(Used { time, .. }) = self.server else {
+            return Ok(());
+        };
+        if time.as_secs_f64() >= LEAST_WORK * self.calls as f64 {
+            return Ok(());
+        }
+        Err(Failure::Work(format!(
+            "process {pid} used {time:?} of processor time for {} calls: is it the server?",
+            self.calls
+        )))
     }
 
     fn client_share(&self, of: Duration) -> f64 {
@@ -102,6 +122,9 @@ pub struct Row {
     pub server_us: Option<f64>,
     /// Calls for each second of the server's processor time.
     pub calls_per_server_s: Option<f64>,
+    /// Whether a thread of the server ended in a round, so that its processor time was counted in
+    /// ticks of 10 ms.
+    pub server_in_ticks: bool,
     /// Share of the time in which the client's threads were on a processor.
     pub client_share: f64,
     /// Processor time of the client's threads for each call, microseconds.
@@ -122,7 +145,7 @@ pub(super) fn row(target: &str, op: Op, calls_made: u64, rounds: &[Round], first
     let over_rounds = |figure: &dyn Fn(&Round) -> f64| median(rounds.iter().map(figure).collect());
     let server = |figure: &dyn Fn(f64, &Round) -> f64| {
         let figures = rounds.iter().map(|round| {
-            let used = seconds(round.server?);
+            let used = seconds(round.server?.time);
             Some(figure(used, round))
         });
         figures.collect::<Option<Vec<f64>>>().map(median)
@@ -149,6 +172,9 @@ pub(super) fn row(target: &str, op: Op, calls_made: u64, rounds: &[Round], first
         server_processors: server(&|used, round| used / seconds(round.elapsed)),
         server_us: server(&|used, round| used * 1e6 / round.calls as f64),
         calls_per_server_s: server(&|used, round| round.calls as f64 / used),
+        server_in_ticks: rounds
+            .iter()
+            .any(|round| round.server.is_some_and(|used| used.in_ticks)),
         client_share: over_rounds(&|round| round.client_share(round.client.running)),
         client_us: over_rounds(&|round| {
             round.client.running.as_secs_f64() * 1e6 / round.calls as f64
@@ -202,7 +228,10 @@ mod tests {
             calls,
             elapsed: Duration::from_secs(1),
             latency,
-            server: server_ms.map(Duration::from_millis),
+            server: server_ms.map(|ms| Used {
+                time: Duration::from_millis(ms),
+                in_ticks: false,
+            }),
             client: ThreadTime {
                 running: Duration::from_millis(running_ms),
                 waiting: Duration::ZERO,
@@ -237,6 +266,25 @@ mod tests {
         assert_eq!(row("a", Op::Read, 0, &known, &unknown).ratio, None);
         let row = row("a", Op::Read, 0, &unknown, &known);
         assert_eq!((row.ratio, row.server_us), (None, None));
+    }
+
+    #[test]
+    fn rounds_in_ticks_are_marked() {
+        let mut rounds = [round(1, Some(1), 1), round(1, Some(1), 1)];
+        assert!(!row("a", Op::Read, 0, &rounds, &[]).server_in_ticks);
+        rounds[1].server.as_mut().unwrap().in_ticks = true;
+        assert!(row("a", Op::Read, 0, &rounds, &[]).server_in_ticks);
+    }
+
+    #[test]
+    fn a_process_that_did_next_to_nothing_is_not_the_server() {
+        let worked = |calls, server_ms| round(calls, server_ms, 1).check_server(7);
+        worked(10_000, Some(1)).unwrap();
+        worked(10_000, None).unwrap();
+        for (calls, server_ms) in [(10_001, 1), (1, 0)] {
+            let failure = worked(calls, Some(server_ms)).unwrap_err().to_string();
+            assert!(failure.contains("process 7"), "{failure}");
+        }
     }
 
     #[test]

@@ -149,6 +149,8 @@ fn measure(plan: &Plan, servers: &mut [Server]) -> Result<Outcome, Failure> {
                 let round = server.round(op, time).context(&server.target.name)?;
                 *made += round.calls;
                 if !warming_up {
+                    let pid = server.target.pid.unwrap_or_default();
+                    round.check_server(pid).context(&server.target.name)?;
                     rounds.push(round);
                 }
             }

@@ -3,7 +3,7 @@
 //! `/proc/PID/stat` counts in ticks of 10 ms, which is a percent of a round of a second. The files
 //! `/proc/PID/task/TID/schedstat` count nanoseconds, but a thread that ends takes its file with it.
 //! So a process is measured by these files, and by ticks over a time in which one of its threads
-//! ended.
+//! ended; such a time is marked.
 //!
 //! Over the loopback interface, the kernel does a part of the receiver's work on the processor of
 //! the sender, in the sender's time.
@@ -24,21 +24,29 @@ pub(super) struct ProcessTime {
     whole: Duration,
 }
 
+/// The processor time of a process between two moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Used {
+    pub(super) time: Duration,
+    /// Whether it was counted in ticks, because a thread ended.
+    pub(super) in_ticks: bool,
+}
+
 impl ProcessTime {
     /// Returns the time since an earlier moment.
-    pub(super) fn since(&self, before: &Self) -> Duration {
-        if before
-            .threads
-            .keys()
-            .any(|id| !self.threads.contains_key(id))
-        {
-            return self.whole.saturating_sub(before.whole);
-        }
+    pub(super) fn since(&self, before: &Self) -> Used {
+        let mut ids = before.threads.keys();
+        let in_ticks = ids.any(|id| !self.threads.contains_key(id));
         let new = self.threads.iter().map(|(id, now)| {
             let then = before.threads.get(id).copied().unwrap_or(0);
             now.saturating_sub(then)
         });
-        Duration::from_nanos(new.sum())
+        let mut time = Duration::from_nanos(new.sum());
+        if in_ticks {
+            // The threads that are left used less, but in a short round that is more than no tick.
+            time = time.max(self.whole.saturating_sub(before.whole));
+        }
+        Used { time, in_ticks }
     }
 }
 
@@ -147,9 +155,12 @@ mod tests {
     fn threads_that_end_are_counted_by_ticks() {
         let before = process(&[(1, 100), (2, 50)], 10);
         let grown = process(&[(1, 150), (2, 50), (3, 7)], 20);
-        assert_eq!(grown.since(&before), Duration::from_nanos(57));
-        let shrunk = process(&[(1, 150), (3, 7)], 30);
-        assert_eq!(shrunk.since(&before), Duration::from_millis(20));
+        let used = |time, in_ticks| Used { time, in_ticks };
+        let nanos = Duration::from_nanos(57);
+        assert_eq!(grown.since(&before), used(nanos, false));
+        let shrunk = |whole| process(&[(1, 150), (3, 7)], whole).since(&before);
+        assert_eq!(shrunk(30), used(Duration::from_millis(20), true));
+        assert_eq!(shrunk(10), used(nanos, true));
     }
 
     #[test]
@@ -173,7 +184,7 @@ mod tests {
             if used >= Duration::from_millis(60) {
                 let process = of_process(pid).unwrap();
                 // Threads of other tests may end meanwhile, and then ticks of 10 ms are counted.
-                let since = process.since(&before);
+                let since = process.since(&before).time;
                 assert!(since >= Duration::from_millis(40), "{since:?} for {used:?}");
                 let ticks = process.whole - before.whole;
                 assert!(ticks >= Duration::from_millis(40), "{ticks:?} for {used:?}");

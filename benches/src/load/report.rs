@@ -112,6 +112,16 @@ fn notes(plan: &Plan, outcome: &Outcome) -> Vec<String> {
         notes
             .push("The processor time of a server is measured if its process is given.".to_owned());
     }
+    let in_ticks = outcome.rows.iter().filter(|row| row.server_in_ticks);
+    let mut in_ticks: Vec<&str> = in_ticks.map(|row| row.target.as_str()).collect();
+    in_ticks.sort_unstable();
+    in_ticks.dedup();
+    if !in_ticks.is_empty() {
+        notes.push(format!(
+            "Threads of {} ended in some rounds, in which processor time is counted in ticks of 10 ms.",
+            in_ticks.join(", ")
+        ));
+    }
     if let [first, _, ..] = plan.targets.as_slice() {
         notes.push(format!(
             "ratio: calls for each second of the server's processor time, over those of {} in the \
