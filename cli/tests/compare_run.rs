@@ -10,7 +10,7 @@ mod common;
 use std::fs;
 
 use common::fuse::is_usable;
-use common::{Finished, Running, compare_costs, compare_place, rpcrdma};
+use common::{Finished, Running, compare_costs, compare_place, is_iwarp, rpcrdma};
 use serde_json::Value;
 
 /// Runs a command over versions 1 and 2.
@@ -69,6 +69,14 @@ fn a_command_that_cannot_run_is_a_usage_error_or_names_what_to_install() {
     words.args(["compare", "--run", "fio"]).env("PATH", "/none");
     let finished = Running::start(&mut words).finish();
     finished.fails_with(&["the program fio is not installed", "tree, random, log"]);
+}
+
+#[test]
+fn a_network_that_delays_nothing_is_an_error() {
+    if is_iwarp() {
+        let finished = compare("true", &["--delay", "50ms", "--set-delay", "true"]);
+        finished.fails_with(&["a TCP connection took", "does not delay this traffic"]);
+    }
 }
 
 #[test]

@@ -396,12 +396,12 @@ fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, F
     for &op in ops {
         schedule.begin_next();
         let what = measurement(op, mode);
-        rows.extend(measurement::measure(
-            what,
-            &mut floor,
-            &mut started,
-            budget,
-        )?);
+        let measured = measurement::measure(what, &mut floor, &mut started, budget)?;
+        if let Some(network) = setting.network {
+            let mut p50s = measured.iter().filter_map(|row| row.p50_us);
+            p50s.try_for_each(|p50| network.check(op, p50, delay))?;
+        }
+        rows.extend(measured);
     }
     if options.ops.contains(&OpName::Tree) {
         schedule.begin_next();

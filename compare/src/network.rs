@@ -1,7 +1,9 @@
 //! A network whose delay is set by a command of the user.
 
+use std::fmt;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdma::middleware::Delay;
 use rpcrdma_setup::{Context, Failure};
@@ -42,6 +44,42 @@ impl Network {
     /// The command fails.
     pub(crate) fn set(&self, delay: Duration) -> Result<(), Failure> {
         run(&self.command, delay)
+    }
+
+    /// Checks that something which takes a round trip at least was delayed. A network that delays
+    /// one direction alone fails as well.
+    ///
+    /// # Errors
+    /// It took less than three quarters of the delay of both directions.
+    pub(crate) fn check(
+        &self,
+        what: impl fmt::Display,
+        took_us: f64,
+        delay: Duration,
+    ) -> Result<(), Failure> {
+        if took_us >= 1.5 * delay.as_secs_f64() * 1e6 {
+            return Ok(());
+        }
+        Err(Failure::Work(format!(
+            "--set-delay {:?}: {what} took {took_us:.0} µs with {delay:?} each way: the command does \
+             not delay this traffic",
+            self.command
+        )))
+    }
+
+    /// Checks that a TCP connection to `server` is delayed, whether it is accepted or refused.
+    ///
+    /// # Errors
+    /// It was not.
+    pub(crate) fn check_connecting(
+        &self,
+        server: SocketAddr,
+        delay: Duration,
+    ) -> Result<(), Failure> {
+        let begun = Instant::now();
+        drop(TcpStream::connect(server));
+        let took_us = begun.elapsed().as_secs_f64() * 1e6;
+        self.check("a TCP connection", took_us, delay)
     }
 }
 

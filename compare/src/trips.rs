@@ -162,6 +162,10 @@ pub(crate) fn measure(
             for link in [0, 1] {
                 for (bench, latencies) in links.over(link)?.iter_mut().zip(&mut latencies) {
                     turn(bench, op, calls, setting.mode, &mut latencies[link])?;
+                    let least = latencies[link].extremes_us().map(|it| it.0);
+                    if let Some((network, least)) = setting.network.zip(least) {
+                        network.check(op, least, delays[link])?;
+                    }
                 }
             }
         }

@@ -186,8 +186,9 @@ pub(crate) struct CompareArgs {
 
     /// Let a shell command add the delay to the network, instead of this program. COMMAND gets as
     /// $1 the time to add each way (`0ms` for none, and at the end). For instance 'tc qdisc replace
-    /// dev eth0 root netem delay $1'. On the loopback interface, connections over TCP hold less
-    /// than 1 MiB that is sent and not acknowledged
+    /// dev lo root netem delay $1': on one machine, traffic goes over the loopback interface, where
+    /// connections over TCP hold less than 1 MiB that is sent and not acknowledged. It is an error
+    /// if operations are not delayed
     #[arg(long, value_name = "COMMAND")]
     pub(crate) set_delay: Option<String>,
 

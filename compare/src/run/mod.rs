@@ -296,6 +296,12 @@ impl Runs {
         let task = Task::Serve(targets::served(options, variant, added, false)?);
         let mut server = ChildProcess::start(variant.name(), &options.child, &task)?;
         let listening: Listening = server.answer()?;
+        // Traffic of a verbs device may take another way.
+        if let Some(network) = network
+            && options.device == DeviceName::Iwarp
+        {
+            network.check_connecting(listening.address, delay)?;
+        }
         let attach = Attach {
             variant: variant.name().to_owned(),
             device: options.device.to_string(),
