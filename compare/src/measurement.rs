@@ -118,6 +118,12 @@ fn repetitions(count: u32, took: Duration, time: Duration) -> u32 {
     (scaled as u32).clamp(BASELINE_COUNT.0, BASELINE_COUNT.1)
 }
 
+/// Returns the order in which `count` targets have their turns in a round. It rotates, so that none
+/// is always first or last.
+pub(crate) fn rotated(count: usize, round: u32) -> impl Iterator<Item = usize> {
+    (0..count).map(move |n| (n + round as usize) % count)
+}
+
 /// Returns the direction and size of an operation's data, if it is a stream in one direction.
 fn stream_kind(op: Op) -> Option<(Kind, u32)> {
     match op {
@@ -167,11 +173,7 @@ pub(crate) fn measure(
         if further && tallies.iter().all(Tally::is_exact) {
             break;
         }
-        // The order rotates, so that no target is always first or last after the baseline.
-        let first = round as usize;
-        let order: Vec<usize> = (0..benches.len())
-            .map(|n| (n + first) % benches.len())
-            .collect();
+        let order: Vec<usize> = rotated(benches.len(), round).collect();
         let (turns, slice) = slices(share);
         for _ in 0..turns {
             turn(
@@ -372,6 +374,13 @@ fn row(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_target_is_first_once() {
+        let orders = [0, 1, 2, 3].map(|round| rotated(3, round).collect::<Vec<_>>());
+        assert_eq!(orders, [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]);
+        assert_eq!(rotated(0, 1).count(), 0);
+    }
 
     #[test]
     fn short_turns_are_cut_from_a_round_unless_calls_are_counted() {

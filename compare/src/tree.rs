@@ -9,6 +9,7 @@ use rpcrdma_setup::{Context, Failure};
 
 use crate::benchmark_target::BenchTarget;
 use crate::latency::Latency;
+use crate::measurement::rotated;
 use crate::rows::{Mode, Row, Split};
 use crate::sample_tree::{self, Extent};
 use crate::usage::Both;
@@ -42,8 +43,9 @@ pub(crate) fn measure(
     let source = scratch.path().join("source");
     let extent = sample_tree::make(&source).context("cannot generate a tree to copy")?;
     let mut tallies: Vec<[Tally; 2]> = benches.iter().map(|_| <[Tally; 2]>::default()).collect();
-    for _ in 0..ROUNDS {
-        for (bench, [put, get]) in benches.iter_mut().zip(&mut tallies) {
+    for round in 0..ROUNDS {
+        for index in rotated(benches.len(), round) {
+            let (bench, [put, get]) = (&mut benches[index], &mut tallies[index]);
             let back = scratch.path().join("back");
             bench.resume()?;
             timed(bench, put, |bench| put_tree(bench, &source))?;

@@ -157,7 +157,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "COMMAND", requires = "run")]
     pub(crate) prepare: Option<String>,
 
-    /// With --run: how many times the command runs over each transport
+    /// With --run: how many times the command runs over each transport, after one untimed run
     #[arg(long, value_name = "N", requires = "run", default_value_t = RunOptions::RUNS,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) runs: u32,

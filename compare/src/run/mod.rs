@@ -27,6 +27,7 @@ use rpcrdma_setup::units::count;
 use rpcrdma_setup::{Context, Failure};
 
 use crate::child::ChildProcess;
+use crate::measurement::rotated;
 use crate::network::Network;
 use crate::options::Options;
 use crate::rows::Conditions;
@@ -172,13 +173,16 @@ impl Delays {
         }
     }
 
-    /// Returns how many times a command runs in one round.
-    fn count(self) -> u32 {
-        match self.trips {
-            None => 1,
-            Some([shorter, _]) if shorter == self.asked => 2,
-            Some(_) => 3,
+    /// Returns the delays of the links that a command runs over in a round, in turn. The order
+    /// alternates, so that what gets slower or faster in a round is no link's.
+    fn links(self, round: u32) -> Vec<Duration> {
+        let mut links = vec![self.asked];
+        links.extend(self.trips.into_iter().flatten());
+        links.dedup();
+        if round % 2 == 1 {
+            links.reverse();
         }
+        links
     }
 }
 
@@ -232,12 +236,32 @@ impl Runs {
         let network = network.transpose()?;
         let delays = Delays::new(options.delay, options.round_trips);
         let mut samples: Vec<Samples> = options.via.iter().map(|_| Samples::default()).collect();
-        let all = self.run.runs * delays.count() * options.via.len() as u32;
+        let runs = delays.links(0).len() * options.via.len();
+        let all = self.run.runs * runs as u32;
         let mut number = 0;
+        let once = |variant: Variant, delay, run| {
+            let sample = self.once(variant, delay, network.as_ref());
+            sample.map_err(|failure| match failure {
+                Failure::Work(text) => {
+                    Failure::Work(format!("over {}, run {run}: {text}", variant.name()))
+                }
+                other => other,
+            })
+        };
+        // The machine's caches have nothing of the command before its first run, which would be
+        // that of the first variant.
+        if let Some(&first) = options.via.first() {
+            let name = self.workload.name();
+            show(&format_args!("running {name} once, untimed"));
+            once(first, delays.asked, 1)?;
+        }
         let begun = Instant::now();
         for run in 1..=self.run.runs {
-            for (&variant, samples) in options.via.iter().zip(&mut samples) {
-                let mut once = |delay| {
+            for index in rotated(options.via.len(), run - 1) {
+                let (variant, samples) = (options.via[index], &mut samples[index]);
+                // The links take turns as well, so that a disturbance affects all.
+                let mut over = BTreeMap::new();
+                for delay in delays.links(run - 1) {
                     let left = match number {
                         0 => String::new(),
                         done => {
@@ -251,24 +275,14 @@ impl Runs {
                         self.workload.name(),
                         variant.name()
                     ));
-                    let sample = self.once(variant, delay, network.as_ref());
-                    sample.map_err(|failure| match failure {
-                        Failure::Work(text) => {
-                            Failure::Work(format!("over {}, run {run}: {text}", variant.name()))
-                        }
-                        other => other,
-                    })
-                };
-                // The links take turns as well, so that a disturbance affects all.
-                let asked = once(delays.asked)?;
-                if let Some([shorter, longer]) = delays.trips {
-                    let near = match shorter == delays.asked {
-                        true => asked.clone(),
-                        false => once(shorter)?,
-                    };
-                    samples.trips.push([near, once(longer)?]);
+                    over.insert(delay, once(variant, delay, run)?);
                 }
-                samples.asked.push(asked);
+                let over = |delay| over.get(&delay).cloned();
+                samples.asked.extend(over(delays.asked));
+                if let Some([shorter, longer]) = delays.trips {
+                    let both = over(shorter).zip(over(longer));
+                    samples.trips.extend(both.map(<[Sample; 2]>::from));
+                }
             }
         }
         let rows = row::rows(&self.workload, options, delays, &samples);
@@ -459,10 +473,14 @@ mod tests_of_links {
             [Duration::from_micros(50), Duration::from_micros(1050)]
         );
         assert_eq!(trips(ms(50)), [ms(50), ms(70)]);
-        let count = |delay, round_trips| Delays::new(delay, round_trips).count();
+        let count = |delay, round_trips| Delays::new(delay, round_trips).links(0).len();
         assert_eq!(
             [count(ms(0), true), count(ms(1), true), count(ms(0), false)],
             [3, 2, 1]
         );
+        let links = |round| Delays::new(ms(0), true).links(round);
+        assert_eq!(links(0), [ms(0), ms(1), ms(2)]);
+        assert_eq!(links(1), [ms(2), ms(1), ms(0)]);
+        assert_eq!(links(2), links(0));
     }
 }
