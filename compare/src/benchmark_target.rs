@@ -29,7 +29,7 @@ pub(crate) const WARM_UP: u32 = 8;
 pub(crate) struct Budget {
     /// The approximate time.
     pub(crate) time: Duration,
-    /// The exact number of repetitions, if given.
+    /// The number of repetitions, if given. Each share of it is rounded up.
     pub(crate) count: Option<u32>,
 }
 

@@ -84,7 +84,9 @@ pub struct Options {
     pub ops: Vec<OpName>,
     /// The sizes of READ and WRITE, in bytes.
     pub sizes: Vec<u64>,
-    /// The number of calls per latency figure. `None`: as many as the time allows.
+    /// The number of calls per latency figure, rounded up to a multiple of the nine rounds. Round
+    /// trips take at most 21 of them over each link, rounded up to a multiple of three. `None`: as
+    /// many as the time allows.
     pub count: Option<u32>,
     /// The time to spend on one figure.
     pub time: Duration,

@@ -59,7 +59,8 @@ pub(crate) fn time(network: Option<&Network>, delay: Duration, asked: Option<u32
     delays * 4 * fewest * (calls + 1)
 }
 
-/// Returns the number of calls in a turn. A number of calls that the user gave is not exceeded.
+/// Returns the number of calls in a turn. Turns are short if the user gave a number of calls, which
+/// is exceeded by less than a turn.
 fn calls_in_turn(network: Option<&Network>, asked: Option<u32>) -> u32 {
     match (network, asked) {
         (Some(_), None) => LONG_TURN,
@@ -204,7 +205,7 @@ pub(crate) fn measure(
 }
 
 /// Returns the minimum and maximum number of turns of `calls` calls. A number of calls that the
-/// user gave is not exceeded.
+/// user gave is rounded up to whole turns, and is [`COUNT`] at most.
 fn turns(asked: Option<u32>, calls: u32) -> (u32, u32) {
     match asked {
         Some(count) => {
