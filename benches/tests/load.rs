@@ -377,6 +377,7 @@ fn the_program_prints_tables_and_writes_json() {
         "{text}"
     );
     assert!(text.find("read 4 KiB") < text.find("getattr"), "{text}");
+    assert!(text.contains("latency includes queueing"), "{text}");
     args.extend(["--json", "-"]);
     let written = command(&args);
     let json: serde_json::Value = serde_json::from_slice(&written.stdout).unwrap();

@@ -102,7 +102,11 @@ pub fn text(plan: &Plan, outcome: &Outcome) -> String {
 
 /// Returns what the reader of the tables has to know.
 fn notes(plan: &Plan, outcome: &Outcome) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes = vec![
+        "Closed loop: each connection always has its calls in flight, so that latency includes \
+         queueing. p50, p99: medians of those of the rounds."
+            .to_owned(),
+    ];
     if plan.targets.iter().any(|target| target.pid.is_some()) {
         notes.push(
             "server %: of one processor; server µs: processor time of the server for each call."
