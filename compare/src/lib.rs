@@ -381,7 +381,7 @@ fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, F
         op,
         mode,
         delay,
-        slowed: !setting.delay.is_zero() || options.rate.is_some(),
+        slowed: options.slows(),
         exact: options.exact,
     };
     if calibrates {

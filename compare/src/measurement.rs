@@ -41,8 +41,7 @@ pub(crate) struct Measurement {
     pub(crate) mode: Mode,
     /// The link's delay.
     pub(crate) delay: Duration,
-    /// Whether a delay or rate was added to the link. The baseline has neither, so no ratio to it
-    /// is computed then.
+    /// Whether a delay or rate was added to the link. No ratio to the baseline is computed then.
     pub(crate) slowed: bool,
     /// Whether ratios to version 1 must be exact, which takes longer on a busy machine.
     pub(crate) exact: bool,

@@ -173,6 +173,12 @@ impl Options {
         }
     }
 
+    /// Returns whether a delay or rate is added to the link, by this program or by the network. There
+    /// are no ratios to the TCP baseline then.
+    pub(crate) fn slows(&self) -> bool {
+        !self.delay.is_zero() || self.rate.is_some()
+    }
+
     /// Checks that nothing is listed twice: it would be measured twice and have each row twice.
     ///
     /// # Errors
@@ -214,5 +220,25 @@ pub fn inline_size(asked: u64) -> Result<u32, Failure> {
             let text = format!("--inline {asked}: not from {low} to {high}");
             Err(Failure::Usage(text))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_of_the_network_slows_the_link_as_well() {
+        let options = |delay, set_delay: Option<&str>, rate| Options {
+            delay: Duration::from_millis(delay),
+            set_delay: set_delay.map(str::to_owned),
+            rate,
+            ..Options::default()
+        };
+        assert!(!options(0, None, None).slows());
+        assert!(!options(0, Some("true"), None).slows());
+        assert!(options(1, Some("true"), None).slows());
+        assert!(options(1, None, None).slows());
+        assert!(options(0, None, Some(1 << 30)).slows());
     }
 }

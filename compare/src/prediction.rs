@@ -64,15 +64,15 @@ pub(crate) fn report(rows: &[Row]) -> Vec<String> {
 pub(crate) fn check(rows: &[Row]) -> Result<(), Failure> {
     let score = score(rows);
     let (right, all, unjudged) = (score.right, score.all, score.unjudged.len());
-    if all == 0 {
-        let text = "--check-explain: there is no operation that more than one transfer mode was \
-                    predicted and measured for";
-        return Err(Failure::work(text));
-    }
     if unjudged > all {
         let text =
             format!("--check-explain: {unjudged} operations are too noisy to judge, {all} not");
         return Err(Failure::Work(text));
+    }
+    if all == 0 {
+        let text = "--check-explain: there is no operation that more than one transfer mode was \
+                    predicted and measured for";
+        return Err(Failure::work(text));
     }
     match (right as f64) < WANTED * all as f64 {
         true => Err(Failure::Work(format!(
@@ -285,6 +285,12 @@ mod tests {
         assert_eq!(differ(0.001), (0, 1), "no noise");
         assert_eq!(differ(0.03), (1, 1));
         assert_eq!(differ(0.2), (0, 0), "anything could be as good");
+        let noisy = [("v1", 30.0), ("v2", 10.0)].map(|(via, cost)| in_turns(via, cost, 1.0, 0.2));
+        let failure = check(&noisy).unwrap_err().to_string();
+        assert!(
+            failure.contains("1 operations are too noisy to judge, 0 not"),
+            "{failure}"
+        );
         // A difference that exceeds all noise is wrong, however large the noise is.
         let rows = [
             in_turns("v1", 30.0, 1.0, 0.2),

@@ -45,7 +45,8 @@ them. The client runs on one processor and the servers on another, as on two mac
   link of D    in the short table: the ratio of x v1 over a link with a delay of D each way
   x v1         p50 divided by that of v1, which has no remote invalidation; computed like x p50
   floor        a raw TCP ping-pong with the same number of bytes each way, in µs, without the added
-               delay or rate: with --delay or --rate, there is no comparison with it
+               delay (unless --set-delay adds it) or rate: with --delay or --rate, there is no
+               comparison with it
   x p50        p50 divided by the floor's, measured in turns of a few milliseconds: the median of
                the turns' ratios, so it can differ from p50 divided by floor
   ops/s MiB/s  with several calls in flight
