@@ -155,8 +155,7 @@ pub(crate) fn weighted_median(mut values: Vec<(f64, u64)>) -> Option<f64> {
 /// Returns the standard error of the median. For `n` values it is about 0.93 times the
 /// interquartile range, divided by the square root of `n` (as for a normal distribution). Returns
 /// `None` for fewer than four values.
-pub(crate) fn error_of_median(values: &[(f64, u64)]) -> Option<f64> {
-    let mut values: Vec<f64> = values.iter().map(|&(value, _)| value).collect();
+pub(crate) fn error_of_median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let quarter = values.len() / 4;
     if quarter == 0 {
@@ -239,11 +238,10 @@ mod tests {
 
     #[test]
     fn a_median_of_more_values_is_more_exact() {
-        let error =
-            |n: u64| error_of_median(&(0..n).map(|n| ((n % 4) as f64, 1)).collect::<Vec<_>>());
+        let error = |n: u64| error_of_median((0..n).map(|n| (n % 4) as f64).collect());
         assert_eq!(error(3), None);
         assert!(error(16).unwrap() > 0.2 && error(16) > error(64));
-        assert_eq!(error_of_median(&[(2.0, 1); 9]), Some(0.0));
+        assert_eq!(error_of_median(vec![2.0; 9]), Some(0.0));
     }
 
     #[test]

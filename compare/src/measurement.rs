@@ -52,8 +52,9 @@ struct Tally {
     latency: Latency,
     /// For each turn, its median divided by the baseline's, and its number of calls.
     ratios: Vec<(f64, u64)>,
-    /// For each turn, its median divided by version 1's, and its number of calls.
-    v1_ratios: Vec<(f64, u64)>,
+    /// For each round, for each of its turns, its median divided by version 1's, and its number of
+    /// calls.
+    v1_ratios: Vec<Vec<(f64, u64)>>,
     did: Both,
     calls: u64,
     streamed: u64,
@@ -75,9 +76,17 @@ impl Tally {
         }
     }
 
+    /// Returns the standard error of the ratio to version 1, if there is one. The turns of a round
+    /// follow one another in one order, so what disturbs one disturbs the next as well: only rounds
+    /// are independent.
+    fn v1_ratio_error(&self) -> Option<f64> {
+        let rounds = self.v1_ratios.iter().cloned();
+        error_of_median(rounds.filter_map(weighted_median).collect())
+    }
+
     /// Returns whether the ratio to version 1, if there is one, is exact enough.
     fn is_exact(&self) -> bool {
-        error_of_median(&self.v1_ratios).is_none_or(|error| error < EXACT)
+        self.v1_ratio_error().is_none_or(|error| error < EXACT)
     }
 
     fn ops_per_s(&self) -> Option<f64> {
@@ -173,6 +182,9 @@ pub(crate) fn measure(
             break;
         }
         let order: Vec<usize> = rotated(benches.len(), round).collect();
+        for tally in &mut tallies {
+            tally.v1_ratios.push(Vec::new());
+        }
         let (turns, slice) = slices(share);
         for _ in 0..turns {
             turn(
@@ -254,9 +266,9 @@ fn turn(
             continue;
         };
         tally.ratios.push((p50 / floor_us, calls));
-        tally
-            .v1_ratios
-            .extend(v1.map(|(v1, v1_calls)| (p50 / v1, calls.min(v1_calls))));
+        if let Some(ratios) = tally.v1_ratios.last_mut() {
+            ratios.extend(v1.map(|(v1, v1_calls)| (p50 / v1, calls.min(v1_calls))));
+        }
     }
     Ok(())
 }
@@ -340,8 +352,8 @@ fn row(
         count: tally.calls,
         p50_us: tally.latency.p50_us(),
         p99_us: tally.latency.p99_us(),
-        v1_ratio_error: error_of_median(&tally.v1_ratios),
-        v1_ratio: weighted_median(tally.v1_ratios),
+        v1_ratio_error: tally.v1_ratio_error(),
+        v1_ratio: weighted_median(tally.v1_ratios.into_iter().flatten().collect()),
         predicted_us: None,
         plan: None,
         latency_over_delay: None,
@@ -373,6 +385,20 @@ fn row(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn turns_of_a_round_are_not_independent() {
+        let rounds = |turns| {
+            let ratios = (0..9).map(|round| vec![(f64::from(round), 1); turns]);
+            Tally {
+                v1_ratios: ratios.collect(),
+                ..Tally::new()
+            }
+        };
+        assert!(rounds(1).v1_ratio_error().unwrap() > 1.0);
+        assert_eq!(rounds(6).v1_ratio_error(), rounds(1).v1_ratio_error());
+        assert_eq!(rounds(0).v1_ratio_error(), None);
+    }
 
     #[test]
     fn each_target_is_first_once() {

@@ -89,7 +89,7 @@ pub struct Row {
     /// The median latency divided by that of version 1 without remote invalidation, computed like
     /// `floor_ratio`; null if version 1 was not measured.
     pub v1_ratio: Option<f64>,
-    /// The standard error of `v1_ratio`, estimated from the variation between turns.
+    /// The standard error of `v1_ratio`, estimated from the variation between rounds.
     pub v1_ratio_error: Option<f64>,
     /// The latency that `rpcrdma explain` predicts with the measured or given costs. Null for TCP
     /// and trees.
