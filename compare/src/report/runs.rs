@@ -111,7 +111,7 @@ mod tests {
         };
         let page = report.render().unwrap();
         assert!(page.contains("a &lt;test&gt;") && page.contains("read &amp; see"));
-        assert!(page.contains("0.50 of the time") && page.contains("<th>trips</th>"));
+        assert!(page.contains("ratios is 0.50 (0.50 to 0.60)") && page.contains("<th>trips</th>"));
         assert_eq!(page.matches("<svg").count(), 3);
         let start = page.find("id=\"rows\">").unwrap() + "id=\"rows\">".len();
         let end = start + page[start..].find("</script>").unwrap();

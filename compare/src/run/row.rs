@@ -44,6 +44,10 @@ pub struct RunRow {
     /// The median, over the rounds, of the time divided by that over `v1` in the same round; null if
     /// version 1 was not measured.
     pub v1_ratio: Option<f64>,
+    /// The least of these ratios.
+    pub v1_ratio_min: Option<f64>,
+    /// The greatest.
+    pub v1_ratio_max: Option<f64>,
     /// The round trips that the command waited for: the median of the rounds' slopes of time over added
     /// delay.
     pub round_trips: Option<f64>,
@@ -128,7 +132,7 @@ fn row(
     let (elapsed_s, elapsed_min_s, elapsed_max_s) =
         spread(asked.iter().map(|sample| seconds(sample.elapsed)))?;
     let ratios = asked.iter().zip(v1.unwrap_or_default());
-    let ratios = ratios.map(|(own, v1)| seconds(own.elapsed) / seconds(v1.elapsed));
+    let ratios = spread(ratios.map(|(own, v1)| seconds(own.elapsed) / seconds(v1.elapsed)));
     let longer = delays
         .trips
         .map_or(Duration::ZERO, |[near, far]| far - near);
@@ -160,7 +164,9 @@ fn row(
         elapsed_s,
         elapsed_min_s,
         elapsed_max_s,
-        v1_ratio: spread(ratios).map(|it| it.0),
+        v1_ratio: ratios.map(|it| it.0),
+        v1_ratio_min: ratios.map(|it| it.1),
+        v1_ratio_max: ratios.map(|it| it.2),
         round_trips: slopes.map(|it| it.0),
         round_trips_min: slopes.map(|it| it.1),
         round_trips_max: slopes.map(|it| it.2),
@@ -281,17 +287,22 @@ fn beside(row: &RunRow, v1: &RunRow) -> Option<String> {
         ),
     };
     let trips = match (row.round_trips, v1.round_trips) {
-        (Some(own), Some(v1)) => format!(", and waits for {own:.0} round trips instead of {v1:.0}"),
+        (Some(own), Some(v1)) => {
+            format!(". It waits for {own:.0} round trips instead of {v1:.0}")
+        }
         _ => String::new(),
     };
     Some(format!(
-        "`{}` takes {} s by {} and {} s by {}{link}: {:.2} of the time{trips}.",
+        "`{}` takes {} s by {} and {} s by {}{link}; the median of the rounds' ratios is {:.2} \
+         ({:.2} to {:.2}){trips}.",
         row.command,
         number(Some(row.elapsed_s)),
         row.conveyance,
         number(Some(v1.elapsed_s)),
         v1.conveyance,
         row.v1_ratio?,
+        row.v1_ratio_min?,
+        row.v1_ratio_max?,
     ))
 }
 
@@ -380,8 +391,9 @@ pub(crate) mod tests {
         assert_eq!(
             sentences(&two()),
             [
-                "`log` takes 0.30 s by v2-ddp-cont and 0.52 s by v1 over a link of 1ms each way: \
-                 0.50 of the time, and waits for 100 round trips instead of 200.",
+                "`log` takes 0.30 s by v2-ddp-cont and 0.52 s by v1 over a link of 1ms each way; the \
+                 median of the rounds' ratios is 0.50 (0.50 to 0.60). It waits for 100 round trips \
+                 instead of 200.",
                 "NFS calls over v1: WRITE 60, READ 40.",
             ]
         );
