@@ -61,7 +61,8 @@ them. The client runs on one processor and the servers on another, as on two mac
   Sends, Reads, Writes, reg, inv
                work of the devices of both sides per operation (Reads and Writes are RDMA; memory
                registered and invalidated)
-  intr c/s     wake-ups of the client or the server from sleep (interrupts)
+  intr c/s     interrupts of the client or the server. RDMA: wake-ups from sleep with a completion,
+               as an RNIC would raise; TCP: all wake-ups from sleep
   copied B     bytes copied in user space, both sides
   GRANTs       Sends that only granted credits (wg); in a simulation the mean of 128 calls
   by GRANTs    wake-ups at which nothing but those had arrived; counted in simulations only
