@@ -469,5 +469,9 @@ fn summary(setting: &Setting<'_>, device: &str) -> String {
         true => "TCP and ",
         false => "",
     };
-    format!("NFS over {tcp}RPC-over-RDMA 1 and 2 (device {device}{crc}), {delay}{rate}.")
+    let core = match setting.processors.is_some_and(processor::share_a_core) {
+        true => " Client and servers are pinned to two threads of one core, as there is no other.",
+        false => "",
+    };
+    format!("NFS over {tcp}RPC-over-RDMA 1 and 2 (device {device}{crc}), {delay}{rate}.{core}")
 }

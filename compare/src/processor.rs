@@ -2,16 +2,37 @@
 //! Otherwise the scheduler sometimes puts both on one processor, which changes latencies by half
 //! from one round to the next.
 
+use std::fs;
+
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use rpcrdma_setup::{Context, Failure};
 
-/// Returns the first two processors that this process may use: for the client, and for servers.
-/// Returns `None` if there is only one.
+/// Returns two processors that this process may use, for the client and for servers: of two cores,
+/// if it may use several. Returns `None` if there is only one processor.
 pub(crate) fn pair() -> Option<(usize, usize)> {
     let allowed = sched_getaffinity(None).ok()?;
-    let mut usable = (0..CpuSet::MAX_CPU).filter(|&number| allowed.is_set(number));
-    usable.next().zip(usable.next())
+    let usable = (0..CpuSet::MAX_CPU).filter(|&number| allowed.is_set(number));
+    choose(&usable.collect::<Vec<_>>(), core)
+}
+
+/// Returns whether two processors are threads of one core, as far as Linux says.
+pub(crate) fn share_a_core((one, other): (usize, usize)) -> bool {
+    core(one).is_some_and(|threads| core(other) == Some(threads))
+}
+
+/// Returns the list of the threads of a processor's core, which is the same for all of them.
+fn core(number: usize) -> Option<String> {
+    let folder = format!("/sys/devices/system/cpu/cpu{number}/topology");
+    fs::read_to_string(format!("{folder}/thread_siblings_list")).ok()
+}
+
+/// Returns the first processor, and the first one of another core or else the second one.
+fn choose(usable: &[usize], core: impl Fn(usize) -> Option<String>) -> Option<(usize, usize)> {
+    let (&client, others) = usable.split_first()?;
+    let own = core(client);
+    let apart = others.iter().find(|&&other| core(other) != own);
+    Some((client, *apart.or(others.first())?))
 }
 
 /// Pins this thread, and those that it will start, to one processor.
@@ -30,6 +51,17 @@ pub(crate) fn pin(number: usize) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn client_and_server_have_cores_of_their_own_where_there_are_several() {
+        let threads = |number: usize| Some(format!("{}-{}", number & !1, number | 1));
+        assert_eq!(choose(&[0, 1, 2, 3], threads), Some((0, 2)));
+        assert_eq!(choose(&[1, 4, 5], threads), Some((1, 4)));
+        assert_eq!(choose(&[2, 3], threads), Some((2, 3)));
+        assert_eq!(choose(&[0, 1, 2], |_| None), Some((0, 1)));
+        assert_eq!(choose(&[7], threads), None);
+        assert_eq!(choose(&[], threads), None);
+    }
 
     #[test]
     fn a_pinned_thread_has_one_processor_and_others_keep_theirs() {

@@ -39,7 +39,8 @@ const COLUMNS: &str = "\
 Starts a server process for each transport, with a file system in memory, and a process that
 echoes over bare TCP (the floor, or baseline). Everything is measured in this run, in rounds in
 which the floor and the transports take turns, so that other work on the machine affects all of
-them. The client runs on one processor and the servers on another, as on two machines.
+them. The client runs on one processor and the servers on another, as on two machines: of another
+core, if there are several.
 
   p50, p99     latency, one call at a time
   link of D    in the short table: the ratio of x v1 over a link with a delay of D each way
