@@ -50,7 +50,7 @@ impl Network {
     /// one direction alone fails as well.
     ///
     /// # Errors
-    /// It took less than three quarters of the delay of both directions.
+    /// The operation took less than three quarters of the delay of both directions.
     pub(crate) fn check(
         &self,
         what: impl fmt::Display,
@@ -70,7 +70,7 @@ impl Network {
     /// Checks that a TCP connection to `server` is delayed, whether it is accepted or refused.
     ///
     /// # Errors
-    /// It was not.
+    /// The connection was not delayed.
     pub(crate) fn check_connecting(
         &self,
         server: SocketAddr,

@@ -73,7 +73,7 @@ impl Round {
     /// Checks that `pid`, whose processor time is in the round, can have answered its calls.
     ///
     /// # Errors
-    /// It did next to nothing, so that ratios would be those of another process.
+    /// The process used too little processor time to be the server.
     pub(super) fn check_server(&self, pid: u32) -> Result<(), Failure> {
         let Some(Used { time, .. }) = self.server else {
             return Ok(());
