@@ -1,5 +1,6 @@
 //! Planning of calls, and allocation of their memory.
 
+use rdma::PoolExhausted;
 use rpcrdma_v2::Direction;
 use rpcrdma_v2::extension::{CallCandidate, CallToPlan};
 use transfer_plan::{CallPlan, Shape, needs_no_chunks, plan_call};
@@ -155,14 +156,7 @@ impl Requester {
         let copied = &mut self.counters.copied_bytes;
         let mut prepared = match prepare(&call.message, plan, limits, pool, copied) {
             Ok(prepared) => prepared,
-            Err(error) if error.wanted > error.limit => {
-                return fail(shared, call.xid, error.to_string());
-            }
-            Err(error) => {
-                tracing::debug!(xid = call.xid, %error, "call waits for memory");
-                self.no_memory = Some(error);
-                return self.pending.push_front(call);
-            }
+            Err(error) => return self.wait_for_memory(shared, call, error),
         };
         let xid = call.xid;
         tracing::debug!(xid, %plan, "call");
@@ -195,14 +189,8 @@ impl Requester {
                 Started::First
             }
             // Nothing but this extension may be able to carry the call.
-            Err((error, _)) if !limits.chunks.position_zero && error.wanted > error.limit => {
-                fail(shared, xid, error.to_string());
-                Started::GoOn
-            }
             Err((error, call)) if !limits.chunks.position_zero => {
-                tracing::debug!(xid, %error, "call waits for memory");
-                self.no_memory = Some(error);
-                self.pending.push_front(*call);
+                self.wait_for_memory(shared, *call, error);
                 Started::GoOn
             }
             Err((error, call)) => {
@@ -211,6 +199,16 @@ impl Requester {
                 Started::GoOn
             }
         }
+    }
+
+    /// Makes a call wait until there is memory for it, or ends it if there never is so much.
+    fn wait_for_memory(&mut self, shared: &mut Shared, call: PendingCall, error: PoolExhausted) {
+        if error.wanted > error.limit {
+            return fail(shared, call.xid, error.to_string());
+        }
+        tracing::debug!(xid = call.xid, %error, "call waits for memory");
+        self.no_memory = Some(error);
+        self.pending.push_front(call);
     }
 
     /// Returns whether a ready call is sent at once: no other precedes it, and the send queue has a
