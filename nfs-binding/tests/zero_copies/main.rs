@@ -37,9 +37,17 @@ const POOL: usize = 256 << 20;
 /// posted again with its buffer.
 const AROUND: u64 = 2100;
 
+/// The MSS of the connections, bytes. TCP's own grows with its window, when it likes, and the message that is
+/// under way then is copied, because its segments are not where the receiver expected them.
+const MSS: u16 = 16_384;
+
 fn device(wire: &Wire) -> Box<WatchedDevice<Iwarp>> {
+    let options = Options {
+        mss_limit: Some(MSS),
+        ..Options::default()
+    };
     Box::new(WatchedDevice {
-        device: Iwarp::new(Options::default(), Pool::new(POOL)).unwrap(),
+        device: Iwarp::new(options, Pool::new(POOL)).unwrap(),
         wire: wire.clone(),
     })
 }

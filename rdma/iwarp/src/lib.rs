@@ -12,9 +12,9 @@
 //! frames. Above them, `conn` is a connection with its socket (`handshake`, `stream`), and `state`
 //! with `manager` is the device; `shared` has its shared receive queues.
 //!
-//! Payload is not copied: it is received into its destination and sent from its source. Only
-//! payload that arrives in the same read as the headers around it is copied, and counted
-//! ([`Counters::copied_bytes`]).
+//! Payload is received into its destination and sent from its source. It is copied in two cases, and counted
+//! then ([`Counters::copied_bytes`]): if it arrives in the same read as the headers around it, and if its
+//! place was predicted wrongly, as that of a message in longer segments, after TCP's MSS has grown.
 //!
 //! Registered memory starts at a random tagged offset, and its handle is 32 random bits. A handle
 //! is valid on its own queue pair only. Parts of a region offered for writing that the peer did not

@@ -135,7 +135,9 @@ impl Conn {
                 Ok(n) => {
                     cx.counters.wire_bytes_sent += n as u64;
                     if gathered <= socket::SHORT {
-                        cx.counters.copied_bytes += self.endpoint.framed_payload() as u64;
+                        // Of a segment whose beginning was written before, only the rest is copied.
+                        let copied = self.endpoint.framed_payload().min(gathered);
+                        cx.counters.copied_bytes += copied as u64;
                     }
                     self.endpoint.sent(n, &mut cx.out());
                     self.writable = n == gathered;
