@@ -754,6 +754,126 @@ fn wg_s7_3_2_too_many_write_chunks_are_refused_before_the_call_is_executed() {
     }
 }
 
+/// The maximum length of a message of the servers of [`brief`], bytes.
+const LONGEST: u32 = 20_000;
+
+/// Returns a server that continues no reply longer than [`LONGEST`], to which a call with these chunks was
+/// delivered.
+fn brief(chunks: Chunks) -> WgPeer {
+    let mut peer = WgPeer::server(|server| server.max_message = LONGEST);
+    peer.send(7, inline_call(chunks), &bytes(&message(7, 1, &[])));
+    assert_eq!(peer.taken(), []);
+    peer
+}
+
+#[test]
+fn wg_s7_3_5_a_reply_that_is_too_long_for_everything_is_answered_with_reply_resource() {
+    // Without chunks, with a chunk that is too short, and with one that is long enough.
+    let chunks = [
+        (Chunks::default(), false),
+        (reply_chunk(chunk(&[10_000, 11_000])), false),
+        (reply_chunk(chunk(&[10_000, 15_000])), true),
+    ];
+    for (chunks, fits) in chunks {
+        let mut peer = brief(chunks.clone());
+        let answer = reply(7, 6000, &[]);
+        let needed = answer.payload_len() as u32;
+        assert!((21_001..25_000).contains(&needed), "{needed}");
+        peer.reply(Some(answer));
+        if fits {
+            assert!(matches!(
+                peer.taken()[..],
+                [Body::Reply { external: true, .. }]
+            ));
+        } else {
+            let error = ErrorBody::ReplyResource { needed };
+            assert_eq!(peer.errors(), [(7, error)], "{chunks:?}");
+        }
+    }
+    // A result for which the call has no write chunk counts as well.
+    let mut peer = brief(Chunks::default());
+    let answer = reply(7, 1, &[data(1, 30_000)]);
+    let needed = bytes(&answer).len() as u32;
+    peer.reply(Some(answer));
+    assert_eq!(peer.errors(), [(7, ErrorBody::ReplyResource { needed })]);
+    // One that is not too long to be continued.
+    let mut peer = brief(Chunks::default());
+    peer.reply(Some(reply(7, 4900, &[])));
+    assert!(matches!(peer.taken()[0], Body::Middle { .. }));
+}
+
+#[test]
+fn wg_s7_3_4_a_result_too_long_for_its_chunk_is_answered_with_write_resource() {
+    let cases = [
+        (&[29_999, 300][..], 1, 30_000),
+        (&[30_000, 299], 2, 300),
+        (&[29_999, 299], 1, 30_000),
+    ];
+    for (lengths, chunk, needed) in cases {
+        let offered = lengths.iter().map(|&len| self::chunk(&[len])).collect();
+        let mut peer = brief(writes(offered));
+        peer.reply(Some(reply(7, 1, &[data(1, 30_000), data(2, 300)])));
+        let error = ErrorBody::WriteResource { chunk, needed };
+        assert_eq!(peer.errors(), [(7, error)], "{lengths:?}");
+        assert!(peer.end.written.is_empty(), "{lengths:?}");
+    }
+    let mut peer = brief(writes(vec![chunk(&[29_000, 1000]), chunk(&[300])]));
+    peer.reply(Some(reply(7, 1, &[data(1, 30_000), data(2, 300)])));
+    assert!(matches!(peer.taken()[..], [Body::Reply { .. }]));
+}
+
+#[test]
+fn wg_s6_5_errors_grants_and_properties_invalidate_nothing() {
+    let mut peer = WgPeer::listening(|server| server.max_message = LONGEST);
+    peer.properties(Properties::default().encode(), true);
+    let call = |handle: u32, position: u32| Body::Call {
+        external: false,
+        inv_handle: handle,
+        chunks: reads(vec![ReadSegment {
+            position,
+            segment: segment(handle, 8),
+        }]),
+    };
+    // Two calls whose data the server has read, and which it has not answered.
+    for (xid, handle) in [(7, 50), (8, 60)] {
+        let call_message = message(xid, 1, &[data(1, 8)]);
+        let payload = call_message.gather(|_| false).concat();
+        peer.send(xid, call(handle, 20), &payload);
+        for mut read in std::mem::take(&mut peer.end.reads) {
+            read.sink.copy_from_slice(&data(1, 8));
+            peer.end.read_done(read);
+        }
+    }
+    // Meanwhile, a call in so many parts that they need further credits.
+    let parts = bytes(&message(9, 4000, &[]));
+    let (last, middle) = (&parts[parts.len() - 500..], &parts[..parts.len() - 500]);
+    let mut sent = middle.len();
+    let mut left = parts.len();
+    while sent > 0 {
+        let part = &middle[middle.len() - sent..][..sent.min(500)];
+        sent -= part.len();
+        left -= part.len();
+        peer.send_middle(Direction::Call, 9, part, left);
+    }
+    peer.send(9, inline_call(Chunks::default()), last);
+    peer.reply(Some(reply(7, 6000, &[])));
+    peer.reply(Some(reply(8, 1, &[])));
+    let sent = peer.take();
+    let kinds = |wanted: fn(&Body) -> bool| {
+        let sent = sent.iter().filter(|sent| wanted(&sent.header.body));
+        sent.map(|sent| sent.invalidate).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        kinds(|body| matches!(body, Body::Properties { .. })),
+        [None]
+    );
+    assert_eq!(kinds(|body| matches!(body, Body::Error(_))), [None]);
+    let grants = kinds(|body| matches!(body, Body::Grant));
+    assert!(!grants.is_empty() && grants.iter().all(Option::is_none));
+    let replies = kinds(|body| matches!(body, Body::Reply { .. }));
+    assert_eq!(replies, [Some(Stag(60))]);
+}
+
 /// The call is well-formed and no longer than this end takes, but its chunks have no room in the
 /// pool at any time.
 #[test]

@@ -7,8 +7,9 @@ mod rdma_support;
 use onc_rpc::{Message, Segments};
 use rdma::{Pool, Time};
 use rdma_support::fabric::{FakeDevice, World, address, attributes};
-use rdma_support::{POOL, Pair, data, message, options, room};
+use rdma_support::{POOL, Pair, data, message, options, room, speaking};
 use rpc_transport::ServerTransport;
+use rpc_transport::rdma::{Choice, Version, Versions};
 
 fn plain(xid: u32) -> Message {
     message(xid, 0, &[])
@@ -84,21 +85,35 @@ fn s4_5_4_a_requester_that_cannot_invalidate_closes_the_connection() {
 
 #[test]
 fn s4_5_4_a_responder_that_cannot_send_closes_the_connection() {
-    // Three pieces do not fit the device's gather list, and there is no memory to join them in.
-    let (mut client, mut server) = options();
+    a_responder_that_cannot_send_closes_the_connection(Version::One);
+}
+
+#[test]
+fn wg_s7_4_a_responder_that_cannot_send_closes_the_connection() {
+    a_responder_that_cannot_send_closes_the_connection(Version::TwoWg);
+}
+
+#[track_caller]
+fn a_responder_that_cannot_send_closes_the_connection(version: Version) {
+    // Three pieces do not fit the device's gather list, and the program leaves no memory to join them in.
+    let (mut client, mut server) = speaking(Choice::Only(version), Versions::only(version));
     (client.common.credits, server.common.credits) = (1, 1);
     let world = World::new();
     let narrow = rdma::Attributes {
         max_gather: 2,
         ..attributes()
     };
-    // Seven receives each; a used one waits to be replaced while its message is in use.
     let a = FakeDevice::new(&world, attributes(), Pool::new(POOL));
-    let b = FakeDevice::new(&world, narrow, Pool::new(7 * 4096));
+    let pool = Pool::new(1 << 20);
+    let b = FakeDevice::new(&world, narrow, pool.clone());
     let mut pair = Pair::new(Box::new(a), client, Box::new(b), server, address());
     let conn = pair.connect();
     pair.submit(conn, plain(1), &room(1000, &[]));
     pair.until(|pair| !pair.held.is_empty());
+    let mut all = Vec::new();
+    while let Ok(buf) = pool.alloc(4096) {
+        all.push(buf);
+    }
     let (at, token, _call) = pair.held.remove(0);
     let pieces: Segments = [data(1, 8), data(2, 8), data(3, 8)].into_iter().collect();
     pair.server
