@@ -80,6 +80,13 @@ impl Shared {
         self.config.peer.map(display)
     }
 
+    /// Returns the [`plan_state`](rpcrdma_v2::extension::TransferMode::plan_state) of the extension
+    /// with this number.
+    pub(crate) fn plan_state(&mut self, extension: usize) -> Option<u64> {
+        let operations = self.operations.as_mut()?;
+        operations.extensions.transfer_mode(extension)?.plan_state()
+    }
+
     /// Encodes the header of a message without chunks.
     pub(crate) fn encode_plain(&mut self, direction: Direction, mut header: Plain) -> Bytes {
         header.credits = self.credits(header.credits);

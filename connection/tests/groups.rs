@@ -12,6 +12,9 @@ use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Position, Segments};
 use rdma::Time;
 use rpcrdma_connection::{CallError, Options, Side};
+use rpcrdma_ext_continuation::{XMTCONT, XMTREQ};
+use rpcrdma_ext_send_ddp::{BufferStructure, ReceiveBufferStructure};
+use rpcrdma_ext_xchar::{Characteristic, UPDXCH, Update};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::extension::{
     CallCandidate, CallToPlan, Cost, Extension, IncomingReply, NotTransferred, Operation, Outbox,
@@ -123,6 +126,51 @@ fn a_carried_call_is_planned_again_when_the_inline_limit_shrinks() {
     assert_eq!(pair.client.registrations, 0);
     let (xid, result) = pair.client.finished.pop().unwrap();
     assert_eq!((xid, result.is_ok()), (2, true));
+}
+
+/// A call that waits to be sent while the server announces other receives is laid out for these, and
+/// still needs no memory.
+#[test]
+fn a_carried_call_is_planned_again_when_the_server_announces_other_receives() {
+    let mut pair = continuing(|client, server| {
+        for options in [client, server] {
+            options.features = "ddp+cont".parse().unwrap();
+        }
+    });
+    pair.client.room = 0;
+    let content = data(2, 8192);
+    let call = message(2, 0, std::slice::from_ref(&content));
+    pair.client.call(call, &room(0, &[]));
+    pair.client.run();
+    let shorter = BufferStructure::with_placement(1024, 1, 4096);
+    let update = Update {
+        now: ReceiveBufferStructure::property(&shorter),
+        pending_cleared: false,
+    };
+    let optional = Optional {
+        direction: Direction::Call,
+        opttype: UPDXCH,
+        info: update.encode(),
+    };
+    let header = Header {
+        xid: 0xffff,
+        credits: 1,
+        body: Body::Optional(optional),
+    };
+    pair.client.receive(&header.encode(), None).unwrap();
+    let before = pair.client.sent.len();
+    pair.client.room = usize::MAX;
+    pair.client.run();
+    let requests = pair.client.sent[before..].iter().map(|(message, _)| {
+        let (header, _) = Header::decode(message).unwrap();
+        let Body::Optional(optional) = header.body else {
+            panic!("not in operations: {header:?}");
+        };
+        assert!(message.len() <= 1024 + 4096);
+        optional.opttype
+    });
+    assert_eq!(requests.collect::<Vec<_>>(), [XMTREQ, XMTCONT]);
+    assert_eq!(pair.client.registrations, 0);
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub(crate) struct CallPlan {
     /// Length in bytes of the call's stream, to which the directions refer.
     stream_len: u32,
     planned: Arranged,
+    /// The number of announcements that the peer had made when the call was planned.
+    announced: u64,
     /// The encoded operation (`rdma_optinfo`), cached when the first call with this plan is sent. It is not
     /// cached if the call offers memory, whose handles differ from call to call, or if the length of the
     /// header required another layout.
@@ -191,6 +193,7 @@ impl Transmit {
                 reply: reply.clone(),
                 stream_len: u32::try_from(call.shape.stream_len()).ok()?,
                 planned,
+                announced: self.announced,
                 info: OnceLock::new(),
             }),
         })
@@ -206,6 +209,11 @@ impl Transmit {
     ) -> Result<Transmissions, NotTransferred> {
         if !self.usable().requests {
             return Err(NotTransferred("the peer refused such calls".to_owned()));
+        }
+        // The call is laid out for the receives that the peer had, and in as many transmissions as it took.
+        if self.announced != plan.announced {
+            let reason = "the peer has announced other receives or operations meanwhile";
+            return Err(NotTransferred(reason.to_owned()));
         }
         let directions = plan.reply.directions(&chunks.writes).ok_or_else(missing)?;
         let (info, planned) = match plan.info.get() {

@@ -39,8 +39,8 @@ pub struct Transmit {
     /// The transfer modes that the configuration and the announcements of both ends allow. Decided
     /// when the peer announces something, because every call asks for it.
     decided: Usable,
-    /// Number of properties of the peer that were received.
-    announced: u32,
+    /// Number of announcements of the peer that the transfer modes depend on.
+    pub(crate) announced: u64,
     /// Whether the peer announced its receive buffer size explicitly.
     size_said: bool,
     /// Whether the peer has refused these operations.
@@ -202,7 +202,6 @@ impl Extension for Transmit {
 
     fn property_received(&mut self, property: &Property, out: &mut Outbox<'_>) {
         let value = &property.value;
-        self.announced = self.announced.saturating_add(1);
         match property.id {
             ReceiveBufferSize::ID => self.size_said = true,
             RoundTripSupport::ID => {
@@ -223,6 +222,7 @@ impl Extension for Transmit {
             }
             _ => return,
         }
+        self.announced += 1;
         self.decided = decide(&self.config, &self.peer);
         self.last_reply = None;
         out.limits_changed();
@@ -259,11 +259,8 @@ impl TransferMode for Transmit {
 
     fn plan_state(&self) -> Option<u64> {
         // What the peer announces, and whether it takes these operations, is all that changes.
-        if self.announced == u32::MAX {
-            return None;
-        }
         let can_send = u64::from(self.usable().requests);
-        Some(u64::from(self.announced) << 1 | can_send)
+        Some(self.announced << 1 | can_send)
     }
 
     fn send_call(

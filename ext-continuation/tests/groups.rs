@@ -9,9 +9,11 @@ use common::{
 };
 use onc_rpc::Message;
 use rpcrdma_ext_continuation::{
-    Fault, OutOfRange, Report, TransmissionId, XMTCONT, XMTERR, XMTREQ,
+    Fault, OutOfRange, Report, RequestReceiveLimit, TransmissionId, XMTCONT, XMTERR, XMTREQ,
 };
-use rpcrdma_v2::extension::{IncomingCall, Routed, Transferred};
+use rpcrdma_ext_send_ddp::{BufferStructure, ReceiveBufferStructure, RoundTripSupport, Support};
+use rpcrdma_ext_xchar::{Characteristic, UPDXCH, Update};
+use rpcrdma_v2::extension::{IncomingCall, Planned, Routed, Transferred};
 use rpcrdma_v2::{Body, Chunks, Direction, ErrorBody, Header};
 use transfer_plan::ReplyNeed;
 
@@ -594,6 +596,47 @@ fn a_plan_is_valid_only_for_its_message_and_its_registered_memory() {
         mode.send_call(XID, &*plan, &call, &Chunks::default())
             .is_err()
     );
+}
+
+/// A call is laid out for the receives that the peer has announced, in as many transmissions as it
+/// takes. What was planned before the peer announces others is planned again.
+#[test]
+fn rtr_s7_2_a_plan_is_valid_only_until_the_peer_announces_something_else() {
+    let shorter = BufferStructure::with_placement(512, 1, 4096);
+    let updates = [
+        ReceiveBufferStructure::property(&shorter),
+        RequestReceiveLimit::property(&2),
+        RoundTripSupport::property(&Support::empty()),
+    ];
+    for (items, now) in [&[8192][..], &[150_000], &[]].into_iter().zip(updates) {
+        let (mut client, _) = pair_of("ddp+cont", "ddp+cont");
+        let payload = if items.is_empty() { 100_000 } else { 156 };
+        let call = message(XID, Direction::Call, payload, items);
+        let planning = Planning::new(&client, &call, ReplyNeed::new(136, []));
+        let send = |client: &mut End, plan: &dyn Planned| {
+            let mode = client
+                .extensions
+                .transfer_mode(1)
+                .expect("it carries calls");
+            mode.send_call(XID, plan, &call, &Chunks::default())
+        };
+        let plan = planning.candidates(&mut client).remove(0).plan;
+        assert!(send(&mut client, &*plan).is_ok());
+        let update = Update {
+            now,
+            pending_cleared: false,
+        };
+        let header = operation(9, Direction::Call, UPDXCH, update.encode());
+        assert_eq!(client.receive(&header.encode()), Routed::Taken);
+        let late = send(&mut client, &*plan);
+        assert!(late.is_err(), "{update:?}");
+        // New plans are for what the peer takes now.
+        for candidate in planning.candidates(&mut client) {
+            if candidate.reads.is_empty() {
+                assert!(send(&mut client, &*candidate.plan).is_ok(), "{update:?}");
+            }
+        }
+    }
 }
 
 /// RFC 8166, section 3.3.1: each message has a new credit value. So has every transmission of a

@@ -19,6 +19,9 @@ pub(super) struct Carrier {
     pub(super) by: usize,
     /// The extension's layout of the call, until the call is sent.
     pub(super) plan: Option<Arc<dyn Planned>>,
+    /// The extension's [`plan_state`](rpcrdma_v2::extension::TransferMode::plan_state) when it made
+    /// the layout.
+    pub(super) state: Option<u64>,
     /// The type of the call's first message, once it is sent.
     pub(super) first_type: u32,
     /// The number of Sends of the call: the planned number, and after sending the actual one.
@@ -179,13 +182,13 @@ pub(super) fn prepare(
 }
 
 /// Allocates the memory that the plan of the extension with number `by` registers. The
-/// plan was made with `limits`.
+/// plan was made with `limits`, in this state of the extension.
 ///
 /// # Errors
 /// [`PoolExhausted`]: there is no memory in `pool`. The call is returned.
 pub(super) fn prepare_candidate(
     source: PendingCall,
-    by: usize,
+    (by, state): (usize, Option<u64>),
     candidate: CallCandidate,
     limits: &Limits,
     pool: &Pool,
@@ -219,6 +222,7 @@ pub(super) fn prepare_candidate(
         carrier: Some(Carrier {
             by,
             plan: Some(candidate.plan),
+            state,
             sends: candidate.cost.transmissions.max(1),
             first_type: 0,
             may_wait: candidate.cost.may_wait,

@@ -75,7 +75,11 @@ impl Requester {
     /// it is then planned again.
     fn send_carried(&mut self, shared: &mut Shared, key: usize) -> bool {
         let call = &self.calls[key];
+        let carrier = call.carrier.as_ref();
+        let is_outdated = carrier.is_some_and(|c| shared.plan_state(c.by) != c.state);
         let may_send = match self.credits.may_send(call.sends()) {
+            // The extension would lay it out otherwise now, such as for other receives of the peer.
+            _ if is_outdated => MaySend::Never,
             // Other messages, such as replies, have used credits that were free when the call was
             // planned, or the peer grants fewer now. How long that lasts is not known.
             MaySend::Now if !call.may_wait() && call.sends() > shared.sendable_for_calls() => {

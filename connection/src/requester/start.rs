@@ -181,9 +181,10 @@ impl Requester {
     ) -> Started {
         let xid = call.xid;
         tracing::debug!(xid, plan = %candidate.plan, "call");
+        let state = shared.plan_state(by);
         let (limits, pool) = (&shared.limits, &shared.config.pool);
         let copied = &mut self.counters.copied_bytes;
-        match prepare_candidate(call, by, candidate, limits, pool, copied) {
+        match prepare_candidate(call, (by, state), candidate, limits, pool, copied) {
             Ok(prepared) => {
                 self.register(shared, xid, prepared, room);
                 Started::First
