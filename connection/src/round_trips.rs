@@ -111,6 +111,8 @@ pub(crate) fn config(config: &ConnectionConfig) -> Option<Config> {
     let features = options.features;
     (!features.is_none()).then(|| Config {
         features,
+        // Calls from server to client come by the base protocol alone.
+        takes_calls: config.role.side() == Side::Server,
         structure: announced(&config.receives),
         // A continued call takes a credit, and a posted receive, for each transmission.
         request_limit: config.credits.clamp(1, MAX_TRANSMISSIONS),

@@ -12,16 +12,16 @@ use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Position, Segments};
 use rdma::Time;
 use rpcrdma_connection::{CallError, Options, Side};
-use rpcrdma_ext_continuation::{XMTCONT, XMTREQ};
-use rpcrdma_ext_send_ddp::{BufferStructure, ReceiveBufferStructure};
-use rpcrdma_ext_xchar::{Characteristic, UPDXCH, Update};
+use rpcrdma_ext_continuation::{Request, XMTCONT, XMTREQ};
+use rpcrdma_ext_send_ddp::{BufferStructure, ReceiveBufferStructure, RoundTripSupport, Support};
+use rpcrdma_ext_xchar::{Characteristic, Init, UPDXCH, Update};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::extension::{
     CallCandidate, CallToPlan, Cost, Extension, IncomingReply, NotTransferred, Operation, Outbox,
     Planned, Refusal, ReplyCandidates, ReplyToPlan, TransferMode, Transferred, Transmission,
     Transmissions, Written,
 };
-use rpcrdma_v2::{Answer, Body, Chunks, Direction, Header, Optional, Reader};
+use rpcrdma_v2::{Answer, Body, Chunks, Direction, ErrorBody, Header, Optional, Reader};
 use support::{Pair, Posted, Seen, bytes, configs_with, data, message, open, reply, room};
 
 /// Returns a connection with continued messages, whose client has credits for eight Sends.
@@ -171,6 +171,40 @@ fn a_carried_call_is_planned_again_when_the_server_announces_other_receives() {
     });
     assert_eq!(requests.collect::<Vec<_>>(), [XMTREQ, XMTCONT]);
     assert_eq!(pair.client.registrations, 0);
+}
+
+/// Calls from server to client come by the base protocol. A client does not announce that it takes
+/// them in operations, and refuses these by the error that says so.
+#[test]
+fn rtr_s1_4_a_client_does_not_say_that_it_takes_calls_in_operations() {
+    let mut pair = continuing(|_, _| {});
+    let (first, _) = &pair.client.sent[0];
+    let (header, _) = Header::decode(first).unwrap();
+    let Body::Optional(init) = header.body else {
+        panic!("no INITXCH: {header:?}");
+    };
+    let init = Init::decode(&init.info).unwrap();
+    let mut said = init.start.iter();
+    let said = said.find(|property| property.id == RoundTripSupport::ID);
+    let expected = Support::XRESP | Support::XCONT;
+    assert_eq!(said, Some(&RoundTripSupport::property(&expected)));
+    let optional = Optional {
+        direction: Direction::Call,
+        opttype: XMTREQ,
+        info: Request::default().encode(),
+    };
+    let header = Header {
+        xid: 9,
+        credits: 1,
+        body: Body::Optional(optional),
+    };
+    let call = [&header.encode()[..], &bytes(&message(9, 0, &[]))].concat();
+    pair.client.receive(&call.into(), None).unwrap();
+    pair.client.run();
+    let (answer, _) = pair.client.sent.last().unwrap();
+    let (answer, _) = Header::decode(answer).unwrap();
+    assert_eq!(answer.xid, 9);
+    assert_eq!(answer.body, Body::Error(ErrorBody::InvalidOption));
 }
 
 #[test]

@@ -118,6 +118,9 @@ impl FromStr for Features {
 pub struct Config {
     /// The supported features.
     pub features: Features,
+    /// Whether this end accepts calls by ROPT_XMTREQ. Without it, such calls are answered with
+    /// RDMA2_ERR_INVAL_OPTION.
+    pub takes_calls: bool,
     /// Structure of the receives, from the first one on. Its length is the receive buffer size
     /// announced by the exchange of characteristics (section 8.3). The segments for placement are
     /// announced only with [`Features::ddp`].
@@ -160,7 +163,8 @@ impl Config {
     #[must_use]
     pub fn support(&self) -> Support {
         let cont = self.features.cont;
-        let mut support = Support::XREQ | Support::XRESP;
+        let mut support = Support::XRESP;
+        support.set(Support::XREQ, self.takes_calls);
         support.set(Support::XCONT, cont.send || cont.receive);
         support
     }

@@ -21,6 +21,7 @@
 //! assert_eq!(features.to_string(), "ddp+cont:receive");
 //! let transmit = Transmit::new(Config {
 //!     features,
+//!     takes_calls: true,
 //!     structure: BufferStructure::with_placement(1024, 1, 65_536),
 //!     request_limit: 16,
 //!     response_limit: 16,

@@ -57,6 +57,9 @@ impl Transmit {
             });
         }
         let done = match op.opttype {
+            XMTREQ if !self.config.takes_calls => {
+                Err(OperationError::Refused(Refusal::Unsupported))
+            }
             XMTREQ => self.request(op, out),
             XMTRESP => self.response(op, out),
             XMTCONT => self.continuation(op, out),

@@ -4,13 +4,13 @@
 mod common;
 
 use common::{
-    End, Planning, carry_call, carry_reply, config, message, pair, pair_of, reply_candidates,
-    stream,
+    End, Planning, carry_call, carry_reply, config, encode, message, pair, pair_of,
+    reply_candidates, stream,
 };
-use rpcrdma_ext_continuation::{Continuation, Directions, Features, Request, Response};
-use rpcrdma_ext_send_ddp::{BufferStructure, Location};
-use rpcrdma_v2::Direction;
-use rpcrdma_v2::extension::{CallCandidate, Transmissions};
+use rpcrdma_ext_continuation::{Config, Continuation, Directions, Features, Request, Response};
+use rpcrdma_ext_send_ddp::{BufferStructure, Location, Support};
+use rpcrdma_v2::extension::{CallCandidate, Routed, Transmissions};
+use rpcrdma_v2::{Answer, Chunks, Direction};
 use transfer_plan::ReplyNeed;
 
 const XID: u32 = 0x0102_0304;
@@ -121,6 +121,42 @@ fn rtr_s1_4_a_server_sends_calls_as_a_client_does() {
     let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
     for call in CALLS {
         let (calls, replies) = all_ways(&mut server, &mut client, call, REPLIES[3]);
+        assert!(calls > 0 && replies >= calls);
+    }
+}
+
+/// An end that takes no calls, such as a client, says so and answers INVAL_OPTION to one that comes
+/// nevertheless. Its own calls and their replies are as before.
+#[test]
+fn rtr_s1_4_an_end_that_takes_no_calls_says_so_and_refuses_them() {
+    let call = message(XID, Direction::Call, 156, &[100_000]);
+    let only_calls = Config {
+        takes_calls: false,
+        ..config("ddp+cont")
+    };
+    let (mut client, mut server) = pair(&only_calls, &config("ddp+cont"));
+    let expected = Support::XRESP | Support::XCONT;
+    assert_eq!(server.transmit().peer().support, expected);
+    let planning = Planning::new(&server, &call, need((64, &[])));
+    assert!(planning.candidates(&mut server).is_empty());
+    // Another peer may not heed it.
+    let (_, mut heedless) = pair_of("ddp+cont", "ddp+cont");
+    let plan = planning.candidates(&mut heedless).remove(0).plan;
+    let mode = heedless.extensions.transfer_mode(1);
+    let mode = mode.expect("it carries calls");
+    let sent = mode.send_call(XID, &*plan, &call, &Chunks::default());
+    let sent = sent.expect("as planned");
+    assert!(sent.len() > 1);
+    for (number, sent) in sent.iter().enumerate() {
+        let routed = client.receive(&encode(XID, Direction::Call, sent));
+        match number {
+            0 => assert_eq!(routed, Routed::Refused(Answer::invalid_option(XID))),
+            _ => assert!(matches!(routed, Routed::Discarded(_)), "{routed:?}"),
+        }
+    }
+    assert!(client.arrived.is_empty() && client.operations.is_empty());
+    for call in CALLS {
+        let (calls, replies) = all_ways(&mut client, &mut server, call, REPLIES[3]);
         assert!(calls > 0 && replies >= calls);
     }
 }
@@ -253,7 +289,7 @@ fn rtr_s7_2_padding_is_zeroes() {
     assert!(payload[156..data_at].iter().all(|&byte| byte == 0));
     assert_eq!(payload.len(), data_at + 8192);
     // The receiver ignores the contents of the padding.
-    let mut bytes = common::encode(XID, Direction::Call, &sent[0]).to_vec();
+    let mut bytes = encode(XID, Direction::Call, &sent[0]).to_vec();
     let len = bytes.len();
     bytes[1024 - 8..1024].fill(0xff);
     bytes.truncate(len);
@@ -491,7 +527,7 @@ fn rtr_s8_3_a_size_that_was_not_said_follows_from_the_structure() {
         (vec![size.clone(), structure.clone()], all, 8192),
         (vec![structure, size], all, 8192),
     ] {
-        let config = rpcrdma_ext_continuation::Config {
+        let config = Config {
             max_send,
             ..config("ddp+cont")
         };

@@ -11,6 +11,7 @@ use rpcrdma_v2::{Body, Direction, Header, Optional, Side};
 fn config(features: &str, limit: u32) -> Config {
     Config {
         features: features.parse().expect("features"),
+        takes_calls: true,
         structure: BufferStructure::with_placement(1024, 1, 65_536),
         request_limit: limit,
         response_limit: limit,

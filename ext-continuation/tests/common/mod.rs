@@ -32,6 +32,7 @@ pub(crate) fn config(features: &str) -> Config {
     let features: Features = features.parse().expect("features");
     Config {
         features,
+        takes_calls: true,
         structure: match features.ddp.receive {
             true => BufferStructure::with_placement(1024, 1, 65_536),
             false => BufferStructure::plain(16 << 10),

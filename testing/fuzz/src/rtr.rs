@@ -105,6 +105,7 @@ fn end(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let structure = BufferStructure::with_placement(512, 2, 4096);
     let config = Config {
         features: Features::ALL,
+        takes_calls: true,
         structure: structure.clone(),
         request_limit: 4,
         response_limit: 4,

@@ -51,6 +51,8 @@ fn said(
 
 pub(in crate::cases) fn cases() -> Vec<Case> {
     let bad = || Some(v2::bad_header(XID));
+    // A client takes calls by the base protocol only.
+    let invalid = || Some(v2::invalid_option(XID));
     let good = || Some(v2::success(XID, &[]));
     let long = |payload: &[u8]| {
         let header = Header {
@@ -168,13 +170,13 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
                 let call = callback(XID).bytes();
                 v2::operation(XID, CALL, XMTREQ, &[0, 0, 1, 0, 40], &call)
             },
-            bad(),
+            invalid(),
         ),
         said(
             "by ROPT_XMTREQ, with nothing in it",
             "rtrext-00, 9.2",
             v2::operation(XID, CALL, XMTREQ, &[0, 0, 1, 0, 0], &[]),
-            bad(),
+            invalid(),
         ),
         said(
             "ROPT_XMTRESP to a callback that was none",
@@ -199,8 +201,9 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             vec![
                 Hear,
                 Say(first(2)),
+                HearWords(v2::invalid_option(XID)),
                 Say(rest.clone()),
-                HearWords(v2::bad_header(XID)),
+                HearNothing,
             ],
             Lives,
         )
@@ -215,7 +218,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             vec![
                 Hear,
                 Say(first(1000)),
-                HearWords(v2::report(XID, CALL, &[XID, CALL, 0, 0, 4, 8, 1000])),
+                HearWords(v2::invalid_option(XID)),
                 Say(rest),
                 HearNothing,
             ],
