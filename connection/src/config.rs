@@ -9,7 +9,7 @@ use rpcrdma_negotiation::{Choice, Evidence, Version, Versions};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::Extension;
-use rpcrdma_v2::limits::{DEFAULT_INLINE as V2_INLINE, FIRST_MESSAGE_MAX};
+use rpcrdma_v2::limits::{DEFAULT_INLINE as V2_INLINE, FIRST_MESSAGE_MAX, MAX_CHUNK_SEGMENTS};
 use transfer_plan::{ChunkLimits, CostModel, Limits};
 
 use crate::dialect::{DIALECTS, Dialect};
@@ -347,7 +347,12 @@ impl Config {
             inline_receive: u64::from(receive),
             max_segment: self.max_segment,
             max_message: u64::from(self.options.max_message),
-            chunks: ChunkLimits::default(),
+            chunks: ChunkLimits {
+                // The codecs of this project take no more in a list. Versions 1 and 2 of 2016 have no way
+                // to announce a limit.
+                segments: MAX_CHUNK_SEGMENTS as u32,
+                ..ChunkLimits::default()
+            },
             header_len: dialect.header_len(),
         }
     }

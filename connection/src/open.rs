@@ -108,7 +108,7 @@ impl Terms {
                 limits: Limits {
                     max_segment: limits.max_segment.min(accepted).max(1),
                     chunks: ChunkLimits {
-                        segments: now.max_segments.unwrap_or(u32::MAX),
+                        segments: now.max_segments.unwrap_or(limits.chunks.segments),
                         ..limits.chunks
                     },
                     ..limits

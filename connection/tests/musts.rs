@@ -953,3 +953,37 @@ fn private_data_has_the_format_of_rfc_8797() {
         assert_eq!(said[..5], [0xf6, 0xab, 0x0e, 0x18, 1]);
     }
 }
+
+/// The peer's codec may take no more segments than that of this project, and says so in no version
+/// but the working group's.
+#[test]
+fn data_in_more_pieces_than_a_peer_takes_segments_is_joined() {
+    for version in [Version::One, Version::Two] {
+        for pieces in [512, 513] {
+            let mut pair = Pair::echoing(configs_with(version, |client, server| {
+                for options in [client, server] {
+                    (options.inline_send, options.inline_receive) = (65_536, 65_536);
+                }
+            }));
+            let sent = data(7, 200 * pieces);
+            let mut divided = onc_rpc::Bulk::new();
+            for at in 0..pieces {
+                // Adjacent pieces of the same memory would be one.
+                divided.push(Bytes::copy_from_slice(&sent[200 * at..][..200]));
+            }
+            let whole = message(1, 0, std::slice::from_ref(&sent));
+            let item = onc_rpc::BulkItem {
+                position: whole.items()[0].position,
+                data: divided,
+            };
+            let call = Message::new(whole.payload().clone(), [item]);
+            pair.answer_with(move |call| {
+                assert_eq!(open(call).2, std::slice::from_ref(&sent));
+                Some(support::reply(open(call).0, 0, &[]))
+            });
+            pair.call(call, &room(0, &[])).unwrap();
+            let expected = if pieces > 512 { 1 } else { 512 };
+            assert_eq!(pair.client.registrations, expected, "{version:?}");
+        }
+    }
+}

@@ -145,6 +145,8 @@ impl Transmit {
     ) -> Option<CallCandidate> {
         let (mut payload, mut items_len, mut unplaced) = (call.shape.payload(), 4, 0);
         let (mut placed, mut reads) = (PlacedItems::new(), SmallVec::new());
+        let segments = |len| call.limits.segments(len);
+        let mut listed: u64 = reply.chunks().map(segments).sum();
         for (index, &(mode, _, len)) in items.iter().enumerate() {
             match mode {
                 ItemMode::InStream => {
@@ -156,12 +158,16 @@ impl Transmit {
                     placed.push((index, len));
                 }
                 ItemMode::Read => {
-                    items_len += EXPLICIT_LEN + SEGMENT_LEN * call.limits.segments(len);
+                    items_len += EXPLICIT_LEN + SEGMENT_LEN * segments(len);
+                    listed += segments(len);
                     reads.push(index);
                 }
             }
         }
-        let directions_len = reply.directions_len(|len| call.limits.segments(len));
+        if listed > u64::from(call.limits.chunks.segments) {
+            return None;
+        }
+        let directions_len = reply.directions_len(segments);
         let headers = Headers {
             first: request_header(items_len as usize, directions_len as usize),
             next: Continuation::HEADER_LEN,

@@ -5,7 +5,7 @@ use rpcrdma_ext_send_ddp::{DirectedItem, DirectedSet, Location, PlacedItem, chec
 use rpcrdma_v2::extension::{
     IncomingCall, IncomingReply, Operation, Outbox, Refusal, Transferred, Written,
 };
-use rpcrdma_v2::limits::MAX_CHUNK_SEGMENTS;
+use rpcrdma_v2::limits::{MAX_CHUNK_SEGMENTS, MAX_READ_SEGMENTS};
 use rpcrdma_v2::{
     CallChunks, Direction, Malformed, ReadChunk, Segment, WriteChunk, check_payload,
     check_write_list, chunk_len, unused,
@@ -381,6 +381,7 @@ fn check_count(op: &Operation<'_>, found: u32, most: u32) -> Result<u32, Operati
 
 /// Checks the values of a well-formed request (tables 1 and 2; section 7.4).
 fn check_request(request: &Request) -> Result<(), Malformed> {
+    let mut read = 0;
     for item in &request.items {
         match &item.location {
             Location::Explicit(segments) => {
@@ -391,6 +392,7 @@ fn check_request(request: &Request) -> Result<(), Malformed> {
                         "segments that are not as long as their item",
                     ));
                 }
+                read += segments.len();
                 segments.iter().try_for_each(check_segment)?;
             }
             Location::Placed(_) => {}
@@ -398,6 +400,9 @@ fn check_request(request: &Request) -> Result<(), Malformed> {
                 return Err(Malformed::Rule("result of a direction in a request"));
             }
         }
+    }
+    if read > MAX_READ_SEGMENTS {
+        return Err(Malformed::TooMany("segments of items"));
     }
     check_ranges(&request.directions)?;
     let chunks = directed(&request.directions).filter_map(|item| item.to.chunk());

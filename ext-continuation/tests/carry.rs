@@ -329,6 +329,22 @@ fn rtr_s4_3_credits_that_do_not_suffice_leave_the_ways_that_need_fewer() {
     }
 }
 
+/// A call has no more segments than the responder takes, in its items and for its reply together.
+#[test]
+fn calls_list_no_more_segments_than_the_peer_takes() {
+    let (mut client, _) = pair_of("ddp+cont", "ddp+cont");
+    let call = message(XID, Direction::Call, 156, &[1 << 20]);
+    let mut planning = Planning::new(&client, &call, need((128, &[1 << 19])));
+    planning.limits.max_segment = 4096;
+    for (segments, read_and_written) in [(384, true), (383, false)] {
+        planning.limits.chunks.segments = segments;
+        let found = planning.candidates(&mut client);
+        let both = |c: &CallCandidate| !c.reads.is_empty() && !c.write_chunks.is_empty();
+        assert_eq!(found.iter().any(both), read_and_written, "{segments}");
+        assert!(found.iter().any(|c| !c.reads.is_empty()), "{segments}");
+    }
+}
+
 #[test]
 fn rtr_s5_2_limits_of_the_peer_are_kept_to() {
     let with_limits = |request_limit, response_limit| {

@@ -4,7 +4,9 @@
 mod common;
 
 use bytes::Bytes;
-use common::{End, Planning, carry_call, message, operation, pair_of, reply_candidates, words};
+use common::{
+    End, Planning, carry_call, message, operation, pair_of, reply_candidates, stream, words,
+};
 use rpcrdma_ext_continuation::{
     Continuation, Fault, OutOfRange, Request, Response, TransmissionId, XMTCONT, XMTREQ, XMTRESP,
 };
@@ -13,6 +15,7 @@ use rpcrdma_ext_send_ddp::{
 };
 use rpcrdma_v2::extension::{CallCandidate, IncomingCall, Routed, Transmissions};
 use rpcrdma_v2::{Answer, Chunks, Direction, Segment, WriteChunk};
+use smallvec::SmallVec;
 use transfer_plan::ReplyNeed;
 
 const XID: u32 = 0x1122_3344;
@@ -131,6 +134,34 @@ fn lives_on(client: &mut End, server: &mut End, what: &str) {
     let bytes = common::encode(XID, Direction::Call, &sent[0]);
     check(server, Direction::Call, &bytes, Taken, what);
     assert_eq!(server.take_call().xid, XID);
+}
+
+/// The items of a request have no more segments together than one read list may have.
+#[test]
+fn items_with_too_many_segments_together_are_refused() {
+    for (each, answered) in [(256, Taken), (257, BadHeader)] {
+        let (mut client, mut server) = ends();
+        let segment = Segment {
+            handle: 1,
+            length: 4,
+            offset: 0,
+        };
+        let item = |position| PlacedItem {
+            position,
+            length: 4 * each,
+            location: Location::Explicit(SmallVec::from_elem(segment, each as usize)),
+        };
+        let request = Request {
+            count: 1,
+            payload: 64,
+            items: [item(60), item(60 + 4 * each)].into_iter().collect(),
+            ..Request::default()
+        };
+        let call = message(XID, Direction::Call, 64, &[]);
+        let bytes = whole(Direction::Call, XMTREQ, request.encode(), &stream(&call));
+        check(&mut server, Direction::Call, &bytes, answered, "segments");
+        lives_on(&mut client, &mut server, "segments");
+    }
 }
 
 #[test]
