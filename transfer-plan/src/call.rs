@@ -83,8 +83,9 @@ pub struct CallPlan {
     pub payload_len: u64,
     /// Place of each item, in stream order.
     pub items: SmallVec<[(Item, CallItem); 1]>,
-    /// Length in bytes of each write chunk to offer, in list order. Empty if the reply is sure to
-    /// fit inline.
+    /// Length in bytes of each write chunk to offer, in list order. Empty if every possible reply fits
+    /// inline, has no items, or goes whole into the reply chunk because the responder takes too few
+    /// write chunks or segments.
     pub write_chunks: SmallVec<[u64; 1]>,
     /// Length in bytes of the reply chunk to offer, if one is needed.
     pub reply_chunk: Option<u64>,
@@ -152,7 +153,8 @@ struct Offered {
 /// read chunks until the rest fits. If that is not enough, the payload goes into a position-zero
 /// read chunk, and items that are longer than the inline threshold into read chunks of their own.
 /// Where the responder takes fewer read chunks, items stay in the payload; where it takes fewer
-/// write chunks, the whole reply is given a reply chunk (version-two-07, sections 7.3.1 and 7.3.2).
+/// write chunks or segments, the whole reply is given a reply chunk (version-two-07, sections 7.3.1,
+/// 7.3.2 and 5.2.4).
 ///
 /// # Errors
 /// [`CallError`] if no transfer mode of the base protocol can send this call or return its reply.
@@ -161,7 +163,50 @@ pub fn plan_call(shape: &Shape, need: &ReplyNeed, limits: &Limits) -> Result<Cal
     if len > max {
         return Err(CallError::CallTooLong { len, max });
     }
-    let offered = offer(need, limits)?;
+    let apart = offer(need, limits).and_then(|offered| plan_offering(shape, offered, limits));
+    match apart {
+        Err(error)
+            if !need.items.is_empty() && has_too_many_segments(shape, need, limits, error) =>
+        {
+            // One chunk for the whole reply has the fewest segments.
+            let together = offer_one(need, limits);
+            let together = together.and_then(|offered| plan_offering(shape, offered, limits));
+            // A limit of the responder explains more than the length of a header.
+            together.map_err(|also| match also {
+                CallError::TooManySegments { .. } => error,
+                _ => also,
+            })
+        }
+        apart => apart,
+    }
+}
+
+/// Returns whether a call that cannot be planned with write chunks has too many segments, also if its
+/// payload were in a chunk.
+fn has_too_many_segments(
+    shape: &Shape,
+    need: &ReplyNeed,
+    limits: &Limits,
+    error: CallError,
+) -> bool {
+    let too_many = |error: &CallError| {
+        matches!(
+            error,
+            CallError::TooManySegments { .. } | CallError::SegmentCount { .. }
+        )
+    };
+    if !matches!(error, CallError::NoPositionZero { .. }) {
+        return too_many(&error);
+    }
+    // A payload that is too long is refused before chunk lists that are.
+    let mut limits = *limits;
+    limits.chunks.position_zero = true;
+    let long = offer(need, &limits).and_then(|offered| plan_offering(shape, offered, &limits));
+    long.is_err_and(|error| too_many(&error))
+}
+
+/// Chooses the transfer mode of a call that offers these chunks.
+fn plan_offering(shape: &Shape, offered: Offered, limits: &Limits) -> Result<CallPlan, CallError> {
     let mut counts = offered.counts;
     let mut items: SmallVec<[(Item, CallItem); 1]> = shape
         .items()
@@ -258,19 +303,9 @@ fn longest_worth_reducing(items: &[(Item, CallItem)], limits: &Limits) -> Option
 }
 
 /// Returns the chunks to offer so that every reply within `need` can be returned (RFC 8166,
-/// sections 4.3.2 and 4.3.3).
+/// sections 4.3.2 and 4.3.3): a write chunk for each item that can be long.
 fn offer(need: &ReplyNeed, limits: &Limits) -> Result<Offered, CallError> {
-    let (len, max) = (need.stream_len(), limits.max_message);
-    if len > max {
-        return Err(CallError::ReplyTooLong { len, max });
-    }
-    let mut offered = Offered {
-        write_chunks: SmallVec::new(),
-        reply_chunk: None,
-        counts: ChunkCounts::default(),
-        all_inline: (limits.header_len)(&ChunkCounts::default()) + need.stream_len(),
-        payload: need.stream_len(),
-    };
+    let mut offered = Offered::new(need, limits)?;
     if offered.all_inline <= limits.inline_receive {
         return Ok(offered);
     }
@@ -291,16 +326,43 @@ fn offer(need: &ReplyNeed, limits: &Limits) -> Result<Offered, CallError> {
         offered.counts = ChunkCounts::default();
         offered.payload = need.stream_len();
     }
-    let payload = offered.payload;
-    if (limits.header_len)(&offered.counts) + payload > limits.inline_receive {
-        offered.reply_chunk = Some(payload);
-        offered.counts.reply_segments = Some(limits.segments(payload));
+    offered.with_reply_chunk(limits)
+}
+
+/// Returns the chunks to offer so that every reply within `need` can be returned without write chunks.
+fn offer_one(need: &ReplyNeed, limits: &Limits) -> Result<Offered, CallError> {
+    Offered::new(need, limits)?.with_reply_chunk(limits)
+}
+
+impl Offered {
+    /// Returns an offer of no chunks.
+    fn new(need: &ReplyNeed, limits: &Limits) -> Result<Self, CallError> {
+        let (len, max) = (need.stream_len(), limits.max_message);
+        if len > max {
+            return Err(CallError::ReplyTooLong { len, max });
+        }
+        Ok(Self {
+            write_chunks: SmallVec::new(),
+            reply_chunk: None,
+            counts: ChunkCounts::default(),
+            all_inline: (limits.header_len)(&ChunkCounts::default()) + len,
+            payload: len,
+        })
     }
-    // The reply's header repeats all offered chunks (sections 3.4.6 and 4.3.3).
-    let len = (limits.header_len)(&offered.counts);
-    if len > limits.inline_receive {
-        let max = limits.inline_receive;
-        return Err(CallError::TooManySegments { len, max });
+
+    /// Adds a reply chunk if the payload of the reply needs one.
+    fn with_reply_chunk(mut self, limits: &Limits) -> Result<Self, CallError> {
+        let payload = self.payload;
+        if (limits.header_len)(&self.counts) + payload > limits.inline_receive {
+            self.reply_chunk = Some(payload);
+            self.counts.reply_segments = Some(limits.segments(payload));
+        }
+        // The reply's header repeats all offered chunks (sections 3.4.6 and 4.3.3).
+        let len = (limits.header_len)(&self.counts);
+        if len > limits.inline_receive {
+            let max = limits.inline_receive;
+            return Err(CallError::TooManySegments { len, max });
+        }
+        Ok(self)
     }
-    Ok(offered)
 }
