@@ -11,8 +11,8 @@ use rpcrdma_v1::{
     chunk_len, fill, unused,
 };
 use transfer_plan::{
-    CallItem, CallPayload, ChunkCounts, ChunkLimits, Item, Limits, Offer, Offers, ReplyError,
-    ReplyItem, ReplyNeed, ReplyPayload, ReplyPlan, Shape, plan_call, plan_reply,
+    CallError, CallItem, CallPayload, ChunkCounts, ChunkLimits, Item, Limits, Offer, Offers,
+    ReplyError, ReplyItem, ReplyNeed, ReplyPayload, ReplyPlan, Shape, plan_call, plan_reply,
 };
 
 const INLINE: u64 = 1024;
@@ -111,9 +111,11 @@ quickcheck! {
         let payload = u64::from(payload) * 4;
         let needed: Vec<_> = needed.into_iter().take(4).map(|(a, b, c)| (u64::from(a) % 100_000, b, c)).collect();
         let need = ReplyNeed::new(payload, needed.iter().map(|(len, ..)| *len));
-        let Ok(plan) = plan_call(&Shape::new(100, []), &need, &limits(max_segment)) else {
+        let plan = match plan_call(&Shape::new(100, []), &need, &limits(max_segment)) {
+            Ok(plan) => plan,
             // The segments do not fit the header, so nothing is sent.
-            return true;
+            Err(CallError::TooManySegments { .. }) => return need.stream_len() > max_segment,
+            Err(_) => return false,
         };
         let offered = Chunks {
             writes: plan.write_chunks.iter().map(|len| offer(*len, max_segment)).collect(),
@@ -147,8 +149,11 @@ quickcheck! {
         let (payload, len) = (40 + u64::from(payload % 4096) * 4, u64::from(len) % 1_000_000);
         let item = Item { position: 40, len };
         let need = ReplyNeed::new(0, []);
-        let Ok(plan) = plan_call(&Shape::new(payload, [item]), &need, &limits(max_segment)) else {
-            return true;
+        let call = Shape::new(payload, [item]);
+        let plan = match plan_call(&call, &need, &limits(max_segment)) {
+            Ok(plan) => plan,
+            Err(CallError::TooManySegments { .. }) => return call.stream_len() > max_segment,
+            Err(_) => return false,
         };
         let read = |position, len| {
             let segments = offer(len, max_segment);
