@@ -71,8 +71,9 @@ pub struct Exchange {
     /// XID of this side's INITXCH, unless it was sent as a reply.
     pub(crate) init: Option<u32>,
     pub(crate) requests: Requests,
-    /// Whether the peer refused a request.
+    /// Whether the peer does not support requests.
     pub(crate) no_requests: bool,
+    /// Whether the peer does not support updates.
     pub(crate) no_updates: bool,
     pub(crate) updates: Updates,
     /// XID of the update that announces a new receive size, until the peer has understood it.

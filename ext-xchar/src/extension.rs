@@ -43,15 +43,17 @@ impl Extension for Exchange {
         self.message_received(out);
     }
 
-    fn refused(&mut self, xid: u32, _: ErrorBody, out: &mut Outbox<'_>) {
+    fn refused(&mut self, xid: u32, error: ErrorBody, out: &mut Outbox<'_>) {
+        // Any other error is about this one operation.
+        let unsupported = error == ErrorBody::InvalidOption;
         if self.init.take_if(|init| *init == xid).is_some() {
             if self.support == Support::Unknown {
                 self.support = Support::No;
             }
         } else if self.requests.refused(xid) {
-            self.no_requests = true;
+            self.no_requests |= unsupported;
         } else {
-            self.no_updates = true;
+            self.no_updates |= unsupported;
             if self.size_update.take_if(|update| *update == xid).is_some() {
                 self.size.not_understood();
             }

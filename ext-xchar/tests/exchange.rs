@@ -283,6 +283,32 @@ fn xchar_s3_1_a_peer_that_does_not_understand_updates_goes_by_what_it_knows() {
     assert_eq!(end.limits().inline_receive, 48 << 10);
 }
 
+/// Only INVAL_OPTION says that the peer does not support an operation. Another error is about one
+/// request or update.
+#[test]
+fn xchar_s4_one_that_was_refused_for_its_content_is_dropped_and_the_next_is_sent() {
+    let mut end = settled(Side::Client);
+    for error_body in [ErrorBody::BadHeader, ErrorBody::Version { low: 1, high: 2 }] {
+        let want = [property(1, &[8 << 10])];
+        request(&mut end, &want).expect("possible");
+        let [(xid, ..)] = optional(&mut end)[..] else {
+            panic!("a request");
+        };
+        assert_eq!(deliver(&mut end, &error(xid, error_body)), Routed::Taken);
+        assert_eq!(end.limits().inline_send, 32 << 10);
+    }
+    for size in [40 << 10, 48 << 10] {
+        assert_eq!(raise(&mut end, size), Ok(()));
+        end.receives_replaced(size);
+        let [(xid, ..)] = optional(&mut end)[..] else {
+            panic!("an update");
+        };
+        deliver(&mut end, &error(xid, ErrorBody::BadHeader));
+        assert_eq!(end.limits().inline_receive, 16 << 10);
+    }
+    assert_eq!(raise(&mut end, 50 << 10), Ok(()));
+}
+
 #[test]
 fn xchar_s3_1_the_size_is_lowered_only_when_the_peer_asks() {
     let mut end = settled(Side::Client);
