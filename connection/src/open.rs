@@ -15,8 +15,8 @@ use onc_rpc::{Message, Segments};
 use rdma::{Account, Charge, Stag, Time};
 use rpcrdma_v1::{Agreed, PrivateData};
 use rpcrdma_v2::extension::{
-    Action as ExtensionAction, Calls, DuplicateOpttype, IncomingCall, IncomingReply,
-    OutgoingOperation, ReverseDirection, Transferred,
+    Action as ExtensionAction, DuplicateOpttype, IncomingCall, IncomingReply, OutgoingOperation,
+    ReverseDirection, Transferred,
 };
 use rpcrdma_v2::{Direction, Side};
 use transfer_plan::{ChunkLimits, Limits};
@@ -435,12 +435,10 @@ impl Open {
             ExtensionAction::AwaitReplies(calls) => {
                 match (&mut self.requester, &mut self.shared.operations) {
                     (Some(requester), _) => requester.watch(calls),
-                    // An end that makes no calls has none outstanding, and its next one never
-                    // comes.
-                    (None, Some(operations)) if calls == Calls::Earlier => {
-                        operations.extensions.replies_arrived(calls);
-                    }
-                    (None, _) => {}
+                    // An end without a requester has no calls outstanding and makes no other, so that
+                    // no plan of a call relies on the change that waits.
+                    (None, Some(operations)) => operations.extensions.replies_arrived(calls),
+                    (None, None) => {}
                 }
             }
             ExtensionAction::LimitsChanged => self.limits_changed(),

@@ -291,3 +291,33 @@ fn replies_to_a_server_that_makes_no_calls_are_discarded() {
     assert!(answer.error && answer.xid == 9, "{answer:?}");
     assert!(pair.client.delivered.is_empty());
 }
+
+/// The size of its receives concerns the calls of the other end alone, so that a raise ends with its
+/// announcement and another change can follow.
+#[test]
+fn a_server_that_makes_no_calls_changes_its_receive_size_again_and_again() {
+    let mut pair = Pair::echoing(configs_with(Version::Two, |client, server| {
+        client.inline_send = 32 << 10;
+        (client.credits, server.credits) = (8, 8);
+    }));
+    // Each receive is replaced when a message has consumed it.
+    let replace = |pair: &mut Pair, size: u32| {
+        for xid in 10..60 {
+            pair.call(message(xid, 0, &[]), &room(0, &[])).unwrap();
+        }
+        let features = pair.client.connection.features().unwrap();
+        assert_eq!(features.inline_send.value, size);
+        let mut receives = pair.server.receives.iter();
+        assert!(receives.all(|receive| receive.size() == size as usize));
+    };
+    for size in [8192, 12_288, 16_384] {
+        let raised = pair.server.connection.raise_receive_size(size);
+        assert_eq!(raised, Ok(()), "{size}");
+        replace(&mut pair, size);
+    }
+    for size in [8192, 24_576] {
+        let asked = pair.client.connection.request_receive_size(size);
+        assert_eq!(asked, Ok(()), "{size}");
+        replace(&mut pair, size);
+    }
+}

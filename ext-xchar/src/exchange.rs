@@ -73,6 +73,8 @@ pub struct Exchange {
     pub(crate) requests: Requests,
     /// Whether the peer does not support requests.
     pub(crate) no_requests: bool,
+    /// Whether the peer has made a request, so that it supports updates (section 4).
+    pub(crate) takes_updates: bool,
     /// Whether the peer does not support updates.
     pub(crate) no_updates: bool,
     pub(crate) updates: Updates,
@@ -96,6 +98,7 @@ impl Exchange {
             init: None,
             requests: Requests::default(),
             no_requests: false,
+            takes_updates: false,
             no_updates: false,
             updates: Updates::default(),
             size_update: None,
@@ -224,8 +227,7 @@ impl Exchange {
         if update.now.id != ReceiveBufferSize::ID {
             return;
         }
-        if update.pending_cleared {
-            // A peer that sends requests must support updates (section 4).
+        if self.takes_updates {
             self.size.understood();
             out.limits_changed();
         } else {

@@ -58,6 +58,12 @@ impl Exchange {
         }
         let request = Request::decode(op.info)?;
         self.check(&request.want)?;
+        // A peer that sends requests must support updates (section 4), so it understands an
+        // announced size.
+        self.takes_updates = true;
+        if self.size_update.take().is_some() {
+            self.size.understood();
+        }
         let mut response = Response::default();
         let mut todo = None;
         for (element, property) in request.want.iter().enumerate() {

@@ -309,6 +309,30 @@ fn xchar_s4_one_that_was_refused_for_its_content_is_dropped_and_the_next_is_sent
     assert_eq!(raise(&mut end, 50 << 10), Ok(()));
 }
 
+/// A peer that sends a request supports updates, so that a size that was announced to it is in use.
+#[test]
+fn xchar_s4_a_peer_that_makes_requests_understands_updates() {
+    let mut end = settled(Side::Server);
+    deliver(&mut end, &rpc());
+    raise(&mut end, 48 << 10).expect("possible");
+    end.receives_replaced(48 << 10);
+    assert_eq!(sent(&mut end).len(), 1);
+    assert_eq!(end.limits().inline_receive, 16 << 10);
+    let response = asked(&mut end, &[property(1, &[20 << 10])]);
+    assert_eq!(
+        (response.pending, response.rejected),
+        (only(0), Subset::default())
+    );
+    end.replies_arrived(Calls::Earlier);
+    let _ = sent(&mut end);
+    // The next size is in use as soon as it is announced.
+    assert_eq!(raise(&mut end, 24 << 10), Ok(()));
+    end.receives_replaced(24 << 10);
+    deliver(&mut end, &rpc());
+    assert_eq!(sent(&mut end).len(), 1);
+    assert_eq!(end.limits().inline_receive, 24 << 10);
+}
+
 #[test]
 fn xchar_s3_1_the_size_is_lowered_only_when_the_peer_asks() {
     let mut end = settled(Side::Client);

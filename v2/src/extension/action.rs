@@ -44,7 +44,7 @@ pub enum Calls {
     /// If there are none, they count as answered at once.
     Earlier,
     /// The next call to be sent. By the time it is answered, everything that the peer sent about
-    /// earlier messages has arrived.
+    /// earlier messages has arrived. At an end that makes no calls it counts as answered at once.
     Next,
 }
 
