@@ -13,7 +13,9 @@ pub struct Target {
     pub at: u32,
     /// Length in bytes.
     pub len: u32,
-    /// The address is a multiple of this, which is at least 4 because XDR has units of four bytes.
+    /// An item that follows another in this target begins at a multiple of this offset, in bytes: the
+    /// alignment that the structure announces if that is a multiple of 4, the unit of XDR, and 4
+    /// otherwise.
     pub align: u32,
 }
 
@@ -54,6 +56,15 @@ impl Clone for Frame {
     }
 }
 
+/// Returns the unit in bytes of the offsets at which items begin in a segment with this alignment.
+/// Offsets are multiples of 4.
+fn offset_unit(align: u32) -> u32 {
+    match align > 0 && align.is_multiple_of(4) {
+        true => align,
+        false => 4,
+    }
+}
+
 impl Frame {
     /// Creates the frame of a buffer with this structure.
     ///
@@ -77,7 +88,7 @@ impl Frame {
                     targets.push(Target {
                         at,
                         len: group.segment.length,
-                        align: group.segment.align.max(4),
+                        align: offset_unit(group.segment.align),
                     });
                 }
                 // The sum fits 32 bits, so each part of it does.

@@ -29,7 +29,7 @@ impl Arbitrary for Problem {
         let segments: Vec<(u32, u32, bool)> = (0..count)
             .map(|_| {
                 let length = 4 * below(g, 16) as u32;
-                let align = [0, 1, 4, 8, 16][below(g, 5) as usize];
+                let align = [0, 1, 4, 6, 8, 16][below(g, 6) as usize];
                 (length, align, bool::arbitrary(g))
             })
             .collect();
@@ -160,7 +160,9 @@ fn model(problem: &Problem, first: usize) -> Option<Bytewise> {
                     Some(&(segment, byte)) => {
                         let (_, align, _) = problem.segments[segment];
                         let target = problem.is_target(segment);
-                        let aligned = byte % align.max(4) == 0 && sharing == Some(segment);
+                        // Offsets are multiples of 4, so an alignment to 6 cannot be kept.
+                        let unit = if align % 4 == 0 { align.max(4) } else { 4 };
+                        let aligned = byte % unit == 0 && sharing == Some(segment);
                         if target && (inside == Some(segment) || byte == 0 || aligned) {
                             inside = Some(segment);
                             break;
