@@ -567,3 +567,32 @@ fn a_placed_call_offers_a_handle_only_where_that_is_wanted() {
         assert_eq!(invalidated, usize::from(wanted));
     }
 }
+
+/// A result that is too short to be placed can come in a reply that is too long for one message. A
+/// responder that cannot continue it has to refuse it, once and not for each call.
+#[test]
+fn a_long_reply_that_was_refused_is_not_left_to_placement_again() {
+    let set = WgPeer::announced_by_server(placing);
+    let mut peer = WgPeer::client_announced(&set, placing);
+    let long = ReplyRoom {
+        idempotent: true,
+        ..room(20_000, &[9000])
+    };
+    let call = |peer: &mut WgPeer, xid, room: &ReplyRoom| {
+        peer.end.call(message(xid, 1, &[]), room);
+    };
+    let offered = |peer: &mut WgPeer| match peer.taken().remove(0) {
+        Body::Call { chunks, .. } => (chunks.writes.len(), chunks.reply.is_some()),
+        other => panic!("{other:?}"),
+    };
+    call(&mut peer, 1, &long);
+    assert_eq!(offered(&mut peer), (0, false));
+    let needed = 80_200;
+    peer.send_error(1, ErrorBody::ReplyResource { needed });
+    assert_eq!(offered(&mut peer), (1, true));
+    call(&mut peer, 2, &long);
+    assert_eq!(offered(&mut peer), (1, true));
+    // Where a short result leaves a reply of one message, results are placed.
+    call(&mut peer, 3, &room(1, &[9000]));
+    assert_eq!(offered(&mut peer), (0, false));
+}

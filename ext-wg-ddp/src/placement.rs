@@ -87,6 +87,10 @@ pub struct Placement {
     /// Whether the peer has refused a header type of calls, although it announced that it takes
     /// them. It is not sent again (version-two-07, section 7.1.3).
     pub(crate) calls_refused: bool,
+    /// Whether the peer was unable to return a reply, to a call without a Reply chunk, whose results
+    /// were too short to be placed. From then on, such calls are those whose replies fit inline in that
+    /// case (version-two-07, section 7.3.5).
+    pub(crate) replies_refused: bool,
 }
 
 impl Placement {
@@ -99,6 +103,7 @@ impl Placement {
             incoming: None,
             abandoned: VecDeque::new(),
             calls_refused: false,
+            replies_refused: false,
         }
     }
 

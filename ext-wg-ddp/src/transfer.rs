@@ -70,6 +70,10 @@ impl TransferMode for Placement {
         self.calls_refused |= error == rpcrdma_v2::ErrorBody::InvalidOption;
     }
 
+    fn reply_refused(&mut self) {
+        self.replies_refused = true;
+    }
+
     fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
         let shape = call.shape;
         let longest = shape.stream_len().max(call.need.stream_len());
@@ -218,7 +222,12 @@ impl Placement {
         let lens: SmallVec<[u64; 1]> = need.items.iter().filter(long).copied().collect();
         let stream = need.stream_len();
         let mut modes = Vec::new();
+        // The longest reply of which no result is placed, because all are shorter than asked for.
+        let shortened = |len: &u64| onc_rpc::padded((*len).min(least.saturating_sub(1)));
+        let unplaced = need.payload + need.items.iter().map(shortened).sum::<u64>();
+        let fits = REPLY_INLINE_LEN as u64 + unplaced <= limits.inline_receive;
         if self.has_results_placed()
+            && (fits || !self.replies_refused)
             && !lens.is_empty()
             && let Some(frame) = self.own_frame()
         {

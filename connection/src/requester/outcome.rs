@@ -101,12 +101,12 @@ impl Requester {
             Returned::Error(PeerError::Chunk) => Some(ErrorBody::BadHeader),
             _ => None,
         };
-        if let (Some(by), Returned::Error(PeerError::ReplyResource { .. })) = (carrier, &returned)
+        if let (Some(_), Returned::Error(PeerError::ReplyResource { .. })) = (carrier, &returned)
             && offered.reply.is_none()
             && let Some(operations) = &mut shared.operations
-            && let Some(mode) = operations.extensions.transfer_mode(by)
         {
-            mode.reply_refused();
+            let modes = operations.extensions.transfer_modes();
+            modes.for_each(|(_, mode)| mode.reply_refused());
         }
         let outcome = match (carrier, refused) {
             (Some(by), Some(error)) => {

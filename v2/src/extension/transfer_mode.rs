@@ -253,8 +253,8 @@ pub trait TransferMode {
         let _ = (xid, error);
     }
 
-    /// Reports that the peer could not return the reply to a call that this extension sent: the call
-    /// offered no Reply chunk, and the peer does not continue replies.
+    /// Reports that the peer could not return the reply to a call that this extension or another one
+    /// sent: the call offered no Reply chunk, and the peer does not continue replies.
     fn reply_refused(&mut self) {}
 
     /// Reports that a call that this extension sent has ended, with or without a reply, so that its
