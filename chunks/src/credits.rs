@@ -1,7 +1,8 @@
 //! Credits (section 3.3.1): the number of calls that may be outstanding on a connection.
 
-/// The requester's side of flow control. One credit stands for one call that was sent and has not
-/// been answered. A call that was cancelled locally still holds its credit until its reply arrives.
+/// The requester's side of flow control. One credit stands for one receive of the responder: one for
+/// each transmission of a call, so one for a call of version 1. The reply returns them all. A call that
+/// was cancelled locally still holds its credits until its reply arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequesterCredits {
     requested: u32,

@@ -7,6 +7,7 @@
 //! list and leaves this crate alone.
 //!
 //! Sections cited here without a document are those of RFC 8166.
+//!
 //! A call with 8192 bytes in a read chunk, and a result of 100 bytes for a write chunk of 8192:
 //!
 //! ```

@@ -121,9 +121,9 @@ pub struct Config {
     /// Whether this end accepts calls by ROPT_XMTREQ. Without it, such calls are answered with
     /// RDMA2_ERR_INVAL_OPTION.
     pub takes_calls: bool,
-    /// Structure of the receives, from the first one on. Its length is the receive buffer size
-    /// announced by the exchange of characteristics (section 8.3). The segments for placement are
-    /// announced only with [`Features::ddp`].
+    /// Structure of the receives. Its length is the receive buffer size that the exchange of
+    /// characteristics announces when the connection begins (section 8.3). The structure itself is
+    /// announced only if [`Features::ddp`] is supported in messages that are received.
     pub structure: BufferStructure,
     /// Maximum number of transmissions of a call that this end accepts; 1 without
     /// [`Features::cont`].
@@ -189,7 +189,7 @@ pub struct PeerAnnouncements {
     pub frame: Option<Frame>,
     /// Maximum number of transmissions of a call that the peer accepts; 0 means 1.
     pub takes: u32,
-    /// Maximum number of transmissions of a reply that the peer sends.
+    /// Maximum number of transmissions of a reply that the peer sends; 0 means 1.
     pub sends: u32,
 }
 

@@ -19,7 +19,8 @@ bitflags::bitflags! {
     pub struct Support: u32 {
         /// RTRS_XREQ: the end accepts calls sent by ROPT_XMTREQ.
         const XREQ = 1;
-        /// RTRS_XRESP: the end replies by ROPT_XMTRESP to calls that came by ROPT_XMTREQ.
+        /// RTRS_XRESP: the end accepts ROPT_XMTRESP as the reply to its own calls by ROPT_XMTREQ, and
+        /// replies by ROPT_XMTRESP if it accepts such calls.
         const XRESP = 2;
         /// RTRS_XCONT: the end supports ROPT_XMTCONT. Other characteristics limit the number of
         /// transmissions.

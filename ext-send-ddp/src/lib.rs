@@ -14,6 +14,7 @@
 //! Section numbers are those of rtrext-00. MUSTS.md beside the manifest of
 //! `rpcrdma-ext-continuation` lists its requirements, and drafts/errata.md lists what the draft
 //! leaves open.
+//!
 //! A message with 8192 bytes of bulk data, laid out for the receiver's buffers:
 //!
 //! ```

@@ -15,7 +15,9 @@ pub(crate) struct Arranged {
     /// Bytes of the payload stream.
     payload: u64,
     /// Length in bytes of the header of the last part. All parts are laid out for it, because those
-    /// of the others are not longer.
+    /// of the others are not longer. The layout also keeps 4 bytes free in the first part for each
+    /// segment that data is placed in, which this format does not need: its entries name only the
+    /// first segment of an item.
     header: u64,
 }
 

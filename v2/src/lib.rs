@@ -17,6 +17,7 @@
 //! Section numbers in this crate are those of version-two-01, unless another document is named.
 //! MUSTS.md, beside this crate's manifest, lists every requirement of that draft and of RFC 8167
 //! with the name of the test for it.
+//!
 //! A call without chunks:
 //!
 //! ```
