@@ -375,3 +375,34 @@ fn a_server_ends_although_a_job_waits_for_a_callback() {
     std::thread::spawn(move || tell.send(server.end().callbacks));
     assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(1));
 }
+
+/// Regression test: after one callback, any number of replies were taken and kept.
+#[test]
+fn a_reply_to_no_callback_closes_the_connection() {
+    let options = ServerOptions {
+        callbacks: true,
+        ..ServerOptions::default()
+    };
+    let server = Running::serving(Over::Tcp, options, || Box::new(Waits));
+    let mut client = std::net::TcpStream::connect(server.address).unwrap();
+    client
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let call = [1 << 31 | 40, 7, 0, 2, PROGRAM, 1, 1, 0, 0, 0, 0];
+    client
+        .write_all(&call.map(u32::to_be_bytes).concat())
+        .unwrap();
+    let mut callback = [0; 44];
+    client.read_exact(&mut callback).unwrap();
+    let xid = u32::from_be_bytes(callback[4..8].try_into().unwrap());
+    // Record mark, XID, REPLY, accepted, no verifier, success.
+    let reply = [1 << 31 | 24, xid, 1, 0, 0, 0, 0]
+        .map(u32::to_be_bytes)
+        .concat();
+    client.write_all(&reply).unwrap();
+    client.read_exact(&mut [0; 28]).unwrap();
+    client.write_all(&reply).unwrap();
+    assert_eq!(client.read(&mut [0; 1]).unwrap_or(0), 0);
+    let stats = server.end();
+    assert_eq!((stats.callback_replies, stats.garbage), (1, 1));
+}

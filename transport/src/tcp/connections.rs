@@ -320,7 +320,7 @@ impl<X> StreamSet<X> {
         if stream.sending().since().is_some() {
             self.stalled_at.get_or_insert(look);
         }
-        if !may_receive(extra, stream.out_bytes()) {
+        if !may_receive(extra, stream.reply_bytes()) {
             stream.note_wait(0, true, now);
             return Ok(());
         }

@@ -17,8 +17,8 @@ use mio::net::TcpStream;
 use rdma::middleware::Shaper;
 use rdma::{Budget, LoopSeat, Pool};
 
-/// The default maximum length of a received record, bytes: the largest NFS READ or WRITE in use (1
-/// MiB), and room for headers.
+/// The default maximum length of a received record, bytes: the longest READ or WRITE that this project's
+/// server allows (1 MiB), and room for headers. A client with a larger `rsize` needs more.
 pub const DEFAULT_MAX_RECORD: u32 = (1 << 20) + (1 << 16);
 /// The default limit of a transport's memory pool, bytes.
 const DEFAULT_POOL: usize = 1 << 30;

@@ -1,6 +1,6 @@
 //! A server's TCP connections.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -50,8 +50,9 @@ struct Connection {
     /// The memory account of the connection.
     account: Account,
     next_token: u64,
-    /// Whether the client was called, so that replies may come.
-    called: bool,
+    /// The XIDs of calls to the client whose replies may come. Each is answered once at most: other replies are
+    /// no calls either, and the connection is closed for them.
+    called: HashSet<u32>,
     /// Counts the connection for this loop.
     _claim: Option<LoopClaim>,
 }
@@ -65,7 +66,7 @@ impl Connection {
             calls: Charge::new(Some(account.clone())),
             account,
             next_token: 0,
-            called: false,
+            called: HashSet::new(),
         }
     }
 
@@ -190,8 +191,8 @@ impl TcpServer {
         let max_calls = self.set.options.max_calls.max(1);
         let events = &mut self.events;
         let deliver = |connection: &mut Connection, message: Message| {
-            if connection.called
-                && let Some((xid, REPLY)) = peek_start(&message)
+            if let Some((xid, REPLY)) = peek_start(&message)
+                && connection.called.remove(&xid)
             {
                 events.push_back(ServerTransportEvent::Reply { conn, xid, message });
                 return true;
@@ -264,7 +265,11 @@ impl PollSource for TcpServer {
     }
 
     fn arm(&mut self) -> bool {
-        self.events.is_empty() && !self.acceptable && self.set.arm()
+        self.events.is_empty() && self.arm_without_owner()
+    }
+
+    fn arm_without_owner(&mut self) -> bool {
+        !self.acceptable && self.set.arm()
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -314,14 +319,21 @@ impl ServerTransport for TcpServer {
             let reason = "the connection has ended".to_owned();
             return Err(CallError::Disconnected { reason });
         };
-        member.extra.called = true;
+        member.extra.called.insert(xid);
         let sent = self.set.send(index, xid, &message, now);
-        sent.map_err(|error| CallError::TooLarge(error.to_string()))
+        sent.map_err(|error| {
+            if let Some((_, member)) = self.set.find(conn) {
+                member.extra.called.remove(&xid);
+            }
+            CallError::TooLarge(error.to_string())
+        })
     }
 
     fn cancel_call(&mut self, conn: ConnectionId, xid: u32) {
-        if let Some((_, member)) = self.set.find(conn) {
-            member.stream.unqueue(xid);
+        if let Some((_, member)) = self.set.find(conn)
+            && member.stream.unqueue(xid)
+        {
+            member.extra.called.remove(&xid);
         }
     }
 

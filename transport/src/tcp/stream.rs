@@ -104,8 +104,9 @@ pub(super) struct Stream {
     /// Whether the pool had no buffer for a fragment.
     waits_for_memory: bool,
     out: VecDeque<Outbound>,
-    /// The number of bytes in `out`, and how many bytes of its first record have been sent.
-    out_bytes: usize,
+    /// The number of bytes of replies in `out`.
+    reply_bytes: usize,
+    /// How many bytes of the first record in `out` have been sent.
     sent: usize,
 }
 
@@ -130,7 +131,7 @@ impl Stream {
             sending: Progress::default(),
             waits_for_memory: false,
             out: VecDeque::new(),
-            out_bytes: 0,
+            reply_bytes: 0,
             sent: 0,
         }
     }
@@ -204,9 +205,10 @@ impl Stream {
         }
     }
 
-    /// Returns the number of bytes waiting to be sent.
-    pub(super) fn out_bytes(&self) -> usize {
-        self.out_bytes
+    /// Returns the number of bytes of replies that are not sent completely. Calls do not count: were reading
+    /// stopped because of them, two ends could each wait for the other to take its calls.
+    pub(super) fn reply_bytes(&self) -> usize {
+        self.reply_bytes
     }
 
     /// Returns the earliest time to send the next record, if there is one.
@@ -244,7 +246,8 @@ impl Stream {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        // The last of these may have completed a record, and nothing would announce that again.
+        self.use_staged(credit, counters, &mut deliver).map(|_| ())
     }
 
     /// Consumes the staged bytes. Returns whether to receive more.
@@ -404,7 +407,9 @@ impl Stream {
         let len: usize = parts.iter().map(Bytes::len).sum();
         let mark = record::header(len as u64)?;
         let len = len + mark.len();
-        self.out_bytes += len;
+        if xid.is_none() {
+            self.reply_bytes += len;
+        }
         // Bulk items are in pool memory, which is charged to the pool's account.
         let payload = usize::try_from(message.payload_len()).unwrap_or(usize::MAX);
         let charged = payload.saturating_add(size_of::<Outbound>());
@@ -420,14 +425,15 @@ impl Stream {
         Ok(())
     }
 
-    /// Takes a call back if none of it was sent.
-    pub(super) fn unqueue(&mut self, xid: u32) {
+    /// Takes a call back if none of it was sent. Returns whether it was taken back.
+    pub(super) fn unqueue(&mut self, xid: u32) -> bool {
         let first = usize::from(self.sent > 0);
         let found = (first..self.out.len()).find(|at| self.out[*at].xid == Some(xid));
-        if let Some(outbound) = found.and_then(|at| self.out.remove(at)) {
-            self.out_bytes -= outbound.len;
-            self.charge.sub(outbound.charged);
-        }
+        let Some(outbound) = found.and_then(|at| self.out.remove(at)) else {
+            return false;
+        };
+        self.charge.sub(outbound.charged);
+        true
     }
 
     /// Sends what is due. With `look`, tries even if the socket was full.
@@ -500,12 +506,14 @@ impl Stream {
     }
 
     fn advance(&mut self, n: usize) {
-        self.out_bytes -= n;
         self.sent += n;
         while let Some(first) = self.out.front()
             && self.sent >= first.len
         {
             let (len, charged) = (first.len, first.charged);
+            if first.xid.is_none() {
+                self.reply_bytes -= len;
+            }
             self.sent -= len;
             self.out.pop_front();
             self.charge.sub(charged);

@@ -1,16 +1,21 @@
 //! Tests of the limits of memory, queues and connections: excess work waits or is rejected.
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onc_rpc::Message;
 use rdma::Pool;
-use rpc_transport::{CallError, ClientOptions, Runtime, ServerOptions, TcpOptions};
+use rpc_transport::{
+    CallError, Client, ClientOptions, Runtime, ServerOptions, TcpClient, TcpOptions,
+};
 
 use crate::raw::framed;
 use crate::service::{
-    NULL, Running, SLEEP, call, called, connect, echo, echoed, number, options, pattern,
+    Echo, NULL, Running, SLEEP, call, called, connect, echo, echoed, number, options, pattern,
 };
 
 fn server(tcp: TcpOptions, options: ServerOptions) -> Running {
@@ -127,4 +132,31 @@ fn a_connection_over_the_limit_is_closed_and_the_others_stay() {
     drop(first);
     runtime.block_on(runtime.sleep(Duration::from_millis(20)));
     runtime.block_on(second.call(null())).unwrap();
+}
+
+/// Regression test: a client that takes callbacks stopped reading because of the calls that it had queued, and
+/// the server because of its replies.
+#[test]
+fn many_long_calls_and_replies_pass_a_client_that_takes_callbacks() {
+    let server = server(TcpOptions::default(), ServerOptions::default());
+    let runtime = Runtime::new().unwrap();
+    let tcp = TcpOptions {
+        callbacks: true,
+        ..TcpOptions::default()
+    };
+    let port = Rc::new(RefCell::new(TcpClient::new(tcp)));
+    let service = Box::new(Echo {
+        count: Arc::default(),
+    });
+    let connecting =
+        Client::connect_with_callbacks(&runtime, server.address, port, options(), service);
+    let client = runtime.block_on(connecting).unwrap();
+    let data = pattern(3, 1 << 20);
+    let calls: Vec<_> = (0..40).map(|_| client.call(echo(data.clone()))).collect();
+    for call in calls {
+        let limited = runtime.timeout(Duration::from_secs(20), call);
+        let reply = runtime.block_on(limited).expect("neither end reads");
+        assert_eq!(echoed(&reply.unwrap()), data);
+    }
+    assert_eq!(client.stats().retransmissions, 0);
 }

@@ -158,3 +158,35 @@ fn a_call_that_is_sent_twice_is_done_and_counted_once() {
     let stats = server.stop();
     assert_eq!((stats.jobs, stats.joined), (3, 3));
 }
+
+/// Regression test: the last of the system calls that one turn of a connection has completed a record, which
+/// was not delivered before the client sent more.
+#[test]
+fn a_record_that_the_last_read_of_a_turn_completes_is_answered() {
+    const FRAGMENT: usize = 8996;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // All of the record is there when it is first read.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 1 << 20).unwrap();
+    let server = Running::listening(listener, TcpOptions::default());
+    // The first read takes the staging area's 8,192 bytes, and each of the others what completes a fragment
+    // and 8,192 bytes of the next. So the number of fragments is that of the reads, or one less.
+    for fragments in 28..36 {
+        let mut socket = raw(server.address);
+        let stall = called(1, number(STALL, 50));
+        socket.write_all(&framed(&stall)).unwrap();
+        std::thread::sleep(Duration::from_millis(10));
+        let mut record = called(2, echo(vec![0; FRAGMENT * 40].into()));
+        record.truncate(FRAGMENT * fragments - 400);
+        let mut wire = Vec::new();
+        let mut pieces = record.chunks(FRAGMENT).peekable();
+        while let Some(piece) = pieces.next() {
+            let last = if pieces.peek().is_none() { 1 << 31 } else { 0 };
+            wire.extend((piece.len() as u32 | last).to_be_bytes());
+            wire.extend(piece);
+        }
+        socket.write_all(&wire).unwrap();
+        assert_eq!(read_reply(&mut socket), 1);
+        // Its arguments are cut off, which the reply says.
+        assert_eq!(read_reply(&mut socket), 2, "of {fragments} fragments");
+    }
+}

@@ -115,7 +115,15 @@ impl Running {
         tcp: TcpOptions,
         options: ServerOptions,
     ) -> Self {
-        let port = TcpServer::bind(address, tcp).unwrap();
+        Self::of(TcpServer::bind(address, tcp).unwrap(), count, options)
+    }
+
+    pub(crate) fn listening(listener: std::net::TcpListener, tcp: TcpOptions) -> Self {
+        let port = TcpServer::listening(listener, tcp).unwrap();
+        Self::of(port, Arc::default(), ServerOptions::default())
+    }
+
+    fn of(port: TcpServer, count: Arc<AtomicU32>, options: ServerOptions) -> Self {
         let address = port.local_addr();
         let stop = Stop::new();
         let theirs = stop.clone();
