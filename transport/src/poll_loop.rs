@@ -238,10 +238,25 @@ impl PollLoop {
     }
 
     /// Sleeps like [`PollLoop::wait`], but even if sources have events to report. For an owner that
-    /// cannot accept more work until it is woken.
+    /// cannot accept more work until it is woken. Meanwhile devices go on: their events end the sleep, too.
     pub fn wait_for_wake(&mut self) {
-        let deadline = self.next_deadline();
-        self.sleep(deadline);
+        if let Armed::Until(deadline) = self.arm_without_owner() {
+            self.sleep(deadline);
+        }
+    }
+
+    /// Arms every source as [`PollSource::arm_without_owner`] says. Returns how long there is no work.
+    pub fn arm_without_owner(&mut self) -> Armed {
+        if self.busy_poll {
+            std::hint::spin_loop();
+            return Armed::Awake;
+        }
+        for entry in &self.entries {
+            if !entry.source.borrow_mut().arm_without_owner() {
+                return Armed::Awake;
+            }
+        }
+        Armed::Until(self.next_deadline())
     }
 
     /// Returns the earliest deadline of all sources.

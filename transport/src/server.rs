@@ -39,9 +39,10 @@ use idle::{DEFAULT_IDLE, Peer};
 /// The options of a [`Server`].
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// The number of worker threads, which execute [`ServiceOutcome::Later`] jobs.
+    /// The number of worker threads, which execute [`ServiceOutcome::Later`] jobs: of each loop, in a
+    /// [`ServerGroup`].
     pub workers: usize,
-    /// The maximum number of jobs, waiting or running. When it is reached, the server takes no
+    /// The maximum number of jobs of each loop, waiting or running. When it is reached, the loop takes no
     /// further calls from its transports, which then hold their clients back.
     pub max_jobs: usize,
     /// The maximum number of cached replies. The default is twice the number of calls that can be
@@ -109,6 +110,9 @@ pub struct TransportFailed {
     pub reason: String,
 }
 
+/// The maximum number of events of a transport that are handled before those of the others have their turn.
+const TURN: usize = 16;
+
 /// The transmission that a reply answers: connection and call id.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
@@ -137,6 +141,8 @@ pub struct Server {
     poll_loop: PollLoop,
     wake: Arc<Wake>,
     transports: Vec<ServedTransport>,
+    /// The transport whose events are taken first in the next step.
+    next_transport: usize,
     workers: Workers,
     running: Slab<Running>,
     /// What this loop shares with the others of its group.
@@ -237,6 +243,7 @@ impl Server {
             poll_loop,
             wake,
             transports: Vec::new(),
+            next_transport: 0,
             running: Slab::new(),
             stats: ServerStats::default(),
             lost: None,
@@ -304,21 +311,44 @@ impl Server {
         if self.callbacks.is_some() {
             self.end_overdue(now);
         }
-        if self.idle_at.is_some_and(|at| at <= now) {
-            self.close_idle(now);
-        }
         while !self.is_full()
             && let Some((origin, message)) = self.held.pop_front()
         {
             progress = true;
             self.call(origin, message, now);
         }
-        for transport in 0..self.transports.len() {
-            while !self.takes_nothing()
-                && let Some(event) = self.next_event(transport)
-            {
+        progress |= self.take_events(now);
+        // Last, so that no connection counts as idle whose calls had to wait.
+        if self.idle_at.is_some_and(|at| at <= now) {
+            self.close_idle(now);
+        }
+        progress
+    }
+
+    /// Handles the events of the transports until there are no more, or the job limit is reached. The
+    /// transports have turns of at most [`TURN`] events, and the one after the last goes first in the next
+    /// step: otherwise one whose clients always have calls would take every job that becomes free. Returns
+    /// whether there was an event.
+    fn take_events(&mut self, now: Time) -> bool {
+        let count = self.transports.len();
+        let (mut progress, mut empty) = (false, 0);
+        while empty < count && !self.takes_nothing() {
+            let at = self.next_transport;
+            self.next_transport = (at + 1) % count;
+            empty += 1;
+            for handled in 1..=TURN {
+                if self.takes_nothing() {
+                    break;
+                }
+                let Some(event) = self.next_event(at) else {
+                    break;
+                };
                 progress = true;
-                self.handle(transport, event, now);
+                self.handle(at, event, now);
+                if handled == TURN {
+                    // There may be more.
+                    empty = 0;
+                }
             }
         }
         progress
@@ -328,7 +358,7 @@ impl Server {
     pub fn arm(&mut self) -> Armed {
         match self.takes_nothing() && !self.wake.is_woken() {
             // Events of the transports wait until a job has ended.
-            true => Armed::Until(self.poll_loop.next_deadline()),
+            true => self.poll_loop.arm_without_owner(),
             false => self.poll_loop.arm(self.next_deadline()),
         }
     }
@@ -592,6 +622,10 @@ impl Server {
         self.workers.take_done(&mut done);
         for (id, reply) in done.drain(..) {
             if let Some(Running { origin, xid, key }) = self.running.try_remove(id) {
+                let peers = &mut self.transports[origin.transport].peers;
+                if let Some(peer) = peers.get_mut(&origin.conn) {
+                    peer.last_call = now;
+                }
                 self.finish(origin, xid, key, reply, now);
             }
         }

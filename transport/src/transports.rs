@@ -28,6 +28,13 @@ pub trait PollSource {
     /// Asks to be woken through the poll loop. Returns false if there is already something to poll.
     fn arm(&mut self) -> bool;
 
+    /// Prepares for a sleep in which the source's owner takes no events: asks to be woken like
+    /// [`PollSource::arm`], but for what can be done without the owner. Returns false if there is something to
+    /// poll.
+    fn arm_without_owner(&mut self) -> bool {
+        true
+    }
+
     /// Returns when to call [`PollSource::poll`] even if no readiness event comes.
     fn next_deadline(&self) -> Option<Time>;
 

@@ -298,6 +298,12 @@ impl<E: CallEvent> Driver<E> {
         self.events.is_empty() && self.device.arm()
     }
 
+    /// Prepares for sleeping while the owner takes no events. Returns false if the device has work.
+    pub(super) fn arm_without_owner(&mut self) -> bool {
+        self.repost();
+        self.device.arm()
+    }
+
     /// Passes an event to a connection.
     pub(super) fn handle(&mut self, qp: QpId, event: Event) {
         let now = self.now;

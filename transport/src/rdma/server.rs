@@ -364,6 +364,10 @@ impl PollSource for RdmaServer {
         self.driver.arm()
     }
 
+    fn arm_without_owner(&mut self) -> bool {
+        self.driver.arm_without_owner()
+    }
+
     fn next_deadline(&self) -> Option<Time> {
         self.driver.next_deadline()
     }

@@ -18,13 +18,16 @@ use crate::{Backchannel, ConnectionId, PeerOrigin};
 /// The default idle time-out: the same as in Linux's NFS server.
 pub(super) const DEFAULT_IDLE: Duration = Duration::from_secs(6 * 60);
 
+/// The minimum time between two searches for idle connections.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// The server's state of a connected client.
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
     /// The client's origin: host and, if it is on this host, its user.
     pub(super) origin: PeerOrigin,
-    /// The time of the last call, or of the last check that found a call in progress. Initially the
-    /// time of the connection.
+    /// The time of the last call, or of the last job that ended or check that found a call in progress. Initially
+    /// the time of the connection.
     pub(super) last_call: Time,
     /// The handle for callbacks, if this server makes them.
     pub(super) callee: Option<Backchannel>,
@@ -49,11 +52,15 @@ impl Server {
     #[cold]
     pub(super) fn close_idle(&mut self, now: Time) {
         let limit = self.options.idle_timeout;
+        // At the job limit, calls may wait in the transports, and it is not known whose. Then no connection is
+        // closed; TCP keep-alive still finds peers that are gone.
+        let is_known = !self.takes_nothing();
         let busy: HashSet<(usize, ConnectionId)> = self
             .running
             .iter()
             .map(|(_, running)| &running.origin)
             .chain(self.waiting.iter().map(|(_, origin)| origin))
+            .chain(self.held.iter().map(|(origin, _)| origin))
             .map(|origin| (origin.transport, origin.conn))
             .collect();
         self.idle_at = None;
@@ -64,11 +71,12 @@ impl Server {
                     peer.last_call = now;
                 }
                 let due = peer.last_call + limit;
-                if due <= now {
+                if due <= now && is_known {
                     expired.push((at, *conn));
-                } else {
-                    self.idle_at = Some(self.idle_at.map_or(due, |at| at.min(due)));
+                    continue;
                 }
+                let next = due.max(now + LOOK_AGAIN);
+                self.idle_at = Some(self.idle_at.map_or(next, |at| at.min(next)));
             }
         }
         for (at, conn) in expired {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use onc_rpc::{CallHeader, Credential, Message, Verifier};
 use rdma::{Carrier, Clock, Poller, Pool, Time};
@@ -18,6 +19,7 @@ use crate::{
 const PROG: u32 = 400_000;
 
 /// A transport whose events the test makes.
+#[derive(Default)]
 struct Scripted {
     events: VecDeque<ServerTransportEvent>,
     /// The answers, with the tokens of the calls: true for a reply, false for none.
@@ -116,6 +118,7 @@ struct World {
     servers: Vec<Server>,
     transports: Vec<Rc<RefCell<Scripted>>>,
     executed: Arc<AtomicUsize>,
+    clock: Clock,
 }
 
 impl World {
@@ -128,11 +131,7 @@ impl World {
             let clock = clock.clone();
             let mut server =
                 Server::simulated_in_group(&group, index, service, options.clone(), clock);
-            let transport = Rc::new(RefCell::new(Scripted {
-                events: VecDeque::new(),
-                answered: Vec::new(),
-                closed: 0,
-            }));
+            let transport = Rc::new(RefCell::new(Scripted::default()));
             server.add_transport(Rc::clone(&transport) as _).unwrap();
             servers.push(server);
             transports.push(transport);
@@ -141,6 +140,7 @@ impl World {
             servers,
             transports,
             executed,
+            clock,
         }
     }
 
@@ -156,23 +156,7 @@ impl World {
 
     /// Lets a loop receive a transmission of the call with this XID.
     fn call(&mut self, at: usize, xid: u32, token: u64) {
-        let header = CallHeader {
-            xid,
-            prog: PROG,
-            vers: 1,
-            proc: 1,
-            cred: Credential::None,
-            verf: Verifier::default(),
-        };
-        let (conn, message) = (ConnectionId(1), Message::from_payload(header.encode()));
-        self.event(
-            at,
-            ServerTransportEvent::Call {
-                conn,
-                token,
-                message,
-            },
-        );
+        self.event(at, call(1, xid, token));
     }
 
     /// Lets every loop do what it can.
@@ -186,6 +170,24 @@ impl World {
 
     fn answered(&self, at: usize) -> Vec<(u64, bool)> {
         self.transports[at].borrow().answered.clone()
+    }
+}
+
+/// Returns the event of a call on a connection.
+fn call(conn: u64, xid: u32, token: u64) -> ServerTransportEvent {
+    let header = CallHeader {
+        xid,
+        prog: PROG,
+        vers: 1,
+        proc: 1,
+        cred: Credential::None,
+        verf: Verifier::default(),
+    };
+    let (conn, message) = (ConnectionId(conn), Message::from_payload(header.encode()));
+    ServerTransportEvent::Call {
+        conn,
+        token,
+        message,
     }
 }
 
@@ -312,4 +314,92 @@ fn the_limit_on_connections_holds_for_all_loops_together() {
     world.connect(0, 7);
     world.connect(0, 8);
     assert_eq!(closed(&world, 0), 1);
+}
+
+/// Regression test: a transport whose clients always had another call took every job that became free, and
+/// the other transport was not looked at.
+#[test]
+fn a_transport_that_always_has_calls_does_not_keep_the_others_waiting() {
+    let options = ServerOptions {
+        max_jobs: 1,
+        ..ServerOptions::default()
+    };
+    let mut world = World::new(1, &options);
+    let other = Rc::new(RefCell::new(Scripted::default()));
+    world.servers[0]
+        .add_transport(Rc::clone(&other) as _)
+        .unwrap();
+    world.connect(0, 1);
+    for xid in 0..50 {
+        world.call(0, xid, xid.into());
+    }
+    let peer = SocketAddr::from(([10, 0, 0, 2], 700));
+    let conn = ConnectionId(7);
+    let connected = ServerTransportEvent::Connected { conn, peer };
+    other
+        .borrow_mut()
+        .events
+        .extend([connected, call(7, 100, 100), call(7, 101, 101)]);
+    for _ in 0..6 {
+        world.settle();
+        assert!(world.servers[0].run_job());
+    }
+    world.settle();
+    assert_eq!(other.borrow().answered, [(100, true), (101, true)]);
+    assert_eq!(world.answered(0).len(), 4);
+}
+
+#[test]
+fn a_connection_whose_calls_wait_for_the_job_limit_is_not_idle() {
+    let options = ServerOptions {
+        max_jobs: 1,
+        idle_timeout: Duration::from_secs(1),
+        ..ServerOptions::default()
+    };
+    let mut world = World::new(1, &options);
+    world.connect(0, 1);
+    world.connect(0, 2);
+    world.call(0, 1, 1);
+    world.event(0, call(2, 2, 2));
+    let seconds = |seconds| Time::ZERO + Duration::from_secs(seconds);
+    world.clock.advance_to(seconds(5));
+    world.settle();
+    assert_eq!(world.transports[0].borrow().closed, 0);
+    // The search is long due when the first job ends.
+    world.clock.advance_to(seconds(9));
+    for _ in 0..2 {
+        assert!(world.servers[0].run_job());
+        world.settle();
+        assert_eq!(world.transports[0].borrow().closed, 0);
+    }
+    assert_eq!(world.answered(0), [(1, true), (2, true)]);
+    // Then both connections are idle.
+    for second in 10..=12 {
+        world.clock.advance_to(seconds(second));
+        world.settle();
+    }
+    assert_eq!(world.transports[0].borrow().closed, 2);
+}
+
+#[test]
+fn calls_beyond_the_job_limit_stay_in_their_transport() {
+    let options = ServerOptions {
+        max_jobs: 3,
+        ..ServerOptions::default()
+    };
+    let mut world = World::new(1, &options);
+    world.connect(0, 1);
+    for xid in 0..10 {
+        world.call(0, xid, xid.into());
+    }
+    for ended in 0..=10 {
+        let left = world.transports[0].borrow().events.len();
+        assert_eq!(
+            left,
+            7_usize.saturating_sub(ended),
+            "{ended} jobs have ended"
+        );
+        assert_eq!(world.servers[0].run_job(), ended < 10);
+        world.settle();
+    }
 }
