@@ -46,6 +46,8 @@ pub(crate) struct Connection {
     refusals: u32,
     /// The time at which the connection was established last.
     established_at: Time,
+    /// See [`Connection::was_silent`].
+    was_silent: bool,
     /// Whether the connection was ever up. If so, the next attempt counts as a reconnect.
     pub(crate) was_established: bool,
     /// Whether to stay connected although no call needs the connection.
@@ -66,6 +68,7 @@ impl Connection {
             replied: false,
             refusals: 0,
             established_at: now,
+            was_silent: false,
             was_established: false,
             keep: false,
             reason: String::new(),
@@ -159,6 +162,7 @@ impl Connection {
     /// Records that the connection or attempt has ended.
     pub(crate) fn lost(&mut self, reason: String, options: &ClientOptions, now: Time) {
         self.reason = reason;
+        self.was_silent = self.waiting > 0 && !self.replied && !self.is_refused(now);
         self.state = ConnectionState::Disconnected {
             retry_at: now + self.backoff,
         };
@@ -167,6 +171,12 @@ impl Connection {
         if self.waiting > 0 && self.outage.is_none() {
             self.outage = Some(now);
         }
+    }
+
+    /// Returns whether the last connection was up for a while and its calls were not answered, and no attempt
+    /// was begun since: the server can be reached, and does not answer.
+    pub(crate) fn was_silent(&self) -> bool {
+        self.was_silent && self.conn().is_none()
     }
 
     /// Returns whether calls have been waiting for a connection.

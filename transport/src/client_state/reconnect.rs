@@ -181,7 +181,10 @@ impl ClientState {
         let mut connections = self.connections.iter().enumerate();
         let others_may_answer =
             connections.any(|(other, one)| other != index && one.has_calls() && one.up().is_some());
-        self.probe.connection_ended(lost.was_established) && !others_may_answer
+        let mut connections = self.connections.iter().enumerate();
+        let another_is_up = connections.any(|(other, one)| other != index && one.up().is_some());
+        let ended = lost.was_established;
+        self.probe.connection_ended(ended, another_is_up) && !others_may_answer
     }
 
     /// Warns once if a connection cannot be made while others work: the server probably admits no more,
@@ -301,11 +304,17 @@ impl ClientState {
     }
 
     fn give_up(&mut self, index: usize) {
+        let after = self.options.give_up_after;
+        if self.connections[index].was_silent() {
+            tracing::warn!(server = %self.remote, connection = index, ?after, "the server accepts connections and answers nothing: calls end");
+            let server = self.remote.to_string();
+            return self.fail(index, &CallError::TimedOut { server, after });
+        }
         let reason = match self.connections[index].reason.as_str() {
             "" => "no answer",
             reason => reason,
         };
-        let reason = format!("{reason} (given up after {:?})", self.options.give_up_after);
+        let reason = format!("{reason} (given up after {after:?})");
         tracing::warn!(server = %self.remote, connection = index, reason, "server out of reach: calls end");
         self.fail(index, &self.connect_error(&reason));
     }

@@ -45,18 +45,20 @@ impl ServerProbe {
 
     /// Records that no call waits for a reply any more.
     pub(super) fn none_pending(&mut self) {
-        self.unanswered_since = None;
+        (self.unanswered_since, self.ended) = (None, 0);
     }
 
-    /// Records the end of an established connection with calls, or of an attempt. Returns whether the limit
-    /// is reached.
-    pub(super) fn connection_ended(&mut self, was_established: bool) -> bool {
+    /// Records the end of an established connection with calls, or of an attempt. `another_is_up` says whether
+    /// another connection is established. Returns whether the limit is reached.
+    pub(super) fn connection_ended(&mut self, was_established: bool, another_is_up: bool) -> bool {
         if self.answered {
             return false;
         }
-        if !was_established {
+        if !was_established && !another_is_up {
             // The peer refused to connect: the server is down, which is a different case.
             (self.unanswered_since, self.ended) = (None, 0);
+        } else if !was_established {
+            // The server may admit no more connections, which says nothing about the others.
         } else if self.unanswered_since.is_some() {
             self.ended = self.ended.saturating_add(1);
         }
