@@ -35,8 +35,9 @@
 //!
 //! # Age
 //!
-//! An entry that has not been used for [`MAX_AGE`] is dropped: its client has given up long ago,
-//! and a later call with the same XID is another call.
+//! An entry that has not been used for [`MAX_AGE`] is dropped: a later call with the same XID is probably
+//! another call. Most clients have given up by then. One that has been cut off for longer and goes on (a hard
+//! mount) has its call executed again.
 //!
 //! # Loops
 //!
@@ -60,8 +61,9 @@ pub(crate) const DEFAULT_ENTRIES: usize = 128 << 10;
 pub(crate) const DEFAULT_BYTES: usize = 96 << 20;
 /// The maximum time that an unused entry is kept. It exceeds the time for which a client tries to
 /// reconnect ([`crate::ClientOptions::give_up_after`], 3 minutes by default) plus the time-out of a
-/// retransmitted call (1 minute by default).
-const MAX_AGE: Duration = Duration::from_secs(5 * 60);
+/// retransmitted call (1 minute by default). A hard mount tries for ever, and its `timeo` may be 10 minutes:
+/// most outages are shorter than this. Memory is bounded by the number and the size of the entries.
+const MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
 /// The number of argument bytes that the checksum covers. It distinguishes different calls with the
 /// same XID (from a client that restarted) without reading a whole WRITE.
