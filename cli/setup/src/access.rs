@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use nfs_binding::client::{Mount, NfsError, NfsUrl};
+use nfs_binding::proto::MAX_DATA;
 use onc_rpc::{AuthSys, Credential};
 use rdma::middleware::Shaper;
 use rdma::{Counters, Pool};
@@ -29,6 +30,8 @@ use crate::{Context, Failure};
 
 /// The maximum number of groups in AUTH_SYS credentials (RFC 5531, appendix A).
 const MAX_GROUPS: usize = 16;
+/// The maximum length of a reply to READ besides its data, bytes; amply.
+const ROOM_FOR_HEADERS: u32 = 1 << 16;
 
 /// The simulated link of one side, and how the side waits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -368,6 +371,8 @@ impl Access {
     /// Returns a TCP transport, or one for each of several threads.
     fn open_tcp(&self) -> Result<Open, Failure> {
         let options = TcpOptions {
+            // The reply to the longest READ that a server may allow.
+            max_record: MAX_DATA + ROOM_FOR_HEADERS,
             callbacks: self.answers.is_some(),
             ..self.link.tcp()
         };
