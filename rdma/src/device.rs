@@ -337,7 +337,8 @@ pub enum DeviceError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
-    /// The queue is full. Completions make room.
+    /// The queue is full, or the device has no memory for a copy that it needs. A completion may make room; if
+    /// none is to come, the request can be posted again after a while.
     #[error("queue full")]
     QueueFull,
     /// The queue pair is not connected yet, or no longer.

@@ -47,6 +47,38 @@ fn calls_of_every_shape_come_back() {
     assert_eq!(world.borrow().overruns, 0);
 }
 
+/// Regression test: a device also refuses a request if it has no memory for a copy. The reply waited for a
+/// completion, which unsignaled requests do not have.
+#[test]
+fn a_reply_that_the_device_refuses_for_lack_of_memory_is_sent_a_while_later() {
+    let (world, mut pair) = Pair::fake();
+    pair.echo();
+    let conn = pair.connect();
+    for xid in 1..10 {
+        world.borrow_mut().refuse_posts.insert(SERVER, 1);
+        pair.call(conn, message(xid, 0, &[]), &room(0, &[])).reply();
+    }
+    assert_eq!(world.borrow().refuse_posts[&SERVER], 0);
+}
+
+/// A server with too many jobs takes no events and sleeps. Its peers must not wait for it meanwhile.
+#[test]
+fn receives_are_posted_again_while_the_owner_takes_no_events() {
+    let (world, mut pair) = Pair::fake();
+    let conn = pair.connect();
+    let all = world.borrow().posted_receives(SERVER);
+    for xid in 0..3 {
+        pair.submit(conn, message(xid, 0, &[]), &room(0, &[]));
+    }
+    let now = pair.now();
+    pair.client.poll(now);
+    assert!(pair.server.poll(now));
+    assert!(world.borrow().posted_receives(SERVER) < all);
+    assert!(pair.server.arm_without_owner());
+    assert_eq!(world.borrow().posted_receives(SERVER), all);
+    assert!(!pair.server.arm(), "there are events");
+}
+
 #[test]
 fn a_server_whose_device_is_removed_is_told_after_its_connections_ended() {
     let (world, mut pair) = Pair::fake();

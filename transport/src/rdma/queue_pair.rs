@@ -240,8 +240,9 @@ impl<T> QueuePair<T> {
         wr: SendWr,
         context: Option<T>,
     ) -> Result<(), (SendWr, Option<T>)> {
-        // At least one of any queue-full of requests is signaled, so there always is a completion
-        // to wait for when there is no room.
+        // One in every half queue is signaled, so a queue that is full by this count has a completion to wait
+        // for. A device may also refuse for lack of memory, or of room for the bindings of windows; then
+        // perhaps none is signaled, and a timer tries again (`wants_retry`).
         let signaled =
             context.is_some() || self.watched || self.silent + 1 >= self.capacity.div_ceil(2);
         let id = WrId(self.first + self.work.len() as u64);
@@ -326,8 +327,9 @@ impl<T> QueuePair<T> {
         self.backlog_messages
     }
 
-    /// Returns whether requests wait for room that no completion will announce.
+    /// Returns whether requests wait for room that no completion will announce. Only signaled requests
+    /// complete.
     pub(crate) fn wants_retry(&self) -> bool {
-        !self.backlog.is_empty() && self.busy == 0
+        !self.backlog.is_empty() && self.awaited == 0
     }
 }

@@ -110,6 +110,8 @@ pub struct World {
     pub running: bool,
     /// The device whose send-queue entries are not executed, as if its peers received nothing.
     pub stalled: Option<usize>,
+    /// The number of requests of each device that are refused next, as if there were no memory for a copy.
+    pub refuse_posts: HashMap<usize, usize>,
     /// The device of which only one send-queue entry is executed in each poll.
     pub slow: Option<usize>,
     /// The device whose receive queues are full, so that no more receives can be posted.
@@ -175,6 +177,13 @@ impl World {
             running: true,
             ..Self::default()
         }))
+    }
+
+    /// Returns the number of receives that the queue pairs of a device have.
+    #[allow(dead_code, reason = "not every test counts them")]
+    pub fn posted_receives(&self, node: usize) -> usize {
+        let qps = self.nodes[node].qps.values();
+        qps.map(|qp| qp.receives.len()).sum()
     }
 
     fn id(&mut self) -> u64 {
@@ -901,6 +910,14 @@ impl Device for FakeDevice {
             return Err((PostError::TooManyElements, wr));
         }
         if end.slots >= max {
+            return Err((PostError::QueueFull, wr));
+        }
+        if let Some(left) = world
+            .refuse_posts
+            .get_mut(&self.me)
+            .filter(|left| **left > 0)
+        {
+            *left -= 1;
             return Err((PostError::QueueFull, wr));
         }
         let counters = &mut world.nodes[self.me].counters;
