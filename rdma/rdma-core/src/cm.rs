@@ -309,7 +309,7 @@ impl Id {
     }
 
     /// Destroys the queue pair. Afterwards the device neither reads nor writes memory on its
-    /// behalf.
+    /// behalf, unless the system refuses, which librdmacm does not report.
     pub(super) fn destroy_queue_pair(&self) {
         if !self.queue_pair().is_null() {
             // SAFETY: see `context`; there is one.

@@ -251,19 +251,19 @@ impl Conn {
             let context = self.qp.0 as usize;
             id.create_queue_pair(context, &self.domain.pd, &queues.send, receive, srq, sizes)
         };
-        self.sizes = sizes;
+        let mut wanted = sizes;
+        self.sizes = wanted;
         let made = create(&mut self.sizes);
         if let Err(error) = made {
             // Support for inline data differs most between devices, and it is only an optimisation.
-            self.sizes = Sizes {
-                max_inline_data: 0,
-                ..sizes
-            };
+            wanted.max_inline_data = 0;
+            self.sizes = wanted;
             tracing::debug!(%error, "queue pair refused, trying without inline data");
             create(&mut self.sizes)?;
         }
-        // Entries beyond the number requested are not used.
-        self.sizes.max_send_wr = sizes.max_send_wr;
+        // Entries beyond the number requested are not used, and no longer data is sent inline.
+        self.sizes.max_send_wr = wanted.max_send_wr;
+        self.sizes.max_inline_data = self.sizes.max_inline_data.min(wanted.max_inline_data);
         self.queues = Some(queues);
         while self.posted_receives < self.receives.len() {
             self.post_next_receive()?;
@@ -750,7 +750,8 @@ impl Conn {
             }
         }
         self.phase = Phase::Ending(end);
-        self.deadline = Some(now + FLUSH);
+        // The owner may not have polled for long.
+        self.deadline = Some(now.max(Time::now()) + FLUSH);
     }
 
     /// Returns whether all posted requests have completed, and all receives that the queue pair

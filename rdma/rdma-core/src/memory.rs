@@ -49,6 +49,9 @@ struct Arena {
     registrations: Vec<(u64, Mr)>,
     /// Parts that were offered with [`super::Registration::PersistentUnsafe`].
     parts: Vec<Part>,
+    /// Whether a registration could not be ended, so that the memory must never be freed. It is used on: no queue
+    /// pair of that registration's domain exists any more.
+    stays: bool,
 }
 
 /// A part of an arena that stays registered for a peer.
@@ -217,8 +220,7 @@ impl Arenas {
             let wholes = wholes.extract_if(.., |(number, _)| *number == domain.number);
             let all = parts.into_iter().chain(wholes.map(|(_, mr)| mr));
             if !deregister_all(all) {
-                // The arena stays in the map, and `released` never lets it be freed.
-                arena.len = 0;
+                arena.stays = true;
             }
         }
     }
@@ -241,7 +243,7 @@ impl Registrar for Arenas {
                     Ok(mr) => vec![(domain.number, mr)],
                     Err(error) => {
                         let hint = memory_hint(&error);
-                        tracing::error!(%error, len, "cannot register memory{hint}");
+                        rdma::limited!(error, %error, len, "cannot register memory{hint}");
                         self.state().refused = Some(error);
                         return false;
                     }
@@ -252,6 +254,7 @@ impl Registrar for Arenas {
             len,
             registrations,
             parts: Vec::new(),
+            stays: false,
         };
         self.state().arenas.insert(base, arena);
         true
@@ -259,10 +262,9 @@ impl Registrar for Arenas {
 
     fn released(&self, start: NonNull<u8>) -> bool {
         let arena = self.state().arenas.remove(&start.as_ptr().addr());
-        // An arena with a length of zero has a registration that could not be ended.
         arena.is_none_or(|arena| {
-            let whole = arena.len > 0;
-            arena.deregister() && whole
+            let stays = arena.stays;
+            arena.deregister() && !stays
         })
     }
 }

@@ -67,14 +67,16 @@ impl FromStr for Registration {
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Name of the device, as `rdma link` shows it: `rxe0`, `mlx5_0`. Without a name, the device
-    /// that has `address` is used, or else the first with an active port.
+    /// that has `address` is used, or else the first whose port 1 is active.
     pub device: Option<String>,
     /// Address of this host to connect from. Also selects the device if it is not named.
     pub address: Option<IpAddr>,
     /// Strategy for offering memory to peers. Without one, the best that the device supports is
     /// used, but never [`Registration::PersistentUnsafe`].
     pub registration: Option<Registration>,
-    /// Maximum number of bytes of the device's pool in use at a time. Memory in use is locked.
+    /// Maximum number of bytes of the device's pool in use at a time. Memory stays locked after use: small
+    /// blocks come from arenas of 2 MiB that are never given back, each with blocks of one size, so more than
+    /// this can be locked.
     pub memory: usize,
     /// Maximum length in bytes of a message to put inline into the work request. The device may
     /// allow less; 0 for none.

@@ -144,21 +144,17 @@ impl RdmaCore {
         }
         if let SendWr::Invalidate { stag } = wr {
             if !self.invalidate(qp, id, stag) {
+                self.make_room(qp);
                 return Err((PostError::QueueFull, wr));
             }
             self.counters.local_invalidations += 1;
             return Ok(());
         }
-        self.batch.clear();
         if conn.room() <= conn.regions.waiting() {
-            conn.wants_room = true;
-            let result = conn.post(&mut self.batch, None);
-            self.look_at(qp);
-            if let Err(error) = result {
-                self.broken(qp, "a window was not bound", &error);
-            }
+            self.make_room(qp);
             return Err((PostError::QueueFull, wr));
         }
+        self.batch.clear();
         let (posted, request) = match self.build(qp, id, wr, signaled) {
             Ok(built) => built,
             Err((NotBuilt::NoMemory, wr)) => return Err((PostError::QueueFull, wr)),
@@ -170,6 +166,20 @@ impl RdmaCore {
         };
         self.hand_over(qp, posted, request);
         Ok(())
+    }
+
+    /// Posts the bindings of windows that wait, whose completion makes room, after a request was refused.
+    fn make_room(&mut self, qp: QpId) {
+        let Some(conn) = self.conns.get_mut(&qp.0) else {
+            return;
+        };
+        conn.wants_room = true;
+        self.batch.clear();
+        let result = conn.post(&mut self.batch, None);
+        self.look_at(qp);
+        if let Err(error) = result {
+            self.broken(qp, "a window was not bound", &error);
+        }
     }
 
     /// Posts a request that has been built and fits the queue.
@@ -296,7 +306,6 @@ impl RdmaCore {
         match conn.regions.ending(&self.policy, stag) {
             Some(Invalidation::Request) => {
                 if conn.room() <= conn.regions.waiting() {
-                    conn.wants_room = true;
                     return false;
                 }
                 let request = Request {

@@ -8,7 +8,8 @@
 //! each region is registered by itself and has a window to that registration. siw does not check
 //! the right to read: a peer can read memory that it was offered for writing.) A stale handle of
 //! the peer's own is refused because the window was freed or rebound with another key, or because
-//! the registration has ended. Offsets are addresses of this process: a peer learns the addresses
+//! the registration has ended. (The last handle of a window is always refused. An older one equals
+//! that of a later binding with a probability of 1/255, and then names memory that this peer is offered.) Offsets are addresses of this process: a peer learns the addresses
 //! of memory that was offered to it, but cannot access more memory with them.
 //!
 //! Where windows are missing, a connection has its own protection domain, because a plain
@@ -218,8 +219,8 @@ impl Regions {
             }
         };
         for hold in taken {
-            // No request names the handle and it was not announced. The owners of these objects
-            // keep what cannot be destroyed (`objects.rs`).
+            // No request names the handle and it was not announced. A registration that cannot be ended aborts
+            // the process when it is dropped, and a window that cannot be freed is only logged (`objects.rs`).
             if let Grant::Window(mw, _, _) = &hold {
                 self.binds.retain(|bind| bind.mw != mw.raw());
             }

@@ -23,7 +23,8 @@ const MODULES: [(&str, bool); 4] = [
 /// Folder of the kernel's RDMA device nodes.
 const NODES: &str = "/dev/infiniband";
 const SYS_DEVICES: &str = "/sys/class/infiniband";
-/// A lower limit on locked memory, in bytes, is soon used up by the receives of a few connections.
+/// Limits on locked memory below this many bytes are reported as a problem: the receives of a few connections
+/// use them up.
 const LITTLE_MEMLOCK: u64 = 64 << 20;
 
 /// The state of the machine's RDMA support, as far as it can be known without opening a device.
