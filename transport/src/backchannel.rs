@@ -98,7 +98,7 @@ impl Backchannel {
 
 impl fmt::Debug for Backchannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Callee")
+        f.debug_struct("Backchannel")
             .field("peer", &self.inner.peer)
             .field("connected", &self.is_connected())
             .finish_non_exhaustive()

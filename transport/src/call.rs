@@ -111,7 +111,9 @@ pub enum CallError {
     Refused(ErrorReply),
     /// The reply fitted neither inline nor in the chunks that the call offered, or the peer could
     /// not use the chunks (RDMA_ERROR with ERR_CHUNK).
-    #[error("the server could not convey the reply (ERR_CHUNK): {0}")]
+    #[error(
+        "the reply fits neither inline nor the chunks offered, or the chunks were refused: {0}"
+    )]
     Chunk(String),
     /// The peer violated the protocol.
     #[error("protocol error: {0}")]

@@ -47,7 +47,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Divides `memory` bytes, raised to [`LEAST_MEMORY`] if less, and the given number of file
+    /// Divides `memory` bytes, which must be at least [`LEAST_MEMORY`], and the given number of file
     /// descriptors. Receives get `receives` bytes, but at most a third of what the reply cache and
     /// free memory leave.
     #[must_use]

@@ -14,12 +14,11 @@ pub(crate) const HEADER_ROOM: usize = 2048;
 /// The treatment of a call that gets no reply, in the terms of the NFS mount options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// Retransmit until a reply comes, or until the server has been unreachable for
-    /// [`ClientOptions::give_up_after`].
+    /// Retransmit until a reply comes, or until no call has been answered for
+    /// [`ClientOptions::give_up_after`] since the connection was lost, even if reconnecting succeeds.
     Hard,
     /// Fail with [`crate::CallError::TimedOut`] when the last of this many retransmissions has
-    /// timed out, or earlier when the server has been unreachable for
-    /// [`ClientOptions::give_up_after`].
+    /// timed out, or earlier when `Hard` would give up.
     Soft {
         /// The maximum number of retransmissions (`retrans`).
         retransmissions: u32,
