@@ -215,7 +215,7 @@ fn callbacks(args: &PingArgs, mut access: Access, verbose: bool) -> Result<(), F
 
 /// Parses host and port of `HOST`, `HOST:PORT`, `[ADDRESS]:PORT` or a URL.
 pub(crate) fn server(text: &str) -> Result<(String, Option<u16>), Failure> {
-    let url = if text.starts_with("nfs://") {
+    let url = if text.contains("://") {
         text.to_owned()
     } else {
         format!("nfs://{text}")
@@ -368,5 +368,7 @@ mod tests {
         assert_eq!(named("[::1]:7"), ("::1".into(), Some(7)));
         assert_eq!(named("nfs://host:7/export"), ("host".into(), Some(7)));
         assert!(server("host:port").is_err());
+        let other = server("rdma://host/export").unwrap_err().to_string();
+        assert!(other.contains("did you mean nfs://host/export?"), "{other}");
     }
 }

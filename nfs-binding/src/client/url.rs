@@ -27,8 +27,13 @@ pub enum UrlError {
     Zero(String),
 }
 
-/// Returns a hint for a source as mount(8) has it, `SERVER:/PATH`.
+/// Returns a hint for a URL that begins with a transport, or for a source as mount(8) has it, `SERVER:/PATH`.
 fn meant(text: &str) -> String {
+    if let Some(("rdma" | "tcp", rest)) = text.split_once("://") {
+        return format!(
+            ": did you mean nfs://{rest}? -o proto=rdma or proto=tcp chooses the transport"
+        );
+    }
     match text.split_once(":/") {
         Some((server, path))
             if !server.is_empty() && !server.contains('/') && !path.starts_with('/') =>
@@ -191,6 +196,7 @@ mod tests {
     fn a_source_of_mount_8_is_understood() {
         let said = |text: &str| text.parse::<NfsUrl>().unwrap_err().to_string();
         assert!(said("host:/data").ends_with("did you mean nfs://host/data?"));
+        assert!(said("rdma://host/data").contains("did you mean nfs://host/data? -o proto="));
         for other in ["http://h/x", "/data", ":/data", "a/b:/c", "data"] {
             assert!(!said(other).contains("did you mean"), "{other}");
         }
