@@ -1,7 +1,7 @@
 #!/bin/sh
 # shellcheck shell=sh
 #: about    this project on verbs devices, rxe and then siw, with Linux's peers and with itself
-#: timeout  2100
+#: timeout  2700
 #: copy     exercise
 #: copy     rpcrdma
 #: tests    rpcrdma
