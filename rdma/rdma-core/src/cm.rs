@@ -309,12 +309,23 @@ impl Id {
     }
 
     /// Destroys the queue pair. Afterwards the device neither reads nor writes memory on its
-    /// behalf, unless the system refuses, which librdmacm does not report.
-    pub(super) fn destroy_queue_pair(&self) {
-        if !self.queue_pair().is_null() {
-            // SAFETY: see `context`; there is one.
-            unsafe { (self.cm().rdma_destroy_qp)(self.raw()) };
+    /// behalf.
+    ///
+    /// # Errors
+    /// The error of the system if the queue pair remains. Its memory must then never be used again.
+    pub(super) fn destroy_queue_pair(&self) -> io::Result<()> {
+        let qp = self.queue_pair();
+        if qp.is_null() {
+            return Ok(());
         }
+        // `rdma_destroy_qp` reports no failure. Besides this it only destroys completion queues that it made
+        // itself, and these are the program's.
+        let destroy = self.channel.libraries.verbs.ibv_destroy_qp;
+        // SAFETY: the identifier has it, and forgets it now.
+        let status = unsafe { destroy(qp) };
+        // SAFETY: see `context`.
+        unsafe { (*self.raw()).qp = ptr::null_mut() };
+        errno(status)
     }
 
     /// Returns the queue pair, or null if there is none.
@@ -412,7 +423,9 @@ impl Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
-        self.destroy_queue_pair();
+        if let Err(error) = self.destroy_queue_pair() {
+            tracing::error!(%error, "queue pair not destroyed");
+        }
         // SAFETY: nothing uses it after this. It waits for events to be acknowledged, and all are.
         let status = unsafe { (self.cm().rdma_destroy_id)(self.raw()) };
         if let Err(error) = done(status) {

@@ -140,6 +140,8 @@ pub(super) struct Conn {
     /// Events that are held back until the connection is established or has failed.
     held: Vec<Event>,
     made: bool,
+    /// Whether the queue pair could not be destroyed. The device may still use the memory of its requests.
+    remains: bool,
     /// Whether a request was refused because the send queue was full.
     pub(super) wants_room: bool,
     /// Time at which the connection fails unless the present step has ended.
@@ -190,6 +192,7 @@ impl Conn {
             },
             held: Vec::new(),
             made: false,
+            remains: false,
             wants_room: false,
             deadline: None,
             hot: false,
@@ -552,6 +555,17 @@ impl Conn {
         self.complete(out, posted.id, Err(Failed { error, buf }));
     }
 
+    /// Completes a request of a queue pair that remains. Its memory is never used again.
+    #[cold]
+    fn send_lost(&mut self, posted: Posted, out: &mut EventSink<'_>) {
+        let (id, is_own) = (posted.id, matches!(posted.work, Work::Bind | Work::Probe));
+        std::mem::forget(posted);
+        if !is_own {
+            let (error, buf) = (WorkError::Flushed, None);
+            self.complete(out, id, Err(Failed { error, buf }));
+        }
+    }
+
     /// Handles a completion of the queue pair's own receive queue.
     fn received(
         &mut self,
@@ -775,7 +789,10 @@ impl Conn {
         self.tell_held(out);
         // The device completes nothing any more, so the remaining requests are completed here.
         while let Some(posted) = self.sends.give_up() {
-            self.send_failed(posted, WorkError::Flushed, out);
+            match self.remains {
+                true => self.send_lost(posted, out),
+                false => self.send_failed(posted, WorkError::Flushed, out),
+            }
         }
         for (id, ..) in std::mem::take(&mut self.deferred) {
             let (error, buf) = (WorkError::Flushed, None);
@@ -783,7 +800,14 @@ impl Conn {
         }
         for receive in taken.into_iter().chain(std::mem::take(&mut self.receives)) {
             let id = receive.id;
-            let (error, buf) = (WorkError::Flushed, Some(receive.give_back()));
+            let buf = match self.remains {
+                true => {
+                    std::mem::forget(receive);
+                    None
+                }
+                false => Some(receive.give_back()),
+            };
+            let error = WorkError::Flushed;
             self.complete(out, id, Err(Failed { error, buf }));
         }
         self.posted_receives = 0;
@@ -800,8 +824,13 @@ impl Conn {
         self.fail();
         let id = self.id.take();
         self.regions.release(&self.arenas, &self.domain);
-        if let Some(id) = &id {
-            id.destroy_queue_pair();
+        if let Some(id) = &id
+            && let Err(error) = id
+                .destroy_queue_pair()
+                .or_else(|error| self.context.forgiven(error))
+        {
+            tracing::error!(%error, "queue pair not destroyed: its memory is never used again");
+            self.remains = true;
         }
         self.queues = None;
         if self.own_domain {
@@ -816,12 +845,19 @@ impl Drop for Conn {
     fn drop(&mut self) {
         drop(self.take_down());
         while let Some(posted) = self.sends.give_up() {
+            if self.remains {
+                std::mem::forget(posted);
+                continue;
+            }
             if let Work::Read(local, Some(mr)) = posted.work
                 && mr.deregister().is_err()
             {
                 // The peer may still write the sink, so its memory is never reused.
                 std::mem::forget(local);
             }
+        }
+        if self.remains {
+            std::mem::forget(std::mem::take(&mut self.receives));
         }
     }
 }

@@ -5,8 +5,10 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 
 use rdma::QpId;
 use rdma_core_sys::{self as sys, Libraries};
@@ -26,10 +28,12 @@ pub(super) struct Context {
     libraries: &'static Libraries,
     raw: NonNull<sys::ibv_context>,
     owner: Owner,
+    /// Whether the device was removed, or must be reset.
+    removed: AtomicBool,
 }
 
 // SAFETY: the libraries' calls on a context can be made from any thread (verbs are thread-safe by
-// their specification), and this type has no state of its own.
+// their specification), and the only state of this type is atomic.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -96,6 +100,7 @@ impl Context {
                 libraries,
                 raw,
                 owner: Owner::Opened,
+                removed: AtomicBool::new(false),
             });
             // SAFETY: as above; not used after the list is freed.
             all.push((unsafe { device_name(device) }, opened));
@@ -133,12 +138,34 @@ impl Context {
                 libraries,
                 raw,
                 owner: Owner::Listed(list),
+                removed: AtomicBool::new(false),
             };
             if wanted(&context) {
                 return Ok(Some(context));
             }
         }
         Ok(None)
+    }
+
+    /// Records that the device was removed, or must be reset.
+    pub(super) fn set_removed(&self) {
+        self.removed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the result of a call that destroys an object of the device. After the removal of a device the
+    /// kernel has destroyed its objects, and such calls fail with EIO.
+    pub(super) fn destroyed(&self, status: c_int) -> io::Result<()> {
+        errno(status).or_else(|error| self.forgiven(error))
+    }
+
+    /// Returns the error of a call that destroys an object, unless it means that the object is gone; see
+    /// [`Context::destroyed`].
+    pub(super) fn forgiven(&self, error: io::Error) -> io::Result<()> {
+        let is_io = error.raw_os_error() == Some(Errno::IO.raw_os_error());
+        match is_io && self.removed.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err(error),
+        }
     }
 
     pub(super) fn libraries(&self) -> &'static Libraries {

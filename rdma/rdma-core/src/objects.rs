@@ -115,7 +115,8 @@ impl Mr {
             return Ok(());
         }
         // SAFETY: made in `new`, and given up here, once.
-        errno(unsafe { (self.pd.context.libraries().verbs.ibv_dereg_mr)(self.raw()) })
+        let status = unsafe { (self.pd.context.libraries().verbs.ibv_dereg_mr)(self.raw()) };
+        self.pd.context.destroyed(status)
     }
 }
 
@@ -174,7 +175,7 @@ impl Mw {
         }
         let dealloc = self.pd.context.ops().dealloc_mw.ok_or_else(unsupported)?;
         // SAFETY: made in `new`, and given up here, once.
-        errno(unsafe { dealloc(self.raw()) })
+        self.pd.context.destroyed(unsafe { dealloc(self.raw()) })
     }
 }
 
@@ -358,9 +359,9 @@ impl Drop for Cq {
         // is discarded.
         self.acknowledge();
         let verbs = &self.channel.context.libraries().verbs;
-        // SAFETY: made in `new`; the queue pair that used it is gone (`conn.rs`).
+        // SAFETY: made in `new`; the queue pair that used it is gone (`conn.rs`), or else this fails.
         let status = unsafe { (verbs.ibv_destroy_cq)(self.raw()) };
-        if let Err(error) = errno(status) {
+        if let Err(error) = self.channel.context.destroyed(status) {
             tracing::warn!(%error, "completion queue not destroyed");
         }
     }
@@ -447,7 +448,7 @@ impl Srq {
         let destroy = self.pd.context.libraries().verbs.ibv_destroy_srq;
         // SAFETY: made in `new`, and given up here, once; the queue pairs that used it are gone
         // (`shared.rs`).
-        errno(unsafe { destroy(self.raw()) })
+        self.pd.context.destroyed(unsafe { destroy(self.raw()) })
     }
 }
 

@@ -294,6 +294,7 @@ impl RdmaCore {
             return;
         }
         tracing::error!(device = self.attributes.name, "the device was removed");
+        self.context.set_removed();
         self.membership.device_gone();
         for (_, waiting) in self.requests.drain() {
             self.targets.remove(&waiting.id.key());

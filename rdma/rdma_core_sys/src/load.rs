@@ -90,6 +90,7 @@ functions! {
     fn ibv_modify_srq(*mut ibv_srq, *mut ibv_srq_attr, c_int) -> c_int;
     fn ibv_destroy_srq(*mut ibv_srq) -> c_int;
     fn ibv_modify_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
+    fn ibv_destroy_qp(*mut ibv_qp) -> c_int;
     fn ibv_wc_status_str(c_int) -> *const c_char;
 }
 
@@ -111,7 +112,6 @@ functions! {
     ) -> c_int;
     fn rdma_resolve_route(*mut rdma_cm_id, c_int) -> c_int;
     fn rdma_create_qp(*mut rdma_cm_id, *mut ibv_pd, *mut ibv_qp_init_attr) -> c_int;
-    fn rdma_destroy_qp(*mut rdma_cm_id);
     fn rdma_connect(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int;
     fn rdma_listen(*mut rdma_cm_id, c_int) -> c_int;
     fn rdma_accept(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int;
