@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-/// An option that has no effect because a later one of the list sets the same to another value.
+/// An option that has no effect because another one of the list, as a rule a later one, sets the same to
+/// another value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overridden {
     /// The option without effect, as given.
     pub earlier: String,
-    /// The later option, as given.
+    /// The option that applies instead, as given.
     pub later: String,
 }
 

@@ -44,7 +44,7 @@ pub struct ExportSpec {
     pub directory: PathBuf,
     /// The options.
     pub options: ExportOptions,
-    /// The options that have no effect because a later one contradicts them.
+    /// The options that have no effect because another one contradicts them.
     pub overridden: Vec<Overridden>,
 }
 
@@ -156,11 +156,12 @@ fn split(text: &str) -> (&str, &str) {
     }
 }
 
-/// Returns the options of a list, separated by commas, that have no effect because a later one
-/// contradicts them.
+/// Returns the options of a list, separated by commas, that have no effect because another one
+/// contradicts them: a later one, or `all_squash` in any place in the case of `no_root_squash`.
 #[must_use]
 pub fn overridden(options: &str) -> Vec<Overridden> {
     let mut overrides = Overrides::default();
+    let (mut root, mut all) = (None, None);
     for item in options.split(',') {
         match item.split_once('=') {
             Some(("anonuid", value)) => overrides.set("anonuid", value, item),
@@ -175,22 +176,27 @@ pub fn overridden(options: &str) -> Vec<Overridden> {
                 "crossmnt" | "nocrossmnt" => overrides.set("crossmnt", item, item),
                 "nohide" | "hide" => overrides.set("nohide", item, item),
                 "inode_reuse" | "no_inode_reuse" => overrides.set("inode_reuse", item, item),
-                // Root is squashed by all_squash as well: the two do not contradict each other. In
-                // the other order, root_squash takes back what all_squash said.
                 "root_squash" | "no_root_squash" => {
-                    overrides.set("squash", item, item);
-                    overrides.imply("all", &"no_all_squash", item);
+                    overrides.set("root", item, item);
+                    root = Some(item);
                 }
-                "all_squash" => {
-                    overrides.imply("squash", &"root_squash", item);
+                "all_squash" | "no_all_squash" => {
                     overrides.set("all", item, item);
+                    all = Some(item);
                 }
-                "no_all_squash" => overrides.set("all", item, item),
                 _ => {}
             },
         }
     }
-    overrides.into_found()
+    let mut found = overrides.into_found();
+    // All users include root. `root_squash` says nothing else, so it is not reported.
+    if let (Some(earlier @ "no_root_squash"), Some(later @ "all_squash")) = (root, all) {
+        found.push(Overridden {
+            earlier: earlier.to_owned(),
+            later: later.to_owned(),
+        });
+    }
+    found
 }
 
 fn number(option: &'static str, value: &str) -> Result<u32, SpecError> {
@@ -234,21 +240,24 @@ impl ExportOptions {
     }
 
     /// Applies a list of options, separated by commas, to these options. If options contradict, the
-    /// last one wins.
+    /// last one wins. Squashing root and squashing all users are independent settings, and the latter
+    /// includes the former, as with knfsd.
     ///
     /// # Errors
     /// [`SpecError`] if an option is unknown or has an invalid value.
     pub fn with(self, text: &str) -> Result<Self, SpecError> {
         let before = self.squash;
+        let (mut root, mut all) = (None, None);
         let mut options = self;
         for item in text.split(',').filter(|item| !item.is_empty()) {
             match item.split_once('=') {
                 None => match item {
                     "ro" => options.read_only = true,
                     "rw" => options.read_only = false,
-                    "root_squash" => options.squash = Squash::Root,
-                    "no_root_squash" => options.squash = Squash::None,
-                    "all_squash" => options.squash = Squash::All,
+                    "root_squash" => root = Some(Squash::Root),
+                    "no_root_squash" => root = Some(Squash::None),
+                    "all_squash" => all = Some(true),
+                    "no_all_squash" => all = Some(false),
                     "sync" => options.sync = true,
                     "async" => options.sync = false,
                     "secure" => options.secure = true,
@@ -259,7 +268,6 @@ impl ExportOptions {
                     "hide" => options.nohide = false,
                     "inode_reuse" => options.inode_reuse = true,
                     "no_inode_reuse" => options.inode_reuse = false,
-                    "no_all_squash" if options.squash == Squash::All => options.squash = before,
                     implied if OPTIONS.contains(&implied) => {}
                     _ => return Err(SpecError::UnknownOption(item.to_owned())),
                 },
@@ -274,6 +282,13 @@ impl ExportOptions {
                 Some(_) => return Err(SpecError::UnknownOption(item.to_owned())),
             }
         }
+        options.squash = match (all, root, before) {
+            (Some(true), ..) | (None, _, Squash::All) => Squash::All,
+            (_, Some(root), _) => root,
+            // These options do not say what applies to root without `all_squash`.
+            (Some(false), None, Squash::All) => Self::default().squash,
+            (_, None, before) => before,
+        };
         Ok(options)
     }
 }
@@ -333,7 +348,7 @@ mod tests {
 
     #[test]
     fn later_options_win() {
-        let options = parse("/d:ro,rw,all_squash,no_root_squash,secure,insecure").options;
+        let options = parse("/d:ro,rw,root_squash,no_root_squash,secure,insecure").options;
         assert!(!options.read_only && !options.secure);
         assert_eq!(options.squash, Squash::None);
         for is_root in [false, true] {
@@ -343,6 +358,31 @@ mod tests {
                 .with("no_subtree_check,all_squash,no_all_squash");
             assert_eq!(implied.unwrap(), options);
         }
+    }
+
+    /// knfsd has a flag for root and one for all users, and asks the latter first.
+    #[test]
+    fn root_and_all_users_are_squashed_independently() {
+        for (text, squash) in [
+            ("all_squash,root_squash", Squash::All),
+            ("all_squash,no_root_squash", Squash::All),
+            ("root_squash,all_squash", Squash::All),
+            ("no_root_squash,all_squash", Squash::All),
+            ("no_all_squash,all_squash", Squash::All),
+            ("root_squash,all_squash,no_all_squash", Squash::Root),
+            ("all_squash,no_root_squash,no_all_squash", Squash::None),
+            ("root_squash,no_all_squash", Squash::Root),
+        ] {
+            for is_root in [false, true] {
+                let options = ExportOptions::for_server(is_root).with(text).unwrap();
+                assert_eq!(options.squash, squash, "{text}");
+            }
+        }
+        let all = ExportOptions::for_server(false).with("all_squash").unwrap();
+        let then = |text| all.clone().with(text).unwrap().squash;
+        assert_eq!(then("no_root_squash"), Squash::All);
+        assert_eq!(then("no_all_squash,no_root_squash"), Squash::None);
+        assert_eq!(then("no_all_squash"), ExportOptions::default().squash);
     }
 
     #[test]
@@ -360,8 +400,12 @@ mod tests {
                 "option anonuid=1 is overridden by anonuid=2",
             ),
             (
-                "all_squash,root_squash",
-                "option all_squash is overridden by root_squash",
+                "root_squash,no_root_squash",
+                "option root_squash is overridden by no_root_squash",
+            ),
+            (
+                "all_squash,no_root_squash",
+                "option no_root_squash is overridden by all_squash",
             ),
             (
                 "no_root_squash,all_squash",
@@ -377,7 +421,9 @@ mod tests {
         for silent in [
             "ro,ro",
             "root_squash,all_squash",
+            "all_squash,root_squash",
             "root_squash,no_all_squash",
+            "no_root_squash,no_all_squash",
             "client=10.0.0.1,client=10.0.0.2",
             "no_subtree_check,sync,secure",
         ] {
