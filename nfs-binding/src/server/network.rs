@@ -11,7 +11,7 @@ pub enum Network {
     Any,
     /// The addresses that start with the first `prefix` bits of `address`.
     Prefix {
-        /// An address in the network.
+        /// An address in the network. An IPv4-mapped IPv6 address is parsed to the IPv4 address.
         address: IpAddr,
         /// The length of the prefix in bits.
         prefix: u8,
@@ -84,7 +84,13 @@ impl FromStr for Network {
         if prefix > len {
             return Err(bad());
         }
-        Ok(Self::Prefix { address, prefix })
+        let canonical = address.to_canonical();
+        // An IPv4-mapped address has the IPv4 address in its last 32 bits.
+        let before_mapped = len - bits(canonical).1;
+        Ok(Self::Prefix {
+            address: canonical,
+            prefix: prefix.checked_sub(before_mapped).ok_or_else(bad)?,
+        })
     }
 }
 
@@ -116,6 +122,12 @@ mod tests {
         assert!(has("192.0.2.1", "192.0.2.1"));
         assert!(!has("192.0.2.1", "192.0.2.3"));
         assert!(has("192.0.2.1", "::ffff:192.0.2.1"));
+        for peer in ["10.1.2.3", "::ffff:10.1.2.3"] {
+            assert!(has("::ffff:10.0.0.0/104", peer), "{peer}");
+            assert!(has("::ffff:10.1.2.3", peer), "{peer}");
+        }
+        assert!(!has("::ffff:10.0.0.0/104", "11.0.0.0"));
+        assert!(has("::ffff:0.0.0.0/96", "8.8.8.8"));
         assert!(has("2001:db8::/32", "2001:db8:1::1"));
         assert!(!has("2001:db8::/32", "2001:db9::1"));
         assert!(!has("0.0.0.0/0", "::1"));
@@ -131,6 +143,8 @@ mod tests {
             "10.0.0.0/33",
             "::/129",
             "10.0.0.0/255.0.255.0",
+            "::ffff:10.0.0.0/95",
+            "::ffff:10.0.0.0/129",
             "1/8",
         ] {
             let error = text.parse::<Network>().unwrap_err();
@@ -140,6 +154,8 @@ mod tests {
 
     #[test]
     fn is_printed_as_written() {
+        let mapped: Network = "::ffff:10.0.0.0/104".parse().unwrap();
+        assert_eq!(mapped.to_string(), "10.0.0.0/8");
         for text in ["*", "10.0.0.0/8", "192.0.2.1", "2001:db8::/32", "::1"] {
             assert_eq!(text.parse::<Network>().unwrap().to_string(), text);
         }
