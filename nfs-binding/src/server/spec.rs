@@ -106,8 +106,9 @@ impl ExportSpec {
     }
 
     /// Parses a description. DIR may contain colons and equals signs: options begin after the first
-    /// colon that is followed by valid options only, or else after the last colon, unless a slash
-    /// follows. A name contains neither slash nor colon.
+    /// colon that is followed by valid options only, or else after the first one that is followed by
+    /// any valid option, or else after the last colon, unless a slash follows. A name contains neither
+    /// slash nor colon.
     ///
     /// # Errors
     /// [`SpecError`] if the description is invalid. Whether DIR exists is not checked.
@@ -145,10 +146,16 @@ fn split(text: &str) -> (&str, &str) {
             None => item == *option,
         })
     };
-    for (at, _) in text.match_indices(':') {
-        if text[at + 1..].split(',').all(is_option) {
-            return (&text[..at], &text[at + 1..]);
-        }
+    let splits = || {
+        let colons = text.match_indices(':');
+        colons.map(|(at, _)| (&text[..at], &text[at + 1..]))
+    };
+    // An option that is mistyped must not make the others part of the directory's name: clients that
+    // they exclude would be let in if there were such a directory.
+    let valid = splits().find(|(_, options)| options.split(',').all(is_option));
+    let found = valid.or_else(|| splits().find(|(_, options)| options.split(',').any(is_option)));
+    if let Some(found) = found {
+        return found;
     }
     match text.rsplit_once(':') {
         Some((place, options)) if !options.contains('/') => (place, options),
@@ -333,6 +340,9 @@ mod tests {
         assert!(spec.options.allows("10.1.2.3".parse().unwrap()));
         assert!(!spec.options.allows("11.1.2.3".parse().unwrap()));
         assert_eq!(parse("/srv/a:b/c").directory, Path::new("/srv/a:b/c"));
+        // Options after it tell such a directory from a mistyped list.
+        let odd = parse("/srv/a:ro,b/c:rw");
+        assert_eq!(odd.directory, Path::new("/srv/a:ro,b/c"));
     }
 
     #[test]
@@ -448,6 +458,18 @@ mod tests {
         for (text, part) in [
             ("/d:readonly", "unknown export option \"readonly\""),
             ("/d:ro,sec=krb5", "unknown export option \"sec=krb5\""),
+            (
+                "/d:client=10.0.0.0/8,readonly",
+                "unknown export option \"readonly\"",
+            ),
+            (
+                "/d:readonly,client=2001:db8::/32",
+                "unknown export option \"readonly\"",
+            ),
+            (
+                "/a:b:client=10.0.0.0/8,readonly",
+                "unknown export option \"readonly\"",
+            ),
             ("/d:fsid=seven", "fsid: \"seven\" is neither"),
             ("/d:fsid=", "fsid: \"\" is neither"),
             ("/d:anonuid=nobody", "anonuid: \"nobody\" is not a number"),
