@@ -1,7 +1,7 @@
 //! Parsing of exports on a command line.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::{BadNetwork, Export, ExportOptions, HandleKey, Squash};
@@ -38,7 +38,8 @@ const OPTIONS: [&str; 21] = [
 /// A directory to export: `DIR[:OPTION,...]` or `NAME=DIR[:OPTION,...]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportSpec {
-    /// The path that clients mount: NAME, or DIR as an absolute path.
+    /// The path that clients mount, with or without a slash before it: NAME, or DIR as an absolute
+    /// path. Symbolic links are part of it, unless DIR contains `..`.
     pub path: String,
     /// DIR.
     pub directory: PathBuf,
@@ -85,6 +86,14 @@ pub enum SpecError {
     /// DIR is relative, and the working directory cannot be determined.
     #[error("{0:?} cannot be made an absolute path")]
     NoWorkingDirectory(String),
+    /// DIR contains `..`, and what it leads to cannot be determined.
+    #[error("{directory:?} contains \"..\" and cannot be resolved ({reason}); write NAME=DIR")]
+    Unresolved {
+        /// DIR.
+        directory: String,
+        /// The error of the host.
+        reason: String,
+    },
 }
 
 impl ExportSpec {
@@ -111,7 +120,8 @@ impl ExportSpec {
     /// slash nor colon.
     ///
     /// # Errors
-    /// [`SpecError`] if the description is invalid. Whether DIR exists is not checked.
+    /// [`SpecError`] if the description is invalid. Whether DIR exists is not checked, unless it contains
+    /// `..` and there is no NAME.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let (place, options) = split(text);
         let (name, directory) = match place.split_once('=') {
@@ -124,10 +134,7 @@ impl ExportSpec {
         let path = match name {
             Some("") => return Err(SpecError::NoName(text.to_owned())),
             Some(name) => name.to_owned(),
-            None => std::path::absolute(Path::new(directory))
-                .ok()
-                .and_then(|path| path.into_os_string().into_string().ok())
-                .ok_or_else(|| SpecError::NoWorkingDirectory(directory.to_owned()))?,
+            None => mounted_as(directory)?,
         };
         Ok(Self {
             path,
@@ -136,6 +143,24 @@ impl ExportSpec {
             overridden: overridden(options),
         })
     }
+}
+
+/// Returns the path that clients mount for a directory without a name.
+fn mounted_as(directory: &str) -> Result<String, SpecError> {
+    let path = Path::new(directory);
+    // Clients resolve `..` themselves, and would never ask for such a path. After a symbolic link, only
+    // the host knows where it leads to.
+    let absolute = if path.components().any(|part| part == Component::ParentDir) {
+        path.canonicalize().map_err(|error| SpecError::Unresolved {
+            directory: directory.to_owned(),
+            reason: error.to_string(),
+        })?
+    } else {
+        std::path::absolute(path)
+            .map_err(|_| SpecError::NoWorkingDirectory(directory.to_owned()))?
+    };
+    let text = absolute.into_os_string().into_string();
+    text.map_err(|_| SpecError::NoWorkingDirectory(directory.to_owned()))
 }
 
 /// Splits a description into the directory and its options.
@@ -343,6 +368,22 @@ mod tests {
         // Options after it tell such a directory from a mistyped list.
         let odd = parse("/srv/a:ro,b/c:rw");
         assert_eq!(odd.directory, Path::new("/srv/a:ro,b/c"));
+    }
+
+    /// `..` after a symbolic link leads to the parent of its target.
+    #[test]
+    fn directories_above_are_exported_as_what_they_are() {
+        let host = tempfile::tempdir().unwrap();
+        let host = host.path().canonicalize().unwrap();
+        std::fs::create_dir_all(host.join("a/b")).unwrap();
+        std::os::unix::fs::symlink("a/b", host.join("link")).unwrap();
+        let at = |path: &str| format!("{}/{path}", host.display());
+        for (directory, path) in [("a/b/../b", "a/b"), ("link/..", "a"), ("link", "link")] {
+            assert_eq!(parse(&at(directory)).path, at(path), "{directory}");
+        }
+        let error = ExportSpec::parse(&at("none/../a")).unwrap_err().to_string();
+        assert!(error.contains("write NAME=DIR"), "{error}");
+        assert_eq!(parse(&format!("name={}", at("none/../a"))).path, "name");
     }
 
     #[test]
