@@ -24,6 +24,7 @@ impl Served {
         let _as_caller = self.authority.impersonate(who)?;
         self.may_io(&node, who, Wanted::READ_OK)?;
         let content = self.content(&node, false)?;
+        let wanted = buf.len();
         // Offsets that the host does not support are beyond the end of every file.
         let possible = host::MAX_OFFSET
             .saturating_sub(offset)
@@ -42,7 +43,7 @@ impl Served {
         let attributes = attributes.inspect_err(|error| self.forget_if_gone(&node, *error))?;
         Ok(Read {
             count: count as u32,
-            eof: offset.saturating_add(count as u64) >= attributes.size,
+            eof: is_end(offset, count, wanted, attributes.size),
             attributes,
         })
     }
@@ -121,6 +122,15 @@ impl Served {
     }
 }
 
+/// Returns whether a READ at `offset` that got `count` of `wanted` bytes reached the end of the file, whose
+/// size was determined after that.
+fn is_end(offset: u64, count: usize, wanted: usize, size: u64) -> bool {
+    // The file may have grown since the host had no more bytes of it. A reply without data and without
+    // the end makes clients report an error; knfsd reports the end as well (`nfsd_eof_on_read`).
+    let nothing_left = count == 0 && wanted > 0;
+    nothing_left || offset.saturating_add(count as u64) >= size
+}
+
 /// Checks that an object is a regular file, which can be read and written.
 fn require_file(node: &Node) -> FsResult<()> {
     match node.file_type {
@@ -153,4 +163,27 @@ fn write_all(fd: &OwnedFd, offset: u64, data: &Bulk) -> FsResult<usize> {
         }
     }
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_of_nothing_is_the_end_also_if_the_file_has_grown() {
+        for (offset, count, wanted, size, end) in [
+            (0, 10, 20, 10, true),
+            (0, 10, 10, 11, false),
+            (0, 10, 20, 11, false),
+            (10, 0, 20, 10, true),
+            // Another process wrote between the host's read and its answer about the size.
+            (10, 0, 20, 11, true),
+            (10, 0, 0, 11, false),
+            (10, 0, 0, 10, true),
+            (u64::MAX, 0, 1, 10, true),
+        ] {
+            let seen = is_end(offset, count, wanted, size);
+            assert_eq!(seen, end, "{count} of {wanted} at {offset} of {size}");
+        }
+    }
 }
