@@ -29,6 +29,15 @@ fn cost(body: &Body) -> u64 {
     }
 }
 
+/// Removes an entry from a directory. What it counted for is not given back.
+fn take_out(dir: &mut State, name: &[u8], victim: &Entry) -> FsResult<()> {
+    dir.entries_mut()?.remove(name);
+    if victim.is_directory() {
+        dir.attributes.nlink -= 1;
+    }
+    Ok(())
+}
+
 /// The type and attributes of a new object.
 pub(super) struct NewObject<'a> {
     pub(super) file_type: FileType,
@@ -279,11 +288,8 @@ impl MemoryFs {
 
     /// Removes an entry from a directory.
     fn drop_entry(&self, dir: &mut State, name: &[u8], victim: &Entry) -> FsResult<()> {
-        dir.entries_mut()?.remove(name);
+        take_out(dir, name, victim)?;
         self.budget.give_back(Entries::cost(name));
-        if victim.is_directory() {
-            dir.attributes.nlink -= 1;
-        }
         Ok(())
     }
 
@@ -372,15 +378,22 @@ impl MemoryFs {
             Ok(None) => return self.unmoved(from_dir, to_dir, Ok(())),
             Err(error) => return self.unmoved(from_dir, to_dir, Err(error)),
         };
+        // The old entries pay for the new one, so that this works in a full file system as well.
+        let needed = Entries::cost(to);
+        let replaced = target.as_ref().map_or(0, |_| needed);
+        let freed = Entries::cost(from) + replaced;
+        if let Err(error) = self.budget.take(needed.saturating_sub(freed)) {
+            return self.unmoved(from_dir, to_dir, Err(error));
+        }
         // The new name is added first, so that a concurrent lookup always finds the object under at
         // least one name.
         let added = self.change(to_dir, |state| {
             let keeps = from_dir == to_dir;
             if let Some(target) = &target {
-                self.drop_entry(state, to, target)?;
+                take_out(state, to, target)?;
             }
             if keeps {
-                self.drop_entry(state, from, &source)?;
+                take_out(state, from, &source)?;
             }
             state.entries_mut()?.insert(to, Arc::clone(&source.node));
             if source.is_directory() {
@@ -398,12 +411,13 @@ impl MemoryFs {
             to_wcc.clone()
         } else {
             self.change(from_dir, |state| {
-                self.drop_entry(state, from, &source)?;
+                take_out(state, from, &source)?;
                 state.update_times(self.now());
                 Ok(())
             })
             .wcc
         };
+        self.budget.give_back(freed.saturating_sub(needed));
         {
             let mut state = source.node.state.write();
             state.attributes.ctime = self.now();
@@ -421,7 +435,7 @@ impl MemoryFs {
         }
     }
 
-    /// Determines what RENAME moves and what it replaces, and takes the memory for the new entry.
+    /// Determines what RENAME moves and what it replaces.
     /// Returns `None` if both names refer to one object.
     fn plan_move(
         &self,
@@ -462,7 +476,6 @@ impl MemoryFs {
                 _ => {}
             }
         }
-        self.budget.take(Entries::cost(to))?;
         Ok(Some((source, target)))
     }
 

@@ -229,6 +229,41 @@ fn memory_is_bounded_and_given_back() {
     assert_eq!(fs.used(), empty);
 }
 
+/// A RENAME needs no memory but for a longer name.
+#[test]
+fn objects_are_renamed_in_a_full_memory() {
+    let limit = MemoryFs::LEAST;
+    let fs = MemoryFs::new(limit).unwrap();
+    let (top, empty, none) = (fs.root(), fs.used(), SetAttributes::default());
+    let how = HowToCreate::Unchecked(none.clone());
+    fs.create(&root(), &top, b"a", &how).result.unwrap();
+    let before = fs.used();
+    let dir = fs.mkdir(&root(), &top, b"d", &none).result.unwrap().id;
+    let object = fs.used() - before;
+    let target = vec![b'x'; usize::try_from(limit - fs.used() - object).unwrap()];
+    let link = fs.symlink(&root(), &top, b"l", &target, &none).result;
+    assert!(link.is_ok() && fs.used() == limit, "{link:?}");
+
+    let rename = |from_dir, from: &[u8], to_dir, to: &[u8]| {
+        fs.rename(&root(), from_dir, from, to_dir, to).result
+    };
+    assert_eq!(rename(&top, b"a", &top, b"b"), Ok(()));
+    assert_eq!(rename(&top, b"b", &dir, b"c"), Ok(()));
+    assert_eq!(fs.used(), limit);
+    assert_eq!(rename(&dir, b"c", &top, b"cc"), Err(FsError::NoSpace));
+    assert!(fs.lookup(&root(), &dir, b"c").is_ok());
+    // What is replaced makes room for what replaces it.
+    assert_eq!(rename(&dir, b"c", &top, b"l"), Ok(()));
+    assert_eq!(fs.used(), empty + 2 * object);
+    assert_eq!(rename(&top, b"l", &dir, b"long"), Ok(()));
+    assert_eq!(fs.used(), empty + 2 * object + 3);
+    assert_eq!(rename(&dir, b"long", &dir, b"s"), Ok(()));
+    assert_eq!(fs.used(), empty + 2 * object);
+    assert_eq!(fs.remove(&root(), &dir, b"s").result, Ok(()));
+    assert_eq!(fs.rmdir(&root(), &top, b"d").result, Ok(()));
+    assert_eq!(fs.used(), empty);
+}
+
 #[test]
 fn memory_handles_do_not_outlive_it() {
     let (one, two) = (
