@@ -76,6 +76,59 @@ fn whoever_reads_while_the_last_name_goes_sees_all_or_nothing() {
     }
 }
 
+/// While names are those of files only, an unchecked CREATE never finds that its name exists.
+#[test]
+fn an_unchecked_create_succeeds_whatever_becomes_of_the_name() {
+    /// Enough for many names to be removed between the two steps of a CREATE.
+    const STEPS: usize = 50_000;
+    let fs = MemoryFs::new(1 << 20).unwrap();
+    let (root, before) = (fs.root(), fs.used());
+    let names: [&[u8]; 2] = [b"a", b"b"];
+    let race = |thread: usize| {
+        let (who, mut seen) = (Caller::root(), [0; 3]);
+        for step in 0..STEPS {
+            let turn = step + thread;
+            let (name, other) = (names[turn % 2], names[(turn + 1) % 2]);
+            let how = HowToCreate::Unchecked(SetAttributes {
+                size: Some(600),
+                ..SetAttributes::default()
+            });
+            let made = fs.create(&who, &root, name, &how).result;
+            let made = made.unwrap_or_else(|error| panic!("CREATE in step {step}: {error:?}"));
+            // In some steps only, because LINK waits until all others have ended.
+            if step.is_multiple_of(8) {
+                match fs.link(&who, &made.id, &root, other).result {
+                    Ok(_) => seen[0] += 1,
+                    Err(FsError::Exists) => seen[1] += 1,
+                    Err(FsError::Stale) => seen[2] += 1,
+                    Err(error) => panic!("LINK in step {step}: {error:?}"),
+                }
+            }
+            let gone = names[turn % 5 % 2];
+            let removed = fs.remove(&who, &root, gone).result;
+            assert!(matches!(removed, Ok(()) | Err(FsError::NotFound)));
+        }
+        seen
+    };
+    thread::scope(|scope| {
+        let race = &race;
+        let threads: Vec<_> = (0..4).map(|at| scope.spawn(move || race(at))).collect();
+        let mut seen = [0; 3];
+        for thread in threads {
+            let by_one = thread.join().unwrap();
+            seen.iter_mut()
+                .zip(by_one)
+                .for_each(|(all, one)| *all += one);
+        }
+        let [linked, existed, _] = seen;
+        assert!(linked > 100 && existed > 100, "{seen:?}");
+    });
+    for name in names {
+        let _ = fs.remove(&Caller::root(), &root, name);
+    }
+    assert_eq!(fs.used(), before);
+}
+
 /// Removes a directory, unless another thread does, or adds to it.
 fn empty_and_remove(fs: &MemoryFs, name: &[u8]) {
     let (who, root) = (Caller::root(), fs.root());
@@ -107,7 +160,7 @@ fn threads_that_change_the_same_names_leave_nothing_behind() {
                 let made = fs.create(&who, &root, name, &how).result.map(drop);
                 match (made, step % 2) {
                     // A guarded CREATE fails only if the name exists; another one only if the name
-                    // is that of a directory.
+                    // is that of a directory. (The test before this one has no directories.)
                     (Ok(()), _) | (Err(FsError::Exists), _) => {}
                     (Err(error), _) => panic!("{error:?}"),
                 }
