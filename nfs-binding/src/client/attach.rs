@@ -73,13 +73,15 @@ impl<C: RpcClient> Mount<C> {
     }
 }
 
-/// Returns the limits of an export in use. Transfer sizes are those that the user requested, or the
-/// defaults, reduced to what both sides support. A server that reports 0 leaves the choice to the
-/// client.
+/// Returns the limits of an export in use. Transfer sizes are those that the user requested, or those
+/// that the server prefers, or the defaults, as in Linux (`nfs_server_set_fsinfo`). They are reduced to
+/// what both sides support. A server that reports 0 leaves the choice to the client.
 fn limits(info: &FsinfoOk, options: &AttachOptions) -> Limits {
-    let size = |asked: Option<u32>, server: u32| {
-        let server = if server == 0 { MAX_DATA } else { server };
-        asked.unwrap_or(DEFAULT_IO).min(server).clamp(1, MAX_DATA)
+    let given = |size: u32| Some(size).filter(|&size| size != 0);
+    let size = |asked: Option<u32>, preferred: u32, most: u32| {
+        let asked = asked.and_then(given).or(given(preferred));
+        let size = asked.unwrap_or(DEFAULT_IO);
+        size.min(given(most).unwrap_or(MAX_DATA)).clamp(1, MAX_DATA)
     };
     let multiple = |size: u32| {
         if size > MIN_IO {
@@ -89,8 +91,8 @@ fn limits(info: &FsinfoOk, options: &AttachOptions) -> Limits {
         }
     };
     Limits {
-        rsize: multiple(size(options.rsize, info.read_max)),
-        wsize: multiple(size(options.wsize, info.write_max)),
+        rsize: multiple(size(options.rsize, info.read_preferred, info.read_max)),
+        wsize: multiple(size(options.wsize, info.write_preferred, info.write_max)),
         list: info.readdir_preferred.clamp(LIST.0, LIST.1),
         max_file_size: match info.max_file_size {
             0 => u64::MAX,
@@ -214,4 +216,51 @@ fn try_shorter(status: Status) -> bool {
         status,
         Status::NOENT | Status::NOTDIR | Status::ACCES | Status::INVAL | Status::NAMETOOLONG
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_asked_for_or_preferred() {
+        let (none, some) = (None, Some(8 << 10));
+        for (asked, preferred, most, size) in [
+            (none, 64 << 10, 256 << 10, 64 << 10),
+            (some, 64 << 10, 256 << 10, 8 << 10),
+            (Some(0), 64 << 10, 256 << 10, 64 << 10),
+            (Some(128 << 10), 64 << 10, 256 << 10, 128 << 10),
+            (none, 512 << 10, 256 << 10, 256 << 10),
+            (none, 2 << 20, 4 << 20, 2 << 20),
+            (none, u32::MAX, u32::MAX, MAX_DATA),
+            (none, 64 << 10, 0, 64 << 10),
+            (none, 0, 256 << 10, 256 << 10),
+            (none, 0, 4 << 20, DEFAULT_IO),
+            (none, 0, 0, DEFAULT_IO),
+            (none, 5000, 0, 4096),
+            (none, 1, 0, 1),
+        ] {
+            // One direction must not get the size of the other.
+            let (read, write) = (
+                FsinfoOk {
+                    read_preferred: preferred,
+                    read_max: most,
+                    ..FsinfoOk::default()
+                },
+                FsinfoOk {
+                    write_preferred: preferred,
+                    write_max: most,
+                    ..FsinfoOk::default()
+                },
+            );
+            let options = AttachOptions {
+                rsize: asked,
+                wsize: asked,
+                ..AttachOptions::default()
+            };
+            let text = format!("{asked:?}, {preferred} of {most}");
+            assert_eq!(limits(&read, &options).rsize, size, "{text}");
+            assert_eq!(limits(&write, &options).wsize, size, "{text}");
+        }
+    }
 }
