@@ -1,6 +1,7 @@
-//! Checks of directory entry names (`filename3`).
+//! Checks of directory entry names (`filename3`) and of the targets of symbolic links (`nfspath3`).
 
 use super::{FsError, FsResult};
+use crate::proto::MAX_PATH;
 
 /// The maximum length of a name, bytes (NAME_MAX).
 pub const MAX_NAME_LEN: usize = 255;
@@ -33,6 +34,17 @@ pub(super) fn check_old(name: &[u8]) -> FsResult<()> {
     check(name)?;
     if is_dots(name) {
         return Err(FsError::Invalid);
+    }
+    Ok(())
+}
+
+/// Checks the target of a symbolic link to be created. Linux cannot read a longer one back.
+pub(super) fn check_target(target: &[u8]) -> FsResult<()> {
+    if target.is_empty() || target.contains(&0) {
+        return Err(FsError::Invalid);
+    }
+    if target.len() > MAX_PATH as usize {
+        return Err(FsError::NameTooLong);
     }
     Ok(())
 }

@@ -15,8 +15,11 @@ pub const MAX_FILE_HANDLE: u32 = 64;
 /// GARBAGE_ARGS.
 pub const MAX_NAME: u32 = 4096;
 /// The maximum length of a symbolic link's target, bytes. RFC 1813 gives none; this is the limit of
-/// common systems.
-pub const MAX_PATH: u32 = 4096;
+/// common systems (PATH_MAX without the NUL).
+pub const MAX_PATH: u32 = 4095;
+/// The maximum length of a symbolic link's target that is decoded, bytes. Longer ones than
+/// [`MAX_PATH`] are decoded so that a server can answer NFS3ERR_NAMETOOLONG rather than GARBAGE_ARGS.
+pub const MAX_LINK_TEXT: u32 = 8 << 10;
 /// The maximum file data of one READ or WRITE, bytes.
 pub const MAX_DATA: u32 = 4 << 20;
 
@@ -135,7 +138,7 @@ impl AsRef<[u8]> for Name {
 xdr_opaque! {
     /// The target of a symbolic link (`nfspath3`). DDP-eligible both as an argument of SYMLINK and
     /// as the result of READLINK (RFC 8267, section 4).
-    pub struct LinkText(bulk, MAX_PATH, 4);
+    pub struct LinkText(bulk, MAX_LINK_TEXT, 4);
 }
 
 /// File data, in the pieces in which it was received. DDP-eligible as the argument of WRITE and as

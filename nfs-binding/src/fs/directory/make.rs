@@ -281,8 +281,8 @@ impl Served {
         target: &[u8],
         set: &SetAttributes,
     ) -> Change<Object> {
-        if target.is_empty() || target.contains(&0) {
-            return Change::refused(FsError::Invalid);
+        if let Err(error) = name::check_target(target) {
+            return Change::refused(error);
         }
         let plan = (set, 0o777, FileType::Symlink);
         self.make(who, dir, name, plan, |dir, _| {

@@ -421,8 +421,8 @@ impl FileSystem for MemoryFs {
         target: &[u8],
         set: &SetAttributes,
     ) -> Change<Object> {
-        if target.is_empty() || target.contains(&0) {
-            return Change::refused(FsError::Invalid);
+        if let Err(error) = name::check_target(target) {
+            return Change::refused(error);
         }
         // The permissions of a symbolic link have no meaning.
         let set = SetAttributes {

@@ -5,6 +5,7 @@ use super::*;
 on_both! {
     odd_names,
     refused_names,
+    link_targets,
     dots,
     creation_modes,
     links_share_an_object,
@@ -81,6 +82,27 @@ fn a_name_that_others_are_renamed_to_is_always_found(rig: &Fixture) {
             rig.fs.lookup(&root(), &top, b"name").unwrap();
         }
     });
+}
+
+fn link_targets(rig: &Fixture) {
+    let (top, none) = (rig.root(), SetAttributes::default());
+    let make = |name: &[u8], target: &[u8]| {
+        let made = rig.fs.symlink(&root(), &top, name, target, &none);
+        made.result.map(|object| object.id)
+    };
+    // Some hosts' file systems have a lower limit than their kernel.
+    let longest = if rig.host.is_none() { 4095 } else { 1000 };
+    let target = vec![b'x'; longest];
+    let link = make(b"longest", &target).unwrap();
+    assert_eq!(rig.fs.readlink(&root(), &link).unwrap().0, target);
+    for len in [4096, 4097, 8192] {
+        let made = make(b"long", &vec![b'x'; len]);
+        assert_eq!(made, Err(FsError::NameTooLong), "{len}");
+    }
+    for target in [&b""[..], b"a\0b"] {
+        assert_eq!(make(b"odd", target), Err(FsError::Invalid));
+    }
+    assert_eq!(rig.names(&top), [b"longest"]);
 }
 
 fn dots(rig: &Fixture) {

@@ -235,6 +235,16 @@ fn access_and_readlink(mut rig: Fixture) {
     let object = rig.call::<nfs::Symlink>(&link).unwrap().object.unwrap();
     let ok = rig.call::<nfs::Readlink>(&HandleArgs { object }).unwrap();
     assert_eq!(ok.text, link.text);
+    // Targets that are too long for the host are decoded, so that the client learns why they are refused.
+    for len in [4096, 4097, 8192] {
+        let link = SymlinkArgs {
+            place: at(root, "long"),
+            attributes: SetAttributes::default(),
+            text: crate::proto::LinkText::from(&vec![b'x'; len][..]),
+        };
+        let made = rig.call::<nfs::Symlink>(&link);
+        assert_eq!(status(made), Status::NAMETOOLONG, "{len}");
+    }
     let refused = rig.call::<nfs::Readlink>(&HandleArgs { object: file });
     let refused = refused.unwrap_err();
     assert_eq!(refused.status, Status::INVAL);
