@@ -43,16 +43,43 @@ fn unknown_procedures_are_unavailable() {
 
 #[test]
 fn every_procedure_refuses_garbage() {
+    /// The procedures whose only argument is a handle.
+    const HANDLE_ALONE: [u32; 5] = [
+        nfs::Getattr::NUMBER,
+        nfs::Readlink::NUMBER,
+        nfs::Fsstat::NUMBER,
+        nfs::Fsinfo::NUMBER,
+        nfs::Pathconf::NUMBER,
+    ];
+    /// The procedures whose further arguments are numbers of any value.
+    const HANDLE_AND_NUMBERS: [u32; 5] = [
+        nfs::Access::NUMBER,
+        nfs::Read::NUMBER,
+        nfs::Readdir::NUMBER,
+        nfs::Readdirplus::NUMBER,
+        nfs::Commit::NUMBER,
+    ];
     let mut rig = Fixture::memory();
-    let root = rig.root();
-    let mut full = Encoder::new();
-    root.encode(&mut full);
+    let mut handle = Encoder::new();
+    rig.root().encode(&mut handle);
+    let handle = handle.finish().payload().concat();
+    let ones = [0xff; 64];
     for proc in 1..nfs::NAMES.len() as u32 {
-        for args in [Bytes::new(), Bytes::from_static(&[0xff; 64])] {
-            let denial = rig.raw(NFS_PROGRAM, proc, Message::from_payload(args));
-            let name = nfs::NAMES[proc as usize];
+        let name = nfs::NAMES[proc as usize];
+        let alone = HANDLE_ALONE.contains(&proc);
+        let numbers = HANDLE_AND_NUMBERS.contains(&proc);
+        for (args, decodable) in [
+            (vec![], false),
+            (ones.to_vec(), false),
+            (handle[..handle.len() - 4].to_vec(), false),
+            (handle.clone(), alone),
+            ([&handle[..], &ones].concat(), alone || numbers),
+        ] {
+            let len = args.len();
+            let reply = rig.raw(NFS_PROGRAM, proc, Message::from_payload(args.into()));
             let garbage = ErrorReply::Accepted(AcceptStatus::GarbageArgs);
-            assert_eq!(denial.unwrap_err(), garbage, "{name}");
+            let expected = if decodable { None } else { Some(garbage) };
+            assert_eq!(reply.err(), expected, "{name}: {len} bytes");
         }
     }
     for proc in [mnt::Mount::NUMBER, mnt::Unmount::NUMBER] {
