@@ -1,9 +1,8 @@
 //! An NFS version 3 client over any RPC transport.
 //!
-//! [`Nfs3`] and [`Mount3`] are the raw procedures. [`Mount`] is a mounted export: it resolves names
-//! and paths, lists directories, reads and writes in the sizes that the server supports, and
-//! reports errors with the operation and the path. It has no cache: every method makes at least one
-//! call.
+//! [`Nfs3`] and [`Mount3`] are the raw procedures. [`Mount`] is a mounted export. It resolves names
+//! and paths, lists directories, and sends single READs and WRITEs; the caller keeps to
+//! [`Mount::limits`]. Errors name the operation and the path. It caches no attributes and no data.
 
 mod attach;
 mod error;

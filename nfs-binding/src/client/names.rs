@@ -40,7 +40,8 @@ impl<C: RpcClient> Mount<C> {
     }
 
     /// Creates a file, or opens an existing one (CREATE UNCHECKED). `attributes` are set as far as
-    /// the server sets them. A retransmission does no harm.
+    /// the server sets them. A retransmission does no harm unless `attributes` has a size: then it may
+    /// truncate again.
     ///
     /// # Errors
     /// See [`NfsError`].

@@ -65,7 +65,7 @@ pub enum FsError {
     /// The object no longer exists (NFS3ERR_STALE).
     #[error("stale file handle")]
     Stale,
-    /// The file system did not issue this handle (NFS3ERR_BADHANDLE).
+    /// The handle does not have the form of this file system's (NFS3ERR_BADHANDLE).
     #[error("bad file handle")]
     BadHandle,
     /// The ctime differs from SETATTR's guard (NFS3ERR_NOT_SYNC).

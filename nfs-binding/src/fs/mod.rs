@@ -227,8 +227,9 @@ pub struct NameRules {
 /// been squashed; the file system enforces permissions for it. The server enforces read-only
 /// exports.
 ///
-/// Every operation fails with [`FsError::Stale`] for an object that no longer exists, and with
-/// [`FsError::BadHandle`] for a [`FileId`] that this file system did not issue.
+/// Every operation fails with [`FsError::Stale`] for an object that no longer exists, also for a
+/// [`FileId`] that has the form of this file system's but was not issued by it, and with
+/// [`FsError::BadHandle`] for one that does not have this form.
 pub trait FileSystem: Send + Sync {
     /// Returns whether operations can wait for a disk, and therefore must run on a worker thread.
     fn blocks(&self) -> bool;

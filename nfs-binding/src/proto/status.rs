@@ -56,7 +56,7 @@ statuses! {
     ACCES = 13, "NFS3ERR_ACCES", "permission denied";
     /// The name exists.
     EXIST = 17, "NFS3ERR_EXIST", "file exists";
-    /// A hard link would cross file systems.
+    /// A RENAME or LINK would cross file systems.
     XDEV = 18, "NFS3ERR_XDEV", "link between different file systems";
     /// The device does not exist.
     NODEV = 19, "NFS3ERR_NODEV", "no such device";

@@ -253,7 +253,7 @@ pub(super) struct Decoded {
 /// Decodes an identity.
 ///
 /// # Errors
-/// [`FsError::BadHandle`] if this server did not issue it.
+/// [`FsError::BadHandle`] if it does not have the form of those that this server issues.
 pub(super) fn decode(id: &FileId) -> FsResult<Decoded> {
     let bytes = id.as_bytes();
     let (head, rest) = bytes.split_first_chunk::<8>().ok_or(FsError::BadHandle)?;

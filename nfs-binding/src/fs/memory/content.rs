@@ -15,7 +15,8 @@ use super::budget::{Budget, Lease};
 use crate::fs::{FsError, FsResult};
 
 /// The file bytes of one allocation. A large value makes a large READ or WRITE consist of few
-/// pieces. A hole of at least this length takes no memory.
+/// pieces. A chunk that is wholly in a hole takes no memory. In a chunk with data, the zeroes before
+/// the data do.
 const CHUNK: u64 = 64 << 10;
 /// The minimum memory of a chunk that has content, bytes.
 const MIN_CHUNK: u64 = 512;
