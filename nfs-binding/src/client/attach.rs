@@ -29,8 +29,9 @@ impl<C: RpcClient> Mount<C> {
     /// Servers also accept MNT of a directory below an export; Linux accepts it of a regular file.
     /// Such an object is not the root of the export: it can be removed, and `..` leads out of it.
     /// So this function goes up from the object that it could mount. It continues while the parent
-    /// can be mounted too and a LOOKUP in the parent returns the same file handle, which it does
-    /// only within one export.
+    /// can be mounted too and a LOOKUP in the parent returns the same file handle. It does so within one
+    /// export, and where the server shows one export within another (`nohide`), whose root is then reached
+    /// from the outer one.
     ///
     /// # Errors
     /// [`NfsError::NotExported`], [`NfsError::Security`], or the error of MNT or FSINFO.
@@ -149,8 +150,8 @@ fn absolute(parts: &[&[u8]]) -> Vec<u8> {
     [b"/", &parts.join(&b'/')[..]].concat()
 }
 
-/// Returns the outermost object above `parts`, or that itself, from which lookups lead to it within
-/// one export. `ok` is the result of mounting `parts`.
+/// Returns the outermost object above `parts`, or that itself, from which lookups lead to it.
+/// `ok` is the result of mounting `parts`.
 async fn outermost<C: RpcClient, M: RpcClient>(
     nfs: &Nfs3<C>,
     mountd: &Mount3<M>,

@@ -158,19 +158,11 @@ impl Target<'_> {
         (self.handle(&object.id), attributes)
     }
 
-    /// Returns the root of the export that is mounted at a placeholder directory, if it is to be
-    /// visible there (`nohide`, or `crossmnt` of this export) and this client may use it.
+    /// Returns the root of the export that is visible at a placeholder directory.
     #[cold]
     fn visible_root(&self, mounted: &FileId) -> Option<(FileHandle, Attributes)> {
-        let found = self.shared.exports.iter().find(|exported| {
-            let export = &exported.export;
-            (export.options.nohide || self.exported.export.options.crossmnt)
-                && export.backend.mounted_root().as_ref() == Some(mounted)
-                && export.options.allows(self.peer.address.ip())
-                && self.shared.policy.admit(self.peer, &export.options).is_ok()
-        })?;
-        let root = found.export.backend.root();
-        let attributes = found.export.backend.getattr(&root).ok()?;
+        let shared = self.shared;
+        let (found, root, attributes) = shared.visible_root(self.exported, mounted, self.peer)?;
         let handle = found.handles.issue(&root);
         Some((handle, found.to_client(attributes)))
     }

@@ -21,7 +21,7 @@ use rdma::IdMap;
 use rpc_transport::{ErrorReply, ProgramVersions, Request, Service, ServiceOutcome, ServiceReply};
 use siphasher::sip::SipHasher13;
 
-use crate::fs;
+use crate::fs::{self, FileId};
 use crate::proto::{
     Attributes, LinkArgs, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION, NfsResult,
     Procedure, RenameArgs, Xdr, is_idempotent, mnt, nfs,
@@ -321,6 +321,27 @@ impl Shared {
             _ => return false,
         };
         second.is_ok_and(|handle| handle::export_in(&handle).is_ok_and(blocks))
+    }
+
+    /// Returns the export with the root `mounted`, which is mounted at a placeholder directory in the
+    /// export `above`, if it is to be visible there (`nohide`, or `crossmnt` of `above`) and this client
+    /// may use it. Also returns its root and the root's attributes.
+    fn visible_root(
+        &self,
+        above: &Exported,
+        mounted: &FileId,
+        peer: Peer,
+    ) -> Option<(&Exported, FileId, Attributes)> {
+        let found = self.exports.iter().find(|exported| {
+            let export = &exported.export;
+            (export.options.nohide || above.export.options.crossmnt)
+                && export.backend.mounted_root().as_ref() == Some(mounted)
+                && export.options.allows(peer.address.ip())
+                && self.policy.admit(peer, &export.options).is_ok()
+        })?;
+        let root = found.export.backend.root();
+        let attributes = found.export.backend.getattr(&root).ok()?;
+        Some((found, root, attributes))
     }
 
     fn run(&self, mount: bool, request: &Request) -> ServiceReply {

@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 
 use super::identity_policy::Peer;
 use super::{Exported, Shared};
-use crate::fs::{Caller, FileId};
+use crate::fs::FileId;
 use crate::proto::{
     Export, ExportList, FileType, Flavors, MountEntry, MountList, MountName, MountOk, MountPath,
     MountResult, Status,
@@ -78,10 +78,18 @@ impl Shared {
         found.min_by_key(|(_, rest)| rest.len())
     }
 
-    /// Returns the object at a path below the root of an export, looked up as `who`.
-    fn walk(exported: &Exported, path: &[u8], who: &Caller) -> Result<FileId, Status> {
-        let fs = &exported.export.backend;
-        let mut at = fs.root();
+    /// Returns the directory at a path below the root of an export, and the export that it is in. As with
+    /// LOOKUP, the path can lead into an export that is visible below another one. In each export, `sender`
+    /// has the identity that the export's options give it.
+    fn walk<'s>(
+        &'s self,
+        mut exported: &'s Exported,
+        path: &[u8],
+        sender: Peer,
+    ) -> Result<(&'s Exported, FileId), Status> {
+        let mounter = |exported: &Exported| self.policy.mounter(sender, &exported.export.options);
+        let mut who = mounter(exported)?;
+        let mut at = exported.export.backend.root();
         for name in path
             .split(|&byte| byte == b'/')
             .filter(|name| !name.is_empty())
@@ -89,10 +97,18 @@ impl Shared {
             if name == b".." {
                 return Err(Status::INVAL);
             }
-            at = fs.lookup(who, &at, name)?.object.id;
+            let found = exported.export.backend.lookup(&who, &at, name)?.object;
+            let mounted = found.mounted.as_ref();
+            let inner = mounted.and_then(|mounted| self.visible_root(exported, mounted, sender));
+            if let Some((inner, root, _)) = inner {
+                who = mounter(inner)?;
+                (exported, at) = (inner, root);
+            } else {
+                at = found.id;
+            }
         }
-        match fs.getattr(&at)?.file_type {
-            FileType::Directory => Ok(at),
+        match exported.export.backend.getattr(&at)?.file_type {
+            FileType::Directory => Ok((exported, at)),
             _ => Err(Status::NOTDIR),
         }
     }
@@ -104,15 +120,13 @@ impl Shared {
         let found = self.find_export(&name).ok_or(Status::NOENT);
         let allowed = found.and_then(|(exported, rest)| {
             let options = &exported.export.options;
-            match self.policy.mounter(sender, options) {
-                Ok(who) if options.allows(peer.ip()) => Ok((exported, rest, who)),
+            match self.policy.admit(sender, options) {
+                Ok(()) if options.allows(peer.ip()) => Ok((exported, rest)),
                 // The status is the same for every reason, as with Linux's mountd.
                 _ => Err(Status::ACCES),
             }
         });
-        let walked = allowed
-            .and_then(|(exported, rest, who)| Ok((exported, Self::walk(exported, rest, &who)?)));
-        match walked {
+        match allowed.and_then(|(exported, rest)| self.walk(exported, rest, sender)) {
             Ok((exported, id)) => {
                 tracing::info!(%peer, path = &*shown(path), "mounted");
                 self.mounts().add(peer.ip().to_canonical(), path);

@@ -287,7 +287,8 @@ fn exports_that_cannot_be_told_apart() {
 }
 
 /// exports(5): with `nohide`, an export whose directory is mounted below another one is visible
-/// there with its own options. Without it, an empty directory is visible.
+/// there with its own options. Without it, an empty directory is visible. MNT leads to the same directory
+/// as LOOKUP.
 #[test]
 fn an_export_below_another_is_seen_there_with_nohide() {
     let key = key();
@@ -331,6 +332,14 @@ fn an_export_below_another_is_seen_there_with_nohide() {
         let found = rig.call::<nfs::Lookup>(&what(root, "proc")).unwrap();
         let inside = rig.call::<nfs::Lookup>(&what(found.object, "version"));
         assert_eq!(inside.is_ok(), seen, "{options}");
+        assert_eq!(rig.mount("/top/proc"), Ok(found.object), "{options}");
+        let below = rig.call::<nfs::Lookup>(&what(found.object, "sys"));
+        let below = below.map(|below| below.object);
+        let below = below.map_err(|failed| failed.status);
+        assert_eq!(below.is_ok(), seen, "{options}");
+        assert_eq!(rig.mount("/top/proc/sys"), below, "{options}");
+        let file = if seen { Status::NOTDIR } else { Status::NOENT };
+        assert_eq!(rig.mount("/top/proc/version"), Err(file), "{options}");
         let own = rig
             .call::<nfs::Getattr>(&HandleArgs { object: root })
             .unwrap();

@@ -1,5 +1,7 @@
 //! Tests of the MOUNT program.
 
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
 use super::*;
 use crate::proto::{Flavors, MkdirArgs, SetattrArgs};
 
@@ -134,6 +136,26 @@ fn directories_of_the_host_are_mounted_by_a_worker() {
     assert_eq!(rig.mount("/m/d"), Ok(dir));
 }
 
+impl Fixture {
+    /// Calls MNT as a user of this host.
+    fn mount_as(&mut self, user: u32, path: &str) -> Status {
+        let args = MountArgs {
+            path: MountPath::from(path.as_bytes()),
+        };
+        let mut out = Encoder::new();
+        args.encode(&mut out);
+        let request = self.request(MOUNT_PROGRAM, mnt::Mount::NUMBER, out.finish());
+        let request = request.from_origin(rpc_transport::PeerOrigin::ThisHost { user: Some(user) });
+        let reply = match self.server.call(request) {
+            ServiceOutcome::Done(reply) => reply,
+            ServiceOutcome::Later(job) => job(),
+        };
+        let reply = reply.unwrap();
+        let mounted = <mnt::Mount as Procedure>::Results::decode(&mut Decoder::new(&reply));
+        status(mounted.unwrap())
+    }
+}
+
 /// A directory of mode 0700 protects what is below it from MNT of other users of the host.
 #[test]
 fn a_user_of_this_host_mounts_what_it_may_pass() {
@@ -148,25 +170,57 @@ fn a_user_of_this_host_mounts_what_it_may_pass() {
     })
     .unwrap();
     rig.mkdir(root, "public");
-    let mut try_as = |user, path: &str| {
-        let args = MountArgs {
-            path: MountPath::from(path.as_bytes()),
-        };
-        let mut out = Encoder::new();
-        args.encode(&mut out);
-        let request = rig.request(MOUNT_PROGRAM, mnt::Mount::NUMBER, out.finish());
-        let request = request.from_origin(rpc_transport::PeerOrigin::ThisHost { user: Some(user) });
-        let ServiceOutcome::Done(reply) = rig.server.call(request) else {
-            panic!("memory does not block");
-        };
-        let reply = reply.unwrap();
-        let mounted = <mnt::Mount as Procedure>::Results::decode(&mut Decoder::new(&reply));
-        status(mounted.unwrap())
-    };
     let own = rustix::process::geteuid().as_raw();
-    assert_eq!(try_as(own, "/m/private/below"), Status::OK);
+    assert_eq!(rig.mount_as(own, "/m/private/below"), Status::OK);
     // A server that is not root's does not admit other users at all.
     let other = if own == 0 { Status::OK } else { Status::ACCES };
-    assert_eq!(try_as(4711, "/m/public"), other);
-    assert_eq!(try_as(4711, "/m/private/below"), Status::ACCES);
+    assert_eq!(rig.mount_as(4711, "/m/public"), other);
+    assert_eq!(rig.mount_as(4711, "/m/private/below"), Status::ACCES);
+}
+
+/// MNT leads from one export into another. There a user has the identity that the inner export's options
+/// give it.
+#[test]
+fn a_user_of_this_host_mounts_what_it_may_pass_in_an_export_below() {
+    let device = |path: &str| std::fs::metadata(path).map(|meta| meta.dev()).ok();
+    let is_mount = device("/dev/shm").is_some_and(|shm| Some(shm) != device("/dev"));
+    if !rustix::process::geteuid().is_root() || !is_mount {
+        eprintln!("left out, for it needs the superuser and a file system at /dev/shm");
+        return;
+    }
+    let made = tempfile::tempdir_in("/dev/shm").unwrap();
+    for (name, mode) in [("", 0o755), ("public", 0o755), ("private", 0o700)] {
+        let path = made.path().join(name);
+        std::fs::create_dir_all(path.join("below")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let at = |below: &str| {
+        let name = made.path().file_name().unwrap().to_str().unwrap();
+        format!("/top/shm/{name}/{below}")
+    };
+    let rig_with = |options: &str| {
+        let exports = [
+            "top=/dev:async,inode_reuse,insecure,all_squash".to_owned(),
+            format!("shm=/dev/shm:nohide,async,inode_reuse,insecure,{options}"),
+        ]
+        .map(|text| {
+            ExportSpec::parse(&text)
+                .unwrap()
+                .open(&key(), None)
+                .unwrap()
+        });
+        Fixture::new(exports.into())
+    };
+    let mut rig = rig_with("root_squash");
+    for user in [0, 4711] {
+        assert_eq!(rig.mount_as(user, &at("public/below")), Status::OK);
+    }
+    assert_eq!(rig.mount_as(0, &at("private/below")), Status::OK);
+    assert_eq!(rig.mount_as(4711, &at("private/below")), Status::ACCES);
+    // The user owns a directory of mode 0700, but not if the inner export squashes all.
+    let private = made.path().join("private");
+    std::os::unix::fs::chown(private, Some(4711), None).unwrap();
+    assert_eq!(rig.mount_as(4711, &at("private/below")), Status::OK);
+    let mut rig = rig_with("all_squash");
+    assert_eq!(rig.mount_as(4711, &at("private/below")), Status::ACCES);
 }
