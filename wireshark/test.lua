@@ -240,6 +240,38 @@ do
   check("batch: none is left", next(conn.ends[CLIENT].calls), nil)
 end
 
+-- The credits of an error never raise the limit, but may lower it.
+for _, version in ipairs({ 1, 2 }) do
+  local conn = messages.connection()
+  local NO_CHUNKS = version == 1 and words(0, 0, 0) or words(0, 0, 0, 0)
+  local IN_REPLY = version == 1 and words(0, 0, 0) or words(1, 0, 0, 0)
+  local function call(xid, expected)
+    local bytes = words(xid, version, 8, 0) .. NO_CHUNKS .. call_header(xid, 3, 0)
+    local name = "an error's credits: version " .. version .. ", call " .. xid
+    check(name, rules(conn:send(CLIENT, bytes, event())), expected)
+  end
+  local function reply(xid, credit)
+    local bytes = words(xid, version, credit, 0) .. IN_REPLY .. reply_header(xid)
+    check("an error's credits: reply", rules(conn:send(SERVER, bytes, event())), "")
+  end
+  local function fail(xid, credit)
+    local bytes = words(xid, version, credit, 4, 2)
+    check("an error's credits", rules(conn:send(SERVER, bytes, event())), "error_reported")
+  end
+  call(1, "")
+  -- Before the first reply, one call may be outstanding.
+  fail(1, 8)
+  call(2, "")
+  call(3, "credits_exceeded")
+  reply(2, 8)
+  reply(3, 8)
+  call(4, "")
+  call(5, "")
+  fail(4, 2)
+  call(6, "")
+  call(7, "credits_exceeded")
+end
+
 -- ------------------------------------------------------------------------------------------
 -- Version 2 of the working group.
 

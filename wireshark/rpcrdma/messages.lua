@@ -231,15 +231,17 @@ return function(walk, dialects, xdr, Memory, load_working_group)
   -- ------------------------------------------------------------------------------------------
   -- Replies
 
-  -- Ends the call that a message answers. Returns it, or nil.
-  local function end_call(result, to, xid, credit)
+  -- Ends the call that a message answers. Returns it, or nil. The credits of an error never raise
+  -- the limit, but may lower it (RFC 8166, section 3.3.3; version-two-01, section 5).
+  local function end_call(result, to, xid, credit, is_error)
     local call = to.calls[xid]
     if not call then
       return nil
     end
     to.calls[xid] = nil
     to.outstanding = math.max(0, to.outstanding - call.credits)
-    to.granted = math.max(1, credit)
+    credit = math.max(1, credit)
+    to.granted = is_error and math.min(to.granted, credit) or credit
     if result.invalidate and not result.invalidate_checked then
       result.invalidate_checked = true
       -- Version 2 of the working group names the handle; the others allow any of the call's.
@@ -867,7 +869,7 @@ return function(walk, dialects, xdr, Memory, load_working_group)
     if message.error then
       local code = body.rdma_error.rdma_err
       violate(result, "error_reported", "code " .. code)
-      local call = end_call(result, to, header.xid, header.credit)
+      local call = end_call(result, to, header.xid, header.credit, true)
       if call then
         to.memory:withdraw(call.regions)
       end

@@ -636,7 +636,7 @@ return function(walk, C, shared)
     if to.parts and to.parts.call == call then
       to.parts.refused = true
     end
-    shared.end_call(result, to, header.xid, header.credit)
+    shared.end_call(result, to, header.xid, header.credit, true)
     to.memory:withdraw(call.regions)
   end
 
