@@ -272,6 +272,23 @@ for _, version in ipairs({ 1, 2 }) do
   call(7, "credits_exceeded")
 end
 
+-- An operation of the server that answers no call grants credits for the first calls already.
+do
+  local conn = messages.connection()
+  local C = xdr.constants
+  local function opening(from, direction)
+    local info = words(0, 0)
+    return conn:send(from, words(9, 2, 2, 5, direction, C.ROPT_INITXCH, #info) .. info, event())
+  end
+  check("an operation's credits: client", rules(opening(CLIENT, C.RDMA2_CALL)), "")
+  check("an operation's credits: server", rules(opening(SERVER, C.RDMA2_REPLY)), "")
+  for xid, expected in ipairs({ "", "", "credits_exceeded" }) do
+    local bytes = words(xid, 2, 8, 0, 0, 0, 0, 0) .. call_header(xid, 3, 0)
+    local result = conn:send(CLIENT, bytes, event())
+    check("an operation's credits: call " .. xid, rules(result), expected)
+  end
+end
+
 -- ------------------------------------------------------------------------------------------
 -- Version 2 of the working group.
 

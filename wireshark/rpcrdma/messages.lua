@@ -915,6 +915,11 @@ return function(walk, dialects, xdr, Memory, load_working_group)
     header.operation, header.opttype = operation, optional.rdma_opttype
     header.direction = optional.rdma_optdir
     header.info = optional.rdma_optinfo.value
+    -- An operation grants credits, or asks for them, as its direction says (version-two-01, section
+    -- 4.2.2).
+    if header.info and header.direction == C.RDMA2_REPLY then
+      to.granted = math.max(1, header.credit)
+    end
     if header.info and operation.role then
       roles[operation.role](self, result, from, to, header)
     end
