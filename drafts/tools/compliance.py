@@ -5,7 +5,8 @@ tests that are named after the requirement.
     compliance.py FOLDER    writes compliance.md and compliance.json there
 
 Requirements are the rows of the crates' MUSTS.md. It fails when a row names a test that does not exist, or
-a comment in the code a section that does not, and says which.
+a comment in the code a section that does not, and says which; and when a list is of a document that the
+report has no table for.
 """
 import json
 import pathlib
@@ -37,6 +38,8 @@ def level(text):
 
 def requirements():
     for folder, document in LISTS:
+        if document not in (None, *DOCUMENTS):
+            sys.exit(f"LISTS: {folder} is of {document}, which is not in DOCUMENTS")
         path = repo.ROOT / folder / "MUSTS.md"
         for number, line in enumerate(path.read_text().split("\n"), 1):
             if line.startswith("## "):
