@@ -444,6 +444,21 @@ do
   end
 end
 
+-- A dialect with a version number of its own needs one more table, and nothing else.
+do
+  local third = setmetatable({ version = 3 }, { __index = dialects[2] })
+  local more = load_part("messages")(walk, { dialects[1], dialects[2], dialects[3], third }, xdr,
+    Memory, load_part("working_group"))
+  local conn = more.connection()
+  local call = words(1, 3, 8, 0, 0, 0, 0, 0) .. call_header(1, 3, 0)
+  local result = conn:send(CLIENT, call, event())
+  check("third version: dialect", result.dialect, third)
+  check("third version: rules", rules(result), "")
+  check("third version: message", #result.payloads, 1)
+  local unknown = conn:send(CLIENT, words(1, 4, 8, 0, 0, 0, 0, 0), event())
+  check("third version: another", rules(unknown), "version")
+end
+
 -- What a rule does not forbid.
 do
   local call, reply = call_header(7, 3, 0), reply_header(7)

@@ -1,7 +1,8 @@
 -- The versions and dialects of RPC-over-RDMA: what a header's types are called, and what they mean.
 --
--- A new dialect is an XDR file in drafts/xdr (from which xdr.lua is made) and one more table here.
--- The fields of the table:
+-- A new dialect is an XDR file in drafts/xdr, which FILES in drafts/oracle/src/xdr/mod.rs lists
+-- (xdr.lua is made from these), and one more table here. If it shares the version number of another
+-- dialect, `dialect_of` in messages.lua has to tell the two apart. The fields of the table:
 --
 --   version      the number in the second word
 --   protocol     the prefix of its fields

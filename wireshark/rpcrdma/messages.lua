@@ -7,7 +7,12 @@
 
 return function(walk, dialects, xdr, Memory, load_working_group)
   local C = xdr.constants
-  local version_one, version_two, working_group = dialects[1], dialects[2], dialects[3]
+  local version_two, working_group = dialects[2], dialects[3]
+  -- The first dialect of each version.
+  local by_version = {}
+  for _, dialect in ipairs(dialects) do
+    by_version[dialect.version] = by_version[dialect.version] or dialect
+  end
 
   local RPC_REPLY = 1 -- msg_type (RFC 5531, section 9)
   local NFS = 100003
@@ -736,11 +741,9 @@ return function(walk, dialects, xdr, Memory, load_working_group)
   -- errors, which are taken for 2016's here, and 5, which has 28 bytes at least in 2016 and 16
   -- otherwise; the others tell them apart.
   local function dialect_of(bytes, before)
-    local version = #bytes >= 8 and walk.word(bytes, 4)
-    if version == version_one.version then
-      return version_one
-    elseif version ~= version_two.version then
-      return nil
+    local dialect = #bytes >= 8 and by_version[walk.word(bytes, 4)] or nil
+    if dialect ~= version_two then
+      return dialect
     elseif before then
       return before
     end

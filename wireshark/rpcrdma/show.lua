@@ -212,7 +212,7 @@ return function(xdr, dialects, rules, messages)
 
   local function columns(self, result, pinfo, text)
     if #result.payloads == 0 then
-      pinfo.cols.protocol = self.dialect.version == 1 and "RPCoRDMA1" or "RPCoRDMA2"
+      pinfo.cols.protocol = "RPCoRDMA" .. self.dialect.version
       -- The space keeps apart what several FPDUs of one frame say.
       pinfo.cols.info = text .. " "
     end
