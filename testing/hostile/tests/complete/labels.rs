@@ -10,16 +10,16 @@ const COVERED: [&str; 2] = ["xchar.x", "rtr.x"];
 /// The files of the working group's version 2, and of its extension for data placement. Their fields
 /// must have cases as well.
 const WG: [&str; 2] = ["rpcrdma2wg.x", "wg-ddp.x"];
-/// The types of operations, by number.
-const OPERATIONS: [&str; 8] = [
-    "optinfo_initxch",
-    "optinfo_reqxch",
-    "optinfo_respxch",
-    "optinfo_updxch",
-    "optxmt_req",
-    "optxmt_resp",
-    "optxmt_cont",
-    "optxmt_err",
+/// The operations, and the types of their information.
+const OPERATIONS: [(&str, &str); 8] = [
+    ("ROPT_INITXCH", "optinfo_initxch"),
+    ("ROPT_REQXCH", "optinfo_reqxch"),
+    ("ROPT_RESPXCH", "optinfo_respxch"),
+    ("ROPT_UPDXCH", "optinfo_updxch"),
+    ("ROPT_XMTREQ", "optxmt_req"),
+    ("ROPT_XMTRESP", "optxmt_resp"),
+    ("ROPT_XMTCONT", "optxmt_cont"),
+    ("ROPT_XMTERR", "optxmt_err"),
 ];
 /// The characteristics, and the types of their values.
 const CHARACTERISTICS: [(&str, &str); 7] = [
@@ -123,9 +123,12 @@ impl Xdr {
 
     /// Labels information. Returns `None` if the operation does not exist.
     pub(crate) fn label(&self, opttype: u32, info: &[u32]) -> Option<Labelled> {
-        let name = OPERATIONS.get((opttype as usize).checked_sub(1)?)?;
+        let number = Some(u64::from(opttype));
+        let (_, of) = OPERATIONS
+            .iter()
+            .find(|(name, _)| self.all.constants.get(*name).copied() == number)?;
         let mut walk = Walk::new(&self.all, info, &CHARACTERISTICS);
-        let bad = walk.whole(name);
+        let bad = walk.whole(of);
         Some(walk.labelled(bad))
     }
 }
