@@ -222,4 +222,41 @@ mod tests {
         }
         assert!(seen >= 25, "only {seen} commands were found");
     }
+
+    /// The folder of what `testing/fuzz/run` finds, which is made only then.
+    const MADE_BY_RUNS: &str = "testing/fuzz/artifacts";
+
+    /// Returns whether a name in code style is that of a file or a folder of the workspace. Words in
+    /// capitals stand for a name.
+    fn is_path(name: &str) -> bool {
+        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "/._-".contains(c);
+        name.chars().all(is_plain)
+            && !name.starts_with('/')
+            && name != MADE_BY_RUNS
+            && (name.contains('/') || name.ends_with(".rs"))
+    }
+
+    #[test]
+    fn files_that_contributing_names_exist() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let text = fs::read_to_string(root.join("CONTRIBUTING.md")).unwrap();
+        let mut seen = 0;
+        for paragraph in text.split("\n\n").filter(|text| !text.contains("```")) {
+            // A short name is of a file beside or below one that the paragraph names before.
+            let mut folders = vec![root.clone()];
+            let quoted = paragraph.split('`').skip(1).step_by(2);
+            for name in quoted.filter(|name| is_path(name)) {
+                let mut paths = folders.iter().map(|folder| folder.join(name));
+                let Some(path) = paths.find(|path| path.exists()) else {
+                    panic!("CONTRIBUTING.md: {name} does not exist");
+                };
+                if name.contains('/') {
+                    folders.extend(path.parent().map(Path::to_owned));
+                    folders.push(path);
+                }
+                seen += 1;
+            }
+        }
+        assert!(seen >= 45, "only {seen} names were found");
+    }
 }
