@@ -32,7 +32,7 @@ local carrier = Proto("rpcrdma_carrier", "RPC-over-RDMA on iWARP and InfiniBand"
 
 local function forget()
   state.entries = {}
-  -- iWARP: connections by addresses and ports.
+  -- iWARP: connections by the number of TCP's.
   state.connections = {}
   -- InfiniBand: directions by addresses and queue pair, and those whose other direction is unknown.
   state.directions, state.unpaired = {}, {}

@@ -25,6 +25,7 @@ return function(messages, show, walk, state)
     private = Field.new("iwarp_mpa.privatedata"),
     request = Field.new("iwarp_mpa.key.req"),
     reply = Field.new("iwarp_mpa.key.rep"),
+    stream = Field.new("tcp.stream"),
   }
 
   local word = walk.word
@@ -33,12 +34,13 @@ return function(messages, show, walk, state)
     return { high = word(bytes, at), low = word(bytes, at + 4) }
   end
 
-  -- Returns the connection of a packet, and which end sent it.
+  -- Returns the connection of a packet, and which end sent it. Wireshark numbers TCP's connections:
+  -- a later one can have the same addresses and ports.
   local function connection(pinfo)
     local one = tostring(pinfo.src) .. " " .. pinfo.src_port
     local two = tostring(pinfo.dst) .. " " .. pinfo.dst_port
     local index = one < two and 0 or 1
-    local key = index == 0 and one .. " " .. two or two .. " " .. one
+    local key = fields.stream().value
     local found = state.connections[key]
     if not found then
       found = messages.connection()

@@ -15,7 +15,7 @@ use crate::packet::Ends;
 const REQUEST_KEY: &[u8] = b"MPA ID Req";
 
 /// Addresses of connections whose addresses were gone when their first bytes were seen, from a
-/// block for documentation (RFC 5737).
+/// block for documentation (RFC 5737). The initiator's port is replaced by one of its own.
 const NOWHERE: [SocketAddr; 2] = [
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 1)),
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 2), 2)),
@@ -59,15 +59,19 @@ impl CaptureTap {
                 return;
             };
             let flow = flows.entry(qp).or_insert_with(|| {
-                let ends = match carrier {
-                    Carrier::Tcp { local, peer } => [local, peer],
-                    _ => NOWHERE,
-                };
                 let first = pieces.first().copied().unwrap_or_default();
                 let seen = first.len().min(REQUEST_KEY.len());
                 let initiator = match first[..seen] == REQUEST_KEY[..seen] {
                     true => from,
                     false => 1 - from,
+                };
+                let ends = match carrier {
+                    Carrier::Tcp { local, peer } => [local, peer],
+                    _ => {
+                        let mut ends = NOWHERE;
+                        ends[initiator].set_port(sink.next_port());
+                        ends
+                    }
                 };
                 Flow::open(sink, at, Ends::new(ends), initiator, comment)
             });

@@ -111,6 +111,25 @@ fn each_connection_is_a_stream_of_its_own_also_with_the_same_addresses() {
 }
 
 #[test]
+fn connections_whose_addresses_are_gone_have_a_port_each() {
+    let requests = [20, 30].map(|ulpdu| iwarp_stream(b"MPA ID Req Frame", &[ulpdu]));
+    let file = captured(Limits::default(), Origin::Stream, |tap| {
+        for (qp, request) in (1..).zip(&requests) {
+            let carrier = Carrier::Ended;
+            let pieces = &[&request[..]];
+            tap.received(Time::ZERO, QpId(qp), Frame::Stream { carrier, pieces });
+        }
+    });
+    let [one, two] = &file.connections()[..] else {
+        panic!("not two connections");
+    };
+    assert_eq!([&one.bytes[0], &two.bytes[0]], [&requests[0], &requests[1]]);
+    // The initiator's port comes first.
+    assert_ne!(one.ports[0], two.ports[0]);
+    assert_eq!(one.ports[1], two.ports[1]);
+}
+
+#[test]
 fn long_streams_in_one_direction_are_acknowledged() {
     let bytes = iwarp_stream(b"MPA ID Req Frame", &[60000; 40]);
     let file = captured(Limits::default(), Origin::Stream, |tap| {

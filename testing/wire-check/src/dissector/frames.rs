@@ -12,6 +12,12 @@ const FIRST_PORT: u16 = 49_200;
 const SEGMENT: usize = 1400;
 /// The file's link type: packets begin with an IP header.
 const LINKTYPE_RAW: u32 = 101;
+/// TCP's flags (RFC 9293, section 3.1).
+const SYN: u8 = 0x02;
+const PSH: u8 = 0x08;
+const ACK: u8 = 0x10;
+/// The initial sequence number of a connection that has the addresses and ports of an earlier one.
+const AGAIN: u32 = 1 << 20;
 /// The time between two packets, microseconds.
 const INTERVAL: u32 = 1000;
 
@@ -94,6 +100,8 @@ impl Frames {
 /// A connection, whose packets are added to a file.
 pub(crate) struct Iwarp {
     port: u16,
+    /// The initial sequence number of both ends.
+    initial: u32,
     /// For each end, the number of bytes of its TCP stream.
     sent: [u32; 2],
     /// For each end, the numbers of untagged messages in the queues of Sends and Read Requests.
@@ -112,11 +120,31 @@ mod opcode {
 impl Iwarp {
     /// Opens connection `number` with the private data that both ends send.
     pub(crate) fn open(frames: &mut Frames, number: u16, private: [&[u8]; 2]) -> Self {
-        let mut opened = Self {
+        let mut opened = Self::new(number, 0);
+        opened.set_up(frames, private);
+        opened
+    }
+
+    /// Opens another connection with the addresses and ports of connection `number`, with TCP's
+    /// handshake.
+    pub(crate) fn open_again(frames: &mut Frames, number: u16, private: [&[u8]; 2]) -> Self {
+        let mut opened = Self::new(number, AGAIN);
+        opened.segment(frames, End::Client, SYN, &[]);
+        opened.segment(frames, End::Server, SYN | ACK, &[]);
+        opened.set_up(frames, private);
+        opened
+    }
+
+    fn new(number: u16, initial: u32) -> Self {
+        Self {
             port: FIRST_PORT + number,
+            initial,
             sent: [0; 2],
             numbers: [[0; 2]; 2],
-        };
+        }
+    }
+
+    fn set_up(&mut self, frames: &mut Frames, private: [&[u8]; 2]) {
         let ends = [
             (End::Client, "MPA ID Req Frame"),
             (End::Server, "MPA ID Rep Frame"),
@@ -126,24 +154,33 @@ impl Iwarp {
             let mut bytes = [key.as_bytes(), &[0, 1]].concat();
             bytes.extend(u16::to_be_bytes(data.len() as u16));
             bytes.extend(data);
-            opened.stream(frames, from, &bytes);
+            self.stream(frames, from, &bytes);
         }
-        opened
     }
 
     fn stream(&mut self, frames: &mut Frames, from: End, bytes: &[u8]) {
+        self.segment(frames, from, PSH | ACK, bytes);
+        self.sent[from.index()] += bytes.len() as u32;
+    }
+
+    fn segment(&self, frames: &mut Frames, from: End, flags: u8, bytes: &[u8]) {
         let ports = match from {
             End::Client => [self.port, SERVER_PORT],
             End::Server => [SERVER_PORT, self.port],
         };
         let mut segment: Vec<u8> = ports.into_iter().flat_map(u16::to_be_bytes).collect();
-        let (sequence, acknowledged) = (self.sent[from.index()], self.sent[from.peer().index()]);
-        segment.extend(u32::to_be_bytes(1 + sequence));
-        segment.extend(u32::to_be_bytes(1 + acknowledged));
-        segment.extend([0x50, 0x18, 0xff, 0xff, 0, 0, 0, 0]);
+        // A SYN has the number before that of the first byte.
+        let first = self.initial + u32::from(flags & SYN == 0);
+        let sequence = first + self.sent[from.index()];
+        let acknowledged = match flags & ACK {
+            0 => 0,
+            _ => self.initial + 1 + self.sent[from.peer().index()],
+        };
+        segment.extend(u32::to_be_bytes(sequence));
+        segment.extend(u32::to_be_bytes(acknowledged));
+        segment.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
         segment.extend(bytes);
         frames.packet(from, 6, &segment);
-        self.sent[from.index()] += bytes.len() as u32;
     }
 
     fn fpdu(&mut self, frames: &mut Frames, from: End, segment: &[u8]) {

@@ -28,11 +28,11 @@ enum Step {
 use Step::{Read, Response, Send, SendWithInvalidate, Write};
 
 /// `rdma_proc` and directions (RFC 8166, section 4.2; version-two-01, section 4.2).
-const MSG: u32 = 0;
+pub(super) const MSG: u32 = 0;
 const NOMSG: u32 = 1;
 const DONE: u32 = 3;
-const CALL: u32 = 0;
-const REPLY: u32 = 1;
+pub(super) const CALL: u32 = 0;
+pub(super) const REPLY: u32 = 1;
 /// The sink of all RDMA Reads.
 const SINK: (u32, u64) = (0x5151, 0);
 /// The handle and the offset of memory that clients offer.
@@ -40,7 +40,7 @@ const HANDLE: u32 = 0x77;
 const OFFSET: u64 = 0x1000;
 
 /// Returns the RPC header of an NFS NULL call, or a reply that accepts it.
-fn rpc(xid: u32, direction: u32) -> Vec<u8> {
+pub(super) fn rpc(xid: u32, direction: u32) -> Vec<u8> {
     match direction {
         CALL => words(&[xid, CALL, 2, 100_003, 3, 0, 0, 0, 0, 0]),
         _ => words(&[xid, REPLY, 0, 0, 0, 0]),
@@ -63,7 +63,7 @@ fn write_list(handle: u32, length: u32) -> Vec<u32> {
 }
 
 /// Encodes a message of version 1.
-fn v1(xid: u32, credit: u32, proc: u32, lists: &[u32], payload: &[u8]) -> Vec<u8> {
+pub(super) fn v1(xid: u32, credit: u32, proc: u32, lists: &[u32], payload: &[u8]) -> Vec<u8> {
     [
         words(&[xid, 1, credit, proc]),
         words(lists),
@@ -73,7 +73,7 @@ fn v1(xid: u32, credit: u32, proc: u32, lists: &[u32], payload: &[u8]) -> Vec<u8
 }
 
 /// Encodes `RDMA2_MSG`.
-fn v2(xid: u32, direction: u32, lists: &[u32], payload: &[u8]) -> Vec<u8> {
+pub(super) fn v2(xid: u32, direction: u32, lists: &[u32], payload: &[u8]) -> Vec<u8> {
     let header = words(&[xid, 2, 32, MSG, direction]);
     [header, words(lists), payload.to_vec()].concat()
 }

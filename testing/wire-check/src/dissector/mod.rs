@@ -6,6 +6,7 @@ pub(crate) mod frames;
 mod hostile;
 pub(crate) mod offline;
 pub(crate) mod pdml;
+mod reused;
 mod roce;
 mod vectors;
 
@@ -92,5 +93,7 @@ pub(crate) fn check(folder: &Path, report: &mut Report) -> Result<(), Error> {
     report.count("vectors as the codecs say", count, &wrong);
     let (count, wrong) = hostile::check(&wireshark, &codecs, folder)?;
     report.count("rules provoked", count, &wrong);
+    let (count, wrong) = reused::check(&wireshark, folder)?;
+    report.count("messages on ports used before", count, &wrong);
     exchange::check(&wireshark, &codecs, folder, report)
 }
