@@ -59,6 +59,9 @@ pub(super) struct Entries {
     by_name: HashMap<Arc<[u8]>, Entry>,
     by_cookie: BTreeMap<u64, (Arc<[u8]>, Arc<Node>)>,
     next_cookie: u64,
+    /// The number of entries that the table of `by_name` has room for. `HashMap::capacity` is lower after
+    /// entries were removed, because their slots cannot be used again before the table is rebuilt.
+    table: usize,
 }
 
 /// An entry of a directory, as it is found by its name.
@@ -76,6 +79,7 @@ impl Entries {
             by_name: HashMap::new(),
             by_cookie: BTreeMap::new(),
             next_cookie: COOKIE_PARENT + 1,
+            table: 0,
         }
     }
 
@@ -106,6 +110,7 @@ impl Entries {
         let listed = (Arc::clone(&name), Arc::clone(&node));
         self.by_cookie.insert(cookie, listed);
         self.by_name.insert(name, Entry { cookie, node });
+        self.table = self.table.max(self.by_name.capacity());
         self.next_cookie += 1;
     }
 
@@ -114,20 +119,22 @@ impl Entries {
         if let Some(Entry { cookie, .. }) = self.by_name.remove(name) {
             self.by_cookie.remove(&cookie);
         }
-        let (left, capacity) = (self.by_name.len(), self.by_name.capacity());
+        let left = self.by_name.len();
         if left == 0 {
             self.clear();
-        } else if capacity > SMALL_TABLE && left < capacity / 4 {
+        } else if self.table > SMALL_TABLE && left < self.table / 4 {
             // Otherwise clients could fill directories and empty them one by one, and each would keep memory
             // that counts for nothing. Half of the new table is free, so that the cost of shrinking is spread over
             // many changes.
             self.by_name.shrink_to(2 * left);
+            self.table = self.by_name.capacity();
         }
     }
 
     /// Removes all names and frees their memory.
     pub(super) fn clear(&mut self) {
         self.by_name = HashMap::new();
+        self.table = 0;
         self.by_cookie = BTreeMap::new();
     }
 
