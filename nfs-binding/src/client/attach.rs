@@ -75,13 +75,14 @@ impl<C: RpcClient> Mount<C> {
 }
 
 /// Returns the limits of an export in use. Transfer sizes are those that the user requested, or those
-/// that the server prefers, or the defaults, as in Linux (`nfs_server_set_fsinfo`). They are reduced to
-/// what both sides support. A server that reports 0 leaves the choice to the client.
+/// that the server prefers, as in Linux (`nfs_server_set_fsinfo`), or the defaults. They are reduced to
+/// what both sides support. A server that reports 0, or prefers less than any client can want, leaves the
+/// choice to the client.
 fn limits(info: &FsinfoOk, options: &AttachOptions) -> Limits {
     let given = |size: u32| Some(size).filter(|&size| size != 0);
     let size = |asked: Option<u32>, preferred: u32, most: u32| {
-        let asked = asked.and_then(given).or(given(preferred));
-        let size = asked.unwrap_or(DEFAULT_IO);
+        let preferred = Some(preferred).filter(|&size| size >= MIN_IO);
+        let size = asked.and_then(given).or(preferred).unwrap_or(DEFAULT_IO);
         size.min(given(most).unwrap_or(MAX_DATA)).clamp(1, MAX_DATA)
     };
     let multiple = |size: u32| {
@@ -239,7 +240,10 @@ mod tests {
             (none, 0, 4 << 20, DEFAULT_IO),
             (none, 0, 0, DEFAULT_IO),
             (none, 5000, 0, 4096),
-            (none, 1, 0, 1),
+            (none, 1024, 0, 1024),
+            (none, 1023, 0, DEFAULT_IO),
+            (none, 1, 64 << 10, 64 << 10),
+            (none, 1, 512, 512),
         ] {
             // One direction must not get the size of the other.
             let (read, write) = (
