@@ -104,11 +104,15 @@ impl Terms {
             let send = now.inline_send.min(config.max_send());
             let limits = config.limits(dialect, send, now.inline_receive);
             let accepted = now.max_segment.map_or(u64::MAX, u64::from);
+            let own_segments = limits.chunks.segments;
             return Self {
                 limits: Limits {
                     max_segment: limits.max_segment.min(accepted).max(1),
                     chunks: ChunkLimits {
-                        segments: now.max_segments.unwrap_or(limits.chunks.segments),
+                        // What this end offers comes back in replies, which it decodes.
+                        segments: now
+                            .max_segments
+                            .map_or(own_segments, |most| most.min(own_segments)),
                         ..limits.chunks
                     },
                     ..limits
