@@ -1,4 +1,4 @@
-//! Credits (section 3.3.1): the number of calls that may be outstanding on a connection.
+//! Credits (section 3.3.1): the number of transmissions of calls for which the responder has receives.
 
 /// The requester's side of flow control. One credit stands for one receive of the responder: one for
 /// each transmission of a call, so one for a call of version 1. The reply returns them all. A call that

@@ -164,6 +164,7 @@ impl Transmit {
                 }
             }
         }
+        // The engine checks what is registered for a call against the same limit, all together.
         if listed > u64::from(call.limits.chunks.segments) {
             return None;
         }

@@ -185,8 +185,9 @@ pub trait TransferMode {
     fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate>;
 
     /// Returns a number that changes whenever [`TransferMode::plan_call`] could answer the same
-    /// question differently. With it, the engine remembers the transfer modes of earlier calls.
-    /// `None`, the default, means that it has to ask each time.
+    /// question differently, and at no other time. With it, the engine remembers the transfer modes of earlier
+    /// calls, and plans calls that wait to be sent again, with their memory, when it has changed. `None`,
+    /// the default, means that it has to ask each time, and that plans stay valid.
     fn plan_state(&self) -> Option<u64> {
         None
     }
