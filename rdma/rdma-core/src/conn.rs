@@ -3,7 +3,8 @@
 //! Memory safety rests on the order in which a connection is torn down, which is implemented only
 //! in `Conn::take_down`: the queue pair is moved to the error state, windows and registrations are
 //! ended, the queue pair is destroyed, and then its completion queues. Only after that is the
-//! memory of posted requests released. Receives of a shared receive queue belong to that queue
+//! memory of posted requests released. If the queue pair cannot be destroyed, that memory is never used
+//! again (`Conn::remains`). Receives of a shared receive queue belong to that queue
 //! (`shared.rs`).
 
 use std::collections::VecDeque;
@@ -141,7 +142,7 @@ pub(super) struct Conn {
     held: Vec<Event>,
     made: bool,
     /// Whether the queue pair could not be destroyed. The device may still use the memory of its requests.
-    remains: bool,
+    pub(super) remains: bool,
     /// Whether a request was refused because the send queue was full.
     pub(super) wants_room: bool,
     /// Time at which the connection fails unless the present step has ended.
@@ -835,7 +836,9 @@ impl Conn {
         self.queues = None;
         if self.own_domain {
             self.own_domain = false;
-            self.arenas.leave(&self.domain);
+            if !self.remains {
+                self.arenas.leave(&self.domain);
+            }
         }
         id
     }

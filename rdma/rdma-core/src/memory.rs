@@ -49,8 +49,8 @@ struct Arena {
     registrations: Vec<(u64, Mr)>,
     /// Parts that were offered with [`super::Registration::PersistentUnsafe`].
     parts: Vec<Part>,
-    /// Whether a registration could not be ended, so that the memory must never be freed. It is used on: no queue
-    /// pair of that registration's domain exists any more.
+    /// Whether a registration could not be ended, so that the memory must never be freed. It is used on: the queue
+    /// pair of that registration's domain is destroyed.
     stays: bool,
 }
 

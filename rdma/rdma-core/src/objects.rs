@@ -45,9 +45,10 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, and nothing made from it is left: such things hold an `Arc`.
+        // SAFETY: made in `new`, and nothing made from it is left (such things hold an `Arc`) but what could
+        // not be destroyed; then this fails.
         let status = unsafe { (self.context.libraries().verbs.ibv_dealloc_pd)(self.raw()) };
-        if let Err(error) = errno(status) {
+        if let Err(error) = self.context.destroyed(status) {
             tracing::warn!(%error, "protection domain not freed");
         }
     }
@@ -238,7 +239,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: made in `new`; its queues, which hold an `Arc` of it, are gone.
+        // SAFETY: made in `new`; its queues, which hold an `Arc` of it, are gone, or else this fails.
         unsafe { (self.context.libraries().verbs.ibv_destroy_comp_channel)(self.raw.as_ptr()) };
     }
 }

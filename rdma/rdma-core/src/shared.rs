@@ -153,6 +153,8 @@ pub(super) struct SharedQueue {
     limited: bool,
     /// Bound queue pairs by the device's number.
     by_number: IdMap<u32, QpId>,
+    /// Whether a queue pair could not be destroyed. It may have taken a receive, and nobody knows which.
+    is_held: bool,
     failed: bool,
 }
 
@@ -289,6 +291,7 @@ impl RdmaCore {
             armed: None,
             limited: false,
             by_number: IdMap::default(),
+            is_held: false,
             failed: false,
         };
         self.shared.insert(id, queue);
@@ -533,9 +536,11 @@ impl RdmaCore {
         conn.fail();
         self.reap_shared(receives);
         let id = self.conns.get_mut(&qp.0).and_then(Conn::take_down);
+        let remains = self.conns.get(&qp.0).is_some_and(|conn| conn.remains);
         self.reap_shared(receives);
         if let Some(queue) = self.shared.get_mut(&receives) {
             queue.by_number.remove(&number);
+            queue.is_held |= remains;
         }
         (id, self.forgotten(receives))
     }
@@ -546,7 +551,10 @@ impl RdmaCore {
             return Vec::new();
         }
         let floor = self.floor(receives);
-        let queue = self.shared.get_mut(&receives);
+        let queue = self
+            .shared
+            .get_mut(&receives)
+            .filter(|queue| !queue.is_held);
         queue.map_or_else(Vec::new, |queue| queue.receives.forgotten(floor))
     }
 }
