@@ -148,8 +148,7 @@ impl Conn {
     }
 
     /// Accepts the connection at the program's request. Finds out now whether the peer has gone
-    /// meanwhile, or has violated the protocol by sending early, because nothing was read since its
-    /// Request Frame.
+    /// meanwhile, because nothing was read since its Request Frame.
     pub(super) fn accept(&mut self, options: &AcceptOptions, wants: &Wants, cx: &mut Cx<'_>) {
         let Some(request) = self.request.take() else {
             return;

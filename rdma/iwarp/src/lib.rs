@@ -12,9 +12,10 @@
 //! frames. Above them, `conn` is a connection with its socket (`handshake`, `stream`), and `state`
 //! with `manager` is the device; `shared` has its shared receive queues.
 //!
-//! Payload is received into its destination and sent from its source. It is copied in two cases, and counted
-//! then ([`Counters::copied_bytes`]): if it arrives in the same read as the headers around it, and if its
-//! place was predicted wrongly, as that of a message in longer segments, after TCP's MSS has grown.
+//! Payload is received into its destination and sent from its source. It is copied in three cases, and counted
+//! then ([`Counters::copied_bytes`]): in writes of up to 512 bytes, if it arrives in the same read as the
+//! headers around it, and if its place was predicted wrongly, as that of a message in longer segments, after
+//! TCP's MSS has grown.
 //!
 //! Registered memory starts at a random tagged offset, and its handle is 32 random bits. A handle
 //! is valid on its own queue pair only. Parts of a region offered for writing that the peer did not

@@ -18,8 +18,8 @@ use rdma::{
     LoopClaim, LoopSeat, QpId, RequestId, SharedReceivesId, Time,
 };
 
-/// Maximum number of connections that wait for a Request Frame. The oldest is closed to make room
-/// (RFC 5044, section 7.1.2, rule 10 mentions such peers).
+/// Maximum number of connections that wait for a Request Frame. The oldest is closed to make room, unless the
+/// limit of all connections is reached before (RFC 5044, section 7.1.2, rule 10 mentions such peers).
 const MAX_HALF_OPEN: usize = 256;
 /// Number of connections accepted in a row before other connections get their turn.
 const ACCEPT_TURN: usize = 64;

@@ -1,7 +1,8 @@
 //! Progress while the owner does not poll.
 //!
 //! The owner's thread does the device's work when it polls. While it computes or blocks, peers must
-//! still be able to read and write the memory offered to them, so a background thread takes over.
+//! still be able to read and write the memory offered to them, so a background thread takes over. (Between a
+//! `Device::arm` that returned true and the next poll it rests, because the owner says that it waits.)
 //! The owner maintains its *presence*: that it polls, has polled or waits. Decisions that follow
 //! from it are made under the lock that a poll takes anyway. The thread reads the presence once per
 //! tick without the lock, parks when there is nothing to do, and takes over only after a whole
