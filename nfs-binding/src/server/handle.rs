@@ -6,12 +6,14 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use onc_rpc::Decoder;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use siphasher::sip::SipHasher24;
 
+use super::known_macs::KnownMacs;
 use crate::fs::FileId;
 use crate::fs::directory::IdentityKey;
 use crate::proto::{FileHandle, Status};
@@ -300,6 +302,8 @@ pub(super) struct HandleCodec {
     /// The state of the MAC after these bytes. A listing has hundreds of handles, and their MACs
     /// take a good part of its time.
     begun: SipHasher24,
+    number: u32,
+    known: Arc<KnownMacs>,
     /// The number of handles that were opened.
     #[cfg(test)]
     pub(super) opened: std::sync::atomic::AtomicUsize,
@@ -312,8 +316,8 @@ impl fmt::Debug for HandleCodec {
 }
 
 impl HandleCodec {
-    /// Creates a codec for the export with this number.
-    pub(super) fn new(key: &HandleKey, export: u32) -> Self {
+    /// Creates a codec for the export with this number. `known` holds MACs by the same key.
+    pub(super) fn new(key: &HandleKey, export: u32, known: Arc<KnownMacs>) -> Self {
         let mut head = [0; MAC];
         head[0] = LAYOUT;
         head[EXPORT..].copy_from_slice(&export.to_be_bytes());
@@ -322,13 +326,23 @@ impl HandleCodec {
         Self {
             head,
             begun,
+            number: export,
+            known,
             #[cfg(test)]
             opened: Default::default(),
         }
     }
 
-    /// Computes the MAC of a handle over `head` and the object's file id.
+    /// Returns the MAC of a handle over `head` and the object's file id.
+    #[inline]
     fn mac(&self, id: &FileId) -> [u8; ID - MAC] {
+        self.known
+            .get(self.number, id, || self.compute_mac(id))
+            .to_be_bytes()
+    }
+
+    #[inline(never)]
+    fn compute_mac(&self, id: &FileId) -> u64 {
         let mut hasher = self.begun;
         // Hashing whole words avoids the hasher's byte buffer. The MAC is the same.
         let (words, rest) = id.as_bytes().as_chunks();
@@ -336,7 +350,7 @@ impl HandleCodec {
             hasher.write_u64(u64::from_ne_bytes(*word));
         }
         hasher.write(rest);
-        hasher.finish().to_be_bytes()
+        hasher.finish()
     }
 
     /// Creates the handle of an object.
@@ -383,7 +397,7 @@ mod tests {
 
     #[test]
     fn only_own_handles_are_taken() {
-        let codec = HandleCodec::new(&HandleKey::from_bytes([7; 16]), 99);
+        let codec = HandleCodec::new(&HandleKey::from_bytes([7; 16]), 99, Default::default());
         let opened = |codec: &HandleCodec, handle: &FileHandle| {
             export_in(handle).and_then(|export| Ok((export, codec.open(handle)?)))
         };
@@ -408,7 +422,11 @@ mod tests {
             };
             assert_eq!(opened(&codec, &FileHandle::new(cut).unwrap()), Err(error));
             for (key, export) in [(8, 99), (7, 98)] {
-                let other = HandleCodec::new(&HandleKey::from_bytes([key; 16]), export);
+                let other = HandleCodec::new(
+                    &HandleKey::from_bytes([key; 16]),
+                    export,
+                    Default::default(),
+                );
                 assert_eq!(opened(&other, &handle), Err(HandleError::OtherKey));
             }
         }
@@ -422,7 +440,7 @@ mod tests {
     /// bytes but its own.
     #[test]
     fn the_mac_is_that_of_the_whole_handle() {
-        let codec = HandleCodec::new(&HandleKey::from_bytes([7; 16]), 99);
+        let codec = HandleCodec::new(&HandleKey::from_bytes([7; 16]), 99, Default::default());
         for len in [0, 5, 16, 48] {
             let handle = codec.issue(&FileId::new(&vec![3; len]).unwrap());
             let (head, rest) = handle.as_bytes().split_at(MAC);
