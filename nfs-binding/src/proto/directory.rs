@@ -2,7 +2,7 @@
 //! READDIR, READDIRPLUS.
 
 use bytes::BytesMut;
-use onc_rpc::{DecodeError, Decoder, Encoder, Message, pad, padded};
+use onc_rpc::{DecodeError, Decoder, Encoder, Message, padded};
 
 use super::types::{
     Attributes, DeviceNumber, DirOp, FileHandle, FileType, LinkText, MAX_FILE_HANDLE, MAX_NAME,
@@ -193,12 +193,7 @@ impl Xdr for EntryPlus {
         self.handle.encode(out);
     }
 
-    #[inline]
     fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        if let Some((entry, len)) = Self::decode_ahead(input) {
-            input.pass(len);
-            return Ok(entry);
-        }
         Ok(Self {
             fileid: Xdr::decode(input)?,
             name: Xdr::decode(input)?,
@@ -207,19 +202,26 @@ impl Xdr for EntryPlus {
             handle: Xdr::decode(input)?,
         })
     }
+
+    fn decode_some_of_list(input: &mut Decoder<'_>, list: &mut Vec<Self>) {
+        let whole = input.in_one_piece();
+        let mut rest = whole;
+        while let Some((entry, after)) = Self::decode_link(rest) {
+            list.push(entry);
+            rest = after;
+        }
+        input.pass(whole.len() - rest.len());
+    }
 }
 
 impl EntryPlus {
-    /// Decodes an entry with attributes and a handle, and with few checks, if it lies in one piece.
-    /// A listing has hundreds. Returns it with its encoded length, or `None` if it is not such an
-    /// entry, or invalid.
+    /// Decodes a list link and an entry with attributes and a handle, and with few checks, if they lie
+    /// in one piece. A listing has hundreds. Returns the entry and the bytes after it, or `None` if it
+    /// is not such an entry, or invalid.
     #[inline]
-    fn decode_ahead(input: &Decoder<'_>) -> Option<(Self, usize)> {
-        /// The bytes between the name and the handle: the cookie, the attributes, the length of the
-        /// handle, and two flags.
-        const BETWEEN: usize = 8 + 4 + Attributes::MAX_LEN as usize + 4 + 4;
-        let whole = input.in_one_piece();
-        let (fileid, rest) = whole.split_first_chunk()?;
+    fn decode_link(whole: &[u8]) -> Option<(Self, &[u8])> {
+        let (link, rest) = split_u32(whole)?;
+        let (fileid, rest) = rest.split_first_chunk()?;
         let (name_len, rest) = split_u32(rest)?;
         let (name, rest) = rest.split_at_checked(padded(name_len.into()) as usize)?;
         let (between, rest) = rest.split_first_chunk::<BETWEEN>()?;
@@ -229,7 +231,7 @@ impl EntryPlus {
         let (has_handle, between) = split_u32(between)?;
         let (handle_len, _) = split_u32(between)?;
         let (handle, rest) = rest.split_at_checked(padded(handle_len.into()) as usize)?;
-        if name_len > MAX_NAME || (has_attributes, has_handle) != (1, 1) {
+        if name_len > MAX_NAME || (link, has_attributes, has_handle) != (1, 1, 1) {
             return None;
         }
         let entry = Self {
@@ -239,7 +241,7 @@ impl EntryPlus {
             attributes: Some(Attributes::from_words(attributes).ok()?),
             handle: Some(FileHandle::new(handle.get(..handle_len as usize)?)?),
         };
-        Some((entry, whole.len() - rest.len()))
+        Some((entry, rest))
     }
 
     /// Returns the encoded length of the entry in bytes, list link included.
@@ -259,6 +261,24 @@ impl EntryPlus {
         let attributes = if attributes { Attributes::MAX_LEN } else { 0 };
         let handle = handle.map_or(0, |handle| 4 + padded(handle as u64));
         Entry::wire_len(name) + (4 + u64::from(attributes)) + (4 + handle)
+    }
+}
+
+/// The object of a directory entry as it is encoded: nothing but the handle is copied before.
+#[derive(Clone, Debug)]
+pub(crate) struct ListedObject<'a> {
+    /// The handle.
+    pub(crate) handle: FileHandle,
+    /// The attributes, but for their `fsid`.
+    pub(crate) attributes: &'a Attributes,
+    /// The file system that clients see.
+    pub(crate) fsid: u64,
+}
+
+impl ListedObject<'_> {
+    /// Returns the length of the handle in bytes.
+    pub(crate) fn handle_len(&self) -> usize {
+        self.handle.as_bytes().len()
     }
 }
 
@@ -302,8 +322,8 @@ impl EntryEncoder {
 
     /// Appends an `entry3`.
     pub(crate) fn entry(&mut self, fileid: u64, name: &[u8], cookie: u64) {
-        let out = &mut self.append(Entry::wire_len(name.len()));
-        put_entry(out, fileid, name, cookie);
+        let out = self.append(Entry::wire_len(name.len()));
+        put(&mut put_name(out, fileid, name), &cookie.to_be_bytes());
     }
 
     /// Appends an `entryplus3`.
@@ -313,19 +333,25 @@ impl EntryEncoder {
         fileid: u64,
         name: &[u8],
         cookie: u64,
-        object: Option<&(FileHandle, Attributes)>,
+        object: Option<ListedObject<'_>>,
     ) {
-        let handle = object.map(|(handle, _)| handle.as_bytes().len());
+        let handle = object.as_ref().map(ListedObject::handle_len);
         let len = EntryPlus::wire_len_of(name.len(), object.is_some(), handle);
-        let out = &mut self.append(len);
-        put_entry(out, fileid, name, cookie);
-        if let Some((handle, attributes)) = object {
-            put(out, &1_u32.to_be_bytes());
-            put(out, &attributes.to_words());
-            put(out, &1_u32.to_be_bytes());
-            put(out, &(handle.as_bytes().len() as u32).to_be_bytes());
-            put(out, handle.padded());
-        }
+        let out = &mut put_name(self.append(len), fileid, name);
+        let Some(object) = object else {
+            // Neither attributes nor a handle follow: the words for their flags are zero.
+            put(out, &cookie.to_be_bytes());
+            return;
+        };
+        let mut between = [0; BETWEEN];
+        let rest = &mut &mut between[..];
+        put(rest, &cookie.to_be_bytes());
+        put(rest, &1_u32.to_be_bytes());
+        put(rest, &object.attributes.to_words_of(object.fsid));
+        put(rest, &1_u32.to_be_bytes());
+        put(rest, &(object.handle_len() as u32).to_be_bytes());
+        put(out, &between);
+        put(out, object.handle.padded());
     }
 
     /// Returns the results of a successful READDIR or READDIRPLUS with these entries, and with the
@@ -359,22 +385,24 @@ fn split_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_be_bytes(*word), rest))
 }
 
-/// Writes an `entry3`, with its list link, to the front of `out`.
+/// Writes the list link, the inode number and the name of an entry to the front of `out`, which has
+/// zeroes for the round-up of the name, and returns the rest.
 #[inline]
-fn put_entry(out: &mut &mut [u8], fileid: u64, name: &[u8], cookie: u64) {
-    put(out, &1_u32.to_be_bytes());
-    put(out, &fileid.to_be_bytes());
-    put_opaque(out, name);
-    put(out, &cookie.to_be_bytes());
+fn put_name<'a>(mut out: &'a mut [u8], fileid: u64, name: &[u8]) -> &'a mut [u8] {
+    let mut head = [0; 4 + 8 + 4];
+    let rest = &mut &mut head[..];
+    put(rest, &1_u32.to_be_bytes());
+    put(rest, &fileid.to_be_bytes());
+    put(rest, &(name.len() as u32).to_be_bytes());
+    put(&mut out, &head);
+    let (padded, rest) = out.split_at_mut(padded(name.len() as u64) as usize);
+    padded[..name.len()].copy_from_slice(name);
+    rest
 }
 
-/// Writes variable-length opaque data to the front of `out`, which has zeroes for its round-up.
-#[inline]
-fn put_opaque(out: &mut &mut [u8], data: &[u8]) {
-    put(out, &(data.len() as u32).to_be_bytes());
-    put(out, data);
-    *out = &mut std::mem::take(out)[pad(data.len() as u64) as usize..];
-}
+/// The bytes of an `entryplus3` between the name and the handle: the cookie, the attributes, the length
+/// of the handle, and two flags.
+const BETWEEN: usize = 8 + 4 + Attributes::MAX_LEN as usize + 4 + 4;
 
 /// The bytes before the entries: the status, the directory's attributes, and the verifier.
 const BEFORE_ENTRIES: usize = 4 + 4 + Attributes::MAX_LEN as usize + 8;

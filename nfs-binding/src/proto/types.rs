@@ -325,6 +325,12 @@ impl Attributes {
     /// hundreds: encoded as a whole, they take a fraction of the time of one value after the other.
     #[inline]
     pub(crate) fn to_words(&self) -> [u8; ATTRIBUTE_WORDS * 4] {
+        self.to_words_of(self.fsid)
+    }
+
+    /// Returns the encoded attributes with another `fsid`.
+    #[inline]
+    pub(crate) fn to_words_of(&self, fsid: u64) -> [u8; ATTRIBUTE_WORDS * 4] {
         let mut out = [0; ATTRIBUTE_WORDS * 4];
         let mut rest = &mut out[..];
         let rest = &mut rest;
@@ -341,7 +347,7 @@ impl Attributes {
         put(rest, &self.used.to_be_bytes());
         put(rest, &self.rdev.major.to_be_bytes());
         put(rest, &self.rdev.minor.to_be_bytes());
-        put(rest, &self.fsid.to_be_bytes());
+        put(rest, &fsid.to_be_bytes());
         put(rest, &self.fileid.to_be_bytes());
         for time in [self.atime, self.mtime, self.ctime] {
             put(rest, &time.seconds.to_be_bytes());

@@ -147,15 +147,21 @@ impl Target<'_> {
     }
 
     /// Returns the handle and attributes of an object.
-    #[inline]
     pub(super) fn handle_and_attributes(&self, object: ObjectRef<'_>) -> (FileHandle, Attributes) {
-        if let Some(mounted) = object.mounted
-            && let Some(visible) = self.visible_root(mounted)
-        {
-            return visible;
-        }
-        let attributes = self.to_client(object.attributes.clone());
-        (self.handle(&object.id), attributes)
+        self.visible_instead(object).unwrap_or_else(|| {
+            let attributes = self.to_client(object.attributes.clone());
+            (self.handle(&object.id), attributes)
+        })
+    }
+
+    /// Returns the handle and attributes of the root of another export, if clients see that in place
+    /// of the object.
+    #[inline]
+    pub(super) fn visible_instead(
+        &self,
+        object: ObjectRef<'_>,
+    ) -> Option<(FileHandle, Attributes)> {
+        self.visible_root(object.mounted?)
     }
 
     /// Returns the root of the export that is visible at a placeholder directory.

@@ -5,8 +5,8 @@ use onc_rpc::Message;
 use super::call_context::CallContext;
 use super::{MAX_LISTING, PREFERRED_LISTING};
 use crate::proto::{
-    AFTER_ENTRIES, Attributes, DirOpArgs, Entry, EntryEncoder, EntryPlus, LookupOk, LookupResult,
-    NfsResult, ReaddirArgs, ReaddirplusArgs, Status, Xdr,
+    AFTER_ENTRIES, Attributes, DirOpArgs, Entry, EntryEncoder, EntryPlus, ListedObject, LookupOk,
+    LookupResult, NfsResult, ReaddirArgs, ReaddirplusArgs, Status, Xdr,
 };
 
 /// Encoded results of READDIR or READDIRPLUS, or the failure.
@@ -123,14 +123,28 @@ impl CallContext<'_> {
                     if len > names && !first {
                         return false;
                     }
-                    let object = entry.object;
-                    let object = object.map(|object| target.handle_and_attributes(object));
-                    let handle = object.as_ref().map(|(handle, _)| handle.as_bytes().len());
+                    let instead = entry
+                        .object
+                        .and_then(|object| target.visible_instead(object));
+                    let object = match (&instead, entry.object) {
+                        (Some((handle, attributes)), _) => Some(ListedObject {
+                            handle: *handle,
+                            attributes,
+                            fsid: attributes.fsid,
+                        }),
+                        (None, Some(object)) => Some(ListedObject {
+                            handle: target.handle(&object.id),
+                            attributes: object.attributes,
+                            fsid: target.exported.fsid_to_client(object.attributes.fsid),
+                        }),
+                        (None, None) => None,
+                    };
+                    let handle = object.as_ref().map(ListedObject::handle_len);
                     let whole = EntryPlus::wire_len_of(entry.name.len(), object.is_some(), handle);
                     let fits = room.take(whole);
                     if fits {
                         names = names.saturating_sub(len);
-                        entries.entry_plus(entry.fileid, entry.name, entry.cookie, object.as_ref());
+                        entries.entry_plus(entry.fileid, entry.name, entry.cookie, object);
                     }
                     fits
                 },

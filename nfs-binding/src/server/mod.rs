@@ -104,14 +104,20 @@ impl Exported {
     /// one mounted in it.
     #[inline]
     fn to_client(&self, attributes: Attributes) -> Attributes {
-        let below = match attributes.fsid {
+        Attributes {
+            fsid: self.fsid_to_client(attributes.fsid),
+            ..attributes
+        }
+    }
+
+    /// Returns the `fsid` that clients see in place of the file system's own.
+    #[inline]
+    fn fsid_to_client(&self, fsid: u64) -> u64 {
+        let below = match fsid {
             0 => 0,
             mounted => SipHasher13::new().hash(&mounted.to_be_bytes()) << u32::BITS,
         };
-        Attributes {
-            fsid: below | u64::from(self.number),
-            ..attributes
-        }
+        below | u64::from(self.number)
     }
 }
 
