@@ -222,8 +222,8 @@ impl EntryPlus {
     fn decode_link(whole: &[u8]) -> Option<(Self, &[u8])> {
         let (link, rest) = split_u32(whole)?;
         let (fileid, rest) = rest.split_first_chunk()?;
-        let (name_len, rest) = split_u32(rest)?;
-        let (name, rest) = rest.split_at_checked(padded(name_len.into()) as usize)?;
+        let (name_len, name) = split_u32(rest)?;
+        let rest = name.get(padded(name_len.into()) as usize..)?;
         let (between, rest) = rest.split_first_chunk::<BETWEEN>()?;
         let (cookie, between) = between.split_first_chunk()?;
         let (has_attributes, between) = split_u32(between)?;
@@ -234,12 +234,14 @@ impl EntryPlus {
         if name_len > MAX_NAME || (link, has_attributes, has_handle) != (1, 1, 1) {
             return None;
         }
+        let attributes = Attributes::from_words(attributes).ok()?;
+        let handle = FileHandle::new(handle.get(..handle_len as usize)?)?;
         let entry = Self {
             fileid: u64::from_be_bytes(*fileid),
-            name: Name::from(name.get(..name_len as usize)?),
+            name: Name::of_prefix(name, name_len as usize)?,
             cookie: u64::from_be_bytes(*cookie),
-            attributes: Some(Attributes::from_words(attributes).ok()?),
-            handle: Some(FileHandle::new(handle.get(..handle_len as usize)?)?),
+            attributes: Some(attributes),
+            handle: Some(handle),
         };
         Some((entry, rest))
     }

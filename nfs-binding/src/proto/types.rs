@@ -108,7 +108,7 @@ impl Xdr for FileHandle {
 /// One component of a path: bytes, in no particular character set (`filename3`). Short names, which
 /// nearly all are, are held without an allocation.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name(pub SmallVec<[u8; 24]>);
+pub struct Name(pub SmallVec<[u8; Name::SHORT]>);
 
 impl Xdr for Name {
     const MAX_LEN: u32 = 4 + MAX_NAME;
@@ -119,6 +119,24 @@ impl Xdr for Name {
 
     fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         Ok(Self::from(&input.opaque(MAX_NAME)?[..]))
+    }
+}
+
+impl Name {
+    /// The maximum length of a name that is held without an allocation, bytes.
+    const SHORT: usize = 24;
+
+    /// Returns the name of the first `len` bytes of `from`.
+    #[inline]
+    pub(crate) fn of_prefix(from: &[u8], len: usize) -> Option<Self> {
+        // Copying a fixed number of bytes, the last of which are not a part of the name, takes less time
+        // than as many as there are.
+        match from.first_chunk() {
+            Some(short) if len <= Self::SHORT => {
+                Some(Self(SmallVec::from_buf_and_len(*short, len)))
+            }
+            _ => from.get(..len).map(Self::from),
+        }
     }
 }
 

@@ -56,6 +56,15 @@ fn words(export: u32, id: &FileId) -> Option<[u64; WORDS]> {
     }))
 }
 
+/// Returns the index of the slot for a MAC that is known by these words.
+#[inline]
+fn slot_of(words: [u64; WORDS]) -> usize {
+    let [first, second, third, fourth] = words;
+    let mixed = (first ^ fourth) ^ (second.rotate_left(21) ^ third.rotate_left(42));
+    // The high bits of a product depend on all bits of its factors.
+    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SLOTS.ilog2())) as usize
+}
+
 /// Combines a word with the MAC, differently for each word.
 #[inline]
 fn combined(at: usize, word: u64, mac: u64) -> u64 {
@@ -73,7 +82,7 @@ impl KnownMacs {
         let slots = self
             .0
             .get_or_init(|| (0..SLOTS).map(|_| Slot::default()).collect());
-        let slot = &slots[id.spread(SLOTS)];
+        let slot = &slots[slot_of(words)];
         let known = slot.mac.load(Ordering::Relaxed);
         let is_it = |(at, word): (usize, u64)| {
             slot.words[at].load(Ordering::Relaxed) == combined(at, word, known)
@@ -146,7 +155,7 @@ mod tests {
         // These have the same slot, and differ in one word of the id.
         let ids: Vec<FileId> = (0_u64..)
             .map(|number| FileId::new(&number.to_be_bytes()).unwrap())
-            .filter(|id| id.spread(SLOTS) == 0)
+            .filter(|id| slot_of(words(1, id).unwrap()) == 0)
             .take(4)
             .collect();
         std::thread::scope(|scope| {
