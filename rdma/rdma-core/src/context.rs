@@ -203,20 +203,33 @@ impl Context {
         usize::try_from(count).unwrap_or(1).max(1)
     }
 
-    /// Queries the device's limits and the state of its first port.
+    /// Queries the device's limits, and the first of its ports that is active, or its first port if none
+    /// is. Of two ports of an adapter, often only one is connected.
     pub(super) fn query(&self) -> io::Result<(sys::ibv_device_attr, sys::ibv_port_attr)> {
         let verbs = &self.libraries.verbs;
         let mut attr = MaybeUninit::<sys::ibv_device_attr>::zeroed();
         // SAFETY: the context is open, and there is room for the answer.
         let status = unsafe { (verbs.ibv_query_device)(self.raw(), attr.as_mut_ptr()) };
         errno(status)?;
-        let mut port = sys::ibv_port_attr::default();
-        // SAFETY: as above; the function fills at most what the structure had when it got its
-        // name, which is less than it has now.
-        let status = unsafe { (verbs.ibv_query_port)(self.raw(), 1, &mut port) };
-        errno(status)?;
         // SAFETY: all bit patterns are valid for it, zeroes to begin with.
-        Ok((unsafe { attr.assume_init() }, port))
+        let attr = unsafe { attr.assume_init() };
+        let first = self.query_port(1)?;
+        let is_active = |port: &sys::ibv_port_attr| port.state == sys::IBV_PORT_ACTIVE;
+        let mut others = (2..=attr.phys_port_cnt).filter_map(|port| self.query_port(port).ok());
+        let port = match is_active(&first) {
+            true => first,
+            false => others.find(is_active).unwrap_or(first),
+        };
+        Ok((attr, port))
+    }
+
+    fn query_port(&self, number: u8) -> io::Result<sys::ibv_port_attr> {
+        let mut port = sys::ibv_port_attr::default();
+        let query = self.libraries.verbs.ibv_query_port;
+        // SAFETY: the context is open; the function fills at most what the structure had when it got its
+        // name, which is less than it has now.
+        errno(unsafe { query(self.raw(), number, &mut port) })?;
+        Ok(port)
     }
 
     /// Returns the descriptor that signals [`AsyncEvent`]s.
