@@ -215,9 +215,9 @@ impl Xdr for EntryPlus {
 }
 
 impl EntryPlus {
-    /// Decodes a list link and an entry with attributes and a handle, and with few checks, if they lie
-    /// in one piece. A listing has hundreds. Returns the entry and the bytes after it, or `None` if it
-    /// is not such an entry, or invalid.
+    /// Decodes a list link and an entry that has attributes and a handle, as nearly all of the hundreds
+    /// in a listing do, and returns the entry and the bytes after it. `None` for anything else, which
+    /// `decode` handles or refuses.
     #[inline]
     fn decode_link(whole: &[u8]) -> Option<(Self, &[u8])> {
         let (link, rest) = split_u32(whole)?;
@@ -266,14 +266,14 @@ impl EntryPlus {
     }
 }
 
-/// The object of a directory entry as it is encoded: nothing but the handle is copied before.
+/// The object of a directory entry, as [`EntryEncoder`] takes it.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedObject<'a> {
     /// The handle.
     pub(crate) handle: FileHandle,
-    /// The attributes, but for their `fsid`.
+    /// The attributes as the file system returned them.
     pub(crate) attributes: &'a Attributes,
-    /// The file system that clients see.
+    /// The `fsid` that is encoded in place of theirs.
     pub(crate) fsid: u64,
 }
 

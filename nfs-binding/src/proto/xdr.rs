@@ -22,8 +22,9 @@ pub trait Xdr: Sized {
     /// [`DecodeError`] if the stream ends early or contains no valid value of this type.
     fn decode(input: &mut Decoder<'_>) -> Result<Self, DecodeError>;
 
-    /// Decodes the next elements of a linked list of such values, their links included, as far as it
-    /// can do so faster than one by one. It need not decode any.
+    /// Decodes the next elements of a linked list of such values, with their links, as far as this type
+    /// has a faster way than one by one, and appends them to `list`. The decoder is before a link
+    /// afterwards; elements that are invalid, or that this way does not know, are left to `decode`.
     fn decode_some_of_list(_: &mut Decoder<'_>, _: &mut Vec<Self>) {}
 }
 

@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use siphasher::sip::SipHasher24;
 
-use super::known_macs::KnownMacs;
+use super::mac_cache::MacCache;
 use crate::fs::FileId;
 use crate::fs::directory::IdentityKey;
 use crate::proto::{FileHandle, Status};
@@ -299,11 +299,12 @@ pub(super) fn export_in(handle: &FileHandle) -> Result<u32, HandleError> {
 pub(super) struct HandleCodec {
     /// The bytes before the MAC. They are the same in all handles of the export.
     head: [u8; MAC],
-    /// The state of the MAC after these bytes. A listing has hundreds of handles, and their MACs
-    /// take a good part of its time.
+    /// The state of the MAC after these bytes, so that they are not hashed for each handle.
     begun: SipHasher24,
-    number: u32,
-    known: Arc<KnownMacs>,
+    /// The number of the export.
+    export: u32,
+    /// Shared with the server's other exports.
+    cache: Arc<MacCache>,
     /// The number of handles that were opened.
     #[cfg(test)]
     pub(super) opened: std::sync::atomic::AtomicUsize,
@@ -316,8 +317,8 @@ impl fmt::Debug for HandleCodec {
 }
 
 impl HandleCodec {
-    /// Creates a codec for the export with this number. `known` holds MACs by the same key.
-    pub(super) fn new(key: &HandleKey, export: u32, known: Arc<KnownMacs>) -> Self {
+    /// Creates a codec for the export with this number. All users of `cache` have the same key.
+    pub(super) fn new(key: &HandleKey, export: u32, cache: Arc<MacCache>) -> Self {
         let mut head = [0; MAC];
         head[0] = LAYOUT;
         head[EXPORT..].copy_from_slice(&export.to_be_bytes());
@@ -326,23 +327,15 @@ impl HandleCodec {
         Self {
             head,
             begun,
-            number: export,
-            known,
+            export,
+            cache,
             #[cfg(test)]
             opened: Default::default(),
         }
     }
 
-    /// Returns the MAC of a handle over `head` and the object's file id.
-    #[inline]
-    fn mac(&self, id: &FileId) -> [u8; ID - MAC] {
-        self.known
-            .get(self.number, id, || self.compute_mac(id))
-            .to_be_bytes()
-    }
-
-    #[inline(never)]
-    fn compute_mac(&self, id: &FileId) -> u64 {
+    /// Computes the MAC of a handle over `head` and the object's file id.
+    fn mac(&self, id: &FileId) -> u64 {
         let mut hasher = self.begun;
         // Hashing whole words avoids the hasher's byte buffer. The MAC is the same.
         let (words, rest) = id.as_bytes().as_chunks();
@@ -358,7 +351,8 @@ impl HandleCodec {
     pub(super) fn issue(&self, id: &FileId) -> FileHandle {
         let mut bytes = [0; ID + FileId::MAX_LEN];
         bytes[..MAC].copy_from_slice(&self.head);
-        bytes[MAC..ID].copy_from_slice(&self.mac(id));
+        let mac = self.cache.get(self.export, id, || self.mac(id));
+        bytes[MAC..ID].copy_from_slice(&mac.to_be_bytes());
         bytes[ID..].copy_from_slice(id.padded());
         FileHandle::from_array(ID + id.as_bytes().len(), bytes)
     }
@@ -379,7 +373,7 @@ impl HandleCodec {
         let differs = self
             .head
             .iter()
-            .chain(&self.mac(&id))
+            .chain(&self.mac(&id).to_be_bytes())
             .zip(bytes)
             .fold(0, |differs, (one, other)| differs | (one ^ other));
         match differs {
@@ -397,7 +391,8 @@ mod tests {
 
     #[test]
     fn only_own_handles_are_taken() {
-        let codec = HandleCodec::new(&HandleKey::from_bytes([7; 16]), 99, Default::default());
+        let cache: Arc<MacCache> = Arc::default();
+        let codec = HandleCodec::new(&HandleKey::from_bytes([7; 16]), 99, Arc::clone(&cache));
         let opened = |codec: &HandleCodec, handle: &FileHandle| {
             export_in(handle).and_then(|export| Ok((export, codec.open(handle)?)))
         };
@@ -422,11 +417,12 @@ mod tests {
             };
             assert_eq!(opened(&codec, &FileHandle::new(cut).unwrap()), Err(error));
             for (key, export) in [(8, 99), (7, 98)] {
-                let other = HandleCodec::new(
-                    &HandleKey::from_bytes([key; 16]),
-                    export,
-                    Default::default(),
-                );
+                // Exports of a server share their cache.
+                let cache = match key {
+                    7 => Arc::clone(&cache),
+                    _ => Arc::default(),
+                };
+                let other = HandleCodec::new(&HandleKey::from_bytes([key; 16]), export, cache);
                 assert_eq!(opened(&other, &handle), Err(HandleError::OtherKey));
             }
         }
@@ -442,7 +438,9 @@ mod tests {
     fn the_mac_is_that_of_the_whole_handle() {
         let codec = HandleCodec::new(&HandleKey::from_bytes([7; 16]), 99, Default::default());
         for len in [0, 5, 16, 48] {
-            let handle = codec.issue(&FileId::new(&vec![3; len]).unwrap());
+            let id = FileId::new(&vec![3; len]).unwrap();
+            let handle = codec.issue(&id);
+            assert_eq!(codec.issue(&id), handle, "the MAC is cached now");
             let (head, rest) = handle.as_bytes().split_at(MAC);
             let (mac, id) = rest.split_at(ID - MAC);
             let whole = SipHasher24::new_with_key(&[7; 16]).hash(&[head, id].concat());

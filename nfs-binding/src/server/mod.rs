@@ -38,7 +38,7 @@ mod export;
 mod file;
 mod handle;
 mod identity_policy;
-mod known_macs;
+mod mac_cache;
 mod make;
 mod mount;
 mod network;
@@ -172,7 +172,7 @@ impl NfsServer {
         policy: IdentityPolicy,
     ) -> Result<Self, ExportsError> {
         let mut served: Vec<Exported> = Vec::new();
-        let known_macs = Arc::default();
+        let mac_cache = Arc::default();
         let mut by_number = IdMap::default();
         for export in exports {
             let path = export.path.clone();
@@ -202,7 +202,7 @@ impl NfsServer {
                 return Err(ExportsError::Collision(other, path));
             }
             tracing::info!(path, options = %export.options, "exporting");
-            let handles = HandleCodec::new(&key, number, Arc::clone(&known_macs));
+            let handles = HandleCodec::new(&key, number, Arc::clone(&mac_cache));
             served.push(Exported {
                 export,
                 number,

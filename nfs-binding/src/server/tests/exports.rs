@@ -1,6 +1,7 @@
 //! Tests of export options and of the validity of handles.
 
 use super::*;
+use crate::proto::ReaddirplusArgs;
 use crate::proto::{
     Access, AccessArgs, CommitArgs, CreateArgs, CreateHow, Data, LinkArgs, MkdirArgs, MknodArgs,
     MknodWhat, RenameArgs, SetattrArgs, Stable, SymlinkArgs, WriteArgs,
@@ -333,6 +334,22 @@ fn an_export_below_another_is_seen_there_with_nohide() {
         let inside = rig.call::<nfs::Lookup>(&what(found.object, "version"));
         assert_eq!(inside.is_ok(), seen, "{options}");
         assert_eq!(rig.mount("/top/proc"), Ok(found.object), "{options}");
+        let listed = rig.call::<nfs::Readdirplus>(&ReaddirplusArgs {
+            dir: root,
+            cookie: 0,
+            verifier: [0; 8],
+            dir_count: 64 << 10,
+            max_count: 64 << 10,
+        });
+        let mut listed = listed.unwrap().entries.into_iter();
+        let listed = listed.find(|entry| entry.name.as_ref() == b"proc").unwrap();
+        assert_eq!(listed.handle, Some(found.object), "{options}");
+        let fsid = |attributes: &Option<Attributes>| attributes.as_ref().unwrap().fsid;
+        let same = fsid(&listed.attributes) == fsid(&found.attributes);
+        assert!(
+            same,
+            "{options}: one file system by its name and in a listing"
+        );
         let below = rig.call::<nfs::Lookup>(&what(found.object, "sys"));
         let below = below.map(|below| below.object);
         let below = below.map_err(|failed| failed.status);
