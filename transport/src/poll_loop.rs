@@ -109,6 +109,8 @@ pub struct PollLoop {
     next_id: usize,
     busy_poll: bool,
     turns: u32,
+    /// Whether sources were armed and have not been polled since.
+    armed: bool,
 }
 
 impl PollLoop {
@@ -150,6 +152,7 @@ impl PollLoop {
             next_id: FIRST_SOURCE,
             busy_poll: false,
             turns: 0,
+            armed: false,
         }
     }
 
@@ -200,11 +203,18 @@ impl PollLoop {
         if self.turns >= TURNS_WITHOUT_LOOK {
             self.look(Some(Duration::ZERO));
         }
+        self.armed = false;
         let mut progress = false;
         for entry in &self.entries {
             progress |= entry.source.borrow_mut().poll(now);
         }
         progress
+    }
+
+    /// Returns whether sources were armed and have not been polled since. To them, the owner still
+    /// sleeps.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed
     }
 
     /// Sleeps until a source has work, `deadline` or the deadline of a source is reached, or the
@@ -223,6 +233,11 @@ impl PollLoop {
             std::hint::spin_loop();
             return Armed::Awake;
         }
+        if self.wake.is_woken() {
+            // An armed source counts on a sleep, which does not come.
+            return Armed::Awake;
+        }
+        self.armed = true;
         let mut deadline = deadline;
         for entry in &self.entries {
             let mut source = entry.source.borrow_mut();
@@ -251,6 +266,7 @@ impl PollLoop {
             std::hint::spin_loop();
             return Armed::Awake;
         }
+        self.armed = true;
         for entry in &self.entries {
             if !entry.source.borrow_mut().arm_without_owner() {
                 return Armed::Awake;

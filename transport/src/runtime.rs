@@ -178,21 +178,33 @@ impl Runtime {
 
     fn turn<F: Future + ?Sized>(&self, future: Pin<&mut F>) -> Turn<F::Output> {
         let inner = &*self.inner;
+        let mut progress = false;
+        if inner.wake.is_woken() && inner.poll_loop.borrow().is_armed() {
+            // The future may compute for long, or be done, so that its caller does. While a device
+            // believes that its owner sleeps, its background thread rests, and peers wait.
+            progress = self.poll_sources();
+        }
         if inner.wake.take()
             && let Poll::Ready(output) = future.poll(&mut Context::from_waker(&inner.waker))
         {
             return Turn::Done(output);
         }
+        match self.poll_sources() || progress {
+            true => Turn::Progress,
+            false => Turn::Idle,
+        }
+    }
+
+    /// Polls every source, and wakes the timers that are due. Returns whether a source made progress.
+    fn poll_sources(&self) -> bool {
+        let inner = &*self.inner;
         let now = self.now();
         let progress = inner.poll_loop.borrow_mut().turn(now);
         if !inner.leaving.borrow().is_empty() {
             inner.leave();
         }
         inner.timers.fire(now);
-        match progress {
-            true => Turn::Progress,
-            false => Turn::Idle,
-        }
+        progress
     }
 
     /// Returns a future that completes after `duration`.
