@@ -4,7 +4,8 @@
 //! (`SO_REUSEPORT`) the system would choose by a hash of the addresses, which for a few connections
 //! often means the same loop for all. Here the loops agree: a loop accepts a connection only while no
 //! other one has fewer ([`LoopSeat::accept`]), and otherwise tells the one that has fewest that there
-//! may be something to accept. With rdma-core one loop receives all connection requests, and
+//! may be something to accept. At the limit of all connections it is the turn of a loop that can close a half-open
+//! one. With rdma-core one loop receives all connection requests, and
 //! gives each to the loop that has fewest ([`LoopSeat::claim_least_loaded`]). All listeners of all transports
 //! count together.
 
@@ -18,6 +19,8 @@ type Wake = Box<dyn Fn() + Send + Sync>;
 struct Seat {
     /// Changed only under [`Balance::choice`].
     connections: AtomicUsize,
+    /// The part of `connections` that is half-open ([`LoopClaim::set_half_open`]).
+    half_open: AtomicUsize,
     /// The number of times that this loop was told to accept.
     turns: AtomicUsize,
     wake: OnceLock<Wake>,
@@ -35,6 +38,37 @@ impl Balance {
     fn least(&self) -> usize {
         let connections = |at: &usize| self.seats[*at].connections.load(Ordering::Relaxed);
         (0..self.seats.len()).min_by_key(connections).unwrap_or(0)
+    }
+
+    /// Returns whether the loop `index` may accept a connection, or the loop that should.
+    ///
+    /// At the limit of all loops together, a connection is accepted in place of a half-open one, and
+    /// only the loop of that one can close it. If there is none, the loop with the fewest
+    /// connections accepts, as below the limit; the connection is then refused.
+    fn may_accept(&self, index: usize, limit: usize) -> Result<(), usize> {
+        let half_open = |seat: &Seat| seat.half_open.load(Ordering::Relaxed);
+        let total: usize = self.each_connections().sum();
+        if total >= limit
+            && let Some((most, _)) = (self.seats.iter().enumerate())
+                .max_by_key(|(_, seat)| half_open(seat))
+                .filter(|(_, seat)| half_open(seat) > 0)
+        {
+            return match half_open(&self.seats[index]) {
+                0 => Err(most),
+                _ => Ok(()),
+            };
+        }
+        let least = self.least();
+        let connections = |at: usize| self.seats[at].connections.load(Ordering::Relaxed);
+        match connections(index) > connections(least) {
+            true => Err(least),
+            false => Ok(()),
+        }
+    }
+
+    fn each_connections(&self) -> impl Iterator<Item = usize> {
+        let seats = self.seats.iter();
+        seats.map(|seat| seat.connections.load(Ordering::Relaxed))
     }
 
     fn choice(&self) -> std::sync::MutexGuard<'_, ()> {
@@ -88,19 +122,27 @@ impl LoopSeat {
         &self,
         accept: impl FnOnce() -> Result<T, E>,
     ) -> Option<Result<(T, LoopClaim), E>> {
+        self.accept_within(usize::MAX, accept)
+    }
+
+    /// Accepts a connection like [`LoopSeat::accept`] while all loops together have fewer than `limit`
+    /// connections. At the limit, only a loop with half-open connections accepts, as long as there is
+    /// one: it closes one of these to stay within the limit. If there is none, the caller must refuse the
+    /// connection.
+    pub fn accept_within<T, E>(
+        &self,
+        limit: usize,
+        accept: impl FnOnce() -> Result<T, E>,
+    ) -> Option<Result<(T, LoopClaim), E>> {
         let choice = self.balance.choice();
-        let least = self.balance.least();
-        let fewest = self.balance.seats[least]
-            .connections
-            .load(Ordering::Relaxed);
-        if self.connections() > fewest {
+        if let Err(other) = self.balance.may_accept(self.index, limit) {
             drop(choice);
-            self.pass_to(least);
+            self.pass_to(other);
             return None;
         }
         Some(accept().map(|accepted| {
             self.own().connections.fetch_add(1, Ordering::Relaxed);
-            (accepted, LoopClaim(self.clone()))
+            (accepted, LoopClaim::new(self))
         }))
     }
 
@@ -115,7 +157,7 @@ impl LoopSeat {
         let (at, seat) = seats.min_by_key(|(_, seat)| seat.connections())?;
         seat.own().connections.fetch_add(1, Ordering::Relaxed);
         drop(choice);
-        Some((at, LoopClaim(seat.clone())))
+        Some((at, LoopClaim::new(seat)))
     }
 
     /// Returns whether both are seats of the same group of loops.
@@ -124,13 +166,12 @@ impl LoopSeat {
         Arc::ptr_eq(&self.balance, &other.balance)
     }
 
-    /// Returns whether no other loop has fewer connections. A loop that polls its listeners all the
-    /// time, as all others do, asks this instead of telling another loop to accept: it does not know
-    /// whether there is anything to accept.
+    /// Returns whether [`LoopSeat::accept_within`] would accept a connection now. A loop that polls its
+    /// listeners all the time, as all others do, asks this instead of telling another loop to
+    /// accept: it does not know whether there is anything to accept.
     #[must_use]
-    pub fn is_next(&self) -> bool {
-        let fewest = &self.balance.seats[self.balance.least()].connections;
-        self.connections() <= fewest.load(Ordering::Relaxed)
+    pub fn is_next_within(&self, limit: usize) -> bool {
+        self.balance.may_accept(self.index, limit).is_ok()
     }
 
     fn pass_to(&self, index: usize) {
@@ -158,9 +199,7 @@ impl LoopSeat {
     /// Returns the number of connections of all loops together, those that are being set up included.
     #[must_use]
     pub fn connections_of_all(&self) -> usize {
-        let seats = self.balance.seats.iter();
-        let each = seats.map(|seat| seat.connections.load(Ordering::Relaxed));
-        each.sum()
+        self.balance.each_connections().sum()
     }
 }
 
@@ -175,12 +214,37 @@ impl fmt::Debug for LoopSeat {
 
 /// A connection that counts for a loop until this value is dropped.
 #[derive(Debug)]
-pub struct LoopClaim(LoopSeat);
+pub struct LoopClaim {
+    seat: LoopSeat,
+    half_open: bool,
+}
+
+impl LoopClaim {
+    fn new(seat: &LoopSeat) -> Self {
+        Self {
+            seat: seat.clone(),
+            half_open: false,
+        }
+    }
+
+    /// Sets whether the connection is half-open: the peer has not yet asked for anything, and its
+    /// connection may be closed in favour of another one.
+    pub fn set_half_open(&mut self, on: bool) {
+        if std::mem::replace(&mut self.half_open, on) != on {
+            let half_open = &self.seat.own().half_open;
+            match on {
+                true => half_open.fetch_add(1, Ordering::Relaxed),
+                false => half_open.fetch_sub(1, Ordering::Relaxed),
+            };
+        }
+    }
+}
 
 impl Drop for LoopClaim {
     fn drop(&mut self) {
-        let _choice = self.0.balance.choice();
-        self.0.own().connections.fetch_sub(1, Ordering::Relaxed);
+        self.set_half_open(false);
+        let _choice = self.seat.balance.choice();
+        self.seat.own().connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -190,8 +254,37 @@ mod tests {
 
     /// Accepts a connection if it is the turn of this loop.
     fn claim(seat: &LoopSeat) -> Option<LoopClaim> {
-        let accepted = seat.accept(|| Ok::<_, ()>(()))?;
+        claim_within(seat, usize::MAX)
+    }
+
+    fn claim_within(seat: &LoopSeat, limit: usize) -> Option<LoopClaim> {
+        let accepted = seat.accept_within(limit, || Ok::<_, ()>(()))?;
         accepted.map(|((), claim)| claim).ok()
+    }
+
+    #[test]
+    fn at_the_limit_the_loop_with_half_open_connections_accepts() {
+        let seats = LoopSeat::all(3);
+        let mut claims: Vec<LoopClaim> = seats.iter().cycle().take(6).filter_map(claim).collect();
+        assert_eq!(claims.len(), 6);
+        // Nothing can be closed: as below the limit, each may accept, and refuses.
+        assert!(seats.iter().all(|seat| seat.is_next_within(6)));
+        claims[5].set_half_open(true);
+        let (first, last) = (&seats[0], &seats[2]);
+        assert!(first.is_next_within(7) && !first.is_next_within(6) && last.is_next_within(6));
+        let before = last.turns();
+        assert!(claim_within(first, 6).is_none());
+        assert_eq!(last.turns(), before + 1);
+        // It closes that connection after it has accepted another one.
+        claims.push(claim_within(last, 6).unwrap());
+        claims.swap_remove(5);
+        assert_eq!((last.connections(), first.connections_of_all()), (2, 6));
+        assert!(seats.iter().all(|seat| seat.is_next_within(6)));
+        // A connection whose peer has asked for something is not half-open any more.
+        claims[0].set_half_open(true);
+        assert!(!last.is_next_within(6));
+        claims[0].set_half_open(false);
+        assert!(last.is_next_within(6));
     }
 
     #[test]
@@ -231,9 +324,9 @@ mod tests {
     fn a_loop_that_asks_whether_it_is_next_tells_nobody() {
         let seats = LoopSeat::all(2);
         let first = claim(&seats[0]).unwrap();
-        assert!(!seats[0].is_next() && seats[1].is_next());
+        assert!(!seats[0].is_next_within(usize::MAX) && seats[1].is_next_within(usize::MAX));
         let second = claim(&seats[1]).unwrap();
-        assert!(seats[0].is_next() && seats[1].is_next());
+        assert!(seats[0].is_next_within(usize::MAX) && seats[1].is_next_within(usize::MAX));
         assert_eq!((seats[0].turns(), seats[1].turns()), (0, 0));
         drop((first, second));
     }

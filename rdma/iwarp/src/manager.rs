@@ -18,8 +18,8 @@ use rdma::{
     LoopClaim, LoopSeat, QpId, RequestId, SharedReceivesId, Time,
 };
 
-/// Maximum number of connections that wait for a Request Frame. The oldest is closed to make room, unless the
-/// limit of all connections is reached before (RFC 5044, section 7.1.2, rule 10 mentions such peers).
+/// Maximum number of connections that wait for a Request Frame. The oldest is closed to make room, here and at
+/// the limit of all connections (RFC 5044, section 7.1.2, rule 10 mentions such peers).
 const MAX_HALF_OPEN: usize = 256;
 /// Number of connections accepted in a row before other connections get their turn.
 const ACCEPT_TURN: usize = 64;
@@ -116,9 +116,9 @@ impl State {
                 .options
                 .seat
                 .as_ref()
-                .is_some_and(|seat| !seat.is_next())
+                .is_some_and(|seat| !seat.is_next_within(self.options.max_connections))
         {
-            // The loop with fewer connections polls its listeners as well.
+            // The loop whose turn it is polls its listeners as well.
             return;
         }
         for _ in 0..ACCEPT_TURN {
@@ -129,7 +129,7 @@ impl State {
             let accept = || listener.socket.accept();
             let accepted = match &self.options.seat {
                 Some(seat) => seat
-                    .accept(accept)
+                    .accept_within(self.options.max_connections, accept)
                     .map(|accepted| accepted.map(|(accepted, claim)| (accepted, Some(claim)))),
                 None => Some(accept().map(|accepted| (accepted, None))),
             };
@@ -168,18 +168,25 @@ impl State {
         // This includes the claim.
         let seat = self.options.seat.as_ref();
         let of_all = seat.map_or(0, |seat| seat.connections_of_all().saturating_sub(1));
-        if self.connections.max(of_all) >= self.options.max_connections {
+        if self.connections.max(of_all) >= self.options.max_connections
+            && !self.close_oldest_half_open(now)
+        {
             // Refused before the connection is set up: a client that sees an established connection end
             // after its first message takes that for a sign that the server does not speak its version.
             rdma::limited!(warn, %peer, "refused: too many connections");
             return;
         }
+        if self.half_open.len() >= MAX_HALF_OPEN {
+            self.close_oldest_half_open(now);
+        }
         socket::prepare(&stream);
-        self.bound_half_open();
         let (limits, deadline) = (self.limits, now + self.options.setup_timeout);
         let make = |id| {
             let mut conn = Conn::responder(id, stream, peer, limits, listener, deadline);
             conn.claim = claim;
+            if let Some(claim) = &mut conn.claim {
+                claim.set_half_open(true);
+            }
             Slot::Conn(Box::new(conn))
         };
         match self.insert(make) {
@@ -194,22 +201,30 @@ impl State {
         }
     }
 
-    /// Makes room for one more peer that has not sent its Request Frame.
-    pub(super) fn bound_half_open(&mut self) {
-        if self.half_open.len() < MAX_HALF_OPEN {
-            return;
+    /// Closes the connection that has waited for a Request Frame for longest, to make room for another one.
+    /// Returns false if there is none.
+    fn close_oldest_half_open(&mut self, now: Time) -> bool {
+        while let Some(id) = self.half_open.front().copied() {
+            let Some(index) = self.find(id) else {
+                self.half_open.pop_front();
+                continue;
+            };
+            if let Some(Slot::Conn(conn)) = self.slots.get_mut(index) {
+                conn.readable = true;
+            }
+            // Its Request Frame may have arrived and wait for its turn.
+            self.with(index, now, Conn::progress);
+            let phase = self.find(id).and_then(|index| self.conn(index));
+            match phase.map(|conn| conn.phase) {
+                Some(Phase::AwaitRequest) => {
+                    self.with(index, now, |conn, _| conn.close());
+                    return true;
+                }
+                Some(_) => {}
+                None => return true,
+            }
         }
-        let mut half_open = std::mem::take(&mut self.half_open);
-        half_open.retain(|id| {
-            let conn = self.find(*id).and_then(|index| self.conn(index));
-            conn.is_some_and(|conn| conn.phase == Phase::AwaitRequest)
-        });
-        if half_open.len() >= MAX_HALF_OPEN
-            && let Some(index) = half_open.pop_front().and_then(|id| self.find(id))
-        {
-            self.with(index, self.now, |conn, _| conn.close());
-        }
-        self.half_open = half_open;
+        false
     }
 
     // ---- connecting ----
@@ -232,7 +247,9 @@ impl State {
     ) -> Result<QpId, DeviceError> {
         check_private_data(&options.private_data)?;
         let head = self.shared_head(options.shared_receives)?;
-        if self.connections >= self.options.max_connections {
+        if self.connections >= self.options.max_connections
+            && !self.close_oldest_half_open(Time::now())
+        {
             return Err(DeviceError::Limit("connections"));
         }
         let stream = match TcpStream::connect(remote) {

@@ -55,6 +55,7 @@ pub(super) struct State {
     /// Deadlines by slot.
     pub(super) timers: BTreeSet<(Time, usize)>,
     pub(super) accept_again: Option<Time>,
+    /// Connections of peers that have not sent a Request Frame yet, the oldest first.
     pub(super) half_open: VecDeque<u64>,
     pub(super) connections: usize,
     pub(super) draining: usize,
@@ -90,6 +91,7 @@ pub(super) struct Progress {
 pub(super) struct Before {
     pub(super) deadline: Option<Time>,
     pub(super) live: bool,
+    pub(super) half_open: bool,
     pub(super) draining: bool,
     pub(super) closed: bool,
 }
@@ -334,6 +336,7 @@ impl State {
         let before = Before {
             deadline: conn.deadline,
             live: conn.is_live(),
+            half_open: conn.phase == Phase::AwaitRequest,
             draining: conn.phase == Phase::Draining,
             closed: conn.phase == Phase::Closed,
         };
@@ -364,6 +367,13 @@ impl State {
         }
         let live = conn.is_live();
         self.live = self.live + usize::from(live) - usize::from(before.live);
+        if before.half_open && conn.phase != Phase::AwaitRequest {
+            let id = conn.id;
+            self.half_open.retain(|half_open| *half_open != id);
+            if let Some(claim) = &mut conn.claim {
+                claim.set_half_open(false);
+            }
+        }
         let draining = conn.phase == Phase::Draining;
         self.draining = self.draining + usize::from(draining) - usize::from(before.draining);
         if conn.phase == Phase::Closed {

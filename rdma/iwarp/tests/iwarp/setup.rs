@@ -1,16 +1,19 @@
 //! Connection set-up, with peers of every kind and without a peer.
 
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use iwarp::{CrcPolicy, Options};
 use rdma::{
-    ConnectError, ConnectOptions, Device, DeviceError, Disconnect, Event, QpId, SendWr, Stag,
-    Success, WorkError, WrId,
+    ConnectError, ConnectOptions, Device, DeviceError, Disconnect, Event, LoopSeat, QpId, SendWr,
+    Stag, Success, WorkError, WrId,
 };
 
-use crate::node::{Node, Pair, accept_options, connect_options, next, request, send, success};
+use crate::node::{
+    Node, PATIENCE, Pair, accept_options, connect_options, next, request, send, success,
+};
 use crate::raw::{
     Got, READ_REQUEST, READ_RESPONSE, REPLY, REQUEST, Raw, TERMINATE, WRITE, fpdu, frame, idle,
     read_request, tagged, untagged,
@@ -660,6 +663,101 @@ fn half_open_peers_are_few_and_short_lived() {
     raw.wait_request(&mut node);
     // The time of the others has expired.
     assert_eq!(silent[259].read_fpdu(&mut node), Got::End);
+}
+
+/// A request that any responder accepts.
+fn plain_request() -> Vec<u8> {
+    frame(REQUEST, 0x10, 2, &[0, 4, 0, 4])
+}
+
+#[test]
+fn half_open_peers_keep_nobody_out_at_the_limit() {
+    let mut node = Node::new(Options {
+        max_connections: 3,
+        ..Options::default()
+    });
+    let (_established, _) = Raw::set_up(&mut node, false);
+    let (_, address) = node.listen();
+    let mut silent: Vec<Raw> = Vec::new();
+    for _ in 0..2 {
+        silent.push(Raw::connect(address));
+        idle(&mut node);
+    }
+    let mut raw = Raw::connect(address);
+    raw.write(&plain_request());
+    raw.wait_request(&mut node);
+    // The oldest was closed to make room, and the other one can go on.
+    assert_eq!(silent[0].read_fpdu(&mut node), Got::End);
+    silent[1].write(&plain_request());
+    silent[1].wait_request(&mut node);
+    // Peers that have sent a request are not closed for others.
+    let mut late = Raw::connect(address);
+    late.write(&plain_request());
+    assert!(matches!(late.read_fpdu(&mut node), Got::End | Got::Reset));
+    assert!(node.events.is_empty());
+}
+
+/// The request has arrived before the device looks at either connection.
+#[test]
+fn a_peer_whose_request_was_not_read_yet_is_not_closed_for_another_one() {
+    let mut node = Node::new(Options {
+        max_connections: 1,
+        ..Options::default()
+    });
+    let (_, address) = node.listen();
+    let mut first = Raw::connect(address);
+    idle(&mut node);
+    let mut second = Raw::connect(address);
+    first.write(&plain_request());
+    first.wait_request(&mut node);
+    assert!(matches!(second.read_fpdu(&mut node), Got::End | Got::Reset));
+}
+
+/// The half-open connection that makes room belongs to another loop than the one that has room for it.
+#[test]
+fn half_open_peers_of_one_loop_keep_nobody_out_of_the_others() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let address = socket.local_addr().unwrap();
+    let socket = Arc::new(socket);
+    let seats = LoopSeat::all(2);
+    let mut nodes: Vec<Node> = Vec::new();
+    for seat in &seats {
+        let mut node = Node::new(Options {
+            max_connections: 2,
+            sockets: vec![Arc::clone(&socket)],
+            seat: Some(seat.clone()),
+            ..Options::default()
+        });
+        node.device.listen(address).unwrap();
+        nodes.push(node);
+    }
+    /// Steps the loops until one has a request. Returns its index.
+    fn requested(nodes: &mut [Node]) -> usize {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            nodes.iter_mut().for_each(idle);
+            let mut events = nodes.iter_mut().map(|node| node.events.pop_front());
+            if let Some(at) = events.position(|event| event.is_some()) {
+                return at;
+            }
+        }
+        panic!("no request");
+    }
+    let mut honest = Raw::connect(address);
+    honest.write(&plain_request());
+    let full = requested(&mut nodes);
+    let mut silent = Raw::connect(address);
+    while seats[1 - full].connections() == 0 {
+        nodes.iter_mut().for_each(idle);
+    }
+    // The loop without a half-open connection sees this one first.
+    let mut next = Raw::connect(address);
+    next.write(&plain_request());
+    idle(&mut nodes[full]);
+    assert_eq!(requested(&mut nodes), 1 - full);
+    assert_eq!(silent.read_fpdu(&mut nodes[1 - full]), Got::End);
+    assert_eq!(seats[0].connections_of_all(), 2);
 }
 
 /// More connections than are accepted in one turn, all of them made before the device polls.
