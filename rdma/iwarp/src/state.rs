@@ -19,7 +19,7 @@ use rdma::{
     Counters, Event, Interest, ListenerId, Poller, PostError, QpId, SendWr, Tap, Time, WrId,
 };
 
-/// Maximum number of connections that are over and drain.
+/// Maximum number of connections that are over and drain. The oldest is closed to make room.
 const MAX_DRAINING: usize = 64;
 /// Number of busy-polls between two checks of the listeners.
 const POLLS_PER_ACCEPT: u32 = 64;
@@ -58,7 +58,8 @@ pub(super) struct State {
     /// Connections of peers that have not sent a Request Frame yet, the oldest first.
     pub(super) half_open: VecDeque<u64>,
     pub(super) connections: usize,
-    pub(super) draining: usize,
+    /// Connections that are over and drain, the oldest first.
+    pub(super) draining: VecDeque<u64>,
     pub(super) live: usize,
     /// Whether the owner waits for events.
     pub(super) armed: bool,
@@ -114,7 +115,7 @@ impl State {
             accept_again: None,
             half_open: VecDeque::new(),
             connections: 0,
-            draining: 0,
+            draining: VecDeque::new(),
             live: 0,
             armed: false,
             busy: false,
@@ -375,7 +376,10 @@ impl State {
             }
         }
         let draining = conn.phase == Phase::Draining;
-        self.draining = self.draining + usize::from(draining) - usize::from(before.draining);
+        let (id, left) = (conn.id, before.draining && !draining);
+        if left {
+            self.draining.retain(|draining| *draining != id);
+        }
         if conn.phase == Phase::Closed {
             if let (Some(tap), false) = (&mut self.tap, before.closed) {
                 tap.ended(self.now.max(Time::now()), conn.qp());
@@ -385,13 +389,25 @@ impl State {
             }
             return;
         }
-        if draining && !before.draining && self.draining > MAX_DRAINING {
-            self.with(index, self.now, |conn, _| conn.close());
-            return;
-        }
         if (live || draining) && conn.readable && !conn.endpoint.is_waiting() {
             // The connection used up its turn.
             self.enqueue(index);
+        }
+        if draining && !before.draining {
+            self.draining.push_back(id);
+            if self.draining.len() > MAX_DRAINING {
+                self.close_oldest_draining();
+            }
+        }
+    }
+
+    /// Closes the connection that has drained for longest: its last bytes, as those of a Terminate, have had
+    /// the most time to arrive.
+    fn close_oldest_draining(&mut self) {
+        if let Some(oldest) = self.draining.pop_front()
+            && let Some(index) = self.find(oldest)
+        {
+            self.with(index, self.now, |conn, _| conn.close());
         }
     }
 

@@ -2,7 +2,9 @@
 //! connection ends.
 
 use iwarp::Options;
-use rdma::{Device, Disconnect, Event, Region, RemoteSegment, Scatter, Success, WorkError, WrId};
+use rdma::{
+    Carrier, Device, Disconnect, Event, Region, RemoteSegment, Scatter, Success, WorkError, WrId,
+};
 
 use crate::node::{Node, Pair, next_completion};
 use crate::raw::{
@@ -694,4 +696,24 @@ fn a_refused_read_fails_at_both_ends() {
         other => panic!("{other:?}"),
     }
     pair.finish();
+}
+
+/// A peer that does not close its side after a Terminate leaves a connection that drains. Of too many,
+/// the newest keeps its time, so that its Terminate arrives.
+#[test]
+fn of_too_many_connections_that_drain_the_oldest_is_closed() {
+    const MOST: usize = 64;
+    let mut node = Node::new(Options::default());
+    let mut victims: Vec<_> = (0..=MOST).map(|_| Raw::set_up(&mut node, false)).collect();
+    for (raw, _) in &mut victims {
+        raw.send_ulpdu(&send(1, b"no receive"));
+        idle(&mut node);
+    }
+    let drains = |node: &Node, qp| matches!(node.device.carrier(qp), Carrier::Tcp { .. });
+    let (oldest, newest) = (victims[0].1, victims[MOST].1);
+    assert!(!drains(&node, oldest) && drains(&node, newest));
+    for (raw, _) in &mut victims {
+        let heard = raw.expect_terminate(&mut node);
+        assert_eq!((heard.0, heard.1), (0x12, 0x02));
+    }
 }
