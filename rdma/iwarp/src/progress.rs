@@ -177,7 +177,7 @@ impl Shared {
             }
             state.progress.taken = true;
             state.run_live(ready.as_deref());
-            self.wake_if_armed(&state);
+            self.wake_if_armed(&mut state);
             self.live.store(state.live(), Relaxed);
             let sockets = state.live_sockets();
             if sockets.is_empty() {
@@ -217,8 +217,9 @@ impl Shared {
     }
 
     /// Wakes a waiting owner if there are events.
-    fn wake_if_armed(&self, state: &State) {
+    fn wake_if_armed(&self, state: &mut State) {
         if state.armed && !state.events.is_empty() {
+            state.woken = true;
             signal_pipe(&self.wake);
         }
     }

@@ -63,6 +63,10 @@ pub(super) struct State {
     pub(super) live: usize,
     /// Whether the owner waits for events.
     pub(super) armed: bool,
+    /// Whether something has happened since the device was armed that ends the wait: readiness of a
+    /// socket, a deadline, or an event from the background thread. Events that follow from requests
+    /// which the owner has posted since then wake nobody.
+    pub(super) woken: bool,
     pub(super) busy: bool,
     pub(super) polls: u32,
     /// Whether the last poll returned several events. The owner then probably posts several Sends
@@ -118,6 +122,7 @@ impl State {
             draining: VecDeque::new(),
             live: 0,
             armed: false,
+            woken: false,
             busy: false,
             polls: 0,
             batching: false,
@@ -180,6 +185,7 @@ impl State {
         let Some(index) = local.checked_sub(1) else {
             return;
         };
+        self.woken = true;
         if let Some(Slot::Conn(conn)) = self.slots.get_mut(index) {
             conn.readable = true;
             conn.writable = true;
@@ -228,7 +234,7 @@ impl State {
         self.run_ready(now);
         if self.armed {
             self.armed = false;
-            self.counters.interrupts += u64::from(!self.events.is_empty());
+            self.counters.interrupts += u64::from(self.woken && !self.events.is_empty());
         }
         self.batching = self.events.len() > 1;
         self.sent_long = false;
@@ -246,6 +252,7 @@ impl State {
         self.run_ready(self.now);
         let done = self.ready.is_empty() && self.next_waiting().is_none();
         self.armed = self.events.is_empty() && done;
+        self.woken = false;
         self.armed
     }
 
@@ -257,12 +264,14 @@ impl State {
     pub(super) fn run_timers(&mut self, now: Time) {
         if self.accept_again.is_some_and(|at| at <= now) {
             self.accept_again = None;
+            self.woken = true;
             self.enqueue_listeners();
         }
         while let Some((at, index)) = self.timers.first().copied()
             && at <= now
         {
             self.timers.pop_first();
+            self.woken = true;
             self.with(index, now, Conn::time_out);
         }
     }

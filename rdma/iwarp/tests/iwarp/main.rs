@@ -8,6 +8,7 @@ mod raw;
 
 mod basics;
 mod codec;
+mod counters;
 mod crc;
 mod hostile;
 mod progress;

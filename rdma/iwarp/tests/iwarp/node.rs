@@ -50,12 +50,17 @@ impl Node {
         }
         let due = self.device.next_deadline();
         let wait = due.map_or(timeout, |due| (due - Time::now()).min(timeout));
-        self.poll.poll(&mut self.found, Some(wait)).unwrap();
+        self.sleep(wait);
+        self.device.poll(Time::now(), &mut self.events);
+    }
+
+    /// Waits for readiness for at most `timeout`, and passes it to the device.
+    pub(crate) fn sleep(&mut self, timeout: Duration) {
+        self.poll.poll(&mut self.found, Some(timeout)).unwrap();
         for event in &self.found {
             self.device
                 .ready(event.token().0 - FIRST_TOKEN, event.is_read_closed());
         }
-        self.device.poll(Time::now(), &mut self.events);
     }
 
     pub(crate) fn listen(&mut self) -> (ListenerId, SocketAddr) {
