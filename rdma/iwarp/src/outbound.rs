@@ -60,7 +60,7 @@ impl Endpoint {
         Ok(self.transmitter.gather(slices))
     }
 
-    /// Returns the number of payload bytes in the framed segments.
+    /// Returns the number of payload bytes in the framed segments that have not been written to TCP.
     pub(super) fn framed_payload(&self) -> usize {
         self.transmitter.payload()
     }

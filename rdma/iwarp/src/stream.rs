@@ -134,12 +134,14 @@ impl Conn {
             match sent {
                 Ok(n) => {
                     cx.counters.wire_bytes_sent += n as u64;
-                    if gathered <= socket::SHORT {
-                        // Of a segment whose beginning was written before, only the rest is copied.
-                        let copied = self.endpoint.framed_payload().min(gathered);
+                    let is_copied = gathered <= socket::SHORT;
+                    let before = is_copied.then(|| self.endpoint.framed_payload());
+                    self.endpoint.sent(n, &mut cx.out());
+                    if let Some(before) = before {
+                        // What TCP did not take is copied again, and counted when TCP takes it.
+                        let copied = before - self.endpoint.framed_payload();
                         cx.counters.copied_bytes += copied as u64;
                     }
-                    self.endpoint.sent(n, &mut cx.out());
                     self.writable = n == gathered;
                     if n >= LONG_WRITE {
                         // The MSS grows with the window, and MULPDU with it (RFC 5044, section

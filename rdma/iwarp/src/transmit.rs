@@ -61,6 +61,15 @@ impl Fpdu {
             .chain(self.payload.iter().map(|bytes| &bytes[..]))
             .chain(std::iter::once(&self.tail[..self.tail_len]))
     }
+
+    /// Returns the number of payload bytes. A frame that came as a whole has none to count: it is a
+    /// set-up frame, or its payload was counted when it was copied into the frame.
+    fn carried(&self) -> usize {
+        match self.head_len {
+            0 => 0,
+            _ => self.payload.iter().map(Bytes::len).sum(),
+        }
+    }
 }
 
 /// The sending half of a stream: FPDUs that are framed and not yet written to TCP.
@@ -197,8 +206,12 @@ impl Transmitter {
 
     /// Returns the number of payload bytes in FPDUs that have not been written to TCP.
     pub(super) fn payload(&self) -> usize {
-        let payload = |fpdu: &Fpdu| fpdu.payload.iter().map(Bytes::len).sum::<usize>();
-        self.framed.iter().map(payload).sum()
+        let framed: usize = self.framed.iter().map(Fpdu::carried).sum();
+        let written = self.framed.front().map_or(0, |first| {
+            let behind_head = self.written.saturating_sub(first.head_len);
+            behind_head.min(first.carried())
+        });
+        framed - written
     }
 
     /// Records that `n` of the gathered bytes were written to TCP.

@@ -1,11 +1,13 @@
-//! What the device counts: interrupts.
+//! What the device counts: interrupts and copied bytes.
 
 use std::time::{Duration, Instant};
 
+use iwarp::Options;
 use rdma::{Device, Region, SendWr, Time};
 use smallvec::SmallVec;
 
 use crate::node::{Node, PATIENCE, Pair};
+use crate::raw::{Got, Raw, WRITE, idle, tagged};
 
 fn interrupts(node: &Node) -> u64 {
     node.device.counters().interrupts
@@ -74,4 +76,51 @@ fn completions_of_what_an_owner_posts_that_is_awake_are_no_interrupts() {
     client.sleep(Duration::ZERO);
     client.device.poll(Time::now(), &mut client.events);
     assert_eq!(interrupts(client), before + 1);
+}
+
+fn copied(node: &Node) -> u64 {
+    node.device.counters().copied_bytes
+}
+
+#[test]
+fn frames_of_the_set_up_are_no_copied_data() {
+    let mut pair = Pair::default();
+    let Pair {
+        client,
+        server,
+        c,
+        s,
+    } = &mut pair;
+    assert_eq!((copied(client), copied(server)), (0, 0));
+    server.receive(*s, 1, 64);
+    client.send(*c, 2, b"ten  bytes");
+    assert!(server.next_completion().result.is_ok());
+    assert_eq!((copied(client), copied(server)), (10, 10));
+}
+
+/// TCP takes no more because the peer does not read, so a part of the last Send is queued.
+#[test]
+fn a_short_send_that_was_queued_counts_once() {
+    const LEN: usize = 400;
+    let mut node = Node::new(Options::default());
+    let (mut raw, qp) = Raw::set_up(&mut node, false);
+    // A responder sends after the first message of the initiator.
+    let before = node.device.counters().wire_bytes_received;
+    raw.send_ulpdu(&tagged(WRITE, true, 1, 0, b""));
+    while node.device.counters().wire_bytes_received == before {
+        idle(&mut node);
+    }
+    let mut sends = 0;
+    loop {
+        let before = node.device.counters().wire_bytes_sent;
+        node.send(qp, sends, &[0x5a; LEN]);
+        sends += 1;
+        if node.device.counters().wire_bytes_sent - before < LEN as u64 {
+            break;
+        }
+    }
+    for _ in 0..sends {
+        assert!(matches!(raw.read_fpdu(&mut node), Got::Ulpdu(_)));
+    }
+    assert_eq!(copied(&node), sends * LEN as u64);
 }
