@@ -136,6 +136,9 @@ impl Device for SimDevice {
     }
 
     fn listen(&mut self, mut address: SocketAddr) -> Result<ListenerId, DeviceError> {
+        if !self.lives() {
+            return Err(DeviceError::Unknown("host"));
+        }
         let mut state = self.state.borrow_mut();
         let listener = ListenerId(state.id());
         let node = state.node(self.node);

@@ -453,6 +453,16 @@ fn a_crash_loses_all_state_and_the_peer_notices() {
     assert!(matches!(events.pop_front(), Some(Event::ConnectRequest(_))));
 }
 
+#[test]
+fn a_device_of_a_host_that_has_crashed_cannot_listen() {
+    let mut pair = Pair::new(Costs::default(), Faults::default());
+    pair.fabric.crash(NodeId(1));
+    assert!(pair.devices[1].listen(address(2)).is_err());
+    let mut again = device(&pair.fabric, 2, |_| {});
+    assert!(pair.devices[1].listen(address(2)).is_err());
+    again.listen(address(2)).unwrap();
+}
+
 /// A frame shown to a tap, with a copy of its payload.
 #[derive(Debug, PartialEq, Eq)]
 enum Shown {
