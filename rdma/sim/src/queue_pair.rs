@@ -172,7 +172,8 @@ impl QueuePair {
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) from: End,
-    /// Number of the work request to which the packet belongs.
+    /// Number of the work request to which the packet belongs: of the receiver in the response to an
+    /// RDMA Read, and of the sender otherwise.
     pub(super) number: u64,
     pub(super) packet: Packet,
     pub(super) path: Path,
@@ -201,6 +202,13 @@ pub(super) enum Packet {
 }
 
 impl Packet {
+    /// Returns whether the packet carries out a request of its sender's send queue, which is
+    /// acknowledged where devices do that. The number of other packets does not name such a request:
+    /// the response to an RDMA Read has that of the receiver's request.
+    pub(super) fn is_request(&self) -> bool {
+        matches!(self, Self::Message { .. } | Self::Write { .. })
+    }
+
     /// Returns the packet in the form for a tap, or `None` for the fabric's own packets.
     pub(super) fn frame(&self) -> Option<Frame<'_>> {
         Some(match self {

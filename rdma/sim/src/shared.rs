@@ -97,11 +97,7 @@ impl State {
         if matches!(arrival.packet, Packet::Fin) {
             self.transmit(to, 0, 0, Packet::FinAck, arrival.path);
         }
-        let is_request = matches!(
-            arrival.packet,
-            Packet::Message { .. } | Packet::Write { .. }
-        );
-        if is_request
+        if arrival.packet.is_request()
             && let Some(entry) = self
                 .qp(arrival.from)
                 .and_then(|qp| qp.entry(arrival.number))
@@ -137,7 +133,8 @@ impl State {
                 return;
             }
             let (from, number) = (arrival.from, arrival.number);
-            if let Some(entry) = self.qp(from).and_then(|qp| qp.entry(number))
+            if arrival.packet.is_request()
+                && let Some(entry) = self.qp(from).and_then(|qp| qp.entry(number))
                 && std::mem::take(&mut entry.held)
                 && self.costs.acknowledged
             {

@@ -361,6 +361,43 @@ fn responses_to_reads_wait_behind_a_message_that_waits() {
     world.finish();
 }
 
+/// The response has the number of the server's request, which another one of the client has, too.
+#[test]
+fn the_response_to_a_read_acknowledges_no_message_that_waits() {
+    let costs = Costs {
+        acknowledged: true,
+        ..Costs::default()
+    };
+    let mut world = World::with(costs, 1, 0, WhenEmpty::Waits);
+    let [client, server] = world.pairs[0];
+    let source = Bytes::from_static(b"to be read");
+    let source = world.devices[0]
+        .register(client, Region::RemoteRead(source))
+        .unwrap();
+    world.text(0, 10, "first");
+    assert_eq!(world.messages(), []);
+    // The server's second Read has number 1, as the client's second Send.
+    for id in [20, 21] {
+        let sink = world.devices[1].pool().alloc(10).unwrap();
+        let (stag, offset) = (source.stag, source.offset);
+        let wr = SendWr::Read { sink, stag, offset };
+        world.devices[1]
+            .post_send(server, WrId(id), wr, true)
+            .unwrap();
+    }
+    assert_eq!(world.messages(), []);
+    world.text(0, 11, "second");
+    assert_eq!(world.done(), [] as [u64; 0]);
+    world.post(0);
+    assert_eq!(world.done(), [10], "the second one waits for a receive");
+    assert_eq!(world.events[1].len(), 3, "the first one and both Reads");
+    world.events[1].clear();
+    world.post(1);
+    assert_eq!(world.messages(), [got(0, 1, "second")]);
+    assert_eq!(world.done(), [11]);
+    world.finish();
+}
+
 #[test]
 fn the_owner_is_told_once_that_receives_are_low() {
     let mut world = World::new(1, 3);
