@@ -1,6 +1,6 @@
 //! The end of connections.
 
-use super::queue_pair::{Packet, Progress, Stage};
+use super::queue_pair::{Packet, Stage};
 use super::state::{State, Stream, What};
 use super::{End, FabricEvent, Path};
 use rdma::{Completion, Disconnect, Event, Failed, WorkError};
@@ -72,12 +72,7 @@ impl State {
             self.leave_shared(end, shared);
         }
         for entry in queue {
-            let buf = match entry.progress {
-                Progress::Waiting(rdma::SendWr::Read { sink, .. })
-                | Progress::Reading(sink)
-                | Progress::Read(sink) => Some(sink.into()),
-                _ => None,
-            };
+            let buf = entry.progress.memory();
             let error = WorkError::Flushed;
             let result = Err(Failed { error, buf });
             let completion = Completion {

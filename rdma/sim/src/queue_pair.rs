@@ -74,6 +74,19 @@ pub(super) enum Progress {
     Written,
 }
 
+impl Progress {
+    /// Returns the memory that the request has taken from the program, which a failed completion
+    /// gives back.
+    pub(super) fn memory(self) -> Option<Scatter> {
+        match self {
+            Self::Waiting(SendWr::Read { sink, .. }) | Self::Reading(sink) | Self::Read(sink) => {
+                Some(sink.into())
+            }
+            _ => None,
+        }
+    }
+}
+
 /// A request in a send queue.
 #[derive(Debug)]
 pub(super) struct Entry {

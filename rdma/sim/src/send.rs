@@ -218,12 +218,13 @@ impl State {
         let index = index.and_then(|index| usize::try_from(index).ok());
         if let Some(entry) = index.and_then(|index| qp.queue.remove(index)) {
             qp.started = qp.started.saturating_sub(1);
+            let path = entry.path;
+            let buf = entry.progress.memory();
             let completion = Completion {
                 qp: end.qp,
                 id: entry.id,
-                result: Err(Failed { error, buf: None }),
+                result: Err(Failed { error, buf }),
             };
-            let path = entry.path;
             self.tell(end, Stream::Send, Event::Completion(completion), path);
         }
         self.end(end, reason);

@@ -267,6 +267,25 @@ fn an_access_is_checked_for_handle_bounds_and_rights() {
 }
 
 #[test]
+fn a_refused_read_gives_its_memory_back() {
+    let mut pair = Pair::new(Costs::default(), Faults::default());
+    for id in 1..=2 {
+        let sink = pair.buf(0, 100);
+        pair.post(0, id, read(sink, Stag(1), 0));
+    }
+    for (done, error) in pair
+        .completions(0)
+        .into_iter()
+        .zip([WorkError::RemoteAccess, WorkError::Flushed])
+    {
+        let failed = done.result.unwrap_err();
+        assert_eq!(failed.error, error);
+        assert_eq!(failed.buf.map(|buf| buf.len()), Some(100));
+    }
+    assert_eq!(pair.devices[0].pool().in_use(), 0);
+}
+
+#[test]
 fn memory_is_reclaimed_only_after_invalidation() {
     let mut pair = Pair::new(Costs::default(), Faults::default());
     pair.receive(0, 9, 100);
