@@ -3,7 +3,7 @@
 use super::queue_pair::{Packet, Stage};
 use super::state::{State, Stream, What};
 use super::{End, FabricEvent, Path};
-use rdma::{Completion, Disconnect, Event, Failed, WorkError};
+use rdma::{Completion, ConnectError, Disconnect, Event, Failed, WorkError};
 
 impl State {
     /// Stops all traffic to and from `end`. Its owner notices after the detection time.
@@ -44,7 +44,7 @@ impl State {
             Stage::Up => {}
             // The peer notices because no answer comes.
             Stage::Accepted => {
-                let error = rdma::ConnectError::TimedOut;
+                let error = ConnectError::TimedOut;
                 return self.not_connected(end, error, path);
             }
             _ => return,
@@ -97,12 +97,15 @@ impl State {
     }
 
     /// Closes a connection gracefully at the owner's request: the peer is notified as soon as all
-    /// posted requests are done.
+    /// posted requests are done. A connection that is not established is aborted.
     pub(super) fn close(&mut self, end: End) {
         self.note(&FabricEvent::Closed(end));
-        if let Some(qp) = self.qp(end).filter(|qp| qp.is_up()) {
-            qp.closing = true;
-            self.close_when_drained(end);
+        match self.qp(end).filter(|qp| qp.is_up()) {
+            Some(qp) => {
+                qp.closing = true;
+                self.close_when_drained(end);
+            }
+            None => self.abort(end),
         }
     }
 
@@ -118,15 +121,43 @@ impl State {
     pub(super) fn abort(&mut self, end: End) {
         let path = self.nodes[end.node.0].path;
         let Some(qp) = self.qp(end) else { return };
-        match qp.stage {
+        match &qp.stage {
             Stage::Up => {
                 self.note(&FabricEvent::Aborted(end));
                 self.transmit(end, 0, 0, Packet::Reset, path);
                 self.end(end, Disconnect::Local);
+                return;
             }
-            Stage::Accepted => self.end(end, Disconnect::Local),
-            _ => {}
+            Stage::Down => return,
+            // An acceptance that arrives later is answered like one that comes too late.
+            Stage::Connecting(_) => {}
+            Stage::Prepared(request) => {
+                let (peer, at) = (request.from, self.now + self.costs.delay);
+                let error = ConnectError::Protocol("reset".to_owned());
+                self.at(at, What::NotConnected(peer, error, path.crossed()));
+            }
+            Stage::Accepted => {
+                let peer = qp.peer;
+                self.reset_initiator(end, peer);
+            }
         }
+        if let Some(qp) = self.qp(end) {
+            qp.stage = Stage::Down;
+        }
+        self.show_end(end);
+        self.flush(end, path);
+        let (qp, reason) = (end.qp, Disconnect::Local);
+        self.tell(end, Stream::Both, Event::Disconnected { qp, reason }, path);
+    }
+
+    /// Ends the connection at its initiator, whose request was accepted and whose confirmation has not
+    /// arrived.
+    fn reset_initiator(&mut self, end: End, peer: Option<End>) {
+        let Some(peer) = peer else { return };
+        // Not before the acceptance arrives, which leaves the host when its processor has posted it.
+        let left = self.nodes[end.node.0].busy.max(self.now);
+        let reason = Disconnect::Lost("reset".to_owned());
+        self.at(left + self.costs.delay, What::Over(peer, reason));
     }
 
     /// Frees a queue pair at the owner's request. No further event of it is reported.
@@ -148,11 +179,8 @@ impl State {
         }
         if let Some(qp) = gone
             && matches!(qp.stage, Stage::Accepted)
-            && let Some(peer) = qp.peer
         {
-            let reason = Disconnect::Lost("reset".to_owned());
-            let at = self.now + self.costs.delay;
-            self.at(at, What::Over(peer, reason));
+            self.reset_initiator(end, qp.peer);
         }
     }
 }

@@ -12,8 +12,8 @@ use smallvec::smallvec;
 
 use super::*;
 use rdma::{
-    AcceptOptions, Buf, Completion, ConnectOptions, Device, DeviceError, Disconnect, Event, Frame,
-    Pool, PostError, QpId, Region, SendWr, Stag, Success, Tap, Time, WorkError, WrId,
+    AcceptOptions, Buf, Completion, ConnectError, ConnectOptions, Device, DeviceError, Disconnect,
+    Event, Frame, Pool, PostError, QpId, Region, SendWr, Stag, Success, Tap, Time, WorkError, WrId,
 };
 
 const FAR: Time = Time::from_nanos(u64::MAX / 2);
@@ -46,7 +46,8 @@ impl Pair {
         Self::with(costs, faults, |_| {})
     }
 
-    fn with(costs: Costs, faults: Faults, change: impl Fn(&mut Attributes)) -> Self {
+    /// Creates two hosts of which one has asked the other for a connection.
+    fn connecting(costs: Costs, faults: Faults, change: impl Fn(&mut Attributes)) -> Self {
         let fabric = Fabric::new(7, costs, faults);
         let mut devices = [1, 2].map(|host| device(&fabric, host, &change));
         devices[1].listen(address(2)).unwrap();
@@ -58,25 +59,35 @@ impl Pair {
             shared_receives: None,
         };
         let client = devices[0].connect(address(2), &options).unwrap();
-        let mut pair = Self {
+        Self {
             fabric,
             devices,
             qps: [client, QpId(0)],
-        };
-        let [Event::ConnectRequest(request)] = &pair.events(1)[..] else {
+        }
+    }
+
+    fn prepare(&mut self) {
+        let [Event::ConnectRequest(request)] = &self.events(1)[..] else {
             panic!("no request");
         };
         assert_eq!(&request.private_data[..], b"hello");
-        let qp = pair.devices[1]
-            .prepare_accept(request.request, None)
-            .unwrap();
-        pair.qps[1] = qp;
+        let prepared = self.devices[1].prepare_accept(request.request, None);
+        self.qps[1] = prepared.unwrap();
+    }
+
+    fn accept(&mut self) {
         let options = AcceptOptions {
             private_data: Bytes::from_static(b"welcome"),
             inbound_reads: 2,
             outbound_reads: 2,
         };
-        pair.devices[1].accept(qp, &options).unwrap();
+        self.devices[1].accept(self.qps[1], &options).unwrap();
+    }
+
+    fn with(costs: Costs, faults: Faults, change: impl Fn(&mut Attributes)) -> Self {
+        let mut pair = Self::connecting(costs, faults, change);
+        pair.prepare();
+        pair.accept();
         assert!(matches!(&pair.events(0)[..],
             [Event::Established { private_data, .. }] if &private_data[..] == b"welcome"));
         assert!(matches!(&pair.events(1)[..], [Event::Established { .. }]));
@@ -429,6 +440,76 @@ fn a_graceful_end_sends_posted_requests_first() {
             }
         ]
     ));
+}
+
+/// Either way, the end is reported to its owner at once, and to the peer as soon as it can know.
+#[test]
+fn a_connection_that_is_not_established_ends_when_it_is_closed_or_aborted() {
+    let ways: [fn(&mut SimDevice, QpId); 2] = [SimDevice::disconnect, SimDevice::abort];
+    for give_up in ways {
+        let connecting =
+            || Pair::connecting(Costs::default(), Faults::default(), |_: &mut Attributes| {});
+        let ends = |pair: &mut Pair, side: usize| {
+            pair.receive(side, 1, 10);
+            let qp = pair.qps[side];
+            give_up(&mut pair.devices[side], qp);
+            let events = pair.events(side);
+            assert!(
+                matches!(
+                    &events[..],
+                    [
+                        Event::Completion(Completion { result: Err(failed), .. }),
+                        Event::Disconnected { reason: Disconnect::Local, .. },
+                    ] if failed.error == WorkError::Flushed && failed.buf.is_some()
+                ),
+                "{events:?}"
+            );
+            let late = pair.devices[side].post_send(qp, WrId(1), send(b"late"), true);
+            assert_eq!(late.unwrap_err().0, PostError::NotConnected);
+            pair.devices[side].destroy(qp);
+        };
+        // The initiator does not want the connection any more; its peer still accepts.
+        let mut pair = connecting();
+        ends(&mut pair, 0);
+        pair.prepare();
+        pair.accept();
+        let events = pair.events(1);
+        assert!(
+            matches!(events[..], [Event::ConnectFailed { .. }]),
+            "{events:?}"
+        );
+        // The responder has prepared a queue pair.
+        let mut pair = connecting();
+        pair.prepare();
+        ends(&mut pair, 1);
+        let events = pair.events(0);
+        assert!(
+            matches!(
+                &events[..],
+                [Event::ConnectFailed { error, .. }] if *error != ConnectError::TimedOut
+            ),
+            "{events:?}"
+        );
+        // The responder has accepted.
+        let mut pair = connecting();
+        pair.prepare();
+        pair.accept();
+        ends(&mut pair, 1);
+        let events = pair.events(0);
+        assert!(
+            matches!(
+                events[..],
+                [
+                    Event::Established { .. },
+                    Event::Disconnected {
+                        reason: Disconnect::Lost(_),
+                        ..
+                    },
+                ]
+            ),
+            "{events:?}"
+        );
+    }
 }
 
 #[test]
