@@ -66,6 +66,7 @@ impl Served {
         let mut change = self.change(who, file, |node, _, _| {
             require_file(node)?;
             self.may_io(node, who, Wanted::WRITE_OK)?;
+            let _writing = node.begin_write();
             let content = self.content(node, true)?;
             let failures = node.failures();
             let end = offset.checked_add(data.len() as u64);

@@ -1,7 +1,7 @@
 //! An open object of the host's directory.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::fs::{OFlags, Statx};
@@ -36,6 +36,8 @@ pub(super) struct Node {
     failures: AtomicU64,
     /// Whether the file was written to since the last sync.
     unstable: AtomicBool,
+    /// The number of calls that are writing to the file, or about to open its content for that.
+    writers: AtomicUsize,
     /// The round of the idle closer (`idle_closer.rs`) in which the object was last used.
     used: AtomicU64,
 }
@@ -58,6 +60,7 @@ impl Node {
             synchronising: Mutex::default(),
             failures: AtomicU64::new(0),
             unstable: AtomicBool::new(false),
+            writers: AtomicUsize::new(0),
             used: AtomicU64::new(0),
         }
     }
@@ -87,15 +90,21 @@ impl Node {
         self.failures.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Announces a write. While the result lives, [`Node::close_stable`] does not close the content.
+    pub(super) fn begin_write(&self) -> WriteInProgress<'_> {
+        self.writers.fetch_add(1, Ordering::SeqCst);
+        WriteInProgress(self)
+    }
+
     /// Records a write.
     pub(super) fn written(&self) {
-        self.unstable.store(true, Ordering::Release);
+        self.unstable.store(true, Ordering::SeqCst);
     }
 
     /// Records that everything written so far is about to be synced. Returns whether there is
     /// anything.
     pub(super) fn take_unstable(&self) -> bool {
-        self.unstable.swap(false, Ordering::AcqRel)
+        self.unstable.swap(false, Ordering::SeqCst)
     }
 
     /// Returns the current metadata.
@@ -176,12 +185,36 @@ impl Node {
         }
     }
 
-    /// Closes the object's content if it is open for writing.
-    pub(super) fn close_writable(&self) {
+    /// Closes the object's content if it is open for writing and everything written was synced.
+    ///
+    /// The kernel reports the error of a write-back to the descriptions that were open when it
+    /// happened, and to a later one only if nobody has seen the error yet. So a description with
+    /// unstable data has to stay open for the COMMIT of the client that wrote it.
+    pub(super) fn close_stable(&self) {
+        // A call that begins to write from here on has to wait for this lock to get the content.
         let mut content = locked(&self.content);
-        if content.as_ref().is_some_and(|open| open.writable) {
+        // The order matters: a write marks its data as unstable before it ends.
+        let is_stable =
+            || self.writers.load(Ordering::SeqCst) == 0 && !self.unstable.load(Ordering::SeqCst);
+        if content.as_ref().is_some_and(|open| open.writable) && is_stable() {
             *content = None;
         }
+    }
+
+    /// Closes the object's content without regard to unstable data.
+    #[cfg(test)]
+    pub(super) fn close_content(&self) {
+        *locked(&self.content) = None;
+    }
+}
+
+/// A guard for a call that writes to a file ([`Node::begin_write`]).
+#[must_use]
+pub(super) struct WriteInProgress<'a>(&'a Node);
+
+impl Drop for WriteInProgress<'_> {
+    fn drop(&mut self) {
+        self.0.writers.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -70,10 +70,11 @@ impl Served {
     }
 
     /// Closes the content of a file that its client is probably done with, because a file that is
-    /// open for writing cannot be executed.
+    /// open for writing cannot be executed. It stays open if another call has written unstable data
+    /// meanwhile; the COMMIT for that, or the idle closer, then closes it.
     pub(super) fn close_writable(&self, node: &Node) {
         if !self.must_stay_open(node) {
-            node.close_writable();
+            node.close_stable();
         }
     }
 

@@ -43,6 +43,8 @@ impl Served {
             Stable::DataSync => Extent::Data,
             Stable::FileSync => Extent::File,
         };
+        // Without `sync`, the reply promises the same.
+        node.take_unstable();
         if !self.options.sync {
             return Ok(());
         }
@@ -65,10 +67,12 @@ impl Served {
 
     /// Syncs files and their attributes, and the entries of directories.
     pub(super) fn make_stable(&self, nodes: &[Arc<Node>]) -> FsResult<()> {
-        if !self.options.sync {
-            return Ok(());
-        }
         for node in nodes {
+            if !self.options.sync {
+                // The reply promises the same, and nobody syncs this data later.
+                node.take_unstable();
+                continue;
+            }
             let content = self.content(node, false);
             node.take_unstable();
             match content {
@@ -315,6 +319,60 @@ mod tests {
         );
     }
 
+    /// The kernel reports the error of a write-back once for each open file description. Another
+    /// client's unstable data must keep the one that it was written with, until it is committed.
+    #[test]
+    fn what_another_client_wrote_during_a_sync_is_committed_where_it_was_written() {
+        use rustix::fs::{SeekFrom, seek};
+        const MARK: u64 = 4711;
+        let other = Arc::new(OnceLock::<(Weak<Served>, FileId)>::new());
+        let during = Arc::clone(&other);
+        let same = Arc::new(Mutex::new(Vec::new()));
+        let note = Arc::clone(&same);
+        let (_host, fs, file) = served(move |fd, _| {
+            // A description that is opened later has the offset 0.
+            let at = seek(fd, SeekFrom::Current(0))?;
+            note.lock().unwrap().push(at == MARK);
+            seek(fd, SeekFrom::Start(MARK))?;
+            let (fs, file) = during.get().unwrap();
+            if let Some(fs) = fs.upgrade().filter(|_| at != MARK) {
+                let (who, data) = (Caller::root(), Bulk::copy_from(b"more"));
+                let written = fs.write_content(&who, file, 0, &data, Stable::Unstable);
+                assert!(written.result.is_ok(), "{written:?}");
+            }
+            Ok(())
+        });
+        other.set((Arc::downgrade(&fs.0), file)).unwrap();
+        let is_open = || fs.0.find(&file).unwrap().is_writable();
+        for stable in [Stable::Unstable, Stable::DataSync, Stable::FileSync] {
+            assert_eq!(write(&fs, &file, stable), Ok(stable));
+            if stable == Stable::Unstable {
+                assert_eq!(commit(&fs, &file).0, Ok(()));
+            }
+            assert!(is_open(), "{stable:?}");
+            assert_eq!(commit(&fs, &file).0, Ok(()));
+            assert_eq!(std::mem::take(&mut *same.lock().unwrap()), [false, true]);
+            assert!(!is_open(), "the host could not execute it");
+        }
+    }
+
+    /// A WRITE that is still running has data that no sync has covered.
+    #[test]
+    fn what_is_being_written_stays_open() {
+        let (_host, fs, file) = served(|_, _| Ok(()));
+        let node = fs.0.find(&file).unwrap();
+        let writing = node.begin_write();
+        let _content = fs.0.content(&node, true).unwrap();
+        assert_eq!(commit(&fs, &file).0, Ok(()));
+        assert!(node.is_writable());
+        node.written();
+        drop(writing);
+        fs.0.close_writable(&node);
+        assert!(node.is_writable());
+        assert_eq!(commit(&fs, &file).0, Ok(()));
+        assert!(!node.is_writable());
+    }
+
     /// The reply to an operation that was done must not be an error, and needs stable storage,
     /// although the server may not read the object any more. Without root, the whole file system is
     /// synced instead.
@@ -456,7 +514,7 @@ mod tests {
         let (_host, fs, file) = served(|_, _| Err(Errno::IO));
         let before = fs.write_verifier();
         let node = fs.0.tables.of(&file).remove(&file).unwrap();
-        node.close_writable();
+        node.close_content();
         fs.0.handle_evicted(Some(Arc::clone(&node)));
         node.content(&fs.0.files, true).unwrap();
         node.written();
@@ -473,8 +531,8 @@ mod tests {
         let (host, fs, file) = served(|_, _| Err(Errno::IO));
         assert_eq!(write(&fs, &file, Stable::Unstable), Ok(Stable::Unstable));
         let node = fs.0.tables.of(&file).remove(&file).unwrap();
-        // As after a COMMIT during which another call wrote.
-        node.close_writable();
+        // No call does this while there is unstable data.
+        node.close_content();
         let unreadable = std::fs::Permissions::from_mode(0o000);
         std::fs::set_permissions(host.path().join("f"), unreadable).unwrap();
         let before = fs.write_verifier();
