@@ -21,6 +21,8 @@ use nfs_binding::fs::{Caller, DirectoryFs, FileId, FileSystem, FsError, FsResult
 use nfs_binding::proto::{Attributes, Stable};
 use onc_rpc::Bulk;
 
+mod fuse;
+
 /// The environment variable of the process in the mount namespace: an empty directory for it.
 const INSIDE: &str = "FILE_SYSTEMS_TEST_DIRECTORY";
 
@@ -435,6 +437,38 @@ fn a_dead_mount_below_an_export_holds_nothing_up() {
             assert_eq!(answered, Ok(()), "a call waited for the dead server");
         },
     );
+}
+
+/// A FUSE daemon gives its files other node ids when it is started again, so an old handle could
+/// come to mean another file.
+#[test]
+fn fuse_is_refused_unless_it_has_birth_times_or_reuse_is_accepted() {
+    let name = "fuse_is_refused_unless_it_has_birth_times_or_reuse_is_accepted";
+    mounted(name, "mkdir plain births", |directory| {
+        let [plain, births] = ["plain", "births"].map(|name| directory.join(name));
+        let mounted = [(&plain, false), (&births, true)];
+        let mounted = mounted.map(|(path, births)| fuse::Mounted::at(path, births));
+        let [Some(_), Some(with_births)] = mounted else {
+            return say(&format!(
+                "left out, for FUSE cannot be mounted here: {name}"
+            ));
+        };
+        let refused = DirectoryFs::open(&plain, options()).unwrap_err();
+        assert!(refused.to_string().contains("inode_reuse"), "{refused}");
+        let accepting = DirectoryOptions {
+            inode_reuse: true,
+            ..options()
+        };
+        open(&plain, accepting);
+        let opened = DirectoryFs::open(&births, options());
+        if with_births.asked_for_birth() {
+            opened.unwrap();
+        } else {
+            say(&format!(
+                "left out in part, for it needs birth times in FUSE (Linux 6.6): {name}"
+            ));
+        }
+    });
 }
 
 /// GETATTR and LOOKUP agree on which file system a placeholder directory belongs to: that of the

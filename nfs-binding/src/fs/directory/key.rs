@@ -9,7 +9,7 @@
 //! An identity contains no path, and nothing that depends on how or when the object was found: an
 //! object has one identity as long as it exists, across restarts and renames, with and without
 //! privilege. The generation in the kernel's handle distinguishes a later file with the same inode
-//! number. If there is no generation, the birth time does.
+//! number. If there is no generation, or the handle is not that of a file (FUSE), the birth time does.
 
 use std::hash::Hasher;
 
@@ -63,8 +63,8 @@ pub(super) enum Naming {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this file system tells a removed file from a later one with the same inode number neither by a \
-     generation nor by a birth time, so that a client's old handle could come to mean another file; \
-     add the export option inode_reuse if you accept that"
+     generation that lasts nor by a birth time, so that a client's old handle could come to mean \
+     another file; add the export option inode_reuse if you accept that"
 )]
 pub struct NoIdentity;
 
@@ -108,6 +108,32 @@ fn has_generation(handle: &FileHandle) -> bool {
     handle.kind() != GENERIC || generation.is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0))
 }
 
+/// A kind of file system whose handles or birth times do not identify its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peculiar {
+    /// Before Linux 6.5 an overlay has no handles, and its birth times change when a file is copied
+    /// up.
+    Overlay,
+    /// Handles contain node ids. The daemon chooses these, and most daemons count them: after a
+    /// restart of the daemon, the same number names another file.
+    Fuse,
+}
+
+impl Peculiar {
+    /// Returns the kind of the file system of `fd`, if it is one of these.
+    fn of(fd: impl std::os::fd::AsFd) -> Option<Self> {
+        /// The `f_type` of overlayfs (statfs(2)).
+        const OVERLAYFS: u64 = 0x794c_7630;
+        /// The `f_type` of FUSE (`FUSE_SUPER_MAGIC` of linux/magic.h).
+        const FUSE: u64 = 0x6573_5546;
+        match rustix::fs::fstatfs(fd).ok()?.f_type as u64 {
+            OVERLAYFS => Some(Self::Overlay),
+            FUSE => Some(Self::Fuse),
+            _ => None,
+        }
+    }
+}
+
 impl Naming {
     /// Determines how the files of the file system of `fd` are identified. `reuse` accepts that a
     /// later file may pass for a removed one.
@@ -119,18 +145,40 @@ impl Naming {
         stat: &Statx,
         reuse: bool,
     ) -> Result<Self, NoIdentity> {
-        if FileHandle::of(&fd, Form::Decodable).is_ok() {
-            return Ok(Self::Decodable);
+        let handle = |form| FileHandle::of(&fd, form).ok();
+        let found = Self::choose(
+            Peculiar::of(&fd),
+            handle(Form::Decodable).is_some(),
+            handle(Form::Identifying).as_ref(),
+            birth(stat).is_some(),
+        );
+        match found {
+            Some(naming) => Ok(naming),
+            None if reuse => Ok(Self::Inodes),
+            None => Err(NoIdentity),
         }
-        let handle = FileHandle::of(&fd, Form::Identifying).ok();
-        let births = birth(stat).is_some();
-        match handle {
-            Some(handle) if births || has_generation(&handle) => Ok(Self::Identifying),
-            // Before Linux 6.5 an overlay has no handles, and its birth times change when a file is
-            // copied up.
-            None if births && !is_overlay(&fd) => Ok(Self::Births),
-            _ if reuse => Ok(Self::Inodes),
-            _ => Err(NoIdentity),
+    }
+
+    /// Chooses the method for a file system by what its root directory has: a handle that the kernel
+    /// opens, a handle that identifies, and a birth time. Returns `None` if there is nothing by which
+    /// a later file could be distinguished from a removed one.
+    fn choose(
+        peculiar: Option<Peculiar>,
+        decodable: bool,
+        identifying: Option<&FileHandle>,
+        births: bool,
+    ) -> Option<Self> {
+        if peculiar == Some(Peculiar::Fuse) {
+            // The kernel opens handles of FUSE, but they are not those of files.
+            return births.then_some(Self::Births);
+        }
+        if decodable {
+            return Some(Self::Decodable);
+        }
+        match identifying {
+            Some(handle) if births || has_generation(handle) => Some(Self::Identifying),
+            None if births && peculiar != Some(Peculiar::Overlay) => Some(Self::Births),
+            _ => None,
         }
     }
 
@@ -174,13 +222,6 @@ impl Naming {
         }
         Ok(encode(fsid, Tag::Handle, &[kind, bytes], key))
     }
-}
-
-/// Returns whether `fd` is in an overlay file system.
-fn is_overlay(fd: impl std::os::fd::AsFd) -> bool {
-    /// The `f_type` of overlayfs (statfs(2)).
-    const OVERLAYFS: u64 = 0x794c_7630;
-    rustix::fs::fstatfs(fd).is_ok_and(|stat| stat.f_type as u64 == OVERLAYFS)
 }
 
 /// Encodes an identity from its parts, or from a hash of them if they are too long.
@@ -328,6 +369,26 @@ mod tests {
         assert!(generic([0, 1, 0, 0]));
         assert!(has_generation(&FileHandle::new(1, &[0; 8]).unwrap()));
         assert!(!has_generation(&FileHandle::new(GENERIC, &[1; 8]).unwrap()));
+    }
+
+    /// The handles of FUSE name other files after a restart of the daemon.
+    #[test]
+    fn handles_of_fuse_are_not_trusted() {
+        let generic = FileHandle::new(GENERIC, &[1; 12]).unwrap();
+        let choose = |peculiar, decodable, handle: bool, births| {
+            Naming::choose(peculiar, decodable, handle.then_some(&generic), births)
+        };
+        let (fuse, overlay) = (Some(Peculiar::Fuse), Some(Peculiar::Overlay));
+        assert_eq!(choose(fuse, true, true, false), None);
+        assert_eq!(choose(fuse, true, true, true), Some(Naming::Births));
+        assert_eq!(choose(None, true, true, true), Some(Naming::Decodable));
+        assert_eq!(choose(None, false, true, false), Some(Naming::Identifying));
+        assert_eq!(choose(None, false, false, true), Some(Naming::Births));
+        assert_eq!(choose(overlay, false, false, true), None);
+        assert_eq!(
+            choose(overlay, false, true, true),
+            Some(Naming::Identifying)
+        );
     }
 
     #[test]
