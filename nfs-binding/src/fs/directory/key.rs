@@ -53,6 +53,10 @@ pub(super) enum Naming {
     Decodable,
     /// Objects are identified by handles that the kernel cannot open.
     Identifying,
+    /// Objects are identified by handles that the kernel cannot open, and that last as long as it
+    /// has the object in its cache (exFAT). The root directory, which has no generation, is
+    /// identified by its inode number.
+    Cached,
     /// Objects are identified by inode number and birth time.
     Births,
     /// Objects are identified by inode number alone, which the administrator has accepted.
@@ -108,7 +112,7 @@ fn has_generation(handle: &FileHandle) -> bool {
     handle.kind() != GENERIC || generation.is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0))
 }
 
-/// A kind of file system whose handles or birth times do not identify its files.
+/// A kind of file system whose handles or birth times do not identify its files, or not for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peculiar {
     /// Before Linux 6.5 an overlay has no handles, and its birth times change when a file is copied
@@ -117,6 +121,9 @@ enum Peculiar {
     /// Handles contain node ids. The daemon chooses these, and most daemons count them: after a
     /// restart of the daemon, the same number names another file.
     Fuse,
+    /// FAT and exFAT have no inodes. The kernel makes up an inode number and a random generation
+    /// whenever it reads a file's directory entry, unless it still has them in its cache.
+    Fat,
 }
 
 impl Peculiar {
@@ -126,9 +133,13 @@ impl Peculiar {
         const OVERLAYFS: u64 = 0x794c_7630;
         /// The `f_type` of FUSE (`FUSE_SUPER_MAGIC` of linux/magic.h).
         const FUSE: u64 = 0x6573_5546;
+        /// The `f_type` of FAT and of exFAT (`MSDOS_SUPER_MAGIC`, `EXFAT_SUPER_MAGIC`).
+        const FAT: u64 = 0x4d44;
+        const EXFAT: u64 = 0x2011_bab0;
         match rustix::fs::fstatfs(fd).ok()?.f_type as u64 {
             OVERLAYFS => Some(Self::Overlay),
             FUSE => Some(Self::Fuse),
+            FAT | EXFAT => Some(Self::Fat),
             _ => None,
         }
     }
@@ -176,6 +187,7 @@ impl Naming {
             return Some(Self::Decodable);
         }
         match identifying {
+            Some(_) if peculiar == Some(Peculiar::Fat) => Some(Self::Cached),
             Some(handle) if births || has_generation(handle) => Some(Self::Identifying),
             None if births && peculiar != Some(Peculiar::Overlay) => Some(Self::Births),
             _ => None,
@@ -193,7 +205,7 @@ impl Naming {
         let inode = stat.stx_ino.to_be_bytes();
         let form = match self {
             Self::Decodable => Form::Decodable,
-            Self::Identifying => Form::Identifying,
+            Self::Identifying | Self::Cached => Form::Identifying,
             Self::Births => {
                 let birth = birth(stat).ok_or(FsError::NotSupported)?;
                 return Ok(encode(fsid, Tag::InodeAndBirth, &[&inode, &birth], key));
@@ -211,6 +223,11 @@ impl Naming {
         if kind.len() > 1 {
             return Ok(hashed(fsid, Tag::Hash, &[kind, bytes], key));
         }
+        if self == Self::Cached && !has_generation(&handle) {
+            // Its birth time is that of the mount, so that clients would lose the root with each
+            // mount. Its inode number is fixed and not used again.
+            return Ok(encode(fsid, Tag::Inode, &[&inode], key));
+        }
         if self == Self::Identifying && !has_generation(&handle) {
             let birth = birth(stat).ok_or(FsError::NotSupported)?;
             return Ok(encode(
@@ -222,6 +239,18 @@ impl Naming {
         }
         Ok(encode(fsid, Tag::Handle, &[kind, bytes], key))
     }
+}
+
+/// Returns whether the handles of the files in the file system of `fd` end when the kernel drops a
+/// file from its cache, at the latest when the file system is unmounted.
+pub(super) fn end_with_cache(fd: impl std::os::fd::AsFd) -> bool {
+    /// The types of the handles of a FAT that is mounted with `nfs=nostale_ro`
+    /// (`FILEID_FAT_WITHOUT_PARENT`, `FILEID_FAT_WITH_PARENT`). They contain the place of the
+    /// directory entry, by which the kernel finds the file.
+    const LASTING: [i32; 2] = [0x71, 0x72];
+    Peculiar::of(&fd) == Some(Peculiar::Fat)
+        && !FileHandle::of(&fd, Form::Decodable)
+            .is_ok_and(|handle| LASTING.contains(&handle.kind()))
 }
 
 /// Encodes an identity from its parts, or from a hash of them if they are too long.
@@ -389,6 +418,42 @@ mod tests {
             choose(overlay, false, true, true),
             Some(Naming::Identifying)
         );
+    }
+
+    /// The generations of exFAT are random, but for that of the root, whose birth time is that of the
+    /// mount. Two other file systems with such handles stand in for it here.
+    #[test]
+    fn the_root_of_exfat_keeps_its_identity_though_its_birth_time_changes() {
+        let generic = FileHandle::new(GENERIC, &[1; 8]).unwrap();
+        let exfat = Some(Peculiar::Fat);
+        for births in [false, true] {
+            let chosen = Naming::choose(exfat, false, Some(&generic), births);
+            assert_eq!(chosen, Some(Naming::Cached));
+        }
+        let temporary = tempfile::tempdir().unwrap();
+        for (path, tag) in [
+            (std::path::Path::new("/proc"), Tag::Inode),
+            (temporary.path(), Tag::Handle),
+        ] {
+            let dir = std::fs::File::open(path).unwrap();
+            if FileHandle::of(&dir, Form::Identifying).is_err() {
+                use std::io::Write;
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "left out in part, for it needs AT_HANDLE_FID (Linux 6.5): exFAT"
+                );
+                return;
+            }
+            let mut stat = super::super::host::stat(&dir).unwrap();
+            let mut identify = |birth| {
+                stat.stx_mask |= StatxFlags::BTIME.bits();
+                stat.stx_btime.tv_sec = birth;
+                Naming::Cached.identify(9, &dir, &stat, &KEY).unwrap()
+            };
+            let id = identify(1);
+            assert_eq!(id.as_bytes()[8], tag as u8);
+            assert_eq!(identify(2), id);
+        }
     }
 
     #[test]

@@ -70,6 +70,13 @@ impl Volume {
             Naming::find(&dir, stat, options.inode_reuse).map_err(|error: NoIdentity| {
                 std::io::Error::new(std::io::ErrorKind::Unsupported, error)
             })?;
+        if key::end_with_cache(&dir) {
+            rdma::limited!(
+                warn,
+                "files of FAT and exFAT have no lasting identity: clients get ESTALE for a file that \
+                 the kernel has dropped from its cache, at the latest after another mount"
+            );
+        }
         let number = host::file_system_number(&dir)?;
         let device = (stat.stx_dev_major, stat.stx_dev_minor);
         let fsid = match options.fsid {
