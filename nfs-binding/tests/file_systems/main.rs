@@ -360,6 +360,22 @@ fn mounts_below_are_crossed_into_with_crossmnt_and_found_after_a_restart() {
     });
 }
 
+#[test]
+fn a_file_system_below_that_was_only_listed_can_be_unmounted() {
+    let name = "a_file_system_below_that_was_only_listed_can_be_unmounted";
+    let setup = "mkdir -p export/below; mount -t tmpfs tmpfs export/below";
+    mounted(name, setup, |directory| {
+        let export = directory.join("export");
+        let fs = open(&export, crossing());
+        assert_eq!(names(&fs, &fs.root()), ["below"]);
+        let unmount = format!("umount '{}'", export.join("below").display());
+        let begun = Instant::now();
+        while let Err(error) = run(&unmount) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
+        }
+    });
+}
+
 const FILE_MOUNT: &str = "mkdir other export export/below; mount -t tmpfs tmpfs other; \
      echo file > other/f; touch export/file; mount --bind other/f export/file; \
      mount --bind other export/below";

@@ -107,6 +107,9 @@ impl Served {
             return Ok(Some(held));
         }
         crossed.add(Arc::clone(&opened));
+        drop(crossed);
+        // A listing keeps no object of it open, so nothing else would have it closed.
+        self.closer_signal.opened();
         Ok(Some(opened))
     }
 
@@ -149,6 +152,7 @@ impl Served {
             let beside = self.root.volume.subvolume(fsid, &stat);
             let beside = Arc::new(beside.map_err(|_| FsError::Later)?);
             locked(&self.crossed).add(Arc::clone(&beside));
+            self.closer_signal.opened();
             return Ok(beside);
         }
         let mounts = std::fs::read(MOUNTS).map_err(|error| {

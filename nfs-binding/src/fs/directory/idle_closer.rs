@@ -2,7 +2,8 @@
 //!
 //! An open descriptor keeps the blocks of a removed file allocated, and keeps a file system from
 //! being unmounted. So objects that were not used for [`ROUNDS`] rounds are closed, whoever removed
-//! them. (Objects removed through this server are closed at once.)
+//! them. (Objects removed through this server are closed at once.) A file system below the export is
+//! closed in the next round after its last object.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use super::Served;
 use crate::fs::lock::locked;
 
-/// The length of a round. The thread sleeps without a time limit while no object is open.
+/// The length of a round. The thread sleeps without a time limit while nothing is open.
 pub(super) const ROUND: Duration = Duration::from_secs(2);
 /// The number of rounds that an idle object stays open, besides the present one.
 const ROUNDS: u64 = 2;
@@ -22,7 +23,7 @@ const COMPLETE: Duration = Duration::from_secs(120);
 /// The signal that wakes or ends the thread that closes idle objects.
 #[derive(Default)]
 pub(super) struct CloserSignal {
-    /// Whether an object was opened since the thread last checked. Changed under the lock, and read
+    /// Whether something was opened since the thread last checked. Changed under the lock, and read
     /// without it by threads that open one object after another.
     opened: AtomicBool,
     state: Mutex<State>,
@@ -35,9 +36,9 @@ struct State {
 }
 
 impl CloserSignal {
-    /// Records that an object was opened and is in the table.
+    /// Records that an object or a file system was opened and is in its table.
     pub(super) fn opened(&self) {
-        // The thread resets the flag before it locks the table to see whether there are objects. So
+        // The thread resets the flag before it locks the tables to see whether they are empty. So
         // if it misses this one there, the flag is seen as reset here.
         if self.opened.load(Ordering::Acquire) {
             return;
@@ -88,6 +89,15 @@ pub(super) fn start(served: &Arc<Served>, round: Duration) -> std::io::Result<()
     Ok(())
 }
 
+impl Served {
+    /// Returns whether nothing is left for the thread to close.
+    fn is_all_closed(&self) -> bool {
+        self.tables.is_empty()
+            && locked(&self.evicted).is_empty()
+            && locked(&self.crossed).is_empty()
+    }
+}
+
 fn run(closer_signal: &CloserSignal, served: &Weak<Served>, round: Duration) {
     while closer_signal.wait_for_work() {
         loop {
@@ -99,7 +109,7 @@ fn run(closer_signal: &CloserSignal, served: &Weak<Served>, round: Duration) {
             };
             closer_signal.reset();
             served.close_idle(ROUNDS, COMPLETE);
-            if served.tables.is_empty() && locked(&served.evicted).is_empty() {
+            if served.is_all_closed() {
                 break;
             }
         }
@@ -147,6 +157,29 @@ mod tests {
             assert!(std::time::Instant::now() < limit, "still open");
             std::thread::yield_now();
         }
+    }
+
+    /// A listing opens the file systems below to tell what they are, but keeps no object open.
+    #[test]
+    fn a_file_system_that_was_only_listed_is_closed() {
+        let options = DirectoryOptions {
+            crossmnt: true,
+            inode_reuse: true,
+            ..DirectoryOptions::default()
+        };
+        // Every host has another file system below this directory.
+        let fs = DirectoryFs::open("/", options).unwrap();
+        let who = Caller::root();
+        let list = || fs.readdir(&who, &fs.root(), 0, [0; 8], true, &mut |_| true);
+        assert!(list().unwrap().eof);
+        assert!(!locked(&fs.0.crossed).is_empty() && fs.0.tables.is_empty());
+        start(&fs.0, Duration::from_millis(1)).unwrap();
+        let limit = std::time::Instant::now() + Duration::from_secs(10);
+        while !locked(&fs.0.crossed).is_empty() {
+            assert!(std::time::Instant::now() < limit, "still open");
+            std::thread::yield_now();
+        }
+        assert!(list().unwrap().eof, "it is opened again");
     }
 
     /// Without root, a file that could not be opened again stays open as long as it exists.

@@ -234,6 +234,11 @@ impl Crossed {
         held.cloned()
     }
 
+    /// Returns whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds a file system.
     pub(super) fn add(&mut self, volume: Arc<Volume>) {
         if self.0.len() == Self::MAX {
