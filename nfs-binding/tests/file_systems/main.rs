@@ -210,6 +210,51 @@ fn overlay_a_file_is_the_same_before_and_after_it_is_copied_up() {
     });
 }
 
+/// A directory with files in both layers, which the kernel has to merge.
+const MERGED: &str = "mkdir -p lower/d upper/d work export; \
+     for n in $(seq 300); do echo > lower/d/lower$n; echo > upper/d/upper$n; done; \
+     mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work export";
+
+/// A cookie of an overlay's own is the number of an entry in a list that the kernel makes when the
+/// directory is opened, so it meant another entry after a REMOVE, and `rm -r` left files behind.
+#[test]
+fn overlay_what_is_removed_while_it_is_listed_hides_nothing_else() {
+    let name = "overlay_what_is_removed_while_it_is_listed_hides_nothing_else";
+    mounted(name, MERGED, |directory| {
+        let export = directory.join("export");
+        let fs = open(&export, options());
+        let (who, dir) = (Caller::root(), look_up(&fs, "d").id);
+        // Clients also go on after an entry in the middle of a reply, of which they have used a part.
+        for (asked, used) in [(10, 10), (usize::MAX, 50)] {
+            must(&format!(
+                "cd '{}'; for n in $(seq 300); do echo > d/again$n; done",
+                export.display()
+            ));
+            let (mut cookie, mut eof) = (0, false);
+            while !eof {
+                let mut listed = Vec::new();
+                let listing = fs.readdir(&who, &dir, cookie, [0; 8], false, &mut |entry| {
+                    let taken = listed.len() < asked;
+                    if taken {
+                        listed.push((entry.name.to_vec(), entry.cookie));
+                    }
+                    taken
+                });
+                eof = listing.unwrap().eof && listed.len() <= used;
+                listed.truncate(used);
+                for (name, at) in listed {
+                    cookie = at;
+                    if name != b"." && name != b".." {
+                        assert_eq!(fs.remove(&who, &dir, &name).result, Ok(()));
+                    }
+                }
+            }
+            assert_eq!(names(&fs, &dir), [""; 0], "{asked} asked for");
+        }
+        assert_eq!(fs.rmdir(&who, &fs.root(), b"d").result, Ok(()));
+    });
+}
+
 const BTRFS: &str = "truncate -s 200M image; mkfs.btrfs -q image; mkdir export; \
      mount -o loop image export; cd export; btrfs -q subvolume create live; \
      echo live > live/f; mkdir live/d; btrfs -q subvolume snapshot live snap";

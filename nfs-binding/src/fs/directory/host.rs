@@ -21,6 +21,16 @@ pub(super) const MAX_OFFSET: u64 = i64::MAX as u64;
 /// The block size that `stx_blocks` counts in, bytes (statx(2)).
 const BLOCK: u64 = 512;
 
+/// The types of file systems (`f_type` of statfs(2), linux/magic.h).
+pub(super) const OVERLAYFS: u32 = 0x794c_7630;
+pub(super) const FUSE: u32 = 0x6573_5546;
+pub(super) const FAT: u32 = 0x4d44;
+pub(super) const EXFAT: u32 = 0x2011_bab0;
+const TMPFS: u32 = 0x0102_1994;
+const RAMFS: u32 = 0x8584_58f6;
+const CIFS: u32 = 0xff53_4d42;
+const SMB2: u32 = 0xfe53_4d42;
+
 /// Returns the restrictions of name resolution (openat2(2)).
 fn resolve() -> ResolveFlags {
     ResolveFlags::BENEATH
@@ -112,6 +122,35 @@ fn wanted() -> StatxFlags {
 /// Returns the number of the file system of `fd` (`f_fsid`), or 0 if it has none.
 pub(super) fn file_system_number(fd: impl AsFd) -> Result<u64, Errno> {
     Ok(fs::fstatvfs(fd)?.f_fsid)
+}
+
+/// Returns the type of the file system of `fd`.
+pub(super) fn file_system_type(fd: impl AsFd) -> Result<u32, Errno> {
+    // The host's type for it is a signed number of 64 or 32 bits, of which 32 are used.
+    Ok(fs::fstatfs(fd)?.f_type as u32)
+}
+
+/// Returns whether the cookies of directories of this file system still mean the same place when
+/// entries were removed and the directory was opened again (`cookies.rs`).
+pub(super) fn cookies_last(fd: impl AsFd) -> bool {
+    match file_system_type(fd) {
+        Ok(OVERLAYFS | FUSE | CIFS | SMB2 | RAMFS) | Err(_) => false,
+        Ok(TMPFS) => rustix::system::uname()
+            .release()
+            .to_str()
+            .is_ok_and(|release| is_since(release, (6, 6))),
+        Ok(_) => true,
+    }
+}
+
+/// Returns whether a release of Linux is this version or a later one.
+fn is_since(release: &str, version: (u32, u32)) -> bool {
+    let digits = |part: &str| {
+        let end = part.find(|c: char| !c.is_ascii_digit());
+        part[..end.unwrap_or(part.len())].parse().ok()
+    };
+    let mut parts = release.split('.').map_while(digits);
+    (parts.next(), parts.next()) >= (Some(version.0), Some(version.1))
 }
 
 /// Returns the maximum file size of a directory's file system, bytes.
@@ -266,15 +305,21 @@ pub(super) fn set_times(fd: impl AsFd, atime: SetTime, mtime: SetTime) -> FsResu
 pub(super) struct Listed<'a> {
     pub(super) name: &'a [u8],
     pub(super) ino: u64,
-    /// The cookie at which the next entry is found.
+    /// The cookie with which the listing goes on after this entry.
     pub(super) cookie: u64,
 }
 
-/// Lists an open directory from `cookie` (0: the start) until `take` returns false. Returns whether
-/// the end was reached.
+/// Makes an open directory be listed from the start again.
+pub(super) fn rewind(dir: impl AsFd) -> FsResult<()> {
+    fs::seek(dir, SeekFrom::Start(0))?;
+    Ok(())
+}
+
+/// Lists an open directory from its current position or, if it is not 0, from `cookie`, until `take`
+/// returns false. Returns whether the end was reached.
 ///
-/// Cookies are the host's own (`d_off` of getdents64(2)). Its file systems keep them valid while
-/// entries are added and removed, and over restarts.
+/// Cookies are the host's own (`d_off` of getdents64(2)). On most file systems they stay valid while
+/// entries are added and removed, and over restarts; see [`cookies_last`].
 pub(super) fn list(
     dir: impl AsFd,
     cookie: u64,
@@ -299,4 +344,26 @@ pub(super) fn list(
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_since;
+
+    #[test]
+    fn releases_are_compared_by_number() {
+        for (release, since) in [
+            ("6.6.0", true),
+            ("6.18.44-fc-v657", true),
+            ("10.0", true),
+            ("6.6-rc1", true),
+            ("6.5.13", false),
+            ("5.15.0-91-generic", false),
+            ("6", false),
+            ("", false),
+            ("x.y", false),
+        ] {
+            assert_eq!(is_since(release, (6, 6)), since, "{release}");
+        }
+    }
 }

@@ -17,6 +17,7 @@ use linux_file_handle::{FileHandle, Form};
 use rustix::fs::{Statx, StatxFlags};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
+use super::host;
 use crate::fs::{FileId, FsError, FsResult};
 
 /// The number of bytes before the part that depends on the tag.
@@ -79,8 +80,16 @@ pub struct IdentityKey([u8; 16]);
 impl IdentityKey {
     /// Creates a key from its bytes.
     #[must_use]
-    pub fn from_bytes(key: [u8; 16]) -> Self {
+    pub const fn from_bytes(key: [u8; 16]) -> Self {
         Self(key)
+    }
+
+    /// Returns a keyed hash of a name. It tells nothing about the hashes in identities: that of 128
+    /// bits is another function.
+    pub(super) fn hash_name(&self, name: &[u8]) -> u64 {
+        let mut hasher = siphasher::sip::SipHasher24::new_with_key(&self.0);
+        hasher.write(name);
+        hasher.finish()
     }
 
     fn hash(&self, bytes: &[u8]) -> [u8; 16] {
@@ -129,17 +138,10 @@ enum Peculiar {
 impl Peculiar {
     /// Returns the kind of the file system of `fd`, if it is one of these.
     fn of(fd: impl std::os::fd::AsFd) -> Option<Self> {
-        /// The `f_type` of overlayfs (statfs(2)).
-        const OVERLAYFS: u64 = 0x794c_7630;
-        /// The `f_type` of FUSE (`FUSE_SUPER_MAGIC` of linux/magic.h).
-        const FUSE: u64 = 0x6573_5546;
-        /// The `f_type` of FAT and of exFAT (`MSDOS_SUPER_MAGIC`, `EXFAT_SUPER_MAGIC`).
-        const FAT: u64 = 0x4d44;
-        const EXFAT: u64 = 0x2011_bab0;
-        match rustix::fs::fstatfs(fd).ok()?.f_type as u64 {
-            OVERLAYFS => Some(Self::Overlay),
-            FUSE => Some(Self::Fuse),
-            FAT | EXFAT => Some(Self::Fat),
+        match host::file_system_type(fd).ok()? {
+            host::OVERLAYFS => Some(Self::Overlay),
+            host::FUSE => Some(Self::Fuse),
+            host::FAT | host::EXFAT => Some(Self::Fat),
             _ => None,
         }
     }
@@ -444,7 +446,7 @@ mod tests {
                 );
                 return;
             }
-            let mut stat = super::super::host::stat(&dir).unwrap();
+            let mut stat = host::stat(&dir).unwrap();
             let mut identify = |birth| {
                 stat.stx_mask |= StatxFlags::BTIME.bits();
                 stat.stx_btime.tv_sec = birth;

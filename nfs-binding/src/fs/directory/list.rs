@@ -23,13 +23,13 @@ impl Served {
         permission::require_directory(&attributes)?;
         let _as_caller = self.authority.impersonate(who)?;
         let opened = self.open_for_listing(&dir)?;
-        // The host's cookies stay valid, so the cookie verifier never changes.
+        // Cookies stay valid, so the cookie verifier never changes.
         if cookie != 0 && verifier != Verifier::default() {
             return Err(FsError::BadCookie);
         }
         let objects = objects && may_access(&*dir, Wanted::EXEC_OK).is_ok();
         let at_root = dir.id == self.root.id;
-        let eof = host::list(&opened, cookie, |entry| {
+        let eof = dir.volume.list(&opened, cookie, |entry| {
             let object = objects
                 .then(|| self.listed_object(&dir, &attributes, entry.name))
                 .flatten();

@@ -17,6 +17,7 @@
 //!   own user. The exceptions that NFS makes because servers do not see opens are in `permit.rs`.
 //! * Data that RFC 1813 requires on stable storage is synced before the reply, unless that is
 //!   turned off.
+//! * READDIR cookies are the host's where these last; elsewhere they are made of names (`cookies.rs`).
 //! * Idle objects are closed (`idle_closer.rs`).
 //!
 //! Opening a directory sets the file mode creation mask (umask) of the process to 0, because
@@ -56,6 +57,7 @@ use volume::{Crossed, Volume};
 mod authority;
 mod change;
 mod content;
+mod cookies;
 mod crossing;
 mod find;
 #[cfg(test)]

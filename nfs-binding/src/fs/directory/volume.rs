@@ -12,7 +12,8 @@ use rustix::fs::{OFlags, Statx};
 use rustix::io::Errno;
 
 use super::DirectoryOptions;
-use super::host::{self, OpenFiles};
+use super::cookies;
+use super::host::{self, Listed, OpenFiles};
 use super::key::{self, IdentityKey, Naming, NoIdentity};
 use super::sync::SharedSync;
 use crate::fs::{FileId, FsError, FsResult};
@@ -50,6 +51,8 @@ pub(super) struct Volume {
     pub(super) sync: Arc<SharedSync>,
     /// The maximum file size, bytes.
     pub(super) max_file_size: u64,
+    /// Whether the cookies of its directories last. Otherwise they are made here (`cookies.rs`).
+    cookies_last: bool,
     key: IdentityKey,
 }
 
@@ -88,6 +91,7 @@ impl Volume {
         };
         let directory = files.reopen(dir.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
         let max_file_size = host::max_file_size(&directory);
+        let cookies_last = host::cookies_last(&directory);
         let mut volume = Self {
             fsid,
             shown: if own { 0 } else { shown_below(fsid) },
@@ -99,6 +103,7 @@ impl Volume {
             opens_handles: naming == Naming::Decodable,
             sync: Arc::new(SharedSync::new()),
             max_file_size,
+            cookies_last,
             key: options.identity_key,
         };
         let root = volume.identify(&dir, stat).map_err(std::io::Error::other)?;
@@ -124,6 +129,7 @@ impl Volume {
             opens_handles: self.opens_handles,
             sync: Arc::clone(&self.sync),
             max_file_size: self.max_file_size,
+            cookies_last: self.cookies_last,
             key: self.key,
         })
     }
@@ -165,6 +171,21 @@ impl Volume {
         self.number == number
             && self.device == (stat.stx_dev_major, stat.stx_dev_minor)
             && self.mounted_as == stat.stx_mnt_id
+    }
+
+    /// Lists a directory, which was just opened, from `cookie` (0: the start) until `take` returns
+    /// false. Returns whether the end was reached. Cookies stay valid while entries are added and
+    /// removed, and over restarts.
+    pub(super) fn list(
+        &self,
+        dir: impl AsFd,
+        cookie: u64,
+        take: impl FnMut(&Listed<'_>) -> FsResult<bool>,
+    ) -> FsResult<bool> {
+        match self.cookies_last {
+            true => host::list(dir, cookie, take),
+            false => cookies::list(dir, cookie, &self.key, cookies::AT_ONCE, take),
+        }
     }
 
     /// Returns whether objects are found by an index rather than by the kernel.
