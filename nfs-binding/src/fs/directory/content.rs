@@ -23,7 +23,7 @@ impl Served {
         require_file(&node)?;
         let _as_caller = self.authority.impersonate(who)?;
         self.may_io(&node, who, Wanted::READ_OK)?;
-        let content = self.content(&node, false)?;
+        let content = self.content(&node, Purpose::Read)?;
         let wanted = buf.len();
         // Offsets that the host does not support are beyond the end of every file.
         let possible = host::MAX_OFFSET
@@ -67,7 +67,7 @@ impl Served {
             require_file(node)?;
             self.may_io(node, who, Wanted::WRITE_OK)?;
             let _writing = node.begin_write();
-            let content = self.content(node, true)?;
+            let content = self.content(node, Purpose::Write)?;
             let failures = node.failures();
             let end = offset.checked_add(data.len() as u64);
             if end.is_none_or(|end| end > host::MAX_OFFSET) {

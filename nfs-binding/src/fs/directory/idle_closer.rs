@@ -222,6 +222,50 @@ mod tests {
         assert!(!is_open(&host.path().join("f")));
     }
 
+    /// Such as a mailbox that its owner may fill and not read, or a log of another user.
+    #[test]
+    fn a_file_that_may_only_be_written_is_written_and_closed() {
+        use std::os::unix::fs::PermissionsExt;
+        if !ordinary() {
+            return;
+        }
+        let host = tempfile::tempdir().unwrap();
+        let path = host.path().join("f");
+        std::fs::write(&path, "data").unwrap();
+        let permit = |bits| {
+            let permissions = std::fs::Permissions::from_mode(bits);
+            std::fs::set_permissions(&path, permissions).unwrap();
+        };
+        permit(0o200);
+        let fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
+        let who = Caller::root();
+        let file = fs.lookup(&who, &fs.root(), b"f").unwrap().object.id;
+        let write = |stable| fs.write(&who, &file, 0, &b"more".into(), stable).result;
+        let read = || fs.read(&who, &file, 0, &mut [0; 4]).map(|read| read.count);
+        for stable in [Stable::Unstable, Stable::DataSync, Stable::FileSync] {
+            assert_eq!(write(stable).map(|written| written.committed), Ok(stable));
+            assert_eq!(read(), Err(FsError::Access));
+            assert_eq!(fs.commit(&who, &file, 0, 0).result, Ok(()));
+            assert!(!is_open_for_writing(&fs, &file), "it can be opened again");
+        }
+        let cut = SetAttributes {
+            size: Some(3),
+            ..SetAttributes::default()
+        };
+        assert_eq!(fs.setattr(&who, &file, &cut, None).result, Ok(()));
+        assert!(write(Stable::Unstable).is_ok());
+        permit(0o600);
+        assert_eq!(read(), Ok(4));
+        assert!(
+            is_open_for_writing(&fs, &file),
+            "it has unstable data that is not committed"
+        );
+    }
+
+    fn is_open_for_writing(fs: &DirectoryFs, file: &FileId) -> bool {
+        fs.0.find(file).unwrap().is_writable()
+    }
+
     #[test]
     fn what_is_used_stays_open() {
         let (host, fs, file) = opened(None);

@@ -50,7 +50,7 @@ use authority::Authority;
 use find::Finder;
 use host::OpenFiles;
 use idle_closer::CloserSignal;
-use node::{Child, Node};
+use node::{Child, Node, Purpose};
 use table::Tables;
 use volume::{Crossed, Volume};
 

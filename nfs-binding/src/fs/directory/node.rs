@@ -42,10 +42,35 @@ pub(super) struct Node {
     used: AtomicU64,
 }
 
-/// A descriptor for reading, and possibly writing, content.
+/// The purpose that the content of an object is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To read a file or directory.
+    Read,
+    /// To write a file, and to read it by later calls.
+    Write,
+    /// To write a file that this process may not read.
+    WriteOnly,
+    /// To sync a file or directory, by whatever descriptor is open already. Otherwise it is opened
+    /// for reading.
+    Sync,
+}
+
+/// A descriptor for reading or writing content, or both.
 pub(super) struct Content {
     pub(super) fd: OwnedFd,
+    readable: bool,
     writable: bool,
+}
+
+impl Content {
+    fn serves(&self, purpose: Purpose) -> bool {
+        match purpose {
+            Purpose::Read => self.readable,
+            Purpose::Write | Purpose::WriteOnly => self.writable,
+            Purpose::Sync => true,
+        }
+    }
 }
 
 impl Node {
@@ -143,24 +168,33 @@ impl Node {
     /// Returns the descriptor for its content. Objects that are neither files nor directories are
     /// never opened, because that can block or affect devices. The caller has to check permissions:
     /// a descriptor that is already open is returned without a check.
-    pub(super) fn content(&self, files: &OpenFiles, write: bool) -> FsResult<Arc<Content>> {
+    pub(super) fn content(&self, files: &OpenFiles, purpose: Purpose) -> FsResult<Arc<Content>> {
+        let writes = matches!(purpose, Purpose::Write | Purpose::WriteOnly);
         let access = match self.file_type {
-            FileType::Directory if write => return Err(FsError::IsDirectory),
+            FileType::Directory if writes => return Err(FsError::IsDirectory),
             FileType::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
-            FileType::Regular if write => OFlags::RDWR,
-            FileType::Regular => OFlags::RDONLY,
+            FileType::Regular => match purpose {
+                Purpose::Read | Purpose::Sync => OFlags::RDONLY,
+                Purpose::Write => OFlags::RDWR,
+                Purpose::WriteOnly => OFlags::WRONLY,
+            },
             _ => return Err(FsError::Invalid),
         };
         let mut content = locked(&self.content);
-        if let Some(content) = content.as_ref().filter(|open| open.writable || !write) {
+        if let Some(content) = content.as_ref().filter(|open| open.serves(purpose)) {
             return Ok(Arc::clone(content));
         }
         let fd = files.reopen(self.path.as_fd(), access)?;
         let opened = Arc::new(Content {
             fd,
-            writable: write,
+            readable: purpose != Purpose::WriteOnly,
+            writable: writes,
         });
-        *content = Some(Arc::clone(&opened));
+        // A description with unstable data must stay open (`close_stable`). If it cannot read, the
+        // one that can serves this call alone.
+        if writes || content.as_ref().is_none_or(|open| !open.writable) {
+            *content = Some(Arc::clone(&opened));
+        }
         Ok(opened)
     }
 
@@ -171,9 +205,20 @@ impl Node {
             .is_some_and(|open| open.writable)
     }
 
+    /// Returns whether its content is open for writing, but not for reading.
+    pub(super) fn is_write_only(&self) -> bool {
+        locked(&self.content)
+            .as_ref()
+            .is_some_and(|open| open.writable && !open.readable)
+    }
+
     /// Stores `fd`, which is open for reading and writing, as the open content of the object.
     pub(super) fn keep_content(&self, fd: OwnedFd) {
-        *locked(&self.content) = Some(Arc::new(Content { fd, writable: true }));
+        *locked(&self.content) = Some(Arc::new(Content {
+            fd,
+            readable: true,
+            writable: true,
+        }));
     }
 
     /// Takes over the content of `other`, which is the same object, if only that is open for writing.

@@ -45,12 +45,17 @@ impl Served {
     }
 
     /// Returns the content of a file that the caller may access. It is opened as the caller, or as
-    /// the server where NFS allows more than the kernel.
-    pub(super) fn content(&self, node: &Node, write: bool) -> FsResult<Arc<node::Content>> {
-        match node.content(&self.files, write) {
-            Err(FsError::Access) => self
-                .authority
-                .as_server(|| node.content(&self.files, write)),
+    /// the server where NFS allows more than the kernel. If neither may read a file that is to be
+    /// written, it is opened for writing alone.
+    pub(super) fn content(&self, node: &Node, purpose: Purpose) -> FsResult<Arc<node::Content>> {
+        let open = || node.content(&self.files, purpose);
+        match open().or_else(|error| match error {
+            FsError::Access => self.authority.as_server(open),
+            other => Err(other),
+        }) {
+            Err(FsError::Access) if purpose == Purpose::Write => {
+                node.content(&self.files, Purpose::WriteOnly)
+            }
             other => other,
         }
     }
@@ -63,9 +68,13 @@ impl Served {
     /// program when it counts as complete. It does not help if the mode is lowered only after a
     /// COMMIT or a stable WRITE has closed the file.
     pub(super) fn must_stay_open(&self, node: &Node) -> bool {
+        let needed = match node.is_write_only() {
+            true => Wanted::WRITE_OK,
+            false => Wanted::READ_OK | Wanted::WRITE_OK,
+        };
         matches!(self.authority, Authority::Own(_))
             && node.is_writable()
-            && ask(node, Wanted::READ_OK | Wanted::WRITE_OK).is_err()
+            && ask(node, needed).is_err()
             && !node.is_gone()
     }
 

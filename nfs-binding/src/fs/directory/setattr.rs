@@ -62,7 +62,10 @@ impl Served {
         if size > host::MAX_OFFSET {
             return Err(FsError::FileTooLarge);
         }
-        Ok(rustix::fs::ftruncate(&self.content(node, true)?.fd, size)?)
+        Ok(rustix::fs::ftruncate(
+            &self.content(node, Purpose::Write)?.fd,
+            size,
+        )?)
     }
 
     /// Sets everything but the size.

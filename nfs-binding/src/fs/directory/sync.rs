@@ -73,7 +73,7 @@ impl Served {
                 node.take_unstable();
                 continue;
             }
-            let content = self.content(node, false);
+            let content = self.content(node, Purpose::Sync);
             node.take_unstable();
             match content {
                 Ok(content) => self.synchronise(node, &content.fd, Stable::FileSync)?,
@@ -362,7 +362,7 @@ mod tests {
         let (_host, fs, file) = served(|_, _| Ok(()));
         let node = fs.0.find(&file).unwrap();
         let writing = node.begin_write();
-        let _content = fs.0.content(&node, true).unwrap();
+        let _content = fs.0.content(&node, Purpose::Write).unwrap();
         assert_eq!(commit(&fs, &file).0, Ok(()));
         assert!(node.is_writable());
         node.written();
@@ -516,7 +516,7 @@ mod tests {
         let node = fs.0.tables.of(&file).remove(&file).unwrap();
         node.close_content();
         fs.0.handle_evicted(Some(Arc::clone(&node)));
-        node.content(&fs.0.files, true).unwrap();
+        node.content(&fs.0.files, Purpose::Write).unwrap();
         node.written();
         drop(node);
         fs.0.close_idle(0, Duration::ZERO);
