@@ -15,6 +15,8 @@ const DIRECTORY_MODE: u32 = 0o700;
 const MAX_MAJOR: u32 = 0xfff;
 /// The highest minor device number (20 bits).
 const MAX_MINOR: u32 = 0xf_ffff;
+/// The maximum number of attempts of a CREATE whose name local processes create and remove meanwhile.
+const ATTEMPTS: usize = 10;
 /// The bits of each half of a verifier that the seconds of a time can hold on every host.
 const VERIFIER_BITS: u32 = 0x7fff_ffff;
 
@@ -101,7 +103,7 @@ impl Served {
                     let rest = ours.then_some(&rest);
                     self.adopt(who, dir, name, node, rest, unstable)
                 }
-                Ok(None) => Err(FsError::Later),
+                Ok(None) | Err(FsError::NotFound) => Err(FsError::Later),
                 Err(error) => {
                     // Where the file system assigns owners itself (FAT, NFS with `root_squash`), the
                     // object cannot be told from another's, and is left behind.
@@ -187,6 +189,20 @@ impl Served {
         name: &[u8],
         how: &HowToCreate,
     ) -> Change<Object> {
+        self.create_with(who, dir, name, how, |dir, mode| {
+            host::create_file(dir, name, mode)
+        })
+    }
+
+    /// Executes CREATE with `create`, which creates the file or finds that the name exists.
+    fn create_with(
+        &self,
+        who: &Caller,
+        dir: &FileId,
+        name: &[u8],
+        how: &HowToCreate,
+        mut create: impl FnMut(&Node, u32) -> FsResult<OwnedFd>,
+    ) -> Change<Object> {
         let times;
         let set = match how {
             HowToCreate::Unchecked(set) | HowToCreate::Guarded(set) => set,
@@ -199,11 +215,19 @@ impl Served {
             permission::require_directory(now)?;
             name::check_new(name)?;
             let (mode, rest) = self.plan_new(who, now, set, FILE_MODE)?;
-            let fd = match host::create_file(dir, name, mode) {
-                Err(FsError::Exists) => return self.existing(who, dir, name, how, unstable),
-                other => other?,
-            };
-            self.adopt_file(who, dir, name, fd, &rest, unstable)
+            for _ in 0..ATTEMPTS {
+                let fd = match create(dir, mode) {
+                    Err(FsError::Exists) => match self.existing(who, dir, name, how, unstable) {
+                        // The file that had the name is gone, so that it can be created now. To the
+                        // client, these errors would say that the directory is gone.
+                        Err(FsError::NotFound | FsError::Stale) => continue,
+                        other => return other,
+                    },
+                    other => other?,
+                };
+                return self.adopt_file(who, dir, name, fd, &rest, unstable);
+            }
+            Err(FsError::Later)
         })
     }
 
@@ -446,6 +470,53 @@ mod tests {
             assert!(made.is_err(), "{made:?}");
             assert!(!host.path().join("name").exists());
         }
+    }
+
+    /// Executes a CREATE of a name that another process creates just before, and removes just after,
+    /// each of the first `times` attempts to create the file.
+    fn create_against_another(how: &HowToCreate, times: usize) -> FsResult<Object> {
+        let host = tempfile::tempdir().unwrap();
+        let fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
+        let mut attempts = 0;
+        let create = |dir: &Node, mode| {
+            attempts += 1;
+            match attempts <= times {
+                true => Err(FsError::Exists),
+                false => host::create_file(dir, NAME, mode),
+            }
+        };
+        let made =
+            fs.0.create_with(&Caller::root(), &fs.root(), NAME, how, create);
+        assert_eq!(made.result.is_ok(), host.path().join("name").exists());
+        made.result
+    }
+
+    #[test]
+    fn a_name_that_is_removed_during_a_create_is_created() {
+        let set = SetAttributes::default();
+        for how in [
+            HowToCreate::Unchecked(set.clone()),
+            HowToCreate::Guarded(set),
+            HowToCreate::Exclusive([7; 8]),
+        ] {
+            let made = create_against_another(&how, 2);
+            assert!(made.is_ok(), "{made:?}");
+            let never = create_against_another(&how, usize::MAX);
+            assert_eq!(never.unwrap_err(), FsError::Later);
+        }
+    }
+
+    /// A local process may remove a new object before it is opened. NFS3ERR_NOENT would say that the
+    /// directory is gone.
+    #[test]
+    fn a_new_object_that_is_removed_at_once_is_to_be_made_again() {
+        let host = tempfile::tempdir().unwrap();
+        let fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
+        let set = SetAttributes::default();
+        let what = (&set, 0o600, FileType::Fifo);
+        let made =
+            fs.0.make(&Caller::root(), &fs.root(), NAME, what, |_, _| Ok(()));
+        assert_eq!(made.result.unwrap_err(), FsError::Later);
     }
 
     #[test]
