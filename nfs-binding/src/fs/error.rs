@@ -23,7 +23,7 @@ pub enum FsError {
     /// The device does not exist (NFS3ERR_NXIO).
     #[error("no such device")]
     NoDevice,
-    /// Permission denied (NFS3ERR_ACCES).
+    /// Permission denied, or the object is in use on the host (NFS3ERR_ACCES).
     #[error("permission denied")]
     Access,
     /// The name exists (NFS3ERR_EXIST).
@@ -121,7 +121,10 @@ impl From<Errno> for FsError {
             Errno::PERM => Self::Perm,
             Errno::NOENT => Self::NotFound,
             Errno::NXIO | Errno::NODEV => Self::NoDevice,
-            Errno::ACCESS => Self::Access,
+            // EBUSY: a mount point is to be removed or replaced, or a FUSE daemon refuses to remove an
+            // open file. NFS version 3 has no status for that; knfsd answers NFS3ERR_ACCES as well.
+            // Clients would take NFS3ERR_IO for a broken disk, and repeat after NFS3ERR_JUKEBOX.
+            Errno::ACCESS | Errno::BUSY => Self::Access,
             Errno::EXIST => Self::Exists,
             Errno::XDEV => Self::CrossDevice,
             Errno::NOTDIR => Self::NotDirectory,
@@ -156,6 +159,7 @@ mod tests {
             (Errno::ROFS, Status::ROFS),
             (Errno::NAMETOOLONG, Status::NAMETOOLONG),
             (Errno::ACCESS, Status::ACCES),
+            (Errno::BUSY, Status::ACCES),
             (Errno::PERM, Status::PERM),
             (Errno::NOTEMPTY, Status::NOTEMPTY),
             (Errno::XDEV, Status::XDEV),
