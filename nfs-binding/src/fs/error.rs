@@ -121,9 +121,10 @@ impl From<Errno> for FsError {
             Errno::PERM => Self::Perm,
             Errno::NOENT => Self::NotFound,
             Errno::NXIO | Errno::NODEV => Self::NoDevice,
-            // EBUSY: a mount point is to be removed or replaced, or a FUSE daemon refuses to remove an
-            // open file. NFS version 3 has no status for that; knfsd answers NFS3ERR_ACCES as well.
-            // Clients would take NFS3ERR_IO for a broken disk, and repeat after NFS3ERR_JUKEBOX.
+            // EBUSY: a mount point is to be removed or replaced, or a FUSE daemon refuses to remove
+            // an open file. NFS version 3 has no status for that; knfsd answers NFS3ERR_ACCES as
+            // well. Clients would take NFS3ERR_IO for a broken disk, and repeat after
+            // NFS3ERR_JUKEBOX.
             Errno::ACCESS | Errno::BUSY => Self::Access,
             Errno::EXIST => Self::Exists,
             Errno::XDEV => Self::CrossDevice,

@@ -224,7 +224,8 @@ fn overlay_what_is_removed_while_it_is_listed_hides_nothing_else() {
         let export = directory.join("export");
         let fs = open(&export, options());
         let (who, dir) = (Caller::root(), look_up(&fs, "d").id);
-        // Clients also go on after an entry in the middle of a reply, of which they have used a part.
+        // Clients also go on after an entry in the middle of a reply, of which they have used a
+        // part.
         for (asked, used) in [(10, 10), (usize::MAX, 50)] {
             must(&format!(
                 "cd '{}'; for n in $(seq 300); do echo > d/again$n; done",

@@ -1,11 +1,11 @@
 //! READDIR cookies that last, for file systems whose own do not.
 //!
 //! A client goes on with a listing at a cookie, perhaps in the middle of an earlier reply, and
-//! minutes later. Most file systems have cookies (`d_off` of getdents64(2)) that still mean the same
-//! place then. But on an overlay, in FUSE, on SMB, and on tmpfs before Linux 6.6, a cookie can be
-//! the number of an entry in a list that exists only as long as the directory is open. When entries
-//! are removed, the numbers of the later ones change with the next list, so that a listing that goes
-//! on there leaves entries out, and `rm -r` leaves files behind.
+//! minutes later. Most file systems have cookies (`d_off` of getdents64(2)) that still mean the
+//! same place then. But on an overlay, in FUSE, on SMB, and on tmpfs before Linux 6.6, a cookie can
+//! be the number of an entry in a list that exists only as long as the directory is open. When
+//! entries are removed, the numbers of the later ones change with the next list, so that a listing
+//! that goes on there leaves entries out, and `rm -r` leaves files behind.
 //!
 //! Keeping the directory open between calls would not be enough: a client can go on after a reply
 //! that reached the end, a tree can take longer to remove than anything should stay open that keeps
@@ -115,8 +115,8 @@ mod tests {
 
     const KEY: IdentityKey = IdentityKey::from_bytes([3; 16]);
 
-    /// Entries that exist all the time are listed exactly once, whatever else is added or removed, in
-    /// replies and passes of any size.
+    /// Entries that exist all the time are listed exactly once, whatever else is added or removed,
+    /// in replies and passes of any size.
     #[test]
     fn a_listing_goes_on_after_changes() {
         for (in_reply, at_once) in [(10, AT_ONCE), (10, 7), (7, 10), (1, 1), (1000, 9)] {

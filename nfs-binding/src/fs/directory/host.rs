@@ -315,11 +315,11 @@ pub(super) fn rewind(dir: impl AsFd) -> FsResult<()> {
     Ok(())
 }
 
-/// Lists an open directory from its current position or, if it is not 0, from `cookie`, until `take`
-/// returns false. Returns whether the end was reached.
+/// Lists an open directory from `cookie`, or from its current position if `cookie` is 0, until
+/// `take` returns false. Returns whether the end was reached.
 ///
-/// Cookies are the host's own (`d_off` of getdents64(2)). On most file systems they stay valid while
-/// entries are added and removed, and over restarts; see [`cookies_last`].
+/// Cookies are the host's own (`d_off` of getdents64(2)). On most file systems they stay valid
+/// while entries are added and removed, and over restarts; see [`cookies_last`].
 pub(super) fn list(
     dir: impl AsFd,
     cookie: u64,

@@ -2,8 +2,8 @@
 //!
 //! An open descriptor keeps the blocks of a removed file allocated, and keeps a file system from
 //! being unmounted. So objects that were not used for [`ROUNDS`] rounds are closed, whoever removed
-//! them. (Objects removed through this server are closed at once.) A file system below the export is
-//! closed in the next round after its last object.
+//! them. (Objects removed through this server are closed at once.) A file system below the export
+//! is closed in the next round after its last object.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};

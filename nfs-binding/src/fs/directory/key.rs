@@ -6,10 +6,16 @@
 //! | 1 | the format of the rest: a [`Tag`] |
 //! | the rest | the kernel's handle (`name_to_handle_at(2)`) with its type, or a substitute |
 //!
-//! An identity contains no path, and nothing that depends on how or when the object was found: an
-//! object has one identity as long as it exists, across restarts and renames, with and without
-//! privilege. The generation in the kernel's handle distinguishes a later file with the same inode
-//! number. If there is no generation, or the handle is not that of a file (FUSE), the birth time does.
+//! An identity contains no path, so a rename does not change it. It does not depend on whether the
+//! server runs as root, nor on whether the object was found by a handle or by name. So an object
+//! has one identity as long as it exists, also after a restart of the server, and after one of the
+//! host if the file system keeps its number. There are two exceptions: on FAT and exFAT the
+//! identity ends when the kernel drops the object from its cache, and in a file system that is
+//! exported with `inode_reuse` it is only as lasting as the inode number.
+//!
+//! A later file can get the inode number of a removed one. The generation in the kernel's handle
+//! distinguishes the two. Where there is none, or where handles are not those of files (FUSE), the
+//! birth time does.
 
 use std::hash::Hasher;
 
@@ -172,9 +178,9 @@ impl Naming {
         }
     }
 
-    /// Chooses the method for a file system by what its root directory has: a handle that the kernel
-    /// opens, a handle that identifies, and a birth time. Returns `None` if there is nothing by which
-    /// a later file could be distinguished from a removed one.
+    /// Chooses the method for a file system by what its root directory has: a handle that the
+    /// kernel opens, a handle that identifies, and a birth time. Returns `None` if there is nothing
+    /// by which a later file could be distinguished from a removed one.
     fn choose(
         peculiar: Option<Peculiar>,
         decodable: bool,
@@ -422,8 +428,8 @@ mod tests {
         );
     }
 
-    /// The generations of exFAT are random, but for that of the root, whose birth time is that of the
-    /// mount. Two other file systems with such handles stand in for it here.
+    /// The generations of exFAT are random, but for that of the root, whose birth time is that of
+    /// the mount. Two other file systems with such handles stand in for it here.
     #[test]
     fn the_root_of_exfat_keeps_its_identity_though_its_birth_time_changes() {
         let generic = FileHandle::new(GENERIC, &[1; 8]).unwrap();

@@ -15,7 +15,8 @@ const DIRECTORY_MODE: u32 = 0o700;
 const MAX_MAJOR: u32 = 0xfff;
 /// The highest minor device number (20 bits).
 const MAX_MINOR: u32 = 0xf_ffff;
-/// The maximum number of attempts of a CREATE whose name local processes create and remove meanwhile.
+/// The maximum number of attempts of a CREATE whose name local processes create and remove
+/// meanwhile.
 const ATTEMPTS: usize = 10;
 /// The bits of each half of a verifier that the seconds of a time can hold on every host.
 const VERIFIER_BITS: u32 = 0x7fff_ffff;
@@ -472,8 +473,8 @@ mod tests {
         }
     }
 
-    /// Executes a CREATE of a name that another process creates just before, and removes just after,
-    /// each of the first `times` attempts to create the file.
+    /// Executes a CREATE of a name that another process creates just before, and removes just
+    /// after, each of the first `times` attempts to create the file.
     fn create_against_another(how: &HowToCreate, times: usize) -> FsResult<Object> {
         let host = tempfile::tempdir().unwrap();
         let fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
@@ -506,8 +507,8 @@ mod tests {
         }
     }
 
-    /// A local process may remove a new object before it is opened. NFS3ERR_NOENT would say that the
-    /// directory is gone.
+    /// A local process may remove a new object before it is opened. NFS3ERR_NOENT would say that
+    /// the directory is gone.
     #[test]
     fn a_new_object_that_is_removed_at_once_is_to_be_made_again() {
         let host = tempfile::tempdir().unwrap();

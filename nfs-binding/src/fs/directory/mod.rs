@@ -17,7 +17,7 @@
 //!   own user. The exceptions that NFS makes because servers do not see opens are in `permit.rs`.
 //! * Data that RFC 1813 requires on stable storage is synced before the reply, unless that is
 //!   turned off.
-//! * READDIR cookies are the host's where these last; elsewhere they are made of names (`cookies.rs`).
+//! * READDIR cookies are the host's if these last, and are made of names otherwise (`cookies.rs`).
 //! * Idle objects are closed (`idle_closer.rs`).
 //!
 //! Opening a directory sets the file mode creation mask (umask) of the process to 0, because
@@ -81,15 +81,17 @@ mod volume;
 pub use authority::keep_identity;
 pub use key::{IdentityKey, NoIdentity};
 
-/// The minimum number of hard links to a file that all Linux file systems support.
+/// The maximum number of hard links to a file that PATHCONF reports. The kernel does not tell that
+/// of a file system, and Linux's server reports the same for most.
 const LINK_MAX: u32 = 255;
-/// By default, the number of descriptors that the process may have, divided by this, is the maximum
-/// number of open objects. (An object can take a second descriptor for its content; the rest is for
-/// connections and for directories being read.)
+/// The maximum number of open objects is the number of descriptors that the process may have,
+/// divided by this, unless an option sets it. An object takes one or two descriptors, so that
+/// objects leave half of them to connections, to directories that are being read, and to file
+/// systems below.
 const SHARE_OF_DESCRIPTORS: u64 = 4;
 /// The maximum number of objects kept open, however many descriptors there are.
 const MAX_OPEN: usize = 16 << 10;
-/// The number of locks for modifications, which objects are assigned to by inode number.
+/// The number of locks for modifications. The identity of an object decides which of them it uses.
 const STRIPES: usize = 64;
 
 /// Counts how often a modification waited for another one.

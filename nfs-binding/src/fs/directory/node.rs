@@ -115,7 +115,8 @@ impl Node {
         self.failures.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Announces a write. While the result lives, [`Node::close_stable`] does not close the content.
+    /// Announces a write. While the result lives, [`Node::close_stable`] does not close the
+    /// content.
     pub(super) fn begin_write(&self) -> WriteInProgress<'_> {
         self.writers.fetch_add(1, Ordering::SeqCst);
         WriteInProgress(self)

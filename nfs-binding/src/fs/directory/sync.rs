@@ -4,7 +4,8 @@
 //! description, so if two sync a file at the same time, only one gets the error, although the data
 //! of both may be lost. Therefore calls sync a file one after the other, and a failure changes the
 //! write verifier before the next call's turn (RFC 1813, section 3.3.7). This costs no throughput:
-//! after a long wait, one turn syncs the data of all waiting calls.
+//! after a long wait, one turn syncs the data of all waiting calls. A description with unstable
+//! data stays open (`Node::close_stable`), since one that is opened later may not get the error.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -95,10 +96,12 @@ impl Served {
         })
     }
 
-    /// Handles an object that the table no longer keeps. Once no descriptor is open, the kernel may
-    /// drop the inode and with it the error of a failed write-back, and a later COMMIT would not see
-    /// it. Therefore unstable data is synced now; an object in use is kept in `evicted` until its calls
-    /// have ended.
+    /// Closes an object that the table no longer keeps. An object in use is kept in `evicted`, and
+    /// the idle closer closes it when its calls have ended.
+    ///
+    /// Unstable data is synced first. A COMMIT for it would open the file again, and the kernel may
+    /// not report the error of an earlier write-back to that: another process may have seen it, or
+    /// the inode may have left the cache.
     pub(super) fn handle_evicted(&self, closed: Option<Arc<Node>>) {
         let Some(node) = closed else { return };
         if Arc::strong_count(&node) > 1 {

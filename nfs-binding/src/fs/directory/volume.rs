@@ -268,8 +268,9 @@ impl Crossed {
         self.0.push(volume);
     }
 
-    /// Removes and returns the file systems of which no object is open. They are found again when
-    /// needed, and can be unmounted meanwhile.
+    /// Removes and returns the file systems of which no object is open, for the caller to close.
+    /// The idle closer does this in each round, since an open file system cannot be unmounted. A
+    /// file system that is needed later is opened again.
     pub(super) fn unused(&mut self) -> Vec<Arc<Volume>> {
         let (used, unused) = std::mem::take(&mut self.0)
             .into_iter()
