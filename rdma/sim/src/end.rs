@@ -132,9 +132,8 @@ impl State {
             // An acceptance that arrives later is answered like one that comes too late.
             Stage::Connecting(_) => {}
             Stage::Prepared(request) => {
-                let (peer, at) = (request.from, self.now + self.costs.delay);
-                let error = ConnectError::Protocol("reset".to_owned());
-                self.at(at, What::NotConnected(peer, error, path.crossed()));
+                let peer = request.from;
+                self.reset_request(peer, path);
             }
             Stage::Accepted => {
                 let peer = qp.peer;
@@ -148,6 +147,13 @@ impl State {
         self.flush(end, path);
         let (qp, reason) = (end.qp, Disconnect::Local);
         self.tell(end, Stream::Both, Event::Disconnected { qp, reason }, path);
+    }
+
+    /// Fails the attempt of `peer`, whose request will not be answered.
+    fn reset_request(&mut self, peer: End, path: Path) {
+        let error = ConnectError::Protocol("reset".to_owned());
+        let at = self.now + self.costs.delay;
+        self.at(at, What::NotConnected(peer, error, path.crossed()));
     }
 
     /// Ends the connection at its initiator, whose request was accepted and whose confirmation has not
@@ -177,10 +183,10 @@ impl State {
         if let Some(shared) = gone.as_ref().and_then(|qp| qp.shared) {
             self.leave_shared(end, shared);
         }
-        if let Some(qp) = gone
-            && matches!(qp.stage, Stage::Accepted)
-        {
-            self.reset_initiator(end, qp.peer);
+        match gone.map(|qp| (qp.stage, qp.peer)) {
+            Some((Stage::Prepared(request), _)) => self.reset_request(request.from, path),
+            Some((Stage::Accepted, peer)) => self.reset_initiator(end, peer),
+            _ => {}
         }
     }
 }

@@ -215,10 +215,10 @@ pub(super) enum Packet {
 }
 
 impl Packet {
-    /// Returns whether the packet carries out a request of its sender's send queue, which is
-    /// acknowledged where devices do that. The number of other packets does not name such a request:
-    /// the response to an RDMA Read has that of the receiver's request.
-    pub(super) fn is_request(&self) -> bool {
+    /// Returns whether the packet is a Send or an RDMA Write, which devices acknowledge where
+    /// [`Costs::acknowledged`](super::Costs::acknowledged) is set. A Read Request is answered by its
+    /// response instead, whose number is that of the receiver's request.
+    pub(super) fn is_acknowledged(&self) -> bool {
         matches!(self, Self::Message { .. } | Self::Write { .. })
     }
 

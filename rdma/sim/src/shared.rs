@@ -97,7 +97,7 @@ impl State {
         if matches!(arrival.packet, Packet::Fin) {
             self.transmit(to, 0, 0, Packet::FinAck, arrival.path);
         }
-        if arrival.packet.is_request()
+        if arrival.packet.is_acknowledged()
             && let Some(entry) = self
                 .qp(arrival.from)
                 .and_then(|qp| qp.entry(arrival.number))
@@ -133,7 +133,7 @@ impl State {
                 return;
             }
             let (from, number) = (arrival.from, arrival.number);
-            if arrival.packet.is_request()
+            if arrival.packet.is_acknowledged()
                 && let Some(entry) = self.qp(from).and_then(|qp| qp.entry(number))
                 && std::mem::take(&mut entry.held)
                 && self.costs.acknowledged

@@ -284,11 +284,10 @@ fn a_refused_read_gives_its_memory_back() {
         let sink = pair.buf(0, 100);
         pair.post(0, id, read(sink, Stag(1), 0));
     }
-    for (done, error) in pair
-        .completions(0)
-        .into_iter()
-        .zip([WorkError::RemoteAccess, WorkError::Flushed])
-    {
+    let done = pair.completions(0);
+    assert_eq!(done.len(), 2);
+    let errors = [WorkError::RemoteAccess, WorkError::Flushed];
+    for (done, error) in done.into_iter().zip(errors) {
         let failed = done.result.unwrap_err();
         assert_eq!(failed.error, error);
         assert_eq!(failed.buf.map(|buf| buf.len()), Some(100));
@@ -482,6 +481,19 @@ fn a_connection_that_is_not_established_ends_when_it_is_closed_or_aborted() {
         let mut pair = connecting();
         pair.prepare();
         ends(&mut pair, 1);
+        let events = pair.events(0);
+        assert!(
+            matches!(
+                &events[..],
+                [Event::ConnectFailed { error, .. }] if *error != ConnectError::TimedOut
+            ),
+            "{events:?}"
+        );
+        // It frees a queue pair that it has prepared.
+        let mut pair = connecting();
+        pair.prepare();
+        let qp = pair.qps[1];
+        pair.devices[1].destroy(qp);
         let events = pair.events(0);
         assert!(
             matches!(
