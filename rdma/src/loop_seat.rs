@@ -4,10 +4,10 @@
 //! (`SO_REUSEPORT`) the system would choose by a hash of the addresses, which for a few connections
 //! often means the same loop for all. Here the loops agree: a loop accepts a connection only while no
 //! other one has fewer ([`LoopSeat::accept`]), and otherwise tells the one that has fewest that there
-//! may be something to accept. At the limit of all connections it is the turn of a loop that can close a half-open
-//! one. With rdma-core one loop receives all connection requests, and
-//! gives each to the loop that has fewest ([`LoopSeat::claim_least_loaded`]). All listeners of all transports
-//! count together.
+//! may be something to accept. At the limit of all connections it is the turn of a loop that can close
+//! a half-open one ([`LoopSeat::accept_within`]). With rdma-core one loop receives all connection
+//! requests, and gives each to the loop that has fewest ([`LoopSeat::claim_least_loaded`]). All
+//! listeners of all transports count together.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,11 +19,24 @@ type Wake = Box<dyn Fn() + Send + Sync>;
 struct Seat {
     /// Changed only under [`Balance::choice`].
     connections: AtomicUsize,
-    /// The part of `connections` that is half-open ([`LoopClaim::set_half_open`]).
+    /// The part of `connections` that is half-open ([`LoopClaim::set_half_open`]). Changed without the
+    /// lock: a loop that is told to accept and has none left passes the turn on.
     half_open: AtomicUsize,
     /// The number of times that this loop was told to accept.
     turns: AtomicUsize,
+    /// The number of times that this loop was told to accept in place of a half-open connection.
+    /// Listeners that cannot close one do not look at it: they would pass the turn back, and two loops
+    /// would wake each other without end.
+    turns_at_limit: AtomicUsize,
     wake: OnceLock<Wake>,
+}
+
+/// Another loop should accept a connection.
+enum Pass {
+    /// It has the fewest connections.
+    Fewest(usize),
+    /// It has half-open connections.
+    HalfOpen(usize),
 }
 
 struct Balance {
@@ -40,12 +53,12 @@ impl Balance {
         (0..self.seats.len()).min_by_key(connections).unwrap_or(0)
     }
 
-    /// Returns whether the loop `index` may accept a connection, or the loop that should.
+    /// Checks whether the loop `index` may accept a connection. Otherwise returns the loop that should.
     ///
     /// At the limit of all loops together, a connection is accepted in place of a half-open one, and
     /// only the loop of that one can close it. If there is none, the loop with the fewest
     /// connections accepts, as below the limit; the connection is then refused.
-    fn may_accept(&self, index: usize, limit: usize) -> Result<(), usize> {
+    fn may_accept(&self, index: usize, limit: usize) -> Result<(), Pass> {
         let half_open = |seat: &Seat| seat.half_open.load(Ordering::Relaxed);
         let total: usize = self.each_connections().sum();
         if total >= limit
@@ -54,14 +67,14 @@ impl Balance {
                 .filter(|(_, seat)| half_open(seat) > 0)
         {
             return match half_open(&self.seats[index]) {
-                0 => Err(most),
+                0 => Err(Pass::HalfOpen(most)),
                 _ => Ok(()),
             };
         }
         let least = self.least();
         let connections = |at: usize| self.seats[at].connections.load(Ordering::Relaxed);
         match connections(index) > connections(least) {
-            true => Err(least),
+            true => Err(Pass::Fewest(least)),
             false => Ok(()),
         }
     }
@@ -135,14 +148,16 @@ impl LoopSeat {
         accept: impl FnOnce() -> Result<T, E>,
     ) -> Option<Result<(T, LoopClaim), E>> {
         let choice = self.balance.choice();
-        if let Err(other) = self.balance.may_accept(self.index, limit) {
+        if let Err(pass) = self.balance.may_accept(self.index, limit) {
             drop(choice);
-            self.pass_to(other);
+            self.pass(&pass);
             return None;
         }
         Some(accept().map(|accepted| {
+            let mut claim = LoopClaim::new(self);
+            claim.over_limit = self.connections_of_all() >= limit;
             self.own().connections.fetch_add(1, Ordering::Relaxed);
-            (accepted, LoopClaim::new(self))
+            (accepted, claim)
         }))
     }
 
@@ -174,20 +189,32 @@ impl LoopSeat {
         self.balance.may_accept(self.index, limit).is_ok()
     }
 
-    fn pass_to(&self, index: usize) {
-        let seat = &self.balance.seats[index];
+    fn pass(&self, pass: &Pass) {
+        let seats = &self.balance.seats;
+        let (seat, turns) = match *pass {
+            Pass::Fewest(index) => (&seats[index], &seats[index].turns),
+            Pass::HalfOpen(index) => (&seats[index], &seats[index].turns_at_limit),
+        };
         // The number changes before the loop wakes up and reads it.
-        seat.turns.fetch_add(1, Ordering::SeqCst);
+        turns.fetch_add(1, Ordering::SeqCst);
         if let Some(wake) = seat.wake.get() {
             wake();
         }
     }
 
-    /// Returns how often this loop was told to accept. A listener tries to accept when the number has
-    /// changed.
+    /// Returns how often this loop was told to accept because it has the fewest connections. A listener
+    /// that uses [`LoopSeat::accept`] tries to accept when the number has changed.
     #[must_use]
     pub fn turns(&self) -> usize {
         self.own().turns.load(Ordering::SeqCst)
+    }
+
+    /// Returns how often this loop was told to accept for any reason. A listener that uses
+    /// [`LoopSeat::accept_within`] tries to accept when the number has changed.
+    #[must_use]
+    pub fn turns_within(&self) -> usize {
+        let at_limit = self.own().turns_at_limit.load(Ordering::SeqCst);
+        self.turns().wrapping_add(at_limit)
     }
 
     /// Returns the number of connections of this loop.
@@ -217,6 +244,8 @@ impl fmt::Debug for LoopSeat {
 pub struct LoopClaim {
     seat: LoopSeat,
     half_open: bool,
+    /// See [`LoopClaim::is_over_limit`].
+    over_limit: bool,
 }
 
 impl LoopClaim {
@@ -224,7 +253,15 @@ impl LoopClaim {
         Self {
             seat: seat.clone(),
             half_open: false,
+            over_limit: false,
         }
+    }
+
+    /// Returns whether the limit of [`LoopSeat::accept_within`] was reached before this connection: the
+    /// caller closes another one in its favour, or refuses it.
+    #[must_use]
+    pub fn is_over_limit(&self) -> bool {
+        self.over_limit
     }
 
     /// Sets whether the connection is half-open: the peer has not yet asked for anything, and its
@@ -272,11 +309,15 @@ mod tests {
         claims[5].set_half_open(true);
         let (first, last) = (&seats[0], &seats[2]);
         assert!(first.is_next_within(7) && !first.is_next_within(6) && last.is_next_within(6));
-        let before = last.turns();
+        let before = (last.turns(), last.turns_within());
         assert!(claim_within(first, 6).is_none());
-        assert_eq!(last.turns(), before + 1);
+        // Listeners that cannot close a connection are not told.
+        let after = (last.turns(), last.turns_within());
+        assert_eq!(after, (before.0, before.1 + 1));
         // It closes that connection after it has accepted another one.
-        claims.push(claim_within(last, 6).unwrap());
+        let last_claim = claim_within(last, 6).unwrap();
+        assert!(last_claim.is_over_limit() && !claims[5].is_over_limit());
+        claims.push(last_claim);
         claims.swap_remove(5);
         assert_eq!((last.connections(), first.connections_of_all()), (2, 6));
         assert!(seats.iter().all(|seat| seat.is_next_within(6)));

@@ -66,7 +66,7 @@ fn device() -> Iwarp {
 
 /// Drives the runtime until the source has an event.
 fn next(runtime: &Runtime, source: &Rc<RefCell<Source>>) -> Event {
-    runtime.block_on(poll_fn(|context| {
+    let next = poll_fn(|context| {
         match source.borrow_mut().events.pop_front() {
             Some(event) => Poll::Ready(event),
             None => {
@@ -75,7 +75,9 @@ fn next(runtime: &Runtime, source: &Rc<RefCell<Source>>) -> Event {
                 Poll::Pending
             }
         }
-    }))
+    });
+    let next = runtime.timeout(PATIENCE, next);
+    runtime.block_on(next).expect("an event")
 }
 
 /// Connects to `address`, reads each segment that it is told, and returns what it has read.

@@ -146,6 +146,7 @@ pub struct Options {
     pub outbound_reads: u32,
     /// Maximum number of connections, including those being set up.
     /// At the limit, a new one takes the place of the oldest that waits for its peer's Request Frame.
+    /// With a `seat`, connections that all its loops have accepted, by all transports, count.
     pub max_connections: usize,
     /// Maximum time for a peer to send its set-up frame, and to accept the remaining data when a
     /// connection is closed gracefully.

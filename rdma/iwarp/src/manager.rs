@@ -18,8 +18,9 @@ use rdma::{
     LoopClaim, LoopSeat, QpId, RequestId, SharedReceivesId, Time,
 };
 
-/// Maximum number of connections that wait for a Request Frame. The oldest is closed to make room, here and at
-/// the limit of all connections (RFC 5044, section 7.1.2, rule 10 mentions such peers).
+/// Maximum number of connections that wait for a Request Frame. If there are so many, or at the limit of
+/// all connections, the oldest is closed for a new one (RFC 5044, section 7.1.2, rule 10 mentions such
+/// peers).
 const MAX_HALF_OPEN: usize = 256;
 /// Number of connections accepted in a row before other connections get their turn.
 const ACCEPT_TURN: usize = 64;
@@ -52,10 +53,11 @@ impl State {
 
     /// Schedules the listeners if this loop was told to accept.
     pub(super) fn take_turn(&mut self) {
-        let Some(turns) = self.options.seat.as_ref().map(LoopSeat::turns) else {
+        let Some(turns) = self.options.seat.as_ref().map(LoopSeat::turns_within) else {
             return;
         };
         if std::mem::replace(&mut self.turns, turns) != turns {
+            self.woken = true;
             self.enqueue_listeners();
         }
     }
@@ -162,15 +164,16 @@ impl State {
         listener: ListenerId,
         stream: TcpStream,
         peer: SocketAddr,
-        claim: Option<LoopClaim>,
+        mut claim: Option<LoopClaim>,
         now: Time,
     ) {
-        // This includes the claim.
-        let seat = self.options.seat.as_ref();
-        let of_all = seat.map_or(0, |seat| seat.connections_of_all().saturating_sub(1));
-        if self.connections.max(of_all) >= self.options.max_connections
-            && !self.close_oldest_half_open(now)
-        {
+        if let Some(claim) = &mut claim {
+            // Before room is made: meanwhile, other loops must find a half-open connection here.
+            claim.set_half_open(true);
+        }
+        let full = self.connections >= self.options.max_connections
+            || claim.as_ref().is_some_and(LoopClaim::is_over_limit);
+        if full && !self.close_oldest_half_open(now) {
             // Refused before the connection is set up: a client that sees an established connection end
             // after its first message takes that for a sign that the server does not speak its version.
             rdma::limited!(warn, %peer, "refused: too many connections");
@@ -184,9 +187,6 @@ impl State {
         let make = |id| {
             let mut conn = Conn::responder(id, stream, peer, limits, listener, deadline);
             conn.claim = claim;
-            if let Some(claim) = &mut conn.claim {
-                claim.set_half_open(true);
-            }
             Slot::Conn(Box::new(conn))
         };
         match self.insert(make) {
@@ -204,9 +204,8 @@ impl State {
     /// Closes the connection that has waited for a Request Frame for longest, to make room for another one.
     /// Returns false if there is none.
     fn close_oldest_half_open(&mut self, now: Time) -> bool {
-        while let Some(id) = self.half_open.front().copied() {
+        while let Some(id) = self.half_open.pop_front() {
             let Some(index) = self.find(id) else {
-                self.half_open.pop_front();
                 continue;
             };
             if let Some(Slot::Conn(conn)) = self.slots.get_mut(index) {

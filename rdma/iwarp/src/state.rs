@@ -64,8 +64,8 @@ pub(super) struct State {
     /// Whether the owner waits for events.
     pub(super) armed: bool,
     /// Whether something has happened since the device was armed that ends the wait: readiness of a
-    /// socket, a deadline, or an event from the background thread. Events that follow from requests
-    /// which the owner has posted since then wake nobody.
+    /// socket, a deadline with an event, another loop's word, or an event from the background thread.
+    /// Events that follow from requests which the owner has posted since then wake nobody.
     pub(super) woken: bool,
     pub(super) busy: bool,
     pub(super) polls: u32,
@@ -271,8 +271,9 @@ impl State {
             && at <= now
         {
             self.timers.pop_first();
-            self.woken = true;
+            let events = self.events.len();
             self.with(index, now, Conn::time_out);
+            self.woken |= self.events.len() > events;
         }
     }
 
@@ -410,7 +411,7 @@ impl State {
         }
     }
 
-    /// Closes the connection that has drained for longest: its last bytes, as those of a Terminate, have had
+    /// Closes the connection that has drained for longest: its last bytes, such as a Terminate, have had
     /// the most time to arrive.
     fn close_oldest_draining(&mut self) {
         if let Some(oldest) = self.draining.pop_front()

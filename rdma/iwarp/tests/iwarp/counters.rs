@@ -1,4 +1,4 @@
-//! What the device counts: interrupts and copied bytes.
+//! Tests of the counters: interrupts and copied bytes.
 
 use std::time::{Duration, Instant};
 
@@ -107,7 +107,9 @@ fn a_short_send_that_was_queued_counts_once() {
     // A responder sends after the first message of the initiator.
     let before = node.device.counters().wire_bytes_received;
     raw.send_ulpdu(&tagged(WRITE, true, 1, 0, b""));
+    let start = Instant::now();
     while node.device.counters().wire_bytes_received == before {
+        assert!(start.elapsed() < PATIENCE, "nothing arrives");
         idle(&mut node);
     }
     let mut sends = 0;

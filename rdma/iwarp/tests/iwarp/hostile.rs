@@ -1,12 +1,14 @@
 //! Peers that violate the protocol. Each gets the Terminate that the RFCs specify, and only its own
 //! connection ends.
 
+use std::time::Instant;
+
 use iwarp::Options;
 use rdma::{
     Carrier, Device, Disconnect, Event, Region, RemoteSegment, Scatter, Success, WorkError, WrId,
 };
 
-use crate::node::{Node, Pair, next_completion};
+use crate::node::{Node, PATIENCE, Pair, next_completion};
 use crate::raw::{
     Got, READ_REQUEST, READ_RESPONSE, Raw, SEND, SEND_INVALIDATE, TERMINATE, WRITE, idle, parts,
     read_request, send, tagged, untagged,
@@ -707,6 +709,10 @@ fn of_too_many_connections_that_drain_the_oldest_is_closed() {
     let mut victims: Vec<_> = (0..=MOST).map(|_| Raw::set_up(&mut node, false)).collect();
     for (raw, _) in &mut victims {
         raw.send_ulpdu(&send(1, b"no receive"));
+    }
+    let start = Instant::now();
+    while node.events.len() <= MOST {
+        assert!(start.elapsed() < PATIENCE, "not all have ended");
         idle(&mut node);
     }
     let drains = |node: &Node, qp| matches!(node.device.carrier(qp), Carrier::Tcp { .. });

@@ -748,7 +748,9 @@ fn half_open_peers_of_one_loop_keep_nobody_out_of_the_others() {
     honest.write(&plain_request());
     let full = requested(&mut nodes);
     let mut silent = Raw::connect(address);
+    let start = Instant::now();
     while seats[1 - full].connections() == 0 {
+        assert!(start.elapsed() < PATIENCE, "not accepted");
         nodes.iter_mut().for_each(idle);
     }
     // The loop without a half-open connection sees this one first.
