@@ -2,8 +2,9 @@
 //!
 //! A client goes on with a listing at a cookie, perhaps in the middle of an earlier reply, and
 //! minutes later. Most file systems have cookies (`d_off` of getdents64(2)) that still mean the
-//! same place then. But on an overlay, in FUSE, on SMB, and on tmpfs before Linux 6.6, a cookie can
-//! be the number of an entry in a list that exists only as long as the directory is open. When
+//! same place then. But on an overlay, in FUSE, on SMB, and on tmpfs before Linux 6.6, among others
+//! ([`host::cookies_last`]), a cookie can be the number of an entry, perhaps in a list that exists only
+//! as long as the directory is open. When
 //! entries are removed, the numbers of the later ones change with the next list, so that a listing
 //! that goes on there leaves entries out, and `rm -r` leaves files behind.
 //!
@@ -22,7 +23,7 @@ use super::key::IdentityKey;
 use crate::fs::{FsError, FsResult};
 
 /// The maximum number of entries that one pass over a directory collects, at up to about 300 bytes
-/// each. A reply with more takes another pass.
+/// each (more in FUSE, whose names may be longer). A reply with more takes another pass.
 pub(super) const AT_ONCE: usize = 8 << 10;
 /// The cookies of `.` and `..`, which come first as with other file systems.
 const DOTS: [u64; 2] = [1, 2];
@@ -37,8 +38,8 @@ struct Entry {
     ino: u64,
 }
 
-/// Returns the cookie of an entry. Two names have the same one with a probability of 2^-63; if one
-/// reply then ends between them, the second is left out.
+/// Returns the cookie of an entry. Two names have the same one with a probability of 2^-63; if a reply
+/// or a pass over the directory then ends between them, the second is left out.
 fn cookie_of(name: &[u8], key: &IdentityKey) -> u64 {
     match name {
         b"." => DOTS[0],
@@ -47,7 +48,7 @@ fn cookie_of(name: &[u8], key: &IdentityKey) -> u64 {
     }
 }
 
-/// Lists an open directory in the order of its entries' cookies, from `cookie` (0: the start) until
+/// Lists a directory that was just opened, in the order of its entries' cookies, from `cookie` (0: the start) until
 /// `take` returns false. Collects up to `at_once` entries in each pass over the directory. Returns
 /// whether the end was reached.
 pub(super) fn list(
@@ -79,13 +80,14 @@ pub(super) fn list(
         if rest {
             return Ok(true);
         }
+        // Not before the first pass: some FUSE directories can only be read from their start, once.
+        host::rewind(&dir)?;
     }
 }
 
 /// Returns the `at_once` entries with the lowest cookies above `after`, in order.
 fn lowest(dir: impl AsFd, after: u64, key: &IdentityKey, at_once: usize) -> FsResult<Vec<Entry>> {
     let mut entries = BinaryHeap::new();
-    host::rewind(&dir)?;
     host::list(&dir, 0, |entry| {
         let cookie = cookie_of(entry.name, key);
         let is_full = entries.len() == at_once;

@@ -30,6 +30,11 @@ const TMPFS: u32 = 0x0102_1994;
 const RAMFS: u32 = 0x8584_58f6;
 const CIFS: u32 = 0xff53_4d42;
 const SMB2: u32 = 0xfe53_4d42;
+const HFS: u32 = 0x4244;
+const HFS_PLUS: u32 = 0x482b;
+const VBOXSF: u32 = 0x786f_4256;
+// Not in linux/magic.h, but in fs/ntfs3/super.c.
+const NTFS3: u32 = 0x7366_746e;
 
 /// Returns the restrictions of name resolution (openat2(2)).
 fn resolve() -> ResolveFlags {
@@ -130,16 +135,16 @@ pub(super) fn file_system_type(fd: impl AsFd) -> Result<u32, Errno> {
     Ok(fs::fstatfs(fd)?.f_type as u32)
 }
 
-/// Returns whether the cookies of directories of this file system still mean the same place when
-/// entries were removed and the directory was opened again (`cookies.rs`).
-pub(super) fn cookies_last(fd: impl AsFd) -> bool {
-    match file_system_type(fd) {
-        Ok(OVERLAYFS | FUSE | CIFS | SMB2 | RAMFS) | Err(_) => false,
-        Ok(TMPFS) => rustix::system::uname()
+/// Returns whether the cookies of directories of a file system of this type still mean the same place
+/// when entries were removed and the directory was opened again (`cookies.rs`).
+pub(super) fn cookies_last(file_system: u32) -> bool {
+    match file_system {
+        OVERLAYFS | FUSE | CIFS | SMB2 | RAMFS | NTFS3 | HFS | HFS_PLUS | VBOXSF => false,
+        TMPFS => rustix::system::uname()
             .release()
             .to_str()
             .is_ok_and(|release| is_since(release, (6, 6))),
-        Ok(_) => true,
+        _ => true,
     }
 }
 

@@ -75,7 +75,8 @@ pub(super) enum Naming {
 #[error(
     "this file system tells a removed file from a later one with the same inode number neither by a \
      generation that lasts nor by a birth time, so that a client's old handle could come to mean \
-     another file; add the export option inode_reuse if you accept that"
+     another file (in FUSE also after its daemon was restarted); add the export option inode_reuse if \
+     you accept that"
 )]
 pub struct NoIdentity;
 
@@ -142,9 +143,9 @@ enum Peculiar {
 }
 
 impl Peculiar {
-    /// Returns the kind of the file system of `fd`, if it is one of these.
-    fn of(fd: impl std::os::fd::AsFd) -> Option<Self> {
-        match host::file_system_type(fd).ok()? {
+    /// Returns the kind of a file system of this type (`f_type` of statfs(2)), if it is one of these.
+    fn of(file_system: u32) -> Option<Self> {
+        match file_system {
             host::OVERLAYFS => Some(Self::Overlay),
             host::FUSE => Some(Self::Fuse),
             host::FAT | host::EXFAT => Some(Self::Fat),
@@ -154,22 +155,24 @@ impl Peculiar {
 }
 
 impl Naming {
-    /// Determines how the files of the file system of `fd` are identified. `reuse` accepts that a
-    /// later file may pass for a removed one.
+    /// Determines how the files of the file system of `fd`, which is of the type `file_system`, are
+    /// identified. `reuse` accepts that a later file may pass for a removed one.
     ///
     /// # Errors
     /// [`NoIdentity`], unless `reuse` is set.
     pub(super) fn find(
         fd: impl std::os::fd::AsFd,
+        file_system: u32,
         stat: &Statx,
         reuse: bool,
     ) -> Result<Self, NoIdentity> {
         let handle = |form| FileHandle::of(&fd, form).ok();
         let found = Self::choose(
-            Peculiar::of(&fd),
+            Peculiar::of(file_system),
             handle(Form::Decodable).is_some(),
             handle(Form::Identifying).as_ref(),
-            birth(stat).is_some(),
+            // A FUSE daemon can claim to have birth times and report none.
+            birth(stat).is_some_and(|time| time != [0; 8]),
         );
         match found {
             Some(naming) => Ok(naming),
@@ -197,7 +200,7 @@ impl Naming {
         match identifying {
             Some(_) if peculiar == Some(Peculiar::Fat) => Some(Self::Cached),
             Some(handle) if births || has_generation(handle) => Some(Self::Identifying),
-            None if births && peculiar != Some(Peculiar::Overlay) => Some(Self::Births),
+            None if births && peculiar.is_none() => Some(Self::Births),
             _ => None,
         }
     }
@@ -249,14 +252,15 @@ impl Naming {
     }
 }
 
-/// Returns whether the handles of the files in the file system of `fd` end when the kernel drops a
-/// file from its cache, at the latest when the file system is unmounted.
-pub(super) fn end_with_cache(fd: impl std::os::fd::AsFd) -> bool {
+/// Returns whether the handles of the files in the file system of `fd`, which is of the type
+/// `file_system`, end when the kernel drops a file from its cache, at the latest when the file system is
+/// unmounted.
+pub(super) fn end_with_cache(fd: impl std::os::fd::AsFd, file_system: u32) -> bool {
     /// The types of the handles of a FAT that is mounted with `nfs=nostale_ro`
     /// (`FILEID_FAT_WITHOUT_PARENT`, `FILEID_FAT_WITH_PARENT`). They contain the place of the
     /// directory entry, by which the kernel finds the file.
     const LASTING: [i32; 2] = [0x71, 0x72];
-    Peculiar::of(&fd) == Some(Peculiar::Fat)
+    Peculiar::of(file_system) == Some(Peculiar::Fat)
         && !FileHandle::of(&fd, Form::Decodable)
             .is_ok_and(|handle| LASTING.contains(&handle.kind()))
 }
@@ -435,6 +439,7 @@ mod tests {
         let generic = FileHandle::new(GENERIC, &[1; 8]).unwrap();
         let exfat = Some(Peculiar::Fat);
         for births in [false, true] {
+            assert_eq!(Naming::choose(exfat, false, None, births), None);
             let chosen = Naming::choose(exfat, false, Some(&generic), births);
             assert_eq!(chosen, Some(Naming::Cached));
         }

@@ -151,17 +151,18 @@ impl Served {
         let node = self.keep_child(dir, name, node);
         if let Some(rest) = rest {
             let completed = self.complete(who, &node, rest);
-            completed.inspect_err(|_| {
+            let completed = completed.inspect_err(|_| {
                 discard_made(dir, name, &*node);
                 // No client has its handle, so nothing else would close it soon.
                 self.lost_name(dir, name, &node);
-            })?;
+            });
+            completed.map_err(not_of_directory)?;
         }
         if matches!(node.file_type, FileType::Directory | FileType::Regular) {
             unstable.push(Arc::clone(&node));
         }
         unstable.push(Arc::clone(dir));
-        list::object(&node)
+        list::object(&node).map_err(not_of_directory)
     }
 
     /// Sets those of the requested attributes that a new object does not have yet. Mode bits are
@@ -221,7 +222,10 @@ impl Served {
                     Err(FsError::Exists) => match self.existing(who, dir, name, how, unstable) {
                         // The file that had the name is gone, so that it can be created now. To the
                         // client, these errors would say that the directory is gone.
-                        Err(FsError::NotFound | FsError::Stale) => continue,
+                        Err(FsError::NotFound | FsError::Stale) => {
+                            unstable.clear();
+                            continue;
+                        }
                         other => return other,
                     },
                     other => other?,
@@ -249,13 +253,18 @@ impl Served {
         how: &HowToCreate,
         unstable: &mut Unstable,
     ) -> FsResult<Object> {
-        let node = self.child(dir, name)?;
-        if node.file_type != FileType::Regular {
-            return Err(FsError::Exists);
-        }
+        let child = || {
+            let node = self.child(dir, name)?;
+            match node.file_type {
+                FileType::Regular => Ok(node),
+                _ => Err(FsError::Exists),
+            }
+        };
+        let node;
         match how {
             HowToCreate::Guarded(_) => return Err(FsError::Exists),
             HowToCreate::Unchecked(set) => {
+                node = child()?;
                 let set = SetAttributes {
                     size: set.size,
                     ..SetAttributes::default()
@@ -266,6 +275,7 @@ impl Served {
                 }
             }
             HowToCreate::Exclusive(verifier) => {
+                node = child()?;
                 let now = node.attributes()?;
                 let times = verifier_times(*verifier);
                 let same =
@@ -412,6 +422,15 @@ fn discard(dir: &Node, name: &[u8], is_it: impl FnOnce(&Statx) -> bool) {
     }
 }
 
+/// Converts the error for a new object that another process removed or replaced before it was complete.
+/// To the client, STALE would say that the directory is gone.
+fn not_of_directory(error: FsError) -> FsError {
+    match error {
+        FsError::Stale => FsError::Later,
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -495,11 +514,10 @@ mod tests {
     #[test]
     fn a_name_that_is_removed_during_a_create_is_created() {
         let set = SetAttributes::default();
-        for how in [
-            HowToCreate::Unchecked(set.clone()),
-            HowToCreate::Guarded(set),
-            HowToCreate::Exclusive([7; 8]),
-        ] {
+        let guarded = HowToCreate::Guarded(set.clone());
+        let refused = create_against_another(&guarded, 2);
+        assert_eq!(refused.unwrap_err(), FsError::Exists);
+        for how in [HowToCreate::Unchecked(set), HowToCreate::Exclusive([7; 8])] {
             let made = create_against_another(&how, 2);
             assert!(made.is_ok(), "{made:?}");
             let never = create_against_another(&how, usize::MAX);
@@ -539,7 +557,7 @@ mod tests {
         for file_type in TYPES {
             let none = SetAttributes::default();
             let (host, made) = complete_after(file_type, &none, others);
-            assert_eq!(made.unwrap_err(), FsError::Stale);
+            assert_eq!(made.unwrap_err(), FsError::Later);
             assert_eq!(
                 std::fs::read(host.path().join("name")).unwrap(),
                 b"another's"

@@ -62,10 +62,11 @@ impl Served {
         if size > host::MAX_OFFSET {
             return Err(FsError::FileTooLarge);
         }
-        Ok(rustix::fs::ftruncate(
-            &self.content(node, Purpose::Write)?.fd,
-            size,
-        )?)
+        // A COMMIT by another client must not close the file before this change of it is synced.
+        let _writing = node.begin_write();
+        rustix::fs::ftruncate(&self.content(node, Purpose::Write)?.fd, size)?;
+        node.written();
+        Ok(())
     }
 
     /// Sets everything but the size.

@@ -44,12 +44,14 @@ impl Served {
             Stable::DataSync => Extent::Data,
             Stable::FileSync => Extent::File,
         };
+        // A call that syncs the file, and that takes the mark only in its turn, keeps it open for the
+        // calls that wait for theirs.
+        let _turn = self.options.sync.then(|| node.lock_sync());
         // Without `sync`, the reply promises the same.
         node.take_unstable();
         if !self.options.sync {
             return Ok(());
         }
-        let _turn = node.lock_sync();
         (self.synchronise)(fd.as_fd(), extent).map_err(|error| {
             node.failed();
             self.lost_writes(error)
@@ -74,14 +76,15 @@ impl Served {
                 node.take_unstable();
                 continue;
             }
-            let content = self.content(node, Purpose::Sync);
-            node.take_unstable();
-            match content {
+            match self.content(node, Purpose::Sync) {
                 Ok(content) => self.synchronise(node, &content.fd, Stable::FileSync)?,
                 // The change is done, so it must be neither reported as failed nor left unsynced.
                 // Symbolic links and special files are never opened, because that can have side
                 // effects. Without privilege, the server cannot open what its owner may not read.
-                Err(_) => self.sync_volume(&node.volume)?,
+                Err(_) => {
+                    node.take_unstable();
+                    self.sync_volume(&node.volume)?;
+                }
             }
         }
         Ok(())

@@ -69,11 +69,11 @@ impl Volume {
         options: &DirectoryOptions,
         own: bool,
     ) -> std::io::Result<Self> {
-        let naming =
-            Naming::find(&dir, stat, options.inode_reuse).map_err(|error: NoIdentity| {
-                std::io::Error::new(std::io::ErrorKind::Unsupported, error)
-            })?;
-        if key::end_with_cache(&dir) {
+        let file_system = host::file_system_type(&dir)?;
+        let naming = Naming::find(&dir, file_system, stat, options.inode_reuse).map_err(
+            |error: NoIdentity| std::io::Error::new(std::io::ErrorKind::Unsupported, error),
+        )?;
+        if key::end_with_cache(&dir, file_system) {
             rdma::limited!(
                 warn,
                 "files of FAT and exFAT have no lasting identity: clients get ESTALE for a file that \
@@ -91,7 +91,6 @@ impl Volume {
         };
         let directory = files.reopen(dir.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
         let max_file_size = host::max_file_size(&directory);
-        let cookies_last = host::cookies_last(&directory);
         let mut volume = Self {
             fsid,
             shown: if own { 0 } else { shown_below(fsid) },
@@ -103,7 +102,7 @@ impl Volume {
             opens_handles: naming == Naming::Decodable,
             sync: Arc::new(SharedSync::new()),
             max_file_size,
-            cookies_last,
+            cookies_last: host::cookies_last(file_system),
             key: options.identity_key,
         };
         let root = volume.identify(&dir, stat).map_err(std::io::Error::other)?;
