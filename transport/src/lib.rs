@@ -2,6 +2,93 @@
 //!
 //! Upper layers exchange RPC messages whose bulk data items are held apart ([`onc_rpc::Message`]).
 //! Code below this interface decides which bytes are sent inline and which as chunks.
+//!
+//! A server whose only procedure returns its argument, and a client of it, over the software RDMA
+//! device of `rdma-iwarp`:
+//!
+//! ```
+//! use std::{cell::RefCell, rc::Rc, thread};
+//!
+//! use bytes::Bytes;
+//! use onc_rpc::Encoder;
+//! use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
+//! use rpc_transport::{
+//!     Call, Client, ClientOptions, ErrorReply, ProgramVersions, ReplyRoom, Request, Runtime,
+//!     Server, ServerOptions, Service, ServiceOutcome, Stop,
+//! };
+//!
+//! const MAX_LEN: u32 = 1 << 20;
+//! // A number that is nobody's (RFC 5531, section 8.4.2).
+//! const PROGRAM: ProgramVersions = ProgramVersions { prog: 0x4000_1234, low: 1, high: 1 };
+//!
+//! struct Echo;
+//!
+//! impl Service for Echo {
+//!     fn programs(&self) -> &[ProgramVersions] {
+//!         &[PROGRAM]
+//!     }
+//!
+//!     fn call(&mut self, request: Request) -> ServiceOutcome {
+//!         // Bulk data may be sent in chunks (RFC 8166 calls it DDP-eligible).
+//!         let reply = request.args().bulk(MAX_LEN).map(|data| {
+//!             let mut results = Encoder::new();
+//!             results.bulk(data);
+//!             results.finish()
+//!         });
+//!         let garbage = |_| ErrorReply::Accepted(onc_rpc::AcceptStatus::GarbageArgs);
+//!         ServiceOutcome::Done(reply.map_err(garbage))
+//!     }
+//!
+//!     fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
+//!         false
+//!     }
+//! }
+//!
+//! fn device() -> std::io::Result<Box<iwarp::Iwarp>> {
+//!     let pool = rdma::Pool::new(64 << 20);
+//!     Ok(Box::new(iwarp::Iwarp::new(iwarp::Options::default(), pool)?))
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (stop, (listening, address)) = (Stop::new(), std::sync::mpsc::channel());
+//! let serving = thread::spawn({
+//!     let stop = stop.clone();
+//!     move || {
+//!         let mut transport = RdmaServer::new(device().unwrap(), RdmaServerOptions::default());
+//!         let address = transport.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+//!         let mut server = Server::new(Box::new(Echo), ServerOptions::default()).unwrap();
+//!         server.add_transport(Rc::new(RefCell::new(transport))).unwrap();
+//!         listening.send(address).unwrap();
+//!         server.run(&stop).unwrap();
+//!     }
+//! });
+//!
+//! let runtime = Runtime::new()?;
+//! let transport = RdmaClient::new(device()?, RdmaClientOptions::default());
+//! let client = runtime.block_on(Client::connect(
+//!     &runtime,
+//!     address.recv()?,
+//!     Rc::new(RefCell::new(transport)),
+//!     ClientOptions::default(),
+//! ))?;
+//! let data = Bytes::from(vec![7; 100_000]);
+//! let mut args = Encoder::new();
+//! args.bulk(data.clone());
+//! let call = client.call(Call {
+//!     prog: PROGRAM.prog,
+//!     vers: PROGRAM.low,
+//!     proc: 1,
+//!     args: args.finish(),
+//!     // The longest results: a length, and the data.
+//!     reply: ReplyRoom { payload: 4, items: [MAX_LEN].into_iter().collect(), idempotent: true },
+//! });
+//! let reply = runtime.block_on(call)?;
+//! assert_eq!(reply.results().bulk(MAX_LEN)?.to_bytes(), data);
+//! stop.stop();
+//! serving.join().unwrap();
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 
