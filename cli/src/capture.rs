@@ -1,6 +1,7 @@
 //! `--capture`: the file, and its end in whatever way the process ends.
 
 use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -24,8 +25,8 @@ const EVERY: Duration = Duration::from_millis(500);
 const TRIES: u32 = 100;
 const BETWEEN: Duration = Duration::from_millis(10);
 
-/// The capture of this process.
-static CAPTURE: OnceLock<Capture> = OnceLock::new();
+/// The capture of this process, and its file.
+static CAPTURE: OnceLock<(Capture, PathBuf)> = OnceLock::new();
 
 /// Whether the file could not be written.
 static FAILED: AtomicBool = AtomicBool::new(false);
@@ -64,7 +65,8 @@ pub(crate) fn open(args: &CaptureArgs, clock: Clock) -> Result<Option<Capture>, 
         };
         Failure::Work(format!("--capture {name}: {why}"))
     })?;
-    let capture = CAPTURE.get_or_init(|| capture).clone();
+    let (capture, _) = CAPTURE.get_or_init(|| (capture, path.clone()));
+    let capture = capture.clone();
     let flushed = capture.clone();
     let flush = move || loop {
         thread::sleep(EVERY);
@@ -94,7 +96,7 @@ pub(crate) fn open_for(access: &mut Access, args: &CaptureArgs) -> Result<(), Fa
 /// Completes the file, before the process ends. Returns whether all of it could be written; if not,
 /// the user has been told.
 pub(crate) fn finish() -> bool {
-    if let Some(capture) = CAPTURE.get() {
+    if let Some((capture, _)) = CAPTURE.get() {
         for _ in 0..TRIES {
             if capture.try_finish() {
                 break;
@@ -103,6 +105,17 @@ pub(crate) fn finish() -> bool {
         }
     }
     !FAILED.load(Ordering::Relaxed)
+}
+
+/// Removes the file of a command that has failed before there was anything to capture. Otherwise the same
+/// command would be refused once its user has corrected it, because the file exists.
+pub(crate) fn remove_empty() {
+    if let Some((capture, path)) = CAPTURE.get()
+        && capture.is_empty()
+    {
+        // The error that matters is the command's.
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 /// Returns the time in nanoseconds since 1970 at which the monotonic clock was zero.

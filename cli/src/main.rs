@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Ok(()) if captured => ExitCode::SUCCESS,
         Ok(()) => ExitCode::FAILURE,
         Err(failure) => {
+            capture::remove_empty();
             if !matches!(failure, Failure::OutputClosed | Failure::Told(_)) {
                 output::complain(&failure);
             }

@@ -158,6 +158,48 @@ fn a_capture_is_whole_after_the_terminal_of_a_server_is_closed() {
     assert_eq!(content(&file).connections, 1);
 }
 
+/// The user corrects what the error says, and repeats the command with the same file.
+#[test]
+fn a_command_that_fails_before_it_connects_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("serve.pcapng");
+    let server = Server::start(["--memory"]);
+    let port = server.rdma.port().to_string();
+    let serve = [
+        "serve",
+        "--memory",
+        "--port",
+        &port,
+        "--capture",
+        file.to_str().unwrap(),
+    ];
+    let failed = run(serve);
+    assert!(failed.stderr.contains("in use"), "{failed:?}");
+    assert!(!file.exists());
+    let target = server.rdma.to_string();
+    let [o, with] = options(Proto::Rdma, "");
+    let ping = [
+        "ping",
+        &o,
+        &with,
+        "-c",
+        "1",
+        "--capture",
+        file.to_str().unwrap(),
+        &target,
+    ];
+    run(ping).ok();
+    assert_eq!(content(&file).connections, 1);
+    // A file with packets stays.
+    fs::remove_file(&file).unwrap();
+    let url = format!("nfs://{target}/no-export/file");
+    let folder = folder.path().to_str().unwrap();
+    let capture = ["--capture", file.to_str().unwrap()];
+    let failed = run([&["get", &o, &with][..], &capture, &[&url, folder]].concat());
+    assert!(!failed.status.success(), "{failed:?}");
+    assert_eq!(content(&file).connections, 1);
+}
+
 /// While a client still waits for its server, there is no operation that a signal could interrupt.
 #[test]
 fn a_capture_is_whole_after_ctrl_c_without_a_server() {

@@ -2,7 +2,7 @@
 //! sentences that are computed from it.
 
 use rpcrdma_setup::columns::Table;
-use rpcrdma_setup::units::show_size;
+use rpcrdma_setup::units::{show_amount, show_size};
 
 use crate::rows::{Mode, Row};
 use crate::table::number;
@@ -168,6 +168,8 @@ pub(crate) fn sentences(rows: &[Row]) -> Vec<String> {
 fn name(row: &Row) -> String {
     let op = row.op.to_uppercase();
     match row.size {
+        // The bytes of a tree are what it happens to have.
+        Some(size) if row.op.ends_with("-tree") => format!("{} {op}", show_amount(size)),
         Some(size) => format!("{} {op}", show_size(size)),
         None => op,
     }

@@ -231,6 +231,12 @@ impl Capture {
         true
     }
 
+    /// Returns whether no connection has sent or received anything yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lock().connections == 0
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
