@@ -11,8 +11,9 @@ use crate::find::Stat;
 use crate::node::Node;
 
 impl<C: Connect> Core<C> {
-    /// Sets attributes. Written data is sent first, so that it does not change the times later, nor
-    /// what lies beyond a new size.
+    /// Sets attributes. Written data is brought to stable storage first, as Linux's client does. Data that the
+    /// server has, but could lose in a restart, would be written again later: that would change the times, and
+    /// undo a truncation.
     ///
     /// # Errors
     /// The error of SETATTR.
@@ -36,7 +37,7 @@ impl<C: Connect> Core<C> {
             None => None,
         };
         if node.is_file() {
-            self.flush(&node).await;
+            self.sync(&node).await;
         }
         let opened = file.filter(|_| size.is_some());
         let opened = opened.map(|file| self.file(file)).transpose()?;

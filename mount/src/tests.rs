@@ -16,7 +16,9 @@ use futures_util::{FutureExt, poll};
 use nfs_binding::client::{AttachOptions, Mount};
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::fs::{DirectoryFs, FileSystem, MemoryFs};
-use nfs_binding::proto::{Attributes, FileHandle, FileType, Procedure, SetAttributes, Status, nfs};
+use nfs_binding::proto::{
+    Attributes, FileHandle, FileType, NfsTime, Procedure, SetAttributes, SetTime, Status, nfs,
+};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use onc_rpc::AuthSys;
 use rdma::Clock;
@@ -262,6 +264,72 @@ fn what_the_server_loses_before_a_commit_is_written_again() {
     assert_eq!(std::fs::read(exported.path().join("f")).unwrap(), data);
     fixture.server.plan(|_, _| Fault::None);
     fixture.close(file).unwrap();
+}
+
+/// Data that a restarted server has lost is written again, which sets the time to that of the WRITE.
+#[test]
+fn a_time_that_was_set_stays_if_the_server_restarts_before_the_file_is_closed() {
+    let (fixture, _exported) = on_disk();
+    let (ino, file) = fixture.create(b"f");
+    fixture.write(file, 0, vec![1; 400_000]);
+    let time = NfsTime {
+        seconds: 5,
+        nanos: 0,
+    };
+    let mtime = SetAttributes {
+        mtime: SetTime::To(time),
+        ..SetAttributes::default()
+    };
+    let setting = fixture.core.setattr(&fixture.user, ino, None, mtime);
+    let stat = fixture.run(setting).unwrap();
+    assert_eq!(stat.attributes.mtime, time);
+    let mut up = true;
+    fixture.server.plan(move |proc, _| match proc {
+        nfs::Commit::NUMBER if std::mem::take(&mut up) => Fault::Restart,
+        _ => Fault::None,
+    });
+    fixture.close(file).unwrap();
+    let node = fixture.core.node(ino).unwrap();
+    let asked = fixture.core.attributes_of(&fixture.user, node.handle);
+    assert_eq!(fixture.run(asked).unwrap().mtime, time);
+}
+
+/// The server restarts, which a COMMIT notices, while it does not answer the SETATTR.
+#[test]
+fn nothing_is_written_again_once_a_truncation_is_under_way() {
+    let (fixture, exported) = on_disk();
+    let (ino, file) = fixture.create(b"f");
+    fixture.write(file, 0, vec![1; 400_000]);
+    let silent = Rc::new(Cell::new(true));
+    let still = Rc::clone(&silent);
+    let mut restarts = false;
+    fixture.server.plan(move |proc, made| match proc {
+        nfs::Setattr::NUMBER if still.get() => {
+            restarts |= made == 0;
+            Fault::Status(Status::JUKEBOX)
+        }
+        nfs::Commit::NUMBER if std::mem::take(&mut restarts) => Fault::Restart,
+        _ => Fault::None,
+    });
+    let empty = SetAttributes {
+        size: Some(0),
+        ..SetAttributes::default()
+    };
+    let core = &fixture.core;
+    fixture.run(async {
+        let mut truncate = Box::pin(core.setattr(&fixture.user, ino, None, empty));
+        while fixture.calls::<nfs::Setattr>() == 0 {
+            assert!(poll!(&mut truncate).is_pending());
+            turn().await;
+        }
+        let writes = fixture.calls::<nfs::Write>();
+        core.fsync(file).await.unwrap();
+        silent.set(false);
+        assert_eq!(truncate.await.unwrap().attributes.size, 0);
+        assert_eq!(fixture.calls::<nfs::Write>(), writes);
+    });
+    fixture.close(file).unwrap();
+    assert_eq!(std::fs::read(exported.path().join("f")).unwrap(), b"");
 }
 
 #[test]

@@ -315,7 +315,7 @@ impl<C: Connect> Core<C> {
         }
     }
 
-    /// Forgets data beyond the new end of a file. All data has been flushed.
+    /// Forgets data beyond the new end of a file. All data is on stable storage.
     pub(crate) fn cut(&self, node: &NodeOf<C>, size: u64) {
         node.own_writes.set(node.own_writes.get() + 1);
         self.account(node, |dirty| dirty.truncate(size));
