@@ -135,14 +135,21 @@ impl<C: Connect> Core<C> {
     /// Begins to remove the hidden name of a file, if it has one and nobody needs the file any more:
     /// neither an open file nor data that is not on the server.
     pub(crate) fn unhide_unused(self: &Rc<Self>, node: &NodeOf<C>) {
-        let unused = node.opens.get() == 0 && node.dirty.borrow().is_empty();
-        if unused && node.hidden.borrow().is_some() {
-            let (core, node) = (Rc::clone(self), Rc::clone(node));
-            self.spawn(async move {
-                core.remove_hidden(&node).await;
-                core.inodes.borrow_mut().drop_unused(node.ino);
-            });
+        if node.opens.get() > 0 || !node.dirty.borrow().is_empty() {
+            return;
         }
+        let hidden = node.hidden.borrow();
+        let Some(hidden) = &*hidden else {
+            return;
+        };
+        // Counted before the task is first polled: a program's next request may already wait to be handled.
+        let unhiding = Unhiding::begin(&hidden.directory);
+        let (core, node) = (Rc::clone(self), Rc::clone(node));
+        self.spawn(async move {
+            core.remove_hidden(&node).await;
+            drop(unhiding);
+            core.inodes.borrow_mut().drop_unused(node.ino);
+        });
     }
 
     /// Waits until the hidden files of a directory that were closed are gone, as a program that has
@@ -166,11 +173,9 @@ impl<C: Connect> Core<C> {
             what: dir_op(directory, name),
         };
         let change = self.change(directory);
-        directory.unhiding.set(directory.unhiding.get() + 1);
         let removed = self
             .ask(user, |nfs| async move { nfs.remove(args).await })
             .await;
-        directory.unhiding.set(directory.unhiding.get() - 1);
         match removed {
             Ok(wcc) => self.learn_change(&change, wcc),
             Err(error) => {
@@ -179,7 +184,24 @@ impl<C: Connect> Core<C> {
             }
         }
         self.forget_name(directory, name);
-        directory.hidden_gone.wake();
+    }
+}
+
+/// The removal of a hidden file of a directory, from its beginning to its end. Requests that list or remove the
+/// directory wait for it ([`Core::hidden_are_gone`]).
+struct Unhiding<A>(Rc<Node<A>>);
+
+impl<A> Unhiding<A> {
+    fn begin(directory: &Rc<Node<A>>) -> Self {
+        directory.unhiding.set(directory.unhiding.get() + 1);
+        Self(Rc::clone(directory))
+    }
+}
+
+impl<A> Drop for Unhiding<A> {
+    fn drop(&mut self) {
+        self.0.unhiding.set(self.0.unhiding.get() - 1);
+        self.0.hidden_gone.wake();
     }
 }
 

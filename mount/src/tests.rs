@@ -440,6 +440,44 @@ fn a_file_that_is_closed_while_it_gets_its_hidden_name_leaves_none() {
     assert_eq!(fixture.names(), [""; 0]);
 }
 
+/// A program lists a directory right after it has closed a removed file, as `rm -r` does. The kernel sends the
+/// READDIR before the removal of the hidden name has begun.
+#[test]
+fn a_listing_right_after_a_close_waits_for_the_hidden_name_to_go() {
+    let fixture = fixture();
+    let (_, file) = fixture.create(b"f");
+    fixture.unlink(b"f").unwrap();
+    assert_eq!(fixture.names().len(), 1);
+    let silent = Rc::new(Cell::new(true));
+    let still = Rc::clone(&silent);
+    fixture.server.plan(move |proc, _| match proc {
+        nfs::Remove::NUMBER if still.get() => Fault::Status(Status::JUKEBOX),
+        _ => Fault::None,
+    });
+    let core = &fixture.core;
+    let opening = core.opendir(&fixture.user, 1, ROOT);
+    let directory = fixture.run(opening).unwrap().number;
+    let mut names = Vec::new();
+    fixture.run(async {
+        core.release(file);
+        let mut listing = Box::pin(core.readdir(directory, 0, false, |listed| {
+            names.push(Bytes::copy_from_slice(&listed.name.0));
+            true
+        }));
+        let listed = fixture.calls::<nfs::Readdirplus>();
+        for _ in 0..50 {
+            assert!(poll!(&mut listing).is_pending());
+            turn().await;
+        }
+        assert_eq!(fixture.calls::<nfs::Readdirplus>(), listed);
+        silent.set(false);
+        listing.await.unwrap();
+    });
+    core.releasedir(directory);
+    names.retain(|name| name != "." && name != "..");
+    assert_eq!(names, [""; 0]);
+}
+
 /// Begins a request, and drops it as soon as `begun` holds, as if its process were killed.
 async fn cut_off<T>(request: impl Future<Output = T>, begun: impl Fn() -> bool) {
     let mut request = Box::pin(request);
