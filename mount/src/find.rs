@@ -241,17 +241,19 @@ impl<C: Connect> Core<C> {
         }
         self.refresh(user, &node).await?;
         self.without_old_pages(&node).await;
-        Ok(self.stat(&node))
+        let stat = self.stat(&node);
+        node.shown_size.set(stat.attributes.size);
+        Ok(stat)
     }
 
-    /// Returns what the kernel is told of an object.
+    /// Returns the attributes of an object for the kernel. A caller that passes them on sets
+    /// [`Node::shown_size`].
     pub(crate) fn stat(&self, node: &Node<C::As>) -> Stat {
         let mut attributes = node.attributes.borrow().get().clone();
         let mut trust = self.remaining(node);
         let dirty = node.dirty.borrow();
         // Data that waits for a COMMIT counts as well: the reply to its WRITE may not have been stored.
         attributes.size = attributes.size.max(dirty.kept_end());
-        node.shown_size.set(attributes.size);
         if dirty.end() > 0 {
             // The kernel asks again, which sends the data, when a program wants to know the times.
             trust = Duration::ZERO;
@@ -270,8 +272,10 @@ impl<C: Connect> Core<C> {
     /// Returns what the kernel is told of a name that exists, and counts that it was.
     pub(crate) fn found(&self, directory: &Node<C::As>, node: &Node<C::As>) -> Found {
         node.lookups.set(node.lookups.get() + 1);
+        let stat = self.stat(node);
+        node.shown_size.set(stat.attributes.size);
         Found {
-            stat: Some(self.stat(node)),
+            stat: Some(stat),
             trust: self.positive_trust(directory),
         }
     }

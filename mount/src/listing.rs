@@ -155,9 +155,12 @@ impl<C: Connect> Core<C> {
                 break;
             }
             if let Some(node) = &listed.node {
-                if listed.stat.is_none() {
-                    let unreferenced = (Instant::now(), node.ino);
-                    self.unreferenced.borrow_mut().push_back(unreferenced);
+                match &listed.stat {
+                    Some(stat) => node.shown_size.set(stat.attributes.size),
+                    None => {
+                        let unreferenced = (Instant::now(), node.ino);
+                        self.unreferenced.borrow_mut().push_back(unreferenced);
+                    }
                 }
                 self.remember_of(&directory.node, stream.version, &listed.name.0, Some(node));
             }

@@ -72,7 +72,9 @@ impl<C: Connect> Core<C> {
             self.to_the_end(setting).await?;
         }
         self.refresh(user, &node).await?;
-        Ok(self.stat(&node))
+        let stat = self.stat(&node);
+        node.shown_size.set(stat.attributes.size);
+        Ok(stat)
     }
 
     /// Sends a SETATTR, and forgets data beyond a new size.

@@ -1394,6 +1394,48 @@ fn a_direct_write_that_fails_takes_nothing_from_other_clients() {
     assert_eq!(one.read_anew(ino).len(), 10);
 }
 
+/// A listing brings the new size here, but not to the kernel, which truncates the file to the old one.
+#[test]
+fn a_size_that_the_kernel_is_not_told_does_not_count_for_a_direct_write_that_fails() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let (ino, file) = one.create(b"f");
+    one.write(file, 0, vec![1; 100]);
+    one.close(file).unwrap();
+    let private = SetAttributes {
+        mode: Some(0o700),
+        ..SetAttributes::default()
+    };
+    let setting = one.core.setattr(&one.user, ROOT, None, private);
+    one.run(setting).unwrap();
+    let two = client(&runtime, &server, &mount, 2);
+    let seen = two.find(b"f").unwrap();
+    let direct = two.open(seen);
+    let file = one.open(ino);
+    one.write(file, 100, vec![1; 900]);
+    one.close(file).unwrap();
+
+    assert_eq!(two.list_plus(ROOT), [(Bytes::from("f"), None)]);
+    let node = two.core.node(seen).unwrap();
+    assert_eq!(node.attributes.borrow().get().size, 1000);
+    two.fails(nfs::Write::NUMBER, Status::NOSPC);
+    let mode = WriteMode {
+        through: true,
+        direct: true,
+        ..WriteMode::default()
+    };
+    let data = Bytes::from(vec![2; 4096]);
+    let written = two.run(two.core.write(direct, 100, data, mode));
+    assert_eq!(written, Err(Errno::NOSPC));
+    let truncate = SetAttributes {
+        size: Some(100),
+        ..SetAttributes::default()
+    };
+    let setting = two.core.setattr(&two.user, seen, Some(direct), truncate);
+    assert_eq!(two.run(setting).unwrap().attributes.size, 1000);
+    assert_eq!(one.read_anew(ino).len(), 1000);
+}
+
 /// The kernel sends the parts of a long write at once, and takes all of it for failed if one fails.
 #[test]
 fn a_direct_write_that_fails_in_part_takes_nothing_from_other_clients() {
