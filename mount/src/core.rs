@@ -385,6 +385,12 @@ impl<C: Connect> Core<C> {
         self.pages_gone.until(gone).await;
     }
 
+    /// Returns whether the kernel may have pages of a file that are known to be out of date. Replies that cannot
+    /// wait ([`Core::without_old_pages`]) then pass on no attributes, or such that the kernel asks for again.
+    pub(crate) fn has_old_pages(&self, node: &Node<C::As>) -> bool {
+        self.kernel.pages_dropped() < node.page_drop.get()
+    }
+
     /// Returns how long the attributes of an object are still trusted.
     pub(crate) fn remaining(&self, node: &Node<C::As>) -> Duration {
         node.attributes.borrow().remaining(Instant::now())

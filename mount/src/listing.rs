@@ -200,8 +200,10 @@ impl<C: Connect> Core<C> {
                 node.or_else(|| self.intern(handle, Some(attributes.clone()), self.calls.get()))
             });
         // The kernel checks no permission to search for a name that it was told. And attributes that
-        // are out of date would be taken for true.
-        let stat = node.as_ref().and_then(|node| {
+        // are out of date would be taken for true. A listing does not wait for each of its files until the
+        // kernel has forgotten old pages: a program that asks for the attributes does.
+        let current = node.as_ref().filter(|node| !self.has_old_pages(node));
+        let stat = current.and_then(|node| {
             let mut stat = self.stat(node);
             stat.trust = stat.trust.min(self.positive_trust(directory));
             (!stat.trust.is_zero()).then_some(stat)

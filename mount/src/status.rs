@@ -1,6 +1,7 @@
 //! SETATTR, READLINK and FSSTAT.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use nfs_binding::proto::{FsstatOk, HandleArgs, SetAttributes, SetattrArgs};
@@ -72,7 +73,11 @@ impl<C: Connect> Core<C> {
             self.to_the_end(setting).await?;
         }
         self.refresh(user, &node).await?;
-        let stat = self.stat(&node);
+        let mut stat = self.stat(&node);
+        if self.has_old_pages(&node) {
+            // The kernel cannot forget them before this reply. A program that asks for the attributes waits.
+            stat.trust = Duration::ZERO;
+        }
         node.shown_size.set(stat.attributes.size);
         Ok(stat)
     }

@@ -933,11 +933,14 @@ fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
     one.close(file).unwrap();
     let file = one.open(ino);
     let (core, user) = (&one.core, &one.user);
-    for n in 0..4u8 {
+    let change = |n: u8| {
         let other = two.open(two.find(b"f").unwrap());
         two.write(other, 0, vec![n + 2; 100]);
         two.close(other).unwrap();
         core.node(ino).unwrap().attributes.borrow_mut().expire();
+    };
+    for n in 0..5u8 {
+        change(n);
         one.told.0.borrow_mut().clear();
         one.told.1.set(true);
         one.run(async {
@@ -945,6 +948,7 @@ fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
                 0 => Box::pin(core.getattr(user, ino).map(|it| it.is_ok())),
                 1 => Box::pin(core.lookup(user, 1, ROOT, b"f").map(|it| it.is_ok())),
                 2 => Box::pin(core.open(user, 2, ino, WRITE).map(|it| it.is_ok())),
+                3 => Box::pin(core.link(user, ino, ROOT, b"g").map(|it| it.is_ok())),
                 _ => {
                     let creating = core.create(user, 3, ROOT, b"f", 0o644, WRITE);
                     Box::pin(creating.map(|it| it.is_ok()))
@@ -962,6 +966,28 @@ fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
             assert!(request.await);
         });
     }
+    // A listing does not wait, and tells the kernel nothing of the file.
+    let trust = || {
+        let listed = one.list_plus(ROOT);
+        let f = listed.into_iter().find(|(name, _)| name == "f");
+        f.expect("it exists").1
+    };
+    change(10);
+    one.told.1.set(true);
+    assert_eq!(trust(), None);
+    one.told.1.set(false);
+    assert!(trust().is_some());
+    // The kernel forgets pages only after the reply to a SETATTR, and asks again.
+    let mode = SetAttributes {
+        mode: Some(0o600),
+        ..SetAttributes::default()
+    };
+    let set = || one.run(core.setattr(user, ino, None, mode.clone()));
+    change(11);
+    one.told.1.set(true);
+    assert_eq!(set().unwrap().trust, Duration::ZERO);
+    one.told.1.set(false);
+    assert!(!set().unwrap().trust.is_zero());
 }
 
 /// The kernel takes the file for a new one, and does not truncate it.
