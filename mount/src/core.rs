@@ -71,11 +71,12 @@ pub(crate) trait Connect: 'static {
 
 /// Notifications that the file system sends to the kernel without a request.
 pub(crate) trait Kernel {
-    /// Begins to make the kernel forget the pages of a file that another client has changed.
-    fn data_changed(&self, ino: u64);
-    /// Returns the number of calls of [`Kernel::data_changed`] that are done, with or without success. They are
-    /// done in order. [`Core::pages_gone`] is woken when the number rises.
-    fn pages_dropped(&self) -> u64;
+    /// Begins to make the kernel forget the pages of a file that another client has changed. Returns the number of
+    /// the page drop that does so, which is never 0.
+    fn data_changed(&self, ino: u64) -> u64;
+    /// Returns whether a page drop has ended, with or without success; true for 0. [`Core::pages_gone`] is woken
+    /// when one ends.
+    fn is_dropped(&self, number: u64) -> bool;
     /// Makes the kernel ask for the attributes of an object again.
     fn attributes_changed(&self, ino: u64);
 }
@@ -118,8 +119,6 @@ pub(crate) struct Core<C: Connect> {
     pub(crate) random: u32,
     /// Numbers the names of hidden files.
     pub(crate) hidden: Cell<u32>,
-    /// The number of times that the kernel was to forget the pages of a file.
-    page_drops: Cell<u64>,
     /// Woken when the kernel has forgotten the pages of a file.
     pub(crate) pages_gone: Notify,
     /// Work to begin. The driver of the file system takes it.
@@ -169,7 +168,6 @@ impl<C: Connect> Core<C> {
             calls: Cell::new(0),
             random: parts.random,
             hidden: Cell::new(0),
-            page_drops: Cell::new(0),
             pages_gone: Notify::default(),
             tasks: RefCell::default(),
             interrupts: Interrupts::default(),
@@ -365,9 +363,7 @@ impl<C: Connect> Core<C> {
         } else if data {
             node.data_version.set(node.data_version.get() + 1);
             if node.paged.get().is_some() {
-                self.page_drops.set(self.page_drops.get() + 1);
-                node.page_drop.set(self.page_drops.get());
-                self.kernel.data_changed(node.ino);
+                node.page_drop.set(self.kernel.data_changed(node.ino));
             }
         }
         self.kernel.attributes_changed(node.ino);
@@ -381,14 +377,14 @@ impl<C: Connect> Core<C> {
     pub(crate) async fn without_old_pages(&self, node: &Node<C::As>) {
         // Not those of later changes: there could always be one more.
         let wanted = node.page_drop.get();
-        let gone = || (self.kernel.pages_dropped() >= wanted).then_some(());
+        let gone = || self.kernel.is_dropped(wanted).then_some(());
         self.pages_gone.until(gone).await;
     }
 
     /// Returns whether the kernel may have pages of a file that are known to be out of date. Replies that cannot
     /// wait ([`Core::without_old_pages`]) then pass on no attributes, or such that the kernel asks for again.
     pub(crate) fn has_old_pages(&self, node: &Node<C::As>) -> bool {
-        self.kernel.pages_dropped() < node.page_drop.get()
+        !self.kernel.is_dropped(node.page_drop.get())
     }
 
     /// Returns how long the attributes of an object are still trusted.

@@ -48,6 +48,7 @@ mod names;
 mod node;
 mod notify;
 mod options;
+mod page_drops;
 mod read_ahead;
 mod read_memory;
 mod session;

@@ -98,7 +98,7 @@ pub(crate) struct Node<A> {
     pub(crate) data_version: Cell<u64>,
     /// The version of the data in the kernel's page cache.
     pub(crate) paged: Cell<Option<u64>>,
-    /// The number of the last time that the kernel was to forget the pages; see [`crate::core::Core`].
+    /// The last page drop that was begun for the file, or 0; see [`crate::core::Kernel::data_changed`].
     pub(crate) page_drop: Cell<u64>,
     /// The size that the kernel takes the file to have: what it was last told, or its writes led to.
     pub(crate) shown_size: Cell<u64>,

@@ -7,8 +7,6 @@ use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,6 +25,7 @@ use crate::core::{Connect, Core, Kernel, Parts};
 use crate::engine::{Queue, run};
 use crate::mount_table::{self, MountEntry, TYPE};
 use crate::options::Options;
+use crate::page_drops::PageDrops;
 
 /// The number of threads that read requests from the kernel and pass them on. One, so that requests keep
 /// their order: the kernel does not wait for the answer to RELEASE, and a REMOVE handled before it would
@@ -130,49 +129,36 @@ impl Connect for Client {
 /// Tells the kernel what other clients have changed.
 struct Notify {
     notifier: Notifier,
-    /// Dropping pages waits for reads that the file system has not answered, so another thread does it.
-    pages: Sender<u64>,
-    /// The number of inodes for which that is done, with or without success.
-    dropped: Arc<AtomicU64>,
+    /// Dropping pages waits for reads that the file system has not answered, so other threads do it.
+    pages: PageDrops,
 }
 
 impl Notify {
     fn start(notifier: Notifier, queue: Arc<Queue<Client>>) -> io::Result<Self> {
-        let (pages, changed) = channel::<u64>();
-        let of_thread = notifier.clone();
-        let dropped = Arc::new(AtomicU64::new(0));
-        let count = Arc::clone(&dropped);
-        let work = move || {
-            for ino in changed {
-                if let Err(error) = of_thread.inval_inode(INodeNo(ino), 0, 0) {
-                    tracing::debug!(ino, %error, "the kernel could not forget pages");
-                }
-                count.fetch_add(1, Ordering::Relaxed);
-                queue.push(Box::new(|core| {
-                    core.pages_gone.wake();
-                    Box::pin(ready(()))
-                }));
+        let of_threads = notifier.clone();
+        let drop_pages = move |ino| {
+            if let Err(error) = of_threads.inval_inode(INodeNo(ino), 0, 0) {
+                tracing::debug!(ino, %error, "the kernel could not forget pages");
             }
         };
-        thread::Builder::new()
-            .name("fuse-pages".into())
-            .spawn(work)?;
-        Ok(Self {
-            notifier,
-            pages,
-            dropped,
-        })
+        let done = move || {
+            queue.push(Box::new(|core| {
+                core.pages_gone.wake();
+                Box::pin(ready(()))
+            }));
+        };
+        let pages = PageDrops::start(drop_pages, done)?;
+        Ok(Self { notifier, pages })
     }
 }
 
 impl Kernel for Notify {
-    fn data_changed(&self, ino: u64) {
-        // The thread lives as long as this sender.
-        let _ = self.pages.send(ino);
+    fn data_changed(&self, ino: u64) -> u64 {
+        self.pages.begin(ino)
     }
 
-    fn pages_dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+    fn is_dropped(&self, number: u64) -> bool {
+        self.pages.is_done(number)
     }
 
     fn attributes_changed(&self, ino: u64) {

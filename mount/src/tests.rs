@@ -2,7 +2,7 @@
 //! They need no FUSE.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -44,21 +44,27 @@ impl Connect for InProcess {
     }
 }
 
-/// A kernel that records which files it was told to drop the pages of. It does that at once, unless the second
-/// field says that it cannot.
+/// A kernel that records which files it was told to drop the pages of. It does that at once, except for the
+/// files in the second field. The third one has the file of each page drop.
 #[derive(Clone, Default)]
-struct Told(Rc<RefCell<Vec<u64>>>, Rc<Cell<bool>>);
+struct Told(
+    Rc<RefCell<Vec<u64>>>,
+    Rc<RefCell<BTreeSet<u64>>>,
+    Rc<RefCell<Vec<u64>>>,
+);
 
 impl Kernel for Told {
-    fn data_changed(&self, ino: u64) {
+    fn data_changed(&self, ino: u64) -> u64 {
         self.0.borrow_mut().push(ino);
+        let mut drops = self.2.borrow_mut();
+        drops.push(ino);
+        drops.len() as u64
     }
 
-    fn pages_dropped(&self) -> u64 {
-        match self.1.get() {
-            true => 0,
-            false => u64::MAX,
-        }
+    fn is_dropped(&self, number: u64) -> bool {
+        let (stuck, drops) = (self.1.borrow(), self.2.borrow());
+        let begun = number.checked_sub(1).map(|index| drops[index as usize]);
+        begun.is_none_or(|ino| !stuck.contains(&ino))
     }
 
     fn attributes_changed(&self, _: u64) {}
@@ -942,7 +948,7 @@ fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
     for n in 0..5u8 {
         change(n);
         one.told.0.borrow_mut().clear();
-        one.told.1.set(true);
+        one.told.1.borrow_mut().insert(ino);
         one.run(async {
             let mut request: LocalBoxFuture<'_, bool> = match n {
                 0 => Box::pin(core.getattr(user, ino).map(|it| it.is_ok())),
@@ -961,7 +967,7 @@ fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
             assert_eq!(one.told.0.borrow()[..], [ino]);
             let data = core.read(file, 0, 100, false).await.unwrap();
             assert_eq!(&data[..], &[n + 2; 100]);
-            one.told.1.set(false);
+            one.told.1.borrow_mut().clear();
             core.pages_gone.wake();
             assert!(request.await);
         });
@@ -973,9 +979,9 @@ fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
         f.expect("it exists").1
     };
     change(10);
-    one.told.1.set(true);
+    one.told.1.borrow_mut().insert(ino);
     assert_eq!(trust(), None);
-    one.told.1.set(false);
+    one.told.1.borrow_mut().clear();
     assert!(trust().is_some());
     // The kernel forgets pages only after the reply to a SETATTR, and asks again.
     let mode = SetAttributes {
@@ -984,10 +990,54 @@ fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
     };
     let set = || one.run(core.setattr(user, ino, None, mode.clone()));
     change(11);
-    one.told.1.set(true);
+    one.told.1.borrow_mut().insert(ino);
     assert_eq!(set().unwrap().trust, Duration::ZERO);
-    one.told.1.set(false);
+    one.told.1.borrow_mut().clear();
     assert!(!set().unwrap().trust.is_zero());
+}
+
+/// The server does not answer a READ of one file, whose page the kernel therefore cannot forget.
+#[test]
+fn old_data_of_one_file_holds_up_no_request_for_another() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let inodes = [b"f", b"g"].map(|name| {
+        let (ino, file) = one.create(name);
+        one.close(file).unwrap();
+        ino
+    });
+    let (core, user) = (&one.core, &one.user);
+    for (ino, name) in inodes.into_iter().zip([b"f", b"g"]) {
+        let other = two.open(two.find(name).unwrap());
+        two.write(other, 0, vec![2; 100]);
+        two.close(other).unwrap();
+        core.node(ino).unwrap().attributes.borrow_mut().expire();
+    }
+    let [f, g] = inodes;
+    one.told.1.borrow_mut().insert(f);
+    one.run(async {
+        let mut stuck = Box::pin(core.getattr(user, f));
+        while one.told.0.borrow().is_empty() {
+            assert!(poll!(&mut stuck).is_pending());
+            turn().await;
+        }
+        let mut other = Box::pin(core.getattr(user, g));
+        let mut size = None;
+        for _ in 0..50 {
+            if let Poll::Ready(stat) = poll!(&mut other) {
+                size = Some(stat.unwrap().attributes.size);
+                break;
+            }
+            turn().await;
+        }
+        assert_eq!(size, Some(100), "it waits for the other file");
+        assert_eq!(one.told.0.borrow()[..], [f, g]);
+        assert!(poll!(&mut stuck).is_pending());
+        one.told.1.borrow_mut().clear();
+        core.pages_gone.wake();
+        assert!(stuck.await.is_ok());
+    });
 }
 
 /// The kernel takes the file for a new one, and does not truncate it.

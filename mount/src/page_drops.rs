@@ -1,0 +1,296 @@
+//! Making the kernel forget the pages of files.
+//!
+//! The kernel waits, for each page, until a request to read or write it is answered. While a server does not answer
+//! the READ of one file, the pages of others must be forgotten all the same: requests for those files wait for that
+//! ([`Core::without_old_pages`](crate::core::Core::without_old_pages)). So several threads do it, each for another
+//! file.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// The maximum number of threads, and so of files whose pages the kernel cannot forget yet before others wait for
+/// them.
+const THREADS: usize = 16;
+
+/// The files whose pages the kernel is to forget, and the threads that see to it.
+pub(crate) struct PageDrops(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Notified when there is a file for one more thread, and at the end.
+    more: Condvar,
+    /// Makes the kernel forget the pages of an inode, and waits for that.
+    drop_pages: Box<dyn Fn(u64) + Send + Sync>,
+    /// Called when the pages of a file are gone.
+    done: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The number of the latest page drop.
+    last: u64,
+    /// Inodes whose turn has not come, each once.
+    queue: VecDeque<u64>,
+    /// The page drops of the queued inodes, by inode.
+    queued: HashMap<u64, u64>,
+    /// Page drops that are queued or have begun.
+    unfinished: HashSet<u64>,
+    /// The inodes for which a thread waits.
+    busy: HashSet<u64>,
+    /// The number of threads.
+    threads: usize,
+    /// The number of threads that wait on [`Shared::more`].
+    idle: usize,
+    /// Whether the mount has ended, and the threads are to end.
+    closed: bool,
+}
+
+impl State {
+    /// Takes the first inode for which no thread waits yet. Returns it and its page drop.
+    fn take(&mut self) -> Option<(u64, u64)> {
+        // At most as many are passed over as there are threads.
+        let at = self.queue.iter().position(|ino| !self.busy.contains(ino))?;
+        let ino = self.queue.remove(at)?;
+        let number = self.queued.remove(&ino)?;
+        self.busy.insert(ino);
+        Some((ino, number))
+    }
+
+    fn has_more(&self) -> bool {
+        self.queue.iter().any(|ino| !self.busy.contains(ino))
+    }
+}
+
+impl PageDrops {
+    /// Starts the first thread. `drop_pages` makes the kernel forget the pages of an inode and may block; `done` is
+    /// called, on the same thread, after [`PageDrops::is_done`] has become true for a page drop.
+    ///
+    /// # Errors
+    /// There can be no further thread.
+    pub(crate) fn start(
+        drop_pages: impl Fn(u64) + Send + Sync + 'static,
+        done: impl Fn() + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            more: Condvar::new(),
+            drop_pages: Box::new(drop_pages),
+            done: Box::new(done),
+        });
+        let drops = Self(Arc::clone(&shared));
+        let mut state = shared.state();
+        shared.add_thread(&mut state)?;
+        drop(state);
+        Ok(drops)
+    }
+
+    /// Begins to make the kernel forget the pages of an inode. Returns the number of the page drop that does so,
+    /// which is an earlier one if that has not begun yet.
+    pub(crate) fn begin(&self, ino: u64) -> u64 {
+        let mut state = self.0.state();
+        if let Some(number) = state.queued.get(&ino) {
+            return *number;
+        }
+        state.last += 1;
+        let number = state.last;
+        state.queue.push_back(ino);
+        state.queued.insert(ino, number);
+        state.unfinished.insert(number);
+        self.0.engage(&mut state);
+        number
+    }
+
+    /// Returns whether a page drop has ended, with or without success.
+    pub(crate) fn is_done(&self, number: u64) -> bool {
+        !self.0.state().unfinished.contains(&number)
+    }
+}
+
+impl Drop for PageDrops {
+    fn drop(&mut self) {
+        self.0.state().closed = true;
+        self.0.more.notify_all();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gets a thread for an inode in the queue, if there is one for which none waits.
+    fn engage(self: &Arc<Self>, state: &mut State) {
+        if !state.has_more() {
+            return;
+        }
+        if state.idle > 0 {
+            self.more.notify_one();
+        } else if state.threads < THREADS
+            && let Err(error) = self.add_thread(state)
+        {
+            // Those that there are go on with the queue.
+            tracing::warn!(%error, "no further thread to make the kernel forget pages");
+        }
+    }
+
+    fn add_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        let shared = Arc::clone(self);
+        thread::Builder::new()
+            .name("fuse-pages".into())
+            .spawn(move || shared.work())?;
+        state.threads += 1;
+        Ok(())
+    }
+
+    fn work(self: &Arc<Self>) {
+        let mut state = self.state();
+        while !state.closed {
+            let Some((ino, number)) = state.take() else {
+                state.idle += 1;
+                state = self
+                    .more
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
+                continue;
+            };
+            // The notification for the next inode is lost if it came before this thread had woken up.
+            self.engage(&mut state);
+            drop(state);
+            (self.drop_pages)(ino);
+            state = self.state();
+            state.busy.remove(&ino);
+            state.unfinished.remove(&number);
+            drop(state);
+            (self.done)();
+            state = self.state();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Page drops whose closure reports the inode, and blocks for an inode until it is told to go on.
+    struct Fixture {
+        drops: PageDrops,
+        begun: Receiver<u64>,
+        /// A message for each page drop that is done.
+        done: Receiver<()>,
+        blocked: HashMap<u64, Sender<()>>,
+    }
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn blocking(inodes: impl IntoIterator<Item = u64>) -> Fixture {
+        let (mut blocked, mut gates) = (HashMap::new(), HashMap::new());
+        for ino in inodes {
+            let (open, gate) = channel();
+            blocked.insert(ino, open);
+            gates.insert(ino, Mutex::new(gate));
+        }
+        let (begins, begun) = channel();
+        let (ends, done) = channel();
+        let drop_pages = move |ino| {
+            let _ = begins.send(ino);
+            if let Some(gate) = gates.get(&ino) {
+                let _ = gate.lock().unwrap().recv_timeout(LONG);
+            }
+        };
+        let tell = move || {
+            let _ = ends.send(());
+        };
+        let drops = PageDrops::start(drop_pages, tell).unwrap();
+        Fixture {
+            drops,
+            begun,
+            done,
+            blocked,
+        }
+    }
+
+    impl Fixture {
+        fn begun(&self) -> u64 {
+            self.begun.recv_timeout(LONG).unwrap()
+        }
+
+        fn wait(&self, number: u64) {
+            while !self.drops.is_done(number) {
+                self.done.recv_timeout(LONG).unwrap();
+            }
+        }
+
+        fn go_on(&self, ino: u64) {
+            self.blocked[&ino].send(()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_whose_pages_cannot_be_forgotten_yet_holds_up_no_other() {
+        let fixture = blocking([7]);
+        assert!(fixture.drops.is_done(0));
+        let stuck = fixture.drops.begin(7);
+        assert_eq!(fixture.begun(), 7);
+        for ino in 10..40 {
+            let number = fixture.drops.begin(ino);
+            fixture.wait(number);
+            assert_eq!(fixture.begun(), ino);
+        }
+        assert!(!fixture.drops.is_done(stuck));
+        fixture.go_on(7);
+        fixture.wait(stuck);
+    }
+
+    #[test]
+    fn later_changes_of_a_file_need_one_page_drop_after_the_one_that_has_begun() {
+        let fixture = blocking([7]);
+        let first = fixture.drops.begin(7);
+        assert_eq!(fixture.begun(), 7);
+        let second = fixture.drops.begin(7);
+        assert_ne!(second, first);
+        assert_eq!(fixture.drops.begin(7), second);
+        // Another file passes it by.
+        let other = fixture.drops.begin(8);
+        fixture.wait(other);
+        assert_eq!(fixture.begun(), 8);
+        fixture.go_on(7);
+        fixture.wait(first);
+        assert_eq!(fixture.begun(), 7);
+        assert!(!fixture.drops.is_done(second));
+        fixture.go_on(7);
+        fixture.wait(second);
+        assert!(fixture.begun.try_recv().is_err());
+    }
+
+    #[test]
+    fn many_files_wait_for_as_many_threads_as_there_may_be() {
+        let all = 1..THREADS as u64 + 5;
+        let fixture = blocking(all.clone());
+        let numbers: Vec<u64> = all.clone().map(|ino| fixture.drops.begin(ino)).collect();
+        let mut begun: Vec<u64> = (0..THREADS).map(|_| fixture.begun()).collect();
+        let short = Duration::from_millis(50);
+        assert!(fixture.begun.recv_timeout(short).is_err(), "too many");
+        all.for_each(|ino| fixture.go_on(ino));
+        numbers.into_iter().for_each(|number| fixture.wait(number));
+        begun.extend(fixture.begun.try_iter());
+        begun.sort_unstable();
+        assert_eq!(begun, (1..THREADS as u64 + 5).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_threads_end_with_the_queue() {
+        let fixture = blocking([]);
+        fixture.drops.begin(7);
+        assert_eq!(fixture.begun(), 7);
+        drop(fixture.drops);
+        // The closure goes with the last thread.
+        let ended = fixture.begun.recv_timeout(LONG);
+        assert_eq!(ended, Err(std::sync::mpsc::RecvTimeoutError::Disconnected));
+    }
+}
