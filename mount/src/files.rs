@@ -53,6 +53,8 @@ pub(crate) struct OpenFile<A> {
     pub(crate) seen: Cell<u64>,
     /// The last write with O_DIRECT, while parts of it are in flight.
     pub(crate) direct_write: RefCell<Weak<DirectWrite<A>>>,
+    /// The end of the last part of a write with O_DIRECT. A part that starts there may continue that write.
+    pub(crate) direct_end: Cell<u64>,
     /// Whether a write with O_DIRECT beyond the end of the file has failed. The kernel then truncates the
     /// file, by a SETATTR, to the size that it knows.
     pub(crate) direct_failed: Cell<bool>,
@@ -130,6 +132,7 @@ impl<C: Connect> Core<C> {
             mode,
             seen: Cell::new(node.write_error.get().serial),
             direct_write: RefCell::default(),
+            direct_end: Cell::new(0),
             direct_failed: Cell::new(false),
             read_ahead: RefCell::default(),
         };

@@ -1560,6 +1560,50 @@ fn a_direct_write_that_fails_in_part_takes_nothing_from_other_clients() {
     assert!(one.read_anew(ino).len() > 1000);
 }
 
+/// The first part has failed before the mount handles the second one.
+#[test]
+fn a_direct_write_whose_first_part_fails_early_takes_nothing_from_other_clients() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let (ino, file) = one.create(b"f");
+    one.write(file, 0, vec![1; 100]);
+    one.close(file).unwrap();
+    let seen = two.find(b"f").unwrap();
+    let direct = two.open(seen);
+    let file = one.open(ino);
+    one.write(file, 100, vec![1; 900]);
+    one.close(file).unwrap();
+
+    let mode = WriteMode {
+        through: true,
+        direct: true,
+        ..WriteMode::default()
+    };
+    let part = |at| {
+        let data = Bytes::from(vec![2; 4096]);
+        two.run(two.core.write(direct, at, data, mode))
+    };
+    let truncate = |size| {
+        let attributes = SetAttributes {
+            size: Some(size),
+            ..SetAttributes::default()
+        };
+        let setting = two.core.setattr(&two.user, seen, Some(direct), attributes);
+        two.run(setting).unwrap().attributes.size
+    };
+    two.fails(nfs::Write::NUMBER, Status::NOSPC);
+    assert_eq!(part(100), Err(Errno::NOSPC));
+    two.server.plan(|_, _| Fault::None);
+    assert_eq!(part(4196), Ok(4096));
+    assert!(truncate(100) > 1000, "the kernel's");
+    assert!(one.read_anew(ino).len() > 1000);
+    // A later write is one of its own, also where that one has ended.
+    assert_eq!(part(8292), Ok(4096));
+    assert_eq!(truncate(10), 10);
+    assert_eq!(one.read_anew(ino).len(), 10);
+}
+
 /// A LINK brings attributes, which may have come from another client's change.
 #[test]
 fn a_link_does_not_hide_what_another_client_has_written() {

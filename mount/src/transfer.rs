@@ -318,7 +318,8 @@ impl<A> DirectWrite<A> {
     /// Adds a part, to the write that it continues if there is one.
     fn part(file: &Rc<OpenFile<A>>, start: u64, len: u32) -> Rc<Self> {
         let mut last = file.direct_write.borrow_mut();
-        let write = last.upgrade().filter(|write| write.end.get() == start);
+        let continues = file.direct_end.get() == start;
+        let write = last.upgrade().filter(|_| continues);
         let write = write.unwrap_or_else(|| {
             let write = Rc::new(Self {
                 file: Rc::clone(file),
@@ -326,11 +327,16 @@ impl<A> DirectWrite<A> {
                 unfinished: Cell::new(0),
             });
             *last = Rc::downgrade(&write);
-            // The kernel has sent its SETATTR for an earlier one by now.
-            file.direct_failed.set(false);
             write
         });
-        write.end.set(start.saturating_add(len.into()));
+        if !continues {
+            // The kernel has sent its SETATTR for an earlier write by now. A part that continues one may belong
+            // to a write of which an earlier part has failed before this one was handled.
+            file.direct_failed.set(false);
+        }
+        let end = start.saturating_add(len.into());
+        file.direct_end.set(end);
+        write.end.set(end);
         write.unfinished.set(write.unfinished.get() + 1);
         write
     }
@@ -341,6 +347,8 @@ impl<A> Drop for DirectWrite<A> {
         let Self { file, end, .. } = self;
         let beyond = end.get() > file.node.shown_size.get();
         match self.unfinished.get() {
+            // With an earlier part, all of the write has failed for the kernel.
+            0 if file.direct_failed.get() => {}
             0 => shows(&file.node, end.get()),
             // The kernel truncates the file, once all parts are answered.
             _ if beyond => file.direct_failed.set(true),
