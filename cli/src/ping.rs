@@ -185,32 +185,35 @@ fn callbacks(args: &PingArgs, mut access: Access, verbose: bool) -> Result<(), F
         Failure::Work(format!("{}: {error}{advice}", args.target))
     })?;
     let (took, seen) = (start.elapsed(), answers.seen());
-    output::line(format_args!(
-        "{}: {} callbacks of {size} bytes each way, one at a time, in {:.1} ms: {} answered, {} answered \
-         wrongly, {} failed",
-        args.target,
-        tally.made,
-        took.as_secs_f64() * 1e3,
-        tally.answered,
-        tally.wrong,
-        tally.failed
-    ))?;
-    output::line(format_args!(
-        "of these came here {}, {} of them more than once, {} with wrong data",
-        seen.count(),
-        seen.repeated(),
-        seen.wrong
-    ))?;
-    for decision in reached.decisions().iter().filter(|_| verbose) {
-        output::line(decision)?;
-    }
     let count = args.count;
-    match (tally.answered, seen.count(), seen.wrong) == (count, count as usize, 0) {
+    let verdict = match (tally.answered, seen.count(), seen.wrong) == (count, count as usize, 0) {
         true => Ok(()),
         false => Err(Failure::Work(format!(
             "not all of {count} callbacks went well"
         ))),
-    }
+    };
+    let print = || {
+        output::line(format_args!(
+            "{}: {} callbacks of {size} bytes each way, one at a time, in {:.1} ms: {} answered, {} answered \
+             wrongly, {} failed",
+            args.target,
+            tally.made,
+            took.as_secs_f64() * 1e3,
+            tally.answered,
+            tally.wrong,
+            tally.failed
+        ))?;
+        output::line(format_args!(
+            "of these came here {}, {} of them more than once, {} with wrong data",
+            seen.count(),
+            seen.repeated(),
+            seen.wrong
+        ))?;
+        let decisions = reached.decisions();
+        let mut shown = decisions.iter().filter(|_| verbose);
+        shown.try_for_each(output::line)
+    };
+    output::ended(verdict, print())
 }
 
 /// Parses host and port of `HOST`, `HOST:PORT`, `[ADDRESS]:PORT` or a URL.

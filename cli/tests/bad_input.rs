@@ -8,9 +8,11 @@
 mod common;
 
 use std::fs::{self, Permissions};
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -64,7 +66,7 @@ fn a_port_where_something_else_answers() {
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
         while let Ok((mut stream, _)) = listener.accept() {
-            std::io::Write::write_all(&mut stream, b"220 mail.example ESMTP\r\n").ok();
+            Write::write_all(&mut stream, b"220 mail.example ESMTP\r\n").ok();
             std::io::copy(&mut stream, &mut std::io::sink()).ok();
         }
     });
@@ -795,5 +797,54 @@ fn a_soft_mount_gives_up_a_silent_server_in_its_own_time() {
         let took = start.elapsed();
         let limits = Duration::from_secs(1)..Duration::from_secs(9);
         assert!(limits.contains(&took), "{took:?}");
+    }
+}
+
+/// Answers RPC calls over TCP as a server whose callbacks were all answered with wrong data.
+fn answer_that_callbacks_went_wrong(mut stream: TcpStream) -> std::io::Result<()> {
+    /// The procedure that asks for the results of ordered callbacks.
+    const STATE: u32 = 3;
+    loop {
+        let mut mark = [0; 4];
+        stream.read_exact(&mut mark)?;
+        let len = u32::from_be_bytes(mark) & 0x7fff_ffff;
+        let mut call = vec![0; len as usize];
+        stream.read_exact(&mut call)?;
+        let word = |at: usize| u32::from_be_bytes(call[4 * at..4 * at + 4].try_into().unwrap());
+        // A reply that is accepted, without a verifier, and successful (RFC 5531, section 9).
+        let mut reply = vec![word(0), 1, 0, 0, 0, 0];
+        if word(5) == STATE {
+            // Made, answered, wrong, failed, and done.
+            reply.extend([20, 0, 20, 0, 1]);
+        }
+        let mark = 0x8000_0000 | u32::try_from(4 * reply.len()).unwrap();
+        let words = std::iter::once(mark).chain(reply);
+        let record: Vec<u8> = words.flat_map(u32::to_be_bytes).collect();
+        stream.write_all(&record)?;
+    }
+}
+
+#[test]
+fn callbacks_that_go_wrong_are_a_failure_also_if_nobody_reads_the_output() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(|| answer_that_callbacks_went_wrong(stream));
+        }
+    });
+    for closed in [false, true] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let reader = (!closed).then_some(reader);
+        let mut ping = rpcrdma();
+        ping.args(["ping", "--callbacks", "-c", "20", "-v", &target])
+            .args(options(Proto::Tcp, ""))
+            .stdout(writer)
+            .stderr(Stdio::piped());
+        let pinged = ping.spawn().unwrap().wait_with_output().unwrap();
+        drop(reader);
+        let said = String::from_utf8_lossy(&pinged.stderr);
+        assert_eq!(pinged.status.code(), Some(1), "{closed}: {said}");
+        assert!(said.contains("not all of 20 callbacks went well"), "{said}");
     }
 }
