@@ -308,6 +308,17 @@ fn usage_errors_have_exit_status_2() {
         &["ls", "-o", "clientaddr=10.0.0.1", "nfs://server/export"],
         &["compare", "--html", "-", "--device", "sim"],
         &["compare", "--save-costs", "-"],
+        &["compare", "--save-costs", "costs", "--delay", "1ms"],
+        &["compare", "--save-costs", "costs", "--rate", "10g"],
+        &[
+            "compare",
+            "--save-costs",
+            "costs",
+            "--set-delay",
+            "true",
+            "--delay",
+            "1ms",
+        ],
         &["frobnicate"],
     ] {
         let finished = run(args);
@@ -381,6 +392,10 @@ fn a_slip_in_an_option_is_understood() {
     );
     for (args, meant) in [
         (&["compare", "--device", "simulator"][..], "or sim"),
+        (
+            &["compare", "--save-costs", "costs", "--delay", "1ms"],
+            "--save-costs: not with --delay, --set-delay or --rate",
+        ),
         (
             &["ls", "-o", "port=1", "nfs://server:2/export"],
             "server:2 is at another port",
