@@ -8,9 +8,11 @@
 mod common;
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 
-use common::fuse::is_usable;
+use common::fuse::{is_usable, until};
 use common::{Finished, Running, compare_costs, compare_place, is_iwarp, rpcrdma};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
 /// Runs a command over versions 1 and 2.
@@ -77,6 +79,36 @@ fn a_network_that_delays_nothing_is_an_error() {
         let finished = compare("true", &["--delay", "50ms", "--set-delay", "true"]);
         finished.fails_with(&["a TCP connection took", "does not delay this traffic"]);
     }
+}
+
+#[test]
+fn a_signal_to_compare_alone_ends_the_command_too() {
+    if !is_usable() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let started = dir.path().join("started");
+    let path = started.display();
+    let command = format!("sleep 1000 & echo $! >{path}.new; mv {path}.new {path}; wait");
+    let mut words = rpcrdma();
+    words.args(["compare", "--run", &command, "--via", "v1"]);
+    words.args(compare_place()).args(compare_costs());
+    let comparing = Running::start(&mut words);
+    until("a command", || started.exists());
+    let sleep: i32 = fs::read_to_string(&started)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let sleep = Pid::from_raw(sleep).unwrap();
+    let pid = Pid::from_raw(i32::try_from(comparing.pid()).unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    let finished = comparing.finish();
+    assert_eq!(finished.status.signal(), Some(Signal::TERM.as_raw()));
+    assert!(!finished.stderr.contains("failed"), "{finished:#?}");
+    until("the end of what the command has started", || {
+        test_kill_process(sleep).is_err()
+    });
 }
 
 #[test]

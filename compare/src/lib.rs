@@ -90,7 +90,7 @@ pub use options::{OpName, Options, inline_size};
 pub use reference::{Changes, Reference};
 pub use report::{Report, RunReport};
 pub use rows::{Conditions, Mode, OverDelay, Row, Split};
-pub use run::{MeasuredRuns, RunOptions, RunRow, Runs};
+pub use run::{MeasuredRuns, RunOptions, RunRow, Runs, end_command};
 use schedule::Schedule;
 pub use server_process::serve_child;
 pub use simulated::operation;

@@ -3,7 +3,7 @@
 mod outputs;
 mod runs;
 
-use rpcrdma_compare::{Comparison, Measured, end_delay};
+use rpcrdma_compare::{Comparison, Measured, end_command, end_delay};
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::columns::wrap;
 use rpcrdma_setup::device::DeviceName;
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
         interrupt::handle()?;
     }
     let comparison = Comparison::new(options)?;
-    end_delay_on_signals(args)?;
+    clean_up_on_signals(args)?;
     let status = (args.device != DeviceName::Sim).then(Status::every_update);
     let show = |what: &dyn std::fmt::Display| {
         if let Some(status) = &status {
@@ -82,13 +82,17 @@ fn print(measured: &Measured, results: &Results, explain: bool) -> Result<(), Fa
     Ok(())
 }
 
-/// Removes the delay of the network when a signal ends this program.
-fn end_delay_on_signals(args: &CompareArgs) -> Result<(), Failure> {
-    let Some(command) = args.set_delay.clone() else {
+/// Ends the command of `--run`, and removes the delay of the network, when a signal ends this program.
+fn clean_up_on_signals(args: &CompareArgs) -> Result<(), Failure> {
+    let set_delay = args.set_delay.clone();
+    if set_delay.is_none() && args.run.is_none() {
         return Ok(());
-    };
+    }
     interrupt::on_signals(move |signal| {
-        if let Err(failure) = end_delay(&command) {
+        end_command();
+        if let Some(command) = &set_delay
+            && let Err(failure) = end_delay(command)
+        {
             output::complain(failure);
         }
         interrupt::die(signal);

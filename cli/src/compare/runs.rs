@@ -5,7 +5,7 @@ use rpcrdma_setup::Failure;
 use rpcrdma_setup::columns::wrap;
 
 use super::outputs::{JSON, Place, facts};
-use super::{WIDTH, end_delay_on_signals};
+use super::{WIDTH, clean_up_on_signals};
 use crate::args::CompareArgs;
 use crate::output;
 use crate::progress::Status;
@@ -19,7 +19,7 @@ pub(super) fn run(args: &CompareArgs, options: Options, run: RunOptions) -> Resu
     // Before anything is measured: a file that cannot be written would waste it all.
     let json = Place::of(JSON, args.json.as_deref())?;
     let html = Place::of("--html", args.html.as_deref())?;
-    end_delay_on_signals(args)?;
+    clean_up_on_signals(args)?;
     let status = Status::every_update();
     let show = |what: &dyn std::fmt::Display| status.show(what);
     let measured = runs.measure(&show, |failure| output::complain(failure))?;

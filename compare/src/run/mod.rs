@@ -44,6 +44,7 @@ use row::remark;
 #[cfg(test)]
 pub(crate) use row::tests;
 pub(crate) use row::{cells, sentences};
+pub use workload::end_command;
 use workload::{Workload, children_cpu_ns};
 
 /// The minimum and maximum difference between the delays of the two links that round trips are

@@ -1,14 +1,20 @@
 //! The commands of `--run`: one of the user's own, or a preset by its name.
 
+use std::collections::BTreeMap;
 use std::env;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::mem;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use rpcrdma_setup::{Context, Failure};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::preset::{Phase, Preset};
 use crate::served::Task;
@@ -169,17 +175,113 @@ impl Workload {
         };
         let mut said = tempfile::tempfile().context("cannot make a temporary file")?;
         let to_file = |file: &File| file.try_clone().context("cannot use a temporary file");
-        let status = command
+        command
             .current_dir(at)
             .stdin(Stdio::null())
             .stdout(to_file(&said)?)
-            .stderr(to_file(&said)?)
-            .status()
-            .context("cannot start the command")?;
+            .stderr(to_file(&said)?);
+        let status = run(&mut command).context("cannot start the command")?;
         match status.success() {
             true => Ok(()),
             false => Err(failed(phase, status, &mut said)),
         }
+    }
+}
+
+/// The command that runs, for the thread that handles signals.
+static RUNNING: Mutex<Running> = Mutex::new(Running::Nothing);
+
+enum Running {
+    Nothing,
+    Command(Pid),
+    /// A signal ends this process, which starts no more commands.
+    Ending,
+}
+
+/// Ends the command of `--run` that runs, with the processes that it has started, because a signal ends this
+/// process. From then on, the thread that runs commands waits for the end of the process: the failure of
+/// the command is no news.
+///
+/// The command stays in the process group of this process. One of its own would be in the background of the
+/// terminal: the command would get no Ctrl-C, and would be stopped when it asks for a password there.
+pub fn end_command() {
+    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    // The lock is held: the command is not reaped meanwhile, so its number is not another process's.
+    if let Running::Command(command) = mem::replace(&mut *running, Running::Ending) {
+        // Found before any of them ends, as the children of an ended process get another parent.
+        let started = descendants(command);
+        for process in [command].into_iter().chain(started) {
+            // It may have ended by itself.
+            let _ = kill_process(process, Signal::TERM);
+        }
+    }
+}
+
+/// Returns the processes that a process and its descendants have started, unless they left it.
+fn descendants(of: Pid) -> Vec<Pid> {
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let number = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        if let Some((number, parent)) = number.zip(parent(&stat)) {
+            children.entry(parent).or_default().push(number);
+        }
+    }
+    let mut found = vec![of.as_raw_nonzero().get()];
+    let mut next = 0;
+    while let Some(process) = found.get(next) {
+        found.extend(children.remove(process).unwrap_or_default());
+        next += 1;
+    }
+    found
+        .into_iter()
+        .skip(1)
+        .filter_map(Pid::from_raw)
+        .collect()
+}
+
+/// Returns the number of a process's parent, from the text of `/proc/PID/stat`: proc_pid_stat(5). The
+/// name before it is in parentheses, and may contain some itself.
+fn parent(stat: &str) -> Option<i32> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Runs a command to its end. Does not return if a signal ends this process meanwhile.
+fn run(command: &mut Command) -> io::Result<ExitStatus> {
+    let mut running = unless_ending();
+    let mut child = command.spawn()?;
+    let pid = Pid::from_child(&child);
+    *running = Running::Command(pid);
+    drop(running);
+    // Without the lock, which the thread that handles signals needs, and without reaping the command.
+    let ended = loop {
+        match waitid(
+            WaitId::Pid(pid),
+            WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
+        ) {
+            Err(Errno::INTR) => {}
+            ended => break ended,
+        }
+    };
+    let mut running = unless_ending();
+    *running = Running::Nothing;
+    ended?;
+    child.wait()
+}
+
+/// Returns the command that runs. Does not return after [`end_command`].
+fn unless_ending() -> MutexGuard<'static, Running> {
+    loop {
+        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*running, Running::Ending) {
+            return running;
+        }
+        drop(running);
+        thread::park();
     }
 }
 
@@ -258,6 +360,34 @@ mod tests {
         );
         assert!(said.ends_with("\n100\noh"), "{said}");
         assert!(fail("kill -9 $$").contains("signal: 9 (SIGKILL); it printed nothing"));
+    }
+
+    #[test]
+    fn the_parent_of_a_process_is_found_whatever_its_name_is() {
+        assert_eq!(parent("12 (sh) S 7 12 7 0 -1"), Some(7));
+        assert_eq!(parent("12 (a) S 1 (b) R 9 12 7 0 -1"), Some(9));
+        assert_eq!(parent(""), None);
+    }
+
+    #[test]
+    fn processes_are_found_with_those_that_they_have_started() {
+        let script = "sh -c 'sleep 1000; true' & echo; wait";
+        let mut shell = Command::new("/bin/sh")
+            .args(["-c", script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_child(&shell);
+        let mut found = Vec::new();
+        while found.len() < 2 {
+            found = descendants(pid);
+            thread::yield_now();
+        }
+        assert!(!found.contains(&pid));
+        for process in found {
+            kill_process(process, Signal::TERM).unwrap();
+        }
+        shell.wait().unwrap();
     }
 
     #[test]
