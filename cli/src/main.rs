@@ -63,7 +63,7 @@ fn run(command: &Command, verbose: bool) -> Result<(), Failure> {
         Command::Sim(args) => sim::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Devices(args) => devices::run(args),
-        Command::Mount(args) => mount::mount(args),
+        Command::Mount(args) => mount::mount(args, verbose),
         Command::Umount(args) => mount::umount(args),
         Command::Ping(args) => ping::run(args, verbose),
         Command::Exports(args) => files::exports(args),

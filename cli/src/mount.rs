@@ -18,6 +18,8 @@ use std::thread::JoinHandle;
 
 use nfs_binding::client::{Follow, NfsUrl};
 use nfs_mount::{MountError, Umount};
+use rpcrdma_setup::access::Mounted;
+use rpcrdma_setup::mount_options::MountOptions;
 use rpcrdma_setup::mount_use;
 use rpcrdma_setup::{Context, Failure};
 use std::time::Duration;
@@ -55,16 +57,16 @@ pub(crate) fn as_helper(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     out
 }
 
-/// Mounts an export.
+/// Mounts an export. With `verbose`, prints what is in use, and the reasons.
 ///
 /// # Errors
 /// The export could not be mounted.
-pub(crate) fn mount(args: &MountCommandArgs) -> Result<(), Failure> {
+pub(crate) fn mount(args: &MountCommandArgs, verbose: bool) -> Result<(), Failure> {
     // Errors in what was typed come before anything is started. The notes come later, once.
     args.mount.check()?;
     let url: NfsUrl = args.url.parse().context(&args.url).map_err(usage)?;
     match args.foreground || args.background {
-        true => serve(args, &url),
+        true => serve(args, &url, verbose),
         false => in_background(),
     }
 }
@@ -141,7 +143,7 @@ fn wait_until_mounted(child: &mut Child) -> io::Result<ChildOutput> {
 }
 
 /// Mounts an export, and serves the mount until it is unmounted.
-fn serve(args: &MountCommandArgs, url: &NfsUrl) -> Result<(), Failure> {
+fn serve(args: &MountCommandArgs, url: &NfsUrl, verbose: bool) -> Result<(), Failure> {
     // Opened first: a log that cannot be opened is an error before anything is mounted.
     let log = match args.background {
         true => Some(open_log(args.log.as_deref())?),
@@ -174,6 +176,11 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl) -> Result<(), Failure> {
     let mounted = nfs_mount::mount(&reached.mount, root, pool, &args.mount_point, &options);
     let mounted = mounted.map_err(Failure::work)?;
     MOUNT_POINT.get_or_init(|| mounted.path().to_owned());
+    // Before the process in the background leaves the terminal.
+    if verbose {
+        output::note(in_use(&reached, &access.mount));
+        reached.reached.decisions().iter().for_each(output::note);
+    }
     if let Some(log) = log {
         detach(&log)?;
     } else {
@@ -183,6 +190,29 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl) -> Result<(), Failure> {
         ));
     }
     mounted.run().map_err(Failure::work)
+}
+
+/// Returns the mount options in use, in the form of `nfsstat -m`: those that the server or the device
+/// has decided, with those that say how the mount treats a server that does not answer.
+fn in_use(mounted: &Mounted, options: &MountOptions) -> String {
+    let limits = mounted.mount.limits();
+    let mut shown = vec![
+        "vers=3".to_owned(),
+        format!("rsize={}", limits.rsize),
+        format!("wsize={}", limits.wsize),
+        format!("nconnect={}", options.nconnect),
+        if options.hard { "hard" } else { "soft" }.to_owned(),
+        // The option's unit is a tenth of a second.
+        format!("timeo={}", options.timeo.as_millis() / 100),
+        format!("retrans={}", options.retrans),
+    ];
+    match mounted.reached.device_name() {
+        Some(device) => shown.extend(["proto=rdma".to_owned(), format!("device={device}")]),
+        None => shown.push("proto=tcp".to_owned()),
+    }
+    let registration = mounted.reached.registration();
+    shown.extend(registration.map(|method| format!("registration={method}")));
+    format!("options in use: {}", shown.join(","))
 }
 
 /// The directory at which the export is mounted, once it is.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::fuse::{has_namespaces, in_namespace, is_usable, left_out, mounted, until};
-use common::{Proto, Running, Server, address, options, rpcrdma, run};
+use common::{Proto, Running, Server, address, is_iwarp, options, rpcrdma, run};
 use tempfile::TempDir;
 
 /// A directory to export, one to mount at, and a server. Dropping it unmounts.
@@ -228,6 +228,43 @@ fn a_file_has_one_inode_number_also_where_that_of_the_server_is_taken() {
         .unwrap();
     assert_eq!(file.metadata().unwrap().ino(), numbers[1]);
     assert_eq!([number(&one), number(&two)], numbers);
+}
+
+#[test]
+fn a_mount_says_what_is_in_use() {
+    if !is_usable() {
+        return;
+    }
+    let place = Place::new();
+    let words = place.words(&["-v", "-o", "rsize=65536,nconnect=2,soft"]);
+    let said = Running::start(rpcrdma().args(&words)).finish().ok().stderr;
+    let line = said
+        .lines()
+        .find(|line| line.starts_with("options in use: "));
+    let line = line.unwrap_or_else(|| panic!("{said}"));
+    let device = if is_iwarp() {
+        "device=iwarp"
+    } else {
+        "device="
+    };
+    for word in [
+        "vers=3",
+        "rsize=65536",
+        "wsize=",
+        "nconnect=2",
+        "soft",
+        device,
+    ] {
+        assert!(line.contains(word), "{word}: {line}");
+    }
+    assert!(line.contains("registration="), "{line}");
+    assert!(said.contains("RPC-over-RDMA version"), "{said}");
+    place.umount(&[]).ok();
+    until("no mount", || mounted(&place.mnt()).is_none());
+    let words = place.words(&[]);
+    let silent = Running::start(rpcrdma().args(&words)).finish().ok();
+    assert_eq!(silent.stderr, "");
+    place.umount(&[]).ok();
 }
 
 #[test]
