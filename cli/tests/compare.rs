@@ -195,6 +195,13 @@ fn round_trips_show_in_time_alone() {
         0.3,
     );
     // Values measured in blocking mode do not appear in busy rows.
+    for row in &rows {
+        let is_busy = row["mode"] == "busy";
+        assert_eq!(row["round_trips_error"].is_null(), is_busy, "{row:#}");
+        if let Some(error) = row["round_trips_error"].as_f64() {
+            assert_eq!(row["round_trips"].is_null(), error > 0.25, "{row:#}");
+        }
+    }
     for row in rows.iter().filter(|row| row["mode"] == "busy") {
         assert!(row["round_trips"].is_null(), "{row:#}");
     }

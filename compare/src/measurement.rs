@@ -362,6 +362,7 @@ fn row(
         ops_per_s,
         cpu_us: per_call(total.cpu_ns).map(|nanos| nanos / 1e3),
         round_trips: None,
+        round_trips_error: None,
         sends: device(total.sends),
         rdma_reads: device(total.rdma_reads),
         rdma_writes: device(total.rdma_writes),

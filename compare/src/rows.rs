@@ -112,6 +112,9 @@ pub struct Row {
     /// for the busy rows of a run that is otherwise blocking: these are measured in one mode. Null
     /// also if the standard error of the slope exceeds 0.25.
     pub round_trips: Option<f64>,
+    /// The standard error of the slope that `round_trips` is, also if the slope is withheld because
+    /// of it. Null in a simulation, and if there were too few calls to estimate it.
+    pub round_trips_error: Option<f64>,
     /// Sends per operation, both sides.
     pub sends: Option<f64>,
     /// RDMA Reads per operation, both sides.
@@ -190,6 +193,7 @@ pub(crate) mod tests {
             ops_per_s: Some(2048.0),
             cpu_us: Some(700.0),
             round_trips: Some(1.002),
+            round_trips_error: Some(0.01),
             sends: Some(2.0),
             rdma_reads: Some(0.0),
             rdma_writes: Some(1.0),
@@ -224,6 +228,7 @@ pub(crate) mod tests {
             "mib_per_s",
             "cpu_us",
             "round_trips",
+            "round_trips_error",
             "sends",
             "rdma_reads",
             "rdma_writes",

@@ -303,6 +303,7 @@ fn row(op: Op, via: Variant, setting: &Setting, what: &Measured) -> Row {
         ops_per_s: None,
         cpu_us: None,
         round_trips: Some(what.round_trips),
+        round_trips_error: None,
         sends: both(|counters| counters.sends),
         rdma_reads: both(|counters| counters.rdma_reads),
         rdma_writes: both(|counters| counters.rdma_writes),

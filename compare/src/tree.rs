@@ -153,6 +153,7 @@ fn row(
         ops_per_s: Some(copies / total.as_secs_f64()),
         cpu_us: per_copy(did.cpu_ns).map(|nanos| nanos / 1e3),
         round_trips: None,
+        round_trips_error: None,
         sends: device(did.sends),
         rdma_reads: device(did.rdma_reads),
         rdma_writes: device(did.rdma_writes),

@@ -128,7 +128,7 @@ pub(crate) fn remark(rows: &[Row]) -> Option<String> {
 }
 
 /// Measures `ops` over a link of `delay` and a longer one, and stores the slope in those of `rows`
-/// that have the setting's mode, unless it is too inexact.
+/// that have the setting's mode, unless it is too inexact, and its standard error.
 ///
 /// # Errors
 /// An operation failed.
@@ -171,13 +171,13 @@ pub(crate) fn measure(
             }
         }
         for (&variant, both) in variants.iter().zip(latencies) {
-            let is_exact = error(&both, longer) <= INEXACT;
+            let error = error(&both, longer);
             let [short, long] = both;
             let fast = |latency: &Latency| latency.percentile_us(UNDISTURBED);
             let slope = fast(&short)
                 .zip(fast(&long))
-                .filter(|_| is_exact)
                 .map(|(short, long)| slope(short, long, longer));
+            let (round_trips, round_trips_error) = known(slope, error);
             let delays = delays.map(|delay| delay.as_secs_f64() * 1e6);
             let points = delays.into_iter().zip([short.p50_us(), long.p50_us()]);
             let over_delay: Vec<OverDelay> = points
@@ -189,7 +189,8 @@ pub(crate) fn measure(
                 .iter_mut()
                 .filter(|row| (row.op, row.size, row.conveyance, row.mode) == measured);
             for row in of_op {
-                row.round_trips = slope;
+                row.round_trips = round_trips;
+                row.round_trips_error = round_trips_error;
                 let own = row.p50_us.map(|p50_us| OverDelay {
                     delay_us: row.delay_us,
                     p50_us,
@@ -239,6 +240,13 @@ fn turn(
 /// trip is longer by twice that.
 fn slope(near_us: f64, far_us: f64, longer: Duration) -> f64 {
     (far_us - near_us) / (2.0 * longer.as_secs_f64() * 1e6)
+}
+
+/// Returns the slope, unless it is too inexact to be shown, and its standard error, which says how
+/// inexact. The error is infinite if there were too few calls to estimate it.
+fn known(slope: Option<f64>, error: f64) -> (Option<f64>, Option<f64>) {
+    let exact = slope.filter(|_| error <= INEXACT);
+    (exact, Some(error).filter(|error| error.is_finite()))
 }
 
 /// Returns the standard error of the slope between the fastest tenths over the two links. That of
@@ -324,6 +332,13 @@ mod tests {
         assert_eq!(turns(None, LONG_TURN), (3, 15));
         assert_eq!(turns(Some(5), TURN), (2, 2));
         assert_eq!(turns(Some(5000), TURN), (7, 7));
+    }
+
+    #[test]
+    fn the_error_of_a_slope_is_known_also_if_the_slope_is_withheld() {
+        assert_eq!(known(Some(2.1), 0.02), (Some(2.1), Some(0.02)));
+        assert_eq!(known(Some(2.9), 0.4), (None, Some(0.4)));
+        assert_eq!(known(Some(2.9), f64::INFINITY), (None, None));
     }
 
     #[test]
