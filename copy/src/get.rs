@@ -296,6 +296,13 @@ impl<'m, C: RpcClient> Get<'m, C> {
         if object.attributes.file_type == FileType::Regular {
             return self.file(item, object).await;
         }
+        if item.is_root() {
+            let here = || item.dir.info.local.stat(item.local()).ok();
+            if self.is_same(item, object, here).await? {
+                let path = item.at().display();
+                return Err(CopyError::Same { path });
+            }
+        }
         self.special(item, object).await?;
         let keep = self.keep(&object.attributes);
         let local = &item.dir.info.local;

@@ -176,6 +176,7 @@ fn a_device_that_is_named_as_the_target_stays() {
 /// A file of an export of this machine can be its own target.
 #[test]
 fn a_file_is_not_copied_onto_itself() {
+    use std::os::unix::fs::MetadataExt;
     let rig = Fixture::directory(AttachOptions::default());
     fs::create_dir(rig.exported("tree")).unwrap();
     fs::write(rig.exported("tree/file"), "content").unwrap();
@@ -206,6 +207,16 @@ fn a_file_is_not_copied_onto_itself() {
     assert_eq!(texts(&put("tree", "tree")), [itself]);
     assert_eq!(texts(&get("tree", "tree")), [itself]);
     assert_eq!(fs::read(at("tree/file")).unwrap(), b"content");
+    symlink("file", at("tree/link")).unwrap();
+    let fifo = rustix::fs::FileType::Fifo;
+    mknodat(CWD, at("tree/fifo"), fifo, Mode::RUSR, 0).unwrap();
+    for name in ["tree/link", "tree/fifo"] {
+        let before = fs::symlink_metadata(at(name)).unwrap().ino();
+        let itself = format!("{name}: source and target are the same file or directory");
+        assert_eq!(texts(&get(name, name)), [itself]);
+        assert_eq!(fs::symlink_metadata(at(name)).unwrap().ino(), before);
+        fs::remove_file(at(name)).unwrap();
+    }
 
     // Nor is a directory copied into itself, which would never end.
     let report = put("tree", "tree/copy");
