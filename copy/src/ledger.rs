@@ -5,8 +5,17 @@ use std::pin::pin;
 
 use futures_util::future::{Either, select};
 use nfs_binding::client::DisplayPath;
+use nfs_binding::proto::FileHandle;
 
 use super::{CopyError, Interrupt, MAX_PROBLEMS, Report, Totals};
+
+/// A temporary name on the server that a copy has not removed or renamed, because it ended before.
+#[derive(Debug)]
+pub(super) struct Leftover {
+    pub(super) dir: FileHandle,
+    pub(super) name: Vec<u8>,
+    pub(super) path: DisplayPath,
+}
 
 /// The record of a copy in progress. All its tasks write to it.
 pub(super) struct Ledger<'p> {
@@ -14,6 +23,7 @@ pub(super) struct Ledger<'p> {
     problems: RefCell<Vec<CopyError>>,
     more_no_space: Cell<u64>,
     unfinished: RefCell<Vec<DisplayPath>>,
+    leftovers: RefCell<Vec<Leftover>>,
     stopped: Cell<bool>,
     interrupted: Cell<bool>,
     progress: RefCell<&'p mut dyn FnMut(&Totals)>,
@@ -26,6 +36,7 @@ impl<'p> Ledger<'p> {
             problems: RefCell::default(),
             more_no_space: Cell::new(0),
             unfinished: RefCell::default(),
+            leftovers: RefCell::default(),
             stopped: Cell::new(false),
             interrupted: Cell::new(false),
             progress: RefCell::new(progress),
@@ -84,6 +95,21 @@ impl<'p> Ledger<'p> {
         }
     }
 
+    /// Records a temporary name that may be on the server.
+    pub(super) fn leftover(&self, leftover: Leftover) {
+        self.leftovers.borrow_mut().push(leftover);
+    }
+
+    /// Returns the recorded temporary names, and forgets them.
+    pub(super) fn take_leftovers(&self) -> Vec<Leftover> {
+        self.leftovers.take()
+    }
+
+    /// Returns whether the copy was interrupted.
+    pub(super) fn interrupted(&self) -> bool {
+        self.interrupted.get()
+    }
+
     /// Returns whether the copy was given up.
     pub(super) fn stopped(&self) -> bool {
         self.stopped.get()
@@ -96,6 +122,13 @@ impl<'p> Ledger<'p> {
             problems: self.problems.take(),
             more_no_space: self.more_no_space.get(),
             unfinished: self.unfinished.take(),
+            leftovers: self
+                .leftovers
+                .take()
+                .into_iter()
+                .map(|left| left.path)
+                .take(MAX_PROBLEMS)
+                .collect(),
             stopped: self.stopped.get(),
             interrupted: self.interrupted.get(),
         }

@@ -28,8 +28,9 @@
 //!   done, so the result of a successful `get` is on stable storage;
 //! * anything else onto an object that is not a directory: the old object is replaced, by renaming a
 //!   new one that was made beside it. So a file is never written *through* a symbolic link, on either
-//!   side, and the old object stays if the new one cannot be made. A `put` that ends between these two
-//!   calls can leave a temporary name (`.NAME.` and 8 hexadecimal digits) on the server;
+//!   side, and the old object stays if the new one cannot be made. A `put` that is interrupted between
+//!   these two calls removes the temporary name (`.NAME.` and 8 hexadecimal digits) on the server, or
+//!   reports it if it cannot; one that is killed can leave it there;
 //! * a directory onto another kind of object, or the reverse: an error. So is anything onto a local
 //!   device, pipe or socket that the user named as the target, a file onto itself, and a directory into
 //!   itself.
@@ -178,6 +179,9 @@ pub struct Report {
     /// The first [`MAX_PROBLEMS`] files on the server whose copy failed midway and that are
     /// incomplete.
     pub unfinished: Vec<DisplayPath>,
+    /// The first [`MAX_PROBLEMS`] temporary names that may be left on the server: the copy ended before
+    /// the object there replaced another one, and could not remove it.
+    pub leftovers: Vec<DisplayPath>,
     /// Whether the operation was given up because the server was unreachable.
     pub stopped: bool,
     /// Whether [`CopyOptions::interrupt`] ended the operation.

@@ -45,6 +45,7 @@ pub async fn put<C: RpcClient>(
         }
     };
     ledger.run(&options.interrupt, work).await;
+    put.remove_leftovers().await;
     ledger.report()
 }
 

@@ -4,6 +4,11 @@
 //! call was executed before and its reply was lost. So the client examines the existing object and
 //! accepts it if it is the wanted one. Another object is replaced.
 
+use std::cell::Cell;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::future::{join_all, select};
 use nfs_binding::client::{NfsError, Object, Place, RpcClient};
 use nfs_binding::proto::{
     DeviceNumber, FileHandle, FileType, LinkText, MAX_PATH, MknodWhat, SetAttributes, Status,
@@ -11,9 +16,36 @@ use nfs_binding::proto::{
 use rustix::fs::FileType as Kind;
 
 use super::CopyError;
+use super::ledger::{Ledger, Leftover};
 use super::local::{Meta, SET_ID};
 use super::put::{Item, Put};
 use super::temporary::random_name;
+
+/// The maximum time for removing temporary names after an interrupt. The user waits for the end of the
+/// process, and a server that does not answer must not delay it.
+const CLEANING: Duration = Duration::from_secs(2);
+
+/// A temporary name on the server. If the copy is interrupted while this exists, the name is recorded
+/// as left over.
+struct Temporary<'i, 'l> {
+    ledger: &'l Ledger<'l>,
+    item: &'i Item,
+    name: Vec<u8>,
+    /// Whether the name is no longer in use.
+    done: bool,
+}
+
+impl Drop for Temporary<'_, '_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.ledger.leftover(Leftover {
+                dir: self.item.dir.info.remote,
+                path: self.item.dir.at(&self.name).display(),
+                name: std::mem::take(&mut self.name),
+            });
+        }
+    }
+}
 
 /// The object to create.
 enum Wanted {
@@ -142,7 +174,7 @@ impl<C: RpcClient> Put<'_, C> {
 
     /// Replaces an existing object, unless it is a directory. `make` creates the new object under a
     /// temporary name, which is then renamed: the existing object stays if that is refused. If the
-    /// copy ends between the two, the temporary name stays as well. `may_be_same`: `make` gives an
+    /// copy ends between the two, the temporary name is recorded as left over. `may_be_same`: `make` gives an
     /// object one more name, and the existing object can be that one.
     pub(super) async fn replace<T>(
         &self,
@@ -160,17 +192,24 @@ impl<C: RpcClient> Put<'_, C> {
             });
         }
         let failed = |error| item.dir.info.local.error("copying", &item.local, error);
-        let temporary = random_name(name).map_err(failed)?;
-        let made = make(&temporary).await;
+        let mut temporary = Temporary {
+            ledger: self.ledger,
+            item,
+            name: random_name(name).map_err(failed)?,
+            done: false,
+        };
+        let made = make(&temporary.name).await;
+        let from = (dir, &*temporary.name);
         let renamed = match &made {
-            Ok(_) => self.mount.rename((dir, &temporary), (dir, name), &at).await,
+            Ok(_) => self.mount.rename(from, (dir, name), &at).await,
             Err(_) => Ok(()),
         };
         // The object may have been made though the reply says otherwise. RENAME may be refused, and does
         // nothing if both names are links to one object. Then the temporary name is still there.
         if may_be_same || made.is_err() || renamed.is_err() {
-            let _ = self.mount.remove(dir, &temporary, &at).await;
+            let _ = self.mount.remove(dir, &temporary.name, &at).await;
         }
+        temporary.done = true;
         let made = made?;
         match renamed {
             // If it was executed before and its reply was lost, the name has another object by now.
@@ -182,6 +221,30 @@ impl<C: RpcClient> Put<'_, C> {
                 }
             }
             outcome => Ok(outcome.map(|()| made)?),
+        }
+    }
+
+    /// Removes the temporary names that an interrupted copy has left on the server. Those that remain
+    /// after [`CLEANING`], or that cannot be removed, stay recorded.
+    pub(super) async fn remove_leftovers(&self) {
+        let leftovers = self.ledger.take_leftovers();
+        let gone: Vec<Cell<bool>> = leftovers.iter().map(|_| Cell::new(false)).collect();
+        // Without an interrupt, the server is unreachable.
+        if self.ledger.interrupted() && !self.ledger.stopped() && !leftovers.is_empty() {
+            let removing = leftovers.iter().zip(&gone).map(async |(left, gone)| {
+                let at = left.name.as_slice();
+                let removed = self.mount.remove(left.dir, &left.name, at).await;
+                // A RENAME that was under way may have been executed.
+                let absent = |error: &NfsError| error.status() == Some(Status::NOENT);
+                gone.set(removed.as_ref().map_or_else(absent, |()| true));
+            });
+            let limit = self.mount.nfs().rpc().sleep(CLEANING);
+            select(pin!(join_all(removing)), pin!(limit)).await;
+        }
+        for (left, gone) in leftovers.into_iter().zip(gone) {
+            if !gone.get() {
+                self.ledger.leftover(left);
+            }
         }
     }
 }

@@ -45,6 +45,7 @@ where
         }
     };
     ledger.run(&options.interrupt, work).await;
+    put.remove_leftovers().await;
     ledger.report()
 }
 

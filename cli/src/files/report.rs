@@ -111,6 +111,9 @@ impl Watch {
         if !report.unfinished.is_empty() {
             output::note(Unfinished(&report.unfinished, recursive));
         }
+        if !report.leftovers.is_empty() {
+            output::note(Leftovers(&report.leftovers));
+        }
         if report.is_complete() {
             return printed;
         }
@@ -149,23 +152,41 @@ fn print_problems(report: &Report) {
     }
 }
 
-/// The maximum number of unfinished files that are named.
+/// The maximum number of paths of each kind that are named.
 const NAMED: usize = 10;
 
 /// Formats the incomplete files on the server. The flag tells whether they belong to a tree.
 struct Unfinished<'a>(&'a [DisplayPath], bool);
 
+/// Writes the first of these paths, and how many more there are.
+fn name(paths: &[DisplayPath], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (n, path) in paths.iter().take(NAMED).enumerate() {
+        let comma = if n > 0 { ", " } else { "" };
+        write!(f, "{comma}{path}")?;
+    }
+    match paths.len().saturating_sub(NAMED) {
+        0 => Ok(()),
+        more => write!(f, " and {more} more"),
+    }
+}
+
+/// Formats the temporary names that may be left on the server.
+struct Leftovers<'a>(&'a [DisplayPath]);
+
+impl fmt::Display for Leftovers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "temporary names that may be left on the server, and are to be removed there: ",
+        )?;
+        name(self.0, f)
+    }
+}
+
 impl fmt::Display for Unfinished<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(paths, recursive) = self;
         f.write_str("not complete on the server: ")?;
-        for (n, path) in paths.iter().take(NAMED).enumerate() {
-            let comma = if n > 0 { ", " } else { "" };
-            write!(f, "{comma}{path}")?;
-        }
-        if paths.len() > NAMED {
-            write!(f, " and {} more", paths.len() - NAMED)?;
-        }
+        name(paths, f)?;
         let them = if paths.len() == 1 { "it" } else { "them" };
         write!(f, " (copying again completes {them}")?;
         if *recursive {

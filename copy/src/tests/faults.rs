@@ -581,6 +581,37 @@ fn a_put_that_ends_before_its_first_write_tells_what_it_truncated() {
     assert_eq!((report.totals.problems, report.unfinished.len()), (1, 0));
 }
 
+/// An object that has been made beside the one that it is to replace has a temporary name.
+#[test]
+fn what_interrupts_a_replacement_leaves_no_temporary_name() {
+    for (made, fails) in [("link", false), ("file", false), ("link", true)] {
+        let rig = Fixture::directory(AttachOptions::default());
+        fs::write(rig.exported("file"), "old").unwrap();
+        fs::hard_link(rig.exported("file"), rig.exported("other name")).unwrap();
+        fs::write(rig.exported("link"), "old").unwrap();
+        fs::write(rig.local("file"), "new").unwrap();
+        symlink("x", rig.local("link")).unwrap();
+        let interrupt = rig.options.interrupt.clone();
+        // The RENAME is not executed, and its reply does not come before the interrupt.
+        rig.server.plan(move |proc, _| match proc {
+            nfs::Rename::NUMBER => {
+                interrupt.interrupt();
+                Fault::Status(Status::JUKEBOX)
+            }
+            nfs::Remove::NUMBER if fails => Fault::Status(Status::ACCES),
+            _ => Fault::None,
+        });
+        let report = rig.put(made, made);
+        assert!(report.interrupted, "{report:?}");
+        assert_eq!(fs::read(rig.exported(made)).unwrap(), b"old");
+        let listed = names(rig.exported.as_ref().unwrap().path());
+        let left: Vec<&String> = listed.iter().filter(|name| name.starts_with('.')).collect();
+        let reported: Vec<String> = report.leftovers.iter().map(ToString::to_string).collect();
+        assert_eq!(left.len(), usize::from(fails), "{listed:?}");
+        assert_eq!(left, reported.iter().collect::<Vec<_>>());
+    }
+}
+
 /// A read-only mount sends no call, so the server has nothing incomplete.
 #[test]
 fn a_put_to_a_read_only_mount_leaves_nothing_unfinished() {
