@@ -28,6 +28,7 @@ fn plans(c: &mut Criterion) {
         max_segment: 1 << 30,
         max_message: 4 << 20,
         chunks: ChunkLimits::default(),
+        call_chunk: false,
         header_len: VersionTwo.header_len(),
     };
     let item = Item {

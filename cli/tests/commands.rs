@@ -495,6 +495,15 @@ fn explain_names_all_ways_and_marks_the_one_that_is_taken() {
     let less = explain(&["-o", "features=cont", "--server-features", "ddp", "null"]);
     let said = "null, version 2wg of RPC-over-RDMA, features cont here and ddp at the server:";
     assert!(less.contains(said), "{less}");
+    // version-two-07 has a chunk of its own for what is a read chunk at position zero in other versions.
+    let long = |options: &str| explain(&["-o", options, "long-call:64k"]);
+    let (old, new) = (
+        long("rpcrdma=2,features=none"),
+        long("rpcrdma=2wg,features=none"),
+    );
+    assert!(old.contains("by position-zero read chunk ("), "{old}");
+    assert!(new.contains("call: payload by call chunk ("), "{new}");
+    assert!(!new.contains("position-zero"), "{new}");
     for wrong in [&["sing"][..], &["write:0"], &["-o", "tcp", "null"], &[]] {
         let finished = run([&["explain"], wrong].concat());
         assert_eq!(finished.status.code(), Some(2), "{finished:#?}");

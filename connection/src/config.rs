@@ -354,6 +354,7 @@ impl Config {
                 ..ChunkLimits::default()
             },
             header_len: dialect.header_len(),
+            call_chunk: dialect.has_call_chunk(),
         }
     }
 

@@ -111,6 +111,7 @@ impl Case {
             max_segment: 1 << 20,
             max_message: u64::from(self.max_message),
             chunks: ChunkLimits::default(),
+            call_chunk: false,
             header_len: header_len(self.version),
         }
     }

@@ -56,7 +56,7 @@ pub enum CallError {
     ///
     /// [`ChunkLimits::position_zero`]: crate::ChunkLimits::position_zero
     #[error(
-        "its payload of {len} bytes does not fit inline, and the responder takes no position-zero read chunk"
+        "its payload of {len} bytes does not fit inline, and the responder takes no chunk with a payload"
     )]
     NoPositionZero {
         /// Length of the payload in bytes, without the items that have read chunks.
@@ -79,6 +79,8 @@ pub enum CallError {
 pub struct CallPlan {
     /// Place of the payload stream.
     pub payload: CallPayload,
+    /// Whether a chunk with the payload is called a call chunk: see [`Limits::call_chunk`].
+    pub call_chunk: bool,
     /// Length in bytes of the payload stream, with the items that stay in it.
     pub payload_len: u64,
     /// Place of each item, in stream order.
@@ -273,6 +275,7 @@ fn plan_offering(shape: &Shape, offered: Offered, limits: &Limits) -> Result<Cal
     }
     Ok(CallPlan {
         payload,
+        call_chunk: limits.call_chunk,
         payload_len,
         items,
         write_chunks: offered.write_chunks,

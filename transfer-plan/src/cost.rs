@@ -339,6 +339,7 @@ mod tests {
             max_segment,
             max_message: 1 << 22,
             chunks: ChunkLimits::default(),
+            call_chunk: false,
             header_len: |chunks: &ChunkCounts| 28 + 24 * chunks.read_segments,
         }
     }

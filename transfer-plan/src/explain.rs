@@ -8,11 +8,13 @@ impl fmt::Display for CallPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.payload {
             CallPayload::Inline => write!(f, "call: payload inline ({} B)", self.payload_len)?,
-            CallPayload::PositionZero => write!(
-                f,
-                "call: payload by position-zero read chunk ({} B)",
-                self.payload_len
-            )?,
+            CallPayload::PositionZero => {
+                let chunk = match self.call_chunk {
+                    true => "call chunk",
+                    false => "position-zero read chunk",
+                };
+                write!(f, "call: payload by {chunk} ({} B)", self.payload_len)?;
+            }
         }
         for (index, (item, how)) in self.items.iter().enumerate() {
             match how {

@@ -15,6 +15,7 @@
 //!     max_segment: 1 << 30,
 //!     max_message: 1 << 22,
 //!     chunks: ChunkLimits::default(),
+//!     call_chunk: false,
 //!     header_len: |chunks: &ChunkCounts| 28 + 24 * chunks.read_segments,
 //! };
 //! let write = Shape::new(156, [Item { position: 152, len: 8192 }]);

@@ -87,6 +87,10 @@ pub struct Limits {
     pub chunks: ChunkLimits,
     /// Returns the length in bytes of the protocol version's transport header with these chunks.
     pub header_len: fn(&ChunkCounts) -> u64,
+    /// Whether the protocol version has a call chunk for the payload of a long call (version-two-07,
+    /// section 6.3.5). Otherwise the chunk is a read chunk at position zero. Only the text of plans
+    /// depends on it.
+    pub call_chunk: bool,
 }
 
 impl Limits {

@@ -26,6 +26,7 @@ fn limits(inline: u64) -> Limits {
         max_segment: 1 << 30,
         max_message: 1 << 24,
         chunks: ChunkLimits::default(),
+        call_chunk: false,
         header_len,
     }
 }
@@ -39,6 +40,18 @@ fn explain(inline: u64, shape: &Shape, need: &ReplyNeed) -> String {
         Ok(plan) => plan.to_string(),
         Err(error) => error.to_string(),
     }
+}
+
+#[test]
+fn the_chunk_with_the_payload_is_a_call_chunk_where_the_version_has_one() {
+    let limits = Limits {
+        call_chunk: true,
+        ..limits(4096)
+    };
+    let plan = plan_call(&Shape::new(5000, []), &ReplyNeed::new(24, []), &limits).unwrap();
+    let text = "call: payload by call chunk (5000 B), as all inline is 5028 B of 4096 B; \
+                reply: inline (<= 24 B)";
+    assert_eq!(plan.to_string(), text);
 }
 
 #[test]
@@ -315,6 +328,7 @@ impl Case {
             max_segment: self.max_segment,
             max_message: 1 << 22,
             chunks: ChunkLimits::default(),
+            call_chunk: false,
             header_len,
         }
     }

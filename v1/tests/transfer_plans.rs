@@ -24,6 +24,7 @@ fn limits(max_segment: u64) -> Limits {
         max_segment,
         max_message: 1 << 24,
         chunks: ChunkLimits::default(),
+        call_chunk: false,
         header_len: |chunks: &ChunkCounts| {
             28 + 24 * chunks.read_segments
                 + 8 * chunks.write_chunks

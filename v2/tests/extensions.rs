@@ -243,6 +243,7 @@ fn a_call_is_planned_sent_and_received_in_an_operation() {
         max_segment: 1 << 30,
         max_message: 1 << 20,
         chunks: ChunkLimits::default(),
+        call_chunk: false,
         header_len: |_: &ChunkCounts| 32,
     };
     let call = CallToPlan {

@@ -123,6 +123,12 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// bytes, for [`transfer_plan::Limits::header_len`].
     fn header_len(&self) -> fn(&ChunkCounts) -> u64;
 
+    /// Returns whether the payload of a long call is in a call chunk (version-two-07, section 6.3.5) and
+    /// not in a read chunk at position zero, for [`transfer_plan::Limits::call_chunk`].
+    fn has_call_chunk(&self) -> bool {
+        false
+    }
+
     /// Appends the header of a message without chunks.
     fn encode_plain(&self, out: &mut BytesMut, direction: Direction, header: Plain);
 

@@ -47,6 +47,10 @@ impl Dialect for VersionTwoWg {
         }
     }
 
+    fn has_call_chunk(&self) -> bool {
+        true
+    }
+
     #[inline]
     fn encode_plain(&self, out: &mut BytesMut, direction: Direction, header: Plain) {
         let Plain { xid, credits } = header;

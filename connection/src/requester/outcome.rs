@@ -225,7 +225,7 @@ impl Requester {
     }
 
     /// Records that the responder has refused RDMA2_CALL_EXTERNAL, the header type of a call with a
-    /// position-zero read chunk. It is not sent again (version-two-07, section 7.1.3).
+    /// call chunk. It is not sent again (version-two-07, section 7.1.3).
     fn no_external_calls(&mut self, shared: &mut Shared) {
         shared.limits.chunks.position_zero = false;
         self.limits_changed(shared);

@@ -63,7 +63,7 @@ impl Terms {
             u32::try_from(most).map_or(there, |most| there.min(most))
         };
         let reply = call.need.stream_len();
-        // The length of headers follows from the version, which a connection keeps.
+        // The length of headers and the name of a chunk follow from the version, which a connection keeps.
         let Limits {
             inline_send,
             inline_receive,
@@ -71,6 +71,7 @@ impl Terms {
             max_message,
             chunks,
             header_len: _,
+            call_chunk: _,
         } = *call.limits;
         Self {
             inline_send,
@@ -146,6 +147,7 @@ mod tests {
             max_message: 1 << 22,
             chunks: ChunkLimits::default(),
             header_len: |_: &ChunkCounts| 28,
+            call_chunk: false,
         };
         let (shape, need) = (Shape::new(160, []), ReplyNeed::new(240, [8192]));
         let with = |credits, reservable| CallToPlan {

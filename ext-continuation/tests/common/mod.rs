@@ -95,6 +95,7 @@ impl End {
             max_segment: 1 << 20,
             max_message: MAX_MESSAGE,
             chunks: ChunkLimits::default(),
+            call_chunk: false,
             header_len: |chunks: &ChunkCounts| {
                 let segments = chunks.read_segments * 24 + chunks.write_segments * 16;
                 32 + segments + chunks.write_chunks * 8

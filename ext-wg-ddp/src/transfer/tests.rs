@@ -38,6 +38,7 @@ fn a_reply_that_is_longer_than_allowed_is_not_placed() {
             max_segment: 1 << 20,
             max_message,
             chunks: ChunkLimits::default(),
+            call_chunk: false,
             header_len: |_: &ChunkCounts| 32,
         };
         let reply = ReplyToPlan {

@@ -157,6 +157,7 @@ fn outstanding(end: &mut Extensions) {
         max_segment: 1 << 20,
         max_message: MAX_MESSAGE,
         chunks: ChunkLimits::default(),
+        call_chunk: false,
         header_len: |_: &ChunkCounts| 32,
     };
     let message = Message::from_payload(Bytes::from_static(&[0; 64]));

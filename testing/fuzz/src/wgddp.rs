@@ -524,6 +524,7 @@ fn ways(
         max_segment: 1 << 20,
         max_message: MAX_MESSAGE,
         chunks: ChunkLimits::default(),
+        call_chunk: false,
         header_len: |_: &ChunkCounts| 32,
     };
     let shape = Shape::of(message).expect("items in order");
