@@ -65,7 +65,9 @@ pub(crate) fn open(args: &CaptureArgs, clock: Clock) -> Result<Option<Capture>, 
         };
         Failure::Work(format!("--capture {name}: {why}"))
     })?;
-    let (capture, _) = CAPTURE.get_or_init(|| (capture, path.clone()));
+    // `mount` changes its working directory.
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let (capture, _) = CAPTURE.get_or_init(|| (capture, path));
     let capture = capture.clone();
     let flushed = capture.clone();
     let flush = move || loop {

@@ -47,8 +47,9 @@ pub(crate) fn as_helper(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut rest = args.into_iter().skip(1);
     while let Some(arg) = rest.next() {
         match arg.as_bytes() {
-            // Sloppy, fake, no mtab, verbose: of mount(8) itself, or without a meaning here.
-            b"-s" | b"-n" | b"-v" | b"-sv" | b"-nv" => {}
+            // Sloppy, no mtab: of mount(8) itself, or without a meaning here.
+            b"-s" | b"-n" => {}
+            b"-v" | b"-sv" | b"-nv" => out.push("-v".into()),
             b"-f" => return vec!["rpcrdma".into(), "mount".into(), "--help".into()],
             b"-t" | b"-N" => drop(rest.next()),
             _ => out.push(arg),

@@ -112,8 +112,9 @@ pub struct Row {
     /// for the busy rows of a run that is otherwise blocking: these are measured in one mode. Null
     /// also if the standard error of the slope exceeds 0.25.
     pub round_trips: Option<f64>,
-    /// The standard error of the slope that `round_trips` is, also if the slope is withheld because
-    /// of it. Null in a simulation, and if there were too few calls to estimate it.
+    /// Standard error of the slope in `round_trips`. Also present if `round_trips` is null because the
+    /// error exceeds 0.25. Null in a simulation, for trees and for the busy rows of a blocking run, and
+    /// if there were too few calls.
     pub round_trips_error: Option<f64>,
     /// Sends per operation, both sides.
     pub sends: Option<f64>,

@@ -14,6 +14,8 @@ use super::{CopyError, Interrupt, MAX_PROBLEMS, Report, Totals};
 pub(super) struct Leftover {
     pub(super) dir: FileHandle,
     pub(super) name: Vec<u8>,
+    /// Whether the server has answered that the object has this name.
+    pub(super) made: bool,
     pub(super) path: DisplayPath,
 }
 

@@ -31,6 +31,8 @@ struct Temporary<'i, 'l> {
     ledger: &'l Ledger<'l>,
     item: &'i Item,
     name: Vec<u8>,
+    /// Whether the server has answered that the object has this name.
+    made: bool,
     /// Whether the name is no longer in use.
     done: bool,
 }
@@ -42,8 +44,17 @@ impl Drop for Temporary<'_, '_> {
                 dir: self.item.dir.info.remote,
                 path: self.item.dir.at(&self.name).display(),
                 name: std::mem::take(&mut self.name),
+                made: self.made,
             });
         }
+    }
+}
+
+/// Returns whether the object of a REMOVE is gone afterwards.
+fn is_gone(removed: &Result<(), NfsError>) -> bool {
+    match removed {
+        Ok(()) => true,
+        Err(error) => error.status() == Some(Status::NOENT),
     }
 }
 
@@ -196,20 +207,28 @@ impl<C: RpcClient> Put<'_, C> {
             ledger: self.ledger,
             item,
             name: random_name(name).map_err(failed)?,
+            made: false,
             done: false,
         };
         let made = make(&temporary.name).await;
-        let from = (dir, &*temporary.name);
+        temporary.made = made.is_ok();
         let renamed = match &made {
-            Ok(_) => self.mount.rename(from, (dir, name), &at).await,
+            Ok(_) => {
+                let from = (dir, &*temporary.name);
+                self.mount.rename(from, (dir, name), &at).await
+            }
             Err(_) => Ok(()),
         };
         // The object may have been made though the reply says otherwise. RENAME may be refused, and does
         // nothing if both names are links to one object. Then the temporary name is still there.
         if may_be_same || made.is_err() || renamed.is_err() {
-            let _ = self.mount.remove(dir, &temporary.name, &at).await;
+            let removed = self.mount.remove(dir, &temporary.name, &at).await;
+            // If the server has refused to make it, there is nothing to remove.
+            let refused = made.as_ref().is_err_and(|error| error.status().is_some());
+            temporary.done = refused || is_gone(&removed);
+        } else {
+            temporary.done = true;
         }
-        temporary.done = true;
         let made = made?;
         match renamed {
             // If it was executed before and its reply was lost, the name has another object by now.
@@ -229,14 +248,14 @@ impl<C: RpcClient> Put<'_, C> {
     pub(super) async fn remove_leftovers(&self) {
         let leftovers = self.ledger.take_leftovers();
         let gone: Vec<Cell<bool>> = leftovers.iter().map(|_| Cell::new(false)).collect();
-        // Without an interrupt, the server is unreachable.
+        // Without an interrupt, a REMOVE has failed already.
         if self.ledger.interrupted() && !self.ledger.stopped() && !leftovers.is_empty() {
             let removing = leftovers.iter().zip(&gone).map(async |(left, gone)| {
                 let at = left.name.as_slice();
                 let removed = self.mount.remove(left.dir, &left.name, at).await;
-                // A RENAME that was under way may have been executed.
-                let absent = |error: &NfsError| error.status() == Some(Status::NOENT);
-                gone.set(removed.as_ref().map_or_else(absent, |()| true));
+                // A RENAME that was under way may have been executed before. A call that makes the object
+                // may be executed later.
+                gone.set(removed.is_ok() || (left.made && is_gone(&removed)));
             });
             let limit = self.mount.nfs().rpc().sleep(CLEANING);
             select(pin!(join_all(removing)), pin!(limit)).await;

@@ -373,8 +373,11 @@ impl<C: Connect> Core<C> {
     /// has been told of a change could still read what was there before.
     ///
     /// The kernel cannot forget pages before its requests to read or write them are answered, nor before a
-    /// SETATTR of the file is. None of those may wait for this.
+    /// SETATTR of its size is. None of those may wait for this.
     pub(crate) async fn without_old_pages(&self, node: &Node<C::As>) {
+        if !self.has_old_pages(node) {
+            return;
+        }
         // Not those of later changes: there could always be one more.
         let wanted = node.page_drop.get();
         let gone = || self.kernel.is_dropped(wanted).then_some(());
@@ -382,9 +385,10 @@ impl<C: Connect> Core<C> {
     }
 
     /// Returns whether the kernel may have pages of a file that are known to be out of date. Replies that cannot
-    /// wait ([`Core::without_old_pages`]) then pass on no attributes, or such that the kernel asks for again.
+    /// wait ([`Core::without_old_pages`]) then leave the attributes out, or pass them on with no trust.
     pub(crate) fn has_old_pages(&self, node: &Node<C::As>) -> bool {
-        !self.kernel.is_dropped(node.page_drop.get())
+        let latest = node.page_drop.get();
+        latest != 0 && !self.kernel.is_dropped(latest)
     }
 
     /// Returns how long the attributes of an object are still trusted.

@@ -10,8 +10,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// The maximum number of threads, and so of files whose pages the kernel cannot forget yet before others wait for
-/// them.
+/// The maximum number of threads. If the drops of this many files are stuck, those of other files wait.
 const THREADS: usize = 16;
 
 /// The files whose pages the kernel is to forget, and the threads that see to it.
@@ -19,11 +18,11 @@ pub(crate) struct PageDrops(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Notified when there is a file for one more thread, and at the end.
-    more: Condvar,
+    /// Notified when a queued inode can be taken, and when the mount ends.
+    work_available: Condvar,
     /// Makes the kernel forget the pages of an inode, and waits for that.
     drop_pages: Box<dyn Fn(u64) + Send + Sync>,
-    /// Called when the pages of a file are gone.
+    /// Called after each page drop, with or without success.
     done: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -37,20 +36,20 @@ struct State {
     queued: HashMap<u64, u64>,
     /// Page drops that are queued or have begun.
     unfinished: HashSet<u64>,
-    /// The inodes for which a thread waits.
+    /// Inodes whose pages a thread is dropping.
     busy: HashSet<u64>,
     /// The number of threads.
     threads: usize,
-    /// The number of threads that wait on [`Shared::more`].
+    /// The number of threads that wait on [`Shared::work_available`].
     idle: usize,
     /// Whether the mount has ended, and the threads are to end.
     closed: bool,
 }
 
 impl State {
-    /// Takes the first inode for which no thread waits yet. Returns it and its page drop.
+    /// Removes the first queued inode that is not busy. Returns it and its page drop.
     fn take(&mut self) -> Option<(u64, u64)> {
-        // At most as many are passed over as there are threads.
+        // Skips at most one inode for each thread: the queue has each inode once.
         let at = self.queue.iter().position(|ino| !self.busy.contains(ino))?;
         let ino = self.queue.remove(at)?;
         let number = self.queued.remove(&ino)?;
@@ -68,14 +67,14 @@ impl PageDrops {
     /// called, on the same thread, after [`PageDrops::is_done`] has become true for a page drop.
     ///
     /// # Errors
-    /// There can be no further thread.
+    /// The error of starting the thread.
     pub(crate) fn start(
         drop_pages: impl Fn(u64) + Send + Sync + 'static,
         done: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
-            more: Condvar::new(),
+            work_available: Condvar::new(),
             drop_pages: Box::new(drop_pages),
             done: Box::new(done),
         });
@@ -98,7 +97,7 @@ impl PageDrops {
         state.queue.push_back(ino);
         state.queued.insert(ino, number);
         state.unfinished.insert(number);
-        self.0.engage(&mut state);
+        self.0.wake_or_start(&mut state);
         number
     }
 
@@ -111,7 +110,7 @@ impl PageDrops {
 impl Drop for PageDrops {
     fn drop(&mut self) {
         self.0.state().closed = true;
-        self.0.more.notify_all();
+        self.0.work_available.notify_all();
     }
 }
 
@@ -120,17 +119,17 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gets a thread for an inode in the queue, if there is one for which none waits.
-    fn engage(self: &Arc<Self>, state: &mut State) {
+    /// Wakes or starts a thread if a queued inode is not busy.
+    fn wake_or_start(self: &Arc<Self>, state: &mut State) {
         if !state.has_more() {
             return;
         }
         if state.idle > 0 {
-            self.more.notify_one();
+            self.work_available.notify_one();
         } else if state.threads < THREADS
             && let Err(error) = self.add_thread(state)
         {
-            // Those that there are go on with the queue.
+            // The existing threads work off the queue.
             tracing::warn!(%error, "no further thread to make the kernel forget pages");
         }
     }
@@ -150,14 +149,14 @@ impl Shared {
             let Some((ino, number)) = state.take() else {
                 state.idle += 1;
                 state = self
-                    .more
+                    .work_available
                     .wait(state)
                     .unwrap_or_else(PoisonError::into_inner);
                 state.idle -= 1;
                 continue;
             };
-            // The notification for the next inode is lost if it came before this thread had woken up.
-            self.engage(&mut state);
+            // Several calls of `begin` may have notified this thread alone: the rest is passed on.
+            self.wake_or_start(&mut state);
             drop(state);
             (self.drop_pages)(ino);
             state = self.state();
@@ -255,7 +254,7 @@ mod tests {
         let second = fixture.drops.begin(7);
         assert_ne!(second, first);
         assert_eq!(fixture.drops.begin(7), second);
-        // Another file passes it by.
+        // Another file overtakes it.
         let other = fixture.drops.begin(8);
         fixture.wait(other);
         assert_eq!(fixture.begun(), 8);
@@ -265,7 +264,8 @@ mod tests {
         assert!(!fixture.drops.is_done(second));
         fixture.go_on(7);
         fixture.wait(second);
-        assert!(fixture.begun.try_recv().is_err());
+        let more = fixture.begun.recv_timeout(Duration::from_millis(50));
+        assert!(more.is_err(), "{more:?}");
     }
 
     #[test]
@@ -285,10 +285,18 @@ mod tests {
 
     #[test]
     fn the_threads_end_with_the_queue() {
-        let fixture = blocking([]);
-        fixture.drops.begin(7);
-        assert_eq!(fixture.begun(), 7);
+        let fixture = blocking(1..=4);
+        let numbers: Vec<u64> = (1..=4).map(|ino| fixture.drops.begin(ino)).collect();
+        for _ in 1..=4 {
+            fixture.begun();
+        }
+        // Three threads are idle at the end, and one is stuck.
+        for (ino, number) in (1..=3).zip(numbers) {
+            fixture.go_on(ino);
+            fixture.wait(number);
+        }
         drop(fixture.drops);
+        fixture.blocked[&4].send(()).unwrap();
         // The closure goes with the last thread.
         let ended = fixture.begun.recv_timeout(LONG);
         assert_eq!(ended, Err(std::sync::mpsc::RecvTimeoutError::Disconnected));

@@ -347,7 +347,7 @@ impl<A> Drop for DirectWrite<A> {
         let Self { file, end, .. } = self;
         let beyond = end.get() > file.node.shown_size.get();
         match self.unfinished.get() {
-            // With an earlier part, all of the write has failed for the kernel.
+            // An earlier part failed, so the kernel takes the whole write for failed.
             0 if file.direct_failed.get() => {}
             0 => shows(&file.node, end.get()),
             // The kernel truncates the file, once all parts are answered.

@@ -51,12 +51,12 @@ pub enum CallError {
         /// The inline threshold in bytes.
         max: u64,
     },
-    /// The call does not fit inline, and the responder takes no position-zero read chunk
-    /// ([`ChunkLimits::position_zero`]).
+    /// The call does not fit inline, and the responder takes no payload in a chunk: no call chunk, or no
+    /// position-zero read chunk ([`ChunkLimits::position_zero`]).
     ///
     /// [`ChunkLimits::position_zero`]: crate::ChunkLimits::position_zero
     #[error(
-        "its payload of {len} bytes does not fit inline, and the responder takes no chunk with a payload"
+        "its payload of {len} bytes does not fit inline, and the responder takes no call chunk"
     )]
     NoPositionZero {
         /// Length of the payload in bytes, without the items that have read chunks.

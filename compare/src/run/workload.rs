@@ -7,8 +7,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::mem;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -198,14 +199,28 @@ enum Running {
     Ending,
 }
 
-/// Ends the command of `--run` that runs, with the processes that it has started, because a signal ends this
-/// process. From then on, the thread that runs commands waits for the end of the process: the failure of
-/// the command is no news.
+/// How long the failure of a command waits for a signal to this process: Ctrl-C reaches both, in any
+/// order.
+const SIGNALLED: Duration = Duration::from_millis(200);
+/// How long a signal waits for a command that is being started, perhaps in a mount that does not answer.
+const STARTING: Duration = Duration::from_secs(1);
+
+/// Ends the command of `--run` that runs, with the processes that it has started by then, because a signal
+/// ends this process. From then on, the thread that runs commands waits for the end of the process, so that
+/// the failure of the command, which the signal has caused, is not reported.
 ///
 /// The command stays in the process group of this process. One of its own would be in the background of the
 /// terminal: the command would get no Ctrl-C, and would be stopped when it asks for a password there.
 pub fn end_command() {
-    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    let deadline = Instant::now() + STARTING;
+    let mut running = loop {
+        match RUNNING.try_lock() {
+            Ok(running) => break running,
+            Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) if Instant::now() > deadline => return,
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(5)),
+        }
+    };
     // The lock is held: the command is not reaped meanwhile, so its number is not another process's.
     if let Running::Command(command) = mem::replace(&mut *running, Running::Ending) {
         // Found before any of them ends, as the children of an ended process get another parent.
@@ -217,16 +232,17 @@ pub fn end_command() {
     }
 }
 
-/// Returns the processes that a process and its descendants have started, unless they left it.
+/// Returns the descendants of a process. A process whose parent has ended has another one, and is not among
+/// them.
 fn descendants(of: Pid) -> Vec<Pid> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let number = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok());
+        let name = entry.file_name();
+        let Some(number) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
         let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        if let Some((number, parent)) = number.zip(parent(&stat)) {
+        if let Some(parent) = parent(&stat) {
             children.entry(parent).or_default().push(number);
         }
     }
@@ -267,6 +283,9 @@ fn run(command: &mut Command) -> io::Result<ExitStatus> {
             ended => break ended,
         }
     };
+    if !matches!(&ended, Ok(Some(status)) if status.exit_status() == Some(0)) {
+        thread::sleep(SIGNALLED);
+    }
     let mut running = unless_ending();
     *running = Running::Nothing;
     ended?;
@@ -371,18 +390,19 @@ mod tests {
 
     #[test]
     fn processes_are_found_with_those_that_they_have_started() {
-        let script = "sh -c 'sleep 1000; true' & echo; wait";
+        let script = "sh -c 'sleep 1000; true' & wait";
         let mut shell = Command::new("/bin/sh")
             .args(["-c", script])
-            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let pid = Pid::from_child(&shell);
+        let deadline = Instant::now() + Duration::from_secs(30);
         let mut found = Vec::new();
-        while found.len() < 2 {
+        while found.len() < 2 && Instant::now() < deadline {
             found = descendants(pid);
-            thread::yield_now();
+            thread::sleep(Duration::from_millis(5));
         }
+        assert_eq!(found.len(), 2);
         assert!(!found.contains(&pid));
         for process in found {
             kill_process(process, Signal::TERM).unwrap();

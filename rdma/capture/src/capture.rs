@@ -231,10 +231,15 @@ impl Capture {
         true
     }
 
-    /// Returns whether no connection has sent or received anything yet.
+    /// Returns whether no connection has sent or received anything yet. False if a device is using the
+    /// file right now; see [`Capture::try_finish`].
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.lock().connections == 0
+        match self.0.state.try_lock() {
+            Ok(state) => state.connections == 0,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.get_ref().connections == 0,
+            Err(TryLockError::WouldBlock) => false,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

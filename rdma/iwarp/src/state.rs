@@ -77,7 +77,7 @@ pub(super) struct State {
     pub(super) sent_long: bool,
     /// Time of the owner's last poll.
     pub(super) now: Time,
-    /// How often this loop had been told to accept by then ([`rdma::LoopSeat::turns`]).
+    /// How often this loop had been told to accept by then ([`rdma::LoopSeat::turns_within`]).
     pub(super) turns: usize,
     /// Activity of the background thread.
     pub(super) progress: Progress,
