@@ -231,7 +231,7 @@ impl<C: RpcClient> Put<'_, C> {
         }
         let made = made?;
         match renamed {
-            // If it was executed before and its reply was lost, the name has another object by now.
+            // If the RENAME was executed before and its reply was lost, the name has another object by now.
             Err(error) if error.status() == Some(Status::NOENT) => {
                 let now = self.mount.lookup(dir, name, &at).await?;
                 match now.attributes.fileid == there.attributes.fileid {
@@ -248,13 +248,13 @@ impl<C: RpcClient> Put<'_, C> {
     pub(super) async fn remove_leftovers(&self) {
         let leftovers = self.ledger.take_leftovers();
         let gone: Vec<Cell<bool>> = leftovers.iter().map(|_| Cell::new(false)).collect();
-        // Without an interrupt, a REMOVE has failed already.
+        // Without an interrupt, `replace` has tried REMOVE already, and it failed.
         if self.ledger.interrupted() && !self.ledger.stopped() && !leftovers.is_empty() {
             let removing = leftovers.iter().zip(&gone).map(async |(left, gone)| {
                 let at = left.name.as_slice();
                 let removed = self.mount.remove(left.dir, &left.name, at).await;
-                // A RENAME that was under way may have been executed before. A call that makes the object
-                // may be executed later.
+                // NOENT proves that the name is gone only if the object had been made: the interrupted RENAME
+                // has then moved it. Otherwise the server may still execute the creation.
                 gone.set(removed.is_ok() || (left.made && is_gone(&removed)));
             });
             let limit = self.mount.nfs().rpc().sleep(CLEANING);

@@ -8,10 +8,10 @@
 //! [`status`](crate::status).
 //!
 //! Caches follow Linux's own client. Attributes are trusted for some seconds ([`Cached`]), and names as
-//! long as the attributes of their directory are, and show no change by another client. New attributes
-//! show such a change if no modification by this client overlapped the call that brought them; or if a
-//! modification was the only one in flight, and the attributes before it, which the server reports
-//! (`wcc_data`), differ from the cached ones.
+//! long as the attributes of their directory are. Names are dropped when another client changes the
+//! directory. Such a change is inferred if new attributes differ from the cached ones and no modification
+//! by this client overlapped the call that brought them; or if a modification was the only one in flight,
+//! and the attributes before it, which the server reports (`wcc_data`), differ from the cached ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -44,6 +44,13 @@ use crate::users::{Requester, User, Users};
 /// The pause before a call is repeated that the server answered with NFS3ERR_JUKEBOX. Each further
 /// pause is twice as long, up to the second value.
 const JUKEBOX: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+/// The maximum number of repetitions in a soft mount. The pauses add up to about 16 seconds.
+const JUKEBOX_TRIES: u32 = 9;
+/// The number of remembered names of one directory above which those that do not exist are forgotten.
+const MANY_NAMES: usize = 1 << 16;
+/// The maximum number of directories that a hard-linked object remembers as its places.
+const PLACES: usize = 16;
+
 /// The memory that a call may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
@@ -52,13 +59,6 @@ pub(crate) enum Memory {
     /// Free memory, and the memory of data that was read ahead, which is dropped.
     ReadAheadToo,
 }
-
-/// The maximum number of repetitions in a soft mount: 25 seconds in total.
-const JUKEBOX_TRIES: u32 = 9;
-/// The number of remembered names of one directory above which those that do not exist are forgotten.
-const MANY_NAMES: usize = 1 << 16;
-/// The maximum number of directories that a hard-linked object remembers as its places.
-const PLACES: usize = 16;
 
 /// A way to call the server as any user.
 pub(crate) trait Connect: 'static {
@@ -355,8 +355,9 @@ impl<C: Connect> Core<C> {
         }
     }
 
-    /// Forgets what another client's change, or the loss of written data, has made untrue. `data` tells
-    /// whether that is the content of a file.
+    /// Invalidates cached state of an object, here and in the kernel: the names of a directory, or, with
+    /// `data`, the content of a file. Called when another client has changed the object, when written data
+    /// was lost, and when the kernel has not learnt of a change.
     pub(crate) fn forget_cached(&self, node: &Node<C::As>, data: bool) {
         if node.is_directory() {
             node.names_version.set(node.names_version.get() + 1);
@@ -373,12 +374,12 @@ impl<C: Connect> Core<C> {
     /// has been told of a change could still read what was there before.
     ///
     /// The kernel cannot forget pages before its requests to read or write them are answered, nor before a
-    /// SETATTR of its size is. None of those may wait for this.
+    /// SETATTR of its size is. So READ, WRITE and such a SETATTR must not call this: they would deadlock.
     pub(crate) async fn without_old_pages(&self, node: &Node<C::As>) {
         if !self.has_old_pages(node) {
             return;
         }
-        // Not those of later changes: there could always be one more.
+        // Only the changes known now: with later ones, the wait might never end.
         let wanted = node.page_drop.get();
         let gone = || self.kernel.is_dropped(wanted).then_some(());
         self.pages_gone.until(gone).await;
@@ -473,8 +474,8 @@ impl<C: Connect> Core<C> {
     ) -> u64 {
         let same = directory.names_version.get() == before;
         self.learn_maybe(directory, attributes, call);
-        // A change of which this reply tells is in its names. If another reply has told of one since the
-        // call, the names may be older than that.
+        // The names of a reply are as new as its attributes. But if another reply has raised the version
+        // since the call began, these names may be older.
         match same {
             true => directory.names_version.get(),
             false => before,
@@ -495,7 +496,7 @@ impl<C: Connect> Core<C> {
         error
     }
 
-    /// Notes that the kernel has forgotten an object so many times.
+    /// Handles FORGET: subtracts `lookups` from the number of times that the kernel looked an object up.
     pub(crate) fn forget(&self, ino: u64, lookups: u64) {
         let mut inodes = self.inodes.borrow_mut();
         if let Some(node) = inodes.get(ino) {

@@ -1,9 +1,9 @@
 //! Making the kernel forget the pages of files.
 //!
-//! The kernel waits, for each page, until a request to read or write it is answered. While a server does not answer
-//! the READ of one file, the pages of others must be forgotten all the same: requests for those files wait for that
-//! ([`Core::without_old_pages`](crate::core::Core::without_old_pages)). So several threads do it, each for another
-//! file.
+//! The kernel can invalidate a page only after the READ or WRITE request for it was answered, and the invalidation
+//! blocks until then. A file whose READ the server does not answer must not delay the invalidation of other files,
+//! for which requests wait ([`Core::without_old_pages`](crate::core::Core::without_old_pages)). So several threads
+//! work, each on a different file.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -86,7 +86,7 @@ impl PageDrops {
     }
 
     /// Begins to make the kernel forget the pages of an inode. Returns the number of the page drop that does so,
-    /// which is an earlier one if that has not begun yet.
+    /// which is that of an earlier call if it is still queued.
     pub(crate) fn begin(&self, ino: u64) -> u64 {
         let mut state = self.0.state();
         if let Some(number) = state.queued.get(&ino) {

@@ -58,8 +58,8 @@ impl<C: Connect> Core<C> {
             let (core, user, node) = (Rc::clone(self), Rc::clone(user), Rc::clone(&node));
             let asking = Rc::new(());
             let asker = Rc::downgrade(&asking);
-            // To the end, also if the process that asks is killed: a size that the server has set must not
-            // be unknown here.
+            // Runs to the end even if the process that asks is killed: otherwise the server could have a new
+            // size of which this client does not know.
             let setting = async move {
                 let outcome = core.set(&user, &node, attributes).await;
                 drop(resizing);
@@ -75,7 +75,8 @@ impl<C: Connect> Core<C> {
         self.refresh(user, &node).await?;
         let mut stat = self.stat(&node);
         if self.has_old_pages(&node) {
-            // The kernel cannot forget them before this reply. A program that asks for the attributes waits.
+            // The kernel can drop these pages only after this reply, so the reply cannot wait for it. With no
+            // trust, the next request for the attributes comes here and waits.
             stat.trust = Duration::ZERO;
         }
         node.shown_size.set(stat.attributes.size);
@@ -144,7 +145,7 @@ impl<C: Connect> Core<C> {
     }
 }
 
-/// A change of a file's size, from before the data that was written is sent, to the reply. Writes wait
+/// A change of a file's size. It lasts from before written data is sent until the reply. Writes wait
 /// meanwhile. Otherwise the server could execute a WRITE before the SETATTR, which would cut off its data, and
 /// `cut` would drop this client's copy of data beyond the new size.
 struct Resizing<A>(Rc<Node<A>>);

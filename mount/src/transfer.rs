@@ -304,8 +304,11 @@ impl<A> Drop for Turn<'_, A> {
     }
 }
 
-/// A write with O_DIRECT, while parts of it are in flight. The kernel sends the parts of a long write at once,
-/// and takes all of it for failed if one part fails.
+/// A write with O_DIRECT, while parts of it are in flight. The kernel sends the parts of a long write at once.
+///
+/// When a part of a write beyond the file size that the kernel knows fails, FUSE fails the whole write and
+/// truncates the file to that size, with a SETATTR. That would cut off what other clients have appended. So a
+/// failed write is recorded in `OpenFile::direct_failed`, and that SETATTR is ignored.
 pub(crate) struct DirectWrite<A> {
     file: Rc<OpenFile<A>>,
     /// The end of the part that came last.
@@ -330,8 +333,8 @@ impl<A> DirectWrite<A> {
             write
         });
         if !continues {
-            // The kernel has sent its SETATTR for an earlier write by now. A part that continues one may belong
-            // to a write of which an earlier part has failed before this one was handled.
+            // This part begins a new write, and the SETATTR for the earlier one was sent. If it continued the
+            // last write, an earlier part of that may have failed already, so that the mark would stay.
             file.direct_failed.set(false);
         }
         let end = start.saturating_add(len.into());
@@ -357,7 +360,7 @@ impl<A> Drop for DirectWrite<A> {
     }
 }
 
-/// Notes that a write with this end has succeeded for the kernel.
+/// Raises the size that the kernel takes the file to have, after a successful write up to `end`.
 fn shows<A>(node: &Node<A>, end: u64) {
     node.shown_size.set(node.shown_size.get().max(end));
 }

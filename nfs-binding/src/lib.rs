@@ -4,7 +4,7 @@
 //! This crate does not depend on how bytes are transferred: calls and replies are messages whose
 //! bulk data items are held apart (`onc_rpc::Message`), and the transport decides how to send them.
 //!
-//! A server of a file system in memory, and a client that writes a file there and reads it. With
+//! This example runs a server of a file system in memory, and a client that writes a file there and reads it. With
 //! `RdmaServer` and `RdmaClient` in place of `TcpServer` and `TcpClient`, they talk over an RDMA device
 //! (the documentation of `rpc-transport` has an example).
 //!
@@ -67,7 +67,7 @@
 
 #![forbid(unsafe_code)]
 
-// What tests have in common with those of other crates names this one by its name.
+// The test support that other crates share refers to this crate as `nfs_binding`.
 #[cfg(test)]
 extern crate self as nfs_binding;
 

@@ -25,17 +25,17 @@ struct Seat {
     /// The number of times that this loop was told to accept.
     turns: AtomicUsize,
     /// The number of times that this loop was told to accept in place of a half-open connection.
-    /// Listeners that cannot close one do not look at it: they would pass the turn back, and two loops
-    /// would wake each other without end.
+    /// Only listeners that use [`LoopSeat::accept_within`] read this counter. Others cannot close a
+    /// half-open connection; they would pass the turn back, and two loops would wake each other for ever.
     turns_at_limit: AtomicUsize,
     wake: OnceLock<Wake>,
 }
 
-/// Another loop should accept a connection.
+/// The loop that should accept a connection instead, and the reason.
 enum Pass {
-    /// It has the fewest connections.
+    /// The loop with the fewest connections.
     Fewest(usize),
-    /// It has half-open connections.
+    /// The loop with the most half-open connections.
     HalfOpen(usize),
 }
 
@@ -120,7 +120,7 @@ impl LoopSeat {
 
     /// Sets the function that makes this loop poll its listeners. Has an effect only once.
     pub fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
-        // Nobody sets another one.
+        // A second call has no effect.
         let _ = self.own().wake.set(Box::new(wake));
     }
 

@@ -3,8 +3,8 @@
 //! Upper layers exchange RPC messages whose bulk data items are held apart ([`onc_rpc::Message`]).
 //! Code below this interface decides which bytes are sent inline and which as chunks.
 //!
-//! A server whose only procedure returns its argument, and a client of it, over the software RDMA
-//! device of `rdma-iwarp`:
+//! This example runs a server whose only procedure returns its argument, and a client of it, over the
+//! software RDMA device of `rdma-iwarp`:
 //!
 //! ```
 //! use std::{cell::RefCell, rc::Rc, thread};
@@ -18,7 +18,7 @@
 //! };
 //!
 //! const MAX_LEN: u32 = 1 << 20;
-//! // A number that is nobody's (RFC 5531, section 8.4.2).
+//! // A number from the range that needs no assignment (RFC 5531, section 8.3).
 //! const PROGRAM: ProgramVersions = ProgramVersions { prog: 0x4000_1234, low: 1, high: 1 };
 //!
 //! struct Echo;

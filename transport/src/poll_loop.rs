@@ -225,8 +225,8 @@ impl PollLoop {
         }
     }
 
-    /// Arms every source, so that its next event wakes the loop. Returns how long there is no work
-    /// otherwise: at most until `deadline`.
+    /// Arms every source, so that its next event wakes the loop. Returns until when the loop may sleep: the
+    /// earliest deadline of a source, or `deadline`.
     pub fn arm(&mut self, deadline: Option<Time>) -> Armed {
         if self.busy_poll {
             // The hint frees execution resources for the other hardware thread of the core.
@@ -234,7 +234,7 @@ impl PollLoop {
             return Armed::Awake;
         }
         if self.wake.is_woken() {
-            // An armed source counts on a sleep, which does not come.
+            // Not armed: an armed source assumes that the loop goes to sleep, and it will not.
             return Armed::Awake;
         }
         self.armed = true;
@@ -252,8 +252,9 @@ impl PollLoop {
         }
     }
 
-    /// Sleeps like [`PollLoop::wait`], but even if sources have events to report. For an owner that
-    /// cannot accept more work until it is woken. Meanwhile devices go on: their events end the sleep, too.
+    /// Sleeps like [`PollLoop::wait`], for an owner that takes no events until another thread wakes it (a
+    /// server with all jobs in use). Events that are queued for the owner do not prevent the sleep. New work
+    /// of a device, such as a completion, ends it, so that devices make progress meanwhile.
     pub fn wait_for_wake(&mut self) {
         if let Armed::Until(deadline) = self.arm_without_owner() {
             self.sleep(deadline);

@@ -180,8 +180,9 @@ impl Runtime {
         let inner = &*self.inner;
         let mut progress = false;
         if inner.wake.is_woken() && inner.poll_loop.borrow().is_armed() {
-            // The future may compute for long, or be done, so that its caller does. While a device
-            // believes that its owner sleeps, its background thread rests, and peers wait.
+            // Polled first, which disarms them. The future, or the caller of `block_on` once the future is
+            // done, may compute for long. While a device is armed, its background thread leaves the work to
+            // the owner, and RDMA Reads and Writes of peers would wait.
             progress = self.poll_sources();
         }
         if inner.wake.take()

@@ -29,8 +29,8 @@ pub trait PollSource {
     fn arm(&mut self) -> bool;
 
     /// Prepares for a sleep in which the source's owner takes no events: asks to be woken like
-    /// [`PollSource::arm`], but for what can be done without the owner. Returns false if there is something to
-    /// poll.
+    /// [`PollSource::arm`], but only because of work of the device: events that are queued for the owner do
+    /// not count. Returns false if there is something to poll.
     fn arm_without_owner(&mut self) -> bool {
         true
     }

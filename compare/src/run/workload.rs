@@ -209,8 +209,8 @@ const STARTING: Duration = Duration::from_secs(1);
 /// ends this process. From then on, the thread that runs commands waits for the end of the process, so that
 /// the failure of the command, which the signal has caused, is not reported.
 ///
-/// The command stays in the process group of this process. One of its own would be in the background of the
-/// terminal: the command would get no Ctrl-C, and would be stopped when it asks for a password there.
+/// The command stays in the process group of this process. In one of its own it would be a background job: it
+/// would get no Ctrl-C, and SIGTTIN when it asks for a password.
 pub fn end_command() {
     let deadline = Instant::now() + STARTING;
     let mut running = loop {
@@ -232,8 +232,7 @@ pub fn end_command() {
     }
 }
 
-/// Returns the descendants of a process. A process whose parent has ended has another one, and is not among
-/// them.
+/// Returns the descendants of a process. Those whose parent has ended have another one, and are not found.
 fn descendants(of: Pid) -> Vec<Pid> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

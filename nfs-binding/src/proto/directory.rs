@@ -273,7 +273,7 @@ pub(crate) struct ListedObject<'a> {
     pub(crate) handle: FileHandle,
     /// The attributes as the file system returned them.
     pub(crate) attributes: &'a Attributes,
-    /// The `fsid` that is encoded in place of theirs.
+    /// The `fsid` that is encoded in place of `attributes.fsid`.
     pub(crate) fsid: u64,
 }
 
@@ -295,7 +295,8 @@ pub(crate) struct EntryEncoder {
     len: usize,
 }
 
-/// The buffer is extended by at least this many zero bytes at a time.
+/// The number of zero bytes that are added beyond the need when the buffer is extended, as far as its
+/// capacity allows.
 const FILLED: usize = 1024;
 
 impl EntryEncoder {
@@ -387,8 +388,8 @@ fn split_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_be_bytes(*word), rest))
 }
 
-/// Writes the list link, the inode number and the name of an entry to the front of `out`, which has
-/// zeroes for the round-up of the name, and returns the rest.
+/// Writes the list link, the inode number and the name of an entry to the front of `out`, whose bytes for
+/// the XDR padding of the name are zero already, and returns the rest.
 #[inline]
 fn put_name<'a>(mut out: &'a mut [u8], fileid: u64, name: &[u8]) -> &'a mut [u8] {
     let mut head = [0; 4 + 8 + 4];

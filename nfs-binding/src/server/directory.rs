@@ -34,8 +34,8 @@ impl Room {
             .ok_or(Status::TOOSMALL)
     }
 
-    /// Returns the memory to begin with, bytes. A longer listing gets more as it grows, so that a
-    /// client that asks for much pays for what there is.
+    /// Returns the initial capacity of the buffer, bytes. The buffer grows with the listing, so a large
+    /// `count` costs memory only if there are as many entries.
     fn capacity(&self) -> usize {
         (self.left + AFTER_ENTRIES).min(u64::from(PREFERRED_LISTING)) as usize
     }

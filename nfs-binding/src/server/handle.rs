@@ -317,7 +317,7 @@ impl fmt::Debug for HandleCodec {
 }
 
 impl HandleCodec {
-    /// Creates a codec for the export with this number. All users of `cache` have the same key.
+    /// Creates a codec for the export with this number. `cache` must be shared only by codecs with the same key.
     pub(super) fn new(key: &HandleKey, export: u32, cache: Arc<MacCache>) -> Self {
         let mut head = [0; MAC];
         head[0] = LAYOUT;

@@ -3,7 +3,8 @@
 //!
 //! The cache is direct-mapped: an id has one slot, and the last id of those that share a slot is kept.
 //! All loops of a server share it, and none waits for another. Each slot has a sequence number, which is
-//! odd while the slot is written (a seqlock): who meets a writer computes the MAC and caches nothing.
+//! odd while the slot is written (a seqlock). A reader that meets a writer computes the MAC, and stores it
+//! only if no other thread is writing the slot by then.
 //!
 //! Only [`HandleCodec::issue`](super::handle::HandleCodec::issue) uses the cache. The MAC of a handle that
 //! a client presents is computed, so clients cannot evict entries with handles that they made up.
@@ -13,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::fs::FileId;
 
-/// The number of slots: a directory of about a thousand entries is cached nearly as a whole. Together
-/// they take 256 KiB.
+/// The number of slots, 256 KiB in total. Entries that share a slot evict each other: of a directory of
+/// 1,000 entries about 78 % are found when it is listed again, of one of 300 about 93 %.
 const SLOTS: usize = 4096;
 const _: () = assert!(SLOTS.is_power_of_two());
 /// The number of words of an id: up to 32 bytes. Those of the file system in memory and of the usual
@@ -80,7 +81,7 @@ fn slot_of([first, second, third, fourth, last]: [u64; KEY_WORDS]) -> usize {
 }
 
 impl Slot {
-    /// Returns the MAC of the object with this key, if the slot has it.
+    /// Returns the MAC of the object with this key, if the slot has it and is not being written.
     #[inline]
     fn read(&self, key: &[u64; KEY_WORDS]) -> Option<u64> {
         let before = self.sequence.load(Ordering::Acquire);

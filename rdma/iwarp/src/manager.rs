@@ -120,7 +120,7 @@ impl State {
                 .as_ref()
                 .is_some_and(|seat| !seat.is_next_within(self.options.max_connections))
         {
-            // The loop whose turn it is polls its listeners as well.
+            // The other loop busy-polls its listeners too, so it need not be woken.
             return;
         }
         for _ in 0..ACCEPT_TURN {
@@ -136,7 +136,7 @@ impl State {
                 None => Some(accept().map(|accepted| (accepted, None))),
             };
             let Some(accepted) = accepted else {
-                // It is the turn of another loop, which knows now.
+                // Another loop should accept the connection, and has been woken.
                 return;
             };
             match accepted {
@@ -168,7 +168,8 @@ impl State {
         now: Time,
     ) {
         if let Some(claim) = &mut claim {
-            // Before room is made: meanwhile, other loops must find a half-open connection here.
+            // Set before the oldest half-open connection is closed: if the count fell to 0 in between, another
+            // loop at the limit would accept and then refuse a connection.
             claim.set_half_open(true);
         }
         let full = self.connections >= self.options.max_connections
@@ -211,7 +212,7 @@ impl State {
             if let Some(Slot::Conn(conn)) = self.slots.get_mut(index) {
                 conn.readable = true;
             }
-            // Its Request Frame may have arrived and wait for its turn.
+            // The Request Frame may have arrived and not been read yet.
             self.with(index, now, Conn::progress);
             let phase = self.find(id).and_then(|index| self.conn(index));
             match phase.map(|conn| conn.phase) {

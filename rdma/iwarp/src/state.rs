@@ -19,7 +19,7 @@ use rdma::{
     Counters, Event, Interest, ListenerId, Poller, PostError, QpId, SendWr, Tap, Time, WrId,
 };
 
-/// Maximum number of connections that are over and drain. The oldest is closed to make room.
+/// Maximum number of connections that have ended and are draining. The oldest is closed to make room.
 const MAX_DRAINING: usize = 64;
 /// Number of busy-polls between two checks of the listeners.
 const POLLS_PER_ACCEPT: u32 = 64;
@@ -58,13 +58,13 @@ pub(super) struct State {
     /// Connections of peers that have not sent a Request Frame yet, the oldest first.
     pub(super) half_open: VecDeque<u64>,
     pub(super) connections: usize,
-    /// Connections that are over and drain, the oldest first.
+    /// Connections that have ended and are draining, the oldest first.
     pub(super) draining: VecDeque<u64>,
     pub(super) live: usize,
     /// Whether the owner waits for events.
     pub(super) armed: bool,
     /// Whether something has happened since the device was armed that ends the wait: readiness of a
-    /// socket, a deadline with an event, another loop's word, or an event from the background thread.
+    /// socket, a deadline with an event, a request of another loop to accept, or an event from the background thread.
     /// Events that follow from requests which the owner has posted since then wake nobody.
     pub(super) woken: bool,
     pub(super) busy: bool,
@@ -77,7 +77,7 @@ pub(super) struct State {
     pub(super) sent_long: bool,
     /// Time of the owner's last poll.
     pub(super) now: Time,
-    /// How often this loop had been told to accept by then ([`rdma::LoopSeat::turns_within`]).
+    /// The value of [`rdma::LoopSeat::turns_within`] at the last poll.
     pub(super) turns: usize,
     /// Activity of the background thread.
     pub(super) progress: Progress,

@@ -129,7 +129,7 @@ impl State {
                 return;
             }
             Stage::Down => return,
-            // An acceptance that arrives later is answered like one that comes too late.
+            // If the acceptance still arrives, it fails at the accepting side.
             Stage::Connecting(_) => {}
             Stage::Prepared(request) => {
                 let peer = request.from;
@@ -160,7 +160,7 @@ impl State {
     /// arrived.
     fn reset_initiator(&mut self, end: End, peer: Option<End>) {
         let Some(peer) = peer else { return };
-        // Not before the acceptance arrives, which leaves the host when its processor has posted it.
+        // The reset must not overtake the acceptance, which leaves when the host's processor is free.
         let left = self.nodes[end.node.0].busy.max(self.now);
         let reason = Disconnect::Lost("reset".to_owned());
         self.at(left + self.costs.delay, What::Over(peer, reason));

@@ -7,7 +7,7 @@
 //! (RFC 8167, section 6). Every callback carries data that both ends can check, as an item that may
 //! be sent in a chunk, and both ends count ([`Tally`]). [`run`] does all of this.
 //!
-//! The program numbers are from the unassigned range (RFC 5531, section 8.4.2).
+//! The program numbers are from the unassigned range (RFC 5531, section 8.3).
 //!
 //! A client over TCP, of a server that has [`Orders`] as its service and allows callbacks:
 //!

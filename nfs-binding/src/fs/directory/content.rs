@@ -52,8 +52,8 @@ impl Served {
     ///
     /// The attributes before the write are read just before it, and only other writes of this export
     /// are locked out. So a client cannot see that a local process, or a client of another export of
-    /// the same files, wrote between the two. The Linux server sends no such attributes for WRITE,
-    /// with which the Linux client takes every change for its own.
+    /// the same files, wrote between the two. The Linux server omits them; without them, the
+    /// Linux client takes every change for its own.
     pub(super) fn write_content(
         &self,
         who: &Caller,
@@ -83,8 +83,9 @@ impl Served {
             && stable != Stable::Unstable
         {
             let synchronised = self.synchronise(&node, &content.fd, stable);
-            // A client that asked for stable storage does not look at the verifier afterwards, so
-            // the failure that was reported to another call may have affected this call's data.
+            // A failure since the write may have lost this call's data, even if it was reported to another
+            // call's sync. It is reported here as well, because a client that asked for stable storage does
+            // not check the verifier.
             if let Err(error) = synchronised {
                 change.result = Err(error);
             } else if node.failures() != failures {

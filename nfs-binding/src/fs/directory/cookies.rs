@@ -9,8 +9,8 @@
 //! that goes on there leaves entries out, and `rm -r` leaves files behind.
 //!
 //! Keeping the directory open between calls would not be enough: a client can go on after a reply
-//! that reached the end, a tree can take longer to remove than anything should stay open that keeps
-//! the host from unmounting, and two clients may go on at the same number in different lists.
+//! that reached the end, removing a tree can take long, and an open directory keeps the
+//! host from unmounting the file system all that time, and two clients may go on at the same number in different lists.
 //!
 //! Here, the cookie of an entry is a keyed hash of its name, and entries come in the order of their
 //! cookies. Nothing is remembered between calls. In return, each call reads the whole directory.

@@ -27,10 +27,10 @@ impl Served {
         self.open_root(path)
     }
 
-    /// Makes an entry of `path`, the root of another file system or of a subvolume.
+    /// Returns the root of another file system, or of a subvolume, at `path` as a directory entry.
     ///
-    /// With `crossmnt` it is part of the export. Otherwise the file system itself is not asked for
-    /// anything: it can be that of a server that is gone.
+    /// With `crossmnt` it is part of the export. Otherwise no request is sent to the file system: it may
+    /// be a network mount whose server does not answer.
     ///
     /// # Errors
     /// [`FsError::Access`] if it is not a directory: a single file can be mounted, too.
@@ -54,7 +54,7 @@ impl Served {
         Ok(Child::Here(node, attributes))
     }
 
-    /// Returns whether this is the root of another export, with options of its own.
+    /// Returns whether `root` is the root of another export, with options of its own.
     fn is_other_export(&self, root: &FileId) -> bool {
         self.other_exports
             .get()
@@ -108,7 +108,8 @@ impl Served {
         }
         crossed.add(Arc::clone(&opened));
         drop(crossed);
-        // A listing keeps no object of it open, so nothing else would have it closed.
+        // Wakes the idle closer: after a listing, no object of the file system is open, and nothing else
+        // would close it.
         self.closer_signal.opened();
         Ok(Some(opened))
     }

@@ -314,7 +314,7 @@ pub(super) struct Listed<'a> {
     pub(super) cookie: u64,
 }
 
-/// Makes an open directory be listed from the start again.
+/// Rewinds an open directory.
 pub(super) fn rewind(dir: impl AsFd) -> FsResult<()> {
     fs::seek(dir, SeekFrom::Start(0))?;
     Ok(())

@@ -1,9 +1,10 @@
 //! The thread that closes idle objects.
 //!
 //! An open descriptor keeps the blocks of a removed file allocated, and keeps a file system from
-//! being unmounted. So objects that were not used for [`ROUNDS`] rounds are closed, whoever removed
-//! them. (Objects removed through this server are closed at once.) A file system below the export
-//! is closed in the next round after its last object.
+//! being unmounted. So an object that was not used for [`ROUNDS`] rounds is closed, whether or not it
+//! still has a name. (Objects removed through this server are closed at once.) Exception: without root,
+//! a file that could not be opened for writing again stays open (`must_stay_open`). A file system below
+//! the export is closed in the next round after its last object.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
@@ -17,7 +18,8 @@ pub(super) const ROUND: Duration = Duration::from_secs(2);
 /// The number of rounds that an idle object stays open, besides the present one.
 const ROUNDS: u64 = 2;
 /// The time without changes after which an executable file counts as complete. Then it is closed
-/// even if its owner could not write to it again, because the host cannot execute it until then.
+/// even if its owner could not write to it again, because execve(2) fails with ETXTBSY while it is open
+/// for writing.
 const COMPLETE: Duration = Duration::from_secs(120);
 
 /// The signal that wakes or ends the thread that closes idle objects.

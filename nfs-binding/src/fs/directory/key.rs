@@ -91,8 +91,8 @@ impl IdentityKey {
         Self(key)
     }
 
-    /// Returns a keyed hash of a name. It tells nothing about the hashes in identities: that of 128
-    /// bits is another function.
+    /// Returns a keyed hash of a name. Cookies show it to clients. It reveals nothing about the 128-bit
+    /// hashes in identities, which use a different function.
     pub(super) fn hash_name(&self, name: &[u8]) -> u64 {
         let mut hasher = siphasher::sip::SipHasher24::new_with_key(&self.0);
         hasher.write(name);
@@ -224,7 +224,7 @@ impl Naming {
             Self::Inodes => return Ok(encode(fsid, Tag::Inode, &[&inode], key)),
         };
         let handle = FileHandle::of(fd, form)?;
-        // No existing type needs more than a byte. Such a type would be hashed, not truncated.
+        // All existing handle types fit in a byte. A larger one would be hashed, not truncated.
         let kind = handle.kind().to_be_bytes();
         let kind = match kind {
             [0, 0, 0, _] => &kind[3..],
@@ -235,8 +235,8 @@ impl Naming {
             return Ok(hashed(fsid, Tag::Hash, &[kind, bytes], key));
         }
         if self == Self::Cached && !has_generation(&handle) {
-            // Its birth time is that of the mount, so that clients would lose the root with each
-            // mount. Its inode number is fixed and not used again.
+            // The root of exFAT: its birth time is the time of the mount, so that clients would lose the
+            // root with each mount. Its inode number is fixed and not used again.
             return Ok(encode(fsid, Tag::Inode, &[&inode], key));
         }
         if self == Self::Identifying && !has_generation(&handle) {

@@ -20,8 +20,8 @@ pub(super) enum Child {
     Elsewhere(FileId),
 }
 
-/// An object, held by a descriptor that only names it (O_PATH): it goes with the object wherever
-/// that is moved, and its inode number cannot be given to another.
+/// An object, held by an `O_PATH` descriptor, which follows the object when it is moved and keeps the
+/// host from reusing its inode number.
 pub(super) struct Node {
     pub(super) id: FileId,
     /// The object's file system.
@@ -34,7 +34,7 @@ pub(super) struct Node {
     synchronising: Mutex<()>,
     /// The number of failed syncs.
     failures: AtomicU64,
-    /// Whether the file was written to since the last sync.
+    /// Whether the file was written to since the last sync began.
     unstable: AtomicBool,
     /// The number of calls that are writing to the file, or about to open its content for that.
     writers: AtomicUsize,
@@ -90,7 +90,7 @@ impl Node {
         }
     }
 
-    /// Records that it is used in this round.
+    /// Records that the object is used in this round.
     pub(super) fn record_use(&self, round: u64) {
         self.used.store(round, Ordering::Relaxed);
     }
@@ -191,8 +191,8 @@ impl Node {
             readable: purpose != Purpose::WriteOnly,
             writable: writes,
         });
-        // A description with unstable data must stay open (`close_stable`). If it cannot read, the
-        // one that can serves this call alone.
+        // A description with unstable data must stay open (`close_stable`). If that is write-only, a
+        // readable one is opened for this call only.
         if writes || content.as_ref().is_none_or(|open| !open.writable) {
             *content = Some(Arc::clone(&opened));
         }

@@ -44,10 +44,11 @@ impl Served {
             Stable::DataSync => Extent::Data,
             Stable::FileSync => Extent::File,
         };
-        // A call that syncs the file, and that takes the mark only in its turn, keeps it open for the
-        // calls that wait for theirs.
+        // The mark is cleared only after this call has the lock: while it waits, the mark keeps
+        // `close_stable` from closing the description with which it must sync.
         let _turn = self.options.sync.then(|| node.lock_sync());
-        // Without `sync`, the reply promises the same.
+        // With the export option `async`, the reply claims stable storage without a sync, so the mark is
+        // cleared here as well.
         node.take_unstable();
         if !self.options.sync {
             return Ok(());
