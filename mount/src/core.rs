@@ -77,8 +77,11 @@ pub(crate) trait Kernel {
     /// Returns whether a page drop has ended, with or without success; true for 0. [`Core::pages_gone`] is woken
     /// when one ends.
     fn is_dropped(&self, number: u64) -> bool;
-    /// Makes the kernel ask for the attributes of an object again.
-    fn attributes_changed(&self, ino: u64);
+    /// Begins to make the kernel ask for the attributes of an object again. Returns the number of the attribute drop
+    /// that does so, which is never 0.
+    fn attributes_changed(&self, ino: u64) -> u64;
+    /// Returns whether an attribute drop has ended, as [`Kernel::is_dropped`] does for a page drop.
+    fn is_forgotten(&self, number: u64) -> bool;
 }
 
 /// Work that nobody waits for.
@@ -119,7 +122,7 @@ pub(crate) struct Core<C: Connect> {
     pub(crate) random: u32,
     /// Numbers the names of hidden files.
     pub(crate) hidden: Cell<u32>,
-    /// Woken when the kernel has forgotten the pages of a file.
+    /// Woken when the kernel has forgotten the pages of a file, or the attributes of an object.
     pub(crate) pages_gone: Notify,
     /// Work to begin. The driver of the file system takes it.
     tasks: RefCell<Vec<Task>>,
@@ -367,21 +370,24 @@ impl<C: Connect> Core<C> {
                 node.page_drop.set(self.kernel.data_changed(node.ino));
             }
         }
-        self.kernel.attributes_changed(node.ino);
+        let number = self.kernel.attributes_changed(node.ino);
+        node.attribute_drop.set(number);
     }
 
-    /// Waits until the kernel has no pages of a file that are known to be out of date. Otherwise a program that
-    /// has been told of a change could still read what was there before.
+    /// Waits until the kernel has no pages of a file, and no attributes of an object, that are known to be out of
+    /// date. Otherwise a program that has been told of a change could still get what was there before.
     ///
     /// The kernel cannot forget pages before its requests to read or write them are answered, nor before a
-    /// SETATTR of its size is. So READ, WRITE and such a SETATTR must not call this: they would deadlock.
+    /// SETATTR of its size is; and nothing of any object while an unmount waits for that. So READ, WRITE and such a
+    /// SETATTR must not call this: they would deadlock.
     pub(crate) async fn without_old_pages(&self, node: &Node<C::As>) {
-        if !self.has_old_pages(node) {
-            return;
-        }
         // Only the changes known now: with later ones, the wait might never end.
-        let wanted = node.page_drop.get();
-        let gone = || self.kernel.is_dropped(wanted).then_some(());
+        let (pages, attributes) = (node.page_drop.get(), node.attribute_drop.get());
+        let gone = || {
+            let pages_gone = pages == 0 || self.kernel.is_dropped(pages);
+            let attributes_gone = attributes == 0 || self.kernel.is_forgotten(attributes);
+            (pages_gone && attributes_gone).then_some(())
+        };
         self.pages_gone.until(gone).await;
     }
 

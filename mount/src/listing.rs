@@ -86,6 +86,7 @@ impl<C: Connect> Core<C> {
     ) -> Result<OpenedDirectory, Errno> {
         let node = self.node(ino)?;
         self.permit_open(user, thread, &node, Access::READ).await?;
+        self.without_old_pages(&node).await;
         let version = node.names_version.get();
         let keep = node.listed.replace(Some(version)) == Some(version) && self.is_fresh(&node);
         let directory = OpenDirectory {

@@ -100,6 +100,8 @@ pub(crate) struct Node<A> {
     pub(crate) paged: Cell<Option<u64>>,
     /// The last page drop that was begun for the file, or 0; see [`crate::core::Kernel::data_changed`].
     pub(crate) page_drop: Cell<u64>,
+    /// The last attribute drop that was begun for the object, or 0.
+    pub(crate) attribute_drop: Cell<u64>,
     /// The size that the kernel takes the file to have: what it was last told, or its writes led to.
     pub(crate) shown_size: Cell<u64>,
     pub(crate) appends: Appends,
@@ -146,6 +148,7 @@ impl<A> Node<A> {
             data_version: Cell::new(0),
             paged: Cell::new(None),
             page_drop: Cell::new(0),
+            attribute_drop: Cell::new(0),
             shown_size: Cell::new(0),
             appends: Appends::default(),
             own_writes: Cell::new(0),

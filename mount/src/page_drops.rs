@@ -1,9 +1,10 @@
-//! Making the kernel forget the pages of files.
+//! Making the kernel forget the pages of files, or the attributes of objects.
 //!
 //! The kernel can invalidate a page only after the READ or WRITE request for it was answered, and the invalidation
 //! blocks until then. A file whose READ the server does not answer must not delay the invalidation of other files,
 //! for which requests wait ([`Core::without_old_pages`](crate::core::Core::without_old_pages)). So several threads
-//! work, each on a different file.
+//! work, each on a different file. Attributes have threads of their own: the kernel forgets them at once, except
+//! during an unmount, which waits for pages.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, SessionACL};
+use fuser::{BackgroundSession, Config, INodeNo, MountOption, Session, SessionACL};
 use nfs_binding::client::{ClientAs, Mount, NfsError, Object};
 use nfs_binding::proto::FileType;
 use onc_rpc::{AuthSys, Credential};
@@ -127,28 +127,39 @@ impl Connect for Client {
 }
 
 /// Tells the kernel what other clients have changed.
+///
+/// The file system's own thread does not: dropping pages waits for reads that it has not answered. An unmount
+/// waits for that, and dropping attributes waits for the unmount.
 struct Notify {
-    notifier: Notifier,
-    /// Dropping pages waits for reads that the file system has not answered, so other threads do it.
     pages: PageDrops,
+    /// Not queued behind the pages of other files, which may be stuck.
+    attributes: PageDrops,
 }
 
 impl Notify {
-    fn start(notifier: Notifier, queue: Arc<Queue<Client>>) -> io::Result<Self> {
-        let of_threads = notifier.clone();
-        let drop_pages = move |ino| {
-            if let Err(error) = of_threads.inval_inode(INodeNo(ino), 0, 0) {
-                tracing::debug!(ino, %error, "the kernel could not forget pages");
-            }
+    /// Starts the threads. `invalidate` makes the kernel forget the attributes of an inode, and its pages from an
+    /// offset on unless that is negative.
+    fn start(
+        invalidate: impl Fn(u64, i64) -> io::Result<()> + Clone + Send + Sync + 'static,
+        queue: &Arc<Queue<Client>>,
+    ) -> io::Result<Self> {
+        let drops = |offset| {
+            let (invalidate, queue) = (invalidate.clone(), Arc::clone(queue));
+            let forget = move |ino| {
+                if let Err(error) = invalidate(ino, offset) {
+                    tracing::debug!(ino, offset, %error, "the kernel could not forget an inode");
+                }
+            };
+            let done = move || {
+                queue.push(Box::new(|core| {
+                    core.pages_gone.wake();
+                    Box::pin(ready(()))
+                }));
+            };
+            PageDrops::start(forget, done)
         };
-        let done = move || {
-            queue.push(Box::new(|core| {
-                core.pages_gone.wake();
-                Box::pin(ready(()))
-            }));
-        };
-        let pages = PageDrops::start(drop_pages, done)?;
-        Ok(Self { notifier, pages })
+        let (pages, attributes) = (drops(0)?, drops(-1)?);
+        Ok(Self { pages, attributes })
     }
 }
 
@@ -161,10 +172,12 @@ impl Kernel for Notify {
         self.pages.is_done(number)
     }
 
-    fn attributes_changed(&self, ino: u64) {
-        if let Err(error) = self.notifier.inval_inode(INodeNo(ino), -1, 0) {
-            tracing::debug!(ino, %error, "the kernel could not forget attributes");
-        }
+    fn attributes_changed(&self, ino: u64) -> u64 {
+        self.attributes.begin(ino)
+    }
+
+    fn is_forgotten(&self, number: u64) -> bool {
+        self.attributes.is_done(number)
     }
 }
 
@@ -230,7 +243,9 @@ pub fn mount(
         }
     })?;
     read_ahead_whole(&path, limits.rsize);
-    let kernel = Notify::start(session.notifier(), Arc::clone(&queue)).map_err(failed)?;
+    let notifier = session.notifier();
+    let invalidate = move |ino, offset| notifier.inval_inode(INodeNo(ino), offset, 0);
+    let kernel = Notify::start(invalidate, &queue).map_err(failed)?;
     let mut random = [0; 4];
     getrandom::fill(&mut random).map_err(|error| failed(io::Error::other(error)))?;
     let core = Core::new(Parts {
@@ -548,7 +563,33 @@ fn abort(connections: &Path, entry: &MountEntry) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
+
     use super::*;
+
+    /// Regression test: the kernel lets no invalidation begin while an unmount waits for one of pages, which ends
+    /// only with the answer to a READ. The thread that answers waited in an invalidation of attributes.
+    #[test]
+    fn an_invalidation_that_waits_in_the_kernel_holds_up_nobody_who_begins_one() {
+        const LONG: Duration = Duration::from_secs(20);
+        let (go_on, gate) = channel();
+        let gate = Arc::new(Mutex::new(gate));
+        let invalidate = move |_, _| {
+            let _ = gate.lock().unwrap().recv_timeout(LONG);
+            Ok(())
+        };
+        let start = Instant::now();
+        let kernel = Notify::start(invalidate, &Arc::new(Queue::new())).unwrap();
+        let (pages, attributes) = (kernel.data_changed(7), kernel.attributes_changed(7));
+        assert!(start.elapsed() < LONG);
+        assert!(!kernel.is_dropped(pages) && !kernel.is_forgotten(attributes));
+        (0..2).for_each(|_| go_on.send(()).unwrap());
+        while !kernel.is_dropped(pages) || !kernel.is_forgotten(attributes) {
+            assert!(start.elapsed() < LONG);
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
 
     #[test]
     fn a_mount_is_aborted_by_the_number_of_its_device() {

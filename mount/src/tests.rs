@@ -45,29 +45,43 @@ impl Connect for InProcess {
 }
 
 /// A kernel that records which files it was told to drop the pages of. It does that at once, except for the
-/// files in the second field. The third one has the file of each page drop.
+/// files in the second field. The third one has the file of each page drop, and the object of each attribute
+/// drop; these are not done at once for the objects in the fourth.
 #[derive(Clone, Default)]
 struct Told(
     Rc<RefCell<Vec<u64>>>,
     Rc<RefCell<BTreeSet<u64>>>,
     Rc<RefCell<Vec<u64>>>,
+    Rc<RefCell<BTreeSet<u64>>>,
 );
+
+impl Told {
+    fn is_done(&self, number: u64, stuck: &RefCell<BTreeSet<u64>>) -> bool {
+        let (stuck, drops) = (stuck.borrow(), self.2.borrow());
+        let begun = number.checked_sub(1).map(|index| drops[index as usize]);
+        begun.is_none_or(|ino| !stuck.contains(&ino))
+    }
+}
 
 impl Kernel for Told {
     fn data_changed(&self, ino: u64) -> u64 {
         self.0.borrow_mut().push(ino);
+        self.attributes_changed(ino)
+    }
+
+    fn is_dropped(&self, number: u64) -> bool {
+        self.is_done(number, &self.1)
+    }
+
+    fn attributes_changed(&self, ino: u64) -> u64 {
         let mut drops = self.2.borrow_mut();
         drops.push(ino);
         drops.len() as u64
     }
 
-    fn is_dropped(&self, number: u64) -> bool {
-        let (stuck, drops) = (self.1.borrow(), self.2.borrow());
-        let begun = number.checked_sub(1).map(|index| drops[index as usize]);
-        begun.is_none_or(|ino| !stuck.contains(&ino))
+    fn is_forgotten(&self, number: u64) -> bool {
+        self.is_done(number, &self.3)
     }
-
-    fn attributes_changed(&self, _: u64) {}
 }
 
 const WRITE: OpenMode = OpenMode {
@@ -994,6 +1008,48 @@ fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
     assert_eq!(set().unwrap().trust, Duration::ZERO);
     one.told.1.borrow_mut().clear();
     assert!(!set().unwrap().trust.is_zero());
+}
+
+/// The reply to an open has no attributes: without a request, the kernel tells a program those that it has.
+#[test]
+fn an_open_ends_only_when_the_kernel_has_forgotten_old_attributes() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let (f, file) = one.create(b"f");
+    let (core, user) = (&one.core, &one.user);
+    let mode = SetAttributes {
+        mode: Some(0o600),
+        ..SetAttributes::default()
+    };
+    let setting = two
+        .core
+        .setattr(&two.user, two.find(b"f").unwrap(), None, mode);
+    two.run(setting).unwrap();
+    let (_, other) = two.create(b"g");
+    two.close(other).unwrap();
+    for ino in [f, ROOT] {
+        one.told.3.borrow_mut().insert(ino);
+        one.run(async {
+            let mut request: LocalBoxFuture<'_, bool> = match ino {
+                ROOT => Box::pin(core.opendir(user, 1, ROOT).map(|it| it.is_ok())),
+                _ => Box::pin(core.open(user, 1, f, WRITE).map(|it| it.is_ok())),
+            };
+            for _ in 0..50 {
+                assert!(poll!(&mut request).is_pending(), "{ino}");
+                turn().await;
+            }
+            assert_eq!(one.told.2.borrow().last(), Some(&ino));
+            // The kernel may wait for these, and forget nothing before.
+            assert!(core.read(file, 0, 100, false).await.is_ok());
+            let written = core.write(file, 0, Bytes::from(vec![1; 100]), WriteMode::default());
+            assert_eq!(written.await, Ok(100));
+            one.told.3.borrow_mut().clear();
+            core.pages_gone.wake();
+            assert!(request.await);
+        });
+    }
+    one.close(file).unwrap();
 }
 
 /// The server does not answer a READ of one file, whose page the kernel therefore cannot forget.
