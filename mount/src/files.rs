@@ -5,7 +5,7 @@
 //! close-to-open consistency. Closing a file waits until its data is on stable storage.
 
 use std::cell::{Cell, RefCell};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::Duration;
 
 use nfs_binding::proto::{
@@ -17,7 +17,7 @@ use crate::core::{Connect, Core, NodeOf, UserOf};
 use crate::find::{Found, dir_op};
 use crate::node::Node;
 use crate::read_ahead::ReadAhead;
-use crate::transfer::DirectWrite;
+use crate::transfer::DirectRun;
 use crate::users::User;
 
 /// The time within which the lookup and the `open` of one system call follow each other. The
@@ -51,13 +51,8 @@ pub(crate) struct OpenFile<A> {
     pub(crate) mode: OpenMode,
     /// The serial number of the last write error that was reported to it.
     pub(crate) seen: Cell<u64>,
-    /// The last write with O_DIRECT, while parts of it are in flight.
-    pub(crate) direct_write: RefCell<Weak<DirectWrite<A>>>,
-    /// The end of the last part of a write with O_DIRECT. A part that starts there may continue that write.
-    pub(crate) direct_end: Cell<u64>,
-    /// Whether a write with O_DIRECT beyond the end of the file has failed. The kernel then truncates the
-    /// file, by a SETATTR, to the size that it knows.
-    pub(crate) direct_failed: Cell<bool>,
+    /// The last parts of writes with O_DIRECT.
+    pub(crate) direct: RefCell<Rc<DirectRun>>,
     pub(crate) read_ahead: RefCell<ReadAhead>,
 }
 
@@ -131,9 +126,7 @@ impl<C: Connect> Core<C> {
             user: Rc::clone(user),
             mode,
             seen: Cell::new(node.write_error.get().serial),
-            direct_write: RefCell::default(),
-            direct_end: Cell::new(0),
-            direct_failed: Cell::new(false),
+            direct: RefCell::default(),
             read_ahead: RefCell::default(),
         };
         let file = self.files.borrow_mut().insert(Rc::new(file)) as u64;

@@ -242,12 +242,12 @@ impl<C: Connect> Core<C> {
         self.refresh(user, &node).await?;
         self.without_old_pages(&node).await;
         let stat = self.stat(&node);
-        node.shown_size.set(stat.attributes.size);
+        node.tell_size(stat.attributes.size);
         Ok(stat)
     }
 
-    /// Returns the attributes of an object for the kernel. A caller that passes them on sets
-    /// [`Node::shown_size`].
+    /// Returns the attributes of an object for the kernel. A caller that passes them on calls
+    /// [`Node::tell_size`].
     pub(crate) fn stat(&self, node: &Node<C::As>) -> Stat {
         let mut attributes = node.attributes.borrow().get().clone();
         let mut trust = self.remaining(node);
@@ -273,7 +273,7 @@ impl<C: Connect> Core<C> {
     pub(crate) fn found(&self, directory: &Node<C::As>, node: &Node<C::As>) -> Found {
         node.lookups.set(node.lookups.get() + 1);
         let stat = self.stat(node);
-        node.shown_size.set(stat.attributes.size);
+        node.tell_size(stat.attributes.size);
         Found {
             stat: Some(stat),
             trust: self.positive_trust(directory),

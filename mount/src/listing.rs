@@ -157,7 +157,7 @@ impl<C: Connect> Core<C> {
             }
             if let Some(node) = &listed.node {
                 match &listed.stat {
-                    Some(stat) => node.shown_size.set(stat.attributes.size),
+                    Some(stat) => node.tell_size(stat.attributes.size),
                     None => {
                         let unreferenced = (Instant::now(), node.ino);
                         self.unreferenced.borrow_mut().push_back(unreferenced);

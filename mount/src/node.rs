@@ -104,6 +104,9 @@ pub(crate) struct Node<A> {
     pub(crate) attribute_drop: Cell<u64>,
     /// The size that the kernel takes the file to have: what it was last told, or its writes led to.
     pub(crate) shown_size: Cell<u64>,
+    /// The size that the kernel takes the file to have at least: that of [`Node::shown_size`] does not count if it
+    /// comes from parts of a write with O_DIRECT, of which another part may still fail.
+    pub(crate) sure_size: Cell<u64>,
     pub(crate) appends: Appends,
     /// Rises with each write by this client.
     pub(crate) own_writes: Cell<u64>,
@@ -150,6 +153,7 @@ impl<A> Node<A> {
             page_drop: Cell::new(0),
             attribute_drop: Cell::new(0),
             shown_size: Cell::new(0),
+            sure_size: Cell::new(0),
             appends: Appends::default(),
             own_writes: Cell::new(0),
             dirty: RefCell::default(),
@@ -214,6 +218,12 @@ impl<A> Node<A> {
             Some(entry) if entry.ino.is_some() => entry.version = OUTDATED,
             _ => drop(names.remove(name)),
         }
+    }
+
+    /// Notes that the kernel is told a size.
+    pub(crate) fn tell_size(&self, size: u64) {
+        self.sure_size.set(size);
+        self.shown_size.set(size);
     }
 
     /// Records an error of a WRITE or COMMIT.

@@ -32,6 +32,19 @@ impl<C: Connect> Core<C> {
             return Err(Errno::FBIG);
         }
         let size = attributes.size;
+        let opened = file.filter(|_| size.is_some());
+        let opened = opened.map(|file| self.file(file)).transpose()?;
+        let run = opened.as_ref().map(|file| file.direct.take());
+        let alone = SetAttributes {
+            size,
+            ..SetAttributes::default()
+        };
+        // After a write with O_DIRECT that failed beyond the end, the kernel truncates the file to the size
+        // that it believes. That would take away what other clients have appended meanwhile.
+        let believed = node.sure_size.get()..=node.shown_size.get();
+        let by_kernel = run.is_some_and(|run| run.is_undone())
+            && size.is_some_and(|size| believed.contains(&size))
+            && attributes == alone;
         // The kernel keeps writes away as well, but only as long as the process that asks lives.
         let resizing = match size {
             Some(_) => Some(Resizing::begin(&node).await),
@@ -40,18 +53,6 @@ impl<C: Connect> Core<C> {
         if node.is_file() {
             self.sync(&node).await;
         }
-        let opened = file.filter(|_| size.is_some());
-        let opened = opened.map(|file| self.file(file)).transpose()?;
-        let failed = opened
-            .as_ref()
-            .is_some_and(|file| file.direct_failed.take());
-        let alone = SetAttributes {
-            size,
-            ..SetAttributes::default()
-        };
-        // After a write with O_DIRECT that failed beyond the end, the kernel truncates the file to the size
-        // that it believes. That would take away what other clients have appended meanwhile.
-        let by_kernel = failed && size == Some(node.shown_size.get()) && attributes == alone;
         if attributes != SetAttributes::default() && !by_kernel {
             // ftruncate(2) needs no more permission than opening the file did.
             let user = opened.as_ref().map_or(user, |file| &file.user);
@@ -79,7 +80,7 @@ impl<C: Connect> Core<C> {
             // trust, the next request for the attributes comes here and waits.
             stat.trust = Duration::ZERO;
         }
-        node.shown_size.set(stat.attributes.size);
+        node.tell_size(stat.attributes.size);
         Ok(stat)
     }
 

@@ -1660,6 +1660,97 @@ fn a_direct_write_whose_first_part_fails_early_takes_nothing_from_other_clients(
     assert_eq!(one.read_anew(ino).len(), 10);
 }
 
+/// The first part has succeeded before the mount handles the second one.
+#[test]
+fn a_direct_write_whose_last_part_fails_late_takes_nothing_from_other_clients() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let (ino, file) = one.create(b"f");
+    one.write(file, 0, vec![1; 100]);
+    one.close(file).unwrap();
+    let seen = two.find(b"f").unwrap();
+    let direct = two.open(seen);
+    let file = one.open(ino);
+    one.write(file, 100, vec![1; 900]);
+    one.close(file).unwrap();
+
+    let part = |at| two.write_direct(direct, at, 4096);
+    let truncate = |size| two.truncate(seen, direct, size);
+    assert_eq!(part(100), Ok(4096));
+    two.fails(nfs::Write::NUMBER, Status::NOSPC);
+    assert_eq!(part(4196), Err(Errno::NOSPC));
+    assert_eq!(truncate(100), 4196, "the kernel's");
+    assert_eq!(one.read_anew(ino).len(), 4196);
+    // A write that has ended comes before one of two parts.
+    two.server.plan(|_, _| Fault::None);
+    assert_eq!([part(4196), part(8292)], [Ok(4096); 2]);
+    two.fails(nfs::Write::NUMBER, Status::NOSPC);
+    assert_eq!(part(12388), Err(Errno::NOSPC));
+    assert_eq!(truncate(8292), 12388, "the kernel's");
+    assert_eq!(one.read_anew(ino).len(), 12388);
+    // A program's own is obeyed.
+    assert_eq!(truncate(8292), 8292);
+    assert_eq!(one.read_anew(ino).len(), 8292);
+}
+
+/// The part that has failed before the mount handles the second one is not beyond the end of the file; the
+/// write is.
+#[test]
+fn a_direct_write_that_fails_before_the_end_takes_nothing_from_other_clients() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let (ino, file) = one.create(b"f");
+    one.write(file, 0, vec![1; 100]);
+    one.close(file).unwrap();
+    let seen = two.find(b"f").unwrap();
+    let direct = two.open(seen);
+    let file = one.open(ino);
+    one.write(file, 100, vec![1; 900]);
+    one.close(file).unwrap();
+
+    let part = |at, len| two.write_direct(direct, at, len);
+    let truncate = |size| two.truncate(seen, direct, size);
+    two.fails(nfs::Write::NUMBER, Status::NOSPC);
+    assert_eq!(part(0, 50), Err(Errno::NOSPC));
+    two.server.plan(|_, _| Fault::None);
+    assert_eq!(part(50, 4096), Ok(4096));
+    assert_eq!(truncate(100), 4146, "the kernel's");
+    assert_eq!(one.read_anew(ino).len(), 4146);
+    // The kernel makes nothing of a failure of a whole write there.
+    let file = one.open(ino);
+    one.write(file, 4146, vec![1; 854]);
+    one.close(file).unwrap();
+    two.fails(nfs::Write::NUMBER, Status::NOSPC);
+    assert_eq!(part(0, 50), Err(Errno::NOSPC));
+    assert_eq!(truncate(4146), 4146);
+    assert_eq!(one.read_anew(ino).len(), 4146);
+}
+
+impl Fixture {
+    /// Writes a part with O_DIRECT.
+    fn write_direct(&self, file: u64, offset: u64, len: u32) -> Result<u32, Errno> {
+        let mode = WriteMode {
+            through: true,
+            direct: true,
+            ..WriteMode::default()
+        };
+        let data = Bytes::from(vec![2; len as usize]);
+        self.run(self.core.write(file, offset, data, mode))
+    }
+
+    /// Truncates a file through an open file, and returns its size afterwards.
+    fn truncate(&self, ino: u64, file: u64, size: u64) -> u64 {
+        let attributes = SetAttributes {
+            size: Some(size),
+            ..SetAttributes::default()
+        };
+        let setting = self.core.setattr(&self.user, ino, Some(file), attributes);
+        self.run(setting).unwrap().attributes.size
+    }
+}
+
 /// A LINK brings attributes, which may have come from another client's change.
 #[test]
 fn a_link_does_not_hide_what_another_client_has_written() {

@@ -197,7 +197,7 @@ impl<C: Connect> Core<C> {
         let file = self.file(number)?;
         let node = &file.node;
         let len = data.len() as u32;
-        let direct = mode.direct.then(|| DirectWrite::part(&file, offset, len));
+        let direct = mode.direct.then(|| DirectPart::begin(&file, offset, len));
         // The kernel sends the parts of a large write at once. Each gets its place in that order.
         let turn = match mode.append {
             true => Some(Turn::of(node).await),
@@ -247,8 +247,12 @@ impl<C: Connect> Core<C> {
             Self::report(node, &seen).inspect_err(|_| file.seen.set(seen.get()))?;
         }
         match direct {
-            Some(write) => write.unfinished.set(write.unfinished.get() - 1),
-            None => shows(node, of_kernel + u64::from(len)),
+            Some(part) => part.succeed(),
+            None => {
+                let end = of_kernel + u64::from(len);
+                node.sure_size.set(node.sure_size.get().max(end));
+                shows(node, end);
+            }
         }
         Ok(len)
     }
@@ -304,58 +308,70 @@ impl<A> Drop for Turn<'_, A> {
     }
 }
 
-/// A write with O_DIRECT, while parts of it are in flight. The kernel sends the parts of a long write at once.
+/// Parts of writes with O_DIRECT, each of which begins where the one before it ends.
 ///
-/// When a part of a write beyond the file size that the kernel knows fails, FUSE fails the whole write and
-/// truncates the file to that size, with a SETATTR. That would cut off what other clients have appended. So a
-/// failed write is recorded in `OpenFile::direct_failed`, and that SETATTR is ignored.
-pub(crate) struct DirectWrite<A> {
-    file: Rc<OpenFile<A>>,
-    /// The end of the part that came last.
-    end: Cell<u64>,
-    /// The number of parts that have not succeeded.
-    unfinished: Cell<u32>,
+/// The kernel sends the parts of a long write at once, but they may be handled one after the other: they look like
+/// writes of their own. When a part of a write beyond the file size that the kernel knows fails, FUSE fails the
+/// whole write and truncates the file to that size, with a SETATTR. That would cut off what other clients have
+/// appended. So that SETATTR, which ends a run, is ignored.
+#[derive(Debug, Default)]
+pub(crate) struct DirectRun {
+    /// The end of the last part.
+    end: Cell<Option<u64>>,
+    /// Whether that is beyond the file size that the kernel knows.
+    beyond: Cell<bool>,
+    /// Whether a part has failed, be it beyond that size or before.
+    failed: Cell<bool>,
 }
 
-impl<A> DirectWrite<A> {
-    /// Adds a part, to the write that it continues if there is one.
-    fn part(file: &Rc<OpenFile<A>>, start: u64, len: u32) -> Rc<Self> {
-        let mut last = file.direct_write.borrow_mut();
-        let continues = file.direct_end.get() == start;
-        let write = last.upgrade().filter(|_| continues);
-        let write = write.unwrap_or_else(|| {
-            let write = Rc::new(Self {
-                file: Rc::clone(file),
-                end: Cell::new(start),
-                unfinished: Cell::new(0),
-            });
-            *last = Rc::downgrade(&write);
-            write
-        });
-        if !continues {
-            // This part begins a new write, and the SETATTR for the earlier one was sent. If it continued the
-            // last write, an earlier part of that may have failed already, so that the mark would stay.
-            file.direct_failed.set(false);
-        }
-        let end = start.saturating_add(len.into());
-        file.direct_end.set(end);
-        write.end.set(end);
-        write.unfinished.set(write.unfinished.get() + 1);
-        write
+impl DirectRun {
+    /// Returns whether the kernel truncates the file because a part has failed.
+    pub(crate) fn is_undone(&self) -> bool {
+        self.failed.get() && self.beyond.get()
     }
 }
 
-impl<A> Drop for DirectWrite<A> {
+/// A part of a write with O_DIRECT that is in flight.
+struct DirectPart<A> {
+    node: Rc<Node<A>>,
+    run: Rc<DirectRun>,
+    end: u64,
+    succeeded: bool,
+}
+
+impl<A> DirectPart<A> {
+    fn begin(file: &OpenFile<A>, start: u64, len: u32) -> Self {
+        let (node, mut run) = (&file.node, file.direct.borrow_mut());
+        if run.end.get() != Some(start) {
+            // This part begins a new write. The kernel sends none while another makes the file longer.
+            if !run.failed.get() {
+                node.sure_size.set(node.shown_size.get());
+            }
+            *run = Rc::default();
+        }
+        let end = start.saturating_add(len.into());
+        run.end.set(Some(end));
+        run.beyond.set(end > node.sure_size.get());
+        Self {
+            node: Rc::clone(node),
+            run: Rc::clone(&run),
+            end,
+            succeeded: false,
+        }
+    }
+
+    fn succeed(mut self) {
+        self.succeeded = true;
+    }
+}
+
+impl<A> Drop for DirectPart<A> {
     fn drop(&mut self) {
-        let Self { file, end, .. } = self;
-        let beyond = end.get() > file.node.shown_size.get();
-        match self.unfinished.get() {
-            // An earlier part failed, so the kernel takes the whole write for failed.
-            0 if file.direct_failed.get() => {}
-            0 => shows(&file.node, end.get()),
-            // The kernel truncates the file, once all parts are answered.
-            _ if beyond => file.direct_failed.set(true),
-            _ => {}
+        match self.succeeded {
+            // The kernel takes the whole write for failed.
+            true if self.run.failed.get() => {}
+            true => shows(&self.node, self.end),
+            false => self.run.failed.set(true),
         }
     }
 }
