@@ -1484,33 +1484,11 @@ fn a_direct_write_that_fails_takes_nothing_from_other_clients() {
     let (runtime, server, mount) = server();
     let one = client(&runtime, &server, &mount, 1);
     let two = client(&runtime, &server, &mount, 2);
-    let (ino, file) = one.create(b"f");
-    one.write(file, 0, vec![1; 100]);
-    one.close(file).unwrap();
-    let seen = two.find(b"f").unwrap();
-    let direct = two.open(seen);
-    let file = one.open(ino);
-    one.write(file, 100, vec![1; 900]);
-    one.close(file).unwrap();
+    let (ino, seen, direct) = one.appends_to_what_is_open_at(&two);
 
     two.fails(nfs::Write::NUMBER, Status::NOSPC);
-    let mode = WriteMode {
-        through: true,
-        direct: true,
-        ..WriteMode::default()
-    };
-    let write = |at| {
-        let data = Bytes::from(vec![2; 4096]);
-        two.run(two.core.write(direct, at, data, mode))
-    };
-    let truncate = |size| {
-        let attributes = SetAttributes {
-            size: Some(size),
-            ..SetAttributes::default()
-        };
-        let setting = two.core.setattr(&two.user, seen, Some(direct), attributes);
-        two.run(setting).unwrap().attributes.size
-    };
+    let write = |at| two.write_direct(direct, at, 4096);
+    let truncate = |size| two.truncate(seen, direct, size);
     assert_eq!(write(100), Err(Errno::NOSPC));
     assert_eq!(truncate(100), 1000, "the kernel's");
     assert_eq!(one.read_anew(ino).len(), 1000);
@@ -1574,14 +1552,7 @@ fn a_direct_write_that_fails_in_part_takes_nothing_from_other_clients() {
     let (runtime, server, mount) = server();
     let one = client(&runtime, &server, &mount, 1);
     let two = client(&runtime, &server, &mount, 2);
-    let (ino, file) = one.create(b"f");
-    one.write(file, 0, vec![1; 100]);
-    one.close(file).unwrap();
-    let seen = two.find(b"f").unwrap();
-    let direct = two.open(seen);
-    let file = one.open(ino);
-    one.write(file, 100, vec![1; 900]);
-    one.close(file).unwrap();
+    let (ino, seen, direct) = one.appends_to_what_is_open_at(&two);
 
     let (sent, other_fails) = (two.calls::<nfs::Write>(), Rc::new(Cell::new(false)));
     let fails = Rc::clone(&other_fails);
@@ -1607,12 +1578,7 @@ fn a_direct_write_that_fails_in_part_takes_nothing_from_other_clients() {
         other_fails.set(true);
         assert_eq!(other.await, Err(Errno::NOSPC));
     });
-    let truncate = SetAttributes {
-        size: Some(100),
-        ..SetAttributes::default()
-    };
-    let setting = two.core.setattr(&two.user, seen, Some(direct), truncate);
-    assert!(two.run(setting).unwrap().attributes.size > 1000);
+    assert!(two.truncate(seen, direct, 100) > 1000);
     assert!(one.read_anew(ino).len() > 1000);
 }
 
@@ -1622,32 +1588,10 @@ fn a_direct_write_whose_first_part_fails_early_takes_nothing_from_other_clients(
     let (runtime, server, mount) = server();
     let one = client(&runtime, &server, &mount, 1);
     let two = client(&runtime, &server, &mount, 2);
-    let (ino, file) = one.create(b"f");
-    one.write(file, 0, vec![1; 100]);
-    one.close(file).unwrap();
-    let seen = two.find(b"f").unwrap();
-    let direct = two.open(seen);
-    let file = one.open(ino);
-    one.write(file, 100, vec![1; 900]);
-    one.close(file).unwrap();
+    let (ino, seen, direct) = one.appends_to_what_is_open_at(&two);
 
-    let mode = WriteMode {
-        through: true,
-        direct: true,
-        ..WriteMode::default()
-    };
-    let part = |at| {
-        let data = Bytes::from(vec![2; 4096]);
-        two.run(two.core.write(direct, at, data, mode))
-    };
-    let truncate = |size| {
-        let attributes = SetAttributes {
-            size: Some(size),
-            ..SetAttributes::default()
-        };
-        let setting = two.core.setattr(&two.user, seen, Some(direct), attributes);
-        two.run(setting).unwrap().attributes.size
-    };
+    let part = |at| two.write_direct(direct, at, 4096);
+    let truncate = |size| two.truncate(seen, direct, size);
     two.fails(nfs::Write::NUMBER, Status::NOSPC);
     assert_eq!(part(100), Err(Errno::NOSPC));
     two.server.plan(|_, _| Fault::None);
@@ -1666,14 +1610,7 @@ fn a_direct_write_whose_last_part_fails_late_takes_nothing_from_other_clients() 
     let (runtime, server, mount) = server();
     let one = client(&runtime, &server, &mount, 1);
     let two = client(&runtime, &server, &mount, 2);
-    let (ino, file) = one.create(b"f");
-    one.write(file, 0, vec![1; 100]);
-    one.close(file).unwrap();
-    let seen = two.find(b"f").unwrap();
-    let direct = two.open(seen);
-    let file = one.open(ino);
-    one.write(file, 100, vec![1; 900]);
-    one.close(file).unwrap();
+    let (ino, seen, direct) = one.appends_to_what_is_open_at(&two);
 
     let part = |at| two.write_direct(direct, at, 4096);
     let truncate = |size| two.truncate(seen, direct, size);
@@ -1701,14 +1638,7 @@ fn a_direct_write_that_fails_before_the_end_takes_nothing_from_other_clients() {
     let (runtime, server, mount) = server();
     let one = client(&runtime, &server, &mount, 1);
     let two = client(&runtime, &server, &mount, 2);
-    let (ino, file) = one.create(b"f");
-    one.write(file, 0, vec![1; 100]);
-    one.close(file).unwrap();
-    let seen = two.find(b"f").unwrap();
-    let direct = two.open(seen);
-    let file = one.open(ino);
-    one.write(file, 100, vec![1; 900]);
-    one.close(file).unwrap();
+    let (ino, seen, direct) = one.appends_to_what_is_open_at(&two);
 
     let part = |at, len| two.write_direct(direct, at, len);
     let truncate = |size| two.truncate(seen, direct, size);
@@ -1729,6 +1659,20 @@ fn a_direct_write_that_fails_before_the_end_takes_nothing_from_other_clients() {
 }
 
 impl Fixture {
+    /// Creates a file of 100 bytes, which `other` opens, and appends 900 bytes of which the kernel of `other` does
+    /// not know. Returns the file's inode here and at `other`, and the open file there.
+    fn appends_to_what_is_open_at(&self, other: &Self) -> (u64, u64, u64) {
+        let (ino, file) = self.create(b"f");
+        self.write(file, 0, vec![1; 100]);
+        self.close(file).unwrap();
+        let seen = other.find(b"f").unwrap();
+        let open = other.open(seen);
+        let file = self.open(ino);
+        self.write(file, 100, vec![1; 900]);
+        self.close(file).unwrap();
+        (ino, seen, open)
+    }
+
     /// Writes a part with O_DIRECT.
     fn write_direct(&self, file: u64, offset: u64, len: u32) -> Result<u32, Errno> {
         let mode = WriteMode {

@@ -20,7 +20,8 @@
 //!     Client, ClientOptions, Runtime, Server, ServerOptions, Stop, TcpClient, TcpOptions, TcpServer,
 //! };
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+//! # fn main() -> Outcome<()> {
 //! let export = Export {
 //!     path: "/memory".to_owned(),
 //!     backend: Arc::new(MemoryFs::new(64 << 20)?),
@@ -31,13 +32,12 @@
 //! let (stop, (listening, address)) = (Stop::new(), std::sync::mpsc::channel());
 //! let serving = thread::spawn({
 //!     let stop = stop.clone();
-//!     move || {
-//!         let transport = TcpServer::bind("127.0.0.1:0".parse().unwrap(), TcpOptions::default());
-//!         let transport = transport.unwrap();
-//!         listening.send(transport.local_addr()).unwrap();
-//!         let mut server = Server::new(Box::new(service), ServerOptions::default()).unwrap();
-//!         server.add_transport(Rc::new(RefCell::new(transport))).unwrap();
-//!         server.run(&stop).unwrap();
+//!     move || -> Outcome<()> {
+//!         let transport = TcpServer::bind("127.0.0.1:0".parse()?, TcpOptions::default())?;
+//!         listening.send(transport.local_addr())?;
+//!         let mut server = Server::new(Box::new(service), ServerOptions::default())?;
+//!         server.add_transport(Rc::new(RefCell::new(transport)))?;
+//!         Ok(server.run(&stop)?)
 //!     }
 //! });
 //!
@@ -56,11 +56,11 @@
 //!     mount.write(file.handle, 0, data, Stable::FileSync, path).await?;
 //!     let found = mount.lookup(mount.root(), name, path).await?;
 //!     let read = mount.read(found.handle, 0, 1000, path).await?;
-//!     Ok::<_, Box<dyn std::error::Error>>(read.data.0.to_bytes())
+//!     Outcome::Ok(read.data.0.to_bytes())
 //! })?;
 //! assert_eq!(data, "some data");
 //! stop.stop();
-//! serving.join().unwrap();
+//! serving.join().map_err(|_| "the server's thread panicked")??;
 //! # Ok(())
 //! # }
 //! ```

@@ -49,17 +49,18 @@
 //!     Ok(Box::new(iwarp::Iwarp::new(iwarp::Options::default(), pool)?))
 //! }
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+//! # fn main() -> Outcome<()> {
 //! let (stop, (listening, address)) = (Stop::new(), std::sync::mpsc::channel());
 //! let serving = thread::spawn({
 //!     let stop = stop.clone();
-//!     move || {
-//!         let mut transport = RdmaServer::new(device().unwrap(), RdmaServerOptions::default());
-//!         let address = transport.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-//!         let mut server = Server::new(Box::new(Echo), ServerOptions::default()).unwrap();
-//!         server.add_transport(Rc::new(RefCell::new(transport))).unwrap();
-//!         listening.send(address).unwrap();
-//!         server.run(&stop).unwrap();
+//!     move || -> Outcome<()> {
+//!         let mut transport = RdmaServer::new(device()?, RdmaServerOptions::default());
+//!         let address = transport.listen("127.0.0.1:0".parse()?)?;
+//!         let mut server = Server::new(Box::new(Echo), ServerOptions::default())?;
+//!         server.add_transport(Rc::new(RefCell::new(transport)))?;
+//!         listening.send(address)?;
+//!         Ok(server.run(&stop)?)
 //!     }
 //! });
 //!
@@ -85,7 +86,7 @@
 //! let reply = runtime.block_on(call)?;
 //! assert_eq!(reply.results().bulk(MAX_LEN)?.to_bytes(), data);
 //! stop.stop();
-//! serving.join().unwrap();
+//! serving.join().map_err(|_| "the server's thread panicked")??;
 //! # Ok(())
 //! # }
 //! ```

@@ -467,6 +467,16 @@ fn a_connection_that_is_not_established_ends_when_it_is_closed_or_aborted() {
             assert_eq!(late.unwrap_err().0, PostError::NotConnected);
             pair.devices[side].destroy(qp);
         };
+        let fails_at_once = |pair: &mut Pair| {
+            let events = pair.events(0);
+            assert!(
+                matches!(
+                    &events[..],
+                    [Event::ConnectFailed { error, .. }] if *error != ConnectError::TimedOut
+                ),
+                "{events:?}"
+            );
+        };
         // The initiator does not want the connection any more; its peer still accepts.
         let mut pair = connecting();
         ends(&mut pair, 0);
@@ -481,27 +491,13 @@ fn a_connection_that_is_not_established_ends_when_it_is_closed_or_aborted() {
         let mut pair = connecting();
         pair.prepare();
         ends(&mut pair, 1);
-        let events = pair.events(0);
-        assert!(
-            matches!(
-                &events[..],
-                [Event::ConnectFailed { error, .. }] if *error != ConnectError::TimedOut
-            ),
-            "{events:?}"
-        );
+        fails_at_once(&mut pair);
         // It frees a queue pair that it has prepared.
         let mut pair = connecting();
         pair.prepare();
         let qp = pair.qps[1];
         pair.devices[1].destroy(qp);
-        let events = pair.events(0);
-        assert!(
-            matches!(
-                &events[..],
-                [Event::ConnectFailed { error, .. }] if *error != ConnectError::TimedOut
-            ),
-            "{events:?}"
-        );
+        fails_at_once(&mut pair);
         // The responder has accepted.
         let mut pair = connecting();
         pair.prepare();
