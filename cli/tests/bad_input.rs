@@ -394,7 +394,7 @@ fn a_slip_in_an_option_is_understood() {
         (&["compare", "--device", "simulator"][..], "or sim"),
         (
             &["compare", "--save-costs", "costs", "--delay", "1ms"],
-            "--save-costs: not with --delay, --set-delay or --rate",
+            "--save-costs: not with --delay or --rate",
         ),
         (
             &["ls", "-o", "port=1", "nfs://server:2/export"],

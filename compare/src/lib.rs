@@ -131,6 +131,7 @@ impl Comparison {
     /// An option is invalid, or options contradict each other.
     pub fn new(options: Options) -> Result<Self, Failure> {
         options.check_distinct()?;
+        options.check_costs()?;
         let ops = ops(&options)?;
         if options.device == DeviceName::Sim {
             simulated::check(&options, &ops)?;

@@ -179,6 +179,21 @@ impl Options {
         !self.delay.is_zero() || self.rate.is_some()
     }
 
+    /// Checks that costs to be saved are this machine's own: over a link with an added delay or rate the file would
+    /// have these too, and `costs` of a later comparison would add them once more. A network whose delay a command sets
+    /// has none while costs are measured, unless `delay` is given.
+    ///
+    /// # Errors
+    /// The options that contradict each other.
+    pub(crate) fn check_costs(&self) -> Result<(), Failure> {
+        if self.save_costs && self.slows() {
+            let text =
+                "--save-costs: not with --delay or --rate: the file has this machine's own costs";
+            return Err(Failure::Usage(text.to_owned()));
+        }
+        Ok(())
+    }
+
     /// Checks that nothing is listed twice: it would be measured twice and have each row twice.
     ///
     /// # Errors
@@ -226,6 +241,25 @@ pub fn inline_size(asked: u64) -> Result<u32, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_costs_of_the_machine_itself_are_saved() {
+        let is_refused = |delay, set_delay: Option<&str>, rate| {
+            let options = Options {
+                delay: Duration::from_millis(delay),
+                set_delay: set_delay.map(str::to_owned),
+                rate,
+                save_costs: true,
+                ..Options::default()
+            };
+            crate::Comparison::new(options).is_err()
+        };
+        assert!(!is_refused(0, None, None));
+        assert!(!is_refused(0, Some("true"), None));
+        assert!(is_refused(1, None, None));
+        assert!(is_refused(1, Some("true"), None));
+        assert!(is_refused(0, None, Some(1 << 30)));
+    }
 
     #[test]
     fn a_delay_of_the_network_slows_the_link_as_well() {

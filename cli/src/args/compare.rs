@@ -243,8 +243,8 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "COSTS", value_parser = CostsArg::parse)]
     pub(crate) costs: Option<CostsArg>,
 
-    /// Write the measured cost model to FILE, for --costs of other commands. Not with --delay,
-    /// --set-delay or --rate: the file has this machine's own costs
+    /// Write the measured cost model to FILE, for --costs of other commands. Not with --delay or
+    /// --rate: the file has this machine's own costs
     #[arg(long, value_name = "FILE")]
     pub(crate) save_costs: Option<PathBuf>,
 
@@ -305,7 +305,7 @@ impl CompareArgs {
 impl CompareArgs {
     /// Rejects options that have no effect: those of `--run` without it (clap does not, where another argument
     /// conflicts with `--run`), what is only in tables where none are printed, and sizes of operations that have
-    /// none. Also rejects `--save-costs` over a link that is not the machine's own.
+    /// none.
     ///
     /// # Errors
     /// The option, with what it is for.
@@ -332,12 +332,6 @@ impl CompareArgs {
         {
             let text = format!("{name}: not with --json -, which prints no tables");
             return Err(Failure::Usage(text));
-        }
-        // The measured costs contain what a link adds, which `--costs` of a later run would add once more.
-        let slows = !self.delay.0.is_zero() || self.set_delay.is_some() || self.rate.is_some();
-        if self.save_costs.is_some() && slows {
-            let text = "--save-costs: not with --delay, --set-delay or --rate: the file has this machine's own costs";
-            return Err(Failure::usage(text));
         }
         let has_size = |op: &OpName| matches!(op, OpName::Read | OpName::Write);
         if !self.sizes.is_empty() && !self.ops.is_empty() && !self.ops.iter().any(has_size) {
