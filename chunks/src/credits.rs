@@ -35,8 +35,8 @@ impl RequesterCredits {
 
     /// Returns the number of calls that may be outstanding now. At least one call beyond the held
     /// credits is always allowed, whatever has been granted since: only the reply to a further call
-    /// can release the held credits, and their sum does not exceed the grant under which the
-    /// refused calls were sent.
+    /// can release the held credits. The held credits and that call together are within the earlier grant,
+    /// for which the responder has posted receives.
     #[must_use]
     pub fn limit(&self) -> u32 {
         self.requested

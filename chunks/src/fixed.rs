@@ -13,7 +13,7 @@ pub mod proc {
     pub const MSG: u32 = 0;
     /// RDMA_NOMSG: the payload is in a chunk.
     pub const NOMSG: u32 = 1;
-    /// RDMA_ERROR. The same number in every version (section 4.2.4), so that a receiver never
+    /// RDMA_ERROR. The same number in every version (section 4.1.2), so that a receiver never
     /// answers an error with an error, even across versions.
     pub const ERROR: u32 = 4;
 }

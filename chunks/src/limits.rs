@@ -1,4 +1,5 @@
-//! Limits on the contents of a header. The protocol sets none (section 3.4.4). These bound the
+//! Limits on the contents of a header. The protocol sets none: neither on the length of a chunk
+//! (section 3.4.4), nor on the numbers of segments and chunks. These bound the
 //! memory that one message can claim, and are far above what any known peer sends: a megabyte in
 //! pages of four kilobytes takes 256 segments.
 

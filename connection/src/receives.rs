@@ -27,7 +27,7 @@ pub struct ReceiveSegment {
     pub len: u32,
     /// The alignment of its first byte: a power of two, at most a page.
     pub align: u32,
-    /// Whether the peer may place bulk data into the segment (rtrext-00, section 4.3:
+    /// Whether the peer may place bulk data into the segment (rtrext-00, section 7.2:
     /// `XMRSFLAG_DDP`).
     pub ddp: bool,
 }

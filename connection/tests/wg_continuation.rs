@@ -15,7 +15,8 @@ use rpcrdma_negotiation::{Version, Versions};
 use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal};
 use rpcrdma_v2_wg::header_type::{CALL_INLINE, CALL_MIDDLE, GRANT, REPLY_INLINE, REPLY_MIDDLE};
 use rpcrdma_v2_wg::{
-    Body, Chunks, Direction, ErrorBody, Prefix, Properties, Property, ReverseSupport, property_id,
+    Body, Chunks, Direction, EXPERIMENTAL, ErrorBody, Prefix, Properties, Property, ReverseSupport,
+    property_id,
 };
 use support::{
     Pair, WgPeer, bytes, configs_with, data, inline_call, inline_reply, message, open, reply, room,
@@ -575,9 +576,13 @@ fn wg_s6_3_4_an_empty_set_of_properties_is_taken_and_answered() {
     assert!(matches!(client.taken()[..], [Body::Call { .. }]));
 }
 
-/// Makes a call of 9 KB from a server to a client with this level of support. Returns the header
-/// types of what the server sends, or the error.
-fn called_back(reverse: ReverseSupport) -> Result<Vec<Body>, String> {
+/// Makes a call with these items, and room for these results, from a server to a client with this
+/// level of support. Returns what the server sends, or the error.
+fn called_back(
+    reverse: ReverseSupport,
+    items: &[Bytes],
+    results: &[usize],
+) -> Result<Vec<Body>, String> {
     let mut peer = WgPeer::listening(|server| {
         server.callbacks = CallbackOptions {
             credits: 4,
@@ -588,8 +593,7 @@ fn called_back(reverse: ReverseSupport) -> Result<Vec<Body>, String> {
         reverse,
         ..Properties::default()
     });
-    peer.end
-        .call(message(5, 2, &[data(1, 9000)]), &room(2, &[9000]));
+    peer.end.call(message(5, 2, items), &room(2, results));
     let sent = peer.taken();
     match peer.end.finished.pop() {
         Some((_, result)) => Err(result.unwrap_err().to_string()),
@@ -599,12 +603,23 @@ fn called_back(reverse: ReverseSupport) -> Result<Vec<Body>, String> {
 
 #[test]
 fn wg_s5_2_5_a_call_to_a_client_has_the_format_that_it_takes() {
-    let error = called_back(ReverseSupport::None).unwrap_err();
+    let long = [data(1, 9000)];
+    let error = called_back(ReverseSupport::None, &long, &[9000]).unwrap_err();
     assert!(error.contains("takes no calls"), "{error}");
-    let error = called_back(ReverseSupport::Simple).unwrap_err();
+    let error = called_back(ReverseSupport::Simple, &long, &[9000]).unwrap_err();
     assert!(error.contains("responder takes 0"), "{error}");
+    // Nor does this client continue replies: a call whose reply may be too long for one message is not sent.
+    let error = called_back(ReverseSupport::Simple, &[], &[9000]).unwrap_err();
+    assert!(error.contains("responder takes 0"), "{error}");
+    for (level, result) in [
+        (ReverseSupport::Simple, 100),
+        (ReverseSupport::Continued, 9000),
+    ] {
+        let sent = called_back(level, &[], &[result]).unwrap();
+        assert!(matches!(sent[..], [Body::Call { .. }]), "{sent:?}");
+    }
     for level in [ReverseSupport::Continued, ReverseSupport::General] {
-        let sent = called_back(level).unwrap();
+        let sent = called_back(level, &long, &[9000]).unwrap();
         let (last, parts) = sent.split_last().unwrap();
         assert_eq!(parts.len(), 2, "{level:?}");
         assert!(parts.iter().all(|part| matches!(part, Body::Middle { .. })));
@@ -674,4 +689,21 @@ fn parts_beyond_the_memory_of_their_connection_end_it() {
     peer.send(1, inline_call(Chunks::default()), last);
     assert_eq!(peer.end.delivered.len(), 1);
     assert!(account.held() < PER_CALL + 4000, "{}", account.held());
+}
+
+/// The XID of a type that this end does not know need not be that of a call: the message is answered
+/// and ends none.
+#[test]
+fn an_unknown_type_between_the_parts_of_a_reply_ends_no_call() {
+    let mut peer = calling([1, 2]);
+    let answer = bytes(&reply(1, 20, &[]));
+    peer.send_middle(REPLY, 1, &answer[..8], answer.len() - 8);
+    let credit = peer.flow.credit(100);
+    let unknown = *EXPERIMENTAL.end();
+    let words = [2, 2, credit, unknown].map(u32::to_be_bytes);
+    peer.send_bytes(&words.concat().into());
+    assert_eq!(peer.errors(), [(2, MISPLACED)]);
+    peer.send(1, inline_reply(Chunks::default()), &answer[8..]);
+    peer.send_rpc(inline_reply(Chunks::default()), &reply(2, 1, &[]));
+    assert_eq!(finished(&mut peer), [(1, true), (2, true)]);
 }

@@ -374,11 +374,12 @@ fn wg_s7_3_a_call_is_sent_again_with_fewer_chunks() {
             assert!(peer.end.finished.is_empty(), "{error}");
             let body = peer.taken().pop().unwrap_or_else(|| panic!("{error}"));
             let sent = body.chunks().unwrap();
-            // A chunk that has the whole call is no read chunk.
+            // A call chunk does not count, unless there may be no read chunks.
             let listed = sent.reads.iter().filter(|read| read.position > 0);
             let listed = (listed.count(), sent.writes.len(), sent.handles().count());
             for error in &errors[..=at] {
                 let kept = match *error {
+                    ErrorBody::ReadChunks { max: 0 } => sent.reads.is_empty(),
                     ErrorBody::ReadChunks { max } => listed.0 <= max as usize,
                     ErrorBody::WriteChunks { max } => listed.1 <= max as usize,
                     ErrorBody::Segments { max } => listed.2 <= max as usize,
@@ -398,20 +399,41 @@ fn wg_s7_3_a_call_is_sent_again_with_fewer_chunks() {
 /// A responder that reads nothing at all gets a continued call.
 #[test]
 fn wg_s7_3_1_a_call_is_continued_instead_of_having_chunks() {
-    let mut peer = WgPeer::client(|client| client.costs.per_message = Duration::from_secs(1));
-    peer.end
-        .call(message(1, 1, &[data(1, 90_000)]), &room(1, &[]));
-    assert_eq!(chunks_of(&peer.take()).reads.len(), 1);
-    peer.send_error(1, ErrorBody::ReadChunks { max: 0 });
-    assert!(matches!(
-        peer.taken()[..],
-        [Body::Call { external: true, .. }]
-    ));
-    peer.send_error(1, ErrorBody::Segments { max: 0 });
-    let sent = peer.taken();
-    assert!(matches!(sent[0], Body::Middle { .. }), "{:?}", sent[0]);
-    peer.send_rpc(inline_reply(Chunks::default()), &reply(1, 1, &[]));
-    assert!(finished(&mut peer).1.is_some());
+    // With a read chunk and with a call chunk, and each without any chunk or any segment.
+    for (call, external) in [
+        (message(1, 1, &[data(1, 90_000)]), false),
+        (message(1, 2500, &[]), true),
+    ] {
+        for error in [
+            ErrorBody::ReadChunks { max: 0 },
+            ErrorBody::Segments { max: 0 },
+        ] {
+            let mut peer =
+                WgPeer::client(|client| client.costs.per_message = Duration::from_secs(1));
+            peer.end.call(call.clone(), &room(1, &[]));
+            let sent = peer.taken();
+            let [
+                Body::Call {
+                    external: is,
+                    chunks,
+                    ..
+                },
+            ] = &sent[..]
+            else {
+                panic!("{sent:?}");
+            };
+            assert_eq!((*is, chunks.reads.is_empty()), (external, false));
+            peer.send_error(1, error);
+            let sent = peer.taken();
+            let (last, parts) = sent.split_last().unwrap();
+            assert!(!parts.is_empty(), "{error}");
+            assert!(parts.iter().all(|part| matches!(part, Body::Middle { .. })));
+            assert!(last.chunks().is_some_and(Chunks::is_empty), "{last:?}");
+            peer.send_rpc(inline_reply(Chunks::default()), &reply(1, 1, &[]));
+            assert!(finished(&mut peer).1.is_some());
+            assert!(peer.end.registered.is_empty());
+        }
+    }
 }
 
 /// The type of a continued call is that of its first part. The call is sent again by other types,
@@ -957,7 +979,7 @@ fn wg_s5_2_5_a_call_beyond_the_announced_support_is_refused() {
         chunks: reads(vec![read(0, 40)]),
     };
     let cases = [
-        (external, ErrorBody::InvalidHeaderType),
+        (external, ErrorBody::ReadChunks { max: 0 }),
         (
             inline_call(reads(vec![read(8, 4)])),
             ErrorBody::ReadChunks { max: 0 },
@@ -1164,4 +1186,28 @@ fn wg_s4_5_3_1_padding_of_a_reduced_item_is_put_back_as_zeroes() {
         (sent[20 + 4999], sent[24 + 5000 + 5..][..3] == [0; 3]),
         (0, true)
     );
+}
+
+#[test]
+fn wg_s7_1_1_a_version_that_is_not_supported_is_answered_with_err_vers() {
+    for version in [0, 3, 255] {
+        let mut peer = WgPeer::server(|_| {});
+        let body = inline_call(Chunks::default());
+        let header = Header {
+            xid: 9,
+            credit: 100,
+            body,
+        };
+        let mut call = encoded(&header, &bytes(&message(9, 1, &[]))).to_vec();
+        call[7] = version;
+        peer.send_bytes(&Bytes::from(call));
+        let answer = &peer.end.sent.last().unwrap().0;
+        let words = answer
+            .chunks(4)
+            .map(|word| u32::from_be_bytes(word.try_into().unwrap()));
+        let words: Vec<u32> = words.collect();
+        assert_eq!((words[0], words[1]), (9, u32::from(version)));
+        assert_eq!(words[3..], [4, 1, 2, 2]);
+        assert!(peer.end.delivered.is_empty());
+    }
 }

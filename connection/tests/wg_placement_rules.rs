@@ -10,7 +10,8 @@ use rpcrdma_ext_wg_ddp::header_type::{CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLA
 use rpcrdma_ext_wg_ddp::{CallPlaced, PlacedItem, PlacedMiddle, structure_value};
 use rpcrdma_v2_wg::header_type::{GRANT, REPLY_INLINE, REPLY_MIDDLE};
 use rpcrdma_v2_wg::{
-    Body, Chunks, ErrorBody, Prefix, Property, ReadSegment, Segment, WriteChunk, property_id,
+    Body, Chunks, Direction, ErrorBody, Prefix, Property, ReadSegment, Segment, WriteChunk,
+    property_id,
 };
 use support::{WgPeer, bytes, data, inline_call, message, open, reply};
 
@@ -261,4 +262,34 @@ fn errors_about_placed_calls_wait_for_credits_and_not_without_bound() {
     }
     let reason = peer.end.closed.unwrap();
     assert!(reason.contains("wait for credits"), "{reason}");
+}
+
+/// Section 7.1.4 of version-two-07: all messages with the XID of a refused one are discarded, and one
+/// error is sent, whichever header types they have.
+#[test]
+fn a_continued_and_a_placed_call_with_one_xid_are_both_given_up() {
+    let misplaced = [(7, ErrorBody::InvalidContinuation)];
+    let call = bytes(&message(7, 1, &[]));
+    let short = data(2, 4);
+    let mut peer = server(RECEIVE_SIZE);
+    peer.send_middle(Direction::Call, 7, &call[..8], call.len() - 8);
+    send_last(&mut peer, 7, 4, &payload(7, &short), &short);
+    assert_eq!(peer.errors(), misplaced);
+    peer.send(7, inline_call(Chunks::default()), &call[8..]);
+    assert_eq!((peer.errors(), delivered(&mut peer)), (vec![], vec![]));
+    // The other way round.
+    let mut peer = server(RECEIVE_SIZE);
+    let item = data(1, 65540);
+    send_first(&mut peer, 7, 2, &item);
+    peer.send(7, inline_call(Chunks::default()), &call);
+    assert_eq!(peer.errors(), misplaced);
+    let next = PlacedMiddle {
+        messages: 1,
+        remaining: 0,
+        payload: 0,
+    };
+    let kind = CALL_PLACED_MIDDLE;
+    send(&mut peer, 7, kind, &next.encode(), &[], &item[..65536]);
+    send_last(&mut peer, 7, item.len(), &[], &item[65536..]);
+    assert_eq!((peer.errors(), delivered(&mut peer)), (vec![], vec![]));
 }

@@ -21,8 +21,8 @@ use crate::{
     XMTREQ, XMTRESP,
 };
 
-/// The report of a call for which there is no memory, for which the draft has no error: no length of the
-/// payload is accepted but 0.
+/// The error for a call for which there is no memory. The draft has no code for that; one that says which lengths
+/// of the payload are valid, namely 0 alone, stands for it.
 const NO_MEMORY: Fault = Fault::Payload(OutOfRange {
     value: u32::MAX,
     min: 0,

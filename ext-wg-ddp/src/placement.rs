@@ -268,12 +268,29 @@ impl Placement {
     }
 
     /// Drops the collected parts if they belong to the message with this direction and XID: its
-    /// next part cannot be used, or another message arrived in its place.
+    /// next part cannot be used, or another message arrived in its place. The rest of the message is
+    /// then discarded silently (version-two-07, section 7.1.4).
     pub fn lost_part(&mut self, direction: Direction, xid: u32) {
-        let is_it = |group: &Group| (group.direction, group.xid) == (direction, xid);
-        if self.incoming.as_ref().is_some_and(is_it) {
-            self.incoming = None;
+        if self.drop_parts(direction, xid) {
+            self.abandon(direction, xid);
         }
+    }
+
+    /// Drops the collected parts of the message with this direction and XID. Returns whether there
+    /// were any.
+    fn drop_parts(&mut self, direction: Direction, xid: u32) -> bool {
+        let dropped = self
+            .incoming
+            .take_if(|group| (group.direction, group.xid) == (direction, xid));
+        dropped.is_some()
+    }
+
+    /// Remembers a refused message, so that its further parts are discarded.
+    fn abandon(&mut self, direction: Direction, xid: u32) {
+        if self.abandoned.len() == MAX_ABANDONED {
+            self.abandoned.pop_front();
+        }
+        self.abandoned.push_back((direction, xid));
     }
 
     /// Refuses a part whose header cannot be decoded, and the message that it belongs to.
@@ -283,7 +300,7 @@ impl Placement {
         direction: Direction,
         out: &mut Outbox<'_>,
     ) -> Result<(), Refusal> {
-        self.lost_part(direction, xid);
+        self.drop_parts(direction, xid);
         let bad = Bad(ErrorBody::BadXdr, "a header that cannot be decoded");
         self.refuse(xid, direction, bad, out)
     }
@@ -297,10 +314,7 @@ impl Placement {
         Bad(error, reason): Bad,
         out: &mut Outbox<'_>,
     ) -> Result<(), Refusal> {
-        if self.abandoned.len() == MAX_ABANDONED {
-            self.abandoned.pop_front();
-        }
-        self.abandoned.push_back((direction, xid));
+        self.abandon(direction, xid);
         match direction {
             Direction::Call => {
                 let mut info = Answer::new(xid, error).encode(0);

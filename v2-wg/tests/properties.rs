@@ -8,6 +8,7 @@ use quickcheck::{Arbitrary, Gen, quickcheck};
 use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::{Action, Extension, Extensions};
 use rpcrdma_v2_wg::base::{Base, Config};
+use rpcrdma_v2_wg::limits::PREFIX_LEN;
 use rpcrdma_v2_wg::{
     BadProperty, EXPERIMENTAL, Malformed, Properties, Property, ReverseSupport, header_type,
     property_id,
@@ -207,6 +208,9 @@ fn wg_s6_3_3_all_parts_of_an_exchange_have_one_xid() {
     let mut sent = Vec::new();
     while let Some(action) = extensions.next_action() {
         if let Action::Send(message) = action {
+            // The first message of a client has 1024 bytes at most (section 4.3), and others 4096.
+            let most = if sent.is_empty() { 1024 } else { 4096 };
+            assert!(PREFIX_LEN + message.optional.info.len() <= most);
             sent.push((message.xid, message.optional.opttype));
         }
     }

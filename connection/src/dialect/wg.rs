@@ -388,7 +388,7 @@ fn limit_to_announced(body: &mut Body, announced: ReverseSupport) -> Result<(), 
         Body::Middle { .. } if announced < ReverseSupport::Continued => {
             Err(ErrorBody::InvalidHeaderType)
         }
-        Body::Call { external: true, .. } => Err(ErrorBody::InvalidHeaderType),
+        // The call chunk of an external call is a read chunk, too (section 4.5.1.2).
         Body::Call { chunks, .. } if !chunks.reads.is_empty() => {
             Err(ErrorBody::ReadChunks { max: 0 })
         }
@@ -440,17 +440,22 @@ fn extension_message(
         ..
     } = prefix;
     EXPERIMENTAL.contains(&header_type).then_some(())?;
-    let direction = operations.extensions.direction(header_type);
-    let direction = direction.unwrap_or(match receiver.side {
+    let known = operations.extensions.direction(header_type);
+    let base = operations.extensions.find::<Base>();
+    if base.is_some_and(Base::is_collecting) {
+        // If the parts are those of a message with this XID, it is given up (section 7.1.4). Its last part, of a type
+        // of the base protocol, is still to come.
+        lost_part(operations, known, xid, false);
+        let reason = "message between the parts of another";
+        let refused = Refused::Answer(ErrorBody::InvalidContinuation, reason);
+        // A message of an unknown direction is answered like a call (section 6.1): its XID need not be that of a
+        // call of this end, which it would end as a reply.
+        return Some(refuse(known.unwrap_or(Direction::Call), xid, refused));
+    }
+    let direction = known.unwrap_or(match receiver.side {
         Side::Server => Direction::Call,
         Side::Client => Direction::Reply,
     });
-    let base = operations.extensions.find::<Base>();
-    if base.is_some_and(Base::is_collecting) {
-        let reason = "message between the parts of another";
-        let refused = Refused::Answer(ErrorBody::InvalidContinuation, reason);
-        return Some(refuse(direction, xid, refused));
-    }
     let optional = Optional {
         direction,
         opttype: header_type,
@@ -521,12 +526,20 @@ fn undecodable(
     operations: &mut OperationRouter,
 ) -> Incoming {
     if let (Some(xid), HeaderError::Version { version, is_error }) = (error.xid, error.error) {
-        // Section 7.1.2. Whether the message is a call is not known.
+        // Section 7.1.1 for a version that nobody here speaks, and section 7.1.2 for one that is not this
+        // connection's. Whether the message is a call is not known.
+        let error = match (1..=VERSION).contains(&version) {
+            true => ErrorBody::VersionMismatch,
+            false => ErrorBody::Version {
+                low: VERSION,
+                high: VERSION,
+            },
+        };
         let answers = receiver.takes_calls && !is_error;
         let answer = answers.then_some(Answer {
             xid,
             version,
-            error: ErrorBody::VersionMismatch,
+            error,
         });
         return bad(Direction::Call, answer, error);
     }

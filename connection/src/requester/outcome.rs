@@ -204,9 +204,9 @@ impl Requester {
         self.replied(shared, key, None, outcome);
     }
 
-    /// Records that the responder does not have the type of a call's first message. This
+    /// Records that the responder does not support the header type of a call's first message. This
     /// type is not sent again (version-two-07, section 7.1.3): queued messages of calls that use it are removed.
-    /// The responder collects none of these calls.
+    /// The responder keeps no parts of such calls, so their further parts need not be sent either.
     fn type_refused(&mut self, shared: &mut Shared, key: usize, opttype: u32) {
         let withdrawn = shared
             .window

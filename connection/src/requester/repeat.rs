@@ -65,6 +65,11 @@ fn with_fewer_chunks(call: &Outstanding, again: &mut PendingCall, error: PeerErr
     positions.dedup();
     let chunks = &mut again.chunks;
     let (limit, max, count) = match error {
+        PeerError::ReadChunks { max: 0 } => {
+            // The call chunk is a read chunk, too (section 4.5.1.2). Without it, the call is continued.
+            chunks.position_zero = false;
+            (&mut chunks.read_chunks, 0, offered.reads.len())
+        }
         PeerError::ReadChunks { max } => (&mut chunks.read_chunks, max, positions.len()),
         PeerError::WriteChunks { max } => (&mut chunks.write_chunks, max, offered.writes.len()),
         PeerError::Segments { max } => (&mut chunks.segments, max, call.registrations.len()),

@@ -217,8 +217,8 @@ impl Base {
     }
 
     /// Drops the collected parts of a message, because its next part cannot be used (section 7.1.4,
-    /// drafts/errata-07.md). `last` says that this was the last part. If parts were collected and
-    /// others still follow, those are discarded silently.
+    /// drafts/errata-07.md), or because a message with its XID came that is no part of it. `last` says that
+    /// this was the last part. If parts were collected and others still follow, those are discarded silently.
     pub fn lost_part(&mut self, direction: Direction, xid: u32, last: bool) {
         if last {
             self.abandoned.retain(|&bad| bad != (direction, xid));

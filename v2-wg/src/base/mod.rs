@@ -94,17 +94,27 @@ impl Base {
         takes.min(self.config.properties.send_size)
     }
 
-    /// Returns whether calls of this end may be continued. Calls of a server are in the reverse
-    /// direction, in which its client may take one message only (section 5.2.5).
-    fn may_continue_calls(&self) -> bool {
-        let takes = match self.config.side {
+    /// Returns whether calls of this end and their replies may have several parts. Those of a server
+    /// are in the reverse direction, for which its client may support the simple format alone
+    /// (section 5.2.5).
+    fn may_have_parts(&self) -> bool {
+        match self.config.side {
             Side::Client => true,
             Side::Server => {
                 let peer = self.peer();
                 peer.is_some_and(|peer| peer.reverse >= ReverseSupport::Continued)
             }
-        };
-        takes && !self.no_continued_calls
+        }
+    }
+
+    /// Returns whether calls of this end may be continued.
+    fn may_continue_calls(&self) -> bool {
+        self.may_have_parts() && !self.no_continued_calls
+    }
+
+    /// Returns whether replies to calls of this end may be continued.
+    fn may_have_continued_replies(&self) -> bool {
+        self.may_have_parts() && !self.no_continued_replies
     }
 
     /// Returns the number of segments that a header to the peer may list (section 5.2.4).

@@ -67,7 +67,7 @@ impl TransferMode for Base {
             return Vec::new();
         }
         let mut replies = reply_modes(call);
-        if self.no_continued_replies {
+        if !self.may_have_continued_replies() {
             replies.retain(|reply| reply.division.count == 1);
         }
         let mut candidates = Vec::new();
