@@ -58,6 +58,8 @@ pub(crate) enum Memory {
     Free,
     /// Free memory, and the memory of data that was read ahead, which is dropped.
     ReadAheadToo,
+    /// The same, and the call waits until there is enough: for calls without which written data is lost.
+    Awaited,
 }
 
 /// A way to call the server as any user.
@@ -264,6 +266,16 @@ impl<C: Connect> Core<C> {
                     if !relieved && self.read_memory.borrow_mut().drop_all() =>
                 {
                     relieved = true;
+                }
+                // Memory comes back, like a server: in a hard mount, written data waits as long as it takes.
+                Err(error @ CallError::TooLarge(_))
+                    if memory == Memory::Awaited
+                        && (self.options.hard || tries < JUKEBOX_TRIES) =>
+                {
+                    tracing::warn!(%error, "written data waits until it can be sent");
+                    user.caller.sleep(pause).await;
+                    pause = (pause * 2).min(longest);
+                    tries += 1;
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a call got no results");

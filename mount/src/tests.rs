@@ -668,6 +668,38 @@ fn a_call_without_memory_makes_files_give_up_what_they_have_read_ahead() {
     assert_eq!(error, Err(Errno::MSGSIZE));
 }
 
+/// A shortage of memory loses no data, however long it lasts; in a soft mount, the program learns of the loss.
+#[test]
+fn written_data_waits_for_memory_in_a_hard_mount() {
+    for (procedure, hard) in [
+        (nfs::Write::NUMBER, true),
+        (nfs::Commit::NUMBER, true),
+        (nfs::Write::NUMBER, false),
+    ] {
+        let (mut fixture, exported) = on_disk();
+        Rc::get_mut(&mut fixture.core).unwrap().options.hard = hard;
+        let (_, file) = fixture.create(b"f");
+        let mut failures = 40;
+        fixture.server.plan(move |proc, _| match proc {
+            _ if proc == procedure && failures > 0 => {
+                failures -= 1;
+                Fault::NoMemory
+            }
+            _ => Fault::None,
+        });
+        // Two WRITEs, so that a COMMIT follows.
+        fixture.write(file, 0, vec![1; 128 << 10]);
+        let synced = fixture.run(fixture.core.fsync(file));
+        let expected = if hard { Ok(()) } else { Err(Errno::MSGSIZE) };
+        assert_eq!(synced, expected, "{procedure}");
+        if hard {
+            let data = std::fs::read(exported.path().join("f")).unwrap();
+            assert_eq!(data.len(), 128 << 10);
+            assert!(data.iter().all(|&byte| byte == 1), "{procedure}");
+        }
+    }
+}
+
 /// A READ ahead that finds no memory is given up alone, as it is worth no more than what is there.
 #[test]
 fn reading_ahead_without_memory_drops_nothing_that_has_arrived() {

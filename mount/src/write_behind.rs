@@ -14,7 +14,7 @@ use std::time::Duration;
 use nfs_binding::proto::{CommitArgs, Data, Stable, WriteArgs};
 use rustix::io::Errno;
 
-use crate::core::{Connect, Core, NodeOf, UserOf};
+use crate::core::{Connect, Core, Memory, NodeOf, UserOf};
 use crate::dirty::Batch;
 use crate::node::Node;
 
@@ -136,7 +136,9 @@ impl<C: Connect> Core<C> {
         };
         let change = self.change(node);
         let outcome = self
-            .ask(&user, |nfs| async move { nfs.write(args).await })
+            .ask_within(&user, Memory::Awaited, |nfs| async move {
+                nfs.write(args).await
+            })
             .await;
         let outcome = match outcome {
             Ok(ok) if ok.count as usize > count || (ok.count == 0 && count > 0) => Err(Errno::IO),
@@ -259,7 +261,9 @@ impl<C: Connect> Core<C> {
         // A COMMIT modifies nothing that attributes show.
         let call = self.begin();
         let outcome = self
-            .ask(&user, |nfs| async move { nfs.commit(args).await })
+            .ask_within(&user, Memory::Awaited, |nfs| async move {
+                nfs.commit(args).await
+            })
             .await;
         match outcome {
             Ok(ok) => {
