@@ -889,6 +889,31 @@ fn a_file_with_another_name_is_simply_removed_while_open() {
     assert_eq!(fixture.names(), ["g"]);
 }
 
+/// Regression test: while this client modified the file, attributes from a server whose clock had not moved were
+/// not stored, and the number of links in the cache was that from before the other name was removed.
+#[test]
+fn an_open_file_whose_last_name_is_removed_during_a_write_stays_until_it_is_closed() {
+    let backend = MemoryFs::simulated(64 << 20, 1, Clock::simulated());
+    let (runtime, server, mount) = serve(Arc::new(backend));
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let file = one.open_file(b"f");
+    let ino = one.find(b"f").unwrap();
+    one.run(one.core.link(&one.user, ino, ROOT, b"g")).unwrap();
+    one.unlink(b"g").unwrap();
+    // The server has executed the write, and its reply has not come.
+    let other = two.open(two.find(b"f").unwrap());
+    two.write(other, 100, vec![6; 100]);
+    two.close(other).unwrap();
+    let node = one.core.node(ino).unwrap();
+    let change = one.core.change(&node);
+    one.unlink(b"f").unwrap();
+    drop(change);
+    assert_eq!(one.read(file, 0, 300).len(), 200);
+    one.close(file).unwrap();
+    assert_eq!(one.names(), [""; 0]);
+}
+
 #[test]
 fn a_file_that_is_replaced_while_open_stays_until_it_is_closed() {
     let fixture = fixture();
