@@ -270,7 +270,12 @@ impl<C: Connect> Core<C> {
                     None => self
                         .ask_name(&directory.user, &directory.node, &entry.name.0)
                         .await
-                        .map(|node| node.attributes.borrow().get().clone()),
+                        .map(|node| {
+                            // The kernel gets no reference to it.
+                            let unreferenced = (Instant::now(), node.ino);
+                            self.unreferenced.borrow_mut().push_back(unreferenced);
+                            node.attributes.borrow().get().clone()
+                        }),
                 };
                 entry.attributes = found.ok();
             });

@@ -2126,6 +2126,24 @@ fn listed_objects_that_nobody_looks_up_leave_the_table() {
     assert_eq!(table(), 1);
 }
 
+/// Their types are asked for with a LOOKUP each, which puts them into the table.
+#[test]
+fn objects_that_are_listed_without_readdirplus_leave_the_table() {
+    let (runtime, server, mount) = server();
+    let other = client(&runtime, &server, &mount, 2);
+    for name in [b"a", b"b", b"c"] {
+        let (_, file) = other.create(name);
+        other.close(file).unwrap();
+    }
+    let fixture = client(&runtime, &server, &mount, 1);
+    let core = &fixture.core;
+    core.readdirplus.set(false);
+    assert_eq!(fixture.names(), ["a", "b", "c"]);
+    assert_eq!(core.inodes.borrow().len(), 4);
+    core.drop_unreferenced(Instant::now() + Duration::from_secs(6));
+    assert_eq!(core.inodes.borrow().len(), 1);
+}
+
 /// Close-to-open consistency of a directory: opening it notices changes by others, as with Linux's client.
 #[test]
 fn the_kernel_forgets_a_listing_when_a_directory_is_opened_that_another_client_has_changed() {
