@@ -147,7 +147,7 @@ impl<C: Connect> Core<C> {
     /// Begins to remove the hidden name of a file, if it has one and nobody needs the file any more:
     /// neither an open file nor data that is not on the server.
     pub(crate) fn unhide_unused(self: &Rc<Self>, node: &NodeOf<C>) {
-        if node.opens.get() > 0 || !node.dirty.borrow().is_empty() {
+        if is_needed(node) {
             return;
         }
         let hidden = node.hidden.borrow();
@@ -158,7 +158,10 @@ impl<C: Connect> Core<C> {
         let unhiding = Unhiding::begin(&hidden.directory);
         let (core, node) = (Rc::clone(self), Rc::clone(node));
         self.spawn(async move {
-            core.remove_hidden(&node).await;
+            // A program may have opened it by its hidden name since. When that is closed, this begins again.
+            if !is_needed(&node) {
+                core.remove_hidden(&node).await;
+            }
             drop(unhiding);
             core.inodes.borrow_mut().drop_unused(node.ino);
         });
@@ -217,8 +220,12 @@ impl<A> Drop for Unhiding<A> {
     }
 }
 
+/// Returns whether a file is open, or has data that is not on the server.
+fn is_needed<A>(node: &Node<A>) -> bool {
+    node.opens.get() > 0 || !node.dirty.borrow().is_empty()
+}
+
 /// Returns whether a node is a file that somebody still needs and that is not hidden yet.
 fn must_be_hidden<A>(node: &Rc<Node<A>>) -> bool {
-    let needed = node.opens.get() > 0 || !node.dirty.borrow().is_empty();
-    node.is_file() && needed && node.hidden.borrow().is_none()
+    node.is_file() && is_needed(node) && node.hidden.borrow().is_none()
 }

@@ -498,6 +498,30 @@ fn a_listing_right_after_a_close_waits_for_the_hidden_name_to_go() {
     assert_eq!(names, [""; 0]);
 }
 
+/// A program has found the hidden name in a listing. The removal has been begun, but not been sent.
+#[test]
+fn a_hidden_file_that_is_opened_by_its_name_stays_until_it_is_closed_again() {
+    let (runtime, server, mount) = server();
+    let mut fixture = client(&runtime, &server, &mount, 1);
+    let core = Rc::get_mut(&mut fixture.core).unwrap();
+    core.options.close_to_open = false;
+    let file = fixture.open_file(b"f");
+    fixture.unlink(b"f").unwrap();
+    let names = fixture.names();
+    let ino = fixture.find(&names[0]).unwrap();
+    // The next open needs no call.
+    let other = fixture.open(ino);
+    fixture.close(other).unwrap();
+    let again = fixture.run(async {
+        fixture.core.release(file);
+        let opening = fixture.core.open(&fixture.user, 1, ino, WRITE);
+        opening.await.unwrap().file
+    });
+    assert_eq!(fixture.read(again, 0, 200).len(), 100);
+    fixture.close(again).unwrap();
+    assert_eq!(fixture.names(), [""; 0]);
+}
+
 /// Begins a request, and drops it as soon as `begun` holds, as if its process were killed.
 async fn cut_off<T>(request: impl Future<Output = T>, begun: impl Fn() -> bool) {
     let mut request = Box::pin(request);
