@@ -134,6 +134,7 @@ impl<C: Connect> Core<C> {
         }
         self.remember(directory, &hidden, Some(node));
         node.attributes.borrow_mut().expire();
+        directory.hides.set(directory.hides.get() + 1);
         *node.hidden.borrow_mut() = Some(Hidden {
             directory: Rc::clone(directory),
             name: hidden,
@@ -199,6 +200,8 @@ impl<C: Connect> Core<C> {
             }
         }
         self.forget_name(directory, name);
+        directory.hides.set(directory.hides.get() - 1);
+        self.inodes.borrow_mut().drop_unused(directory.ino);
     }
 }
 

@@ -89,6 +89,8 @@ pub(crate) struct Node<A> {
     pub(crate) names_version: Cell<u64>,
     /// Of a directory: the version that the kernel has a listing of.
     pub(crate) listed: Cell<Option<u64>>,
+    /// Of a directory: the number of files that have a hidden name in it. It stays in the table until they are gone.
+    pub(crate) hides: Cell<u32>,
     /// Of a directory: the number of hidden files that are being removed.
     pub(crate) unhiding: Cell<u32>,
     /// Woken when one of them is gone.
@@ -146,6 +148,7 @@ impl<A> Node<A> {
             names: RefCell::default(),
             names_version: Cell::new(OUTDATED + 1),
             listed: Cell::new(None),
+            hides: Cell::new(0),
             unhiding: Cell::new(0),
             hidden_gone: Notify::default(),
             data_version: Cell::new(0),
@@ -185,6 +188,7 @@ impl<A> Node<A> {
     pub(crate) fn is_unused(&self) -> bool {
         self.lookups.get() == 0
             && self.opens.get() == 0
+            && self.hides.get() == 0
             && self.dirty.borrow().is_empty()
             && self.hidden.borrow().is_none()
     }

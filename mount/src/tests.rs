@@ -1926,6 +1926,22 @@ fn objects_that_the_kernel_forgets_leave_the_table() {
     assert_eq!(fixture.core.node(ino).err(), Some(Errno::STALE));
 }
 
+/// Otherwise an `rmdir` right after a close would not wait until the hidden name is gone.
+#[test]
+fn a_directory_stays_in_the_table_while_it_has_a_hidden_file() {
+    let fixture = fixture();
+    let (core, user) = (&fixture.core, &fixture.user);
+    let made = fixture.run(core.mkdir(user, ROOT, b"d", 0o755)).unwrap();
+    let d = made.stat.unwrap().ino;
+    let making = core.create(user, 1, d, b"f", 0o644, WRITE);
+    let (_, opened) = fixture.run(making).unwrap();
+    fixture.run(core.unlink(user, d, b"f")).unwrap();
+    core.forget(d, 1);
+    assert!(core.node(d).is_ok());
+    fixture.close(opened.file).unwrap();
+    assert_eq!(core.node(d).err(), Some(Errno::STALE));
+}
+
 /// The number of an inode is taken by a file of another file system, or by one that was removed.
 #[test]
 fn an_object_has_the_same_inode_number_in_every_reply() {
