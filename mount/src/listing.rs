@@ -144,6 +144,8 @@ impl<C: Connect> Core<C> {
         }
         if stream.entries.is_empty() && !stream.ended {
             self.fetch_entries(&directory, &mut stream).await?;
+            // New names come with attributes that are new.
+            self.without_old_pages(&directory.node).await;
         }
         while let Some(entry) = stream.entries.front() {
             // This client itself may have removed or renamed it since it was listed.

@@ -1133,6 +1133,32 @@ fn an_open_ends_only_when_the_kernel_has_forgotten_old_attributes() {
     one.close(file).unwrap();
 }
 
+/// A program that has found a new name in a directory, and asks for the directory's attributes, gets new ones.
+#[test]
+fn a_listing_ends_only_when_the_kernel_has_forgotten_old_attributes_of_the_directory() {
+    let (runtime, server, mount) = server();
+    let one = client(&runtime, &server, &mount, 1);
+    let two = client(&runtime, &server, &mount, 2);
+    let core = &one.core;
+    let opening = core.opendir(&one.user, 1, ROOT);
+    let directory = one.run(opening).unwrap().number;
+    let (_, other) = two.create(b"f");
+    two.close(other).unwrap();
+    one.told.3.borrow_mut().insert(ROOT);
+    one.run(async {
+        let mut listing = Box::pin(core.readdir(directory, 0, false, |_| true));
+        for _ in 0..50 {
+            assert!(poll!(&mut listing).is_pending());
+            turn().await;
+        }
+        assert_eq!(one.told.2.borrow().last(), Some(&ROOT));
+        one.told.3.borrow_mut().clear();
+        core.pages_gone.wake();
+        listing.await.unwrap();
+    });
+    core.releasedir(directory);
+}
+
 /// The server does not answer a READ of one file, whose page the kernel therefore cannot forget.
 #[test]
 fn old_data_of_one_file_holds_up_no_request_for_another() {
