@@ -391,7 +391,8 @@ impl<C: Connect> Core<C> {
     ///
     /// The kernel cannot forget pages before its requests to read or write them are answered, nor before a
     /// SETATTR of its size is; and nothing of any object while an unmount waits for that. So READ, WRITE and such a
-    /// SETATTR must not call this: they would deadlock.
+    /// SETATTR must not call this: they would deadlock. A SETATTR of anything else may: the kernel keeps writes away
+    /// meanwhile, as during a LINK, but lets those of mapped pages go on.
     pub(crate) async fn without_old_pages(&self, node: &Node<C::As>) {
         // Only the changes known now: with later ones, the wait might never end.
         let (pages, attributes) = (node.page_drop.get(), node.attribute_drop.get());

@@ -74,10 +74,13 @@ impl<C: Connect> Core<C> {
             self.to_the_end(setting).await?;
         }
         self.refresh(user, &node).await?;
+        if size.is_none() {
+            self.without_old_pages(&node).await;
+        }
         let mut stat = self.stat(&node);
         if self.has_old_pages(&node) {
-            // The kernel can drop these pages only after this reply, so the reply cannot wait for it. With no
-            // trust, the next request for the attributes comes here and waits.
+            // After a change of the size, the kernel can drop these pages only after this reply, so the reply
+            // cannot wait for it. With no trust, the next request for the attributes comes here and waits.
             stat.trust = Duration::ZERO;
         }
         node.tell_size(stat.attributes.size);

@@ -1040,7 +1040,11 @@ fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
         two.close(other).unwrap();
         core.node(ino).unwrap().attributes.borrow_mut().expire();
     };
-    for n in 0..5u8 {
+    let mode = SetAttributes {
+        mode: Some(0o600),
+        ..SetAttributes::default()
+    };
+    for n in 0..6u8 {
         change(n);
         one.told.0.borrow_mut().clear();
         one.told.1.borrow_mut().insert(ino);
@@ -1050,6 +1054,10 @@ fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
                 1 => Box::pin(core.lookup(user, 1, ROOT, b"f").map(|it| it.is_ok())),
                 2 => Box::pin(core.open(user, 2, ino, WRITE).map(|it| it.is_ok())),
                 3 => Box::pin(core.link(user, ino, ROOT, b"g").map(|it| it.is_ok())),
+                4 => {
+                    let setting = core.setattr(user, ino, None, mode.clone());
+                    Box::pin(setting.map(|it| it.is_ok()))
+                }
                 _ => {
                     let creating = core.create(user, 3, ROOT, b"f", 0o644, WRITE);
                     Box::pin(creating.map(|it| it.is_ok()))
@@ -1078,12 +1086,12 @@ fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
     assert_eq!(trust(), None);
     one.told.1.borrow_mut().clear();
     assert!(trust().is_some());
-    // The kernel forgets pages only after the reply to a SETATTR, and asks again.
-    let mode = SetAttributes {
-        mode: Some(0o600),
+    // The kernel forgets pages only after the reply to a SETATTR of the size, and asks again.
+    let same_size = SetAttributes {
+        size: Some(100),
         ..SetAttributes::default()
     };
-    let set = || one.run(core.setattr(user, ino, None, mode.clone()));
+    let set = || one.run(core.setattr(user, ino, None, same_size.clone()));
     change(11);
     one.told.1.borrow_mut().insert(ino);
     assert_eq!(set().unwrap().trust, Duration::ZERO);
