@@ -11,8 +11,9 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// The maximum number of threads. If the drops of this many files are stuck, those of other files wait.
-const THREADS: usize = 16;
+/// The maximum number of threads. If the drops of this many files are stuck, those of other files wait. A thread is
+/// started only when all others are busy.
+const THREADS: usize = 128;
 
 /// The files whose pages the kernel is to forget, and the threads that see to it.
 pub(crate) struct PageDrops(Arc<Shared>);
