@@ -204,11 +204,6 @@ impl<U: Clone> Dirty<U> {
         );
     }
 
-    /// Forgets what is beyond the new end of the file. No WRITE may be in flight.
-    pub(crate) fn truncate(&mut self, size: u64) {
-        self.clear(&(size..u64::MAX));
-    }
-
     /// Returns data for the next WRITE of at most `most` bytes: dirty pieces of one user that adjoin,
     /// within `within`, none of which overlaps with a WRITE in flight.
     pub(crate) fn next_batch(

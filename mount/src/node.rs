@@ -110,7 +110,7 @@ pub(crate) struct Node<A> {
     /// comes from parts of a write with O_DIRECT, of which another part may still fail.
     pub(crate) sure_size: Cell<u64>,
     pub(crate) appends: Appends,
-    /// Rises with each write by this client.
+    /// Rises with each write, and each change of the size, by this client.
     pub(crate) own_writes: Cell<u64>,
     /// Written data that is not on the server's stable storage.
     pub(crate) dirty: RefCell<Dirty<Rc<User<A>>>>,

@@ -87,7 +87,7 @@ impl<C: Connect> Core<C> {
         Ok(stat)
     }
 
-    /// Sends a SETATTR, and forgets data beyond a new size.
+    /// Sends a SETATTR. For a new size, no data of the file may be unwritten or uncommitted.
     async fn set(
         &self,
         user: &UserOf<C>,
@@ -111,8 +111,9 @@ impl<C: Connect> Core<C> {
                 return Err(self.stale(node, error));
             }
         }
-        if let Some(size) = size {
-            self.cut(node, size);
+        if size.is_some() {
+            // What was read ahead may be beyond the new end.
+            node.own_writes.set(node.own_writes.get() + 1);
         }
         Ok(())
     }
@@ -150,8 +151,7 @@ impl<C: Connect> Core<C> {
 }
 
 /// A change of a file's size. It lasts from before written data is sent until the reply. Writes wait
-/// meanwhile. Otherwise the server could execute a WRITE before the SETATTR, which would cut off its data, and
-/// `cut` would drop this client's copy of data beyond the new size.
+/// meanwhile. Otherwise the server could execute a WRITE before the SETATTR, which would cut off its data.
 struct Resizing<A>(Rc<Node<A>>);
 
 impl<A> Resizing<A> {

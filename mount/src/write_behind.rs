@@ -318,12 +318,6 @@ impl<C: Connect> Core<C> {
             _ => Ok(()),
         }
     }
-
-    /// Forgets data beyond the new end of a file. All data is on stable storage.
-    pub(crate) fn cut(&self, node: &NodeOf<C>, size: u64) {
-        node.own_writes.set(node.own_writes.get() + 1);
-        self.account(node, |dirty| dirty.truncate(size));
-    }
 }
 
 /// Counts somebody who waits, while it lives.
