@@ -74,16 +74,17 @@ pub(crate) trait Connect: 'static {
 /// Notifications that the file system sends to the kernel without a request.
 pub(crate) trait Kernel {
     /// Begins to make the kernel forget the pages of a file that another client has changed. Returns the number of
-    /// the page drop that does so, which is never 0.
-    fn data_changed(&self, ino: u64) -> u64;
-    /// Returns whether a page drop has ended, with or without success; true for 0. [`Core::pages_gone`] is woken
-    /// when one ends.
-    fn is_dropped(&self, number: u64) -> bool;
-    /// Begins to make the kernel ask for the attributes of an object again. Returns the number of the attribute drop
-    /// that does so, which is never 0.
-    fn attributes_changed(&self, ino: u64) -> u64;
-    /// Returns whether an attribute drop has ended, as [`Kernel::is_dropped`] does for a page drop.
-    fn is_forgotten(&self, number: u64) -> bool;
+    /// this invalidation, which is never 0.
+    fn invalidate_pages(&self, ino: u64) -> u64;
+    /// Returns whether an invalidation of pages has ended, with or without success; true for 0.
+    /// [`Core::invalidated`] is woken when one ends.
+    fn has_invalidated_pages(&self, number: u64) -> bool;
+    /// Begins to make the kernel ask for the attributes of an object again. Returns the number of this
+    /// invalidation, which is never 0. Invalidations of pages are numbered separately.
+    fn invalidate_attributes(&self, ino: u64) -> u64;
+    /// Returns whether an invalidation of attributes has ended, as
+    /// [`Kernel::has_invalidated_pages`] does for one of pages.
+    fn has_invalidated_attributes(&self, number: u64) -> bool;
 }
 
 /// Work that nobody waits for.
@@ -125,7 +126,7 @@ pub(crate) struct Core<C: Connect> {
     /// Numbers the names of hidden files.
     pub(crate) hidden: Cell<u32>,
     /// Woken when the kernel has forgotten the pages of a file, or the attributes of an object.
-    pub(crate) pages_gone: Notify,
+    pub(crate) invalidated: Notify,
     /// Work to begin. The driver of the file system takes it.
     tasks: RefCell<Vec<Task>>,
     pub(crate) interrupts: Interrupts,
@@ -173,7 +174,7 @@ impl<C: Connect> Core<C> {
             calls: Cell::new(0),
             random: parts.random,
             hidden: Cell::new(0),
-            pages_gone: Notify::default(),
+            invalidated: Notify::default(),
             tasks: RefCell::default(),
             interrupts: Interrupts::default(),
         })
@@ -379,11 +380,12 @@ impl<C: Connect> Core<C> {
         } else if data {
             node.data_version.set(node.data_version.get() + 1);
             if node.paged.get().is_some() {
-                node.page_drop.set(self.kernel.data_changed(node.ino));
+                node.page_invalidation
+                    .set(self.kernel.invalidate_pages(node.ino));
             }
         }
-        let number = self.kernel.attributes_changed(node.ino);
-        node.attribute_drop.set(number);
+        let number = self.kernel.invalidate_attributes(node.ino);
+        node.attribute_invalidation.set(number);
     }
 
     /// Waits until the kernel has no pages of a file, and no attributes of an object, that are known to be out of
@@ -393,22 +395,26 @@ impl<C: Connect> Core<C> {
     /// SETATTR of its size is; and nothing of any object while an unmount waits for that. So READ, WRITE and such a
     /// SETATTR must not call this: they would deadlock. A SETATTR of anything else may: the kernel keeps writes away
     /// meanwhile, as during a LINK, but lets those of mapped pages go on.
-    pub(crate) async fn without_old_pages(&self, node: &Node<C::As>) {
+    pub(crate) async fn until_invalidated(&self, node: &Node<C::As>) {
         // Only the changes known now: with later ones, the wait might never end.
-        let (pages, attributes) = (node.page_drop.get(), node.attribute_drop.get());
+        let (pages, attributes) = (
+            node.page_invalidation.get(),
+            node.attribute_invalidation.get(),
+        );
         let gone = || {
-            let pages_gone = pages == 0 || self.kernel.is_dropped(pages);
-            let attributes_gone = attributes == 0 || self.kernel.is_forgotten(attributes);
+            let pages_gone = pages == 0 || self.kernel.has_invalidated_pages(pages);
+            let attributes_gone =
+                attributes == 0 || self.kernel.has_invalidated_attributes(attributes);
             (pages_gone && attributes_gone).then_some(())
         };
-        self.pages_gone.until(gone).await;
+        self.invalidated.until(gone).await;
     }
 
     /// Returns whether the kernel may have pages of a file that are known to be out of date. Replies that cannot
-    /// wait ([`Core::without_old_pages`]) then leave the attributes out, or pass them on with no trust.
+    /// wait ([`Core::until_invalidated`]) then leave the attributes out, or pass them on with no trust.
     pub(crate) fn has_old_pages(&self, node: &Node<C::As>) -> bool {
-        let latest = node.page_drop.get();
-        latest != 0 && !self.kernel.is_dropped(latest)
+        let latest = node.page_invalidation.get();
+        latest != 0 && !self.kernel.has_invalidated_pages(latest)
     }
 
     /// Returns how long the attributes of an object are still trusted.

@@ -79,7 +79,7 @@ impl<C: Connect> Core<C> {
     ) -> Result<Opened, Errno> {
         let node = self.node(ino)?;
         self.permit_open(user, thread, &node, needed(mode)).await?;
-        self.without_old_pages(&node).await;
+        self.until_invalidated(&node).await;
         Ok(self.opened(user, &node, mode))
     }
 
@@ -181,7 +181,7 @@ impl<C: Connect> Core<C> {
                     };
                     self.setattr(user, node.ino, None, empty).await?;
                 }
-                self.without_old_pages(&node).await;
+                self.until_invalidated(&node).await;
                 let mut opened = self.opened(user, &node, mode);
                 opened.keep &= !mode.truncate;
                 Ok((self.found(&directory, &node), opened))

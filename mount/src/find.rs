@@ -64,7 +64,7 @@ impl<C: Connect> Core<C> {
                 // skip its own call.
                 let found = asked.then(|| (thread, Instant::now()));
                 node.just_found.set(found);
-                self.without_old_pages(&node).await;
+                self.until_invalidated(&node).await;
                 Ok(self.found(&directory, &node))
             }
             Err(Errno::NOENT) => Ok(Found {
@@ -240,7 +240,7 @@ impl<C: Connect> Core<C> {
             self.flush(&node).await;
         }
         self.refresh(user, &node).await?;
-        self.without_old_pages(&node).await;
+        self.until_invalidated(&node).await;
         let stat = self.stat(&node);
         node.tell_size(stat.attributes.size);
         Ok(stat)

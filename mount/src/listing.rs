@@ -86,7 +86,7 @@ impl<C: Connect> Core<C> {
     ) -> Result<OpenedDirectory, Errno> {
         let node = self.node(ino)?;
         self.permit_open(user, thread, &node, Access::READ).await?;
-        self.without_old_pages(&node).await;
+        self.until_invalidated(&node).await;
         let version = node.names_version.get();
         let keep = node.listed.replace(Some(version)) == Some(version) && self.is_fresh(&node);
         let directory = OpenDirectory {
@@ -145,7 +145,7 @@ impl<C: Connect> Core<C> {
         if stream.entries.is_empty() && !stream.ended {
             self.fetch_entries(&directory, &mut stream).await?;
             // New names come with attributes that are new.
-            self.without_old_pages(&directory.node).await;
+            self.until_invalidated(&directory.node).await;
         }
         while let Some(entry) = stream.entries.front() {
             // This client itself may have removed or renamed it since it was listed.

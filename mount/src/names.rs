@@ -204,7 +204,7 @@ impl<C: Connect> Core<C> {
         drop(changes);
         self.refresh(user, &node).await?;
         self.remember(&directory, name, Some(&node));
-        self.without_old_pages(&node).await;
+        self.until_invalidated(&node).await;
         Ok(self.found(&directory, &node))
     }
 

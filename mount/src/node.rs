@@ -100,10 +100,10 @@ pub(crate) struct Node<A> {
     pub(crate) data_version: Cell<u64>,
     /// The version of the data in the kernel's page cache.
     pub(crate) paged: Cell<Option<u64>>,
-    /// The last page drop that was begun for the file, or 0; see [`crate::core::Kernel::data_changed`].
-    pub(crate) page_drop: Cell<u64>,
-    /// The last attribute drop that was begun for the object, or 0.
-    pub(crate) attribute_drop: Cell<u64>,
+    /// The last invalidation of pages that was begun for the file, or 0; see [`crate::core::Kernel::invalidate_pages`].
+    pub(crate) page_invalidation: Cell<u64>,
+    /// The last invalidation of attributes that was begun for the object, or 0.
+    pub(crate) attribute_invalidation: Cell<u64>,
     /// The size that the kernel takes the file to have: what it was last told, or its writes led to.
     pub(crate) shown_size: Cell<u64>,
     /// The size that the kernel takes the file to have at least: that of [`Node::shown_size`] does not count if it
@@ -153,8 +153,8 @@ impl<A> Node<A> {
             hidden_gone: Notify::default(),
             data_version: Cell::new(0),
             paged: Cell::new(None),
-            page_drop: Cell::new(0),
-            attribute_drop: Cell::new(0),
+            page_invalidation: Cell::new(0),
+            attribute_invalidation: Cell::new(0),
             shown_size: Cell::new(0),
             sure_size: Cell::new(0),
             appends: Appends::default(),

@@ -23,9 +23,9 @@ use crate::bridge::Bridge;
 use crate::copies::Copies;
 use crate::core::{Connect, Core, Kernel, Parts};
 use crate::engine::{Queue, run};
+use crate::invalidations::Invalidations;
 use crate::mount_table::{self, MountEntry, TYPE};
 use crate::options::Options;
-use crate::page_drops::PageDrops;
 
 /// The number of threads that read requests from the kernel and pass them on. One, so that requests keep
 /// their order: the kernel does not wait for the answer to RELEASE, and a REMOVE handled before it would
@@ -128,12 +128,12 @@ impl Connect for Client {
 
 /// Tells the kernel what other clients have changed.
 ///
-/// The file system's own thread does not: dropping pages waits for reads that it has not answered. An unmount
-/// waits for that, and dropping attributes waits for the unmount.
+/// The file system's own thread does not: invalidating pages waits for reads that it has not answered. An unmount
+/// waits for that, and invalidating attributes waits for the unmount.
 struct Notify {
-    pages: PageDrops,
+    pages: Invalidations,
     /// Not queued behind the pages of other files, which may be stuck.
-    attributes: PageDrops,
+    attributes: Invalidations,
 }
 
 impl Notify {
@@ -143,7 +143,7 @@ impl Notify {
         invalidate: impl Fn(u64, i64) -> io::Result<()> + Clone + Send + Sync + 'static,
         queue: &Arc<Queue<Client>>,
     ) -> io::Result<Self> {
-        let drops = |offset| {
+        let start = |offset| {
             let (invalidate, queue) = (invalidate.clone(), Arc::clone(queue));
             let forget = move |ino| {
                 if let Err(error) = invalidate(ino, offset) {
@@ -152,31 +152,31 @@ impl Notify {
             };
             let done = move || {
                 queue.push(Box::new(|core| {
-                    core.pages_gone.wake();
+                    core.invalidated.wake();
                     Box::pin(ready(()))
                 }));
             };
-            PageDrops::start(forget, done)
+            Invalidations::start(forget, done)
         };
-        let (pages, attributes) = (drops(0)?, drops(-1)?);
+        let (pages, attributes) = (start(0)?, start(-1)?);
         Ok(Self { pages, attributes })
     }
 }
 
 impl Kernel for Notify {
-    fn data_changed(&self, ino: u64) -> u64 {
+    fn invalidate_pages(&self, ino: u64) -> u64 {
         self.pages.begin(ino)
     }
 
-    fn is_dropped(&self, number: u64) -> bool {
+    fn has_invalidated_pages(&self, number: u64) -> bool {
         self.pages.is_done(number)
     }
 
-    fn attributes_changed(&self, ino: u64) -> u64 {
+    fn invalidate_attributes(&self, ino: u64) -> u64 {
         self.attributes.begin(ino)
     }
 
-    fn is_forgotten(&self, number: u64) -> bool {
+    fn has_invalidated_attributes(&self, number: u64) -> bool {
         self.attributes.is_done(number)
     }
 }
@@ -581,11 +581,14 @@ mod tests {
         };
         let start = Instant::now();
         let kernel = Notify::start(invalidate, &Arc::new(Queue::new())).unwrap();
-        let (pages, attributes) = (kernel.data_changed(7), kernel.attributes_changed(7));
+        let (pages, attributes) = (kernel.invalidate_pages(7), kernel.invalidate_attributes(7));
         assert!(start.elapsed() < LONG);
-        assert!(!kernel.is_dropped(pages) && !kernel.is_forgotten(attributes));
+        assert!(
+            !kernel.has_invalidated_pages(pages) && !kernel.has_invalidated_attributes(attributes)
+        );
         (0..2).for_each(|_| go_on.send(()).unwrap());
-        while !kernel.is_dropped(pages) || !kernel.is_forgotten(attributes) {
+        while !kernel.has_invalidated_pages(pages) || !kernel.has_invalidated_attributes(attributes)
+        {
             assert!(start.elapsed() < LONG);
             thread::sleep(LOOK_AGAIN);
         }

@@ -75,11 +75,11 @@ impl<C: Connect> Core<C> {
         }
         self.refresh(user, &node).await?;
         if size.is_none() {
-            self.without_old_pages(&node).await;
+            self.until_invalidated(&node).await;
         }
         let mut stat = self.stat(&node);
         if self.has_old_pages(&node) {
-            // After a change of the size, the kernel can drop these pages only after this reply, so the reply
+            // After a change of the size, the kernel can invalidate these pages only after this reply, so the reply
             // cannot wait for it. With no trust, the next request for the attributes comes here and waits.
             stat.trust = Duration::ZERO;
         }

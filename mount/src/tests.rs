@@ -45,8 +45,8 @@ impl Connect for InProcess {
 }
 
 /// A kernel that records which files it was told to drop the pages of. It does that at once, except for the
-/// files in the second field. The third one has the file of each page drop, and the object of each attribute
-/// drop; these are not done at once for the objects in the fourth.
+/// files in the second field. The third one has the file of each invalidation of pages, and the object
+/// of each one of attributes; these are not done at once for the objects in the fourth.
 #[derive(Clone, Default)]
 struct Told(
     Rc<RefCell<Vec<u64>>>,
@@ -57,29 +57,29 @@ struct Told(
 
 impl Told {
     fn is_done(&self, number: u64, stuck: &RefCell<BTreeSet<u64>>) -> bool {
-        let (stuck, drops) = (stuck.borrow(), self.2.borrow());
-        let begun = number.checked_sub(1).map(|index| drops[index as usize]);
-        begun.is_none_or(|ino| !stuck.contains(&ino))
+        let (stuck, begun) = (stuck.borrow(), self.2.borrow());
+        let ino = number.checked_sub(1).map(|index| begun[index as usize]);
+        ino.is_none_or(|ino| !stuck.contains(&ino))
     }
 }
 
 impl Kernel for Told {
-    fn data_changed(&self, ino: u64) -> u64 {
+    fn invalidate_pages(&self, ino: u64) -> u64 {
         self.0.borrow_mut().push(ino);
-        self.attributes_changed(ino)
+        self.invalidate_attributes(ino)
     }
 
-    fn is_dropped(&self, number: u64) -> bool {
+    fn has_invalidated_pages(&self, number: u64) -> bool {
         self.is_done(number, &self.1)
     }
 
-    fn attributes_changed(&self, ino: u64) -> u64 {
-        let mut drops = self.2.borrow_mut();
-        drops.push(ino);
-        drops.len() as u64
+    fn invalidate_attributes(&self, ino: u64) -> u64 {
+        let mut begun = self.2.borrow_mut();
+        begun.push(ino);
+        begun.len() as u64
     }
 
-    fn is_forgotten(&self, number: u64) -> bool {
+    fn has_invalidated_attributes(&self, number: u64) -> bool {
         self.is_done(number, &self.3)
     }
 }
@@ -1071,7 +1071,7 @@ fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
             let data = core.read(file, 0, 100, false).await.unwrap();
             assert_eq!(&data[..], &[n + 2; 100]);
             one.told.1.borrow_mut().clear();
-            core.pages_gone.wake();
+            core.invalidated.wake();
             assert!(request.await);
         });
     }
@@ -1134,7 +1134,7 @@ fn an_open_ends_only_when_the_kernel_has_forgotten_old_attributes() {
             let written = core.write(file, 0, Bytes::from(vec![1; 100]), WriteMode::default());
             assert_eq!(written.await, Ok(100));
             one.told.3.borrow_mut().clear();
-            core.pages_gone.wake();
+            core.invalidated.wake();
             assert!(request.await);
         });
     }
@@ -1161,7 +1161,7 @@ fn a_listing_ends_only_when_the_kernel_has_forgotten_old_attributes_of_the_direc
         }
         assert_eq!(one.told.2.borrow().last(), Some(&ROOT));
         one.told.3.borrow_mut().clear();
-        core.pages_gone.wake();
+        core.invalidated.wake();
         listing.await.unwrap();
     });
     core.releasedir(directory);
@@ -1206,7 +1206,7 @@ fn old_data_of_one_file_holds_up_no_request_for_another() {
         assert_eq!(one.told.0.borrow()[..], [f, g]);
         assert!(poll!(&mut stuck).is_pending());
         one.told.1.borrow_mut().clear();
-        core.pages_gone.wake();
+        core.invalidated.wake();
         assert!(stuck.await.is_ok());
     });
 }

@@ -1,8 +1,8 @@
-//! Making the kernel forget the pages of files, or the attributes of objects.
+//! Invalidations of the kernel's caches: it forgets the pages of files, or the attributes of objects.
 //!
 //! The kernel can invalidate a page only after the READ or WRITE request for it was answered, and the invalidation
 //! blocks until then. A file whose READ the server does not answer must not delay the invalidation of other files,
-//! for which requests wait ([`Core::without_old_pages`](crate::core::Core::without_old_pages)). So several threads
+//! for which requests wait ([`Core::until_invalidated`](crate::core::Core::until_invalidated)). So several threads
 //! work, each on a different file. Attributes have threads of their own: the kernel forgets them at once, except
 //! during an unmount, which waits for pages.
 
@@ -11,34 +11,34 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// The maximum number of threads. If the drops of this many files are stuck, those of other files wait. A thread is
+/// The maximum number of threads. If the invalidations of this many inodes are stuck, those of others wait. A thread is
 /// started only when all others are busy.
 const THREADS: usize = 128;
 
-/// The files whose pages the kernel is to forget, and the threads that see to it.
-pub(crate) struct PageDrops(Arc<Shared>);
+/// The inodes of which the kernel is to forget the pages, or the attributes, and the threads that see to it.
+pub(crate) struct Invalidations(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
     /// Notified when a queued inode can be taken, and when the mount ends.
     work_available: Condvar,
-    /// Makes the kernel forget the pages of an inode, and waits for that.
-    drop_pages: Box<dyn Fn(u64) + Send + Sync>,
-    /// Called after each page drop, with or without success.
+    /// Makes the kernel forget pages or attributes of an inode, and waits for that.
+    invalidate: Box<dyn Fn(u64) + Send + Sync>,
+    /// Called after each invalidation, with or without success.
     done: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The number of the latest page drop.
+    /// The number of the latest invalidation.
     last: u64,
     /// Inodes whose turn has not come, each once.
     queue: VecDeque<u64>,
-    /// The page drops of the queued inodes, by inode.
+    /// The invalidations of the queued inodes, by inode.
     queued: HashMap<u64, u64>,
-    /// Page drops that are queued or have begun.
+    /// Invalidations that are queued or have begun.
     unfinished: HashSet<u64>,
-    /// Inodes whose pages a thread is dropping.
+    /// Inodes that a thread is invalidating.
     busy: HashSet<u64>,
     /// The number of threads.
     threads: usize,
@@ -49,7 +49,7 @@ struct State {
 }
 
 impl State {
-    /// Removes the first queued inode that is not busy. Returns it and its page drop.
+    /// Removes the first queued inode that is not busy. Returns it and its invalidation.
     fn take(&mut self) -> Option<(u64, u64)> {
         // Skips at most one inode for each thread: the queue has each inode once.
         let at = self.queue.iter().position(|ino| !self.busy.contains(ino))?;
@@ -64,31 +64,31 @@ impl State {
     }
 }
 
-impl PageDrops {
-    /// Starts the first thread. `drop_pages` makes the kernel forget the pages of an inode and may block; `done` is
-    /// called, on the same thread, after [`PageDrops::is_done`] has become true for a page drop.
+impl Invalidations {
+    /// Starts the first thread. `invalidate` makes the kernel forget pages or attributes of an inode and may
+    /// block; `done` is called, on the same thread, after [`Invalidations::is_done`] has become true for
+    /// an invalidation.
     ///
     /// # Errors
     /// The error of starting the thread.
     pub(crate) fn start(
-        drop_pages: impl Fn(u64) + Send + Sync + 'static,
+        invalidate: impl Fn(u64) + Send + Sync + 'static,
         done: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             work_available: Condvar::new(),
-            drop_pages: Box::new(drop_pages),
+            invalidate: Box::new(invalidate),
             done: Box::new(done),
         });
-        let drops = Self(Arc::clone(&shared));
+        let invalidations = Self(Arc::clone(&shared));
         let mut state = shared.state();
         shared.add_thread(&mut state)?;
         drop(state);
-        Ok(drops)
+        Ok(invalidations)
     }
 
-    /// Begins to make the kernel forget the pages of an inode. Returns the number of the page drop that does so,
-    /// which is that of an earlier call if it is still queued.
+    /// Begins the invalidation of an inode. Returns its number, which is that of an earlier call if it is still queued.
     pub(crate) fn begin(&self, ino: u64) -> u64 {
         let mut state = self.0.state();
         if let Some(number) = state.queued.get(&ino) {
@@ -103,13 +103,13 @@ impl PageDrops {
         number
     }
 
-    /// Returns whether a page drop has ended, with or without success.
+    /// Returns whether an invalidation has ended, with or without success.
     pub(crate) fn is_done(&self, number: u64) -> bool {
         !self.0.state().unfinished.contains(&number)
     }
 }
 
-impl Drop for PageDrops {
+impl Drop for Invalidations {
     fn drop(&mut self) {
         self.0.state().closed = true;
         self.0.work_available.notify_all();
@@ -132,14 +132,14 @@ impl Shared {
             && let Err(error) = self.add_thread(state)
         {
             // The existing threads work off the queue.
-            tracing::warn!(%error, "no further thread to make the kernel forget pages");
+            tracing::warn!(%error, "no further thread to invalidate the kernel's caches");
         }
     }
 
     fn add_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         let shared = Arc::clone(self);
         thread::Builder::new()
-            .name("fuse-pages".into())
+            .name("fuse-invalidate".into())
             .spawn(move || shared.work())?;
         state.threads += 1;
         Ok(())
@@ -160,7 +160,7 @@ impl Shared {
             // Several calls of `begin` may have notified this thread alone: the rest is passed on.
             self.wake_or_start(&mut state);
             drop(state);
-            (self.drop_pages)(ino);
+            (self.invalidate)(ino);
             state = self.state();
             state.busy.remove(&ino);
             state.unfinished.remove(&number);
@@ -178,11 +178,11 @@ mod tests {
 
     use super::*;
 
-    /// Page drops whose closure reports the inode, and blocks for an inode until it is told to go on.
+    /// Invalidations whose closure reports the inode, and blocks for an inode until it is told to go on.
     struct Fixture {
-        drops: PageDrops,
+        invalidations: Invalidations,
         begun: Receiver<u64>,
-        /// A message for each page drop that is done.
+        /// A message for each invalidation that is done.
         done: Receiver<()>,
         blocked: HashMap<u64, Sender<()>>,
     }
@@ -198,7 +198,7 @@ mod tests {
         }
         let (begins, begun) = channel();
         let (ends, done) = channel();
-        let drop_pages = move |ino| {
+        let invalidate = move |ino| {
             let _ = begins.send(ino);
             if let Some(gate) = gates.get(&ino) {
                 let _ = gate.lock().unwrap().recv_timeout(LONG);
@@ -207,9 +207,9 @@ mod tests {
         let tell = move || {
             let _ = ends.send(());
         };
-        let drops = PageDrops::start(drop_pages, tell).unwrap();
+        let invalidations = Invalidations::start(invalidate, tell).unwrap();
         Fixture {
-            drops,
+            invalidations,
             begun,
             done,
             blocked,
@@ -222,7 +222,7 @@ mod tests {
         }
 
         fn wait(&self, number: u64) {
-            while !self.drops.is_done(number) {
+            while !self.invalidations.is_done(number) {
                 self.done.recv_timeout(LONG).unwrap();
             }
         }
@@ -235,35 +235,35 @@ mod tests {
     #[test]
     fn a_file_whose_pages_cannot_be_forgotten_yet_holds_up_no_other() {
         let fixture = blocking([7]);
-        assert!(fixture.drops.is_done(0));
-        let stuck = fixture.drops.begin(7);
+        assert!(fixture.invalidations.is_done(0));
+        let stuck = fixture.invalidations.begin(7);
         assert_eq!(fixture.begun(), 7);
         for ino in 10..40 {
-            let number = fixture.drops.begin(ino);
+            let number = fixture.invalidations.begin(ino);
             fixture.wait(number);
             assert_eq!(fixture.begun(), ino);
         }
-        assert!(!fixture.drops.is_done(stuck));
+        assert!(!fixture.invalidations.is_done(stuck));
         fixture.go_on(7);
         fixture.wait(stuck);
     }
 
     #[test]
-    fn later_changes_of_a_file_need_one_page_drop_after_the_one_that_has_begun() {
+    fn later_changes_of_a_file_need_one_invalidation_after_the_one_that_has_begun() {
         let fixture = blocking([7]);
-        let first = fixture.drops.begin(7);
+        let first = fixture.invalidations.begin(7);
         assert_eq!(fixture.begun(), 7);
-        let second = fixture.drops.begin(7);
+        let second = fixture.invalidations.begin(7);
         assert_ne!(second, first);
-        assert_eq!(fixture.drops.begin(7), second);
+        assert_eq!(fixture.invalidations.begin(7), second);
         // Another file overtakes it.
-        let other = fixture.drops.begin(8);
+        let other = fixture.invalidations.begin(8);
         fixture.wait(other);
         assert_eq!(fixture.begun(), 8);
         fixture.go_on(7);
         fixture.wait(first);
         assert_eq!(fixture.begun(), 7);
-        assert!(!fixture.drops.is_done(second));
+        assert!(!fixture.invalidations.is_done(second));
         fixture.go_on(7);
         fixture.wait(second);
         let more = fixture.begun.recv_timeout(Duration::from_millis(50));
@@ -274,7 +274,10 @@ mod tests {
     fn many_files_wait_for_as_many_threads_as_there_may_be() {
         let all = 1..THREADS as u64 + 5;
         let fixture = blocking(all.clone());
-        let numbers: Vec<u64> = all.clone().map(|ino| fixture.drops.begin(ino)).collect();
+        let numbers: Vec<u64> = all
+            .clone()
+            .map(|ino| fixture.invalidations.begin(ino))
+            .collect();
         let mut begun: Vec<u64> = (0..THREADS).map(|_| fixture.begun()).collect();
         let short = Duration::from_millis(50);
         assert!(fixture.begun.recv_timeout(short).is_err(), "too many");
@@ -288,7 +291,9 @@ mod tests {
     #[test]
     fn the_threads_end_with_the_queue() {
         let fixture = blocking(1..=4);
-        let numbers: Vec<u64> = (1..=4).map(|ino| fixture.drops.begin(ino)).collect();
+        let numbers: Vec<u64> = (1..=4)
+            .map(|ino| fixture.invalidations.begin(ino))
+            .collect();
         for _ in 1..=4 {
             fixture.begun();
         }
@@ -297,7 +302,7 @@ mod tests {
             fixture.go_on(ino);
             fixture.wait(number);
         }
-        drop(fixture.drops);
+        drop(fixture.invalidations);
         fixture.blocked[&4].send(()).unwrap();
         // The closure goes with the last thread.
         let ended = fixture.begun.recv_timeout(LONG);
