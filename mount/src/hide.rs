@@ -89,7 +89,7 @@ impl<C: Connect> Core<C> {
     }
 
     /// Gives a file a hidden name. Callers let this go on to its end ([`Core::to_the_end`]): if it is cut off
-    /// after the server has renamed the file, nothing removes the hidden name.
+    /// after the server has renamed the file, nothing removes the hidden name. Returns how it was done.
     ///
     /// # Errors
     /// The error of RENAME.
@@ -100,7 +100,7 @@ impl<C: Connect> Core<C> {
         name: &[u8],
         node: &NodeOf<C>,
         how: Hide,
-    ) -> Result<(), Errno> {
+    ) -> Result<Hide, Errno> {
         let number = self.hidden.get();
         self.hidden.set(number.wrapping_add(1));
         let (fileid, mount) = (Self::fileid(node), self.random);
@@ -118,8 +118,11 @@ impl<C: Connect> Core<C> {
                     .ok()
             }
         };
-        match linked {
-            Some(wcc) => self.learn_change(&change, wcc.dir_wcc),
+        let how = match linked {
+            Some(wcc) => {
+                self.learn_change(&change, wcc.dir_wcc);
+                Hide::Link
+            }
             None => {
                 let args = &RenameArgs {
                     from: dir_op(directory, name),
@@ -130,8 +133,9 @@ impl<C: Connect> Core<C> {
                     .await?;
                 self.learn_change(&change, wcc.to_dir);
                 self.remember(directory, name, None);
+                Hide::Rename
             }
-        }
+        };
         self.remember(directory, &hidden, Some(node));
         node.attributes.borrow_mut().expire();
         directory.hides.set(directory.hides.get() + 1);
@@ -142,7 +146,48 @@ impl<C: Connect> Core<C> {
         });
         // It may have been closed meanwhile.
         self.unhide_unused(node);
-        Ok(())
+        Ok(how)
+    }
+
+    /// Gives a file back the name that [`Core::hide`] has taken from it, unless the name exists: a rename that has
+    /// failed here may have been executed.
+    pub(crate) async fn give_name_back(
+        &self,
+        user: &UserOf<C>,
+        directory: &NodeOf<C>,
+        name: &[u8],
+        node: &NodeOf<C>,
+    ) {
+        if !matches!(
+            self.ask_name(user, directory, name).await,
+            Err(Errno::NOENT)
+        ) {
+            return;
+        }
+        let Some(hidden) = node.hidden.take() else {
+            return;
+        };
+        let args = &RenameArgs {
+            from: dir_op(directory, &hidden.name),
+            to: dir_op(directory, name),
+        };
+        let change = self.change(directory);
+        let renamed = self
+            .ask(user, |nfs| async move { nfs.rename(args).await })
+            .await;
+        match renamed {
+            Ok(wcc) => {
+                self.learn_change(&change, wcc.to_dir);
+                self.forget_name(directory, &hidden.name);
+                directory.hides.set(directory.hides.get() - 1);
+                self.remember(directory, name, Some(node));
+                node.attributes.borrow_mut().expire();
+            }
+            Err(error) => {
+                tracing::warn!(ino = node.ino, %error, "a replaced file has lost its name");
+                node.hidden.replace(Some(hidden));
+            }
+        }
     }
 
     /// Begins to remove the hidden name of a file, if it has one and nobody needs the file any more:

@@ -227,7 +227,8 @@ impl<C: Connect> Core<C> {
             let (core, user, name) = (Rc::clone(self), Rc::clone(user), name.to_vec());
             let hiding = async move {
                 let hidden = core.hide(&user, &directory, &name, &node, Hide::Rename);
-                hidden.await.map_err(|error| core.stale(&directory, error))
+                let hidden = hidden.await.map(drop);
+                hidden.map_err(|error| core.stale(&directory, error))
             };
             return self.to_the_end(hiding).await;
         }
@@ -299,8 +300,9 @@ impl<C: Connect> Core<C> {
         }
     }
 
-    /// Renames an object. An open file that is replaced stays until it is closed, under a hidden name; the
-    /// renaming then goes on also if the process that asks is killed.
+    /// Renames an object, also if the process that asks is killed meanwhile: otherwise an open file could have a name
+    /// that is not known here, and would be lost with it. An open file that is replaced stays until it is closed, under
+    /// a hidden name.
     ///
     /// # Errors
     /// The error of RENAME.
@@ -316,17 +318,30 @@ impl<C: Connect> Core<C> {
         }
         let moved = from.last_known(old);
         let lost = self.would_be_lost(user, &to, new).await?;
-        let Some(lost) = lost.filter(|lost| moved != Some(lost.ino)) else {
-            return self.rename_at_server(user, (&from, old), (&to, new)).await;
-        };
+        let lost = lost.filter(|lost| moved != Some(lost.ino));
         let (core, user) = (Rc::clone(self), Rc::clone(user));
         let (old, new) = (old.to_vec(), new.to_vec());
-        let hiding = async move {
-            core.hide(&user, &to, &new, &lost, Hide::Link).await?;
-            core.rename_at_server(&user, (&from, &old), (&to, &new))
-                .await
+        let renaming = async move {
+            let rename = || core.rename_at_server(&user, (&from, &old), (&to, &new));
+            let Some(lost) = lost else {
+                return rename().await;
+            };
+            // Even if it is closed meanwhile, it is not removed before the outcome is known.
+            lost.opens.set(lost.opens.get() + 1);
+            let hidden = core.hide(&user, &to, &new, &lost, Hide::Link).await;
+            let renamed = match hidden {
+                Ok(_) => rename().await,
+                Err(error) => Err(error),
+            };
+            if renamed.is_err() && hidden == Ok(Hide::Rename) {
+                core.give_name_back(&user, &to, &new, &lost).await;
+            }
+            lost.opens.set(lost.opens.get() - 1);
+            core.unhide_unused(&lost);
+            core.inodes.borrow_mut().drop_unused(lost.ino);
+            renamed
         };
-        self.to_the_end(hiding).await
+        self.to_the_end(renaming).await
     }
 
     async fn rename_at_server(

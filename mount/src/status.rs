@@ -84,6 +84,8 @@ impl<C: Connect> Core<C> {
             stat.trust = Duration::ZERO;
         }
         node.tell_size(stat.attributes.size);
+        // A file that was closed and removed may have waited for the COMMIT that was made above.
+        self.unhide_unused(&node);
         Ok(stat)
     }
 

@@ -522,6 +522,24 @@ fn a_hidden_file_that_is_opened_by_its_name_stays_until_it_is_closed_again() {
     assert_eq!(fixture.names(), [""; 0]);
 }
 
+/// A SETATTR brings the data of a closed file to stable storage before the file system itself does.
+#[test]
+fn a_change_of_attributes_leaves_no_hidden_name() {
+    let (fixture, _exported) = on_disk();
+    let (ino, file) = fixture.create(b"f");
+    fixture.unlink(b"f").unwrap();
+    fixture.write(file, 0, vec![1; 128 << 10]);
+    fixture.run(async { fixture.core.release(file) });
+    assert_eq!(fixture.names().len(), 1);
+    let mode = SetAttributes {
+        mode: Some(0o600),
+        ..SetAttributes::default()
+    };
+    let setting = fixture.core.setattr(&fixture.user, ino, None, mode);
+    fixture.run(setting).unwrap();
+    assert_eq!(fixture.names(), [""; 0]);
+}
+
 /// Begins a request, and drops it as soon as `begun` holds, as if its process were killed.
 async fn cut_off<T>(request: impl Future<Output = T>, begun: impl Fn() -> bool) {
     let mut request = Box::pin(request);
@@ -895,6 +913,42 @@ fn a_file_that_has_taken_the_name_of_an_open_one_is_not_hidden_for_it() {
     // The open one gets a hidden name when its own name is removed.
     one.find(b"moved").unwrap();
     one.removes_while_open(b"moved", file);
+}
+
+/// The server has no hard links, so the file that is to be replaced is renamed before.
+#[test]
+fn an_open_file_keeps_its_name_if_it_cannot_be_replaced() {
+    let fixture = fixture();
+    let file = fixture.open_file(b"f");
+    let (_, other) = fixture.create(b"g");
+    fixture.close(other).unwrap();
+    fixture.server.plan(|proc, made| match proc {
+        nfs::Link::NUMBER => Fault::Status(Status::NOTSUPP),
+        nfs::Rename::NUMBER if made == 1 => Fault::Status(Status::ACCES),
+        _ => Fault::None,
+    });
+    assert_eq!(fixture.rename(b"g", b"f"), Err(Errno::ACCESS));
+    fixture.close(file).unwrap();
+    let mut names = fixture.names();
+    names.sort_unstable();
+    assert_eq!(names, ["f", "g"]);
+}
+
+/// The process that renames an open file onto another one is killed while the server does it.
+#[test]
+fn a_file_whose_renaming_is_cut_off_stays_if_it_is_removed_while_open() {
+    let fixture = fixture();
+    let (_, old) = fixture.create(b"g");
+    fixture.close(old).unwrap();
+    let file = fixture.open_file(b"f");
+    fixture.server.plan(|proc, made| match proc {
+        nfs::Rename::NUMBER if made == 0 => Fault::Status(Status::JUKEBOX),
+        _ => Fault::None,
+    });
+    let core = &fixture.core;
+    let rename = core.rename(&fixture.user, (ROOT, b"f"), (ROOT, b"g"));
+    fixture.run(cut_off(rename, || fixture.calls::<nfs::Rename>() > 0));
+    fixture.removes_while_open(b"g", file);
 }
 
 /// Another name keeps the file, so it need not be hidden.
