@@ -290,6 +290,98 @@ do
 end
 
 -- ------------------------------------------------------------------------------------------
+-- InfiniBand, with packets in place of Wireshark's: an end that misses a response asks again for the
+-- rest of its read, and what it reads after that is still the next call's.
+
+-- Returns a function that dissects a packet, and returns the entry for it: who sends it, the opcode, the
+-- number, the payload, and the memory that it names.
+local function infiniband_packets()
+  local packet
+  Field = {
+    new = function(name)
+      return function()
+        return packet[name] and { value = packet[name] }
+      end
+    end,
+  }
+  local shown
+  local state = { entries = {}, directions = {}, unpaired = {}, ports = 0 }
+  local function entry(found)
+    shown = found
+  end
+  local infiniband = load_part("infiniband")(messages, { entry = entry }, walk, state)
+  Field = nil
+  local frame = 0
+  return function(from, opcode, number, bytes, named)
+    frame = frame + 1
+    packet = {
+      ["infiniband.bth.opcode"] = opcode, ["infiniband.bth.padcnt"] = 0,
+      ["infiniband.bth.destqp"] = 17 + from, ["infiniband.bth.psn"] = number,
+    }
+    if named then
+      packet["infiniband.reth.va"] = {
+        higher = function() return 0 end, lower = function() return named.address end,
+      }
+      packet["infiniband.reth.r_key"] = named.handle
+      packet["infiniband.reth.dmalen"] = named.length
+    end
+    local tvb = setmetatable({}, { __call = function(self) return self end })
+    function tvb.len() return #bytes end
+    function tvb.raw(_, at, length) return bytes:sub(at + 1, at + length) end
+    function tvb.tvb() return tvb end
+    shown = nil
+    local pinfo = {
+      number = frame, rel_ts = frame / 1000, src = "end " .. from, dst = "end " .. 1 - from,
+    }
+    infiniband.dissect(tvb, pinfo, {})
+    return shown
+  end
+end
+
+-- The capture is made where `lost` responses are missing, or, with none, where all are sent.
+for _, lost in ipairs({ false, true }) do
+  local packet = infiniband_packets()
+  local name = lost and "a lost response: " or "a response that is lost later: "
+  -- A WRITE of 10 bytes at position 44, and one of 7: packets of 4 bytes.
+  local function call(xid, handle, length, number)
+    local reads = words(1, 44, handle, length, 0, 0x1000, 0, 0, 0)
+    local payload = call_header(xid, 3, 7) .. words(length)
+    return packet(CLIENT, 4, number, words(xid, 1, 8, 0) .. reads .. payload)
+  end
+  local function response(number, opcode, data)
+    return packet(CLIENT, opcode, number, data)
+  end
+  local function ask(number, address, handle, length)
+    local named = { address = address, handle = handle, length = length }
+    return packet(SERVER, 12, number, "", named)
+  end
+  -- The server speaks first in its direction with a read.
+  call(1, 0x11, 10, 100)
+  ask(200, 0x1000, 0x11, 10)
+  response(200, 13, "abcd")
+  local last
+  if not lost then
+    response(201, 14, "efgh")
+  end
+  last = response(202, 15, "ij")
+  check(name .. "where all were sent", #last.access.payloads, lost and 0 or 1)
+  ask(201, 0x1004, 0x11, 6)
+  local middle = response(201, 13, "efgh")
+  response(202, 15, "ij")
+  last = lost and middle or last
+  local whole = call_header(1, 3, 7) .. words(10) .. "abcdefghij\0\0"
+  check(name .. "the call", last.access.payloads[1] and last.access.payloads[1].bytes, whole)
+  packet(SERVER, 4, 203, words(1, 1, 8, 0, 0, 0, 0) .. reply_header(1))
+  call(2, 0x22, 7, 101)
+  ask(204, 0x1000, 0x22, 7)
+  response(204, 13, "klmn")
+  last = response(205, 15, "opq")
+  check(name .. "rules", rules(last.access), "")
+  whole = call_header(2, 3, 7) .. words(7) .. "klmnopq\0"
+  check(name .. "the next call", last.access.payloads[1] and last.access.payloads[1].bytes, whole)
+end
+
+-- ------------------------------------------------------------------------------------------
 -- Version 2 of the working group.
 
 local GRANT, PROPERTIES_MIDDLE, PROPERTIES_FINAL = 5, 6, 7

@@ -100,6 +100,7 @@ return function(messages, show, walk, state)
   end
 
   -- A packet's number comes again after 2^24 others.
+  local NUMBERS = 16777216
   local RECENT = 1048576
 
   -- Returns the frame of the earlier packet of this direction that a packet repeats. A sender that
@@ -153,21 +154,46 @@ return function(messages, show, walk, state)
     return { access = way.conn:write(way.index, into.handle, offset, bytes, event) }
   end
 
+  -- Drops the reads of an end that lack data for good: an end that missed a response asks again for
+  -- the rest of a read only. Their numbers will come again.
+  local function forget_old(reads, number)
+    for n = #reads, 1, -1 do
+      local behind = (number - reads[n].number) % NUMBERS
+      if behind >= RECENT and behind < NUMBERS / 2 then
+        table.remove(reads, n)
+      end
+    end
+  end
+
   function handlers.read_request(way, _, event)
     local from = target()
     if not from then
       return nil
     end
     local sink = { number = value("number") }
+    forget_old(way.conn.ends[way.index].memory.reads, sink.number)
     local access = way.conn:read_request(way.index, from.handle, from.offset, from.length, sink,
       event)
     return { access = access }
   end
 
-  function handlers.read_response(way, bytes, event)
-    -- Reads are answered in order.
+  function handlers.read_response(way, bytes, event, is_first, is_last)
+    local number = value("number")
+    if not is_last then
+      way.packet = #bytes
+    end
+    -- The first response has the number of its request, and all but the last one are as long as packets
+    -- can be (InfiniBand architecture specification, sections 9.3.3.1 and 9.7.2). So a number says where
+    -- its data belongs, also when a response is missing, and when the rest of a read is asked for again.
     local function matches(read)
-      return read.length - read.left
+      local ahead = (number - read.number) % NUMBERS
+      local at = is_last and read.length - #bytes or ahead * #bytes
+      if is_first and ahead > 0 or is_last and not is_first and ahead == 0 then
+        return nil
+      elseif is_last and way.packet and at ~= ahead * way.packet then
+        return nil
+      end
+      return ahead < NUMBERS / 2 and at or nil
     end
     return { access = way.conn:read_response(way.index, matches, bytes, event) }
   end
@@ -180,7 +206,7 @@ return function(messages, show, walk, state)
     local length = tvb:len() - (value("pad") or 0)
     local bytes = length > 0 and tvb:raw(0, length) or ""
     local way = direction(pinfo, kind[1], bytes)
-    if not way then
+    if not way or kind[1] ~= "send" and not way.conn.dialect then
       return nil
     end
     local event = { frame = pinfo.number, at = pinfo.rel_ts }

@@ -1,8 +1,8 @@
 //! Makes RoCE version 2 of a capture of iWARP: the same messages, RDMA Writes and RDMA Reads in
-//! packets of a reliable connection, some of them sent again. So the dissector can be checked without
-//! such a device.
+//! packets of a reliable connection, some of them sent again, and the rest of some reads asked for again. So
+//! the dissector can be checked without such a device.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::Path;
 
@@ -41,7 +41,8 @@ pub(super) fn transcode(from: &Path, port: u16, to: &Path) -> Result<(), Error> 
     let mut streams = [Stream::default(), Stream::default()];
     let mut roce = Roce {
         frames: Frames::new(),
-        numbers: [0; 2],
+        numbers: [1; 2],
+        reads: Default::default(),
         unacknowledged: [Vec::new(), Vec::new()],
     };
     let mut at = FILE_HEADER;
@@ -157,9 +158,20 @@ impl Stream {
     }
 }
 
+/// An RDMA Read that is not answered.
+struct Read {
+    /// The number of the request, and of the first response.
+    number: u32,
+    address: u64,
+    handle: u32,
+}
+
 struct Roce {
     frames: Frames,
+    /// The number of each end's next request.
     numbers: [u32; 2],
+    /// The reads of each end.
+    reads: [VecDeque<Read>; 2],
     /// The last packets of each end, which it sends again.
     unacknowledged: [Vec<Vec<u8>>; 2],
 }
@@ -176,14 +188,20 @@ const READ_RESPONSE: Opcodes = [13, 14, 15, 16];
 const READ_REQUEST: u8 = 12;
 
 impl Roce {
-    fn packet(&mut self, from: End, opcode: u8, header: &[u8], data: &[u8]) {
+    /// Takes the numbers of this many packets, and returns the first.
+    fn take(&mut self, from: End, packets: usize) -> u32 {
+        let next = &mut self.numbers[from as usize];
+        let first = *next;
+        *next += packets as u32;
+        first
+    }
+
+    fn packet(&mut self, from: End, number: u32, opcode: u8, header: &[u8], data: &[u8]) {
         let pad = data.len().next_multiple_of(4) - data.len();
         let queue_pair: u32 = match from {
             End::Client => 0x12,
             End::Server => 0x11,
         };
-        let number = &mut self.numbers[from as usize];
-        *number += 1;
         let mut packet = u16::to_be_bytes(0xc000).to_vec();
         packet.extend(u16::to_be_bytes(ROCE_PORT));
         let length = 8 + 12 + header.len() + data.len() + pad + 4;
@@ -204,8 +222,22 @@ impl Roce {
         }
     }
 
-    /// Adds a message in packets. `first` and `last` are the headers of these packets.
+    /// Adds a message in packets with numbers of the sender's own. `first` and `last` are the headers of these
+    /// packets.
     fn message(&mut self, from: End, opcodes: Opcodes, first: &[u8], last: &[u8], data: &[u8]) {
+        let number = self.take(from, packets(data.len()));
+        self.numbered(from, number, opcodes, (first, last), data);
+    }
+
+    /// Adds a message in packets with numbers from `number` on.
+    fn numbered(
+        &mut self,
+        from: End,
+        number: u32,
+        opcodes: Opcodes,
+        (first, last): (&[u8], &[u8]),
+        data: &[u8],
+    ) {
         let pieces: Vec<&[u8]> = match data {
             [] => vec![data],
             _ => data.chunks(MTU).collect(),
@@ -217,7 +249,7 @@ impl Roce {
                 (false, true) => (opcodes[2], last.to_vec()),
                 (false, false) => (opcodes[1], Vec::new()),
             };
-            self.packet(from, opcode, &header, piece);
+            self.packet(from, number + n as u32, opcode, &header, piece);
         }
     }
 
@@ -236,18 +268,48 @@ impl Roce {
         self.message(from, WRITE, &header, &[], data);
     }
 
+    /// Adds a request, which takes as many numbers as its responses have.
     fn read_request(&mut self, from: End, address: u64, handle: u32, length: u32) {
+        let number = self.take(from, packets(length as usize));
         let header = memory(address, handle, length);
-        self.packet(from, READ_REQUEST, &header, &[]);
+        self.packet(from, number, READ_REQUEST, &header, &[]);
+        self.reads[from as usize].push_back(Read {
+            number,
+            address,
+            handle,
+        });
     }
 
+    /// Adds the responses to the oldest read of the peer. If there are several, the peer has missed those after
+    /// the first, and asks for the rest again.
     fn read_response(&mut self, from: End, data: &[u8]) {
-        // The first and the last packet acknowledge; one that is both does it once.
-        match data.len() <= MTU {
-            true => self.message(from, READ_RESPONSE, &[0; 4], &[], data),
-            false => self.message(from, READ_RESPONSE, &[0; 4], &[0; 4], data),
-        }
+        let Some(read) = self.reads[from.peer() as usize].pop_front() else {
+            return;
+        };
+        self.responses(from, read.number, data);
+        let Some((_, rest @ [_, ..])) = data.split_at_checked(MTU) else {
+            return;
+        };
+        let (number, address) = (read.number + 1, read.address + MTU as u64);
+        let header = memory(address, read.handle, rest.len() as u32);
+        self.packet(from.peer(), number, READ_REQUEST, &header, &[]);
+        self.responses(from, number, rest);
     }
+
+    fn responses(&mut self, from: End, number: u32, data: &[u8]) {
+        // The first and the last packet acknowledge; one that is both does it once.
+        let first: &[u8] = &[0; 4];
+        let last: &[u8] = match data.len() <= MTU {
+            true => &[],
+            false => first,
+        };
+        self.numbered(from, number, READ_RESPONSE, (first, last), data);
+    }
+}
+
+/// Returns the number of packets of a message.
+fn packets(length: usize) -> usize {
+    length.div_ceil(MTU).max(1)
 }
 
 /// Encodes an RDMA extended transport header.
