@@ -337,7 +337,11 @@ struct Scratch {
 
 impl Scratch {
     fn create(mounted: &Mounted) -> Result<Self, nfs_binding::client::NfsError> {
-        let name = format!(".rpcrdma-ping-{}", std::process::id()).into_bytes();
+        // Processes of other hosts, or in other containers, can have the same number at the same time. A
+        // file that exists is somebody else's.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let nanos = now.map_or(0, |now| now.as_nanos());
+        let name = format!(".rpcrdma-ping-{}-{nanos:x}", std::process::id()).into_bytes();
         let mount = &mounted.mount;
         mounted.reached.runtime.block_on(async {
             let dir = mount.resolve(&mounted.path, Follow::Yes).await?.handle;
@@ -346,7 +350,7 @@ impl Scratch {
                 ..SetAttributes::default()
             };
             let file = mount
-                .create(dir, &name, attributes, &mounted.path)
+                .create_new(dir, &name, attributes, &mounted.path)
                 .await?
                 .handle;
             Ok(Self { dir, name, file })

@@ -341,6 +341,26 @@ fn ping_says_what_it_has_when_it_is_interrupted() {
     assert_eq!(files(), 0, "the scratch file is gone");
 }
 
+/// A process of another host can have the same number, and a user a file of any name.
+#[test]
+fn ping_writes_to_no_file_that_exists() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::of(dir.path());
+    // `exec` keeps the number of the process.
+    let script = r#"echo precious > "$0/.rpcrdma-ping-$$"; exec "$@""#;
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script]).arg(dir.path());
+    command.arg(rpcrdma().get_program());
+    command.args(["ping", "--op", "write", "-c", "1"]);
+    command.args(options(Proto::Tcp, ""));
+    command.arg(server.url(Proto::Tcp, "/data"));
+    let status = command.stdout(Stdio::null()).status().unwrap();
+    assert!(status.success(), "{status}");
+    let files: Vec<_> = fs::read_dir(dir.path()).unwrap().flatten().collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    assert_eq!(fs::read(files[0].path()).unwrap(), b"precious\n");
+}
+
 /// A client's threads have names of their own, by which this test sees them.
 #[test]
 fn connections_are_driven_by_as_many_threads_as_the_mount_options_say() {

@@ -60,6 +60,26 @@ impl<C: RpcClient> Mount<C> {
         self.make(Op::Create, (dir, name), at, call).await
     }
 
+    /// Creates a file that must not exist (CREATE GUARDED). If the reply is lost and the server restarts,
+    /// the retransmission finds the file that the call has made, and fails with NFS3ERR_EXIST.
+    ///
+    /// # Errors
+    /// See [`NfsError`].
+    pub async fn create_new(
+        &self,
+        dir: FileHandle,
+        name: &[u8],
+        attributes: SetAttributes,
+        at: &(impl Place + ?Sized),
+    ) -> Result<Object, NfsError> {
+        let args = CreateArgs {
+            place: dir_op(dir, name),
+            how: CreateHow::Guarded(attributes),
+        };
+        let call = || self.nfs.create(&args);
+        self.make(Op::Create, (dir, name), at, call).await
+    }
+
     /// Creates a directory (MKDIR).
     ///
     /// # Errors

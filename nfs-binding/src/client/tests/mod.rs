@@ -262,6 +262,17 @@ fn errors_say_what_was_tried_where() {
 }
 
 #[test]
+fn a_new_file_is_none_that_exists() {
+    let server = serve_memory();
+    let (mount, _) = attach(&server, "/mem", AttachOptions::default()).unwrap();
+    let (root, new) = (mount.root(), SetAttributes::default);
+    run(mount.create_new(root, b"file", new(), AT)).unwrap();
+    run(mount.create(root, b"file", new(), AT)).unwrap();
+    let again = run(mount.create_new(root, b"file", new(), AT)).unwrap_err();
+    assert_eq!(again.status(), Some(Status::EXIST));
+}
+
+#[test]
 fn a_read_only_mount_sends_no_changes() {
     let server = serve_memory();
     let read_only = AttachOptions {
