@@ -226,6 +226,18 @@ impl MemoryExport {
         }
         let overridden = overridden(options);
         let options = ExportOptions::parse(options).map_err(|error| error.to_string())?;
+        // Nothing is mounted in it, it is mounted nowhere, and its handles end with the server.
+        let idle = [
+            ("crossmnt", options.crossmnt),
+            ("nohide", options.nohide),
+            ("inode_reuse", options.inode_reuse),
+            ("fsid", options.fsid.is_some()),
+        ];
+        if let Some((name, _)) = idle.into_iter().find(|(_, given)| *given) {
+            return Err(format!(
+                "export option {name}: it is for directories, and has no effect on a file system in memory"
+            ));
+        }
         Ok(Self {
             size,
             options,
@@ -273,6 +285,10 @@ mod tests {
         let plain = MemoryExport::parse(":insecure").unwrap();
         assert_eq!(plain.size, MEMORY_SIZE);
         assert!(!plain.options.secure);
+        for idle in ["crossmnt", "ro,nohide", "inode_reuse", "fsid=7"] {
+            let refused = MemoryExport::parse(&format!("1M:{idle}")).unwrap_err();
+            assert!(refused.contains("no effect"), "{refused}");
+        }
         let wrong = MemoryExport::parse("1M:frobnicate").unwrap_err();
         assert!(wrong.contains("unknown export option"), "{wrong}");
     }
