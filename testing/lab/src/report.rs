@@ -130,6 +130,7 @@ fn judge_checks(is_control: bool, ending: Ending, checks: &[Check]) -> (Verdict,
         .iter()
         .filter(|check| matches!(check.result, Outcome::Failed(_)))
         .collect();
+    let is_skipped = |check: &Check| matches!(check.result, Outcome::Skipped(_));
     let names = |checks: &[&Check]| {
         let names: Vec<_> = checks.iter().map(|check| check.name.as_str()).collect();
         names.join(", ")
@@ -154,7 +155,7 @@ fn judge_checks(is_control: bool, ending: Ending, checks: &[Check]) -> (Verdict,
         Ending::TimedOut => (theirs, "the lane took too long".to_owned()),
         Ending::Died => (theirs, "the guest died".to_owned()),
         Ending::Finished(_) if !before.is_empty() => (theirs, format!("{} failed", names(before))),
-        Ending::Finished(0) if checks.is_empty() => {
+        Ending::Finished(0) if checks.iter().all(is_skipped) => {
             (Verdict::Lab, "the lane checked nothing".to_owned())
         }
         Ending::Finished(0) => return (Verdict::Passed, None),
@@ -298,6 +299,8 @@ mod tests {
         let ok = ["ok a 1", "skip b not here"];
         assert_eq!(verdict(false, Ending::Finished(0), &ok), Verdict::Passed);
         assert_eq!(verdict(false, Ending::Finished(0), &[]), Verdict::Lab);
+        let skipped = ["skip a not here", "skip b not here"];
+        assert_eq!(verdict(false, Ending::Finished(0), &skipped), Verdict::Lab);
         assert_eq!(verdict(false, Ending::Finished(2), &ok), Verdict::Lab);
         assert_eq!(verdict(false, Ending::TimedOut, &ok), Verdict::Failed);
         assert_eq!(verdict(true, Ending::TimedOut, &ok), Verdict::Lab);
