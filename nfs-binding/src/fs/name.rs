@@ -8,8 +8,9 @@ pub const MAX_NAME_LEN: usize = 255;
 
 /// Checks that `name` is one component of a path.
 ///
-/// A name that is empty or contains a slash or a NUL is rejected with NFS3ERR_ACCES, as Linux does:
-/// RFC 1813 does not list NFS3ERR_INVAL as an error of LOOKUP.
+/// A name that is empty or contains a slash or a NUL is rejected with NFS3ERR_ACCES, the error of Linux's
+/// VFS: RFC 1813 does not list NFS3ERR_INVAL as an error of LOOKUP. (knfsd does not decode such names, nor
+/// those of more than 255 bytes, and answers GARBAGE_ARGS.)
 pub(super) fn check(name: &[u8]) -> FsResult<()> {
     if name.is_empty() || name.iter().any(|&byte| byte == b'/' || byte == 0) {
         return Err(FsError::Access);
