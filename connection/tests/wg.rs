@@ -46,6 +46,19 @@ struct Exchange {
     reply: Vec<u32>,
 }
 
+impl Exchange {
+    #[track_caller]
+    fn is(&self, call: &[u32], reads: usize, writes: usize, reply: &[u32]) {
+        let expected = Self {
+            call: call.to_vec(),
+            reads,
+            writes,
+            reply: reply.to_vec(),
+        };
+        assert_eq!(*self, expected);
+    }
+}
+
 /// Makes a call with this content, which is answered with that one, and returns how it went.
 fn exchange(pair: &mut Pair, call: (usize, &[Bytes]), answer: (usize, &[Bytes])) -> Exchange {
     let (words, items) = (answer.0, answer.1.to_vec());
@@ -97,64 +110,32 @@ fn long() -> Bytes {
 fn wg_s6_6_1_2_figure_1_simple_call_and_simple_reply() {
     let mut pair = connected(|_, _| {});
     let went = exchange(&mut pair, (3, &[]), (5, &[]));
-    let (call, reply) = (vec![CALL_INLINE], vec![REPLY_INLINE]);
-    assert_eq!(
-        went,
-        Exchange {
-            call,
-            reads: 0,
-            writes: 0,
-            reply
-        }
-    );
+    went.is(&[CALL_INLINE], 0, 0, &[REPLY_INLINE]);
 }
 
 #[test]
 fn wg_s6_6_1_2_figure_2_simple_call_with_a_read_chunk() {
     let mut pair = connected(|_, _| {});
     let went = exchange(&mut pair, (3, &[long()]), (5, &[]));
-    let (call, reply) = (vec![CALL_INLINE], vec![REPLY_INLINE]);
-    assert_eq!(
-        went,
-        Exchange {
-            call,
-            reads: 1,
-            writes: 0,
-            reply
-        }
-    );
+    went.is(&[CALL_INLINE], 1, 0, &[REPLY_INLINE]);
 }
 
 #[test]
 fn wg_s6_6_1_2_figure_3_simple_reply_with_a_write_chunk() {
     let mut pair = connected(|_, _| {});
     let went = exchange(&mut pair, (3, &[]), (5, &[long()]));
-    let (call, reply) = (vec![CALL_INLINE], vec![REPLY_INLINE]);
-    assert_eq!(
-        went,
-        Exchange {
-            call,
-            reads: 0,
-            writes: 1,
-            reply
-        }
-    );
+    went.is(&[CALL_INLINE], 0, 1, &[REPLY_INLINE]);
 }
 
 #[test]
 fn wg_s6_6_2_2_figure_4_continued_call_and_continued_reply() {
     let mut pair = connected(|_, _| {});
     let went = exchange(&mut pair, (2500, &[]), (2600, &[]));
-    let call = vec![CALL_MIDDLE, CALL_MIDDLE, CALL_INLINE];
-    let reply = vec![REPLY_MIDDLE, REPLY_MIDDLE, REPLY_INLINE];
-    assert_eq!(
-        went,
-        Exchange {
-            call,
-            reads: 0,
-            writes: 0,
-            reply
-        }
+    went.is(
+        &[CALL_MIDDLE, CALL_MIDDLE, CALL_INLINE],
+        0,
+        0,
+        &[REPLY_MIDDLE, REPLY_MIDDLE, REPLY_INLINE],
     );
 }
 
@@ -162,16 +143,11 @@ fn wg_s6_6_2_2_figure_4_continued_call_and_continued_reply() {
 fn wg_s6_6_2_2_figure_5_continued_call_with_a_read_chunk() {
     let mut pair = connected(|_, _| {});
     let went = exchange(&mut pair, (2500, &[long()]), (5, &[]));
-    let call = vec![CALL_MIDDLE, CALL_MIDDLE, CALL_INLINE];
-    let reply = vec![REPLY_INLINE];
-    assert_eq!(
-        went,
-        Exchange {
-            call,
-            reads: 1,
-            writes: 0,
-            reply
-        }
+    went.is(
+        &[CALL_MIDDLE, CALL_MIDDLE, CALL_INLINE],
+        1,
+        0,
+        &[REPLY_INLINE],
     );
 }
 
@@ -179,16 +155,11 @@ fn wg_s6_6_2_2_figure_5_continued_call_with_a_read_chunk() {
 fn wg_s6_6_2_2_figure_6_continued_reply_with_a_write_chunk() {
     let mut pair = connected(|_, _| {});
     let went = exchange(&mut pair, (3, &[]), (2500, &[long()]));
-    let call = vec![CALL_INLINE];
-    let reply = vec![REPLY_MIDDLE, REPLY_MIDDLE, REPLY_INLINE];
-    assert_eq!(
-        went,
-        Exchange {
-            call,
-            reads: 0,
-            writes: 1,
-            reply
-        }
+    went.is(
+        &[CALL_INLINE],
+        0,
+        1,
+        &[REPLY_MIDDLE, REPLY_MIDDLE, REPLY_INLINE],
     );
 }
 
@@ -198,16 +169,7 @@ fn wg_s6_6_3_1_figure_7_special_call() {
     let per_message = Duration::from_micros(20);
     let mut pair = connected(|client, _| client.costs.per_message = per_message);
     let went = exchange(&mut pair, (100_000, &[]), (5, &[]));
-    let (call, reply) = (vec![CALL_EXTERNAL], vec![REPLY_INLINE]);
-    assert_eq!(
-        went,
-        Exchange {
-            call,
-            reads: 1,
-            writes: 0,
-            reply
-        }
-    );
+    went.is(&[CALL_EXTERNAL], 1, 0, &[REPLY_INLINE]);
 }
 
 #[test]
@@ -216,16 +178,7 @@ fn wg_s6_6_3_1_figure_8_special_reply() {
     let per_message = Duration::from_micros(20);
     let mut pair = connected(|client, _| client.costs.per_message = per_message);
     let went = exchange(&mut pair, (3, &[]), (100_000, &[]));
-    let (call, reply) = (vec![CALL_INLINE], vec![REPLY_EXTERNAL]);
-    assert_eq!(
-        went,
-        Exchange {
-            call,
-            reads: 0,
-            writes: 1,
-            reply
-        }
-    );
+    went.is(&[CALL_INLINE], 0, 1, &[REPLY_EXTERNAL]);
 }
 
 /// Section 6.6.4: a reply that fits nothing that the requester provided is continued.
