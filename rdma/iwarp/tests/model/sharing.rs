@@ -107,6 +107,13 @@ fn text(world: &mut World, qp: QpId, text: &'static [u8]) {
     world.send(CLIENT, qp, 1, &[Bytes::from_static(text)]);
 }
 
+/// Destroys the server's shared receive queue, whose queue pairs are gone, and checks that nothing is left.
+fn finish(world: &mut World, shared: SharedReceivesId) {
+    let device = world.device(SERVER);
+    device.destroy_shared_receives(shared).unwrap();
+    world.assert_nothing_held();
+}
+
 fn posted(world: &World, shared: SharedReceivesId) -> usize {
     world.sides[SERVER].device.posted_shared_receives(shared)
 }
@@ -127,11 +134,7 @@ fn messages_of_all_connections_take_receives_in_order_of_arrival() {
     }
     world.close(one);
     world.close(two);
-    world
-        .device(SERVER)
-        .destroy_shared_receives(shared)
-        .unwrap();
-    world.assert_nothing_held();
+    finish(&mut world, shared);
 }
 
 #[test]
@@ -176,11 +179,7 @@ fn senders_wait_for_receives_and_go_on_in_turn() {
         }
         world.close(pair);
     }
-    world
-        .device(SERVER)
-        .destroy_shared_receives(shared)
-        .unwrap();
-    world.assert_nothing_held();
+    finish(&mut world, shared);
 }
 
 #[test]
@@ -217,11 +216,7 @@ fn receives_posted_at_once_serve_all_that_wait() {
     for pair in pairs {
         world.close(pair);
     }
-    world
-        .device(SERVER)
-        .destroy_shared_receives(shared)
-        .unwrap();
-    world.assert_nothing_held();
+    finish(&mut world, shared);
 }
 
 #[test]
@@ -269,11 +264,7 @@ fn a_sender_of_much_data_is_stopped_without_loss() {
         assert!(content == expected, "message {number}");
     }
     world.close([client, server]);
-    world
-        .device(SERVER)
-        .destroy_shared_receives(shared)
-        .unwrap();
-    world.assert_nothing_held();
+    finish(&mut world, shared);
 }
 
 #[test]
@@ -315,11 +306,7 @@ fn memory_is_read_and_invalidated_on_bound_queue_pairs() {
     assert_eq!(buf[..], data[..100]);
     drop((data, sink, buf));
     world.close(qps);
-    world
-        .device(SERVER)
-        .destroy_shared_receives(shared)
-        .unwrap();
-    world.assert_nothing_held();
+    finish(&mut world, shared);
 }
 
 #[test]
@@ -424,11 +411,7 @@ fn wrong_uses_are_refused() {
         1,
         "the receive is not the connection's"
     );
-    world
-        .device(SERVER)
-        .destroy_shared_receives(shared)
-        .unwrap();
-    world.assert_nothing_held();
+    finish(&mut world, shared);
 }
 
 #[test]
@@ -482,11 +465,7 @@ fn connections_that_end_leave_the_receives_to_others() {
         world.device(CLIENT).destroy(pair[CLIENT]);
         world.device(SERVER).destroy(pair[SERVER]);
     }
-    world
-        .device(SERVER)
-        .destroy_shared_receives(shared)
-        .unwrap();
-    world.assert_nothing_held();
+    finish(&mut world, shared);
 }
 
 #[test]
@@ -509,11 +488,7 @@ fn a_connection_that_ends_while_it_waits_makes_way_for_the_next() {
         world.device(CLIENT).destroy(pair[CLIENT]);
         world.device(SERVER).destroy(pair[SERVER]);
     }
-    world
-        .device(SERVER)
-        .destroy_shared_receives(shared)
-        .unwrap();
-    world.assert_nothing_held();
+    finish(&mut world, shared);
 }
 
 #[test]
@@ -530,11 +505,7 @@ fn a_graceful_end_at_this_side_does_not_wait_for_receives() {
     world.disconnected(CLIENT, client);
     world.device(CLIENT).destroy(client);
     world.device(SERVER).destroy(server);
-    world
-        .device(SERVER)
-        .destroy_shared_receives(shared)
-        .unwrap();
-    world.assert_nothing_held();
+    finish(&mut world, shared);
 }
 
 #[test]
@@ -559,11 +530,7 @@ fn a_message_longer_than_a_shared_receive_ends_its_connection_only() {
         world.device(CLIENT).destroy(pair[CLIENT]);
         world.device(SERVER).destroy(pair[SERVER]);
     }
-    world
-        .device(SERVER)
-        .destroy_shared_receives(shared)
-        .unwrap();
-    world.assert_nothing_held();
+    finish(&mut world, shared);
 }
 
 #[test]
@@ -595,11 +562,7 @@ fn reads_of_this_side_wait_behind_a_message_that_waits() {
     world.done(CLIENT, client, 4).unwrap();
     drop((data, sink));
     world.close(qps);
-    world
-        .device(SERVER)
-        .destroy_shared_receives(shared)
-        .unwrap();
-    world.assert_nothing_held();
+    finish(&mut world, shared);
 }
 
 #[test]
@@ -627,11 +590,7 @@ fn an_empty_queue_ends_the_connection_where_nobody_waits() {
         world.device(CLIENT).destroy(pair[CLIENT]);
         world.device(SERVER).destroy(pair[SERVER]);
     }
-    world
-        .device(SERVER)
-        .destroy_shared_receives(shared)
-        .unwrap();
-    world.assert_nothing_held();
+    finish(&mut world, shared);
 }
 
 #[test]
@@ -677,11 +636,7 @@ fn thousands_of_messages_pass_through_a_small_queue() {
     for pair in pairs {
         world.close(pair);
     }
-    world
-        .device(SERVER)
-        .destroy_shared_receives(shared)
-        .unwrap();
-    world.assert_nothing_held();
+    finish(&mut world, shared);
 }
 
 #[test]
@@ -748,11 +703,7 @@ fn an_owner_that_posts_only_when_it_is_told_serves_everybody() {
     for pair in pairs {
         world.close(pair);
     }
-    world
-        .device(SERVER)
-        .destroy_shared_receives(shared)
-        .unwrap();
-    world.assert_nothing_held();
+    finish(&mut world, shared);
 }
 
 /// Puts the receives that events returned back into the queue, and drops the other events. Returns
@@ -822,9 +773,5 @@ fn connections_that_are_torn_down_under_load_cost_no_receive() {
     let posted = device.posted_shared_receives(shared);
     assert_eq!(device.pool().in_use(), posted * LEN);
     world.close(steady);
-    world
-        .device(SERVER)
-        .destroy_shared_receives(shared)
-        .unwrap();
-    world.assert_nothing_held();
+    finish(&mut world, shared);
 }
