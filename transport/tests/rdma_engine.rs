@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rdma::{Attributes, ConnectError, ConnectOptions, Device, Pool, SendWr, Time, WrId};
+use rdma::{Attributes, ConnectError, Device, Pool, SendWr, Time, WrId};
 use rdma_support::fabric::{FakeDevice, Traffic, World, address, attributes};
-use rdma_support::{End, POOL, Pair, data, message, open, options, reply, room};
+use rdma_support::{End, POOL, Pair, bare, data, message, open, options, reply, room};
 use rpc_transport::rdma::{RdmaClientOptions, RdmaServerOptions};
 use rpc_transport::{CallError, ClientTransport, PollSource, ServerTransport};
 
@@ -22,22 +22,7 @@ const SERVER: usize = 1;
 fn every_shape(pair: &mut Pair) {
     pair.echo();
     let conn = pair.connect();
-    let mut xid = 0;
-    for words in [0, 1, 900, 1015, 1016, 1020, 5000] {
-        for lens in [
-            &[][..],
-            &[1],
-            &[3000],
-            &[4096],
-            &[1 << 20],
-            &[5000, 3, 70_000],
-        ] {
-            xid += 1;
-            let items: Vec<Bytes> = lens.iter().map(|&len| data(xid, len)).collect();
-            let reply = pair.call(conn, message(xid, words, &items), &room(words, lens));
-            assert_eq!(open(&reply.reply()), (xid, words, items));
-        }
-    }
+    pair.every_shape(conn);
 }
 
 #[test]
@@ -364,9 +349,7 @@ fn a_reply_without_room_is_an_error_and_the_connection_lives() {
 fn a_call_that_cannot_be_conveyed_fails_at_once() {
     let (mut client, server) = options();
     client.common.max_message = 1 << 16;
-    let (_, mut pair) = Pair::fake_with(client, server, attributes());
-    pair.echo();
-    let conn = pair.connect();
+    let (_, mut pair, conn) = Pair::echoing(client, server);
     let error = pair
         .call(conn, message(1, 0, &[data(1, 1 << 16)]), &room(0, &[]))
         .error();
@@ -590,16 +573,7 @@ fn answers_that_are_not_taken_do_not_pile_up() {
         };
         let (world, mut pair) = Pair::fake_with(client, server, few);
         pair.echo();
-        // The client's device, used without the client.
-        let mut device = FakeDevice::new(&world, attributes(), Pool::new(POOL));
-        let options = ConnectOptions {
-            private_data: Bytes::new(),
-            inbound_reads: 1,
-            outbound_reads: 1,
-            timeout: Duration::from_secs(1),
-            shared_receives: None,
-        };
-        let qp = device.connect(pair.address, &options).unwrap();
+        let (mut device, qp) = bare(&world);
         pair.until(|pair| {
             device.poll(Time::ZERO, &mut VecDeque::new());
             !pair.server_up.is_empty()
@@ -994,15 +968,7 @@ fn a_message_longer_than_the_receives_ends_the_connection_with_a_clear_reason() 
     server.common.inline_receive = 1024;
     let (world, mut pair) = Pair::fake_with(client, server, attributes());
     pair.connect();
-    let mut rude = FakeDevice::new(&world, attributes(), Pool::new(POOL));
-    let connect = ConnectOptions {
-        private_data: Bytes::new(),
-        inbound_reads: 1,
-        outbound_reads: 1,
-        timeout: Duration::from_secs(1),
-        shared_receives: None,
-    };
-    let qp = rude.connect(address(), &connect).unwrap();
+    let (mut rude, qp) = bare(&world);
     pair.until(|pair| pair.server_up.len() == 2);
     let gather = [data(1, 1025)].into_iter().collect();
     let invalidate = None;

@@ -19,9 +19,7 @@ fn plain(xid: u32) -> Message {
 fn s3_3_1_receives_are_posted_again_before_replies_go_out() {
     let (client, mut server) = options();
     server.common.credits = 2;
-    let (world, mut pair) = Pair::fake_with(client, server, attributes());
-    pair.echo();
-    let conn = pair.connect();
+    let (world, mut pair, conn) = Pair::echoing(client, server);
     // The client sends the next call as soon as it sees a reply. Were the receive posted after
     // that, the four extra ones would soon be used up.
     for xid in 0..100 {
@@ -45,9 +43,7 @@ fn receives_are_posted_with_the_length_that_was_advertised() {
         client.common.inline_receive = size;
         server.common.inline_receive = size;
         (client.common.inline_send, server.common.inline_send) = (size, size);
-        let (world, mut pair) = Pair::fake_with(client, server, attributes());
-        pair.echo();
-        let conn = pair.connect();
+        let (world, mut pair, conn) = Pair::echoing(client, server);
         assert!(world.borrow().shortest_receive >= Some(size as usize));
         // Exactly at the threshold, both ways: 28 bytes of header, 16 of message.
         let words = (size as usize - 28 - 16) / 4;
@@ -61,9 +57,7 @@ fn receives_are_posted_with_the_length_that_was_advertised() {
 fn s4_5_4_a_requester_that_cannot_invalidate_closes_the_connection() {
     let (mut client, server) = options();
     client.common.remote_invalidation = false;
-    let (world, mut pair) = Pair::fake_with(client, server, attributes());
-    pair.echo();
-    let conn = pair.connect();
+    let (world, mut pair, conn) = Pair::echoing(client, server);
     world.borrow_mut().fail_invalidate = true;
     pair.submit(conn, message(1, 0, &[data(1, 9000)]), &room(0, &[9000]));
     pair.until(|pair| !pair.down.is_empty());

@@ -12,9 +12,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rdma::{ConnectOptions, Device, Pool, QpId, SendWr, Time, WrId};
+use rdma::{Device, QpId, SendWr, Time, WrId};
 use rdma_support::fabric::{FakeDevice, Traffic, World, attributes};
-use rdma_support::{POOL, Pair, data, message, open, room, speaking};
+use rdma_support::{Pair, bare, data, message, open, room, speaking};
 use rpc_transport::ConnectionId;
 use rpc_transport::rdma::{Choice, RdmaServerOptions, RoundTripFeatures, Version, Versions};
 
@@ -150,15 +150,7 @@ impl Liar {
         let (world, mut pair) = Pair::fake_with(client, server, attributes());
         pair.echo();
         let honest = pair.connect();
-        let mut device = FakeDevice::new(&world, attributes(), Pool::new(POOL));
-        let options = ConnectOptions {
-            private_data: Bytes::new(),
-            inbound_reads: 1,
-            outbound_reads: 1,
-            timeout: Duration::from_secs(1),
-            shared_receives: None,
-        };
-        let qp = device.connect(pair.address, &options).unwrap();
+        let (mut device, qp) = bare(&world);
         for id in 0..200 {
             let receive = device.pool().alloc(4096).unwrap();
             device.post_receive(qp, WrId(id), receive.into()).unwrap();

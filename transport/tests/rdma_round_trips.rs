@@ -29,26 +29,7 @@ fn options(client: &str, server: &str) -> (RdmaClientOptions, RdmaServerOptions)
 /// Makes calls with and without items, short and long in both directions.
 #[track_caller]
 fn every_shape(pair: &mut Pair, conn: ConnectionId) {
-    let mut xid = 0;
-    for words in [0, 1, 900, 1015, 5000] {
-        for lens in [
-            &[][..],
-            &[1],
-            &[3000],
-            &[8192],
-            &[1 << 20],
-            &[5000, 3, 70_000],
-        ] {
-            xid += 1;
-            let items: Vec<Bytes> = lens.iter().map(|&len| data(xid, len)).collect();
-            let end = pair.call(conn, message(xid, words, &items), &room(words, lens));
-            assert_eq!(
-                open(&end.reply()),
-                (xid, words, items),
-                "{words} words, {lens:?}"
-            );
-        }
-    }
+    pair.every_shape(conn);
     assert!(pair.down.is_empty() && pair.server_down.is_empty());
     let counters = pair.server.responder_counters(pair.server_up[0]).unwrap();
     assert_eq!(counters.errors_sent, 0, "there is room for every reply");
@@ -59,9 +40,7 @@ fn all_pairings_carry_every_shape() {
     for client in EACH {
         for server in EACH {
             let (ours, theirs) = options(client, server);
-            let (world, mut pair) = Pair::fake_with(ours, theirs, attributes());
-            pair.echo();
-            let conn = pair.connect();
+            let (world, mut pair, conn) = Pair::echoing(ours, theirs);
             every_shape(&mut pair, conn);
             assert_eq!(world.borrow().overruns, 0, "{client} to {server}");
         }
@@ -78,9 +57,7 @@ fn all_pairings_of_one_way_each_carry_every_shape() {
     ] {
         for server in ["ddp:receive", "ddp:send+cont", "cont:receive", "ddp+cont"] {
             let (ours, theirs) = options(client, server);
-            let (world, mut pair) = Pair::fake_with(ours, theirs, attributes());
-            pair.echo();
-            let conn = pair.connect();
+            let (world, mut pair, conn) = Pair::echoing(ours, theirs);
             every_shape(&mut pair, conn);
             assert_eq!(world.borrow().overruns, 0, "{client} to {server}");
         }

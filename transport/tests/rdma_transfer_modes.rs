@@ -72,9 +72,7 @@ fn shapes() -> impl Iterator<Item = (usize, Vec<usize>)> {
 #[test]
 fn messages_of_every_shape_go_in_pieces_without_any_rdma() {
     let (client, server) = options(true, true);
-    let (world, mut pair) = Pair::fake_with(client, server, attributes());
-    pair.echo();
-    let conn = pair.connect();
+    let (world, mut pair, conn) = Pair::echoing(client, server);
     let before = (pair.client_pool.in_use(), pair.server_pool.in_use());
     for (xid, (words, lens)) in shapes().enumerate() {
         let xid = xid as u32 + 1;
@@ -118,9 +116,7 @@ fn messages_of_every_shape_go_in_pieces_without_any_rdma() {
 #[test]
 fn receives_for_replies_that_were_shorter_do_not_pile_up() {
     let (client, server) = options(true, true);
-    let (_world, mut pair) = Pair::fake_with(client, server, attributes());
-    pair.echo();
-    let conn = pair.connect();
+    let (_world, mut pair, conn) = Pair::echoing(client, server);
     let mut xid = 0;
     let mut in_use = Vec::new();
     for _ in 0..60 {
@@ -141,9 +137,7 @@ fn many_calls_at_once_never_take_more_than_the_credits() {
     let (mut client, mut server) = options(true, true);
     (client.common.credits, server.common.credits) = (16, 8);
     client.common.spare_receives = 12;
-    let (world, mut pair) = Pair::fake_with(client, server, attributes());
-    pair.echo();
-    let conn = pair.connect();
+    let (world, mut pair, conn) = Pair::echoing(client, server);
     let lens = [10, 9000, 30_000, 100_000, 4000];
     for xid in 1..=100 {
         let len = lens[xid as usize % lens.len()];
@@ -179,9 +173,7 @@ fn many_calls_at_once_never_take_more_than_the_credits() {
 #[test]
 fn a_server_without_the_extension_gets_the_call_as_ever() {
     let (client, server) = options(true, false);
-    let (world, mut pair) = Pair::fake_with(client, server, attributes());
-    pair.echo();
-    let conn = pair.connect();
+    let (world, mut pair, conn) = Pair::echoing(client, server);
     for xid in 1..=3 {
         let item = data(xid, 50_000);
         let end = pair.call(
@@ -207,9 +199,7 @@ fn a_server_without_the_extension_gets_the_call_as_ever() {
 fn a_lost_connection_ends_groups_wherever_they_are() {
     for lose_at in 2..70 {
         let (client, server) = options(true, true);
-        let (world, mut pair) = Pair::fake_with(client, server, attributes());
-        pair.echo();
-        let conn = pair.connect();
+        let (world, mut pair, conn) = Pair::echoing(client, server);
         world.borrow_mut().lose_at = Some(lose_at);
         for xid in 1..=2 {
             pair.submit(

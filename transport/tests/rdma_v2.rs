@@ -15,7 +15,7 @@ use rdma_support::{POOL, Pair, data, message, open, reply, room, speaking};
 use rpc_transport::rdma::{
     Choice, RdmaClientOptions, RdmaServerOptions, Version, VersionAction, Versions,
 };
-use rpc_transport::{ClientTransport, ConnectionId, PollSource};
+use rpc_transport::{ClientTransport, PollSource};
 use rpcrdma_chunks::Fixed;
 use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal, Start};
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header};
@@ -54,27 +54,6 @@ fn versions(messages: &[Bytes]) -> Vec<u32> {
     fixed.map(|fixed| fixed.version).collect()
 }
 
-/// Makes calls with and without items, short and long in both directions.
-#[track_caller]
-fn every_shape(pair: &mut Pair, conn: ConnectionId) {
-    let mut xid = 0;
-    for words in [0, 1, 900, 1011, 1015, 1020, 5000] {
-        for lens in [
-            &[][..],
-            &[1],
-            &[3000],
-            &[4096],
-            &[1 << 20],
-            &[5000, 3, 70_000],
-        ] {
-            xid += 1;
-            let items: Vec<Bytes> = lens.iter().map(|&len| data(xid, len)).collect();
-            let end = pair.call(conn, message(xid, words, &items), &room(words, lens));
-            assert_eq!(open(&end.reply()), (xid, words, items));
-        }
-    }
-}
-
 /// Returns pairings of ends that speak version 1 only or several versions, each with the expected
 /// version.
 fn pairings() -> [(Choice, Versions, Version, &'static str); 5] {
@@ -110,7 +89,7 @@ fn paired(mut pair: Pair, version: Version, why: &str) -> Pair {
     let decision = pair.client.decision(conn).unwrap();
     assert_eq!(decision.action, VersionAction::Use(version));
     assert!(decision.to_string().contains(why), "{decision}");
-    every_shape(&mut pair, conn);
+    pair.every_shape(conn);
     let served = pair.server.decision(pair.server_up[0]).unwrap();
     assert_eq!(served.action, VersionAction::Use(version));
     assert_eq!(pair.client.features(conn).unwrap().version, version);
@@ -175,10 +154,8 @@ fn version_2_alone_is_spoken_and_refuses_who_does_not() {
 fn version_1_on_the_wire_is_the_same_with_version_2_at_hand() {
     let traffic = |versions: Versions| {
         let (client, server) = speaking(only(Version::One), versions);
-        let (world, mut pair) = Pair::fake_with(client, server, attributes());
-        pair.echo();
-        let conn = pair.connect();
-        every_shape(&mut pair, conn);
+        let (world, mut pair, conn) = Pair::echoing(client, server);
+        pair.every_shape(conn);
         let world = world.borrow();
         (
             sent(&world, CLIENT),
@@ -246,9 +223,7 @@ fn v2_s5_requests_wait_until_the_version_is_known() {
 #[test]
 fn v2_s5_the_first_message_is_at_most_1024_bytes() {
     let (client, server) = both();
-    let (world, mut pair) = Pair::fake_with(client, server, attributes());
-    pair.echo();
-    let conn = pair.connect();
+    let (world, mut pair, conn) = Pair::echoing(client, server);
     pair.call(conn, message(1, 900, &[]), &room(900, &[]))
         .reply();
     let sent = sent(&world.borrow(), CLIENT);
@@ -262,10 +237,8 @@ fn v2_s2_3_receives_are_4096_bytes_at_least() {
     let (mut client, mut server) = both();
     client.common.inline_receive = 1024;
     server.common.inline_receive = 1024;
-    let (world, mut pair) = Pair::fake_with(client, server, attributes());
-    pair.echo();
-    let conn = pair.connect();
-    every_shape(&mut pair, conn);
+    let (world, mut pair, conn) = Pair::echoing(client, server);
+    pair.every_shape(conn);
     assert_eq!(world.borrow().shortest_receive, Some(4096));
 }
 
@@ -290,9 +263,7 @@ fn v2_s4_2_1_every_rdma2_msg_has_a_payload() {
 fn v2_s5_3_replies_have_the_version_of_their_calls() {
     for (client, server, version, _) in pairings() {
         let (client, server) = speaking(client, server);
-        let (world, mut pair) = Pair::fake_with(client, server, attributes());
-        pair.echo();
-        let conn = pair.connect();
+        let (world, mut pair, conn) = Pair::echoing(client, server);
         for xid in 1..=5 {
             pair.call(conn, message(xid, 0, &[]), &room(0, &[])).reply();
         }
@@ -356,9 +327,7 @@ fn v2_s4_2_3_a_reply_that_fits_nowhere_is_bad_header() {
 #[test]
 fn xchar_s3_2_replies_invalidate_a_handle_of_their_own_call() {
     let (client, server) = both();
-    let (_, mut pair) = Pair::fake_with(client, server, attributes());
-    pair.echo();
-    let conn = pair.connect();
+    let (_, mut pair, conn) = Pair::echoing(client, server);
     for xid in 1..=10 {
         let items = [data(xid, 8000)];
         pair.call(conn, message(xid, 0, &items), &room(0, &[8000]))
@@ -375,9 +344,7 @@ fn xchar_s3_2_replies_invalidate_a_handle_of_their_own_call() {
 fn xchar_s3_2_replies_are_plain_sends_unless_the_requester_takes_invalidation() {
     let (mut client, server) = both();
     client.common.remote_invalidation = false;
-    let (_, mut pair) = Pair::fake_with(client, server, attributes());
-    pair.echo();
-    let conn = pair.connect();
+    let (_, mut pair, conn) = Pair::echoing(client, server);
     for xid in 1..=10 {
         let items = [data(xid, 8000)];
         pair.call(conn, message(xid, 0, &items), &room(0, &[8000]))
@@ -436,9 +403,7 @@ fn v2_s5_2_the_inline_threshold_changes_and_the_connection_lives() {
         options.inline_send = 32_768;
         options.credits = 16;
     }
-    let (world, mut pair) = Pair::fake_with(client, server, attributes());
-    pair.echo();
-    let conn = pair.connect();
+    let (world, mut pair, conn) = Pair::echoing(client, server);
     let lens = [0, 1000, 3900, 5000, 8000, 12_000, 16_000, 30_000];
     let mut xid = 0;
     let mut sizes = Vec::new();
@@ -486,9 +451,7 @@ fn xchar_s3_1_receives_are_replaced_as_they_are_used() {
     let (mut client, mut server) = both();
     client.common.credits = 8;
     server.common.inline_send = 32_768;
-    let (world, mut pair) = Pair::fake_with(client, server, attributes());
-    pair.echo();
-    let conn = pair.connect();
+    let (world, mut pair, conn) = Pair::echoing(client, server);
     let call = |pair: &mut Pair, xid: u32| {
         let items = [data(xid, 6000)];
         pair.call(conn, message(xid, 0, &items), &room(0, &[6000]))
@@ -647,8 +610,6 @@ fn a_call_counts_on_what_its_end_can_receive_whatever_the_server_likes_to_send()
     let (mut client, mut server) = both();
     client.common.inline_receive = 16_384;
     server.common.inline_send = 1024;
-    let (_, mut pair) = Pair::fake_with(client, server, attributes());
-    pair.echo();
-    let conn = pair.connect();
-    every_shape(&mut pair, conn);
+    let (_, mut pair, conn) = Pair::echoing(client, server);
+    pair.every_shape(conn);
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use onc_rpc::{Decoder, Encoder, Message};
-use rdma::{Attributes, Device, Pool, Time};
+use rdma::{Attributes, ConnectOptions, Device, Pool, QpId, Time};
 use rpc_transport::rdma::{
     Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version, Versions,
 };
@@ -134,6 +134,20 @@ impl End {
     }
 }
 
+/// Connects a further device to the server, for a test that plays its client. Returns its queue pair too.
+pub fn bare(world: &Rc<RefCell<World>>) -> (FakeDevice, QpId) {
+    let mut device = FakeDevice::new(world, attributes(), Pool::new(POOL));
+    let options = ConnectOptions {
+        private_data: Bytes::new(),
+        inbound_reads: 1,
+        outbound_reads: 1,
+        timeout: Duration::from_secs(1),
+        shared_receives: None,
+    };
+    let qp = device.connect(address(), &options).unwrap();
+    (device, qp)
+}
+
 /// A function that returns the reply to a call.
 pub type Answer = Box<dyn FnMut(&Message) -> Option<Message>>;
 
@@ -203,6 +217,18 @@ impl Pair {
             address(),
         );
         (world, pair)
+    }
+
+    /// Returns a pair over fake devices that is connected, and whose server echoes calls.
+    #[track_caller]
+    pub fn echoing(
+        client: RdmaClientOptions,
+        server: RdmaServerOptions,
+    ) -> (Rc<RefCell<World>>, Self, ConnectionId) {
+        let (world, mut pair) = Self::fake_with(client, server, attributes());
+        pair.echo();
+        let conn = pair.connect();
+        (world, pair, conn)
     }
 
     pub fn new(
@@ -350,6 +376,29 @@ impl Pair {
 
     pub fn answer_with(&mut self, answer: impl FnMut(&Message) -> Option<Message> + 'static) {
         self.answer = Some(Box::new(answer));
+    }
+
+    /// Makes calls with and without items, short and long in both directions, which the server echoes.
+    #[track_caller]
+    pub fn every_shape(&mut self, conn: ConnectionId) {
+        let mut xid = 0;
+        for words in [0, 1, 900, 1011, 1015, 1016, 1020, 5000] {
+            for lens in [
+                &[][..],
+                &[1],
+                &[3000],
+                &[4096],
+                &[8192],
+                &[1 << 20],
+                &[5000, 3, 70_000],
+            ] {
+                xid += 1;
+                let items: Vec<Bytes> = lens.iter().map(|&len| data(xid, len)).collect();
+                let end = self.call(conn, message(xid, words, &items), &room(words, lens));
+                let seen = open(&end.reply());
+                assert_eq!(seen, (xid, words, items), "{words} words, {lens:?}");
+            }
+        }
     }
 
     /// Makes the server answer calls with their own content.
