@@ -11,11 +11,13 @@
 mod endpoint;
 mod messages;
 mod pair;
+mod seen;
 mod wg_peer;
 
 pub use endpoint::{Endpoint, PendingRead, Posted};
-pub use messages::{Seen, bytes, data, message, open, reply, room};
+pub use messages::{bytes, data, message, open, reply, room};
 pub use pair::{Answer, Pair, echo};
+pub use seen::Seen;
 pub use wg_peer::{Sent, WgPeer, encoded, inline_call, inline_reply};
 
 use std::time::Duration;

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 pub mod fabric;
+#[path = "../../../connection/tests/support/messages.rs"]
+mod messages;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,7 +13,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use onc_rpc::{Decoder, Encoder, Message};
+use onc_rpc::Message;
 use rdma::{Attributes, ConnectOptions, Device, Pool, QpId, Time};
 use rpc_transport::rdma::{
     Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version, Versions,
@@ -21,76 +23,12 @@ use rpc_transport::{
     ReplyRoom, ServerTransport, ServerTransportEvent,
 };
 
+pub use messages::{data, message, open, reply, room};
+
 use fabric::{FakeDevice, Traffic, World, address, attributes};
 
 /// The pool limit of a test's devices, in bytes.
 pub const POOL: usize = 1 << 30;
-
-/// Returns a call with this XID, number of words, and bulk items.
-pub fn message(xid: u32, words: usize, items: &[Bytes]) -> Message {
-    typed(xid, onc_rpc::CALL, words, items)
-}
-
-/// Returns a reply with this XID, number of words, and bulk items.
-pub fn reply(xid: u32, words: usize, items: &[Bytes]) -> Message {
-    typed(xid, onc_rpc::REPLY, words, items)
-}
-
-fn typed(xid: u32, msg_type: u32, words: usize, items: &[Bytes]) -> Message {
-    let mut encoder = Encoder::new();
-    encoder.u32(xid);
-    encoder.u32(msg_type);
-    encoder.u32((words as u32) << 8 | items.len() as u32);
-    for n in 0..words {
-        encoder.u32(n as u32);
-    }
-    for item in items {
-        encoder.bulk(item.clone());
-    }
-    encoder.u32(0xe0f);
-    encoder.finish()
-}
-
-/// Returns the XID, the number of words and the items of a message made by [`message`] or
-/// [`reply`].
-pub fn open(message: &Message) -> (u32, usize, Vec<Bytes>) {
-    let mut decoder = Decoder::new(message);
-    let xid = decoder.u32().unwrap();
-    decoder.u32().unwrap();
-    let counts = decoder.u32().unwrap();
-    let words = (counts >> 8) as usize;
-    for n in 0..words {
-        assert_eq!(decoder.u32().unwrap(), n as u32);
-    }
-    let items = (0..counts & 0xff)
-        .map(|_| decoder.bulk(u32::MAX).unwrap().to_bytes())
-        .collect();
-    assert_eq!(decoder.u32().unwrap(), 0xe0f);
-    decoder.finish().unwrap();
-    (xid, words, items)
-}
-
-/// Returns bytes that depend on `seed` and on their position.
-pub fn data(seed: u32, len: usize) -> Bytes {
-    let mut state = seed.wrapping_mul(0x9e37_79b1) | 1;
-    let byte = |_| {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        state as u8
-    };
-    (0..len).map(byte).collect::<Vec<u8>>().into()
-}
-
-/// Returns the exact room for a [`reply`] with these items and this number of words, less the 24
-/// bytes of an RPC reply header.
-pub fn room(words: usize, items: &[usize]) -> ReplyRoom {
-    ReplyRoom {
-        payload: (16 + 4 * words + 4 * items.len()).saturating_sub(24) as u32,
-        items: items.iter().map(|&len| len as u32).collect(),
-        idempotent: false,
-    }
-}
 
 /// Returns the number of RDMA Reads and RDMA Writes.
 pub fn explicit(world: &World) -> usize {
