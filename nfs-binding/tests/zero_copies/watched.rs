@@ -2,8 +2,6 @@
 //! forward to the ones inside.
 
 use std::collections::VecDeque;
-use std::io;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -13,11 +11,7 @@ use nfs_binding::fs::{
 };
 use nfs_binding::proto::{Access, Attributes, NfsTime, SetAttributes, Stable, Verifier};
 use onc_rpc::Bulk;
-use rdma::{
-    AcceptOptions, Attributes as DeviceAttributes, Carrier, ConnectOptions, Counters, Device,
-    DeviceError, Event, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment,
-    RequestId, Scatter, SendWr, SharedReceivesId, Stag, Success, Time, WrId,
-};
+use rdma::{Device, Event, PostError, QpId, SendWr, Success, Time, WrId};
 
 /// A set of memory ranges.
 #[derive(Clone, Default)]
@@ -65,6 +59,11 @@ pub(crate) struct WatchedDevice<D> {
 }
 
 impl<D: Device> Device for WatchedDevice<D> {
+    rdma::forward!(self => self.device;
+        attributes pool counters attach ready set_busy_poll arm next_deadline listen
+        local_address carrier close_listener connect prepare_accept accept reject disconnect abort
+        destroy register reclaim post_receive shared_receives);
+
     fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
         let before = events.len();
         self.device.poll(now, events);
@@ -89,116 +88,6 @@ impl<D: Device> Device for WatchedDevice<D> {
             gather.iter().for_each(|piece| self.wire.sent.note(piece));
         }
         self.device.post_send(qp, id, wr, signaled)
-    }
-
-    fn attributes(&self) -> &DeviceAttributes {
-        self.device.attributes()
-    }
-    fn pool(&self) -> &Pool {
-        self.device.pool()
-    }
-    fn counters(&self) -> Counters {
-        self.device.counters()
-    }
-    fn attach(&mut self, poller: Poller) -> io::Result<()> {
-        self.device.attach(poller)
-    }
-    fn ready(&mut self, local: usize, closed: bool) {
-        self.device.ready(local, closed);
-    }
-    fn set_busy_poll(&mut self, on: bool) {
-        self.device.set_busy_poll(on);
-    }
-    fn arm(&mut self) -> bool {
-        self.device.arm()
-    }
-    fn next_deadline(&self) -> Option<Time> {
-        self.device.next_deadline()
-    }
-    fn listen(&mut self, address: SocketAddr) -> Result<ListenerId, DeviceError> {
-        self.device.listen(address)
-    }
-    fn local_address(&self, listener: ListenerId) -> Result<SocketAddr, DeviceError> {
-        self.device.local_address(listener)
-    }
-    fn carrier(&self, qp: QpId) -> Carrier {
-        self.device.carrier(qp)
-    }
-    fn close_listener(&mut self, listener: ListenerId) {
-        self.device.close_listener(listener);
-    }
-    fn connect(&mut self, to: SocketAddr, options: &ConnectOptions) -> Result<QpId, DeviceError> {
-        self.device.connect(to, options)
-    }
-    fn prepare_accept(
-        &mut self,
-        request: RequestId,
-        receives: Option<SharedReceivesId>,
-    ) -> Result<QpId, DeviceError> {
-        self.device.prepare_accept(request, receives)
-    }
-    fn create_shared_receives(&mut self) -> Result<SharedReceivesId, DeviceError> {
-        self.device.create_shared_receives()
-    }
-    fn post_shared_receive(
-        &mut self,
-        receives: SharedReceivesId,
-        id: WrId,
-        receive: Scatter,
-    ) -> Result<(), (PostError, Scatter)> {
-        self.device.post_shared_receive(receives, id, receive)
-    }
-    fn arm_shared_receives(
-        &mut self,
-        receives: SharedReceivesId,
-        below: usize,
-    ) -> Result<(), DeviceError> {
-        self.device.arm_shared_receives(receives, below)
-    }
-    fn posted_shared_receives(&self, receives: SharedReceivesId) -> usize {
-        self.device.posted_shared_receives(receives)
-    }
-    fn withdraw_shared_receive(&mut self, receives: SharedReceivesId) -> Option<Scatter> {
-        self.device.withdraw_shared_receive(receives)
-    }
-    fn receiving(&self, receives: SharedReceivesId, qps: &mut Vec<QpId>) {
-        self.device.receiving(receives, qps);
-    }
-    fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError> {
-        self.device.destroy_shared_receives(receives)
-    }
-    fn accept(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {
-        self.device.accept(qp, options)
-    }
-    fn reject(&mut self, request: RequestId, private_data: &[u8]) -> Result<(), DeviceError> {
-        self.device.reject(request, private_data)
-    }
-    fn disconnect(&mut self, qp: QpId) {
-        self.device.disconnect(qp);
-    }
-    fn abort(&mut self, qp: QpId) {
-        self.device.abort(qp);
-    }
-    fn destroy(&mut self, qp: QpId) {
-        self.device.destroy(qp);
-    }
-    fn register(
-        &mut self,
-        qp: QpId,
-        region: Region,
-    ) -> Result<RemoteSegment, (DeviceError, Region)> {
-        self.device.register(qp, region)
-    }
-    fn reclaim(&mut self, qp: QpId, stag: Stag) -> Result<Region, DeviceError> {
-        self.device.reclaim(qp, stag)
-    }
-    fn post_receive(
-        &mut self,
-        qp: QpId,
-        id: WrId,
-        receive: Scatter,
-    ) -> Result<(), (PostError, Scatter)> {
-        self.device.post_receive(qp, id, receive)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use super::forward::forward;
 use crate::{Device, PostError, QpId, SendWr, WrId};
 
 /// Passes every send queue request to an editor before it is posted, for simulations and tests in
@@ -27,7 +26,7 @@ impl<D: fmt::Debug, F> fmt::Debug for Edited<D, F> {
 }
 
 impl<D: Device, F: FnMut(QpId, &mut SendWr)> Device for Edited<D, F> {
-    forward!(self => self.device;
+    crate::forward!(self => self.device;
         attributes pool counters attach ready set_busy_poll poll arm next_deadline listen
         local_address carrier close_listener connect prepare_accept accept reject disconnect abort
         destroy register reclaim post_receive shared_receives);

@@ -1,11 +1,12 @@
 //! A macro to forward methods to the inner device.
 
-/// `forward!(self => self.device; pool attach …)` implements the named methods of
-/// [`Device`](crate::Device) by calling the same method of `self.device`. `shared_receives` stands
-/// for the seven methods of shared receive queues.
+/// Implements methods of [`Device`](crate::Device) for middleware, by calling those of the inner device:
+/// `rdma::forward!(self => self.device; pool attach …)`. `shared_receives` stands for the seven
+/// methods of shared receive queues.
+#[macro_export]
 macro_rules! forward {
     ($self:ident => $inner:expr; $($method:ident)*) => {
-        $($crate::middleware::forward::forward!(@ $method $self $inner);)*
+        $($crate::forward!(@ $method $self $inner);)*
     };
     (@ attributes $self:ident $inner:expr) => {
         fn attributes(&$self) -> &$crate::Attributes {
@@ -220,11 +221,9 @@ macro_rules! forward {
     };
 }
 
-pub(super) use forward;
-
 /// Allows a program to choose devices and middleware at run time.
 impl<D: crate::Device + ?Sized> crate::Device for Box<D> {
-    forward!(self => (**self);
+    crate::forward!(self => (**self);
         attributes pool counters attach ready set_busy_poll poll arm next_deadline listen
         local_address carrier close_listener connect prepare_accept accept reject disconnect abort
         destroy register reclaim post_receive shared_receives post_send);

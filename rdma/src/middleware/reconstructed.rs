@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bytes::Bytes;
 
-use super::forward::forward;
 use super::tapped::Posted;
 use crate::{
     AcceptOptions, Completion, ConnectOptions, ConnectRequest, Device, DeviceError, Event, Frame,
@@ -446,7 +445,7 @@ impl<D: fmt::Debug, T> fmt::Debug for Reconstructed<D, T> {
 }
 
 impl<D: Device, T: Tap> Device for Reconstructed<D, T> {
-    forward!(self => self.device;
+    crate::forward!(self => self.device;
         attributes pool counters attach ready set_busy_poll arm next_deadline listen
         local_address carrier close_listener disconnect abort post_receive shared_receives);
 

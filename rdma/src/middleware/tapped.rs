@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use super::forward::forward;
 use crate::{Device, Gather, PostError, QpId, SendWr, Stag, WrId};
 
 /// A send queue request that a device accepted. Like [`SendWr`], but it shares the memory.
@@ -88,7 +87,7 @@ impl<D: fmt::Debug, F> fmt::Debug for Tapped<D, F> {
 }
 
 impl<D: Device, F: FnMut(QpId, Posted)> Device for Tapped<D, F> {
-    forward!(self => self.device;
+    crate::forward!(self => self.device;
         attributes pool counters attach ready set_busy_poll poll arm next_deadline listen
         local_address carrier close_listener connect prepare_accept accept reject disconnect abort
         destroy register reclaim post_receive shared_receives);

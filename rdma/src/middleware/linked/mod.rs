@@ -12,7 +12,6 @@ use bytes::Bytes;
 
 use self::traffic::{InFlight, Phase, QpTraffic};
 use super::Shaper;
-use super::forward::forward;
 use crate::{
     AcceptOptions, ConnectError, ConnectOptions, ConnectRequest, Device, DeviceError, Event,
     ListenerId, PostError, QpId, RequestId, SendWr, SharedReceivesId, Time, WrId,
@@ -172,7 +171,7 @@ impl<D: Device> Linked<D> {
 }
 
 impl<D: Device> Device for Linked<D> {
-    forward!(self => self.device;
+    crate::forward!(self => self.device;
         attributes pool counters attach ready set_busy_poll listen local_address carrier register
         reclaim post_receive shared_receives);
 
