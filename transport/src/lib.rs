@@ -106,6 +106,8 @@ mod poll_loop;
 mod readiness;
 mod reply_cache;
 mod runtime;
+#[cfg(test)]
+mod script;
 mod server;
 mod service;
 mod stop;

@@ -29,6 +29,8 @@ use crate::{
 mod callbacks;
 mod group;
 mod idle;
+#[cfg(test)]
+mod tests;
 
 pub use group::ServerGroup;
 
@@ -686,40 +688,5 @@ impl fmt::Debug for Server {
             .field("transports", &self.transports.len())
             .field("stats", &self.stats)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{ProgramVersions, Request, ServiceOutcome};
-
-    struct Nothing;
-
-    impl Service for Nothing {
-        fn programs(&self) -> &[ProgramVersions] {
-            &[]
-        }
-
-        fn call(&mut self, _: Request) -> ServiceOutcome {
-            ServiceOutcome::Done(Ok(Message::default()))
-        }
-
-        fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
-            false
-        }
-    }
-
-    /// Regression test: a stop during a step wakes the loop, and the step consumes the wake-up. The
-    /// loop must check the stop before it sleeps, or it sleeps for ever.
-    #[test]
-    fn a_stop_during_a_step_is_looked_at_before_sleeping() {
-        let mut server = Server::new(Box::new(Nothing), ServerOptions::default()).unwrap();
-        let stop = Stop::new();
-        stop.register(&server.wake);
-        assert!(!server.step());
-        stop.stop();
-        assert!(server.step());
-        assert!(!server.step());
     }
 }

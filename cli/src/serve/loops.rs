@@ -233,33 +233,15 @@ impl Drop for StopOnEnd<'_> {
 mod tests {
     use std::panic::resume_unwind;
 
-    use onc_rpc::Message;
-    use rpc_transport::{ProgramVersions, Request, ServiceOutcome};
-
     use super::*;
-
-    struct Nothing;
-
-    impl Service for Nothing {
-        fn programs(&self) -> &[ProgramVersions] {
-            &[]
-        }
-
-        fn call(&mut self, _: Request) -> ServiceOutcome {
-            ServiceOutcome::Done(Ok(Message::default()))
-        }
-
-        fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
-            false
-        }
-    }
 
     #[test]
     fn a_loop_that_panics_stops_the_others() {
         let stop = Stop::new();
         thread::scope(|scope| {
             let other = scope.spawn(|| {
-                let mut server = Server::new(Box::new(Nothing), ServerOptions::default()).unwrap();
+                let mut server =
+                    Server::new(Box::new(Orders::new()), ServerOptions::default()).unwrap();
                 server.run(&stop)
             });
             let panics = scope.spawn(|| {

@@ -90,100 +90,46 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::io;
     use std::pin::pin;
     use std::rc::Rc;
+    use std::time::Duration;
 
-    use rdma::{Clock, Poller};
+    use rdma::Clock;
 
     use super::*;
-    use crate::{
-        Client, ClientOptions, ClientTransport, ClientTransportEvent, PollSource, ReplyRoom,
-        Runtime,
-    };
-
-    /// A test transport on which the server calls as soon as it is connected.
-    struct Called {
-        events: VecDeque<ClientTransportEvent>,
-        ended: Vec<u64>,
-        pool: Pool,
-    }
-
-    impl PollSource for Called {
-        fn attach(&mut self, _: Poller) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn ready(&mut self, _: usize, _: bool) {}
-
-        fn poll(&mut self, _: Time) -> bool {
-            !self.events.is_empty()
-        }
-
-        fn arm(&mut self) -> bool {
-            self.events.is_empty()
-        }
-
-        fn next_deadline(&self) -> Option<Time> {
-            None
-        }
-
-        fn set_busy_poll(&mut self, _: bool) {}
-    }
-
-    impl ClientTransport for Called {
-        fn open(&mut self, _: SocketAddr, _: u32, _: Time) -> ConnectionId {
-            let conn = ConnectionId(1);
-            self.events.push_back(ClientTransportEvent::Connected(conn));
-            for token in 0..3 {
-                let message = Message::from_payload(vec![0; 4].into());
-                self.events.push_back(ClientTransportEvent::Call {
-                    conn,
-                    token,
-                    message,
-                });
-            }
-            conn
-        }
-
-        fn submit(&mut self, _: ConnectionId, _: u32, _: Message, _: &ReplyRoom, _: Time) {}
-
-        fn cancel(&mut self, _: ConnectionId, _: u32) {}
-
-        fn reply(&mut self, _: ConnectionId, token: u64, _: Option<Message>, _: Time) {
-            self.ended.push(token);
-        }
-
-        fn pool(&self) -> &Pool {
-            &self.pool
-        }
-
-        fn close(&mut self, _: ConnectionId) {}
-
-        fn next_event(&mut self) -> Option<ClientTransportEvent> {
-            self.events.pop_front()
-        }
-    }
+    use crate::script::{FIRST, Script};
+    use crate::{Client, ClientOptions, ClientTransportEvent, Runtime};
 
     /// Regression test, found by fuzzing: the calls were queued for a service that did not exist.
     #[test]
     fn a_client_without_a_service_ends_the_calls_of_its_server() {
         let runtime = Runtime::simulated(Clock::simulated(), 1);
-        let transport = Rc::new(RefCell::new(Called {
-            events: VecDeque::new(),
-            ended: Vec::new(),
-            pool: Pool::new(1 << 16),
-        }));
+        let mut script = Script {
+            pool: Some(Pool::new(1 << 16)),
+            ..Script::default()
+        };
+        // The server calls as soon as it is connected.
+        script
+            .events
+            .push_back(ClientTransportEvent::Connected(FIRST));
+        for token in 0..3 {
+            script.events.push_back(ClientTransportEvent::Call {
+                conn: FIRST,
+                token,
+                message: Message::from_payload(vec![0; 4].into()),
+            });
+        }
+        let transport = Rc::new(RefCell::new(script));
         let remote = SocketAddr::from(([10, 0, 0, 1], 2049));
         let shared = Rc::clone(&transport);
         let mut connected = pin!(async {
             let client = Client::connect(&runtime, remote, shared, ClientOptions::default()).await;
             let client = client.expect("it is up at once");
-            runtime.sleep(std::time::Duration::from_secs(1)).await;
+            runtime.sleep(Duration::from_secs(1)).await;
             drop(client);
         });
         runtime.wake();
         let _ = runtime.step(connected.as_mut(), 100);
-        assert_eq!(transport.borrow().ended, [0, 1, 2]);
+        assert_eq!(transport.borrow().replied, [0, 1, 2]);
     }
 }

@@ -198,6 +198,3 @@ impl Server {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,20 +1,12 @@
-//! Tests of groups of loops, with transports that only record.
+//! Tests of servers and of groups of them, with transports that only record.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::io;
-use std::net::SocketAddr;
-use std::rc::Rc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use onc_rpc::{CallHeader, Credential, Message, Verifier};
-use rdma::{Carrier, Clock, Poller, Pool, Time};
+use onc_rpc::{Credential, Verifier};
+use rdma::{Carrier, Poller, Pool};
 
 use super::*;
-use crate::{
-    CallError, ConnectionId, PollSource, ProgramVersions, ReplyRoom, Request, ServerTransport,
-    ServerTransportEvent, Service, ServiceOutcome,
-};
+use crate::{CallError, PollSource, ProgramVersions, ReplyRoom};
 
 const PROG: u32 = 400_000;
 
@@ -402,4 +394,18 @@ fn calls_beyond_the_job_limit_stay_in_their_transport() {
         assert_eq!(world.servers[0].run_job(), ended < 10);
         world.settle();
     }
+}
+
+/// Regression test: a stop during a step wakes the loop, and the step consumes the wake-up. The loop must
+/// check the stop before it sleeps, or it sleeps for ever.
+#[test]
+fn a_stop_during_a_step_is_looked_at_before_sleeping() {
+    let service = Box::new(Jobs(Arc::default()));
+    let mut server = Server::new(service, ServerOptions::default()).unwrap();
+    let stop = Stop::new();
+    stop.register(&server.wake);
+    assert!(!server.step());
+    stop.stop();
+    assert!(server.step());
+    assert!(!server.step());
 }
