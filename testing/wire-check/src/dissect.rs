@@ -8,22 +8,10 @@ use crate::error::Error;
 
 const TOOL: &str = "tshark";
 
-/// The fields that are checked.
-pub(crate) const FIELDS: &[&str] = &[
-    "iwarp_mpa.key.req",
-    "iwarp_mpa.key.rep",
-    "iwarp_mpa.rev",
-    "iwarp_mpa.crc_flag",
-    "iwarp_mpa.marker_flag",
-    "iwarp_mpa.privatedata",
-    "iwarp_mpa.ulpdulength",
-    "iwarp_ddp.tagged_flag",
-    "iwarp_ddp.last_flag",
-    "iwarp_ddp.stag",
-    "iwarp_ddp.tagged_offset",
+/// The fields that are checked in both directions, even if they must not occur in one.
+pub(crate) const CHECKED: &[&str] = &[
     "iwarp_ddp.qn",
     "iwarp_ddp.msn",
-    "iwarp_rdma.opcode",
     "iwarp_rdma.inval_stag",
     "iwarp_rdma.rdmardsz",
     "iwarp_rdma.srcstag",
@@ -45,8 +33,6 @@ pub(crate) const FIELDS: &[&str] = &[
     "rpcordma.vers_high",
     "rpc.xid",
     "rpc.msgtyp",
-    "rpc.program",
-    "rpc.procedure",
     "rpc.state_accept",
     "nfs.procedure_v3",
     "nfs.status3",
@@ -54,6 +40,24 @@ pub(crate) const FIELDS: &[&str] = &[
     "nfs.count3",
     "nfs.offset3",
     "nfs.readdirplus.entry.name",
+];
+
+/// The other fields: those from which columns are derived, and those that are looked at elsewhere.
+const FURTHER: &[&str] = &[
+    "iwarp_mpa.key.req",
+    "iwarp_mpa.key.rep",
+    "iwarp_mpa.rev",
+    "iwarp_mpa.crc_flag",
+    "iwarp_mpa.marker_flag",
+    "iwarp_mpa.privatedata",
+    "iwarp_mpa.ulpdulength",
+    "iwarp_ddp.tagged_flag",
+    "iwarp_ddp.last_flag",
+    "iwarp_ddp.stag",
+    "iwarp_ddp.tagged_offset",
+    "iwarp_rdma.opcode",
+    "rpc.program",
+    "rpc.procedure",
     "_ws.malformed",
     "_ws.expert.message",
 ];
@@ -68,7 +72,8 @@ pub(crate) fn dissect(file: &Path, port: u16) -> Result<Columns, Error> {
     command.args(["-E", "occurrence=a", "-E", "separator=/t"]);
     command.args(["-E", &format!("aggregator={AGGREGATOR}")]);
     command.args(["-e", "tcp.dstport"]);
-    for field in FIELDS {
+    let fields = || CHECKED.iter().chain(FURTHER);
+    for field in fields() {
         command.args(["-e", field]);
     }
     let mut columns = Columns::default();
@@ -78,7 +83,7 @@ pub(crate) fn dissect(file: &Path, port: u16) -> Result<Columns, Error> {
             Some(Ok(to)) if to == port => Direction::Call,
             _ => Direction::Reply,
         };
-        for (field, cell) in FIELDS.iter().zip(cells) {
+        for (field, cell) in fields().zip(cells) {
             let values = cell.split(AGGREGATOR).filter(|value| !value.is_empty());
             for value in values {
                 columns.push(direction, field, normal(value));

@@ -14,6 +14,7 @@ use crate::derive::{
     MESSAGES, READ_RESPONSE_BYTES, SEND, SEND_WITH_INVALIDATE, WRITE, WRITE_LENGTH, WRITE_OFFSET,
     WRITE_STAG,
 };
+use crate::dissect::CHECKED;
 use crate::error::Error;
 use crate::rpc;
 
@@ -31,43 +32,13 @@ mod proc {
     pub(super) const ERROR: u32 = 4;
 }
 
-/// The fields that are checked in both directions, even if they must not occur in one.
-const EVERYWHERE: &[&str] = &[
+/// The derived columns, which are checked like [`CHECKED`].
+const DERIVED: &[&str] = &[
     MESSAGES,
     READ_RESPONSE_BYTES,
     WRITE_STAG,
     WRITE_OFFSET,
     WRITE_LENGTH,
-    "iwarp_ddp.qn",
-    "iwarp_ddp.msn",
-    "iwarp_rdma.inval_stag",
-    "iwarp_rdma.rdmardsz",
-    "iwarp_rdma.srcstag",
-    "iwarp_rdma.srcto",
-    "rpcordma.xid",
-    "rpcordma.version",
-    "rpcordma.flow_control",
-    "rpcordma.msg_type",
-    "rpcordma.reads_count",
-    "rpcordma.writes_count",
-    "rpcordma.reply_count",
-    "rpcordma.position",
-    "rpcordma.segment_count",
-    "rpcordma.rdma_handle",
-    "rpcordma.rdma_length",
-    "rpcordma.rdma_offset",
-    "rpcordma.errcode",
-    "rpcordma.vers_low",
-    "rpcordma.vers_high",
-    "rpc.xid",
-    "rpc.msgtyp",
-    "rpc.state_accept",
-    "nfs.procedure_v3",
-    "nfs.status3",
-    "nfs.name",
-    "nfs.count3",
-    "nfs.offset3",
-    "nfs.readdirplus.entry.name",
 ];
 
 /// A connection: device and queue pair.
@@ -103,7 +74,7 @@ impl Expected {
             begins,
             ..Self::default()
         };
-        for field in EVERYWHERE {
+        for field in DERIVED.iter().chain(CHECKED) {
             for direction in [Direction::Call, Direction::Reply] {
                 expected.columns.expect(direction, field);
             }
