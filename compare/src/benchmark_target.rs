@@ -11,7 +11,7 @@ use rpcrdma_setup::{Context, Failure};
 use crate::child::ChildProcess;
 use crate::latency::Latency;
 use crate::op::{Op, Target};
-use crate::rows::Conditions;
+use crate::rows::{Conditions, Row};
 use crate::served::USAGE;
 use crate::usage::{Both, Usage};
 use crate::variant::Variant;
@@ -83,6 +83,31 @@ impl BenchTarget {
             target,
             server,
         })
+    }
+
+    /// Returns a row with the costs per operation of this many operations, and no times.
+    pub(crate) fn counted(&self, did: Both, operations: u64) -> Row {
+        let each = |count: u64| (operations > 0).then(|| count as f64 / operations as f64);
+        let device = |count: u64| each(count).filter(|_| self.device.is_some());
+        let total = did.total();
+        Row {
+            conveyance: self.variant.name(),
+            device: self.device.clone(),
+            conditions: self.conditions,
+            count: operations,
+            cpu_us: each(total.cpu_ns).map(|nanos| nanos / 1e3),
+            sends: device(total.sends),
+            rdma_reads: device(total.rdma_reads),
+            rdma_writes: device(total.rdma_writes),
+            registrations: device(total.registrations),
+            invalidations: device(total.invalidations),
+            interrupts_requester: each(did.client.interrupts),
+            interrupts_responder: each(did.server.interrupts),
+            grants: device(total.grants).filter(|_| self.variant.has_grants()),
+            copied_bytes: each(total.copied_bytes),
+            wire_bytes: each(total.wire_bytes_sent).filter(|_| self.counts_wire()),
+            ..Row::default()
+        }
     }
 
     /// Returns whether bytes on the wire are counted. The hardware or kernel of a verbs device does

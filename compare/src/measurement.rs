@@ -9,7 +9,7 @@ use rpcrdma_setup::{Context, Failure};
 use crate::benchmark_target::{BenchTarget, Budget, WARM_UP};
 use crate::latency::{Latency, error_of_median, median, spread, weighted_median};
 use crate::op::Op;
-use crate::rows::{Mode, Row, Split};
+use crate::rows::{Mode, Row};
 use crate::tcp_baseline::{Kind, TcpBaseline};
 use crate::usage::Both;
 use crate::variant::Variant;
@@ -334,52 +334,27 @@ fn row(
     tally: Tally,
     baselines: &BaselineTally,
 ) -> Row {
-    let per_call = |count: u64| (tally.calls > 0).then(|| count as f64 / tally.calls as f64);
-    let rdma = bench.device.is_some();
-    let device = |count: u64| per_call(count).filter(|_| rdma);
-    let total = tally.did.total();
     let size = measurement.op.size().map(f64::from);
     let raw_rate = baselines.stream_bytes as f64 / baselines.stream_time.as_secs_f64() / MIB;
     let ops_per_s = tally.ops_per_s();
     Row {
         op: measurement.op.name(),
         size: measurement.op.size().map(u64::from),
-        conveyance: bench.variant.name(),
-        device: bench.device.clone(),
         mode: measurement.mode,
         delay_us: measurement.delay.as_secs_f64() * 1e6,
-        conditions: bench.conditions,
-        count: tally.calls,
         p50_us: tally.latency.p50_us(),
         p99_us: tally.latency.p99_us(),
         v1_ratio_error: tally.v1_ratio_error(),
         v1_ratio: weighted_median(tally.v1_ratios.into_iter().flatten().collect()),
-        predicted_us: None,
-        plan: None,
-        latency_over_delay: None,
-        split: Split::default(),
         mib_per_s: ops_per_s.zip(size).map(|(ops, size)| ops * size / MIB),
         ops_per_s,
-        cpu_us: per_call(total.cpu_ns).map(|nanos| nanos / 1e3),
-        round_trips: None,
-        round_trips_error: None,
-        sends: device(total.sends),
-        rdma_reads: device(total.rdma_reads),
-        rdma_writes: device(total.rdma_writes),
-        registrations: device(total.registrations),
-        invalidations: device(total.invalidations),
-        interrupts_requester: per_call(tally.did.client.interrupts),
-        interrupts_responder: per_call(tally.did.server.interrupts),
-        grants: device(total.grants).filter(|_| bench.variant.has_grants()),
-        grant_interrupts: None,
-        copied_bytes: per_call(total.copied_bytes),
-        wire_bytes: per_call(total.wire_bytes_sent).filter(|_| bench.counts_wire()),
         floor_p50_us: baselines.latency.p50_us(),
         floor_spread: spread(baselines.rounds.clone()),
         floor_ratio: weighted_median(tally.ratios).filter(|_| !measurement.slowed),
         raw_stream_mib_per_s: (baselines.stream_bytes > 0).then_some(raw_rate),
         raw_stream_spread: spread(baselines.stream_rounds.clone()),
         stream_ratio: median(tally.stream_ratios).filter(|_| !measurement.slowed),
+        ..bench.counted(tally.did, tally.calls)
     }
 }
 

@@ -4,10 +4,11 @@
 use serde::Serialize;
 
 /// How the two sides wait for messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Both sides sleep until something arrives.
+    #[default]
     Blocking,
     /// Both sides spin.
     Busy,
@@ -62,7 +63,7 @@ pub struct Split {
 }
 
 /// The measured costs of one operation. A value that does not apply or is unknown is null.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
     /// The operation: see docs/compare.md.
     pub op: &'static str,

@@ -292,18 +292,7 @@ fn row(op: Op, via: Variant, setting: &Setting, what: &Measured) -> Row {
         },
         count: 1,
         p50_us: Some(micros(what.latency)),
-        p99_us: None,
-        v1_ratio: None,
-        v1_ratio_error: None,
-        predicted_us: None,
-        plan: None,
-        latency_over_delay: None,
-        split: Split::default(),
-        mib_per_s: None,
-        ops_per_s: None,
-        cpu_us: None,
         round_trips: Some(what.round_trips),
-        round_trips_error: None,
         sends: both(|counters| counters.sends),
         rdma_reads: both(|counters| counters.rdma_reads),
         rdma_writes: both(|counters| counters.rdma_writes),
@@ -317,12 +306,7 @@ fn row(op: Op, via: Variant, setting: &Setting, what: &Measured) -> Row {
         grant_interrupts: what.grants.map(|grants| grants.interrupts),
         copied_bytes: both(|counters| counters.copied_bytes),
         wire_bytes: both(|counters| counters.wire_bytes_sent),
-        floor_p50_us: None,
-        floor_spread: None,
-        floor_ratio: None,
-        raw_stream_mib_per_s: None,
-        raw_stream_spread: None,
-        stream_ratio: None,
+        ..Row::default()
     }
 }
 

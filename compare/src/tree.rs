@@ -10,7 +10,7 @@ use rpcrdma_setup::{Context, Failure};
 use crate::benchmark_target::BenchTarget;
 use crate::latency::Latency;
 use crate::measurement::rotated;
-use crate::rows::{Mode, Row, Split};
+use crate::rows::{Mode, Row};
 use crate::sample_tree::{self, Extent};
 use crate::usage::Both;
 
@@ -129,47 +129,15 @@ fn row(
     tally.times.iter().for_each(|&time| latency.record(time));
     let total: Duration = tally.times.iter().sum();
     let copies = tally.times.len() as f64;
-    let per_copy = |count: u64| Some(count as f64 / copies);
-    let device = |count: u64| per_copy(count).filter(|_| bench.device.is_some());
-    let did = tally.did.total();
     Row {
         op,
         size: Some(extent.bytes),
-        conveyance: bench.variant.name(),
-        device: bench.device.clone(),
         mode,
         delay_us: delay.as_secs_f64() * 1e6,
-        conditions: bench.conditions,
-        count: tally.times.len() as u64,
         p50_us: latency.p50_us(),
         p99_us: latency.p99_us(),
-        v1_ratio: None,
-        v1_ratio_error: None,
-        predicted_us: None,
-        plan: None,
-        latency_over_delay: None,
-        split: Split::default(),
         mib_per_s: Some(extent.bytes as f64 * copies / total.as_secs_f64() / MIB),
         ops_per_s: Some(copies / total.as_secs_f64()),
-        cpu_us: per_copy(did.cpu_ns).map(|nanos| nanos / 1e3),
-        round_trips: None,
-        round_trips_error: None,
-        sends: device(did.sends),
-        rdma_reads: device(did.rdma_reads),
-        rdma_writes: device(did.rdma_writes),
-        registrations: device(did.registrations),
-        invalidations: device(did.invalidations),
-        interrupts_requester: per_copy(tally.did.client.interrupts),
-        interrupts_responder: per_copy(tally.did.server.interrupts),
-        grants: device(did.grants).filter(|_| bench.variant.has_grants()),
-        grant_interrupts: None,
-        copied_bytes: per_copy(did.copied_bytes),
-        wire_bytes: per_copy(did.wire_bytes_sent).filter(|_| bench.counts_wire()),
-        floor_p50_us: None,
-        floor_spread: None,
-        floor_ratio: None,
-        raw_stream_mib_per_s: None,
-        raw_stream_spread: None,
-        stream_ratio: None,
+        ..bench.counted(tally.did, tally.times.len() as u64)
     }
 }
