@@ -11,10 +11,10 @@ use rpcrdma_setup::access::Mounted;
 use rpcrdma_setup::mount_options::MAX_NCONNECT;
 use rpcrdma_setup::{Context, Failure};
 
+use super::PATIENCE;
 use super::figures::Latency;
 use super::op::Op;
 use super::target::Target;
-use super::worker::PATIENCE;
 
 /// Connections of one thread to one server.
 pub(super) struct LibraryConnections {

@@ -39,6 +39,9 @@ pub use target::{Target, parse_pid};
 /// The share of a round that is made before the rounds that count, to fill caches.
 const WARM_UP: u32 = 4;
 
+/// The time after the end of a round that a server has for its last replies.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {

@@ -9,10 +9,10 @@ use mio::{Events, Interest, Poll, Token};
 use nfs_binding::proto::FileHandle;
 use rpcrdma_setup::{Context, Failure};
 
+use super::PATIENCE;
 use super::figures::Latency;
 use super::op::Op;
 use super::wire::{CallTemplate, check_reply, reply_xid};
-use super::worker::PATIENCE;
 
 /// The room for replies that arrive together, bytes.
 const INPUT: usize = 256 << 10;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use nfs_binding::proto::FileHandle;
@@ -15,9 +15,6 @@ use super::op::Op;
 use super::processor_time::{ThreadTime, of_this_thread};
 use super::target::Target;
 use super::tcp::TcpConnections;
-
-/// The time after the end of a round that a server has for its last replies.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a worker is to connect to.
 pub(super) struct Job {
