@@ -1,4 +1,4 @@
-//! What the two halves of an open connection, requester and responder, share.
+//! The state that requester and responder of an open connection share.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ const HEADER_ROOM: usize = 2048;
 /// The maximum length of a plain header, in bytes.
 const PLAIN_HEADER: usize = 32;
 
-/// What the two halves of an open connection, requester and responder, share.
+/// The state that requester and responder of an open connection share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,

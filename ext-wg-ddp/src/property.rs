@@ -22,9 +22,9 @@ bitflags::bitflags! {
     /// The abilities of a responder. Unnamed bits have no meaning.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Support: u32 {
-        /// It takes calls with placed items.
+        /// The end takes calls with placed items.
         const CALLS = 1;
-        /// It places results that are long enough.
+        /// The end places results that are long enough.
         const RESULTS = 2;
         const _ = !0;
     }

@@ -147,7 +147,7 @@ pub struct Server {
     next_transport: usize,
     workers: Workers,
     running: Slab<Running>,
-    /// What this loop shares with the others of its group.
+    /// The state that this loop shares with the others of its group.
     member: Member,
     /// Retransmissions of calls that other loops of the group execute, which wait for the reply.
     waiting: Slab<Origin>,

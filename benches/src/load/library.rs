@@ -29,7 +29,7 @@ pub(super) struct LibraryConnections {
 struct Group {
     nfs: Nfs3<Client>,
     connections: u32,
-    /// What WRITE writes, in memory that the device sends from without a copy.
+    /// The data of WRITEs, in memory that the device sends from without a copy.
     data: Bytes,
     /// Keeps the transport.
     _mounted: Mounted,

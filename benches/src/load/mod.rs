@@ -42,7 +42,7 @@ const WARM_UP: u32 = 4;
 /// The time after the end of a round that a server has for its last replies.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What to measure.
+/// The measurement to make.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The servers. Ratios are to the first one.
@@ -85,7 +85,7 @@ impl Plan {
     }
 }
 
-/// What was measured.
+/// The result of the measurement.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The figures: for each operation, those of each server.

@@ -16,7 +16,7 @@ use super::processor_time::{ThreadTime, of_this_thread};
 use super::target::Target;
 use super::tcp::TcpConnections;
 
-/// What a worker is to connect to.
+/// The server and the connections of a worker.
 pub(super) struct Job {
     /// The server.
     pub(super) target: Target,
@@ -24,7 +24,7 @@ pub(super) struct Job {
     pub(super) server: SocketAddr,
     /// The test file.
     pub(super) file: FileHandle,
-    /// What WRITE writes.
+    /// The data of WRITEs.
     pub(super) data: Bytes,
     /// The first XID of each of the connections.
     pub(super) first_xids: Vec<u32>,
@@ -32,7 +32,7 @@ pub(super) struct Job {
     pub(super) in_flight: usize,
 }
 
-/// What one worker did in a round.
+/// The work of one worker in a round.
 #[derive(Default)]
 pub(super) struct Part {
     /// Calls that succeeded.

@@ -1,4 +1,4 @@
-//! Creates devices, ports and clients from options.
+//! Creates devices, transports and clients from options.
 
 use std::cell::RefCell;
 use std::io;

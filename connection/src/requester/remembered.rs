@@ -41,7 +41,7 @@ struct RememberedPlan {
     choice: CallChoice,
 }
 
-/// What a plan depends on, besides the call.
+/// The state on which a plan depends, besides the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Terms {
     inline_send: u64,

@@ -1,6 +1,6 @@
 //! The groups of this host's users.
 //!
-//! They are read from /etc/passwd and /etc/group only. Asking the host's name service would need
+//! Users are read from /etc/passwd and /etc/group only. Asking the host's name service would need
 //! the C library, whose interface is unsafe and can block as long as a remote directory server
 //! does. A user who is in neither file has no known groups, and claimed groups are not accepted.
 

@@ -45,7 +45,7 @@ fn failures(side: &mut Side) -> Vec<WorkError> {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Send(usize),
-    /// So many Sends of this length.
+    /// This number of Sends of this length.
     Sends(u8, usize),
     Write {
         at: usize,

@@ -140,7 +140,7 @@ pub struct RdmaServerOptions {
     /// Bytes of fetched chunks that the unanswered calls of one connection may hold together.
     /// Further calls wait.
     pub max_fetched: u64,
-    /// Which versions to accept.
+    /// The versions to accept.
     pub versions: Versions,
 }
 

@@ -34,7 +34,7 @@ enum Work<T> {
     Signaled(T),
 }
 
-/// What has completed.
+/// A completion.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Done<T> {
     /// A receive.

@@ -29,7 +29,7 @@ pub(super) struct Share {
     pub(super) memory: usize,
 }
 
-/// What a new connection gets if there is enough memory.
+/// The receives that a new connection gets if there is enough memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
     /// The maximum number of outstanding calls.

@@ -1,6 +1,6 @@
 //! @Name@: an extension of RPC-over-RDMA version 2. No I/O and no clock.
 //!
-//! It is a sketch to begin with: each end sends the other a [`Note`] when a connection begins.
+//! A sketch to begin with: each end sends the other a [`Note`] when a connection begins.
 //! Section numbers are those of draft-maintainers-nfsv4-rpcrdma-@name@-00, whose source is
 //! `drafts/text/rpcrdma-@name@.xml`.
 

@@ -12,7 +12,7 @@ use crate::Failure;
 /// The size of a buffer, bytes.
 const BUFFER: usize = 64 << 10;
 
-/// What to do.
+/// The instructions of a proxy.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
     /// The address of the server.

@@ -19,7 +19,7 @@ pub struct Grants {
     pub interrupts: f64,
 }
 
-/// What a host has taken since it was woken.
+/// The kinds of messages that a host has taken since it was woken.
 #[derive(Clone, Copy, Debug, Default)]
 struct Woken {
     grants: bool,

@@ -82,7 +82,7 @@ pub(crate) struct Codecs {
 pub(crate) enum Said {
     /// The fields.
     Fields(Vec<Field>),
-    /// They refuse the bytes.
+    /// The codecs refuse the bytes.
     Refused,
 }
 
