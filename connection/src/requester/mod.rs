@@ -20,6 +20,7 @@ mod earlier_errors;
 mod memory;
 mod outcome;
 mod outstanding;
+mod pending;
 mod prepared;
 mod registration;
 mod remembered;
@@ -37,8 +38,8 @@ use transfer_plan::ReplyNeed;
 
 use self::credits::CallCredits;
 use self::earlier_errors::EarlierErrors;
-pub(crate) use self::outstanding::PendingCall;
 use self::outstanding::{Outcome, Outstanding, Stage};
+pub(crate) use self::pending::PendingCall;
 use self::remembered::RememberedPlans;
 use self::watch::AnswerWatch;
 use crate::action::{ReceivesFor, ReceivesId};

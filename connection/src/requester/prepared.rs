@@ -8,7 +8,7 @@ use rdma::{Pool, PoolExhausted, Region};
 use rpcrdma_v2::extension::{CallCandidate, Planned};
 use transfer_plan::{CallItem, CallPayload, CallPlan, ChunkCounts, Limits};
 
-use super::outstanding::PendingCall;
+use super::pending::PendingCall;
 use super::registration::Purpose;
 use crate::memory;
 

@@ -8,7 +8,8 @@ use onc_rpc::padded;
 use transfer_plan::Limits;
 
 use super::Requester;
-use super::outstanding::{Outstanding, PendingCall};
+use super::outstanding::Outstanding;
+use super::pending::PendingCall;
 use super::registration::Purpose;
 use crate::dialect::{PeerError, Returned};
 

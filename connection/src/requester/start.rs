@@ -5,7 +5,8 @@ use rpcrdma_v2::Direction;
 use rpcrdma_v2::extension::{CallCandidate, CallToPlan};
 use transfer_plan::{CallPlan, Shape, needs_no_chunks, plan_call};
 
-use super::outstanding::{Outstanding, PendingCall};
+use super::outstanding::Outstanding;
+use super::pending::PendingCall;
 use super::prepared::{Prepared, prepare, prepare_candidate};
 use super::{Requester, fail};
 use crate::Action;
