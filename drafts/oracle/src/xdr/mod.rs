@@ -3,6 +3,7 @@
 
 mod emit;
 mod lua;
+mod opaque;
 mod parse;
 mod words;
 
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 
 pub use emit::emit;
 pub use lua::emit_lua;
+pub use opaque::{CHARACTERISTICS, OPERATIONS, PROPERTIES};
 pub use parse::parse;
 
 /// The names and contents of the files, in the order of their dependencies.

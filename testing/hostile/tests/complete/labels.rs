@@ -3,34 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use xdr_oracle::xdr::{Body, Declaration, FILES, Shape, Specification, Type, parse};
+use xdr_oracle::xdr::{
+    Body, CHARACTERISTICS, Declaration, FILES, OPERATIONS, Shape, Specification, Type, parse,
+};
 
 /// The files whose fields must have cases.
 const COVERED: [&str; 2] = ["xchar.x", "rtr.x"];
 /// The files of the working group's version 2, and of its extension for data placement. Their fields
 /// must have cases as well.
 const WG: [&str; 2] = ["rpcrdma2wg.x", "wg-ddp.x"];
-/// The operations, and the types of their information.
-const OPERATIONS: [(&str, &str); 8] = [
-    ("ROPT_INITXCH", "optinfo_initxch"),
-    ("ROPT_REQXCH", "optinfo_reqxch"),
-    ("ROPT_RESPXCH", "optinfo_respxch"),
-    ("ROPT_UPDXCH", "optinfo_updxch"),
-    ("ROPT_XMTREQ", "optxmt_req"),
-    ("ROPT_XMTRESP", "optxmt_resp"),
-    ("ROPT_XMTCONT", "optxmt_cont"),
-    ("ROPT_XMTERR", "optxmt_err"),
-];
-/// The characteristics, and the types of their values.
-const CHARACTERISTICS: [(&str, &str); 7] = [
-    ("XCHAR_RBSIZ", "xchrbsiz"),
-    ("XCHAR_REQREMINV", "xchrreqrem"),
-    ("XCHAR_BRS", "xchrbrs"),
-    ("XCHAR_RTRSUPP", "xchrrtrs"),
-    ("XCHAR_RBSTRUCT", "xchrrbs"),
-    ("XCHAR_REQRXLIM", "xchrqrxl"),
-    ("XCHAR_RESPSXLIM", "xchrssxl"),
-];
 /// The properties of data placement in the working group's version 2, and the types of their values.
 const PLACEMENT: [(&str, &str); 3] = [
     ("RDMA2_PROPID_RBSTRUCT", "rpcrdma2_prop_rbstruct"),
@@ -127,7 +108,7 @@ impl Xdr {
         let (_, of) = OPERATIONS
             .iter()
             .find(|(name, _)| self.all.constants.get(*name).copied() == number)?;
-        let mut walk = Walk::new(&self.all, info, &CHARACTERISTICS);
+        let mut walk = Walk::new(&self.all, info, CHARACTERISTICS);
         let bad = walk.whole(of);
         Some(walk.labelled(bad))
     }

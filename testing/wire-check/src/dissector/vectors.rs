@@ -4,9 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
+use xdr_oracle::xdr::{CHARACTERISTICS, OPERATIONS, PROPERTIES};
 
 use super::exchange::{PLACED_MESSAGE, WG_MESSAGE};
-use super::fields::{self, CHARACTERISTICS, Codecs, Field, OPERATIONS, PROPERTIES};
+use super::fields::{self, Codecs, Field};
 use super::frames::{End, Frames, Iwarp};
 use super::{Wireshark, root};
 use crate::error::Error;
