@@ -77,12 +77,6 @@ impl Opcode {
         VERSION << 6 | self as u8
     }
 
-    /// Returns whether messages of this type are tagged (RFC 5040, figure 4).
-    #[must_use]
-    pub const fn is_tagged(self) -> bool {
-        matches!(self, Self::Write | Self::ReadResponse)
-    }
-
     /// Returns the queue number of an untagged message, or `None` for a tagged one.
     #[must_use]
     pub const fn queue(self) -> Option<u32> {

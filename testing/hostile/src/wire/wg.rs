@@ -53,8 +53,6 @@ pub const ERR_READ_CHUNKS: u32 = 6;
 pub const ERR_WRITE_CHUNKS: u32 = 7;
 /// `rdma_err` RDMA2_ERR_SEGMENTS.
 pub const ERR_SEGMENTS: u32 = 8;
-/// `rdma_err` RDMA2_ERR_WRITE_RESOURCE.
-pub const ERR_WRITE_RESOURCE: u32 = 9;
 /// `rdma_err` RDMA2_ERR_REPLY_RESOURCE.
 pub const ERR_REPLY_RESOURCE: u32 = 10;
 /// `rdma_err` RDMA2_ERR_VERS_MISMATCH.

@@ -22,13 +22,6 @@ impl RdmaClient {
         self.link(conn)?.connection.decision()
     }
 
-    /// Returns the version and the usable features of every connection whose version is known.
-    pub fn negotiated(&self) -> impl Iterator<Item = (VersionDecision, Features)> {
-        let links = self.connections().filter_map(|conn| self.link(conn));
-        let connections = links.map(|link| &link.connection);
-        connections.filter_map(|connection| Some((connection.decision()?, connection.features()?)))
-    }
-
     /// Returns the features that may be used on a connection at present, and why, once its version
     /// is known.
     #[must_use]
