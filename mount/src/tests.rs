@@ -160,6 +160,12 @@ fn fixture() -> Fixture {
     client(&runtime, &server, &mount, 1)
 }
 
+/// Returns two clients of one server.
+fn clients() -> [Fixture; 2] {
+    let (runtime, server, mount) = server();
+    [1, 2].map(|random| client(&runtime, &server, &mount, random))
+}
+
 /// A client of a server that exports a directory, which is returned too. A file system in memory has
 /// nothing to commit.
 fn on_disk() -> (Fixture, tempfile::TempDir) {
@@ -174,6 +180,11 @@ fn on_disk() -> (Fixture, tempfile::TempDir) {
 }
 
 impl Fixture {
+    /// Returns the mount options, for a change before anything else is done.
+    fn options(&mut self) -> &mut Options {
+        &mut Rc::get_mut(&mut self.core).unwrap().options
+    }
+
     fn run<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(drive(&self.core, future))
     }
@@ -814,9 +825,7 @@ impl Fixture {
 /// Regression test: the new name was forgotten, and the kernel, which moves its own, does not look it up.
 #[test]
 fn a_file_that_is_renamed_and_removed_while_open_stays_also_if_others_change_the_directory() {
-    let (runtime, server, mount) = server();
-    let one = client(&runtime, &server, &mount, 1);
-    let two = client(&runtime, &server, &mount, 2);
+    let [one, two] = clients();
     let file = one.open_file(b"job.tmp");
     let (_, other) = two.create(b"foreign");
     two.close(other).unwrap();
@@ -894,9 +903,7 @@ fn an_open_file_stays_if_it_is_removed_after_a_call_with_its_name_has_failed() {
 /// The kernel removes a name that it has for an open file, but another client has put another file there.
 #[test]
 fn a_file_that_has_taken_the_name_of_an_open_one_is_not_hidden_for_it() {
-    let (runtime, server, mount) = server();
-    let one = client(&runtime, &server, &mount, 1);
-    let two = client(&runtime, &server, &mount, 2);
+    let [one, two] = clients();
     let file = one.open_file(b"f");
     two.find(b"f").unwrap();
     two.rename(b"f", b"moved").unwrap();
@@ -1047,9 +1054,7 @@ fn what_is_remembered_costs_no_call_and_an_open_costs_one() {
 /// Close-to-open consistency between two clients.
 #[test]
 fn an_open_shows_what_another_client_has_written_and_closed() {
-    let (runtime, server, mount) = server();
-    let one = client(&runtime, &server, &mount, 1);
-    let two = client(&runtime, &server, &mount, 2);
+    let [one, two] = clients();
     let (ino, file) = one.create(b"f");
     one.write(file, 0, vec![1; 100]);
     one.close(file).unwrap();
@@ -1080,9 +1085,7 @@ fn an_open_shows_what_another_client_has_written_and_closed() {
 /// The kernel forgets pages only when its reads of them are answered.
 #[test]
 fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
-    let (runtime, server, mount) = server();
-    let one = client(&runtime, &server, &mount, 1);
-    let two = client(&runtime, &server, &mount, 2);
+    let [one, two] = clients();
     let (ino, file) = one.create(b"f");
     one.write(file, 0, vec![1; 100]);
     one.close(file).unwrap();
@@ -1156,9 +1159,7 @@ fn nobody_is_told_of_a_change_before_the_kernel_has_forgotten_the_old_data() {
 /// The reply to an open has no attributes: without a request, the kernel tells a program those that it has.
 #[test]
 fn an_open_ends_only_when_the_kernel_has_forgotten_old_attributes() {
-    let (runtime, server, mount) = server();
-    let one = client(&runtime, &server, &mount, 1);
-    let two = client(&runtime, &server, &mount, 2);
+    let [one, two] = clients();
     let (f, file) = one.create(b"f");
     let (core, user) = (&one.core, &one.user);
     let mode = SetAttributes {
@@ -1224,9 +1225,7 @@ fn a_listing_ends_only_when_the_kernel_has_forgotten_old_attributes_of_the_direc
 /// The server does not answer a READ of one file, whose page the kernel therefore cannot forget.
 #[test]
 fn old_data_of_one_file_holds_up_no_request_for_another() {
-    let (runtime, server, mount) = server();
-    let one = client(&runtime, &server, &mount, 1);
-    let two = client(&runtime, &server, &mount, 2);
+    let [one, two] = clients();
     let inodes = [b"f", b"g"].map(|name| {
         let (ino, file) = one.create(name);
         one.close(file).unwrap();
@@ -1268,9 +1267,7 @@ fn old_data_of_one_file_holds_up_no_request_for_another() {
 /// The kernel takes the file for a new one, and does not truncate it.
 #[test]
 fn a_file_that_another_client_has_created_meanwhile_is_emptied_with_o_trunc() {
-    let (runtime, server, mount) = server();
-    let one = client(&runtime, &server, &mount, 1);
-    let two = client(&runtime, &server, &mount, 2);
+    let [one, two] = clients();
     assert_eq!(one.find(b"f"), None);
     let (ino, file) = two.create(b"f");
     two.write(file, 0, vec![b'x'; 100]);
@@ -1312,9 +1309,7 @@ fn a_file_that_another_client_has_created_meanwhile_is_emptied_with_o_trunc() {
 /// The kernel appends at the size that it knew before another client made the file longer.
 #[test]
 fn an_append_goes_behind_what_another_client_has_appended() {
-    let (runtime, server, mount) = server();
-    let one = client(&runtime, &server, &mount, 1);
-    let two = client(&runtime, &server, &mount, 2);
+    let [one, two] = clients();
     let (ino, file) = one.create(b"f");
     one.append(file, 0, vec![1; 100]);
     one.close(file).unwrap();
@@ -1341,11 +1336,8 @@ fn an_append_goes_behind_what_another_client_has_appended() {
 /// No kernel knows of what was written elsewhere while the file is open.
 #[test]
 fn an_append_asks_for_the_size_once_the_attributes_are_too_old() {
-    let (runtime, server, mount) = server();
-    let one = client(&runtime, &server, &mount, 1);
-    let mut two = client(&runtime, &server, &mount, 2);
-    let core = Rc::get_mut(&mut two.core).unwrap();
-    core.options.attributes = AttributeTimes::NONE;
+    let [one, mut two] = clients();
+    two.options().attributes = AttributeTimes::NONE;
     let (ino, file) = one.create(b"f");
     let seen = two.find(b"f").unwrap();
     let other = two.open(seen);
@@ -1365,7 +1357,7 @@ fn an_open_after_a_lookup_shows_what_another_client_has_written() {
     let one = client(&runtime, &server, &mount, 1);
     let mut two = client(&runtime, &server, &mount, 2);
     // Names expire before attributes.
-    let times = &mut Rc::get_mut(&mut two.core).unwrap().options.attributes;
+    let times = &mut two.options().attributes;
     (times.directory_min, times.directory_max) = (Duration::ZERO, Duration::ZERO);
     let three = client(&runtime, &server, &mount, 3);
     // And the kernel keeps no names of this directory.
@@ -1400,9 +1392,7 @@ fn an_open_after_a_lookup_shows_what_another_client_has_written() {
 
 #[test]
 fn a_name_that_another_client_has_replaced_is_looked_up_again() {
-    let (runtime, server, mount) = server();
-    let one = client(&runtime, &server, &mount, 1);
-    let two = client(&runtime, &server, &mount, 2);
+    let [one, two] = clients();
     let (_, file) = one.create(b"f");
     one.close(file).unwrap();
     let old = two.find(b"f").unwrap();
@@ -1420,11 +1410,9 @@ fn a_name_that_another_client_has_replaced_is_looked_up_again() {
 /// The kernel walks along a name that it knows without a check of permissions.
 #[test]
 fn a_listing_of_a_private_directory_lets_the_kernel_keep_no_name() {
-    let (runtime, server, mount) = server();
-    let mut fixture = client(&runtime, &server, &mount, 1);
-    let core = Rc::get_mut(&mut fixture.core).unwrap();
-    core.options.attributes.file_min = Duration::from_secs(500);
-    core.options.attributes.file_max = Duration::from_secs(500);
+    let mut fixture = fixture();
+    let times = &mut fixture.options().attributes;
+    (times.file_min, times.file_max) = (Duration::from_secs(500), Duration::from_secs(500));
     let set_mode = |mode| SetAttributes {
         mode: Some(mode),
         ..SetAttributes::default()
@@ -1445,8 +1433,7 @@ fn a_listing_of_a_private_directory_lets_the_kernel_keep_no_name() {
     };
     assert_eq!(*name, f);
     assert!(*trust <= fixture.core.options.attributes.directory_max);
-    let core = Rc::get_mut(&mut fixture.core).unwrap();
-    core.options.lookup_cache = LookupCache::None;
+    fixture.options().lookup_cache = LookupCache::None;
     assert_eq!(fixture.list_plus(private), [(f, None)]);
 }
 
@@ -1521,13 +1508,7 @@ fn a_new_size_cuts_what_was_written_and_not_sent() {
     let fixture = fixture();
     let (ino, file) = fixture.create(b"f");
     fixture.write(file, 0, vec![1; 1000]);
-    let shorter = SetAttributes {
-        size: Some(10),
-        ..SetAttributes::default()
-    };
-    let core = &fixture.core;
-    let setting = core.setattr(&fixture.user, ino, Some(file), shorter);
-    assert_eq!(fixture.run(setting).unwrap().attributes.size, 10);
+    assert_eq!(fixture.truncate(ino, file, 10), 10);
     fixture.write(file, 20, vec![2; 5]);
     let expected = [&[1; 10][..], &[0; 10], &[2; 5]].concat();
     assert_eq!(&fixture.read(file, 0, 100)[..], &expected[..]);
@@ -1537,11 +1518,9 @@ fn a_new_size_cuts_what_was_written_and_not_sent() {
 
 #[test]
 fn too_much_unwritten_data_makes_writers_wait() {
-    let (runtime, server, mount) = server();
-    let mut fixture = client(&runtime, &server, &mount, 1);
-    let core = Rc::get_mut(&mut fixture.core).unwrap();
-    core.options.unwritten = 256 << 10;
-    core.options.attributes = AttributeTimes::NONE;
+    let mut fixture = fixture();
+    fixture.options().unwritten = 256 << 10;
+    fixture.options().attributes = AttributeTimes::NONE;
     let (ino, file) = fixture.create(b"f");
     for index in 0..64 {
         fixture.write(file, index * (64 << 10), vec![index as u8; 64 << 10]);
@@ -1561,10 +1540,8 @@ fn too_much_unwritten_data_makes_writers_wait() {
 /// A piece of one byte has a block of the pool, like a longer one.
 #[test]
 fn short_writes_count_for_the_memory_that_they_take() {
-    let (runtime, server, mount) = server();
-    let mut fixture = client(&runtime, &server, &mount, 1);
-    let core = Rc::get_mut(&mut fixture.core).unwrap();
-    core.options.unwritten = 256 << 10;
+    let mut fixture = fixture();
+    fixture.options().unwritten = 256 << 10;
     let (ino, file) = fixture.create(b"f");
     for at in 0..1000 {
         fixture.write(file, at, vec![at as u8]);
@@ -1650,9 +1627,7 @@ fn the_error_of_a_synchronous_write_is_told_to_that_write() {
 /// failed.
 #[test]
 fn a_direct_write_that_fails_takes_nothing_from_other_clients() {
-    let (runtime, server, mount) = server();
-    let one = client(&runtime, &server, &mount, 1);
-    let two = client(&runtime, &server, &mount, 2);
+    let [one, two] = clients();
     let (ino, seen, direct) = one.appends_to_what_is_open_at(&two);
 
     two.fails(nfs::Write::NUMBER, Status::NOSPC);
@@ -1698,29 +1673,15 @@ fn a_size_that_the_kernel_is_not_told_does_not_count_for_a_direct_write_that_fai
     let node = two.core.node(seen).unwrap();
     assert_eq!(node.attributes.borrow().get().size, 1000);
     two.fails(nfs::Write::NUMBER, Status::NOSPC);
-    let mode = WriteMode {
-        through: true,
-        direct: true,
-        ..WriteMode::default()
-    };
-    let data = Bytes::from(vec![2; 4096]);
-    let written = two.run(two.core.write(direct, 100, data, mode));
-    assert_eq!(written, Err(Errno::NOSPC));
-    let truncate = SetAttributes {
-        size: Some(100),
-        ..SetAttributes::default()
-    };
-    let setting = two.core.setattr(&two.user, seen, Some(direct), truncate);
-    assert_eq!(two.run(setting).unwrap().attributes.size, 1000);
+    assert_eq!(two.write_direct(direct, 100, 4096), Err(Errno::NOSPC));
+    assert_eq!(two.truncate(seen, direct, 100), 1000);
     assert_eq!(one.read_anew(ino).len(), 1000);
 }
 
 /// The kernel sends the parts of a long write at once, and takes all of it for failed if one fails.
 #[test]
 fn a_direct_write_that_fails_in_part_takes_nothing_from_other_clients() {
-    let (runtime, server, mount) = server();
-    let one = client(&runtime, &server, &mount, 1);
-    let two = client(&runtime, &server, &mount, 2);
+    let [one, two] = clients();
     let (ino, seen, direct) = one.appends_to_what_is_open_at(&two);
 
     let (sent, other_fails) = (two.calls::<nfs::Write>(), Rc::new(Cell::new(false)));
@@ -1754,9 +1715,7 @@ fn a_direct_write_that_fails_in_part_takes_nothing_from_other_clients() {
 /// The first part has failed before the mount handles the second one.
 #[test]
 fn a_direct_write_whose_first_part_fails_early_takes_nothing_from_other_clients() {
-    let (runtime, server, mount) = server();
-    let one = client(&runtime, &server, &mount, 1);
-    let two = client(&runtime, &server, &mount, 2);
+    let [one, two] = clients();
     let (ino, seen, direct) = one.appends_to_what_is_open_at(&two);
 
     let part = |at| two.write_direct(direct, at, 4096);
@@ -1776,9 +1735,7 @@ fn a_direct_write_whose_first_part_fails_early_takes_nothing_from_other_clients(
 /// The first part has succeeded before the mount handles the second one.
 #[test]
 fn a_direct_write_whose_last_part_fails_late_takes_nothing_from_other_clients() {
-    let (runtime, server, mount) = server();
-    let one = client(&runtime, &server, &mount, 1);
-    let two = client(&runtime, &server, &mount, 2);
+    let [one, two] = clients();
     let (ino, seen, direct) = one.appends_to_what_is_open_at(&two);
 
     let part = |at| two.write_direct(direct, at, 4096);
@@ -1804,9 +1761,7 @@ fn a_direct_write_whose_last_part_fails_late_takes_nothing_from_other_clients() 
 /// write is.
 #[test]
 fn a_direct_write_that_fails_before_the_end_takes_nothing_from_other_clients() {
-    let (runtime, server, mount) = server();
-    let one = client(&runtime, &server, &mount, 1);
-    let two = client(&runtime, &server, &mount, 2);
+    let [one, two] = clients();
     let (ino, seen, direct) = one.appends_to_what_is_open_at(&two);
 
     let part = |at, len| two.write_direct(direct, at, len);
@@ -1867,9 +1822,7 @@ impl Fixture {
 /// A LINK brings attributes, which may have come from another client's change.
 #[test]
 fn a_link_does_not_hide_what_another_client_has_written() {
-    let (runtime, server, mount) = server();
-    let one = client(&runtime, &server, &mount, 1);
-    let two = client(&runtime, &server, &mount, 2);
+    let [one, two] = clients();
     let (ino, file) = one.create(b"f");
     one.write(file, 0, vec![1; 100]);
     one.close(file).unwrap();
@@ -1899,10 +1852,8 @@ fn a_link_does_not_hide_what_another_client_has_written() {
 /// attributes are too old, and the replies may come in another order.
 #[test]
 fn the_parts_of_an_append_stay_in_order() {
-    let (runtime, server, mount) = server();
-    let mut fixture = client(&runtime, &server, &mount, 1);
-    let core = Rc::get_mut(&mut fixture.core).unwrap();
-    core.options.attributes = AttributeTimes::NONE;
+    let mut fixture = fixture();
+    fixture.options().attributes = AttributeTimes::NONE;
     let (ino, file) = fixture.create(b"f");
     let mode = WriteMode {
         append: true,
@@ -1918,15 +1869,7 @@ fn the_parts_of_an_append_stay_in_order() {
         // However long the first takes, the last waits for it.
         for _ in 0..100 {
             assert!(poll!(&mut third).is_pending());
-            let mut passed = false;
-            poll_fn(|context| {
-                context.waker().wake_by_ref();
-                match std::mem::replace(&mut passed, true) {
-                    true => Poll::Ready(()),
-                    false => Poll::Pending,
-                }
-            })
-            .await;
+            turn().await;
         }
         // A killed program does not keep its turn.
         drop(second);
@@ -2033,9 +1976,7 @@ fn a_directory_stays_in_the_table_while_it_has_a_hidden_file() {
 /// The number of an inode is taken by a file of another file system, or by one that was removed.
 #[test]
 fn an_object_has_the_same_inode_number_in_every_reply() {
-    let (runtime, server, mount) = server();
-    let fixture = client(&runtime, &server, &mount, 1);
-    let two = client(&runtime, &server, &mount, 2);
+    let [fixture, two] = clients();
     let (fileid, file) = two.create(b"f");
     two.close(file).unwrap();
     let (core, user) = (&fixture.core, &fixture.user);
@@ -2120,8 +2061,7 @@ fn a_listing_knows_the_type_of_every_entry() {
 /// The rest of a listing that was fetched before another client changed the directory.
 #[test]
 fn a_listing_from_before_a_change_is_not_taken_for_what_names_are_after_it() {
-    let (runtime, server, mount) = server();
-    let [one, two] = [1, 2].map(|random| client(&runtime, &server, &mount, random));
+    let [one, two] = clients();
     let names = [b"a", b"b", b"c"];
     for name in names {
         let (_, file) = two.create(name);
@@ -2275,8 +2215,7 @@ fn objects_that_are_listed_without_readdirplus_leave_the_table() {
 /// Close-to-open consistency of a directory: opening it notices changes by others, as with Linux's client.
 #[test]
 fn the_kernel_forgets_a_listing_when_a_directory_is_opened_that_another_client_has_changed() {
-    let (runtime, server, mount) = server();
-    let [one, two] = [1, 2].map(|random| client(&runtime, &server, &mount, random));
+    let [one, two] = clients();
     let keep = || {
         let opened = one.run(one.core.opendir(&one.user, 1, ROOT)).unwrap();
         one.core.releasedir(opened.number);
