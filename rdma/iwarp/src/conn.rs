@@ -287,7 +287,15 @@ impl Conn {
                 self.fail(ConnectError::TimedOut, cx);
             }
             Phase::Disconnecting => self.abort(cx),
-            Phase::AwaitRequest | Phase::Requested | Phase::Draining => self.close(),
+            Phase::AwaitRequest => {
+                // The owner of the device may have been away while the Request Frame arrived.
+                self.readable = true;
+                self.receive_frame(cx);
+                if self.phase == Phase::AwaitRequest {
+                    self.close();
+                }
+            }
+            Phase::Requested | Phase::Draining => self.close(),
             Phase::Established => self.remind(cx),
             Phase::Closed => {}
         }

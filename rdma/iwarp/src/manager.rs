@@ -247,9 +247,8 @@ impl State {
     ) -> Result<QpId, DeviceError> {
         check_private_data(&options.private_data)?;
         let head = self.shared_head(options.shared_receives)?;
-        if self.connections >= self.options.max_connections
-            && !self.close_oldest_half_open(Time::now())
-        {
+        let is_full = self.connections >= self.options.max_connections;
+        if is_full && self.half_open.is_empty() {
             return Err(DeviceError::Limit("connections"));
         }
         let stream = match TcpStream::connect(remote) {
@@ -280,6 +279,11 @@ impl State {
         let index = self
             .insert(make)
             .map_err(|source| system("cannot watch a connection", source))?;
+        // Only now: a connection that cannot be made must cost no peer its own.
+        if is_full && !self.close_oldest_half_open(Time::now()) {
+            self.remove(index);
+            return Err(DeviceError::Limit("connections"));
+        }
         self.enqueue(index);
         let Some(conn) = self.conn(index) else {
             return Err(DeviceError::Unknown("connection"));

@@ -308,10 +308,9 @@ impl Endpoint {
     pub(super) fn send_terminate(&mut self, terminate: &Terminate) {
         self.transmitter.cut(|_| {});
         let header = self.untagged(Opcode::Terminate, 0);
-        let bytes = Bytes::copy_from_slice(&terminate.to_bytes());
-        let payload = SmallVec::from_iter([bytes]);
+        let bytes = terminate.to_bytes();
         self.transmitter
-            .frame(&header, &[], payload, Finishes::Nothing);
+            .frame(&header, &bytes, SmallVec::new(), Finishes::Nothing);
     }
 }
 

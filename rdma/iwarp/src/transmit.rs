@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::ddp::{self, Header};
 use super::mpa;
-use super::rdmap;
+use super::terminate::MAX_TERMINATE;
 use rdma::{Gather, WrId};
 
 /// Maximum number of FPDUs framed ahead of the socket: enough for one large gathered write on a
@@ -23,8 +23,8 @@ const MAX_FRAMED: usize = 128;
 const MAX_FRAMED_BYTES: usize = 1 << 20;
 /// Maximum number of elements of one gathered write; below the limit of every system (`IOV_MAX`).
 const MAX_SLICES: usize = 512;
-/// Length in bytes of `ULPDU_Length`, DDP header and a Read Request header.
-const MAX_HEAD: usize = mpa::LENGTH_FIELD + ddp::UNTAGGED + rdmap::READ_REQUEST;
+/// Length in bytes of `ULPDU_Length`, DDP header and the longest RDMAP header, that of a Terminate.
+const MAX_HEAD: usize = mpa::LENGTH_FIELD + ddp::UNTAGGED + MAX_TERMINATE;
 
 /// Elements of a gathered write.
 pub(super) type Slices<'a> = SmallVec<[IoSlice<'a>; 64]>;
@@ -119,18 +119,18 @@ impl Transmitter {
         self.framed.is_empty()
     }
 
-    /// Frames a segment: header, Read Request header if it is one, payload.
+    /// Frames a segment: header, RDMAP header if it is a Read Request or a Terminate, payload.
     pub(super) fn frame(
         &mut self,
         header: &Header,
-        request: &[u8],
+        rdmap: &[u8],
         payload: SmallVec<[Bytes; 2]>,
         finishes: Finishes,
     ) {
         let mut head = [0; MAX_HEAD];
         let header_len = header.emit(&mut head[mpa::LENGTH_FIELD..]);
-        let head_len = mpa::LENGTH_FIELD + header_len + request.len();
-        head[mpa::LENGTH_FIELD + header_len..head_len].copy_from_slice(request);
+        let head_len = mpa::LENGTH_FIELD + header_len + rdmap.len();
+        head[mpa::LENGTH_FIELD + header_len..head_len].copy_from_slice(rdmap);
         let carried: usize = payload.iter().map(Bytes::len).sum();
         let ulpdu = head_len - mpa::LENGTH_FIELD + carried;
         debug_assert!(ulpdu <= usize::from(u16::MAX), "ULPDU of {ulpdu} bytes");

@@ -126,3 +126,13 @@ fn a_short_send_that_was_queued_counts_once() {
     }
     assert_eq!(copied(&node), sends * LEN as u64);
 }
+
+#[test]
+fn a_terminate_is_no_copied_data() {
+    let mut node = Node::new(Options::default());
+    let (mut raw, _) = Raw::set_up(&mut node, false);
+    // An RDMA Write to a handle that does not exist.
+    raw.send_ulpdu(&tagged(WRITE, true, 5, 0, b"data"));
+    raw.expect_terminate(&mut node);
+    assert_eq!(copied(&node), 0);
+}

@@ -923,3 +923,37 @@ fn posting_before_and_after_the_connection() {
     assert_eq!(error, rdma::PostError::Unknown);
     assert_eq!(node.pool.in_use(), 0);
 }
+
+#[test]
+fn a_connection_that_cannot_be_made_closes_no_half_open_peer() {
+    let mut node = Node::new(Options {
+        max_connections: 1,
+        ..Options::default()
+    });
+    let (_, address) = node.listen();
+    let mut waiting = Raw::connect(address);
+    idle(&mut node);
+    // TCP has no multicast: the system refuses at once.
+    let remote = "224.0.0.1:1".parse().unwrap();
+    let qp = node.device.connect(remote, &connect_options()).unwrap();
+    match node.next() {
+        Event::ConnectFailed { qp: of, .. } => assert_eq!(of, qp),
+        event => panic!("{event:?}"),
+    }
+    waiting.write(&plain_request());
+    waiting.wait_request(&mut node);
+}
+
+#[test]
+fn a_request_that_came_in_time_is_taken_by_an_owner_that_was_away() {
+    let mut node = Node::new(Options {
+        setup_timeout: Duration::from_millis(100),
+        ..Options::default()
+    });
+    let (_, address) = node.listen();
+    let mut raw = Raw::connect(address);
+    idle(&mut node);
+    raw.write(&plain_request());
+    std::thread::sleep(Duration::from_millis(200));
+    raw.wait_request(&mut node);
+}
