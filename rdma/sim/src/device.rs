@@ -275,13 +275,17 @@ impl Device for SimDevice {
     fn reject(&mut self, request: RequestId, private_data: &[u8]) -> Result<(), DeviceError> {
         check_private_data(&self.attributes, private_data.len())?;
         let mut state = self.state.borrow_mut();
-        let unknown = DeviceError::Unknown("connection request");
-        let (_, rejected) = state.requests.remove(&request).ok_or(unknown)?;
+        let known = state.requests.get(&request);
+        let rejected = known
+            .filter(|(at, _)| *at == self.node)
+            .map(|(_, it)| it.from);
+        let from = rejected.ok_or(DeviceError::Unknown("connection request"))?;
+        state.requests.remove(&request);
         let private_data = Bytes::copy_from_slice(private_data);
         let path = state.node(self.node).path.crossed();
         let at = state.now + state.costs.delay;
         let error = ConnectError::Rejected { private_data };
-        state.at(at, What::NotConnected(rejected.from, error, path));
+        state.at(at, What::NotConnected(from, error, path));
         Ok(())
     }
 

@@ -674,3 +674,15 @@ fn a_tap_sees_both_directions_and_what_the_peer_does_to_memory() {
         }
     }
 }
+
+#[test]
+fn a_host_cannot_reject_the_request_of_another_one() {
+    let mut pair = Pair::connecting(Costs::default(), Faults::default(), |_| {});
+    let events = pair.events(1);
+    let [Event::ConnectRequest(request)] = &events[..] else {
+        panic!("{events:?}");
+    };
+    let id = request.request;
+    assert!(pair.devices[0].reject(id, b"").is_err());
+    assert!(pair.devices[1].prepare_accept(id, None).is_ok());
+}
