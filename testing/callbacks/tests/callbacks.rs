@@ -406,3 +406,42 @@ fn a_reply_to_no_callback_closes_the_connection() {
     let stats = server.end();
     assert_eq!((stats.callback_replies, stats.garbage), (1, 1));
 }
+
+/// Regression test: with as many calls as are worked on at a time, the server read no more, and so no reply to
+/// the callbacks that their jobs wait for.
+#[test]
+fn replies_to_callbacks_pass_the_calls_that_wait_for_them() {
+    const CALLS: u32 = 256;
+    let options = ServerOptions {
+        callbacks: true,
+        ..ServerOptions::default()
+    };
+    let server = Running::serving(Over::Tcp, options, || Box::new(Waits));
+    let mut client = std::net::TcpStream::connect(server.address).unwrap();
+    client
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    for xid in 1..=CALLS {
+        let call = [1 << 31 | 40, xid, 0, 2, PROGRAM, 1, 1, 0, 0, 0, 0];
+        client
+            .write_all(&call.map(u32::to_be_bytes).concat())
+            .unwrap();
+    }
+    let mut answered = 0;
+    while answered < CALLS {
+        let mut start = [0; 12];
+        client.read_exact(&mut start).unwrap();
+        let word = |at: usize| u32::from_be_bytes(start[at..at + 4].try_into().unwrap());
+        let rest = (word(0) & !(1 << 31)) as usize - 8;
+        client.read_exact(&mut vec![0; rest]).unwrap();
+        if word(8) == 1 {
+            answered += 1;
+            continue;
+        }
+        let reply = [1 << 31 | 24, word(4), 1, 0, 0, 0, 0];
+        client
+            .write_all(&reply.map(u32::to_be_bytes).concat())
+            .unwrap();
+    }
+    assert_eq!(server.end().callback_replies, u64::from(CALLS));
+}

@@ -59,7 +59,8 @@ pub struct TcpOptions {
     /// Server: the maximum number of calls of one connection that are worked on at a time. At the
     /// limit, the connection is not read from.
     pub max_calls: usize,
-    /// Server: the maximum number of connections. Further ones are closed at once.
+    /// Server: the maximum number of connections of this transport, so of one loop. Further ones are closed at
+    /// once. [`crate::ServerOptions::max_connections`] limits those of all loops and transports together.
     pub max_connections: usize,
     /// Server: the place of its loop among those that listen on the same socket
     /// ([`TcpServer::listening`]).

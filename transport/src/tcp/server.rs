@@ -50,9 +50,11 @@ struct Connection {
     /// The memory account of the connection.
     account: Account,
     next_token: u64,
-    /// The XIDs of calls to the client whose replies may come. Each is answered once at most: other replies are
-    /// no calls either, and the connection is closed for them.
+    /// The XIDs of calls to the client whose replies are awaited. Each is answered once at most. The connection
+    /// is closed for other replies, except those to cancelled calls.
     called: HashSet<u32>,
+    /// The XIDs of calls to the client that were cancelled after they had been sent. Their replies are dropped.
+    cancelled: HashSet<u32>,
     /// Counts the connection for this loop.
     _claim: Option<LoopClaim>,
 }
@@ -67,14 +69,16 @@ impl Connection {
             account,
             next_token: 0,
             called: HashSet::new(),
+            cancelled: HashSet::new(),
         }
     }
 
     /// Returns whether another call may be taken while `queued` bytes wait to be sent to the peer.
-    /// One call at a time may always be taken.
+    /// One call at a time may always be taken. While replies to callbacks are awaited, the number of calls is no
+    /// limit: their jobs may wait for these replies, which arrive behind further calls.
     fn takes_another(&self, max_calls: usize, queued: usize) -> bool {
         (self.outstanding == 0 && queued == 0)
-            || (self.outstanding < max_calls
+            || ((self.outstanding < max_calls || !self.called.is_empty())
                 && queued < MAX_QUEUED
                 && self.account.room() >= PER_CALL)
     }
@@ -191,11 +195,14 @@ impl TcpServer {
         let max_calls = self.set.options.max_calls.max(1);
         let events = &mut self.events;
         let deliver = |connection: &mut Connection, message: Message| {
-            if let Some((xid, REPLY)) = peek_start(&message)
-                && connection.called.remove(&xid)
-            {
-                events.push_back(ServerTransportEvent::Reply { conn, xid, message });
-                return true;
+            if let Some((xid, REPLY)) = peek_start(&message) {
+                if connection.called.remove(&xid) {
+                    events.push_back(ServerTransportEvent::Reply { conn, xid, message });
+                    return true;
+                }
+                if connection.cancelled.remove(&xid) {
+                    return true;
+                }
             }
             let token = connection.next_token;
             connection.next_token += 1;
@@ -331,9 +338,10 @@ impl ServerTransport for TcpServer {
 
     fn cancel_call(&mut self, conn: ConnectionId, xid: u32) {
         if let Some((_, member)) = self.set.find(conn)
-            && member.stream.unqueue(xid)
+            && member.extra.called.remove(&xid)
+            && !member.stream.unqueue(xid)
         {
-            member.extra.called.remove(&xid);
+            member.extra.cancelled.insert(xid);
         }
     }
 
