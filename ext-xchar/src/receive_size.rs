@@ -60,10 +60,16 @@ impl OwnSize {
         self.told
     }
 
+    /// Returns whether a change can begin. An announced size can be superseded: the next call, whose reply
+    /// shows that the peer has understood it, may never be made.
+    fn is_free(&self) -> bool {
+        matches!(self.change, None | Some(Change::Announced { .. }))
+    }
+
     /// Starts a raise of the size by this side. Returns false if the receives already have that
     /// size, another change is in progress, or the size is out of bounds.
     pub(crate) fn raise(&mut self, to: u32) -> bool {
-        let possible = self.change.is_none() && to > self.current && to <= self.bounds.1;
+        let possible = self.is_free() && to > self.current && to <= self.bounds.1;
         if possible {
             let requested = false;
             self.change = Some(Change::Raising { to, requested });
@@ -74,13 +80,14 @@ impl OwnSize {
     /// Handles the peer's request for another size. The nearest possible size is used (section 4.4:
     /// partial satisfaction).
     pub(crate) fn requested(&mut self, size: u32) -> Disposition {
-        if size == self.current && self.change.is_none() {
-            // Needed if the peer had not understood the announcement of this size.
+        if size == self.current && self.is_free() {
+            // Needed if the peer has not understood the announcement of this size, or not shown that yet.
             self.told = size;
+            self.change = None;
             return Disposition::Done;
         }
         let to = size.clamp(self.bounds.0, self.bounds.1);
-        if to == self.current || self.change.is_some() {
+        if to == self.current || !self.is_free() {
             return Disposition::Rejected;
         }
         if to > self.current {
@@ -135,5 +142,24 @@ impl OwnSize {
         if let Some(Change::Announced { .. }) = self.change {
             self.change = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that makes no callbacks never learns that its first announcement was understood.
+    #[test]
+    fn an_announced_size_can_be_raised_again() {
+        let mut size = OwnSize::new(1024, (1024, 16384));
+        assert!(size.raise(4096));
+        assert!(!size.raise(8192), "the receives are still being replaced");
+        assert_eq!(size.replaced(4096), Some((4096, false)));
+        assert_eq!(size.requested(8192), Disposition::Raise(8192));
+        assert_eq!(size.replaced(8192), Some((8192, true)));
+        assert_eq!(size.told(), 1024);
+        assert!(size.understood());
+        assert_eq!(size.told(), 8192);
     }
 }
