@@ -9,7 +9,9 @@ use rpcrdma_negotiation::{Choice, Evidence, Version, Versions};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::Extension;
-use rpcrdma_v2::limits::{DEFAULT_INLINE as V2_INLINE, FIRST_MESSAGE_MAX, MAX_CHUNK_SEGMENTS};
+use rpcrdma_v2::limits::{
+    DEFAULT_INLINE as V2_INLINE, FIRST_MESSAGE_MAX, MAX_CHUNK_SEGMENTS, MAX_WRITE_CHUNKS,
+};
 use transfer_plan::{ChunkLimits, CostModel, Limits};
 
 use crate::dialect::{DIALECTS, Dialect};
@@ -351,6 +353,7 @@ impl Config {
                 // The codecs of this project take no more in a list. Versions 1 and 2 of 2016 have no way
                 // to announce a limit.
                 segments: MAX_CHUNK_SEGMENTS as u32,
+                write_chunks: MAX_WRITE_CHUNKS as u32,
                 ..ChunkLimits::default()
             },
             header_len: dialect.header_len(),

@@ -987,3 +987,11 @@ fn data_in_more_pieces_than_a_peer_takes_segments_is_joined() {
         }
     }
 }
+
+/// The codecs take no more than 16 write chunks. With more results, the reply chunk has them all.
+#[test]
+fn a_call_with_more_results_than_write_chunks_has_a_reply_chunk() {
+    let mut pair = Pair::new(configs(ONE));
+    pair.answer_with(|call| Some(support::reply(open(call).0, 0, &[])));
+    assert!(pair.call(plain(1), &room(0, &[9000; 17])).is_ok());
+}

@@ -40,7 +40,8 @@ pub struct CallHeader {
     pub chunks: CallChunks,
     /// The handle to invalidate with the reply, if any is offered (RFC 8797, section 4.1).
     pub handle: Option<u32>,
-    /// The inline payload, which is empty if the payload is in a position-zero read chunk.
+    /// The inline payload, which is empty if the payload is in a chunk: a position-zero read chunk, or in
+    /// the working group's version 2 the call chunk (version-two-07, section 6.3.5).
     pub payload: Segments,
 }
 

@@ -138,7 +138,7 @@ impl Outstanding {
     }
 
     /// Returns the original call if it is not sent yet, and by these limits a Send of it may be too
-    /// long, its header may list too many segments, or it may not have its position-zero read chunk.
+    /// long, its header may list too many segments, or its payload may not be in a chunk.
     pub(super) fn outgrown(&self, limits: &Limits) -> Option<Box<PendingCall>> {
         let (Stage::Registering(unsent) | Stage::Ready(unsent)) = &self.stage else {
             return None;

@@ -6,7 +6,8 @@ use rpcrdma_chunks::Segment;
 /// The purpose of registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A segment of the read chunk at this position; 0 for the position-zero read chunk.
+    /// A segment of the read chunk at this position; 0 for the chunk with the payload of the call: the
+    /// position-zero read chunk, or in the working group's version 2 the call chunk.
     Read(u32),
     /// A segment of this write chunk.
     Write(usize),
