@@ -732,6 +732,20 @@ fn connections_that_cannot_be_made_say_why() {
 }
 
 #[test]
+fn a_server_without_memory_is_tried_again() {
+    let (client, mut server) = options();
+    server.max_receive_memory = 0;
+    let mut own = attributes();
+    own.shared_receives = None;
+    let (_, mut pair) = Pair::fake_with(client, server, own);
+    pair.client.open(pair.address, 0, Time::ZERO);
+    pair.until(|pair| !pair.down.is_empty());
+    let lost = pair.down.remove(0).1;
+    assert!(lost.retry && !lost.was_established, "{lost:?}");
+    assert!(lost.reason.contains("no memory"), "{}", lost.reason);
+}
+
+#[test]
 fn several_connections_share_a_device() {
     let (_, mut pair) = Pair::fake();
     pair.echo();

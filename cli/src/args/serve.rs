@@ -97,8 +97,8 @@ pub(crate) struct ServeArgs {
     /// that traffic needs, up to this, and senders wait for buffers beyond it. On rxe, there is a buffer
     /// for each message that clients may send; if they would take more than this, connections may be
     /// lost and re-established. On other devices, new connections get fewer
-    /// credits when it runs short, and finally they are rejected: 64 credits take 280 KiB, or 4.7 MiB
-    /// with `ddp:receive`; `cont:receive` takes as much again for incomplete messages. Neither is
+    /// credits when it runs short, and finally they are told to try again: 64 credits take 280 KiB, or
+    /// 4.7 MiB with `ddp:receive`; `cont:receive` takes as much again for incomplete messages. Neither is
     /// offered to new connections once half of this memory is taken. Default: 512M, or
     /// about 30 % of `--memory-limit` if that is less
     #[arg(long, value_name = "SIZE", value_parser = units::size)]

@@ -24,8 +24,8 @@ use super::driver::{Driver, Link, Notice, max_segment};
 use super::link_phase::{Closing, Reached};
 use super::options::RdmaClientOptions;
 use super::queue_pair::QueuePair;
-use super::shown;
 use super::timers::Timer;
+use super::{NO_ROOM, shown};
 use crate::{
     ClientTransport, ClientTransportEvent, ConnectionId, ConnectionLost, PollSource, ReplyRoom,
 };
@@ -343,14 +343,22 @@ impl RdmaClient {
 /// Returns the reason why connecting failed. `met` says whether a connection to the server was
 /// established before.
 fn not_connected(error: &ConnectError, met: bool) -> ConnectionLost {
+    // InfiniBand fills private data up with zeroes.
+    let no_room = matches!(error, ConnectError::Rejected { private_data } if private_data.starts_with(NO_ROOM));
     let retry = match error {
+        _ if no_room => true,
         // The peer does not want this client, or speaks another protocol. If it was met before, it has no
         // room at present, or was stopped in the middle of the set-up.
         ConnectError::Rejected { .. } | ConnectError::Protocol(_) => met,
         _ => true,
     };
     ConnectionLost {
-        reason: error.to_string(),
+        reason: match no_room {
+            true => {
+                "rejected by the peer, which has no memory for a connection at present".to_owned()
+            }
+            false => error.to_string(),
+        },
         retry,
         was_established: false,
     }

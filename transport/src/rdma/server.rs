@@ -21,7 +21,7 @@ use super::options::RdmaServerOptions;
 use super::queue_pair::QueuePair;
 use super::receive_memory::{Share, Wish, share};
 use super::timers::Timer;
-use super::{RoundTripFeatures, shown};
+use super::{NO_ROOM, RoundTripFeatures, shown};
 use crate::{
     CallError, ConnectionId, PollSource, ReplyRoom, ServerTransport, ServerTransportEvent,
 };
@@ -246,14 +246,14 @@ impl RdmaServer {
         config
     }
 
-    /// Accepts a connection, or rejects it.
+    /// Accepts a connection, or rejects it: for lack of memory with [`NO_ROOM`].
     fn requested(&mut self, request: ConnectRequest) -> Result<(), DeviceError> {
         if self.driver.links.len() >= self.options.max_connections {
             self.driver.device.reject(request.request, &[])?;
             return Err(DeviceError::Limit("connections"));
         }
         let Some(share) = self.share() else {
-            self.driver.device.reject(request.request, &[])?;
+            self.driver.device.reject(request.request, NO_ROOM)?;
             return Err(DeviceError::Limit("memory for receives"));
         };
         let account = self.options.budget.account();
@@ -273,9 +273,7 @@ impl RdmaServer {
         let shared = match self.driver.shared_receives(structure, limit) {
             Ok(shared) => shared,
             Err(error) => {
-                // Dropped and not rejected: a client does not try again after that.
-                let qp = self.driver.device.prepare_accept(request.request, None)?;
-                self.driver.destroy(qp);
+                self.driver.device.reject(request.request, NO_ROOM)?;
                 return Err(error);
             }
         };
