@@ -16,6 +16,8 @@ pub(super) struct Leftover {
     pub(super) name: Vec<u8>,
     /// Whether the server has answered that the object has this name.
     pub(super) made: bool,
+    /// The path of the object that it was to replace.
+    pub(super) target: DisplayPath,
     pub(super) path: DisplayPath,
 }
 
@@ -95,6 +97,11 @@ impl<'p> Ledger<'p> {
         if unfinished.len() < MAX_PROBLEMS {
             unfinished.push(path);
         }
+    }
+
+    /// Takes back that a file is incomplete: it is as it was.
+    pub(super) fn untouched(&self, path: &DisplayPath) {
+        self.unfinished.borrow_mut().retain(|one| one != path);
     }
 
     /// Records a temporary name that may be on the server.

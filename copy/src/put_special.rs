@@ -43,6 +43,7 @@ impl Drop for Temporary<'_, '_> {
             self.ledger.leftover(Leftover {
                 dir: self.item.dir.info.remote,
                 path: self.item.dir.at(&self.name).display(),
+                target: self.item.dir.at(self.item.name()).display(),
                 name: std::mem::take(&mut self.name),
                 made: self.made,
             });
@@ -253,6 +254,10 @@ impl<C: RpcClient> Put<'_, C> {
             let removing = leftovers.iter().zip(&gone).map(async |(left, gone)| {
                 let at = left.name.as_slice();
                 let removed = self.mount.remove(left.dir, &left.name, at).await;
+                // It still had its temporary name, so no RENAME has put it in the target's place.
+                if removed.is_ok() {
+                    self.ledger.untouched(&left.target);
+                }
                 // NOENT proves that the name is gone only if the object had been made: the interrupted RENAME
                 // has then moved it. Otherwise the server may still execute the creation.
                 gone.set(removed.is_ok() || (left.made && is_gone(&removed)));
