@@ -69,11 +69,18 @@ impl<'a> Schedule<'a> {
     }
 }
 
-/// Formats a time for a progress message: seconds, or minutes from two on.
+/// Formats a time for a progress message: seconds, or from two minutes on minutes and tens of seconds.
+/// Whole minutes would be the same in most steps of a comparison that takes three.
 fn show_time(time: Duration) -> String {
     match time.as_secs_f64().ceil() as u64 {
         seconds @ 0..120 => format!("{seconds} s"),
-        seconds => format!("{} min", seconds.div_ceil(60)),
+        seconds => {
+            let tens = seconds.div_ceil(10);
+            match (tens / 6, tens % 6 * 10) {
+                (minutes, 0) => format!("{minutes} min"),
+                (minutes, seconds) => format!("{minutes} min {seconds} s"),
+            }
+        }
     }
 }
 
@@ -97,8 +104,8 @@ mod tests {
         assert_eq!(
             shown[..],
             [
-                "first (step 1 of 2, about 5 min left)",
-                "second (step 2 of 2, about 3 min left)",
+                "first (step 1 of 2, about 4 min 30 s left)",
+                "second (step 2 of 2, about 2 min 10 s left)",
             ]
         );
     }
@@ -120,8 +127,8 @@ mod tests {
     fn times_are_seconds_or_minutes() {
         let show = |millis| show_time(Duration::from_millis(millis));
         assert_eq!(
-            [show(1), show(119_000), show(121_000)],
-            ["1 s", "119 s", "3 min"]
+            [1, 119_000, 120_000, 121_000, 175_000].map(show),
+            ["1 s", "119 s", "2 min", "2 min 10 s", "3 min"]
         );
     }
 }

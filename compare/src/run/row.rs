@@ -241,7 +241,9 @@ pub(crate) fn sentences(rows: &[RunRow]) -> Vec<String> {
         }
     }
     if let Some(row) = rows.first() {
-        let mut calls: Vec<(&String, &f64)> = row.procedures.iter().collect();
+        // Others were made in fewer than half of the runs.
+        let usual = row.procedures.iter().filter(|(_, count)| **count >= 1.0);
+        let mut calls: Vec<(&String, &f64)> = usual.collect();
         calls.sort_by(|a, b| b.1.total_cmp(a.1));
         let named = calls.iter().take(NAMED);
         let named: Vec<String> = named
@@ -252,10 +254,13 @@ pub(crate) fn sentences(rows: &[RunRow]) -> Vec<String> {
             0.0 => String::new(),
             rest => format!(", others {rest:.0}"),
         };
+        let named = match named.is_empty() {
+            true => "none".to_owned(),
+            false => named.join(", "),
+        };
         out.push(format!(
-            "NFS calls over {}: {}{others}.",
-            row.conveyance,
-            named.join(", ")
+            "NFS calls over {}: {named}{others}.",
+            row.conveyance
         ));
     }
     out
@@ -402,6 +407,11 @@ pub(crate) mod tests {
             ["NFS calls over v2-ddp-cont: WRITE 60, READ 40."]
         );
         assert!(sentences(&[]).is_empty());
+        let mut rare = two();
+        rare[0].procedures.insert("FSSTAT".to_owned(), 0.0);
+        assert_eq!(sentences(&rare), sentences(&two()));
+        rare[0].procedures.clear();
+        assert_eq!(sentences(&rare[..1]), ["NFS calls over v1: none."]);
     }
 
     #[test]
