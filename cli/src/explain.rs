@@ -18,7 +18,7 @@ use crate::output;
 /// # Errors
 /// An option cannot be used here, or an operation cannot be transferred.
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
-    let access = args.mount.access()?;
+    let access = args.mount.planned()?;
     let (setting, costs) = setting(args, &access)?;
     output::line(costs.table())?;
     for (index, &asked) in args.ops.iter().enumerate() {

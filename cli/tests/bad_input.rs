@@ -397,6 +397,18 @@ fn a_slip_in_an_option_is_understood() {
             "--save-costs: not with --delay or --rate",
         ),
         (
+            &["compare", "--json", "x", "--html", "x"],
+            "--json and --html name one file",
+        ),
+        (
+            &["compare", "--via", "v1,tcp", "--inline", "32k"],
+            "--inline: of version 2",
+        ),
+        (
+            &["compare", "--via", "tcp", "--capture", "x"],
+            "only for NFS over RDMA",
+        ),
+        (
             &["ls", "-o", "port=1", "nfs://server:2/export"],
             "server:2 is at another port",
         ),

@@ -333,6 +333,35 @@ impl CompareArgs {
             let text = format!("{name}: not with --json -, which prints no tables");
             return Err(Failure::Usage(text));
         }
+        let outputs = [
+            ("--json", &self.json),
+            ("--html", &self.html),
+            ("--save-costs", &self.save_costs),
+            ("--capture", &self.capture.capture),
+        ];
+        for (at, (name, path)) in outputs.iter().enumerate() {
+            let same = outputs[..at]
+                .iter()
+                .find(|(_, other)| path.is_some() && other == path);
+            if let Some((other, _)) = same {
+                let text =
+                    format!("{other} and {name} name one file, which has room for one of them");
+                return Err(Failure::Usage(text));
+            }
+        }
+        let only = |variants: &[Variant]| {
+            !self.via.is_empty() && self.via.iter().all(|via| variants.contains(via))
+        };
+        if self.inline != Options::default().inline
+            && only(&[Variant::Tcp, Variant::V1, Variant::V1Inv])
+        {
+            let text = "--inline: of version 2, and --via has no variant of that";
+            return Err(Failure::usage(text));
+        }
+        if self.capture.capture.is_some() && only(&[Variant::Tcp]) {
+            let text = "--capture: only for NFS over RDMA, and --via has TCP alone (tcpdump(8) shows that)";
+            return Err(Failure::usage(text));
+        }
         let has_size = |op: &OpName| matches!(op, OpName::Read | OpName::Write);
         if !self.sizes.is_empty() && !self.ops.is_empty() && !self.ops.iter().any(has_size) {
             let text = "--sizes: only read and write have a size, and --ops has neither";

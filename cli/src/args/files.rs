@@ -61,18 +61,27 @@ impl MountArgs {
     /// # Errors
     /// A mount option that is unknown or cannot be used here, or costs that cannot be read.
     pub(crate) fn access(&self) -> Result<Access, Failure> {
+        let access = self.planned()?;
+        if self.rate.is_some() && access.mount.proto == Proto::Rdma {
+            output::complain(
+                "note: over RDMA, --rate limits what this end posts; what the server reads and writes by RDMA \
+                 is limited by `serve --rate`",
+            );
+        }
+        Ok(access)
+    }
+
+    /// Does the same for a command that sends nothing, where a rate is that of the whole link.
+    ///
+    /// # Errors
+    /// The errors of [`MountArgs::access`].
+    pub(crate) fn planned(&self) -> Result<Access, Failure> {
         let (access, overridden) = self.access_and_overridden()?;
         for note in overridden {
             output::complain(format_args!("note: mount {note}"));
         }
         for (option, what) in mount_options::different_here(&self.options.join(",")) {
             output::complain(format_args!("note: mount option {option}: {what}"));
-        }
-        if self.rate.is_some() && access.mount.proto == Proto::Rdma {
-            output::complain(
-                "note: over RDMA, --rate limits what this end posts; what the server reads and writes by RDMA \
-                 is limited by `serve --rate`",
-            );
         }
         note_other_delay(self.delay, &access.rdma.common.costs);
         Ok(access)
