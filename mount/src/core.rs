@@ -46,6 +46,9 @@ use crate::users::{Requester, User, Users};
 const JUKEBOX: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 /// The maximum number of repetitions in a soft mount. The pauses add up to about 16 seconds.
 const JUKEBOX_TRIES: u32 = 9;
+/// The number of times that written data waits for memory in a hard mount: about five minutes. Not for ever, as a
+/// call that can never be sent would keep programs and an unmount waiting.
+const MEMORY_TRIES: u32 = 64;
 /// The number of remembered names of one directory above which those that do not exist are forgotten.
 const MANY_NAMES: usize = 1 << 16;
 /// The maximum number of directories that a hard-linked object remembers as its places.
@@ -249,7 +252,13 @@ impl<C: Connect> Core<C> {
         R: Future<Output = Result<NfsResult<T, F>, CallError>>,
     {
         let (mut pause, longest) = JUKEBOX;
-        let (mut tries, mut relieved) = (0, memory == Memory::Free);
+        let (mut tries, mut short_of_memory) = (0, 0);
+        let mut relieved = memory == Memory::Free;
+        let memory_tries = match memory {
+            Memory::Free | Memory::ReadAheadToo => 0,
+            Memory::Awaited if self.options.hard => MEMORY_TRIES,
+            Memory::Awaited => JUKEBOX_TRIES,
+        };
         loop {
             match make(Nfs3::new(&user.caller)).await {
                 Ok(Ok(value)) => return Ok(value),
@@ -266,17 +275,15 @@ impl<C: Connect> Core<C> {
                 Err(CallError::TooLarge(_))
                     if !relieved && self.read_memory.borrow_mut().drop_all() =>
                 {
-                    relieved = true;
+                    // A call that waits may find that other files have read ahead again.
+                    relieved = memory != Memory::Awaited;
                 }
-                // Memory comes back, like a server: in a hard mount, written data waits as long as it takes.
-                Err(error @ CallError::TooLarge(_))
-                    if memory == Memory::Awaited
-                        && (self.options.hard || tries < JUKEBOX_TRIES) =>
-                {
+                // Memory comes back, like a server.
+                Err(error @ CallError::TooLarge(_)) if short_of_memory < memory_tries => {
                     tracing::warn!(%error, "written data waits until it can be sent");
                     user.caller.sleep(pause).await;
                     pause = (pause * 2).min(longest);
-                    tries += 1;
+                    short_of_memory += 1;
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a call got no results");

@@ -139,18 +139,23 @@ impl<C: Connect> Core<C> {
         self.remember(directory, &hidden, Some(node));
         node.attributes.borrow_mut().expire();
         directory.hides.set(directory.hides.get() + 1);
-        *node.hidden.borrow_mut() = Some(Hidden {
+        let former = node.hidden.replace(Some(Hidden {
             directory: Rc::clone(directory),
             name: hidden,
             user: Rc::clone(user),
-        });
+        }));
+        if let Some(former) = former {
+            // Another request has hidden the file meanwhile. One hidden name is enough.
+            self.remove_hidden_name(&former).await;
+        }
         // It may have been closed meanwhile.
         self.unhide_unused(node);
         Ok(how)
     }
 
     /// Gives a file back the name that [`Core::hide`] has taken from it, unless the name exists: a rename that has
-    /// failed here may have been executed.
+    /// failed here may have been executed. If the file cannot have its name back, it keeps the hidden one for good:
+    /// its data would be lost with that.
     pub(crate) async fn give_name_back(
         &self,
         user: &UserOf<C>,
@@ -158,12 +163,16 @@ impl<C: Connect> Core<C> {
         name: &[u8],
         node: &NodeOf<C>,
     ) {
-        if !matches!(
-            self.ask_name(user, directory, name).await,
-            Err(Errno::NOENT)
-        ) {
-            return;
-        }
+        let absent = match self.ask_name(user, directory, name).await {
+            Ok(other) => {
+                // It may have been added to the table just now.
+                self.inodes.borrow_mut().drop_unused(other.ino);
+                return;
+            }
+            Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error),
+        };
+        // From here on, nothing removes the hidden name.
         let Some(hidden) = node.hidden.take() else {
             return;
         };
@@ -172,22 +181,27 @@ impl<C: Connect> Core<C> {
             to: dir_op(directory, name),
         };
         let change = self.change(directory);
-        let renamed = self
-            .ask(user, |nfs| async move { nfs.rename(args).await })
-            .await;
+        let renamed = match absent {
+            Ok(()) => {
+                self.ask(user, |nfs| async move { nfs.rename(args).await })
+                    .await
+            }
+            Err(error) => Err(error),
+        };
         match renamed {
             Ok(wcc) => {
                 self.learn_change(&change, wcc.to_dir);
                 self.forget_name(directory, &hidden.name);
-                directory.hides.set(directory.hides.get() - 1);
                 self.remember(directory, name, Some(node));
                 node.attributes.borrow_mut().expire();
             }
             Err(error) => {
-                tracing::warn!(ino = node.ino, %error, "a replaced file has lost its name");
-                node.hidden.replace(Some(hidden));
+                let name = String::from_utf8_lossy(&hidden.name);
+                tracing::warn!(%name, %error, "a file that may not have been replaced keeps this name");
             }
         }
+        directory.hides.set(directory.hides.get() - 1);
+        self.inodes.borrow_mut().drop_unused(directory.ino);
     }
 
     /// Begins to remove the hidden name of a file, if it has one and nobody needs the file any more:
@@ -222,14 +236,18 @@ impl<C: Connect> Core<C> {
 
     /// Removes the hidden name of a file that nobody has open any more.
     pub(crate) async fn remove_hidden(self: &Rc<Self>, node: &Node<C::As>) {
-        let Some(hidden) = node.hidden.take() else {
-            return;
-        };
+        let hidden = node.hidden.take();
+        if let Some(hidden) = hidden {
+            self.remove_hidden_name(&hidden).await;
+        }
+    }
+
+    async fn remove_hidden_name(&self, hidden: &Hidden<C::As>) {
         let Hidden {
             directory,
             name,
             user,
-        } = &hidden;
+        } = hidden;
         let args = &DirOpArgs {
             what: dir_op(directory, name),
         };

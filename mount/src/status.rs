@@ -50,6 +50,7 @@ impl<C: Connect> Core<C> {
             Some(_) => Some(Resizing::begin(&node).await),
             None => None,
         };
+        let _unhiding = UnhideAtEnd(Rc::clone(self), Rc::clone(&node));
         if node.is_file() {
             self.sync(&node).await;
         }
@@ -84,8 +85,6 @@ impl<C: Connect> Core<C> {
             stat.trust = Duration::ZERO;
         }
         node.tell_size(stat.attributes.size);
-        // A file that was closed and removed may have waited for the COMMIT that was made above.
-        self.unhide_unused(&node);
         Ok(stat)
     }
 
@@ -149,6 +148,17 @@ impl<C: Connect> Core<C> {
         };
         self.ask(user, |nfs| async move { nfs.fsstat(args).await })
             .await
+    }
+}
+
+/// Begins to remove the hidden name of a file when dropped, if nobody needs the file any more. A file that was
+/// closed and removed may have waited only for the COMMIT that precedes a SETATTR, also of a SETATTR that then fails or
+/// whose process is killed.
+struct UnhideAtEnd<C: Connect>(Rc<Core<C>>, NodeOf<C>);
+
+impl<C: Connect> Drop for UnhideAtEnd<C> {
+    fn drop(&mut self) {
+        self.0.unhide_unused(&self.1);
     }
 }
 

@@ -44,7 +44,7 @@ impl Connect for InProcess {
     }
 }
 
-/// A kernel that records which files it was told to drop the pages of. It does that at once, except for the
+/// A kernel that records which files it was told to forget the pages of. It does that at once, except for the
 /// files in the second field. The third one has the file of each invalidation of pages, and the object
 /// of each one of attributes; these are not done at once for the objects in the fourth.
 #[derive(Clone, Default)]
@@ -180,7 +180,7 @@ fn on_disk() -> (Fixture, tempfile::TempDir) {
 }
 
 impl Fixture {
-    /// Returns the mount options, for a change before anything else is done.
+    /// Returns the mount options, which a test changes while no request is under way.
     fn options(&mut self) -> &mut Options {
         &mut Rc::get_mut(&mut self.core).unwrap().options
     }
@@ -512,10 +512,8 @@ fn a_listing_right_after_a_close_waits_for_the_hidden_name_to_go() {
 /// A program has found the hidden name in a listing. The removal has been begun, but not been sent.
 #[test]
 fn a_hidden_file_that_is_opened_by_its_name_stays_until_it_is_closed_again() {
-    let (runtime, server, mount) = server();
-    let mut fixture = client(&runtime, &server, &mount, 1);
-    let core = Rc::get_mut(&mut fixture.core).unwrap();
-    core.options.close_to_open = false;
+    let mut fixture = fixture();
+    fixture.options().close_to_open = false;
     let file = fixture.open_file(b"f");
     fixture.unlink(b"f").unwrap();
     let names = fixture.names();
@@ -533,22 +531,28 @@ fn a_hidden_file_that_is_opened_by_its_name_stays_until_it_is_closed_again() {
     assert_eq!(fixture.names(), [""; 0]);
 }
 
-/// A SETATTR brings the data of a closed file to stable storage before the file system itself does.
+/// A SETATTR brings the data of a closed file to stable storage before the file system itself does, also if the
+/// server refuses the SETATTR.
 #[test]
 fn a_change_of_attributes_leaves_no_hidden_name() {
-    let (fixture, _exported) = on_disk();
-    let (ino, file) = fixture.create(b"f");
-    fixture.unlink(b"f").unwrap();
-    fixture.write(file, 0, vec![1; 128 << 10]);
-    fixture.run(async { fixture.core.release(file) });
-    assert_eq!(fixture.names().len(), 1);
-    let mode = SetAttributes {
-        mode: Some(0o600),
-        ..SetAttributes::default()
-    };
-    let setting = fixture.core.setattr(&fixture.user, ino, None, mode);
-    fixture.run(setting).unwrap();
-    assert_eq!(fixture.names(), [""; 0]);
+    for refused in [false, true] {
+        let (fixture, _exported) = on_disk();
+        let (ino, file) = fixture.create(b"f");
+        fixture.unlink(b"f").unwrap();
+        fixture.write(file, 0, vec![1; 128 << 10]);
+        fixture.run(async { fixture.core.release(file) });
+        assert_eq!(fixture.names().len(), 1);
+        if refused {
+            fixture.fails(nfs::Setattr::NUMBER, Status::ACCES);
+        }
+        let mode = SetAttributes {
+            mode: Some(0o600),
+            ..SetAttributes::default()
+        };
+        let setting = fixture.core.setattr(&fixture.user, ino, None, mode);
+        assert_eq!(fixture.run(setting).is_err(), refused);
+        assert_eq!(fixture.names(), [""; 0]);
+    }
 }
 
 /// Begins a request, and drops it as soon as `begun` holds, as if its process were killed.
@@ -730,12 +734,13 @@ fn written_data_waits_for_memory_in_a_hard_mount() {
         (nfs::Write::NUMBER, false),
     ] {
         let (mut fixture, exported) = on_disk();
-        Rc::get_mut(&mut fixture.core).unwrap().options.hard = hard;
+        fixture.options().hard = hard;
         let (_, file) = fixture.create(b"f");
-        let mut failures = 40;
-        fixture.server.plan(move |proc, _| match proc {
-            _ if proc == procedure && failures > 0 => {
-                failures -= 1;
+        let failures = Rc::new(Cell::new(40));
+        let left = Rc::clone(&failures);
+        fixture.server.plan(move |proc, _| match left.get() {
+            1.. if proc == procedure => {
+                left.set(left.get() - 1);
                 Fault::NoMemory
             }
             _ => Fault::None,
@@ -746,6 +751,7 @@ fn written_data_waits_for_memory_in_a_hard_mount() {
         let expected = if hard { Ok(()) } else { Err(Errno::MSGSIZE) };
         assert_eq!(synced, expected, "{procedure}");
         if hard {
+            assert_eq!(failures.get(), 0, "{procedure}");
             let data = std::fs::read(exported.path().join("f")).unwrap();
             assert_eq!(data.len(), 128 << 10);
             assert!(data.iter().all(|&byte| byte == 1), "{procedure}");
@@ -920,6 +926,31 @@ fn a_file_that_has_taken_the_name_of_an_open_one_is_not_hidden_for_it() {
     // The open one gets a hidden name when its own name is removed.
     one.find(b"moved").unwrap();
     one.removes_while_open(b"moved", file);
+}
+
+/// Nor can the file have its name back. Without a name, its data would be lost.
+#[test]
+fn an_open_file_that_is_not_replaced_stays_even_under_its_hidden_name() {
+    for (procedure, calls) in [(nfs::Rename::NUMBER, 1), (nfs::Lookup::NUMBER, 0)] {
+        let fixture = fixture();
+        let file = fixture.open_file(b"f");
+        let (_, other) = fixture.create(b"g");
+        fixture.close(other).unwrap();
+        fixture.server.plan(move |proc, made| match proc {
+            nfs::Link::NUMBER => Fault::Status(Status::NOTSUPP),
+            nfs::Rename::NUMBER if made == 1 => Fault::Status(Status::ACCES),
+            _ if proc == procedure && made >= calls => Fault::Status(Status::ACCES),
+            _ => Fault::None,
+        });
+        assert_eq!(fixture.rename(b"g", b"f"), Err(Errno::ACCESS));
+        fixture.close(file).unwrap();
+        let mut names = fixture.names();
+        names.sort_unstable();
+        assert_eq!(names.len(), 2, "{names:?}");
+        assert!(names[0].starts_with(b".nfs"), "{names:?}");
+        assert_eq!(names[1], "g");
+        assert_eq!(fixture.core.node(ROOT).unwrap().hides.get(), 0);
+    }
 }
 
 /// The server has no hard links, so the file that is to be replaced is renamed before.
