@@ -70,7 +70,8 @@ impl Client {
     /// may keep a handle to the transport to read its counters.
     ///
     /// # Errors
-    /// [`CallError::Connect`] when the first attempt fails: it is not repeated.
+    /// [`CallError::Connect`] when the first attempt fails. It is repeated only while the server says that it
+    /// has no room, for [`ClientOptions::connect_timeout`] at most.
     pub async fn connect(
         runtime: &Runtime,
         remote: SocketAddr,
@@ -91,7 +92,7 @@ impl Client {
     /// (section 5.4).
     ///
     /// # Errors
-    /// [`CallError::Connect`] if the first attempt fails. It is not repeated.
+    /// See [`Client::connect`].
     pub async fn connect_with_callbacks(
         runtime: &Runtime,
         remote: SocketAddr,

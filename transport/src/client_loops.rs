@@ -260,6 +260,7 @@ impl<T: ClientTransport + 'static> ClientLoops<T> {
             reason: "the thread that drives the connection has ended".to_owned(),
             // Another loop can take the next connection.
             retry: self.loops.iter().any(|each| !each.is_ended()),
+            busy: false,
             was_established,
         };
         self.events

@@ -77,6 +77,8 @@ pub(crate) struct ClientState {
     next_connection: usize,
     /// The result of the first attempt to connect, once there is one.
     first_connect: Option<Result<(), CallError>>,
+    /// The time until which the first attempt is repeated if the server has no room for a connection.
+    first_until: Time,
     /// Detects that the peer is no RPC server for this transport.
     probe: ServerProbe,
     /// When to tell the user that there is no connection.
@@ -103,6 +105,7 @@ impl ClientState {
             credential: EncodedCredential::encode(&options.credential),
             headers: BytesMut::with_capacity(HEADER_ROOM),
             connections: (0..count).map(|_| Connection::new(now)).collect(),
+            first_until: now + options.connect_timeout,
             options,
             pending: IdMap::default(),
             tries: VecDeque::new(),

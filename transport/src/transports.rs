@@ -56,6 +56,9 @@ pub struct ConnectionLost {
     /// Whether another attempt may succeed. It cannot if, for example, the peer speaks another
     /// protocol.
     pub retry: bool,
+    /// Whether the peer has no room for a connection at present, so that even the first attempt of a client
+    /// is repeated.
+    pub busy: bool,
     /// Whether the connection had been established.
     pub was_established: bool,
 }

@@ -401,6 +401,7 @@ impl Run {
                     let lost = ConnectionLost {
                         reason: "the script says so".to_owned(),
                         retry,
+                        busy: false,
                         was_established,
                     };
                     self.tell(ClientTransportEvent::Disconnected { conn, lost });

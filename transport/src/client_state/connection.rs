@@ -52,6 +52,8 @@ pub(crate) struct Connection {
     pub(crate) was_established: bool,
     /// Whether to stay connected although no call needs the connection.
     pub(crate) keep: bool,
+    /// Whether to connect although no call needs the connection: the server had no room for the first one.
+    pub(crate) try_again: bool,
     /// The reason why the last connection or attempt ended, in words for the user.
     pub(crate) reason: String,
     /// The pause before the next attempt if the present one fails.
@@ -71,6 +73,7 @@ impl Connection {
             was_silent: false,
             was_established: false,
             keep: false,
+            try_again: false,
             reason: String::new(),
             backoff: Duration::ZERO,
             outage: None,
@@ -122,6 +125,7 @@ impl Connection {
     pub(crate) fn established(&mut self, conn: ConnectionId, now: Time) {
         self.state = ConnectionState::Connected { conn };
         self.replied = false;
+        self.try_again = false;
         self.established_at = now;
     }
 
@@ -191,9 +195,10 @@ impl Connection {
         }
     }
 
-    /// Returns whether there should be a connection: calls wait for it, or it is to be kept up.
+    /// Returns whether there should be a connection: calls wait for it, it is to be kept up, or it is the first
+    /// one and the server had no room for it.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.waiting > 0 || (self.keep && self.was_established)
+        self.waiting > 0 || (self.keep && self.was_established) || self.try_again
     }
 
     /// Returns whether an attempt to connect may start now.

@@ -275,9 +275,16 @@ impl ClientState {
         let ConnectionLost {
             reason,
             retry,
+            busy,
             was_established,
         } = lost;
         self.connections[index].lost(reason.clone(), &self.options, now);
+        let again = busy && self.first_connect.is_none() && now < self.first_until;
+        self.connections[index].try_again = again;
+        if again {
+            tracing::info!(server = %self.remote, reason, "no connection, still trying");
+            return;
+        }
         let trying = retry && self.connections[index].in_outage() && self.first_connect.is_some();
         // Logged so that the user of a hard mount knows why nothing happens.
         match trying.then(|| self.reminder.due(now)).flatten() {
@@ -339,6 +346,7 @@ pub(super) fn no_answer(reason: String, was_established: bool) -> ConnectionLost
     ConnectionLost {
         reason,
         retry,
+        busy: false,
         was_established,
     }
 }

@@ -231,6 +231,7 @@ impl RdmaClient {
         let lost = ConnectionLost {
             reason,
             retry: !self.removed,
+            busy: false,
             was_established: false,
         };
         let event = ClientTransportEvent::Disconnected { conn, lost };
@@ -281,6 +282,7 @@ impl RdmaClient {
                     let lost = ConnectionLost {
                         reason: gone.end_reason(&reason),
                         retry: true,
+                        busy: false,
                         was_established: true,
                     };
                     self.disconnected(&gone, lost);
@@ -319,6 +321,7 @@ impl RdmaClient {
             let lost = ConnectionLost {
                 reason,
                 retry: false,
+                busy: false,
                 was_established: false,
             };
             self.disconnected(&gone, lost);
@@ -360,6 +363,7 @@ fn not_connected(error: &ConnectError, met: bool) -> ConnectionLost {
             false => error.to_string(),
         },
         retry,
+        busy: no_room,
         was_established: false,
     }
 }

@@ -131,6 +131,7 @@ impl TcpClient {
         let lost = ConnectionLost {
             reason,
             retry,
+            busy: false,
             was_established,
         };
         self.events

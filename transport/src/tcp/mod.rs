@@ -57,7 +57,8 @@ pub struct TcpOptions {
     /// is closed. The rules are the same as for `record_timeout`.
     pub reply_timeout: Duration,
     /// Server: the maximum number of calls of one connection that are worked on at a time. At the
-    /// limit, the connection is not read from.
+    /// limit, the connection is not read from. While replies to callbacks are awaited on it, only its
+    /// share of `budget` limits the calls that it may have: these replies arrive behind further calls.
     pub max_calls: usize,
     /// Server: the maximum number of connections of this transport, so of one loop. Further ones are closed at
     /// once. [`crate::ServerOptions::max_connections`] limits those of all loops and transports together.

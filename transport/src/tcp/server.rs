@@ -24,6 +24,9 @@ const LISTENER: usize = 0;
 const BURST: usize = 64;
 /// The pause before accepting again after the system ran out of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The maximum number of cancelled calls to one client whose replies may still come. A client that answers none
+/// must not take memory for all of them.
+const MAX_CANCELLED: usize = 4096;
 
 /// A server transport that listens on one TCP address.
 pub struct TcpServer {
@@ -53,8 +56,9 @@ struct Connection {
     /// The XIDs of calls to the client whose replies are awaited. Each is answered once at most. The connection
     /// is closed for other replies, except those to cancelled calls.
     called: HashSet<u32>,
-    /// The XIDs of calls to the client that were cancelled after they had been sent. Their replies are dropped.
-    cancelled: HashSet<u32>,
+    /// The XIDs of the latest calls to the client that were cancelled after they had been sent, oldest first. Their
+    /// replies are dropped.
+    cancelled: VecDeque<u32>,
     /// Counts the connection for this loop.
     _claim: Option<LoopClaim>,
 }
@@ -69,7 +73,7 @@ impl Connection {
             account,
             next_token: 0,
             called: HashSet::new(),
-            cancelled: HashSet::new(),
+            cancelled: VecDeque::new(),
         }
     }
 
@@ -200,7 +204,9 @@ impl TcpServer {
                     events.push_back(ServerTransportEvent::Reply { conn, xid, message });
                     return true;
                 }
-                if connection.cancelled.remove(&xid) {
+                let mut cancelled = connection.cancelled.iter();
+                if let Some(at) = cancelled.position(|&other| other == xid) {
+                    connection.cancelled.remove(at);
                     return true;
                 }
             }
@@ -341,7 +347,11 @@ impl ServerTransport for TcpServer {
             && member.extra.called.remove(&xid)
             && !member.stream.unqueue(xid)
         {
-            member.extra.cancelled.insert(xid);
+            let cancelled = &mut member.extra.cancelled;
+            if cancelled.len() == MAX_CANCELLED {
+                cancelled.pop_front();
+            }
+            cancelled.push_back(xid);
         }
     }
 

@@ -126,6 +126,7 @@ impl RdmaClient {
                 let lost = ConnectionLost {
                     reason: decision.to_string(),
                     retry: only_one && self.speak_two.contains(&remote),
+                    busy: false,
                     was_established: false,
                 };
                 if let Some(gone) = self.remove(qp) {
@@ -148,6 +149,7 @@ impl RdmaClient {
                      version 2"
                 .to_owned(),
             retry: true,
+            busy: false,
             was_established: true,
         };
         self.disconnected(&gone, lost);
