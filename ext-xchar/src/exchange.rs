@@ -142,6 +142,8 @@ impl Exchange {
         if !self.size.raise(to) {
             return Err(NotChanged::NotPossible);
         }
+        // The reply that shows that an earlier announcement was understood says nothing about the new one.
+        self.size_update = None;
         out.replace_receives(to);
         Ok(())
     }

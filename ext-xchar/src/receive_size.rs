@@ -60,16 +60,12 @@ impl OwnSize {
         self.told
     }
 
-    /// Returns whether a change can begin. An announced size can be superseded: the next call, whose reply
-    /// shows that the peer has understood it, may never be made.
-    fn is_free(&self) -> bool {
-        matches!(self.change, None | Some(Change::Announced { .. }))
-    }
-
     /// Starts a raise of the size by this side. Returns false if the receives already have that
-    /// size, another change is in progress, or the size is out of bounds.
+    /// size, another change is in progress, or the size is out of bounds. An announced size can be
+    /// superseded: the next call, whose reply shows that the peer has understood it, may never be made.
     pub(crate) fn raise(&mut self, to: u32) -> bool {
-        let possible = self.is_free() && to > self.current && to <= self.bounds.1;
+        let is_free = matches!(self.change, None | Some(Change::Announced { .. }));
+        let possible = is_free && to > self.current && to <= self.bounds.1;
         if possible {
             let requested = false;
             self.change = Some(Change::Raising { to, requested });
@@ -78,16 +74,16 @@ impl OwnSize {
     }
 
     /// Handles the peer's request for another size. The nearest possible size is used (section 4.4:
-    /// partial satisfaction).
+    /// partial satisfaction). A request proves that announcements sent before it were understood; one that is
+    /// still `Announced` here has not been sent, and nothing else may change before it is.
     pub(crate) fn requested(&mut self, size: u32) -> Disposition {
-        if size == self.current && self.is_free() {
-            // Needed if the peer has not understood the announcement of this size, or not shown that yet.
+        if size == self.current && self.change.is_none() {
+            // Needed if the peer had not understood the announcement of this size.
             self.told = size;
-            self.change = None;
             return Disposition::Done;
         }
         let to = size.clamp(self.bounds.0, self.bounds.1);
-        if to == self.current || !self.is_free() {
+        if to == self.current || self.change.is_some() {
             return Disposition::Rejected;
         }
         if to > self.current {
@@ -156,8 +152,8 @@ mod tests {
         assert!(size.raise(4096));
         assert!(!size.raise(8192), "the receives are still being replaced");
         assert_eq!(size.replaced(4096), Some((4096, false)));
-        assert_eq!(size.requested(8192), Disposition::Raise(8192));
-        assert_eq!(size.replaced(8192), Some((8192, true)));
+        assert!(size.raise(8192));
+        assert_eq!(size.replaced(8192), Some((8192, false)));
         assert_eq!(size.told(), 1024);
         assert!(size.understood());
         assert_eq!(size.told(), 8192);
