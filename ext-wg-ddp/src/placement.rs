@@ -241,7 +241,11 @@ impl Placement {
     /// Returns the parts of a message that have arrived, to which another is to be added.
     fn begun(&mut self, op: &Operation<'_>, direction: Direction) -> Result<Group, Bad> {
         match self.incoming.take() {
-            None => Ok(Group::new(direction, op.xid)),
+            None => {
+                // Parts arrive in order: none of a message that was refused earlier can follow another message.
+                self.abandoned.clear();
+                Ok(Group::new(direction, op.xid))
+            }
             Some(group) if (group.direction, group.xid) == (direction, op.xid) => Ok(group),
             Some(group) => {
                 self.incoming = Some(group);
