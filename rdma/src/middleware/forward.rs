@@ -2,7 +2,7 @@
 
 /// Implements methods of [`Device`](crate::Device) for middleware, by calling those of the inner device:
 /// `rdma::forward!(self => self.device; pool attach …)`. `shared_receives` stands for the seven
-/// methods of shared receive queues.
+/// methods of shared receive queues. The trait must be in scope (`use rdma::Device`).
 #[macro_export]
 macro_rules! forward {
     ($self:ident => $inner:expr; $($method:ident)*) => {
