@@ -13,7 +13,7 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ("ROPT_BATCH", "optxmt_batch"),
 ];
 
-/// The characteristics and the types of their values. The example's has no codec of its own.
+/// The characteristics and the types of their values. That of `examples/batch` has none of its own.
 pub const CHARACTERISTICS: &[(&str, &str)] = &[
     ("XCHAR_RBSIZ", "xchrbsiz"),
     ("XCHAR_REQREMINV", "xchrreqrem"),

@@ -1,0 +1,248 @@
+//! Listings of directories.
+
+use super::*;
+
+/// The kernel walks along a name that it knows without a check of permissions.
+#[test]
+fn a_listing_of_a_private_directory_lets_the_kernel_keep_no_name() {
+    let mut fixture = fixture();
+    let times = &mut fixture.options().attributes;
+    (times.file_min, times.file_max) = (Duration::from_secs(500), Duration::from_secs(500));
+    let set_mode = |mode| SetAttributes {
+        mode: Some(mode),
+        ..SetAttributes::default()
+    };
+    let core = &fixture.core;
+    let made = fixture.run(core.mkdir(&fixture.user, ROOT, b"d", 0o700));
+    let private = made.unwrap().stat.unwrap().ino;
+    let making = core.create(&fixture.user, 1, private, b"f", 0o644, WRITE);
+    let (_, opened) = fixture.run(making).unwrap();
+    fixture.close(opened.file).unwrap();
+    let f = Bytes::from_static(b"f");
+    assert_eq!(fixture.list_plus(private), [(f.clone(), None)]);
+    // Everybody may search it now. The name is used no longer than the directory's attributes are.
+    let setting = core.setattr(&fixture.user, private, None, set_mode(0o711));
+    fixture.run(setting).unwrap();
+    let [(name, Some(trust))] = &fixture.list_plus(private)[..] else {
+        panic!("the kernel may know it");
+    };
+    assert_eq!(*name, f);
+    assert!(*trust <= fixture.core.options.attributes.directory_max);
+    fixture.options().lookup_cache = LookupCache::None;
+    assert_eq!(fixture.list_plus(private), [(f, None)]);
+}
+
+/// Programs believe the types that a listing tells them: `find` does not descend into what is no directory.
+#[test]
+fn a_listing_knows_the_type_of_every_entry() {
+    let without = |handles| Fault::NoAttributes { handles };
+    for (readdirplus, fault) in [
+        (true, Fault::None),
+        (false, Fault::None),
+        (true, without(true)),
+        (true, without(false)),
+    ] {
+        let fixture = fixture();
+        fixture.core.readdirplus.set(readdirplus);
+        fixture.server.plan(move |proc, _| match proc {
+            nfs::Readdirplus::NUMBER => fault,
+            _ => Fault::None,
+        });
+        fixture.create(b"file");
+        let (core, user) = (&fixture.core, &fixture.user);
+        fixture
+            .run(core.mkdir(user, ROOT, b"below", 0o755))
+            .unwrap();
+        fixture
+            .run(core.symlink(user, ROOT, b"link", b"file"))
+            .unwrap();
+        for plus in [true, false] {
+            let directory = fixture.run(core.opendir(user, 1, ROOT)).unwrap().number;
+            let mut types = BTreeMap::new();
+            let listing = core.readdir(directory, 0, plus, |listed| {
+                types.insert(Bytes::copy_from_slice(&listed.name.0), listed.file_type);
+                true
+            });
+            fixture.run(listing).unwrap();
+            core.releasedir(directory);
+            let expected = [
+                (".", FileType::Directory),
+                ("..", FileType::Directory),
+                ("below", FileType::Directory),
+                ("file", FileType::Regular),
+                ("link", FileType::Symlink),
+            ];
+            let expected = expected.map(|(name, file_type)| (Bytes::from(name), file_type));
+            assert_eq!(types, expected.into(), "{readdirplus} {fault:?} {plus}");
+        }
+    }
+}
+
+/// The rest of a listing that was fetched before another client changed the directory.
+#[test]
+fn a_listing_from_before_a_change_is_not_taken_for_what_names_are_after_it() {
+    let [one, two] = clients();
+    let names = [b"a", b"b", b"c"];
+    for name in names {
+        let (_, file) = two.create(name);
+        two.close(file).unwrap();
+    }
+    let core = &one.core;
+    let opening = core.opendir(&one.user, 1, ROOT);
+    let directory = one.run(opening).unwrap().number;
+    let mut offset = 0;
+    let mut kernel_takes = |count: usize| {
+        let (from, mut taken) = (offset, 0);
+        one.run(core.readdir(directory, from, true, |listed| {
+            taken += 1;
+            if taken > count {
+                return false;
+            }
+            offset = listed.cookie;
+            true
+        }))
+        .unwrap();
+    };
+    kernel_takes(1);
+    let mut now = Vec::new();
+    for name in names {
+        two.run(two.core.unlink(&two.user, ROOT, name)).unwrap();
+        let (ino, file) = two.create(name);
+        two.close(file).unwrap();
+        now.push(Some(ino));
+    }
+    let root = core.node(ROOT).unwrap();
+    one.run(core.getattr_now(&one.user, &root)).unwrap();
+    kernel_takes(100);
+    core.releasedir(directory);
+    let found: Vec<_> = names.iter().map(|name| one.find(*name)).collect();
+    assert_eq!(found, now);
+}
+
+/// The rest of a listing that was fetched before this client itself removed and renamed what is in it.
+#[test]
+fn a_listing_does_not_bring_back_names_that_this_client_has_removed() {
+    let fixture = fixture();
+    let (core, user) = (&fixture.core, &fixture.user);
+    for name in [b"a", b"b", b"c"] {
+        let (_, file) = fixture.create(name);
+        fixture.close(file).unwrap();
+    }
+    let directory = fixture.run(core.opendir(user, 1, ROOT)).unwrap().number;
+    let mut offset = 0;
+    let mut kernel_takes = |count: usize| {
+        let (from, mut objects) = (offset, BTreeMap::new());
+        let mut taken = 0;
+        let listing = core.readdir(directory, from, true, |listed| {
+            taken += 1;
+            if taken > count {
+                return false;
+            }
+            offset = listed.cookie;
+            objects.insert(
+                Bytes::copy_from_slice(&listed.name.0),
+                listed.node.is_some(),
+            );
+            true
+        });
+        fixture.run(listing).unwrap();
+        objects
+    };
+    kernel_takes(1);
+    fixture.run(core.unlink(user, ROOT, b"b")).unwrap();
+    let renaming = core.rename(user, (ROOT, b"c"), (ROOT, b"d"));
+    fixture.run(renaming).unwrap();
+    let rest = kernel_takes(100);
+    core.releasedir(directory);
+    // Their names may be listed, but as what they are not any more.
+    let has_object = |name: &'static str| rest.get(name.as_bytes()).copied();
+    assert_eq!(has_object("a"), Some(true));
+    assert_eq!([has_object("b"), has_object("c")], [Some(false); 2]);
+    for (name, exists) in [(b"a", true), (b"b", false), (b"c", false), (b"d", true)] {
+        assert_eq!(fixture.find(name).is_some(), exists, "{name:?}");
+    }
+}
+
+/// A listing whose names the kernel may not keep gives it no references to the listed inodes.
+#[test]
+fn listed_objects_that_nobody_looks_up_leave_the_table() {
+    let (runtime, server, mount) = server();
+    let other = client(&runtime, &server, &mount, 2);
+    for name in [b"a", b"b", b"c"] {
+        let (_, file) = other.create(name);
+        other.close(file).unwrap();
+    }
+    let private = SetAttributes {
+        mode: Some(0o700),
+        ..SetAttributes::default()
+    };
+    let setting = other.core.setattr(&other.user, ROOT, None, private);
+    other.run(setting).unwrap();
+    let fixture = client(&runtime, &server, &mount, 1);
+    let listed = fixture.list_plus(ROOT);
+    assert!(listed.len() == 3 && listed.iter().all(|(_, trust)| trust.is_none()));
+    let core = &fixture.core;
+    let table = || core.inodes.borrow().len();
+    assert_eq!(table(), 4);
+    // What a program looks up at once needs no LOOKUP, and stays.
+    let lookups = fixture.calls::<nfs::Lookup>();
+    let found = fixture.find(b"b").unwrap();
+    assert_eq!(fixture.calls::<nfs::Lookup>(), lookups);
+    core.drop_unreferenced(Instant::now());
+    assert_eq!(table(), 4);
+    // A request that has found its object goes on to make a reference of the kernel.
+    let a = core.node(ROOT).unwrap().known_name(b"a").flatten();
+    let a = core.node(a.unwrap()).unwrap();
+    a.attributes.borrow_mut().expire();
+    drop(a);
+    let getattrs = fixture.calls::<nfs::Getattr>();
+    let later = Instant::now() + Duration::from_secs(6);
+    let a = fixture.run(async {
+        let mut find = Box::pin(core.lookup(&fixture.user, 1, ROOT, b"a"));
+        while fixture.calls::<nfs::Getattr>() == getattrs {
+            assert!(poll!(&mut find).is_pending(), "it asks for attributes");
+            turn().await;
+        }
+        core.drop_unreferenced(later);
+        find.await.unwrap().stat.unwrap().ino
+    });
+    assert!(core.node(a).is_ok());
+    assert_eq!(table(), 3);
+    for ino in [a, found] {
+        core.forget(ino, 1);
+    }
+    assert_eq!(table(), 1);
+}
+
+/// Their types are asked for with a LOOKUP each, which puts them into the table.
+#[test]
+fn objects_that_are_listed_without_readdirplus_leave_the_table() {
+    let (runtime, server, mount) = server();
+    let other = client(&runtime, &server, &mount, 2);
+    for name in [b"a", b"b", b"c"] {
+        let (_, file) = other.create(name);
+        other.close(file).unwrap();
+    }
+    let fixture = client(&runtime, &server, &mount, 1);
+    let core = &fixture.core;
+    core.readdirplus.set(false);
+    assert_eq!(fixture.names(), ["a", "b", "c"]);
+    assert_eq!(core.inodes.borrow().len(), 4);
+    core.drop_unreferenced(Instant::now() + Duration::from_secs(6));
+    assert_eq!(core.inodes.borrow().len(), 1);
+}
+
+/// Close-to-open consistency of a directory: opening it notices changes by others, as with Linux's client.
+#[test]
+fn the_kernel_forgets_a_listing_when_a_directory_is_opened_that_another_client_has_changed() {
+    let [one, two] = clients();
+    let keep = || {
+        let opened = one.run(one.core.opendir(&one.user, 1, ROOT)).unwrap();
+        one.core.releasedir(opened.number);
+        opened.keep
+    };
+    assert_eq!([keep(), keep()], [false, true]);
+    let (_, file) = two.create(b"new");
+    two.close(file).unwrap();
+    assert_eq!([keep(), keep()], [false, true]);
+}
