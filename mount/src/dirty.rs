@@ -34,6 +34,30 @@ struct Piece<U> {
     /// The serial number of the write.
     serial: u64,
     state: State,
+    /// The memory that it takes, bytes. What remains of a longer piece keeps all of that piece's memory.
+    memory: usize,
+}
+
+impl<U: Clone> Piece<U> {
+    /// Takes what is behind `at` out as a piece of its own, with memory for as much. This piece keeps the rest of the
+    /// memory. If either is empty, the other one has all of it.
+    fn split_off(&mut self, at: usize) -> Self {
+        let data = self.data.split_off(at);
+        let (front, behind) = (memory_of(&self.data), memory_of(&data));
+        let memory = match (self.data.is_empty(), data.is_empty()) {
+            (_, true) => 0,
+            (true, false) => std::mem::take(&mut self.memory),
+            (false, false) => {
+                self.memory = self.memory.saturating_sub(behind).max(front);
+                behind
+            }
+        };
+        Self {
+            data,
+            memory,
+            ..self.clone()
+        }
+    }
 }
 
 /// Data for one WRITE.
@@ -60,9 +84,8 @@ impl<U> Batch<U> {
     }
 }
 
-/// Returns the memory that a piece takes, bytes. However short it is, it has a block of the pool. What
-/// remains of a longer piece keeps all of that piece's memory, which is not counted.
-fn memory(data: &Bytes) -> usize {
+/// Returns the memory that written data takes, bytes. However short it is, it has a block of the pool.
+fn memory_of(data: &Bytes) -> usize {
     data.len().max(ALIGNMENT)
 }
 
@@ -137,7 +160,7 @@ impl<U: Clone> Dirty<U> {
     }
 
     fn insert(&mut self, start: u64, piece: Piece<U>) {
-        self.total += memory(&piece.data);
+        self.total += piece.memory;
         if piece.state == State::Dirty {
             self.dirty += piece.data.len();
         }
@@ -146,7 +169,7 @@ impl<U: Clone> Dirty<U> {
 
     fn remove(&mut self, start: u64) -> Option<Piece<U>> {
         let piece = self.pieces.remove(&start)?;
-        self.total -= memory(&piece.data);
+        self.total -= piece.memory;
         if piece.state == State::Dirty {
             self.dirty -= piece.data.len();
         }
@@ -164,24 +187,23 @@ impl<U: Clone> Dirty<U> {
             .map(|(start, _)| *start)
             .collect();
         for start in touched {
-            let Some(piece) = self.remove(start) else {
+            let Some(mut piece) = self.remove(start) else {
                 continue;
             };
             let end = start + piece.data.len() as u64;
-            if start < range.start {
-                let data = piece.data.slice(..(range.start - start) as usize);
-                self.insert(
-                    start,
-                    Piece {
-                        data,
-                        ..piece.clone()
-                    },
-                );
+            if start >= range.start {
+                if end > range.end {
+                    piece.data = piece.data.split_off((range.end - start) as usize);
+                    self.insert(range.end, piece);
+                }
+                continue;
             }
             if end > range.end {
-                let data = piece.data.slice((range.end - start) as usize..);
-                self.insert(range.end, Piece { data, ..piece });
+                let behind = piece.split_off((range.end - start) as usize);
+                self.insert(range.end, behind);
             }
+            piece.data.truncate((range.start - start) as usize);
+            self.insert(start, piece);
         }
     }
 
@@ -192,7 +214,7 @@ impl<U: Clone> Dirty<U> {
         }
         self.clear(&(offset..offset + data.len() as u64));
         let serial = self.next();
-        let state = State::Dirty;
+        let (state, memory) = (State::Dirty, memory_of(&data));
         self.insert(
             offset,
             Piece {
@@ -200,6 +222,7 @@ impl<U: Clone> Dirty<U> {
                 user,
                 serial,
                 state,
+                memory,
             },
         );
     }
@@ -253,11 +276,7 @@ impl<U: Clone> Dirty<U> {
                 continue;
             };
             if piece.data.len() > room {
-                let rest = piece.data.split_off(room);
-                let rest = Piece {
-                    data: rest,
-                    ..piece.clone()
-                };
+                let rest = piece.split_off(room);
                 self.insert(start + room as u64, rest);
             }
             room -= piece.data.len();
@@ -293,13 +312,9 @@ impl<U: Clone> Dirty<U> {
                 .end
                 .saturating_sub(start)
                 .min(piece.data.len() as u64);
-            let rest = piece.data.split_off(inside as usize);
-            if !rest.is_empty() {
-                let rest = Piece {
-                    data: rest,
-                    state: State::Dirty,
-                    ..piece.clone()
-                };
+            let mut rest = piece.split_off(inside as usize);
+            if !rest.data.is_empty() {
+                rest.state = State::Dirty;
                 self.insert(start + inside, rest);
             }
             if let Some(verifier) = uncommitted

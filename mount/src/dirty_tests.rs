@@ -30,6 +30,27 @@ fn newer_data_replaces_what_it_covers() {
     assert_eq!(dirty.total(), 3 * 4096);
 }
 
+/// Regression test: a short remainder counted as little, but keeps the memory of all that was written at once. With
+/// many of them, there was no memory left to send any.
+#[test]
+fn what_remains_of_overwritten_data_counts_with_the_memory_that_it_keeps() {
+    const LONG: usize = 32 * 4096;
+    let mut dirty = Dirty::default();
+    for at in 0..10 {
+        dirty.write(at * 4096, bytes(1, LONG), 0);
+    }
+    assert_eq!(dirty.total(), 10 * LONG);
+    // Dividing data changes nothing.
+    let batch = dirty.next_batch(11 * 4096, &ALL, same).unwrap();
+    assert_eq!(dirty.total(), 10 * LONG);
+    dirty.sent(batch.number, 9 * 4096, None);
+    assert_eq!(dirty.total(), LONG);
+    let mut front = Dirty::default();
+    front.write(0, bytes(1, LONG), 0);
+    front.write(0, bytes(2, LONG - 1), 0);
+    assert_eq!(front.total(), LONG + LONG - 1);
+}
+
 #[test]
 fn adjoining_pieces_of_one_user_are_one_write_and_no_two_writes_overlap() {
     let mut dirty = Dirty::default();
