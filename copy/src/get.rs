@@ -26,8 +26,8 @@ use super::{CopyError, CopyOptions, Owner, Report, Totals};
 const LISTING_VALID: Duration = Duration::from_secs(3);
 
 /// Copies the file or directory `remote`, a path from the export's root, to `local`, whose parent
-/// exists. A symbolic link at the end of the path is copied, not followed. `progress` is called
-/// after each step.
+/// exists. A symbolic link at the end of the path is copied if the copy is recursive, and followed if
+/// not, as with cp(1). `progress` is called after each step.
 ///
 /// The [module documentation](super) says what happens to existing objects. Names from the server
 /// cannot lead out of `local`: those with a slash are refused, and no symbolic link below `local`
@@ -232,7 +232,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         let listed = item.object.take();
         let valid = |found: &Instant| item.is_root() || found.elapsed() < LISTING_VALID;
         let listed = listed.filter(|(_, found)| valid(found));
-        let object = match listed {
+        let mut object = match listed {
             Some((object, _)) => object,
             None => {
                 let dir = item.dir.info.remote;
@@ -240,6 +240,12 @@ impl<'m, C: RpcClient> Get<'m, C> {
                 found.map_err(|error| alone(error.into()))?
             }
         };
+        let is_link = object.attributes.file_type == FileType::Symlink;
+        if is_link && item.is_root() && !self.options.recursive {
+            let path = item.at().display();
+            let target = self.mount.resolve(path.as_bytes(), Follow::Yes).await;
+            object = target.map_err(|error| alone(error.into()))?;
+        }
         if object.attributes.file_type == FileType::Directory {
             return self.make_dir(&item, object).await.map_err(alone);
         }

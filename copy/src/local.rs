@@ -91,6 +91,12 @@ impl LocalDir {
         openat(self.fd(), name, OPEN | OFlags::RDONLY, Mode::empty())
     }
 
+    /// Opens the file that a symbolic link leads to: only for a link that the user named.
+    pub(super) fn open_target(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let flags = OPEN.difference(OFlags::NOFOLLOW) | OFlags::RDONLY;
+        openat(self.fd(), name, flags, Mode::empty())
+    }
+
     /// Creates and opens a new file.
     pub(super) fn create_file(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
         let flags = OPEN | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;

@@ -86,6 +86,12 @@ impl Item {
     pub(super) fn name(&self) -> &[u8] {
         self.remote.as_deref().unwrap_or(&self.local)
     }
+
+    /// Returns whether a symbolic link of this name is followed. As with cp(1), that is one that the user named,
+    /// unless directories are copied.
+    pub(super) fn follows(&self, options: &CopyOptions) -> bool {
+        self.remote.is_some() && !options.recursive
+    }
 }
 
 enum Task {
@@ -268,10 +274,11 @@ impl<C: RpcClient> Put<'_, C> {
     async fn entry(&self, item: Item) -> Result<Outcome, (CopyError, Vec<Item>)> {
         let alone = |error| (error, Vec::new());
         let side = &item.dir.info;
-        let meta = side
-            .local
-            .stat(&item.local)
-            .map_err(|error| alone(side.local.error("reading", &item.local, error)))?;
+        let found = match item.follows(self.options) {
+            true => side.local.stat_target(&item.local),
+            false => side.local.stat(&item.local),
+        };
+        let meta = found.map_err(|error| alone(side.local.error("reading", &item.local, error)))?;
         if meta.kind == Kind::Directory {
             return self.make_dir(&item, meta).await.map_err(alone);
         }

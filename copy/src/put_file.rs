@@ -144,7 +144,11 @@ impl<C: RpcClient> Put<'_, C> {
     fn open(&self, item: &Item) -> Result<(OwnedFd, Meta), CopyError> {
         let local = &item.dir.info.local;
         let failed = |error| local.error("reading", &item.local, error);
-        let fd = local.open_file(&item.local).map_err(failed)?;
+        let fd = match item.follows(self.options) {
+            true => local.open_target(&item.local),
+            false => local.open_file(&item.local),
+        };
+        let fd = fd.map_err(failed)?;
         let meta = stat_file(&fd).map_err(failed)?;
         if meta.kind != Kind::RegularFile {
             // It was a regular file when the directory was read.

@@ -175,7 +175,8 @@ pub(crate) struct CatArgs {
 /// does not sync.
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// Copy directories with everything in them
+    /// Copy directories with everything in them. A symbolic link that is named is then copied as a
+    /// link; without this, the file that it leads to is copied
     #[arg(short, long)]
     pub(crate) recursive: bool,
     /// The file or directory to copy
@@ -194,7 +195,8 @@ pub(crate) struct GetArgs {
 /// Copy files to a server.
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
-    /// Copy directories with everything in them
+    /// Copy directories with everything in them. A symbolic link that is named is then copied as a
+    /// link; without this, the file that it leads to is copied
     #[arg(short, long)]
     pub(crate) recursive: bool,
     /// The file or directory to copy; - is standard input, which goes to the file that the URL

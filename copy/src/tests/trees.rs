@@ -274,3 +274,36 @@ fn times_that_the_protocol_cannot_say_are_reported() {
     assert_eq!(texts(&report), [text]);
     assert_eq!(fs::metadata(rig.exported("old")).unwrap().mtime(), 0);
 }
+
+/// As with cp(1), a link that the user named is followed unless directories are copied.
+#[test]
+fn a_link_that_is_named_is_followed_unless_directories_are_copied() {
+    let mut rig = Fixture::directory(AttachOptions::default());
+    for at in [rig.local(""), rig.exported("")] {
+        fs::write(at.join("file"), "text").unwrap();
+        fs::create_dir(at.join("dir")).unwrap();
+        symlink("file", at.join("to-file")).unwrap();
+        symlink("dir", at.join("to-dir")).unwrap();
+        symlink("nowhere", at.join("dangling")).unwrap();
+    }
+    rig.options.recursive = false;
+    complete(&rig.put("to-file", "copy"));
+    complete(&rig.get("to-file", "copy"));
+    for copy in [rig.local("copy"), rig.exported("copy")] {
+        assert!(fs::symlink_metadata(&copy).unwrap().is_file());
+        assert_eq!(fs::read(&copy).unwrap(), b"text");
+    }
+    for report in [rig.put("to-dir", "x"), rig.get("to-dir", "x")] {
+        let text = texts(&report).remove(0);
+        assert!(
+            text.ends_with("to-dir is a directory, and -r was not given"),
+            "{text}"
+        );
+    }
+    for report in [rig.put("dangling", "x"), rig.get("dangling", "x")] {
+        assert_eq!(report.totals.problems, 1, "{report:?}");
+    }
+    rig.options.recursive = true;
+    complete(&rig.put("to-dir", "link"));
+    assert!(rig.exported("link").is_symlink());
+}
