@@ -203,11 +203,11 @@ impl Conn {
         }
     }
 
-    /// Returns whether the peer has been silent since the last call and no request is outstanding.
+    /// Returns whether the peer has been silent since the last call and no request to it is outstanding.
     /// (An outstanding request would fail by itself if the peer were gone.)
     pub(super) fn is_silent(&mut self) -> bool {
         let heard = std::mem::replace(&mut self.heard, false);
-        !heard && matches!(self.phase, Phase::Up) && self.sends.is_empty()
+        !heard && matches!(self.phase, Phase::Up) && !self.sends.awaits_peer()
     }
 
     pub(super) fn is_ending(&self) -> bool {

@@ -184,6 +184,13 @@ impl SendQueue {
         self.awaited > 0
     }
 
+    /// Returns whether a request is outstanding that fails if the peer is gone. Bindings and invalidations
+    /// are done by the device alone, and nobody may have looked for the completion of a binding.
+    pub(super) fn awaits_peer(&self) -> bool {
+        let mut outstanding = self.posted.iter().flatten();
+        outstanding.any(|posted| !matches!(posted.work, Work::Bind | Work::Invalidate(_)))
+    }
+
     /// Returns the number of the oldest request that is not done. All earlier ones are.
     pub(super) fn first(&self) -> u64 {
         self.first
@@ -461,6 +468,22 @@ mod tests {
             })
         ));
         assert!(queue.give_up().is_none());
+    }
+
+    #[test]
+    fn a_binding_does_not_tell_that_the_peer_is_there() {
+        let mut queue = SendQueue::default();
+        queue.push(Posted::bind());
+        queue.push(Posted {
+            work: Work::Invalidate(Stag(1)),
+            ..posted(true)
+        });
+        assert!(!queue.is_empty() && !queue.awaits_peer());
+        queue.push(posted(false));
+        assert!(queue.awaits_peer());
+        assert!(queue.complete(2).is_some() && !queue.awaits_peer());
+        queue.push(Posted::probe());
+        assert!(queue.awaits_peer());
     }
 
     #[test]

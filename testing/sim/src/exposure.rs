@@ -89,7 +89,12 @@ impl Exposure {
 
     /// Checks an access of the peer to memory of `end` that the device allowed.
     pub(crate) fn accessed(&self, end: End, access: &Access) -> Option<String> {
-        let region = self.regions.get(&access.stag)?;
+        let region = self.regions.get(&access.stag);
+        let Some(region) = region.filter(|known| known.end == end) else {
+            return Some(format!(
+                "{end} serves a {access} that is not registered there"
+            ));
+        };
         let Some(offer) = region.offer else {
             return Some(format!("{end} serves a {access} that nobody was offered"));
         };
@@ -176,4 +181,52 @@ pub(crate) struct Exposing {
     pub(crate) answered: usize,
     /// Calls that the responder may still process, or that are not sent yet.
     pub(crate) unanswered: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use rdma::QpId;
+    use rpcrdma_chunks::Segment;
+
+    use super::*;
+
+    const ONE: End = End {
+        node: NodeId(0),
+        qp: QpId(1),
+    };
+    const TWO: End = End {
+        node: NodeId(0),
+        qp: QpId(2),
+    };
+    const STAG: Stag = Stag(7);
+
+    #[test]
+    fn only_memory_that_is_registered_there_and_offered_may_be_accessed() {
+        let access = Access {
+            write: true,
+            stag: STAG,
+            offset: 100,
+            len: 8,
+        };
+        let mut exposure = Exposure::default();
+        assert!(exposure.accessed(ONE, &access).is_some(), "unknown");
+        exposure.registered(ONE, STAG, 8);
+        assert!(exposure.accessed(ONE, &access).is_some(), "not offered");
+        let offered = Offered {
+            segment: Segment {
+                handle: STAG.0,
+                length: 8,
+                offset: 100,
+            },
+            write: true,
+            may_be_invalidated: false,
+        };
+        assert_eq!(exposure.offered(ONE, 1, &[offered]), None);
+        assert_eq!(exposure.accessed(ONE, &access), None);
+        assert!(exposure.accessed(TWO, &access).is_some(), "of another");
+        let longer = Access { len: 9, ..access };
+        assert!(exposure.accessed(ONE, &longer).is_some(), "too long");
+        exposure.invalidated(ONE, STAG, false);
+        assert!(exposure.accessed(ONE, &access).is_some(), "no more");
+    }
 }
