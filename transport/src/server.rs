@@ -475,6 +475,10 @@ impl Server {
     #[cold]
     fn forget(&mut self, place: ConnKey, reason: &str) -> Option<Peer> {
         let (transport, conn) = place;
+        // Its calls would be ignored when there is a job for them. Until then, they would fill the memory if a
+        // client connects again and again.
+        self.held
+            .retain(|(origin, _)| (origin.transport, origin.conn) != place);
         let peer = self.transports[transport].peers.remove(&conn)?;
         self.member.disconnected(1);
         if let Some(callee) = &peer.callee {

@@ -11,7 +11,9 @@ use rdma::{Attributes, ConnectError, Device, Pool, SendWr, Time, WrId};
 use rdma_support::fabric::{FakeDevice, Traffic, World, address, attributes};
 use rdma_support::{End, POOL, Pair, bare, data, message, open, options, reply, room};
 use rpc_transport::rdma::{RdmaClientOptions, RdmaServerOptions};
-use rpc_transport::{CallError, ClientTransport, PollSource, ServerTransport};
+use rpc_transport::{
+    CallError, ClientTransport, PollSource, ServerTransport, ServerTransportEvent,
+};
 
 /// The indices of the fake devices of client and server.
 const CLIENT: usize = 0;
@@ -62,6 +64,32 @@ fn receives_are_posted_again_while_the_owner_takes_no_events() {
     assert!(pair.server.arm_without_owner());
     assert_eq!(world.borrow().posted_receives(SERVER), all);
     assert!(!pair.server.arm(), "there are events");
+}
+
+/// Regression test: calls of a connection that had ended stayed in the queue of a server that takes no events, so
+/// a client that connected again and again could fill its memory.
+#[test]
+fn calls_that_the_owner_has_not_taken_go_with_their_connection() {
+    let (world, mut pair) = Pair::fake();
+    let (lost, kept) = (pair.connect(), pair.connect());
+    let gone = pair.server_up[0];
+    for conn in [lost, kept] {
+        pair.submit(conn, message(1, 0, &[]), &room(0, &[]));
+    }
+    let now = pair.now();
+    pair.client.poll(now);
+    assert!(pair.server.poll(now));
+    world.borrow_mut().lose_one(SERVER, gone.0);
+    pair.server.poll(now);
+    let mut left = Vec::new();
+    while let Some(event) = pair.server.next_event() {
+        left.push(match event {
+            ServerTransportEvent::Call { conn, .. } => (conn, "call"),
+            ServerTransportEvent::Disconnected { conn, .. } => (conn, "end"),
+            other => panic!("{other:?}"),
+        });
+    }
+    assert_eq!(left, [(pair.server_up[1], "call"), (gone, "end")]);
 }
 
 #[test]
@@ -859,7 +887,7 @@ fn arming_is_refused_while_there_is_something_to_take() {
         let now = pair.now();
         pair.client.poll(now);
         pair.server.poll(now);
-        if let Some(rpc_transport::ServerTransportEvent::Call {
+        if let Some(ServerTransportEvent::Call {
             conn,
             token,
             message,

@@ -164,6 +164,7 @@ impl RdmaServer {
                     return;
                 };
                 self.driver.destroy(qp);
+                self.forget_calls(gone.conn);
                 if gone.phase.reached() >= Reached::Established {
                     let (conn, reason) = (gone.conn, gone.end_reason(&reason));
                     let event = ServerTransportEvent::Disconnected { conn, reason };
@@ -179,6 +180,15 @@ impl RdmaServer {
             }
             DeviceEvent::SharedReceivesLow { .. } => self.driver.receives_low(),
         }
+    }
+
+    /// Drops the calls of a connection that has ended which the server's owner has not taken. Their client makes
+    /// them again. If they were kept, one that connects again and again would fill the memory of an owner that
+    /// takes no events, because it has all the jobs that it may have.
+    fn forget_calls(&mut self, ended: ConnectionId) {
+        self.driver.events.retain(
+            |event| !matches!(event, ServerTransportEvent::Call { conn, .. } if *conn == ended),
+        );
     }
 
     /// Returns the share of a new connection in the memory for receives, or `None` if none is left.

@@ -17,6 +17,8 @@ struct Scripted {
     /// The answers, with the tokens of the calls: true for a reply, false for none.
     answered: Vec<(u64, bool)>,
     closed: usize,
+    /// Whether clients take calls, which they never answer.
+    takes_calls: bool,
 }
 
 impl PollSource for Scripted {
@@ -54,7 +56,10 @@ impl ServerTransport for Scripted {
         _: &ReplyRoom,
         _: Time,
     ) -> Result<(), CallError> {
-        Err(CallError::Closed)
+        match self.takes_calls {
+            true => Ok(()),
+            false => Err(CallError::Closed),
+        }
     }
 
     fn cancel_call(&mut self, _: ConnectionId, _: u32) {}
@@ -371,6 +376,44 @@ fn a_connection_whose_calls_wait_for_the_job_limit_is_not_idle() {
         world.settle();
     }
     assert_eq!(world.transports[0].borrow().closed, 2);
+}
+
+/// Regression test: while callbacks are outstanding, calls beyond the job limit are held, and those of a
+/// connection that had ended were held too.
+#[test]
+fn calls_that_are_held_go_with_their_connection() {
+    let options = ServerOptions {
+        max_jobs: 1,
+        callbacks: true,
+        ..ServerOptions::default()
+    };
+    let mut world = World::new(1, &options);
+    world.transports[0].borrow_mut().takes_calls = true;
+    world.connect(0, 1);
+    world.connect(0, 2);
+    let peer = SocketAddr::from(([10, 0, 0, 1], 700));
+    let callee = world.servers[0].callee((0, ConnectionId(1)), peer).unwrap();
+    let callback = crate::Call {
+        prog: PROG,
+        vers: 1,
+        proc: 1,
+        args: Message::default(),
+        reply: ReplyRoom::default(),
+    };
+    callee.call(callback, Duration::from_secs(60), |_| {});
+    world.settle();
+    for xid in 0..4 {
+        world.event(0, call(1 + u64::from(xid % 2), xid, xid.into()));
+    }
+    assert_eq!(world.servers[0].held.len(), 3, "one is a job");
+    let (conn, reason) = (ConnectionId(2), "gone".to_owned());
+    world.event(0, ServerTransportEvent::Disconnected { conn, reason });
+    assert_eq!(world.servers[0].held.len(), 1);
+    for _ in 0..2 {
+        assert!(world.servers[0].run_job());
+        world.settle();
+    }
+    assert_eq!(world.answered(0), [(0, true), (2, true)]);
 }
 
 #[test]

@@ -230,6 +230,11 @@ impl TcpServer {
 
     fn end(&mut self, index: usize, conn: ConnectionId, reason: String) {
         self.set.remove(index);
+        // Calls that the owner has not taken cannot be answered any more. If they were kept, a client that connects
+        // again and again would fill the memory of an owner that takes no events.
+        self.events.retain(
+            |event| !matches!(event, ServerTransportEvent::Call { conn: of, .. } if *of == conn),
+        );
         self.events
             .push_back(ServerTransportEvent::Disconnected { conn, reason });
     }

@@ -306,6 +306,13 @@ impl World {
         }
     }
 
+    /// Ends one connection of a device, as a broken network would.
+    #[allow(dead_code, reason = "not every test loses one of several")]
+    pub fn lose_one(&mut self, node: usize, conn: u64) {
+        let lost = Disconnect::Lost("cable pulled".to_owned());
+        self.disconnected((node, QpId(conn)), lost.clone(), lost);
+    }
+
     /// Delivers a forged message on all connections of a device.
     pub fn inject(&mut self, node: usize, message: &[u8], invalidate: Option<Stag>) {
         let mut qps: Vec<QpId> = self.nodes[node].qps.keys().copied().collect();

@@ -1,11 +1,15 @@
 //! Tests with raw TCP clients that do what the project's client never does.
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use onc_rpc::{Message, record};
-use rpc_transport::{Runtime, ServerOptions, TcpOptions};
+use rpc_transport::{
+    PollLoop, Runtime, ServerOptions, ServerTransport, ServerTransportEvent, TcpOptions, TcpServer,
+};
 
 use crate::service::*;
 
@@ -128,6 +132,38 @@ fn a_client_that_leaves_right_after_its_call_is_noticed() {
     let (another, _) = connect(&runtime, server.address, options()).unwrap();
     let null = another.call(call(NULL, Message::default()));
     assert!(runtime.block_on(null).is_ok(), "its place is free");
+}
+
+/// Regression test: calls of a connection that had ended stayed in the queue of a server that takes no events, so
+/// a client that connected again and again could fill its memory.
+#[test]
+fn calls_that_the_owner_has_not_taken_go_with_their_connection() {
+    let port = TcpServer::bind(([127, 0, 0, 1], 0).into(), TcpOptions::default()).unwrap();
+    let address = port.local_addr();
+    let port = Rc::new(RefCell::new(port));
+    let mut poll_loop = PollLoop::new().unwrap();
+    poll_loop.set_busy_poll(true);
+    poll_loop.add(Rc::clone(&port) as _).unwrap();
+    let mut leaving = raw(address);
+    leaving.write_all(&framed(&null(1)).repeat(3)).unwrap();
+    leaving.shutdown(std::net::Shutdown::Write).unwrap();
+    leaving.set_nonblocking(true).unwrap();
+    let start = Instant::now();
+    while !is_closed(&mut leaving) {
+        let now = poll_loop.clock().now();
+        poll_loop.turn(now);
+        assert!(start.elapsed() < Duration::from_secs(10), "it stays");
+    }
+    let mut port = port.borrow_mut();
+    let events: Vec<_> = std::iter::from_fn(|| port.next_event()).collect();
+    let [
+        ServerTransportEvent::Connected { conn, .. },
+        ServerTransportEvent::Disconnected { conn: gone, .. },
+    ] = &events[..]
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!(conn, gone);
 }
 
 /// A retransmission over the same connection replaces the first call in all counters and limits.
