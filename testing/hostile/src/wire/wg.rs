@@ -317,3 +317,8 @@ pub fn parse_call(bytes: &[u8]) -> Option<Arrived> {
     }
     Some(Arrived::Last(handle, header, from.0.to_vec()))
 }
+
+/// Returns the error, with its fields, for a version that the receiver does not support.
+pub fn unsupported() -> Vec<u32> {
+    vec![ERR_VERS, VERSION, VERSION]
+}

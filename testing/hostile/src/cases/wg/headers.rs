@@ -5,7 +5,7 @@ use super::*;
 use crate::client::{Case, case};
 use crate::wire::wg::{
     CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, ERR_INVAL_HTYPE, ERR_VERS_MISMATCH, ERROR, GRANT,
-    REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE,
+    REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE, unsupported,
 };
 
 const PREFIXES: &str = "version-two-07, 6.2.1";
@@ -34,10 +34,10 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     cases.extend(right.rows(&[
         (0, XID + 1, bad()),
         (0, 0, bad()),
-        (1, 0, Error(vec![ERR_VERS_MISMATCH])),
+        (1, 0, Error(unsupported())),
         (1, 1, Error(vec![ERR_VERS_MISMATCH])),
-        (1, 3, Error(vec![ERR_VERS_MISMATCH])),
-        (1, u32::MAX, Error(vec![ERR_VERS_MISMATCH])),
+        (1, 3, Error(unsupported())),
+        (1, u32::MAX, Error(unsupported())),
         (2, CREDIT + 7, Good),
         (2, 0x7fff_ffff, Good),
         (4, 1, bad()),
@@ -242,12 +242,12 @@ fn first_messages(payload: &[u8]) -> Vec<Case> {
         ),
         script(
             "version 3 after the properties, again and again",
-            "version-two-07, 7.1.2",
+            "version-two-07, 7.1.1",
             on_wg(vec![Repeat(
                 30,
                 vec![
                     Send(wrong(3)),
-                    HearWords(vec![XID, 3, 0, ERROR, ERR_VERS_MISMATCH], false),
+                    HearWords([vec![XID, 3, 0, ERROR], unsupported()].concat(), false),
                     Send(wg::call(XID, payload)),
                     success(),
                 ],

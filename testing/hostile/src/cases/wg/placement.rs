@@ -120,7 +120,7 @@ fn items(file: &[u8]) -> Vec<Case> {
     let mut cases = vec![right.control("WRITE with placed data")];
     cases.extend(right.rows(&[
         (0, XID + 1, bad()),
-        (1, 3, Error(vec![wg::ERR_VERS_MISMATCH])),
+        (1, 3, Error(wg::unsupported())),
         (4, 1, bad()),
         (5, 2, bad()),
         (6, 2, bad()),

@@ -81,7 +81,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             "RDMA2_CALL_EXTERNAL",
             LEVEL,
             wg::message(XID, CALL_EXTERNAL, &external, &[]),
-            &[ERR_INVAL_HTYPE],
+            &[ERR_READ_CHUNKS, 0],
         ),
         refused(
             "rdma_inv_handle of no chunk",
@@ -158,9 +158,9 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         ),
         said(
             "of version 3",
-            "version-two-07, 7.1.2",
+            "version-two-07, 7.1.1",
             crate::wire::v2::bytes(&[XID, 3, wg::CREDIT, CALL_INLINE, 0, 0, 0, 0]),
-            vec![XID, 3, 0, wg::ERROR, ERR_VERS_MISMATCH],
+            [vec![XID, 3, 0, wg::ERROR], wg::unsupported()].concat(),
         ),
         said(
             "of version 1",
