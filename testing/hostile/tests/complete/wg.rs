@@ -18,7 +18,7 @@ use crate::messages::XID;
 /// stays in the payload (errata-07, 48).
 const NEVER_SENT: u32 = 9;
 /// The codes that a client sends: it takes no chunks, and has no limit of segments of its own.
-const BY_CLIENTS: [u32; 8] = [2, 3, 4, 5, 6, 7, 11, 100];
+const BY_CLIENTS: [u32; 9] = [1, 2, 3, 4, 5, 6, 7, 11, 100];
 
 /// The messages that hostile ends sent to one kind of victim, and those that it answered.
 #[derive(Default)]
