@@ -61,7 +61,8 @@ pub(crate) enum Memory {
     Free,
     /// Free memory, and the memory of data that was read ahead, which is dropped.
     ReadAheadToo,
-    /// The same, and the call waits until there is enough: for calls without which written data is lost.
+    /// Memory for a call without which written data is lost: the call drops what was read ahead, and waits until
+    /// there is enough.
     Awaited,
 }
 

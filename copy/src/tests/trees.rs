@@ -275,7 +275,7 @@ fn times_that_the_protocol_cannot_say_are_reported() {
     assert_eq!(fs::metadata(rig.exported("old")).unwrap().mtime(), 0);
 }
 
-/// As with cp(1), a link that the user named is followed unless directories are copied.
+/// A link that the user named is followed unless directories are copied, as with cp(1).
 #[test]
 fn a_link_that_is_named_is_followed_unless_directories_are_copied() {
     let mut rig = Fixture::directory(AttachOptions::default());

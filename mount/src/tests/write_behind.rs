@@ -106,7 +106,7 @@ fn a_small_file_is_written_with_one_call_and_no_commit() {
     assert_eq!(stat.attributes.size, 2000);
 }
 
-/// What a program sees before its data is sent is what it has written, holes included: a short reply
+/// Written data is visible to its program before it is sent, holes included: a short reply
 /// would be the end of the file to the kernel.
 #[test]
 fn a_read_sees_written_data_and_the_holes_before_it() {

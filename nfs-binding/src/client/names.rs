@@ -52,12 +52,8 @@ impl<C: RpcClient> Mount<C> {
         attributes: SetAttributes,
         at: &(impl Place + ?Sized),
     ) -> Result<Object, NfsError> {
-        let args = CreateArgs {
-            place: dir_op(dir, name),
-            how: CreateHow::Unchecked(attributes),
-        };
-        let call = || self.nfs.create(&args);
-        self.make(Op::Create, (dir, name), at, call).await
+        let how = CreateHow::Unchecked(attributes);
+        self.create_as(dir, name, how, at).await
     }
 
     /// Creates a file that must not exist (CREATE GUARDED). If the reply is lost and the server restarts,
@@ -72,10 +68,19 @@ impl<C: RpcClient> Mount<C> {
         attributes: SetAttributes,
         at: &(impl Place + ?Sized),
     ) -> Result<Object, NfsError> {
-        let args = CreateArgs {
-            place: dir_op(dir, name),
-            how: CreateHow::Guarded(attributes),
-        };
+        let how = CreateHow::Guarded(attributes);
+        self.create_as(dir, name, how, at).await
+    }
+
+    async fn create_as(
+        &self,
+        dir: FileHandle,
+        name: &[u8],
+        how: CreateHow,
+        at: &(impl Place + ?Sized),
+    ) -> Result<Object, NfsError> {
+        let place = dir_op(dir, name);
+        let args = CreateArgs { place, how };
         let call = || self.nfs.create(&args);
         self.make(Op::Create, (dir, name), at, call).await
     }

@@ -354,21 +354,37 @@ impl Service for Waits {
     }
 }
 
-/// Regression test: the server waited for the job, and the job for an event of the server.
-#[test]
-fn a_server_ends_although_a_job_waits_for_a_callback() {
+/// Returns a server over TCP of [`Waits`], and a client that is to speak for itself.
+fn waiting() -> (Running, std::net::TcpStream) {
     let options = ServerOptions {
         callbacks: true,
         ..ServerOptions::default()
     };
     let server = Running::serving(Over::Tcp, options, || Box::new(Waits));
-    let mut client = std::net::TcpStream::connect(server.address).unwrap();
-    // A call of procedure 1: record mark, XID, CALL, RPC version 2, program, version, procedure, and no
-    // credential or verifier.
-    let call = [1 << 31 | 40, 7, 0, 2, PROGRAM, 1, 1, 0, 0, 0, 0];
-    client
-        .write_all(&call.map(u32::to_be_bytes).concat())
-        .unwrap();
+    let client = std::net::TcpStream::connect(server.address).unwrap();
+    let patience = Some(Duration::from_secs(20));
+    client.set_read_timeout(patience).unwrap();
+    (server, client)
+}
+
+/// Returns a call of procedure 1: record mark, XID, CALL, RPC version 2, program, version, procedure, and no
+/// credential or verifier.
+fn waiting_call(xid: u32) -> Vec<u8> {
+    let words = [1 << 31 | 40, xid, 0, 2, PROGRAM, 1, 1, 0, 0, 0, 0];
+    words.map(u32::to_be_bytes).concat()
+}
+
+/// Returns the reply to a callback: record mark, XID, REPLY, accepted, no verifier, success.
+fn callback_reply(xid: u32) -> Vec<u8> {
+    let words = [1 << 31 | 24, xid, 1, 0, 0, 0, 0];
+    words.map(u32::to_be_bytes).concat()
+}
+
+/// Regression test: the server waited for the job, and the job for an event of the server.
+#[test]
+fn a_server_ends_although_a_job_waits_for_a_callback() {
+    let (server, mut client) = waiting();
+    client.write_all(&waiting_call(7)).unwrap();
     // The callback has come, and is not answered.
     client.read_exact(&mut [0; 44]).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
@@ -379,26 +395,12 @@ fn a_server_ends_although_a_job_waits_for_a_callback() {
 /// Regression test: after one callback, any number of replies were taken and kept.
 #[test]
 fn a_reply_to_no_callback_closes_the_connection() {
-    let options = ServerOptions {
-        callbacks: true,
-        ..ServerOptions::default()
-    };
-    let server = Running::serving(Over::Tcp, options, || Box::new(Waits));
-    let mut client = std::net::TcpStream::connect(server.address).unwrap();
-    client
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
-    let call = [1 << 31 | 40, 7, 0, 2, PROGRAM, 1, 1, 0, 0, 0, 0];
-    client
-        .write_all(&call.map(u32::to_be_bytes).concat())
-        .unwrap();
+    let (server, mut client) = waiting();
+    client.write_all(&waiting_call(7)).unwrap();
     let mut callback = [0; 44];
     client.read_exact(&mut callback).unwrap();
     let xid = u32::from_be_bytes(callback[4..8].try_into().unwrap());
-    // Record mark, XID, REPLY, accepted, no verifier, success.
-    let reply = [1 << 31 | 24, xid, 1, 0, 0, 0, 0]
-        .map(u32::to_be_bytes)
-        .concat();
+    let reply = callback_reply(xid);
     client.write_all(&reply).unwrap();
     client.read_exact(&mut [0; 28]).unwrap();
     client.write_all(&reply).unwrap();
@@ -412,20 +414,9 @@ fn a_reply_to_no_callback_closes_the_connection() {
 #[test]
 fn replies_to_callbacks_pass_the_calls_that_wait_for_them() {
     const CALLS: u32 = 256;
-    let options = ServerOptions {
-        callbacks: true,
-        ..ServerOptions::default()
-    };
-    let server = Running::serving(Over::Tcp, options, || Box::new(Waits));
-    let mut client = std::net::TcpStream::connect(server.address).unwrap();
-    client
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    let (server, mut client) = waiting();
     for xid in 1..=CALLS {
-        let call = [1 << 31 | 40, xid, 0, 2, PROGRAM, 1, 1, 0, 0, 0, 0];
-        client
-            .write_all(&call.map(u32::to_be_bytes).concat())
-            .unwrap();
+        client.write_all(&waiting_call(xid)).unwrap();
     }
     let mut answered = 0;
     while answered < CALLS {
@@ -438,10 +429,7 @@ fn replies_to_callbacks_pass_the_calls_that_wait_for_them() {
             answered += 1;
             continue;
         }
-        let reply = [1 << 31 | 24, word(4), 1, 0, 0, 0, 0];
-        client
-            .write_all(&reply.map(u32::to_be_bytes).concat())
-            .unwrap();
+        client.write_all(&callback_reply(word(4))).unwrap();
     }
     assert_eq!(server.end().callback_replies, u64::from(CALLS));
 }
