@@ -21,7 +21,9 @@ use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{BOTH, Proto, Running, Server, export, is_iwarp, options, patience, rpcrdma};
+use common::{
+    BOTH, Proto, Running, Server, copy_program, export, is_iwarp, options, patience, rpcrdma,
+};
 use iwarp::{Iwarp, Options};
 use nfs_binding::client::{Mount3, Nfs3};
 use nfs_binding::proto::{
@@ -201,10 +203,9 @@ impl Place {
 
     /// Returns the command, which every user can execute, to run as a user.
     fn command(&self, uid: u32) -> Command {
-        let built = rpcrdma();
         let copy = self.dir.path().join("rpcrdma");
         if !copy.exists() {
-            fs::copy(built.get_program(), &copy).unwrap();
+            copy_program(&copy);
         }
         let mut command = Command::new(copy);
         command

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::fuse::{has_namespaces, in_namespace, is_usable, left_out, mounted, until};
-use common::{Proto, Running, Server, address, is_iwarp, options, rpcrdma, run};
+use common::{Proto, Running, Server, address, copy_program, is_iwarp, options, rpcrdma, run};
 use tempfile::TempDir;
 
 /// A directory to export, one to mount at, and a server. Dropping it unmounts.
@@ -491,7 +491,7 @@ fn an_ordinary_user_mounts_through_fusermount3() {
     let place = Place::new();
     // The user gets to neither where the program was built nor, often, FUSE's device.
     let program = place.dir.path().join("rpcrdma");
-    fs::copy(rpcrdma().get_program(), &program).unwrap();
+    copy_program(&program);
     let device = place.dir.path().join("fuse");
     let own = place.dir.path().join("own");
     fs::create_dir(&own).unwrap();

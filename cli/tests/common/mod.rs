@@ -9,7 +9,7 @@
 pub mod fuse;
 pub mod tree;
 
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -152,16 +152,7 @@ impl Running {
     /// Starts the command.
     pub fn start(command: &mut Command) -> Self {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = loop {
-            match command.spawn() {
-                // A process that another test is just starting still has the copy of the program
-                // open for writing, which this test has made.
-                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
-                    thread::sleep(Duration::from_millis(5));
-                }
-                child => break child.unwrap(),
-            }
-        };
+        let mut child = command.spawn().unwrap();
         let output = [
             collect(child.stdout.take().unwrap()),
             collect(child.stderr.take().unwrap()),
@@ -216,6 +207,16 @@ impl Running {
             stderr,
         }
     }
+}
+
+/// Copies the program to where every user can execute it.
+///
+/// Another process makes the copy. If this one did, a child that another test is just starting could
+/// have the copy open for writing, and executing it would fail with ETXTBSY.
+pub fn copy_program(to: &Path) {
+    let mut copy = Command::new("cp");
+    copy.arg(rpcrdma().get_program()).arg(to);
+    assert!(copy.status().unwrap().success());
 }
 
 /// Returns the command with a limit on its file descriptors.

@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -162,8 +161,13 @@ fn log_is_clean(check: &str, log: &str) -> bool {
     fs::create_dir(&programs).unwrap();
     let dmesg = programs.join("dmesg");
     let script_text = format!("#!/bin/sh\n[ $1 = --decode ] && cat <<'E'\n{log}\nE\n");
-    fs::write(&dmesg, script_text).unwrap();
-    fs::set_permissions(&dmesg, fs::Permissions::from_mode(0o755)).unwrap();
+    let source = programs.join("source");
+    fs::write(&source, script_text).unwrap();
+    // Another process writes what is executed. If this one did, a child that another test is just
+    // starting could have it open for writing, and executing it would fail with ETXTBSY.
+    let mut install = Command::new("install");
+    install.arg("--mode=755").arg(&source).arg(&dmesg);
+    assert!(install.status().unwrap().success());
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let output = script(share.path()).env("PATH", path).output().unwrap();
     assert!(output.status.success());
