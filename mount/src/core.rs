@@ -44,7 +44,7 @@ use crate::users::{Requester, User, Users};
 /// The pause before a call is repeated that the server answered with NFS3ERR_JUKEBOX. Each further
 /// pause is twice as long, up to the second value.
 const JUKEBOX: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
-/// The maximum number of repetitions in a soft mount. The pauses add up to about 16 seconds.
+/// The maximum number of repetitions in a soft mount, and in one that is gone. The pauses add up to about 16 seconds.
 const JUKEBOX_TRIES: u32 = 9;
 /// The number of times that written data waits for memory in a hard mount: about five minutes. Not for ever, as a
 /// call that can never be sent would keep programs and an unmount waiting.
@@ -134,6 +134,8 @@ pub(crate) struct Core<C: Connect> {
     /// Work to begin. The driver of the file system takes it.
     tasks: RefCell<Vec<Task>>,
     pub(crate) interrupts: Interrupts,
+    /// Whether nobody can use the mount any more.
+    pub(crate) gone: Cell<bool>,
 }
 
 /// The parts that a [`Core`] is made of.
@@ -181,6 +183,7 @@ impl<C: Connect> Core<C> {
             invalidated: Notify::default(),
             tasks: RefCell::default(),
             interrupts: Interrupts::default(),
+            gone: Cell::new(false),
         })
     }
 
@@ -230,7 +233,8 @@ impl<C: Connect> Core<C> {
     }
 
     /// Makes a call of a user. Repeats it while the server answers NFS3ERR_JUKEBOX, and once if there was no
-    /// memory for it and data that was read ahead could be dropped.
+    /// memory for it and data that was read ahead could be dropped. In a hard mount that is gone, only the calls that
+    /// save written data are still repeated without end.
     pub(crate) async fn ask<'u, T, F, R>(
         &self,
         user: &'u User<C::As>,
@@ -255,6 +259,7 @@ impl<C: Connect> Core<C> {
         let (mut pause, longest) = JUKEBOX;
         let (mut tries, mut short_of_memory) = (0, 0);
         let mut relieved = memory == Memory::Free;
+        let saves_data = memory == Memory::Awaited;
         let memory_tries = match memory {
             Memory::Free | Memory::ReadAheadToo => 0,
             Memory::Awaited if self.options.hard => MEMORY_TRIES,
@@ -266,7 +271,9 @@ impl<C: Connect> Core<C> {
                 Ok(Err(Failed {
                     status: Status::JUKEBOX,
                     ..
-                })) if self.options.hard || tries < JUKEBOX_TRIES => {
+                })) if tries < JUKEBOX_TRIES
+                    || (self.options.hard && (saves_data || !self.gone.get())) =>
+                {
                     user.caller.sleep(pause).await;
                     pause = (pause * 2).min(longest);
                     tries += 1;

@@ -128,7 +128,8 @@ impl Silence {
 /// makes a timer, and `replies` returns the number of replies so far.
 ///
 /// After the queue was closed, nobody waits for a reply any more: if no written data is left and the
-/// server answers nothing for [`SILENCE`], the loop ends.
+/// server answers nothing for [`SILENCE`], the loop ends. Calls that the server asks to repeat later are given up
+/// after a few times, unless they save written data.
 pub(crate) async fn run<C: Connect, S: Future<Output = ()>>(
     core: Rc<Core<C>>,
     queue: &Queue<C>,
@@ -164,6 +165,7 @@ pub(crate) async fn run<C: Connect, S: Future<Output = ()>>(
             }
             let open = queue.take(&mut jobs, context);
             if !open {
+                core.gone.set(true);
                 silence.get_or_insert_with(|| Silence::begin(replies()));
             }
             let new = !jobs.is_empty();

@@ -29,6 +29,30 @@ fn ends(fixture: &Fixture, within: usize, replies: impl Fn() -> u64) -> bool {
         }))
 }
 
+/// Enough ticks for all repetitions of a call in a soft mount.
+const MANY: usize = 10_000;
+
+/// Regression test: a READ that the server answered with NFS3ERR_JUKEBOX, such as one ahead of a program, kept the
+/// process of a hard mount going for ever.
+#[test]
+fn a_mount_that_is_gone_does_not_repeat_reads_without_end() {
+    let fixture = fixture();
+    let file = fixture.open_file(b"file");
+    fixture.fails(nfs::Read::NUMBER, Status::JUKEBOX);
+    let core = Rc::clone(&fixture.core);
+    fixture
+        .core
+        .spawn(async move { drop(core.read(file, 0, 100, false).await) });
+    // The server is never silent.
+    let replies = Cell::new(0);
+    let answers = || {
+        replies.set(replies.get() + 1);
+        replies.get()
+    };
+    assert!(ends(&fixture, MANY, answers));
+    assert!(fixture.calls::<nfs::Read>() > 1, "it was repeated");
+}
+
 /// Regression test: the process of a hard mount whose server was down went on for ever after `umount --force`.
 #[test]
 fn a_mount_that_is_gone_waits_for_a_silent_server_only_to_save_data() {
@@ -48,7 +72,7 @@ fn a_mount_that_is_gone_waits_for_a_silent_server_only_to_save_data() {
     let unsaved = fixture();
     write(&unsaved);
     jukebox(&unsaved, nfs::Write::NUMBER);
-    assert!(!ends(&unsaved, 100, || 3));
+    assert!(!ends(&unsaved, MANY, || 3));
     assert_eq!(unsaved.core.unsaved_files(), 1);
     // A server that answers.
     let answers = fixture();
