@@ -9,11 +9,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use nfs_binding::client::CookieCircle;
 use nfs_binding::proto::{
     Access, EntryPlus, FileType, Name, ReaddirArgs, ReaddirplusArgs, Verifier,
 };
 use rustix::io::Errno;
 
+use crate::attributes::Version;
 use crate::core::{Connect, Core, NodeOf, UserOf};
 use crate::find::Stat;
 use crate::node::Node;
@@ -39,6 +41,10 @@ struct Stream {
     verifier: Verifier,
     /// Whether nothing follows the entries.
     ended: bool,
+    /// The cookies from which entries were fetched while the directory had the same attributes.
+    circle: CookieCircle,
+    /// These attributes.
+    unchanged: Option<Version>,
 }
 
 /// An open directory.
@@ -120,7 +126,7 @@ impl<C: Connect> Core<C> {
     /// means that it has no room. `plus` says whether `add` wants objects.
     ///
     /// # Errors
-    /// The error of READDIR or READDIRPLUS.
+    /// The error of READDIR or READDIRPLUS, or ELOOP if the server's cookies go round in a circle.
     pub(crate) async fn readdir(
         &self,
         number: u64,
@@ -232,6 +238,20 @@ impl<C: Connect> Core<C> {
         directory: &OpenDirectory<C::As>,
         stream: &mut Stream,
     ) -> Result<(), Errno> {
+        // In a directory that changes, an old cookie may have a new place.
+        let version = directory.node.attributes.borrow().version();
+        if stream.unchanged.replace(version) != Some(version) {
+            stream.circle = CookieCircle::default();
+        }
+        // Otherwise, the listing would never end. This is the error that Linux's own client had for it before 5.18.
+        if stream.circle.closes(stream.position) {
+            tracing::warn!(
+                ino = directory.node.ino,
+                cookie = stream.position,
+                "the cookies of the server's listing go round in a circle"
+            );
+            return Err(Errno::LOOP);
+        }
         let fetched = self.fetch_from(directory, stream).await;
         let (mut entries, eof) = match fetched {
             // The directory has changed, and the server does not know the position any more.

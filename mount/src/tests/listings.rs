@@ -246,3 +246,43 @@ fn the_kernel_forgets_a_listing_when_a_directory_is_opened_that_another_client_h
     two.close(file).unwrap();
     assert_eq!([keep(), keep()], [false, true]);
 }
+
+/// Regression test: `ls` never ended if the server's cookies led back to where the listing had been.
+#[test]
+fn a_listing_that_goes_round_in_a_circle_ends_with_an_error() {
+    let fixture = fixture();
+    for name in [b"a", b"b", b"c"] {
+        let (_, file) = fixture.create(name);
+        fixture.close(file).unwrap();
+    }
+    let core = &fixture.core;
+    let opening = core.opendir(&fixture.user, 1, ROOT);
+    let directory = fixture.run(opening).unwrap().number;
+    let read = |offset| {
+        let mut cookies = Vec::new();
+        let listing = core.readdir(directory, offset, true, |listed| {
+            cookies.push(listed.cookie);
+            true
+        });
+        fixture.run(listing)?;
+        Ok::<_, Errno>(cookies)
+    };
+    let cookies = read(0).unwrap();
+    // The replies end with one and the other of these in turn.
+    let back = [cookies[1], cookies[2]];
+    fixture.server.plan(move |proc, made| match proc {
+        nfs::Readdirplus::NUMBER => Fault::LastCookie(back[made as usize % 2]),
+        _ => Fault::None,
+    });
+    let mut offset = 0;
+    let error = (0..20).find_map(|_| match read(offset) {
+        Ok(cookies) => {
+            offset = *cookies.last()?;
+            None
+        }
+        Err(error) => Some(error),
+    });
+    assert_eq!(error, Some(Errno::LOOP));
+    // A listing from the beginning is a new one.
+    assert!(read(0).is_ok());
+}

@@ -2,7 +2,7 @@
 //!
 //! The server decides with cookies where a listing continues and when it ends. A broken or hostile
 //! server can send its client round in circles or on for ever. The client detects circles
-//! ([`Circle`]), limits the number of entries ([`MAX_ENTRIES`]) and the memory of a listing that is
+//! ([`CookieCircle`]), limits the number of entries ([`MAX_ENTRIES`]) and the memory of a listing that is
 //! read as a whole ([`MAX_KEPT`]).
 
 use super::error::{NfsError, Op, Place};
@@ -27,7 +27,7 @@ pub struct Listing<'m, C> {
     /// because their cookies may differ in meaning.
     plus: bool,
     ended: bool,
-    circle: Circle,
+    circle: CookieCircle,
     /// The number of entries received so far.
     entries: u64,
     /// The memory of the entries that are kept, bytes.
@@ -37,7 +37,7 @@ pub struct Listing<'m, C> {
 /// Detects repeating cookies with memory for a single one (Brent's algorithm). A server that
 /// returns the same entries for the same cookie is detected after three rounds at the latest.
 #[derive(Debug, Default)]
-struct Circle {
+pub struct CookieCircle {
     /// The cookie that later ones are compared with.
     mark: Option<u64>,
     /// The number of cookies since the mark was set.
@@ -46,9 +46,9 @@ struct Circle {
     until: u64,
 }
 
-impl Circle {
+impl CookieCircle {
     /// Returns whether this cookie equals the mark, and so closes a circle.
-    fn closes(&mut self, cookie: u64) -> bool {
+    pub fn closes(&mut self, cookie: u64) -> bool {
         if self.mark == Some(cookie) {
             return true;
         }
@@ -73,7 +73,7 @@ impl<C: RpcClient> Mount<C> {
             verifier: Verifier::default(),
             plus: self.readdirplus.get(),
             ended: false,
-            circle: Circle::default(),
+            circle: CookieCircle::default(),
             entries: 0,
             kept: 0,
         }
@@ -231,7 +231,7 @@ mod tests {
     /// Returns the number of cookies until a circle of `around` cookies after `before` others is
     /// detected.
     fn noticed_after(before: u64, around: u64) -> u64 {
-        let mut circle = Circle::default();
+        let mut circle = CookieCircle::default();
         let cookies = (0..before).chain((0..around).cycle().map(|n| before + n));
         let closes = cookies
             .take(1 << 20)
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn cookies_that_do_not_repeat_are_no_circle() {
-        let mut circle = Circle::default();
+        let mut circle = CookieCircle::default();
         let cookies = (0..200_000u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         assert!(cookies.into_iter().all(|cookie| !circle.closes(cookie)));
     }

@@ -19,7 +19,7 @@ mod url;
 mod tests;
 
 pub use error::{DisplayPath, NfsError, Op, Place};
-pub use listing::{Listing, MAX_ENTRIES, MAX_KEPT};
+pub use listing::{CookieCircle, Listing, MAX_ENTRIES, MAX_KEPT};
 pub use mount::{Limits, Mount, Object};
 pub use nfs3::{Mount3, Nfs3};
 pub use options::{AttachOptions, DEFAULT_IO, MIN_IO};

@@ -46,6 +46,9 @@ pub(crate) enum Fault {
     NoMemory,
     /// READDIRPLUS returns its entries without attributes, and without handles if so told.
     NoAttributes { handles: bool },
+    /// The last entry of a reply to READDIRPLUS has this cookie, and the reply does not say that the listing
+    /// has ended.
+    LastCookie(u64),
 }
 
 /// Chooses the fault for a call of the NFS program, from the procedure's number and the number of
@@ -220,7 +223,7 @@ impl InProcess {
             _ => Fault::None,
         };
         match fault {
-            Fault::None | Fault::NoAttributes { .. } => {}
+            Fault::None | Fault::NoAttributes { .. } | Fault::LastCookie(_) => {}
             Fault::ReplyLost => drop(self.execute(call.prog, call.proc, &call.args)),
             Fault::Restart => self.restart(),
             Fault::Status(status) => {
@@ -247,6 +250,14 @@ impl InProcess {
             for entry in listing.iter_mut().flat_map(|ok| &mut ok.entries) {
                 entry.attributes = None;
                 entry.handle = entry.handle.filter(|_| handles);
+            }
+            results = encode(&listing);
+        }
+        if let Fault::LastCookie(cookie) = fault {
+            let mut listing: ReaddirplusResult = decode(&results);
+            if let Ok(ok) = &mut listing {
+                ok.eof = false;
+                ok.entries.last_mut().expect("an entry").cookie = cookie;
             }
             results = encode(&listing);
         }
