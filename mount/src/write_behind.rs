@@ -142,12 +142,22 @@ impl<C: Connect> Core<C> {
             .await;
         let outcome = match outcome {
             Ok(ok) if ok.count as usize > count || (ok.count == 0 && count > 0) => Err(Errno::IO),
-            Ok(ok) if (ok.committed as u32) < stable as u32 => Err(Errno::IO),
             outcome => outcome,
         };
         match outcome {
             Ok(ok) => {
-                let uncommitted = (ok.committed == Stable::Unstable).then_some(ok.verifier);
+                // A violation of RFC 1813, section 3.3.7. But the server has the data, and a COMMIT makes it stable,
+                // as with Linux's own client.
+                let falls_short = (ok.committed as u32) < stable as u32;
+                if falls_short {
+                    rdma::limited!(
+                        warn,
+                        ino = node.ino,
+                        "the server did not write data to stable storage as it was asked to"
+                    );
+                }
+                let uncommitted = falls_short || ok.committed == Stable::Unstable;
+                let uncommitted = uncommitted.then_some(ok.verifier);
                 self.learn_change(&change, ok.wcc);
                 drop(change);
                 self.account(node, |dirty| {

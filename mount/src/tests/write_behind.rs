@@ -106,6 +106,28 @@ fn a_small_file_is_written_with_one_call_and_no_commit() {
     assert_eq!(stat.attributes.size, 2000);
 }
 
+/// A server that does not write data to stable storage as it was asked to has it all the same.
+#[test]
+fn data_that_was_not_written_through_gets_a_commit() {
+    let (fixture, exported) = on_disk();
+    fixture.server.never_stable.set(true);
+    let (_, file) = fixture.create(b"f");
+    let through = WriteMode {
+        through: true,
+        ..WriteMode::default()
+    };
+    let data = Bytes::from(vec![1; 100]);
+    let writing = fixture.core.write(file, 0, data, through);
+    assert_eq!(fixture.run(writing), Ok(100));
+    assert_eq!(fixture.calls::<nfs::Commit>(), 1);
+    // One WRITE, which asks for stable storage.
+    fixture.write(file, 100, vec![1; 100]);
+    fixture.close(file).unwrap();
+    assert_eq!(fixture.calls::<nfs::Commit>(), 2);
+    assert_eq!(fixture.core.unsaved_files(), 0);
+    assert_eq!(std::fs::read(exported.path().join("f")).unwrap(), [1; 200]);
+}
+
 /// Written data is visible to its program before it is sent, holes included: a short reply
 /// would be the end of the file to the kernel.
 #[test]

@@ -68,6 +68,8 @@ pub(crate) struct State {
     calls: RefCell<BTreeMap<(u32, u32), u64>>,
     /// Uncommitted WRITEs: file, offset, length.
     unstable: RefCell<Vec<(FileHandle, u64, usize)>>,
+    /// Whether a WRITE never reaches stable storage, whatever it asks for.
+    pub(crate) never_stable: Cell<bool>,
     /// The number of restarts, which changes the write verifier.
     restarts: Cell<u64>,
     /// The state of the generator that orders the ends of calls.
@@ -94,6 +96,7 @@ impl InProcess {
             plan: RefCell::new(Box::new(|_, _| Fault::None)),
             calls: RefCell::default(),
             unstable: RefCell::default(),
+            never_stable: Cell::new(false),
             restarts: Cell::new(0),
             random: Cell::new(1),
             under_way: Cell::new((0, 0)),
@@ -173,6 +176,9 @@ impl InProcess {
                 let mut result: WriteResult = decode(&reply);
                 if let Ok(ok) = &mut result {
                     turn(&mut ok.verifier);
+                    if self.never_stable.get() {
+                        ok.committed = Stable::Unstable;
+                    }
                     if ok.committed == Stable::Unstable {
                         let len = ok.count as usize;
                         self.unstable.borrow_mut().push((file, offset, len));
