@@ -533,6 +533,35 @@ fn fuse_is_refused_unless_it_has_birth_times_or_reuse_is_accepted() {
     });
 }
 
+/// A FUSE file system has no number (`f_fsid`). Its device number takes the place of that: also after a restart, when
+/// the server searches for it, and where it is mounted a second time.
+#[test]
+fn fuse_below_is_found_after_a_restart_and_crossed_into_once() {
+    let name = "fuse_below_is_found_after_a_restart_and_crossed_into_once";
+    mounted(name, "mkdir -p export/below export/again", |directory| {
+        let export = directory.join("export");
+        if fuse::Mounted::at(&export.join("below"), false).is_none() {
+            return say(&format!(
+                "left out, for FUSE cannot be mounted here: {name}"
+            ));
+        }
+        let accepting = DirectoryOptions {
+            inode_reuse: true,
+            ..crossing()
+        };
+        let fs = open(&export, accepting);
+        let below = look_up(&fs, "below");
+        assert!(below.mounted.is_none());
+        let restarted = open(&export, accepting);
+        assert_eq!(settled(&restarted, &below.id), Ok(below.attributes));
+        let bind = format!("cd '{}'; mount --bind below again", export.display());
+        must(&bind);
+        // It may have been forgotten, as nobody uses it.
+        look_up(&fs, "below");
+        assert!(look_up(&fs, "again").mounted.is_some());
+    });
+}
+
 /// GETATTR and LOOKUP agree on which file system a placeholder directory belongs to: that of the
 /// directory that it is in.
 #[test]

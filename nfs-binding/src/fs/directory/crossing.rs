@@ -9,7 +9,7 @@ use rustix::fs::Statx;
 use super::host;
 use super::key;
 use super::node::{Child, Node};
-use super::volume::{Crossed, Volume};
+use super::volume::{Crossed, Volume, fsid_below};
 use super::{Served, locked};
 use crate::fs::{FileId, FsError, FsResult};
 use crate::proto::FileType;
@@ -71,18 +71,19 @@ impl Served {
         if own.holds(stat, number) {
             return Ok(Some(Arc::clone(own)));
         }
+        let fsid = fsid_below(stat, number);
         let known = |crossed: &Crossed| {
             let held = crossed.of(stat, number);
-            (held, crossed.by_fsid(number).is_some())
+            (held, crossed.by_fsid(fsid).is_some())
         };
         let (held, taken) = known(&locked(&self.crossed));
         if held.is_some() {
             return Ok(held);
         }
-        if number != 0 && (taken || own.fsid == number) {
+        if taken || own.fsid == fsid {
             rdma::limited!(
                 warn,
-                number,
+                fsid,
                 "a file system below an export has the number of another one in it, and is not \
                  crossed into: export it by itself, with fsid="
             );
@@ -174,7 +175,11 @@ impl Served {
             let Ok(Some(root)) = host::open_child(&self.root, name, true) else {
                 continue;
             };
-            if host::file_system_number(&root).is_ok_and(|number| number == fsid) {
+            let number = || -> FsResult<u64> {
+                let number = host::file_system_number(&root)?;
+                Ok(fsid_below(&host::stat_known(&root)?, number))
+            };
+            if number().is_ok_and(|number| number == fsid) {
                 // A mount that cannot be used does not hide another one of the same file system.
                 let Ok(Child::Here(node, _)) = self.open_root(root) else {
                     continue;

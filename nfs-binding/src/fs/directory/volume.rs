@@ -26,6 +26,17 @@ fn shown_below(fsid: u64) -> u64 {
     fsid.max(1)
 }
 
+/// Returns the number in identities of a file system below the export's own, which has a directory with these
+/// attributes. `number` is the host's number of the file system.
+pub(super) fn fsid_below(stat: &Statx, number: u64) -> u64 {
+    match number {
+        // FUSE has no numbers, and file systems in memory have none before Linux 6.7. They do not survive a
+        // reboot, and neither does the device number that distinguishes them here.
+        0 => key::device(stat),
+        number => number,
+    }
+}
+
 /// A file system, or the part of one that is in the export.
 pub(super) struct Volume {
     /// The file system's number in identities.
@@ -84,10 +95,8 @@ impl Volume {
         let device = (stat.stx_dev_major, stat.stx_dev_minor);
         let fsid = match options.fsid {
             Some(fsid) if own => fsid,
-            // Some file systems in memory have no number. They do not survive a reboot, and neither
-            // does the device number that distinguishes them here.
-            _ if number == 0 && !own => key::device(stat),
-            _ => number,
+            _ if own => number,
+            _ => fsid_below(stat, number),
         };
         let directory = files.reopen(dir.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
         let max_file_size = host::max_file_size(&directory);
