@@ -731,6 +731,14 @@ fn options_that_would_have_no_effect_are_refused() {
             "mounthost=: ping --callbacks mounts nothing",
         ),
         (
+            &["exports", "-o", "rsize=4096", "server"],
+            "rsize=: exports reads nothing",
+        ),
+        (
+            &["exports", "-o", "wsize=4096", "server"],
+            "wsize=: exports writes nothing",
+        ),
+        (
             &["serve", "--memory", "--rpcrdma", "1", "--features", "ddp"],
             "version 2",
         ),

@@ -3,6 +3,7 @@
 use nfs_binding::client::{DisplayPath, Follow, Mount3, NfsUrl, Object};
 use nfs_binding::proto::{Attributes, FileType};
 use rpcrdma_setup::access::Mounted;
+use rpcrdma_setup::mount_options::MountOptions;
 use rpcrdma_setup::units::show_date;
 use rpcrdma_setup::{Context, Failure};
 
@@ -17,6 +18,7 @@ use crate::ping::server;
 /// The server cannot be reached.
 pub(crate) fn exports(args: &ExportsArgs) -> Result<(), Failure> {
     let access = args.mount.access()?;
+    only_what_matters(&access.mount)?;
     let (host, port) = server(&args.server)?;
     let reached = access.reach_mountd(&host, port)?;
     let mountd = Mount3::new(reached.client.clone());
@@ -34,6 +36,20 @@ pub(crate) fn exports(args: &ExportsArgs) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Checks that no mount option is given that could only affect calls of NFS: only MOUNT is called.
+fn only_what_matters(mount: &MountOptions) -> Result<(), Failure> {
+    let idle = [
+        ("rsize=", "reads", mount.attach.rsize.is_some()),
+        ("wsize=", "writes", mount.attach.wsize.is_some()),
+    ];
+    match idle.into_iter().find(|(_, _, idle)| *idle) {
+        Some((name, what, _)) => Err(Failure::Usage(format!(
+            "{name}: exports {what} nothing, so it would have no effect"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Lists directories.
