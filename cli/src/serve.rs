@@ -23,7 +23,7 @@ use rpcrdma_setup::device::{DeviceChoice, DeviceName, Resources};
 use rpcrdma_setup::mount_options::Proto;
 use rpcrdma_setup::{Context, Failure, units};
 
-use crate::args::{ServeArgs, note_other_delay};
+use crate::args::{Crc, ServeArgs, note_other_delay};
 use crate::capture;
 use crate::interrupt;
 use crate::output;
@@ -47,12 +47,19 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         let text = format!("--features {features}: version 2 is wanted for that, see --rpcrdma");
         return Err(Failure::Usage(text));
     }
+    if args.crc.is_some() && args.device != DeviceName::Iwarp {
+        let text = format!(
+            "--crc: only for device iwarp, and --device is {}",
+            args.device
+        );
+        return Err(Failure::Usage(text));
+    }
     let wanted = ThreadCount::new(args, threads::processors())?;
     let link = LinkOptions {
         delay: args.delay.0,
         rate: args.rate.map(|rate| rate.0),
         busy_poll: args.busy_poll,
-        crc: args.crc.is_on(),
+        crc: args.crc.is_none_or(Crc::is_on),
     };
     let (limits, loops, descriptors) = limits(args, &wanted)?;
     match &wanted.single_reason {

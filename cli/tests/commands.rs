@@ -760,6 +760,18 @@ fn options_that_would_have_no_effect_are_refused() {
             "16 calls in flight",
         ),
         (&["compare", "--device", "sim", "--crc", "on"], "--crc"),
+        (
+            &["compare", "--device", "verbs", "--crc", "on"],
+            "--crc: only for device iwarp",
+        ),
+        (
+            &["compare", "--via", "tcp", "--crc", "on"],
+            "--crc: only for NFS over RDMA",
+        ),
+        (
+            &["serve", "--memory", "--device", "verbs:x", "--crc", "off"],
+            "--crc: only for device iwarp, and --device is verbs:x",
+        ),
         (&["compare", "--device", "sim", "--count", "3"], "--count"),
         (&["compare", "--device", "sim", "--no-pin"], "--no-pin"),
         (&["compare", "--device", "sim", "--no-trips"], "--no-trips"),

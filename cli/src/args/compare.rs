@@ -362,6 +362,17 @@ impl CompareArgs {
             let text = "--capture: only for NFS over RDMA, and --via has TCP alone (tcpdump(8) shows that)";
             return Err(Failure::usage(text));
         }
+        if self.crc.is_on() && only(&[Variant::Tcp]) {
+            let text = "--crc: only for NFS over RDMA, and --via has TCP alone";
+            return Err(Failure::usage(text));
+        }
+        if self.crc.is_on() && matches!(self.device, DeviceName::Verbs(_)) {
+            let text = format!(
+                "--crc: only for device iwarp, and --device is {}",
+                self.device
+            );
+            return Err(Failure::Usage(text));
+        }
         let has_size = |op: &OpName| matches!(op, OpName::Read | OpName::Write);
         if !self.sizes.is_empty() && !self.ops.is_empty() && !self.ops.iter().any(has_size) {
             let text = "--sizes: only read and write have a size, and --ops has neither";

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use capture::CaptureArgs;
 use compare::CHILD;
-pub(crate) use compare::{ChildArgs, CompareArgs};
+pub(crate) use compare::{ChildArgs, CompareArgs, Crc};
 pub(crate) use devices::DevicesArgs;
 pub(crate) use explain::ExplainArgs;
 pub(crate) use files::{

@@ -117,9 +117,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PORT", default_value_t = 2049)]
     pub(crate) tcp_port: u16,
 
-    /// Whether to ask for CRC32c in iWARP frames (a client can have it in any case)
-    #[arg(long, value_enum, default_value_t = Crc::On)]
-    pub(crate) crc: Crc,
+    /// Whether to ask for CRC32c in iWARP frames of device iwarp (a client can have it in any case). Default: on
+    #[arg(long, value_enum)]
+    pub(crate) crc: Option<Crc>,
 
     /// Delay everything this side sends, as a long link would
     #[arg(long, value_name = "TIME", default_value = "0")]
