@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use bytes::Bytes;
-use onc_rpc::Message;
+use onc_rpc::{Bulk, BulkItem, Message, Position};
 use rdma::{Pool, Stag};
 use rpcrdma_connection::{CallbackOptions, Options, ReplyRoom};
 use rpcrdma_negotiation::{Choice, Version, Versions};
@@ -822,6 +822,29 @@ fn wg_s7_3_5_a_reply_that_is_too_long_for_everything_is_answered_with_reply_reso
     let mut peer = brief(Chunks::default());
     peer.reply(Some(reply(7, 4900, &[])));
     assert!(matches!(peer.taken()[0], Body::Middle { .. }));
+}
+
+/// Whether the reply fits one message or is continued, the second result takes the only chunk.
+#[test]
+fn wg_s4_5_2_1_a_result_without_bytes_leaves_its_write_chunk_to_the_next() {
+    for words in [1, 2500] {
+        let mut peer = WgPeer::server(|_| {});
+        let offered = writes(vec![chunk(&[9000])]);
+        peer.send(7, inline_call(offered), &bytes(&message(7, 1, &[])));
+        let answer = reply(7, words, &[Bytes::new(), data(1, 9000)]);
+        let item = answer.items()[0].clone();
+        // It lies behind the three words at the beginning, the other words, and its length.
+        let empty = BulkItem {
+            position: Position::At(16 + 4 * words as u32),
+            data: Bulk::new(),
+        };
+        peer.reply(Some(Message::new(answer.into_payload(), [empty, item])));
+        let sent = peer.taken();
+        assert_eq!(sent.len() > 1, words > 1, "{sent:?}");
+        let returned = sent.iter().find_map(Body::chunks).unwrap();
+        assert_eq!(returned.writes, [chunk(&[9000])], "{words}");
+        assert_eq!(peer.end.written, [9000], "{words}");
+    }
 }
 
 #[test]

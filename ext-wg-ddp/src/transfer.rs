@@ -153,12 +153,14 @@ impl TransferMode for Placement {
         let frame = self.peer_frame(reply.limits.inline_send)?;
         let least = u64::from(self.peer.smallest_result);
         let mut placed = SmallVec::new();
-        for (index, item) in shape.items().iter().enumerate() {
-            match offered.get(index) {
+        let mut left = offered.iter();
+        let with_bytes = shape.items().iter().enumerate();
+        for (index, item) in with_bytes.filter(|(_, item)| item.len > 0) {
+            match left.next() {
                 // The requester wants the item where the base protocol puts it.
                 Some(chunk) if !chunk.is_empty() => return None,
                 Some(_) => {}
-                None if item.len > 0 && item.len >= least => placed.push(index),
+                None if item.len >= least => placed.push(index),
                 None => {}
             }
         }

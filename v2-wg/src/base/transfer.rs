@@ -139,9 +139,12 @@ impl TransferMode for Base {
         let mut list: Vec<WriteChunk> = offered.iter().map(|chunk| unused(chunk)).collect();
         let (mut writes, mut in_payload) = (SmallVec::new(), SmallVec::new());
         for (index, item) in shape.items().iter().enumerate() {
-            // Each item uses up a chunk, in order. An item that its chunk is too short for stays in
-            // the payload (section 6.6.4).
-            let chunk = left.next().filter(|_| item.len > 0);
+            // Each item that has bytes uses up a chunk, in order (RFC 8166, section 4.3.2.2). An item
+            // that its chunk is too short for stays in the payload (section 6.6.4).
+            let chunk = match item.len {
+                0 => None,
+                _ => left.next(),
+            };
             let fits = chunk.filter(|(_, chunk)| item.len <= chunk_len(chunk));
             let filled = fits.and_then(|(at, chunk)| Some((at, fill(chunk, item.len).ok()?)));
             in_payload.push(filled.is_none());
