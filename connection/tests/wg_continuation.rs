@@ -13,7 +13,9 @@ use rdma::{Budget, PER_CALL, Pool, Stag};
 use rpcrdma_connection::{CallbackOptions, Options, ReplyRoom};
 use rpcrdma_negotiation::{Version, Versions};
 use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal};
-use rpcrdma_v2_wg::header_type::{CALL_INLINE, CALL_MIDDLE, GRANT, REPLY_INLINE, REPLY_MIDDLE};
+use rpcrdma_v2_wg::header_type::{
+    CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, CONNPROP_MIDDLE, GRANT, REPLY_INLINE, REPLY_MIDDLE,
+};
 use rpcrdma_v2_wg::{
     Body, Chunks, Direction, EXPERIMENTAL, ErrorBody, Prefix, Properties, Property, ReverseSupport,
     property_id,
@@ -265,6 +267,45 @@ fn wg_s7_2_2_a_refused_final_ends_the_exchange() {
         peer.reply(Some(reply(7, 1000, &[])));
         let sent = peer.end.sent.iter().map(|(sent, _)| sent.len());
         assert_eq!(sent.skip(1).max(), Some(2048));
+    }
+}
+
+/// A peer that has sent its FINAL may not send another one, wherever the first one stood. Without a FINAL,
+/// the exchange has not begun. The call goes on in any case.
+#[test]
+fn wg_s6_3_4_a_final_between_the_parts_of_a_call_ends_the_exchange() {
+    let right = Properties::default().encode();
+    for last in [false, true] {
+        for decodable in [false, true] {
+            let mut peer = WgPeer::listening(|_| {});
+            peer.send(6, inline_call(Chunks::default()), &call(6));
+            let whole = call(7);
+            peer.send_middle(CALL, 7, &whole[..16], whole.len() - 16);
+            let _ = peer.take();
+            if decodable {
+                peer.properties(right.clone(), last);
+                assert!(matches!(peer.errors()[..], [(_, MISPLACED)]));
+            } else {
+                let header_type = if last {
+                    CONNPROP_FINAL
+                } else {
+                    CONNPROP_MIDDLE
+                };
+                let credit = peer.flow.credit(100);
+                // The list of properties is missing.
+                let words = [9, 2, credit, header_type, 7].map(u32::to_be_bytes);
+                peer.send_bytes(&words.concat().into());
+                assert_eq!(peer.errors(), [(9, ErrorBody::BadXdr)]);
+            }
+            peer.send(7, inline_call(Chunks::default()), &whole[16..]);
+            assert_eq!(delivered(&mut peer), [6, 7], "{last} {decodable}");
+            peer.properties(right.clone(), true);
+            let errors = peer.errors();
+            match last {
+                true => assert!(matches!(errors[..], [(_, MISPLACED)]), "{errors:?}"),
+                false => assert_eq!(errors, []),
+            }
+        }
     }
 }
 

@@ -8,10 +8,12 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use rpcrdma_ext_send_ddp::BufferStructure;
 use rpcrdma_ext_wg_ddp::header_type::{CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED};
 use rpcrdma_ext_wg_ddp::{CallPlaced, PlacedItem, PlacedMiddle, structure_value};
-use rpcrdma_v2_wg::header_type::{GRANT, REPLY_INLINE, REPLY_MIDDLE};
+use rpcrdma_v2_wg::header_type::{
+    CONNPROP_FINAL, CONNPROP_MIDDLE, GRANT, REPLY_INLINE, REPLY_MIDDLE,
+};
 use rpcrdma_v2_wg::{
-    Body, Chunks, Direction, ErrorBody, Prefix, Property, ReadSegment, Segment, WriteChunk,
-    property_id,
+    Body, Chunks, Direction, ErrorBody, Prefix, Properties, Property, ReadSegment, Segment,
+    WriteChunk, property_id,
 };
 use support::{WgPeer, bytes, data, inline_call, message, open, reply};
 
@@ -135,6 +137,69 @@ fn grants_stand_between_the_parts_of_a_placed_call_and_calls_do_not() {
     send_last(&mut peer, 7, item.len(), &[], &item[65536..]);
     assert_eq!(peer.errors(), []);
     assert_eq!(delivered(&mut peer), [(7, vec![item])]);
+}
+
+/// Before the client has sent its properties, those between the parts of a placed call are refused, and
+/// the call goes on. A FINAL ends their exchange all the same (version-two-07, section 6.3.4).
+#[test]
+fn properties_between_the_parts_of_a_placed_call_do_not_end_it() {
+    let right = Properties::default().encode();
+    for last in [false, true] {
+        for decodable in [false, true] {
+            let mut peer = WgPeer::listening(|server| server.features = "ddp".parse().unwrap());
+            peer.send(
+                6,
+                inline_call(Chunks::default()),
+                &bytes(&message(6, 1, &[])),
+            );
+            let call = bytes(&message(7, 1, &[]));
+            let (start, rest) = call.split_at(16);
+            let first = PlacedMiddle {
+                messages: 1,
+                remaining: rest.len() as u32,
+                payload: start.len() as u32,
+            };
+            send(
+                &mut peer,
+                7,
+                CALL_PLACED_MIDDLE,
+                &first.encode(),
+                start,
+                &[],
+            );
+            let _ = peer.take();
+            let error = if decodable {
+                peer.send(9, properties(last, right.clone()), &[]);
+                ErrorBody::InvalidContinuation
+            } else {
+                let header_type = if last {
+                    CONNPROP_FINAL
+                } else {
+                    CONNPROP_MIDDLE
+                };
+                // The list of properties is missing.
+                send(&mut peer, 9, header_type, &[0, 0, 0, 7], &[], &[]);
+                ErrorBody::BadXdr
+            };
+            assert_eq!(peer.errors(), [(9, error)]);
+            let end = CallPlaced {
+                inv_handle: 0,
+                chunks: Chunks::default(),
+                items: Default::default(),
+                payload: rest.len() as u32,
+            };
+            send(&mut peer, 7, CALL_PLACED, &end.encode(), rest, &[]);
+            let expected = [(6, vec![]), (7, vec![])];
+            assert_eq!(delivered(&mut peer), expected, "{last} {decodable}");
+            peer.send(9, properties(true, right.clone()), &[]);
+            let again = [(9, ErrorBody::InvalidContinuation)];
+            assert_eq!(peer.errors(), again[usize::from(!last)..]);
+        }
+    }
+}
+
+fn properties(last: bool, properties: Vec<Property>) -> Body {
+    Body::Properties { last, properties }
 }
 
 #[test]

@@ -182,13 +182,17 @@ impl Dialect for VersionTwoWg {
         let inside = operations.collecting && !base.is_collecting();
         let passes = matches!(header.body, Body::Grant | Body::Error(_));
         let last = !matches!(header.body, Body::Middle { .. });
-        if inside && !passes {
-            lost_part(operations, direction, xid, last);
-            let reason = "message between the parts of another";
-            let refused = Refused::Answer(ErrorBody::InvalidContinuation, reason);
-            return refuse(direction.unwrap_or(Direction::Call), xid, refused);
-        }
-        if let Err(refused) = base.admit(&header.body) {
+        let admitted = match inside && !passes {
+            true => {
+                let reason = "message between the parts of another";
+                Err(Refused::Answer(ErrorBody::InvalidContinuation, reason))
+            }
+            false => base.admit(&header.body),
+        };
+        if let Err(refused) = admitted {
+            if let Body::Properties { last, .. } = header.body {
+                lost_properties(operations, last);
+            }
             lost_part(operations, direction, xid, last);
             return refuse(direction.unwrap_or(Direction::Call), xid, refused);
         }
@@ -518,6 +522,20 @@ fn lost_part(operations: &mut OperationRouter, direction: Option<Direction>, xid
     operations.collecting = operations.extensions.is_collecting();
 }
 
+/// Records that a message with properties is refused ([`Base::lost_properties`]). `last` says that it is
+/// RDMA2_CONNPROP_FINAL.
+fn lost_properties(operations: &mut OperationRouter, last: bool) {
+    let base = operations.extensions.find::<Base>();
+    // Between the parts of a message of an extension, it begins no exchange: those parts go on.
+    let inside = operations.collecting && !base.is_some_and(Base::is_collecting);
+    if last || !inside {
+        let _ = operations
+            .extensions
+            .with(|base: &mut Base, out| base.lost_properties(last, out));
+    }
+    operations.collecting = operations.extensions.is_collecting();
+}
+
 /// Handles a message whose header cannot be decoded.
 fn undecodable(
     message: &Segments,
@@ -561,10 +579,7 @@ fn undecodable(
     match prefix.map(|prefix| (prefix.header_type, prefix.xid)) {
         Some((header_type::CONNPROP_MIDDLE | header_type::CONNPROP_FINAL, _)) => {
             let last = prefix.is_some_and(|it| it.header_type == header_type::CONNPROP_FINAL);
-            let _ = operations
-                .extensions
-                .with(|base: &mut Base, out| base.lost_properties(last, out));
-            operations.collecting = operations.extensions.is_collecting();
+            lost_properties(operations, last);
         }
         Some((
             header_type::REPLY_EXTERNAL | header_type::REPLY_MIDDLE | header_type::REPLY_INLINE,

@@ -64,6 +64,7 @@ impl Base {
         out: &mut Outbox<'_>,
     ) -> Result<(), ErrorBody> {
         if self.collection.is_some() {
+            self.lost_properties(last, out);
             return Err(misplaced());
         }
         // Section 6.3.4: none may follow the last one.
@@ -89,14 +90,16 @@ impl Base {
     }
 
     /// Records that a message with properties was received that cannot be used, and of which
-    /// nothing is applied. `last` says that it was RDMA2_CONNPROP_FINAL: its sender may not send
-    /// another one (section 6.3.4).
+    /// nothing is applied. `last` says that it was RDMA2_CONNPROP_FINAL: it ends the exchange, because
+    /// its sender may not send another one (section 6.3.4). Any other begins the exchange, unless it
+    /// stands between the parts of another message, which go on (drafts/errata-07.md, 38).
     pub fn lost_properties(&mut self, last: bool, out: &mut Outbox<'_>) {
-        if let (None, PeerProperties::Awaited { begun, .. }) = (&self.collection, &mut self.peer) {
+        if last {
+            self.exchange_ended(out);
+        } else if self.collection.is_none()
+            && let PeerProperties::Awaited { begun, .. } = &mut self.peer
+        {
             *begun = true;
-            if last {
-                self.exchange_ended(out);
-            }
         }
     }
 

@@ -260,6 +260,24 @@ fn exchanges() -> Vec<Case> {
             vec![success(XID), Send(last(&all))],
         ),
         with(
+            "RDMA2_CONNPROP_FINAL between the parts of a call, and again",
+            EXCHANGE,
+            null(XID),
+            {
+                let (next, call) = (XID + 1, rpc::null(XID + 1).bytes());
+                vec![
+                    success(XID),
+                    Send(wg::message(next, wg::CALL_MIDDLE, &[24], &call[..16])),
+                    Send(last(&all)),
+                    error(ERR_INVAL_CONT),
+                    Send(wg::call(next, &call[16..])),
+                    success(next),
+                    Send(last(&all)),
+                    error(ERR_INVAL_CONT),
+                ]
+            },
+        ),
+        with(
             "RDMA2_CONNPROP_FINAL again after a bad one",
             "version-two-07, 7.2.2",
             last(&wg::set(&[(5, 9)])),
