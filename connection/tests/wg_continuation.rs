@@ -95,8 +95,8 @@ fn wg_s6_3_6_a_grant_may_stand_between_parts() {
     assert_eq!(peer.taken(), []);
 }
 
-#[test]
-fn wg_s6_3_6_what_is_no_part_is_refused() {
+/// Returns the header of an external call.
+fn external() -> Body {
     let segment = rpcrdma_v2_wg::Segment {
         handle: 1,
         length: 80,
@@ -104,19 +104,23 @@ fn wg_s6_3_6_what_is_no_part_is_refused() {
     };
     let position = 0;
     let reads = vec![rpcrdma_v2_wg::ReadSegment { position, segment }];
-    let external = Body::Call {
+    Body::Call {
         external: true,
         inv_handle: 0,
         chunks: Chunks {
             reads,
             ..Chunks::default()
         },
-    };
+    }
+}
+
+#[test]
+fn wg_s6_3_6_what_is_no_part_is_refused() {
     let properties = Body::Properties {
         last: true,
         properties: Vec::new(),
     };
-    for (xid, between) in [(8, external), (9, properties)] {
+    for (xid, between) in [(8, external()), (9, properties)] {
         let (mut peer, rest) = begun(7);
         peer.send(xid, between, &[]);
         assert_eq!(peer.errors(), [(xid, MISPLACED)]);
@@ -155,6 +159,32 @@ fn wg_s7_1_4_an_interrupting_message_is_refused_and_the_other_goes_on() {
     peer.send(7, inline_call(Chunks::default()), &rest);
     assert_eq!(delivered(&mut peer), [7]);
     assert_eq!(peer.taken(), []);
+}
+
+/// Parts between those of the peer's properties, and an external call with the XID of the continued one.
+#[test]
+fn wg_s7_1_4_all_parts_of_a_misplaced_message_are_answered_once() {
+    let mut peer = WgPeer::listening(|_| {});
+    let mut properties = Properties::default().encode();
+    let last = properties.split_off(2);
+    peer.properties(properties, false);
+    let _ = peer.take();
+    let other = call(8);
+    peer.send_middle(CALL, 8, &other[..8], other.len() - 8);
+    peer.send_middle(CALL, 8, &other[8..16], other.len() - 16);
+    peer.send(8, inline_call(Chunks::default()), &other[16..]);
+    assert_eq!(peer.errors(), [(8, MISPLACED)]);
+    peer.properties(last, true);
+    peer.send(8, inline_call(Chunks::default()), &other);
+    assert_eq!((peer.taken(), delivered(&mut peer)), (vec![], vec![8]));
+
+    let (mut peer, rest) = begun(7);
+    peer.send(7, external(), &[]);
+    assert_eq!(peer.errors(), [(7, MISPLACED)]);
+    peer.send(7, inline_call(Chunks::default()), &rest);
+    assert_eq!((peer.taken(), delivered(&mut peer)), (vec![], vec![]));
+    peer.send(7, inline_call(Chunks::default()), &call(7));
+    assert_eq!((peer.taken(), delivered(&mut peer)), (vec![], vec![7]));
 }
 
 #[test]

@@ -358,3 +358,61 @@ fn a_continued_and_a_placed_call_with_one_xid_are_both_given_up() {
     send_last(&mut peer, 7, item.len(), &[], &item[65536..]);
     assert_eq!((peer.errors(), delivered(&mut peer)), (vec![], vec![]));
 }
+
+/// The same where both kinds have several parts, in either order. The XID can be used again afterwards.
+#[test]
+fn wg_s7_1_4_one_error_answers_the_parts_of_both_kinds_of_one_call() {
+    let call = bytes(&message(7, 1, &[]));
+    let item = data(1, 65540);
+    for continued_first in [true, false] {
+        let mut peer = server(RECEIVE_SIZE);
+        for continued in [continued_first, !continued_first] {
+            match continued {
+                true => peer.send_middle(Direction::Call, 7, &call[..8], call.len() - 8),
+                false => send_first(&mut peer, 7, 1, &item),
+            }
+        }
+        let misplaced = ErrorBody::InvalidContinuation;
+        assert_eq!(peer.errors(), [(7, misplaced)], "{continued_first}");
+        send_last(&mut peer, 7, item.len(), &[], &item[65536..]);
+        peer.send(7, inline_call(Chunks::default()), &call[8..]);
+        assert_eq!((peer.errors(), delivered(&mut peer)), (vec![], vec![]));
+        peer.send(7, inline_call(Chunks::default()), &call);
+        send_first(&mut peer, 8, 1, &item);
+        send_last(&mut peer, 8, item.len(), &[], &item[65536..]);
+        assert_eq!(peer.errors(), []);
+        let expected = [(7, vec![]), (8, vec![item.clone()])];
+        assert_eq!(delivered(&mut peer), expected);
+    }
+}
+
+/// A message in several parts that interrupts one of the other kind is answered once. The other one
+/// goes on.
+#[test]
+fn wg_s7_1_4_one_error_answers_the_parts_between_those_of_the_other_kind() {
+    let misplaced = ErrorBody::InvalidContinuation;
+    let item = data(1, 65540);
+    let (call, other) = (bytes(&message(7, 1, &[])), bytes(&message(8, 1, &[])));
+    // Parts of a placed call between those of a continued one.
+    let mut peer = server(RECEIVE_SIZE);
+    peer.send_middle(Direction::Call, 7, &call[..8], call.len() - 8);
+    send_first(&mut peer, 8, 1, &item);
+    send_last(&mut peer, 8, item.len(), &[], &item[65536..]);
+    assert_eq!(peer.errors(), [(8, misplaced)]);
+    peer.send(7, inline_call(Chunks::default()), &call[8..]);
+    assert_eq!(delivered(&mut peer), [(7, vec![])]);
+    // The other way round.
+    let mut peer = server(RECEIVE_SIZE);
+    send_first(&mut peer, 7, 1, &item);
+    peer.send_middle(Direction::Call, 8, &other[..8], other.len() - 8);
+    peer.send_middle(Direction::Call, 8, &other[8..16], other.len() - 16);
+    peer.send(8, inline_call(Chunks::default()), &other[16..]);
+    assert_eq!(peer.errors(), [(8, misplaced)]);
+    send_last(&mut peer, 7, item.len(), &[], &item[65536..]);
+    assert_eq!(delivered(&mut peer), [(7, vec![item])]);
+    peer.send(8, inline_call(Chunks::default()), &other);
+    assert_eq!(
+        (peer.errors(), delivered(&mut peer)),
+        (vec![], vec![(8, vec![])])
+    );
+}

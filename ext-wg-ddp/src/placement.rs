@@ -271,6 +271,35 @@ impl Placement {
         Ok((message, group.parts()))
     }
 
+    /// Refuses a message that stands between the parts of one of the base protocol, or between the peer's
+    /// properties. If it is a part that others follow, those are discarded silently. Returns whether it
+    /// belongs to a message that was refused before, and is discarded silently itself (version-two-07,
+    /// section 7.1.4).
+    pub fn refuse_misplaced(&mut self, header_type: u32, xid: u32) -> bool {
+        if !self.opttypes().contains(&header_type) {
+            return false;
+        }
+        let (direction, last) = (direction(header_type), is_last(header_type));
+        let discards = self.discards(direction, xid, last);
+        if !discards && !last {
+            self.abandon(direction, xid);
+        }
+        discards
+    }
+
+    /// Returns whether a part belongs to a message that was refused before. The last part of the message
+    /// ends that.
+    fn discards(&mut self, direction: Direction, xid: u32, last: bool) -> bool {
+        let message = (direction, xid);
+        let Some(at) = self.abandoned.iter().position(|&bad| bad == message) else {
+            return false;
+        };
+        if last {
+            self.abandoned.remove(at);
+        }
+        true
+    }
+
     /// Drops the collected parts if they belong to the message with this direction and XID: its
     /// next part cannot be used, or another message arrived in its place. The rest of the message is
     /// then discarded silently (version-two-07, section 7.1.4).
@@ -340,6 +369,11 @@ fn direction(header_type: u32) -> Direction {
         CALL_PLACED_MIDDLE | CALL_PLACED => Direction::Call,
         _ => Direction::Reply,
     }
+}
+
+/// Returns whether no part follows a message with this header type.
+fn is_last(header_type: u32) -> bool {
+    matches!(header_type, CALL_PLACED | REPLY_PLACED)
 }
 
 /// Returns the buffers with this structure for messages of up to `longest` bytes, if any data can
@@ -456,12 +490,8 @@ impl Extension for Placement {
         if !(takes && self.config.receive) {
             return Err(Refusal::Unsupported);
         }
-        let is_last = matches!(op.opttype, CALL_PLACED | REPLY_PLACED);
-        let message = (direction, op.xid);
-        if let Some(at) = self.abandoned.iter().position(|&bad| bad == message) {
-            if is_last {
-                self.abandoned.remove(at);
-            }
+        let is_last = is_last(op.opttype);
+        if self.discards(direction, op.xid, is_last) {
             return Err(Refusal::Discard("part of a message that was refused"));
         }
         let taken = match op.opttype {
@@ -471,7 +501,7 @@ impl Extension for Placement {
         };
         if is_last && taken.is_err() {
             // No further part follows that would have to be discarded.
-            self.abandoned.retain(|&bad| bad != message);
+            self.abandoned.retain(|&bad| bad != (direction, op.xid));
         }
         taken
     }

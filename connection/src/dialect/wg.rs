@@ -182,19 +182,8 @@ impl Dialect for VersionTwoWg {
         let inside = operations.collecting && !base.is_collecting();
         let passes = matches!(header.body, Body::Grant | Body::Error(_));
         let last = !matches!(header.body, Body::Middle { .. });
-        let admitted = match inside && !passes {
-            true => {
-                let reason = "message between the parts of another";
-                Err(Refused::Answer(ErrorBody::InvalidContinuation, reason))
-            }
-            false => base.admit(&header.body),
-        };
-        if let Err(refused) = admitted {
-            if let Body::Properties { last, .. } = header.body {
-                lost_properties(operations, last);
-            }
-            lost_part(operations, direction, xid, last);
-            return refuse(direction.unwrap_or(Direction::Call), xid, refused);
+        if inside && !passes || base.admit(&header.body).is_err() {
+            return refuse_misplaced(&header.body, xid, operations);
         }
         match direction {
             Some(Direction::Call) if !receiver.takes_calls => {
@@ -447,11 +436,16 @@ fn extension_message(
     let known = operations.extensions.direction(header_type);
     let base = operations.extensions.find::<Base>();
     if base.is_some_and(Base::is_collecting) {
+        let placement = operations.extensions.find_mut::<Placement>();
+        let discards = placement.is_some_and(|it| it.refuse_misplaced(header_type, xid));
         // If the parts are those of a message with this XID, it is given up (section 7.1.4). Its last part, of a type
         // of the base protocol, is still to come.
         lost_part(operations, known, xid, false);
         let reason = "message between the parts of another";
-        let refused = Refused::Answer(ErrorBody::InvalidContinuation, reason);
+        let refused = match discards {
+            true => Refused::Discard,
+            false => Refused::Answer(ErrorBody::InvalidContinuation, reason),
+        };
         // A message of an unknown direction is answered like a call (section 6.1): its XID need not be that of a
         // call of this end, which it would end as a reply.
         return Some(refuse(known.unwrap_or(Direction::Call), xid, refused));
@@ -505,6 +499,22 @@ fn refuse(direction: Direction, xid: u32, refused: Refused) -> Incoming {
         (Refused::Answer(error, _), Direction::Call) => Some(Answer::new(xid, error)),
     };
     bad(direction, answer, refused)
+}
+
+/// Refuses a message of the base protocol that stands between the parts of another message, or of the
+/// peer's properties. One error answers all parts with its XID, whichever types they have (section
+/// 7.1.4).
+fn refuse_misplaced(body: &Body, xid: u32, operations: &mut OperationRouter) -> Incoming {
+    if let Body::Properties { last, .. } = *body {
+        lost_properties(operations, last);
+    }
+    let base = operations.extensions.find_mut::<Base>();
+    let refused = base.map_or(Refused::Discard, |base| base.refuse_misplaced(body, xid));
+    let direction = body.direction();
+    // If the message that it interrupts has this XID, that is given up as well. The last part of that one is
+    // still to come.
+    lost_part(operations, direction, xid, false);
+    refuse(direction.unwrap_or(Direction::Call), xid, refused)
 }
 
 /// Abandons the partly received message with this direction and XID, because one of its parts cannot

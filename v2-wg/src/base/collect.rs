@@ -101,7 +101,7 @@ pub enum Refused {
 impl Base {
     /// Checks that a message may arrive between the parts of the peer's properties, or of another
     /// message. The order of the parts themselves is checked by [`Base::collect`] and
-    /// [`Base::finish`].
+    /// [`Base::finish`]. A message that may not is passed to [`Base::refuse_misplaced`].
     ///
     /// # Errors
     /// [`Refused::Answer`]: it stands between the parts of another message, or between those of the
@@ -130,6 +130,29 @@ impl Base {
         }
     }
 
+    /// Refuses a message that stands between the parts of another message, or of the peer's properties.
+    /// If it is a part that others follow, those are discarded silently (section 7.1.4).
+    pub fn refuse_misplaced(&mut self, body: &Body, xid: u32) -> Refused {
+        let answer = Refused::Answer(misplaced(), "message between the parts of another");
+        let (direction, last) = match *body {
+            Body::Middle { direction, .. } => (direction, false),
+            Body::Call {
+                external: false, ..
+            } => (Direction::Call, true),
+            Body::Reply {
+                external: false, ..
+            } => (Direction::Reply, true),
+            _ => return answer,
+        };
+        if self.discards(direction, xid, last) {
+            return Refused::Discard;
+        }
+        if !last {
+            self.abandon(direction, xid);
+        }
+        answer
+    }
+
     /// Takes a part that others follow: `remaining` is its `rdma_remaining`.
     ///
     /// # Errors
@@ -142,7 +165,7 @@ impl Base {
         remaining: u32,
         payload: Segments,
     ) -> Result<(), Refused> {
-        if self.abandoned.contains(&(direction, xid)) {
+        if self.discards(direction, xid, false) {
             return Err(Refused::Discard);
         }
         let (len, remaining) = (length(&payload), u64::from(remaining));
@@ -190,8 +213,7 @@ impl Base {
         payload: Segments,
     ) -> Result<Finished, Refused> {
         let message = (direction, xid);
-        if let Some(at) = self.abandoned.iter().position(|&bad| bad == message) {
-            self.abandoned.remove(at);
+        if self.discards(direction, xid, true) {
             return Err(Refused::Discard);
         }
         let Some(begun) = self.collection.take() else {
@@ -230,6 +252,19 @@ impl Base {
                 self.abandon(direction, xid);
             }
         }
+    }
+
+    /// Returns whether a part belongs to a message of which one was refused before. The last part of the
+    /// message ends that.
+    fn discards(&mut self, direction: Direction, xid: u32, last: bool) -> bool {
+        let message = (direction, xid);
+        let Some(at) = self.abandoned.iter().position(|&bad| bad == message) else {
+            return false;
+        };
+        if last {
+            self.abandoned.remove(at);
+        }
+        true
     }
 
     fn abandon(&mut self, direction: Direction, xid: u32) {

@@ -413,6 +413,26 @@ fn parts(file: &[u8]) -> Vec<Case> {
             Lives,
         ),
         repeated(
+            "parts of both kinds with one XID, again and again",
+            {
+                let continued = wg::message(XID, CALL_MIDDLE, &[24], &null[..16]);
+                let parts = [continued, one(1, 0, 40)];
+                let either = |first: usize| {
+                    vec![
+                        Send(parts[first].clone()),
+                        Send(parts[1 - first].clone()),
+                        refusal(XID, ERR_INVAL_CONT),
+                        Send(end(40, &null)),
+                        Send(wg::call(XID, &null[16..])),
+                        Send(wg::call(XID, &null)),
+                        success(XID),
+                    ]
+                };
+                vec![Repeat(10, [either(0), either(1)].concat())]
+            },
+            Lives,
+        ),
+        repeated(
             "a last part of nothing",
             vec![Send(end(0, &[])), refusal(XID, wg::ERR_BAD_XDR)],
             Lives,
