@@ -12,8 +12,8 @@ use rdma::{Pool, Stag};
 use rpcrdma_connection::{CallbackOptions, Options, ReplyRoom};
 use rpcrdma_negotiation::{Choice, Version, Versions};
 use rpcrdma_v2_wg::{
-    Body, Chunks, Direction, ErrorBody, Header, Properties, ReadSegment, Segment, WriteChunk,
-    unused,
+    Body, Chunks, Direction, EXPERIMENTAL, ErrorBody, Header, Properties, ReadSegment, Segment,
+    WriteChunk, unused,
 };
 use support::{
     Sent, WgPeer, bytes, data, encoded, inline_call, inline_reply, message, open, reply, room,
@@ -111,6 +111,38 @@ fn wg_s7_an_error_is_never_answered() {
             assert_eq!((peer.end.finished.len(), &peer.end.closed), (0, &None));
         }
     }
+}
+
+/// A header type that this end does not know is answered under its XID, which need not be that of a call.
+#[test]
+fn wg_s6_1_an_unknown_header_type_is_answered_and_ends_no_call() {
+    for header_type in [0, 14, *EXPERIMENTAL.start() - 1, *EXPERIMENTAL.end()] {
+        let mut peer = both_ways(false);
+        let credit = peer.flow.credit(100);
+        let words = [5, 2, credit, header_type].map(u32::to_be_bytes);
+        peer.send_bytes(&words.concat().into());
+        let expected = [(5, ErrorBody::InvalidHeaderType)];
+        assert_eq!(peer.errors(), expected, "{header_type}");
+        assert!(peer.end.finished.is_empty(), "{header_type}");
+        peer.send_rpc(inline_reply(Chunks::default()), &reply(5, 1, &[]));
+        assert!(finished(&mut peer).1.is_some(), "{header_type}");
+    }
+}
+
+#[test]
+fn wg_s6_3_2_the_xid_of_a_grant_is_ignored() {
+    let mut peer = both_ways(false);
+    peer.send(5, Body::Grant, &[]);
+    assert_eq!((peer.end.finished.len(), peer.taken()), (0, vec![]));
+    peer.send_rpc(inline_reply(Chunks::default()), &reply(5, 1, &[]));
+    assert!(finished(&mut peer).1.is_some());
+    // Nor is it the XID of a call that arrives, or of one in progress.
+    let mut peer = WgPeer::server(|_| {});
+    peer.send(7, Body::Grant, &[]);
+    peer.send_rpc(inline_call(Chunks::default()), &message(7, 1, &[]));
+    peer.send(7, Body::Grant, &[]);
+    peer.reply(Some(reply(7, 1, &[])));
+    assert!(matches!(peer.taken()[..], [Body::Reply { .. }]));
 }
 
 #[test]
