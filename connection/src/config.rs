@@ -15,7 +15,7 @@ use rpcrdma_v2::limits::{
 use transfer_plan::{ChunkLimits, CostModel, Limits};
 
 use crate::dialect::{DIALECTS, Dialect};
-use crate::{ReceiveStructure, round_trips};
+use crate::{BEYOND_CREDITS, ReceiveStructure, round_trips};
 
 /// Makes the state of an extension for a new connection, at the given end of it.
 pub type MakeExtension = fn(Side) -> Box<dyn Extension>;
@@ -337,6 +337,19 @@ impl Config {
         self.options.callbacks = callbacks;
         self.callbacks = callbacks.credits;
         self
+    }
+
+    /// Returns the number of receives that the first action of a [`Connection`](crate::Connection)
+    /// requests. A driver that must not run out of memory for them can allocate them beforehand.
+    #[must_use]
+    pub fn first_receives(&self) -> u32 {
+        let callbacks = match self.role.side() {
+            Side::Client => self.callbacks,
+            // Posted before the first callback.
+            Side::Server => 0,
+        };
+        let credits = self.credits.saturating_add(callbacks);
+        credits.saturating_add(BEYOND_CREDITS)
     }
 
     /// The default of [`Config::max_fetched`] of a server, bytes.

@@ -26,12 +26,10 @@ use rpcrdma_negotiation::{
     VersionReason, Versions, decide_first_message, decide_without_probe,
 };
 use rpcrdma_v1::PrivateData;
-use rpcrdma_v2::Side;
 use smallvec::SmallVec;
 
 use crate::action::{ReceivesFor, ReceivesId};
 use crate::open::Open;
-use crate::receives::BEYOND_CREDITS;
 use crate::requester::{PendingCall, PendingCalls, RequesterCounters};
 use crate::responder::ResponderCounters;
 use crate::{Action, CallError, CallId, Config, Event, ReplyRoom, Role};
@@ -135,17 +133,9 @@ impl Connection {
     /// must be posted before it is established.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let callbacks = match config.role.side() {
-            Side::Client => config.callbacks,
-            // Posted before the first callback.
-            Side::Server => 0,
-        };
         let receives = Action::PostReceives {
             id: ReceivesId(ReceivesFor::Connection),
-            count: config
-                .credits
-                .saturating_add(callbacks)
-                .saturating_add(BEYOND_CREDITS),
+            count: config.first_receives(),
         };
         let pending = PendingCalls::default();
         Self {

@@ -773,6 +773,26 @@ fn a_server_without_memory_is_tried_again() {
     assert!(lost.reason.contains("no memory"), "{}", lost.reason);
 }
 
+/// Regression test: a queue pair was made before there was memory for the first receives, so that the client was
+/// rejected like one that is not wanted.
+#[test]
+fn a_server_without_memory_for_the_first_receives_is_tried_again() {
+    let (client, server) = options();
+    let world = World::new();
+    let (a, b) = (
+        FakeDevice::new(&world, attributes(), Pool::new(POOL)),
+        FakeDevice::new(&world, attributes(), Pool::new(10 * 4096)),
+    );
+    let mut pair = Pair::new(Box::new(a), client, Box::new(b), server, address());
+    pair.client.open(pair.address, 0, Time::ZERO);
+    pair.until(|pair| !pair.down.is_empty());
+    let lost = pair.down.remove(0).1;
+    assert!(lost.busy && lost.retry && !lost.was_established, "{lost:?}");
+    pair.settle();
+    assert!(pair.server_up.is_empty());
+    assert_eq!(pair.server_pool.in_use(), 0);
+}
+
 #[test]
 fn several_connections_share_a_device() {
     let (_, mut pair) = Pair::fake();

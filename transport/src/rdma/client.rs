@@ -212,7 +212,7 @@ impl RdmaClient {
         let config = self.config(&remote);
         let device = &self.driver.device;
         let (capacity, pool) = (device.attributes().max_send_wr, device.pool().clone());
-        let receives = self.driver.receives(qp, &config.receives, None);
+        let receives = self.driver.receives(qp, &config.receives, Vec::new(), None);
         let queue = QueuePair::new(qp, capacity, receives, pool);
         let mut connection = Connection::new(config);
         connection.resume(calls);

@@ -8,11 +8,28 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use onc_rpc::Segments;
-use rdma::{Buf, Device, PostError, QpId, Scatter};
+use rdma::{Buf, Device, Pool, PoolExhausted, PostError, QpId, Scatter};
 use rpcrdma_connection::{REPOST_LATER, ReceiveStructure};
 
 use super::queue_pair::RECEIVE;
 use super::receive_buffers::{SparePieces, alloc, restore};
+
+/// Allocates `count` receives of this structure, or none.
+///
+/// # Errors
+/// [`PoolExhausted`]: there is no memory for all of them.
+pub(super) fn alloc_all(
+    pool: &Pool,
+    structure: &ReceiveStructure,
+    count: usize,
+) -> Result<Vec<Scatter>, PoolExhausted> {
+    let receives = (0..count).map(|_| {
+        alloc(structure, &mut SparePieces::default(), |len| {
+            pool.alloc(len)
+        })
+    });
+    receives.collect()
+}
 
 /// The receives of one queue pair.
 #[derive(Debug)]
@@ -20,6 +37,8 @@ pub(super) struct OwnReceives {
     qp: QpId,
     /// The structure of the receives that are posted from now on.
     structure: ReceiveStructure,
+    /// Receives of this structure that are posted first. They were allocated before the queue pair was made.
+    prepared: Vec<Scatter>,
     /// Number of posted receives.
     receives: u32,
     /// The structures of the posted receives, oldest first, each with the number of receives that
@@ -41,10 +60,12 @@ pub(super) struct OwnReceives {
 
 impl OwnReceives {
     /// Returns the receives of a queue pair, of which none is posted yet. They have this structure.
-    pub(super) fn new(qp: QpId, structure: ReceiveStructure) -> Self {
+    /// `prepared` is memory for the first ones.
+    pub(super) fn new(qp: QpId, structure: ReceiveStructure, prepared: Vec<Scatter>) -> Self {
         Self {
             qp,
             structure,
+            prepared,
             receives: 0,
             mixed: VecDeque::new(),
             replacing: false,
@@ -179,15 +200,15 @@ impl OwnReceives {
     /// Posts `count` further receives, or none. Returns whether there was memory for all.
     pub(super) fn post(&mut self, device: &mut dyn Device, count: u32) -> bool {
         let there = self.unneeded.min(count);
-        let receives = (there..count).map(|_| {
-            alloc(&self.structure, &mut SparePieces::default(), |len| {
-                device.pool().alloc(len)
-            })
-        });
+        let wanted = (count - there) as usize;
+        let mut receives = std::mem::take(&mut self.prepared);
+        receives.truncate(wanted);
         // All or none: a call that is planned again must not be short of memory for that.
-        let Ok(receives) = receives.collect::<Result<Vec<_>, _>>() else {
+        let more = alloc_all(device.pool(), &self.structure, wanted - receives.len());
+        let Ok(more) = more else {
             return false;
         };
+        receives.extend(more);
         self.unneeded -= there;
         for receive in receives {
             self.post_receive(device, receive, None);

@@ -287,10 +287,17 @@ impl RdmaServer {
                 return Err(error);
             }
         };
+        // Once the queue pair is made, the request cannot be rejected with a reason any more.
+        let Ok(prepared) = self.driver.first_receives(&config) else {
+            self.driver.device.reject(request.request, NO_ROOM)?;
+            return Err(DeviceError::Limit("memory for receive buffers"));
+        };
         let device = &mut self.driver.device;
         let qp = device.prepare_accept(request.request, shared)?;
         let capacity = device.attributes().max_send_wr;
-        let receives = self.driver.receives(qp, &config.receives, Some(&account));
+        let receives = self
+            .driver
+            .receives(qp, &config.receives, prepared, Some(&account));
         let queue = QueuePair::new(qp, capacity, receives, pool);
         let mut link = Link::new(conn_of(qp), request.peer, queue, Connection::new(config));
         link.account = Some(account);

@@ -1,9 +1,11 @@
 //! The receives of a driver's connections: their own, or those that all share.
 
-use rdma::{Account, Device, DeviceError, Failed, QpId, SharedReceivesId, Success};
-use rpcrdma_connection::ReceiveStructure;
+use rdma::{
+    Account, Device, DeviceError, Failed, PoolExhausted, QpId, Scatter, SharedReceivesId, Success,
+};
+use rpcrdma_connection::{Config, ReceiveStructure};
 
-use super::super::own_receives::OwnReceives;
+use super::super::own_receives::{OwnReceives, alloc_all};
 use super::super::receive_pool::{ReceivePool, shares_receives};
 use super::super::receives::Receives;
 use super::super::shared_use::SharedUse;
@@ -38,19 +40,36 @@ impl<E: CallEvent> Driver<E> {
         Ok(self.pool.as_ref().map(ReceivePool::id))
     }
 
-    /// Returns the receive state of a new queue pair. `structure` is what its peer is told. With a
-    /// account (at a server), the messages of the connection are limited to its share of shared receives
-    /// and of the account's budget.
+    /// Allocates the first receives of a new connection, or none where connections share receives
+    /// ([`Driver::shared_receives`], which is called before).
+    ///
+    /// # Errors
+    /// There is no memory for all of them.
+    pub(in crate::rdma) fn first_receives(
+        &self,
+        config: &Config,
+    ) -> Result<Vec<Scatter>, PoolExhausted> {
+        let count = match &self.pool {
+            Some(_) => 0,
+            None => config.first_receives() as usize,
+        };
+        alloc_all(self.device.pool(), &config.receives, count)
+    }
+
+    /// Returns the receive state of a new queue pair. `structure` is what its peer is told, and
+    /// `prepared` what [`Driver::first_receives`] returned, or nothing. With an account (at a server), the
+    /// messages of the connection are limited to its share of shared receives and of the account's budget.
     pub(in crate::rdma) fn receives(
         &self,
         qp: QpId,
         structure: &ReceiveStructure,
+        prepared: Vec<Scatter>,
         account: Option<&Account>,
     ) -> Receives {
         let structure = structure.clone();
         match &self.pool {
             Some(pool) => Receives::Shared(SharedUse::new(structure, pool.longest(), account)),
-            None => Receives::Own(OwnReceives::new(qp, structure)),
+            None => Receives::Own(OwnReceives::new(qp, structure, prepared)),
         }
     }
 
