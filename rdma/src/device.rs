@@ -585,7 +585,8 @@ pub trait Device {
     /// receives of its own.
     ///
     /// # Errors
-    /// [`DeviceError::Unknown`] if the request or the shared receive queue does not exist.
+    /// [`DeviceError::Unknown`] if the request or the shared receive queue does not exist;
+    /// [`DeviceError::System`]. A request that exists still waits for its answer then.
     fn prepare_accept(
         &mut self,
         request: RequestId,

@@ -4,6 +4,7 @@
 mod rdma_support;
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -791,6 +792,24 @@ fn a_server_without_memory_for_the_first_receives_is_tried_again() {
     pair.settle();
     assert!(pair.server_up.is_empty());
     assert_eq!(pair.server_pool.in_use(), 0);
+}
+
+#[test]
+fn a_server_without_memory_for_a_queue_pair_is_tried_again() {
+    for (kind, again) in [
+        (ErrorKind::OutOfMemory, true),
+        (ErrorKind::InvalidInput, false),
+    ] {
+        let (world, mut pair) = Pair::fake();
+        world.borrow_mut().refuse_queue_pairs = Some(kind);
+        pair.client.open(pair.address, 0, Time::ZERO);
+        pair.until(|pair| !pair.down.is_empty());
+        let lost = pair.down.remove(0).1;
+        assert_eq!((lost.busy, lost.retry), (again, again), "{lost:?}");
+        assert!(lost.reason.contains("rejected"), "{}", lost.reason);
+        pair.settle();
+        assert_eq!(pair.server_pool.in_use(), 0);
+    }
 }
 
 #[test]

@@ -145,14 +145,25 @@ impl RdmaCore {
             depths: self.depths(options.inbound_reads, options.outbound_reads),
             timeout: options.timeout,
         };
+        let domain = self.domain_of_connection()?;
         let qp = QpId(self.membership.new_id());
         let key = id.key();
-        let mut conn = self.conn(qp, id, phase, options.shared_receives)?;
+        let mut conn = self.conn(qp, id, phase, options.shared_receives, domain);
         conn.deadline = Some(self.now.max(rdma::Time::now()) + options.timeout);
         self.targets.insert(key, CmIdOwner::Conn(qp));
         self.conns.insert(qp.0, conn);
         self.timer(qp);
         Ok(qp)
+    }
+
+    /// Returns the protection domain for a new connection: that of all connections, or a new one.
+    fn domain_of_connection(&self) -> Result<Arc<Domain>, DeviceError> {
+        if let Some(domain) = &self.domain {
+            return Ok(Arc::clone(domain));
+        }
+        let pd = Pd::new(&self.context);
+        let pd = pd.map_err(|error| system("no protection domain", error))?;
+        Ok(Arc::new(Domain::new(pd)))
     }
 
     fn conn(
@@ -161,16 +172,8 @@ impl RdmaCore {
         id: Id,
         phase: Phase,
         receives: Option<SharedReceivesId>,
-    ) -> Result<Conn, DeviceError> {
-        let own = self.domain.is_none();
-        let domain = match &self.domain {
-            Some(domain) => Arc::clone(domain),
-            None => {
-                let pd = Pd::new(&self.context);
-                let pd = pd.map_err(|error| system("no protection domain", error))?;
-                Arc::new(Domain::new(pd))
-            }
-        };
+        domain: Arc<Domain>,
+    ) -> Conn {
         let kind = self.capabilities.kind;
         let mut conn = Conn::new(
             qp,
@@ -181,14 +184,14 @@ impl RdmaCore {
             kind,
             phase,
         );
-        conn.own_domain = own;
+        conn.own_domain = self.domain.is_none();
         conn.binding = receives.map(|queue| Binding {
             queue,
             floor: 0,
             drained: false,
             drains_at_once: kind == Kind::Siw,
         });
-        Ok(conn)
+        conn
     }
 
     fn sizes(&self) -> Sizes {
@@ -223,19 +226,36 @@ impl RdmaCore {
         receives: Option<SharedReceivesId>,
     ) -> Result<QpId, DeviceError> {
         self.check_shared(receives)?;
+        let domain = self.domain_of_connection()?;
         let waiting = self.requests.remove(&request.0);
-        let waiting = waiting.ok_or(DeviceError::Unknown("connection request"))?;
-        let (qp, key) = (QpId(request.0), waiting.id.key());
-        self.targets.remove(&key);
-        let mut conn = self.conn(qp, waiting.id, Phase::Prepared(waiting.depths), receives)?;
-        conn.claim = waiting.claim;
+        let Waiting { id, depths, claim } =
+            waiting.ok_or(DeviceError::Unknown("connection request"))?;
+        let (qp, key) = (QpId(request.0), id.key());
+        let mut conn = self.conn(qp, id, Phase::Prepared(depths), receives, domain);
+        conn.claim = claim;
         self.targets.insert(key, CmIdOwner::Conn(qp));
         self.conns.insert(qp.0, conn);
         if let Err(error) = self.make_queue_pair(qp) {
-            self.remove(qp);
+            self.unprepare(qp, depths);
             return Err(system("cannot make a queue pair", error));
         }
         Ok(qp)
+    }
+
+    /// Turns a connection whose queue pair could not be made into a request again, which waits for an
+    /// answer.
+    fn unprepare(&mut self, qp: QpId, depths: Depths) {
+        let conn = self.conns.get_mut(&qp.0);
+        let claim = conn.and_then(|conn| conn.claim.take());
+        // No receive was posted.
+        let (id, _) = self.take_down(qp);
+        self.conns.remove(&qp.0);
+        if let Some(id) = id {
+            let request = RequestId(qp.0);
+            self.targets.insert(id.key(), CmIdOwner::Request(request));
+            let waiting = Waiting { id, depths, claim };
+            self.requests.insert(request.0, waiting);
+        }
     }
 
     pub(super) fn answer(&mut self, qp: QpId, options: &AcceptOptions) -> Result<(), DeviceError> {

@@ -476,9 +476,8 @@ impl<D: Device, T: Tap> Device for Reconstructed<D, T> {
         request: RequestId,
         receives: Option<SharedReceivesId>,
     ) -> Result<QpId, DeviceError> {
-        let seen = self.requests.remove(&request);
         let qp = self.device.prepare_accept(request, receives)?;
-        if let Some((local, peer, private_data)) = seen {
+        if let Some((local, peer, private_data)) = self.requests.remove(&request) {
             let pair = Pair::new(false, [local, peer], private_data);
             self.pairs.insert(qp, pair);
         }

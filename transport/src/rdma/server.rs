@@ -41,6 +41,19 @@ fn qp_of(conn: ConnectionId) -> QpId {
     QpId(conn.0)
 }
 
+/// Returns the private data of the rejection of a client for which the device has no queue pair because of this
+/// error: [`NO_ROOM`] if the system has no memory for it at present.
+fn reason(error: &DeviceError) -> &'static [u8] {
+    let DeviceError::System { source, .. } = error else {
+        return &[];
+    };
+    match source.kind() {
+        // ENOMEM, and EAGAIN for memory that would have to be locked.
+        io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => NO_ROOM,
+        _ => &[],
+    }
+}
+
 impl RdmaServer {
     /// Returns a server that does not listen yet.
     #[must_use]
@@ -293,7 +306,14 @@ impl RdmaServer {
             return Err(DeviceError::Limit("memory for receive buffers"));
         };
         let device = &mut self.driver.device;
-        let qp = device.prepare_accept(request.request, shared)?;
+        let qp = match device.prepare_accept(request.request, shared) {
+            Ok(qp) => qp,
+            Err(error) => {
+                // This fails if the request no longer exists, and then the peer needs no answer.
+                let _ = device.reject(request.request, reason(&error));
+                return Err(error);
+            }
+        };
         let capacity = device.attributes().max_send_wr;
         let receives = self
             .driver

@@ -102,6 +102,8 @@ pub struct World {
     pub lose_at: Option<usize>,
     /// If set, every attempt to connect fails with this error.
     pub refuse_with: Option<ConnectError>,
+    /// If set, no queue pair can be made for a connection request, for this reason.
+    pub refuse_queue_pairs: Option<io::ErrorKind>,
     /// Whether graceful disconnects are left unanswered.
     pub deaf: bool,
     /// Whether invalidations fail.
@@ -658,6 +660,10 @@ impl Device for FakeDevice {
     ) -> Result<QpId, DeviceError> {
         let mut world = self.world.borrow_mut();
         world.nodes[self.me].check_shared(receives)?;
+        if let Some(kind) = world.refuse_queue_pairs {
+            let (what, source) = ("cannot make a queue pair".to_owned(), kind.into());
+            return Err(DeviceError::System { what, source });
+        }
         let pending = world
             .pending
             .remove(&request)

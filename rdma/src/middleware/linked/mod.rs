@@ -244,8 +244,8 @@ impl<D: Device> Device for Linked<D> {
         request: RequestId,
         receives: Option<SharedReceivesId>,
     ) -> Result<QpId, DeviceError> {
-        self.unanswered.remove(&request);
         let qp = self.device.prepare_accept(request, receives)?;
+        self.unanswered.remove(&request);
         self.traffic.insert(qp, QpTraffic::new(qp));
         Ok(qp)
     }
