@@ -3,6 +3,7 @@ use std::time::Duration;
 use quickcheck::{Arbitrary, Gen, quickcheck};
 use smallvec::smallvec;
 
+use super::traffic::RETRY;
 use super::*;
 use crate::middleware::fake::{
     Fake, MAX_SEND_WR, Script, accept_options, anywhere, connect_options, pair,
@@ -330,17 +331,37 @@ fn requests_in_flight_count_against_the_send_queue() {
 
 #[test]
 fn a_full_device_is_tried_again_when_it_has_made_progress() {
-    let mut world = connected(D, None);
+    let mut world = connected(3 * D, None);
     world.scripts[0].set_room(1);
-    world.post(0, 1, send(1)).unwrap();
+    let start = world.now;
+    world.post(0, 1, world.read(1)).unwrap();
     world.post(0, 2, send(1)).unwrap();
-    world.until(1, 100);
-    while world.step().is_some() {}
-    // No poll is needed until the inner device asks for it.
-    assert_eq!(world.ends[0].next_deadline(), None);
-    assert_eq!(world.scripts[0].posted().len(), 1);
+    world.poll_until(start + 3 * D);
+    assert_eq!(world.scripts[0].posted(), ["read"]);
+    // No poll is needed until the completion of the read, which is in flight.
+    assert_eq!(world.ends[0].next_deadline(), Some(start + 6 * D));
     world.scripts[0].set_room(1);
-    world.until(1, 101);
+    world.until(1, 100);
+    assert_eq!(world.scripts[0].posted(), ["read", "send"]);
+}
+
+/// Regression test: a device also refuses a request if it has no memory for a copy. Without a request in progress
+/// there was no completion, and so no other attempt.
+#[test]
+fn a_request_that_an_idle_device_refuses_is_posted_a_while_later() {
+    let mut world = connected(D, None);
+    world.scripts[0].set_room(0);
+    world.post(0, 1, send(1)).unwrap();
+    let mut due = world.now + D;
+    for _ in 0..3 {
+        world.poll_until(due);
+        assert!(world.scripts[0].posted().is_empty());
+        due = due + RETRY;
+        assert_eq!(world.ends[0].next_deadline(), Some(due));
+    }
+    world.scripts[0].set_room(1);
+    world.until(1, 100);
+    assert_eq!(world.scripts[0].posted(), ["send"]);
 }
 
 #[test]

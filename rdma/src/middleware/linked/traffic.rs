@@ -1,16 +1,20 @@
 //! The delayed traffic of one queue pair.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::middleware::Shaper;
 use crate::{
-    AcceptOptions, Completion, Device, DeviceError, Event, Failed, QpId, SendWr, Success, Time,
-    WorkError, WrId,
+    AcceptOptions, Completion, Device, DeviceError, Event, Failed, PostError, QpId, SendWr,
+    Success, Time, WorkError, WrId,
 };
 
 /// Length in bytes of an RDMA Read Request's own header (RFC 5040, section 4.4), which is all that
 /// such a request puts on the link.
 const READ_REQUEST: u64 = 28;
+
+/// Time after which a request that the inner device refused is posted again, if no completion is to come.
+pub(super) const RETRY: Duration = Duration::from_millis(1);
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +73,9 @@ pub(super) struct QpTraffic {
     /// Whether the inner device had no room for the first item. Its time has passed, and it is
     /// posted when the device has made progress.
     blocked: bool,
+    /// Time at which the first item is posted again if no completion is to come: the device may have had no
+    /// memory for a copy ([`PostError::QueueFull`]).
+    retry_at: Option<Time>,
     /// Completions of the send queue in flight to this side, in the device's order.
     answers: VecDeque<(Time, Completion)>,
     /// Number of requests at the inner device that are certain to complete and have not been
@@ -84,6 +91,7 @@ impl QpTraffic {
             in_flight: VecDeque::new(),
             stamped: 0,
             blocked: false,
+            retry_at: None,
             answers: VecDeque::new(),
             signaled: 0,
         }
@@ -124,7 +132,7 @@ impl QpTraffic {
         now: Time,
         device: &mut impl Device,
     ) -> Result<bool, DeviceError> {
-        self.blocked = false;
+        (self.blocked, self.retry_at) = (false, None);
         let mut any = false;
         while let Some((Some(due), _)) = self.in_flight.front()
             && *due <= now
@@ -133,13 +141,14 @@ impl QpTraffic {
             match item {
                 InFlight::Work { id, wr, signaled } => {
                     let completes = signaled || matches!(wr, SendWr::Read { .. });
-                    if let Err((_, wr)) = device.post_send(self.qp, id, wr, signaled) {
+                    if let Err((error, wr)) = device.post_send(self.qp, id, wr, signaled) {
                         // If the queue is full, there will be room later. If the queue pair is not
                         // connected, the device's event that reports it is still to come and
                         // flushes this item.
                         let item = InFlight::Work { id, wr, signaled };
                         self.in_flight.push_front((due, item));
                         self.blocked = true;
+                        self.retry_at = (error == PostError::QueueFull).then(|| now + RETRY);
                         break;
                     }
                     self.signaled += usize::from(completes);
@@ -239,6 +248,7 @@ impl QpTraffic {
         let item = self.in_flight.front().filter(|_| !self.blocked);
         let item = item.and_then(|(due, _)| *due);
         let answer = self.answers.front().map(|(due, _)| *due);
-        item.into_iter().chain(answer).min()
+        let retry = self.retry_at.filter(|_| self.signaled == 0);
+        item.into_iter().chain(answer).chain(retry).min()
     }
 }
