@@ -62,6 +62,7 @@ mod post;
 mod progress;
 mod queue;
 mod random;
+mod refusals;
 mod regions;
 pub mod report;
 mod shared;

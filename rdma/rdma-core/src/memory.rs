@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::objects::{Mr, Pd};
+use super::refusals::Refusals;
 use super::report::memlock;
 use super::sys;
-use rdma::Registrar;
+use rdma::{Registrar, Time};
 
 /// A protection domain with a number that is never reused.
 pub(super) struct Domain {
@@ -91,6 +92,8 @@ struct State {
     arenas: BTreeMap<usize, Arena>,
     /// The reason why an arena was refused last.
     refused: Option<io::Error>,
+    /// Arenas that were refused because memory is short.
+    refusals: Refusals,
 }
 
 /// The memory of one pool.
@@ -223,6 +226,7 @@ impl Arenas {
                 arena.stays = true;
             }
         }
+        state.refusals.freed();
     }
 
     /// Returns the reason why the last arena was refused, once.
@@ -238,13 +242,21 @@ impl Registrar for Arenas {
         let registrations = match &self.shared {
             None => Vec::new(),
             Some(domain) => {
+                if self.state().refusals.cover(len, Time::now()) {
+                    return false;
+                }
                 // SAFETY: as in `key`.
                 match unsafe { Mr::new(&domain.pd, start.as_ptr(), len, self.access) } {
-                    Ok(mr) => vec![(domain.number, mr)],
+                    Ok(mr) => {
+                        self.state().refusals.succeeded(len);
+                        vec![(domain.number, mr)]
+                    }
                     Err(error) => {
                         let hint = memory_hint(&error);
                         rdma::limited!(error, %error, len, "cannot register memory{hint}");
-                        self.state().refused = Some(error);
+                        let mut state = self.state();
+                        state.refusals.refused(len, &error, Time::now());
+                        state.refused = Some(error);
                         return false;
                     }
                 }
@@ -264,7 +276,9 @@ impl Registrar for Arenas {
         let arena = self.state().arenas.remove(&start.as_ptr().addr());
         arena.is_none_or(|arena| {
             let stays = arena.stays;
-            arena.deregister() && !stays
+            let freed = arena.deregister() && !stays;
+            self.state().refusals.freed();
+            freed
         })
     }
 }
