@@ -35,6 +35,7 @@
 //! # Ok::<_, rdma::PoolExhausted>(())
 //! ```
 
+mod backlog;
 mod budget;
 mod carrier;
 mod contention;
@@ -53,6 +54,7 @@ mod time;
 
 pub mod middleware;
 
+pub use backlog::lengthen_backlog;
 pub use budget::{Account, Budget, Charge, GUARANTEED, PER_CALL};
 pub use carrier::Carrier;
 pub use contention::{CountedMutex, CountedRwLock, LockCounter, contended_locks};

@@ -45,10 +45,13 @@ impl State {
     /// Returns a handle to the socket of the options that has this address, or binds a new one.
     fn listening_socket(&self, address: SocketAddr) -> io::Result<TcpListener> {
         let mut sockets = self.options.sockets.iter();
-        match sockets.find(|socket| socket.local_addr().is_ok_and(|own| own == address)) {
-            Some(socket) => Ok(TcpListener::from_std(socket.try_clone()?)),
-            None => TcpListener::bind(address),
-        }
+        let socket =
+            match sockets.find(|socket| socket.local_addr().is_ok_and(|own| own == address)) {
+                Some(socket) => TcpListener::from_std(socket.try_clone()?),
+                None => TcpListener::bind(address)?,
+            };
+        rdma::lengthen_backlog(&socket);
+        Ok(socket)
     }
 
     /// Schedules the listeners if this loop was told to accept.

@@ -103,7 +103,7 @@ impl Default for Options {
             memory: 1 << 30,
             inline_data: 128,
             max_connections: 1024,
-            backlog: 128,
+            backlog: 1024,
             seat: None,
         }
     }

@@ -107,6 +107,7 @@ impl TcpServer {
     }
 
     fn with(listener: TcpListener, options: TcpOptions) -> io::Result<Self> {
+        rdma::lengthen_backlog(&listener);
         Ok(Self {
             local: listener.local_addr()?,
             listener,
