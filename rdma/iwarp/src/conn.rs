@@ -16,7 +16,7 @@ use super::endpoint::{Endpoint, FailedRequest, Limits, Out, Stop};
 use super::fault::{Ending, Fault};
 use super::mpa::Frame;
 use super::setup::Wants;
-use super::shared::SharedQueues;
+use super::shared_queue::SharedQueues;
 use super::socket;
 use super::terminate::Terminate;
 use rdma::{

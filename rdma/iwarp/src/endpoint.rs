@@ -15,7 +15,7 @@ use super::rdmap::ReadRequest;
 use super::receive::Receiver;
 use super::regions::NotReclaimed;
 use super::setup::Agreement;
-use super::shared::SharedQueues;
+use super::shared_queue::SharedQueues;
 use super::terminate::{FaultySegment, Terminate};
 use super::transmit::{Finishes, Outgoing, Transmitter};
 use rdma::{

@@ -10,7 +10,7 @@ use super::endpoint::{Endpoint, FailedRequest, Limits, Out, Stop};
 use super::fault::{Ending, Fault};
 use super::regions::NotReclaimed;
 use super::setup::Agreement;
-use super::shared::SharedQueues;
+use super::shared_queue::SharedQueues;
 use super::terminate::Code;
 use super::transmit::Slices;
 use rdma::{

@@ -6,7 +6,7 @@ use super::fault::{Ending, Fault};
 use super::memory::{OutboundRead, Receive, Target};
 use super::rdmap::Opcode;
 use super::receive::{Buffers, Segment, Step};
-use super::shared::SharedQueues;
+use super::shared_queue::SharedQueues;
 use super::terminate::Code;
 use rdma::{Stag, Success};
 

@@ -83,6 +83,7 @@ mod receive;
 mod regions;
 mod setup;
 mod shared;
+mod shared_queue;
 mod short;
 mod socket;
 mod state;
@@ -111,7 +112,7 @@ use rdma::{
     RequestId, Scatter, SendWr, SharedReceives, SharedReceivesId, Stag, Tap, Time, WhenEmpty, WrId,
 };
 use regions::NotReclaimed;
-use shared::MAX_SHARED_WR;
+use shared_queue::MAX_SHARED_WR;
 use state::{State, WAKE_TOKEN};
 
 /// Maximum number of outstanding requests on a send queue.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::ddp::{Header, Placement};
 use super::rdmap::{self, ControlError, Opcode};
 use super::regions::{Refused, Regions};
-use super::shared::{Binding, SharedQueues};
+use super::shared_queue::{Binding, SharedQueues};
 use super::terminate::{Code, MAX_TERMINATE};
 use rdma::Places;
 use rdma::{Buf, Scatter, WrId};

@@ -43,7 +43,7 @@ use super::memory::{Memory, Target, Unplaced};
 use super::mpa;
 use super::pattern::{self, Lengths, Pattern};
 use super::rdmap::{Opcode, READ_REQUEST, ReadRequest, SEND_QUEUE};
-use super::shared::SharedQueues;
+use super::shared_queue::SharedQueues;
 use super::terminate::{Code, FaultySegment, HeaderBytes, Terminate};
 
 /// Size of the staging buffer: a short message fits as a whole, and the copy stays short.

@@ -16,27 +16,11 @@ use super::conn::Conn;
 use super::endpoint::{Endpoint, Out};
 use super::fault::Ending;
 use super::memory::{Memory, Receive};
+use super::shared_queue::{Binding, MAX_SHARED_WR};
 use super::state::{Slot, State};
 use rdma::{
-    DeviceError, Event, IdMap, PostError, QpId, Scatter, SharedReceiveQueue, SharedReceivesId,
-    Time, WrId,
+    DeviceError, Event, PostError, QpId, Scatter, SharedReceiveQueue, SharedReceivesId, Time, WrId,
 };
-
-/// Maximum number of receives in a shared receive queue.
-pub(super) const MAX_SHARED_WR: usize = 1 << 16;
-
-/// The shared receive queues of a device.
-pub(super) type SharedQueues = IdMap<SharedReceivesId, SharedReceiveQueue>;
-
-/// The binding of a queue pair to its shared receive queue.
-pub(super) struct Binding {
-    pub(super) queue: SharedReceivesId,
-    qp: QpId,
-    /// Length of the first buffer of every receive if each has several, as far as that is known.
-    pub(super) head: Option<usize>,
-    /// Whether a message waits for a receive.
-    waits: bool,
-}
 
 impl Memory {
     /// Takes a receive from the shared receive queue for the message that begins. Returns false if

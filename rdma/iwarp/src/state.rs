@@ -12,7 +12,7 @@ use slab::Slab;
 use super::Options;
 use super::conn::{Conn, Cx, Phase};
 use super::endpoint::Limits;
-use super::shared::SharedQueues;
+use super::shared_queue::SharedQueues;
 use super::short::Short;
 use super::socket;
 use rdma::{

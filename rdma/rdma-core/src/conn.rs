@@ -23,7 +23,7 @@ use super::memory::{Arenas, Domain};
 use super::objects::{Channel, Cq, Mr, unsupported};
 use super::queue::{Batch, Posted, Receive, Request, SendQueue, Work, work_error};
 use super::regions::{Invalidation, Regions};
-use super::shared::SharedQueue;
+use super::shared_queue::SharedQueue;
 use super::sys;
 use rdma::{
     Completion, ConnectError, Counters, Disconnect, Event, Failed, LoopClaim, QpId,

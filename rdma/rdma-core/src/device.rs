@@ -14,7 +14,7 @@ use super::memory::Domain;
 use super::objects::Channel;
 use super::queue::Batch;
 use super::regions::Policy;
-use super::shared::SharedQueue;
+use super::shared_queue::SharedQueue;
 use super::siblings::{Listener, Membership};
 use super::{Options, Registration};
 use rdma::{

@@ -7,9 +7,10 @@
 //! From bottom to top: the crate [`rdma_core_sys`] declares and loads the C interface; `context`,
 //! `objects` and `cm` own its objects; `memory` registers the pool's arenas, `regions` the memory
 //! that a peer may access; `queue` owns posted requests; `conn` is a connection, and implements the
-//! teardown order on which memory safety rests; `shared` is a shared receive queue; `siblings`
-//! coordinates the devices of a process on one context; `post`, `manager` and `progress` do the
-//! device's work, `device` implements the device model, and `open` creates the device.
+//! teardown order on which memory safety rests; `shared_queue` is a shared receive queue, and `shared`
+//! what the device does with such queues; `siblings` coordinates the devices of a process on one
+//! context; `post`, `manager` and `progress` do the device's work, `device` implements the device
+//! model, and `open` creates the device.
 //!
 //! The strategy for offering memory ([`Registration`]) is chosen by the program or follows from the
 //! device's capabilities ([`Capabilities`]). Some properties of devices:
@@ -66,6 +67,7 @@ mod refusals;
 mod regions;
 pub mod report;
 mod shared;
+mod shared_queue;
 mod siblings;
 mod sysfs;
 

@@ -213,8 +213,11 @@ impl RdmaCore {
         let queue = conn.binding.as_ref().map(|binding| binding.queue);
         let shared = queue.and_then(|queue| self.shared.get_mut(&queue));
         conn.make_queue_pair(&channel, sizes, shared.as_deref())?;
-        if let Some(shared) = shared {
-            shared.bind(conn);
+        if let Some(shared) = shared
+            && let Some(number) = conn.id.as_ref().and_then(Id::queue_pair_number)
+            && let Some(binding) = &mut conn.binding
+        {
+            binding.floor = shared.bind(number, conn.qp);
         }
         self.look_at(qp);
         Ok(())

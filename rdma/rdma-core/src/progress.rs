@@ -10,7 +10,7 @@ use super::context::{AsyncEvent, CqContext};
 use super::device::{CmIdOwner, RdmaCore};
 use super::post::REAP_AFTER;
 use super::queue::{Posted, Request};
-use super::shared::SharedQueue;
+use super::shared_queue::SharedQueue;
 use super::sys;
 use rdma::{ConnectError, Disconnect, Event, ListenerId, QpId, SharedReceivesId};
 

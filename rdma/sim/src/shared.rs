@@ -7,8 +7,6 @@
 //!
 //! [`Costs::acknowledged`]: super::Costs::acknowledged
 
-use std::collections::BTreeMap;
-
 use super::queue_pair::{Arrival, Packet};
 use super::state::{Node, State, What};
 use super::{End, FabricEvent, NodeId, Path};
@@ -16,9 +14,6 @@ use rdma::{
     DeviceError, Disconnect, Event, QpId, Scatter, SharedReceiveQueue, SharedReceivesId, WhenEmpty,
     WrId,
 };
-
-/// The shared receive queues of a host.
-pub(super) type SharedQueues = BTreeMap<SharedReceivesId, SharedReceiveQueue>;
 
 impl Node {
     /// Checks that a shared receive queue exists, if one is named.

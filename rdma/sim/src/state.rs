@@ -10,11 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::queue_pair::{Packet, QueuePair, Request};
-use super::shared::SharedQueues;
 use super::{Costs, End, FabricEvent, Faults, NodeId, Observer, Path, Random};
 use rdma::{
     Attributes, Clock, ConnectError, Counters, Disconnect, Event, ListenerId, QpId, RequestId,
-    Setup, Tap, Time, WorkError,
+    Setup, SharedReceiveQueue, SharedReceivesId, Tap, Time, WorkError,
 };
 
 /// A host.
@@ -29,7 +28,8 @@ pub(super) struct Node {
     pub(super) life: u64,
     pub(super) alive: bool,
     pub(super) qps: BTreeMap<QpId, QueuePair>,
-    pub(super) shared: SharedQueues,
+    /// Its shared receive queues.
+    pub(super) shared: BTreeMap<SharedReceivesId, SharedReceiveQueue>,
     pub(super) events: VecDeque<(Event, Path)>,
     pub(super) listeners: BTreeMap<ListenerId, SocketAddr>,
     pub(super) counters: Counters,
