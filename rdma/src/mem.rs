@@ -38,7 +38,9 @@ const CLASSES: usize = 11;
 /// limits the sum over all classes.
 const KEEP_PER_CLASS: usize = 64 << 20;
 /// A pool with a [`Registrar`] takes memory for smaller blocks from the system in arenas of this
-/// many bytes and never returns them, so that one registration covers many blocks.
+/// many bytes, so that one registration covers many blocks. An arena of which no block is in use is
+/// divided into blocks of another size, or returned to the system, when the pool has obtained as much
+/// as its limit or the registrar refuses more.
 const ARENA: usize = 2 << 20;
 
 /// The pool's limit is reached, or a pool cannot provide a buffer of that length.
@@ -87,10 +89,11 @@ impl Drop for Block {
     }
 }
 
-/// A free block, referred to by this address only.
+/// The address of a free block or of an arena.
 struct Free(NonNull<u8>);
 
-// SAFETY: a free block's memory is referred to by this value only.
+// SAFETY: nobody accesses the memory of a free block, or of an idle arena, by its address as long as it is
+// in the lists of `State`, which are behind a lock.
 unsafe impl Send for Free {}
 
 struct State {
@@ -99,10 +102,60 @@ struct State {
     stale: [Vec<Free>; CLASSES],
     /// Arenas obtained from the system, which are divided into blocks.
     arenas: Vec<Free>,
+    /// Those of `arenas` that are not divided.
+    idle: Vec<Free>,
+    /// The number of arenas from which on it is worth while to look for idle ones again.
+    look_at: usize,
+    /// Number of bytes obtained from the system for blocks outside arenas, in use or free.
+    whole: usize,
     in_use: usize,
     /// Number of free bytes in `free` that count against `Shared::keep`. Blocks inside arenas do
     /// not count.
     kept: usize,
+}
+
+/// What was found instead of new memory from the system.
+enum Found {
+    /// An arena of which no block is in use.
+    Arena(NonNull<u8>),
+    /// Other memory, which was returned to the system.
+    Room,
+    Nothing,
+}
+
+impl State {
+    /// Takes the blocks of arenas of which no block is in use out of `free`, and adds these arenas to `idle`.
+    /// For a pool with a registrar.
+    fn gather_idle(&mut self) {
+        let address = |block: &Free| block.0.as_ptr().addr();
+        let mut starts: Vec<usize> = self.arenas.iter().map(address).collect();
+        starts.sort_unstable();
+        // Every block of these sizes lies in an arena.
+        let arena_of = |block: &Free| {
+            let behind = starts.partition_point(|&start| start <= address(block));
+            behind.saturating_sub(1)
+        };
+        let mut is_idle = vec![false; starts.len()];
+        for (class, free) in self.free.iter_mut().enumerate() {
+            let blocks = ARENA / (MIN_BLOCK << class);
+            if blocks < 2 {
+                break;
+            }
+            let mut counts = vec![0; starts.len()];
+            for block in &*free {
+                counts[arena_of(block)] += 1;
+            }
+            free.retain(|block| counts[arena_of(block)] < blocks);
+            for (idle, count) in is_idle.iter_mut().zip(counts) {
+                *idle |= count == blocks;
+            }
+        }
+        for arena in &self.arenas {
+            if is_idle[arena_of(arena)] {
+                self.idle.push(Free(arena.0));
+            }
+        }
+    }
 }
 
 struct Shared {
@@ -154,6 +207,7 @@ impl Shared {
                 return;
             }
         }
+        state.whole -= size;
         drop(state);
         if self.may_free(start) {
             // SAFETY: `start` came from `alloc_zeroed` with this layout, it is not a part of an
@@ -184,24 +238,110 @@ impl Shared {
         }
         let parted = self.is_parted(size);
         let whole = if parted { ARENA } else { size };
-        // SAFETY: `size` is at least `MIN_BLOCK`, so the layout's size is not zero.
-        let start = unsafe { alloc_zeroed(layout(whole)) };
-        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout(whole)));
-        if let Some(registrar) = &self.registrar
-            && !registrar.obtained(start, whole)
-        {
-            // SAFETY: it was allocated above with this layout, and nothing refers to it.
-            unsafe { dealloc(start.as_ptr(), layout(whole)) };
-            return None;
-        }
+        let start = match self.find_free(whole, parted, false) {
+            Found::Arena(start) => start,
+            Found::Room | Found::Nothing => match self.obtain_new(whole, parted) {
+                Some(start) => start,
+                None => match self.find_free(whole, parted, true) {
+                    Found::Arena(start) => start,
+                    Found::Room => self.obtain_new(whole, parted)?,
+                    Found::Nothing => return None,
+                },
+            },
+        };
         if parted && let Some(class) = class(size) {
-            let mut state = self.state();
-            state.arenas.push(Free(start));
             // SAFETY: offsets below `whole` are within the allocation.
             let part = |offset| Free(unsafe { start.add(offset) });
-            state.free[class].extend((size..whole).step_by(size).map(part));
+            let parts = (size..whole).step_by(size).map(part);
+            self.state().free[class].extend(parts);
         }
         Some(start)
+    }
+
+    /// Obtains an arena or another block from the system. Returns `None` if the registrar refuses it.
+    fn obtain_new(&self, len: usize, arena: bool) -> Option<NonNull<u8>> {
+        // SAFETY: blocks and arenas have at least `MIN_BLOCK` bytes, so the layout's size is not zero.
+        let start = unsafe { alloc_zeroed(layout(len)) };
+        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout(len)));
+        if let Some(registrar) = &self.registrar
+            && !registrar.obtained(start, len)
+        {
+            // SAFETY: it was allocated above with this layout, and nothing refers to it.
+            unsafe { dealloc(start.as_ptr(), layout(len)) };
+            return None;
+        }
+        let mut state = self.state();
+        match arena {
+            true => state.arenas.push(Free(start)),
+            false => state.whole += len,
+        }
+        Some(start)
+    }
+
+    /// Looks for registered memory that is not in use, if with `len` further bytes the pool would have
+    /// obtained more than its limit, or if these were refused. Unless it finds an idle arena and one is
+    /// wanted, returns what is free to the system, so that other memory can be registered.
+    fn find_free(&self, len: usize, wanted: bool, refused: bool) -> Found {
+        if self.registrar.is_none() {
+            return Found::Nothing;
+        }
+        let mut state = self.state();
+        if wanted && let Some(Free(start)) = state.idle.pop() {
+            return Found::Arena(start);
+        }
+        let arenas = state.arenas.len();
+        let obtained = state.whole + arenas * ARENA;
+        let beyond = obtained.saturating_add(len) > self.limit && arenas >= state.look_at;
+        if !refused && !beyond {
+            return Found::Nothing;
+        }
+        state.gather_idle();
+        state.look_at = 0;
+        if wanted && let Some(Free(start)) = state.idle.pop() {
+            return Found::Arena(start);
+        }
+        let freed = self.take_free(&mut state);
+        if freed.is_empty() {
+            // The free lists of a large pool are long, so they are not searched each time.
+            state.look_at = arenas + arenas / 8 + 1;
+            return Found::Nothing;
+        }
+        drop(state);
+        self.give_back(freed);
+        Found::Room
+    }
+
+    /// Takes the free memory that can be returned to the system out of the lists, with the length of each piece:
+    /// blocks outside arenas, and idle arenas.
+    fn take_free(&self, state: &mut State) -> Vec<(Free, usize)> {
+        let mut freed = Vec::new();
+        for class in 0..CLASSES {
+            let size = MIN_BLOCK << class;
+            if !self.is_parted(size) {
+                let blocks = state.free[class].drain(..);
+                freed.extend(blocks.map(|block| (block, size)));
+            }
+        }
+        let bytes: usize = freed.iter().map(|(_, size)| size).sum();
+        state.kept -= bytes;
+        state.whole -= bytes;
+        for idle in mem::take(&mut state.idle) {
+            state.arenas.retain(|arena| arena.0 != idle.0);
+            freed.push((idle, ARENA));
+        }
+        freed
+    }
+
+    /// Returns memory to the system, whose users must be gone: what [`Shared::take_free`] returned.
+    fn give_back(&self, freed: Vec<(Free, usize)>) {
+        for (Free(start), len) in freed {
+            if self.may_free(start) {
+                // SAFETY: blocks outside arenas, and arenas, come from `alloc_zeroed` with the layout of
+                // their length. The lists, which had the only reference to this one, have given it up; of
+                // an idle arena, no block is in use or in a list.
+                unsafe { dealloc(start.as_ptr(), layout(len)) };
+            }
+        }
     }
 }
 
@@ -303,6 +443,9 @@ impl Pool {
             free: [const { Vec::new() }; CLASSES],
             stale: [const { Vec::new() }; CLASSES],
             arenas: Vec::new(),
+            idle: Vec::new(),
+            look_at: 0,
+            whole: 0,
             in_use: 0,
             kept: 0,
         };
@@ -346,28 +489,17 @@ impl Pool {
         Some(self)
     }
 
-    /// Returns the free memory that is kept for reuse to the system, and free memory of the heap.
-    /// Blocks inside arenas stay. This takes milliseconds; it is for the time when much less is
+    /// Returns the free memory that is kept for reuse to the system, and free memory of the heap. Arenas
+    /// of which a block is in use stay. This takes milliseconds; it is for the time when much less is
     /// needed than before.
     pub fn give_back(&self) {
         let mut state = self.shared.state();
-        let mut freed = Vec::new();
-        for class in 0..CLASSES {
-            let size = MIN_BLOCK << class;
-            if !self.shared.is_parted(size) {
-                state.kept -= state.free[class].len() * size;
-                let blocks = state.free[class].drain(..);
-                freed.extend(blocks.map(|block| (block, size)));
-            }
+        if self.shared.registrar.is_some() {
+            state.gather_idle();
         }
+        let freed = self.shared.take_free(&mut state);
         drop(state);
-        for (block, size) in freed {
-            if self.shared.may_free(block.0) {
-                // SAFETY: the free list held addresses from `alloc_zeroed` with the layout of their
-                // class, as blocks of this size are no parts of arenas, and has given up this one.
-                unsafe { dealloc(block.0.as_ptr(), layout(size)) };
-            }
-        }
+        self.shared.give_back(freed);
         trim_heap();
     }
 
@@ -698,10 +830,11 @@ mod tests {
         assert_eq!(pool.in_use(), 0);
     }
 
-    /// Records what the pool reports, and refuses memory longer than `most`.
+    /// Records what the pool reports, and refuses memory longer than `most`, or more than `total`.
     #[derive(Default)]
     struct Notes {
         most: usize,
+        total: Option<usize>,
         known: Mutex<Vec<(usize, usize)>>,
     }
 
@@ -709,7 +842,9 @@ mod tests {
         fn obtained(&self, start: NonNull<u8>, len: usize) -> bool {
             let mut known = self.known.lock().unwrap();
             known.push((start.as_ptr() as usize, len));
-            len <= self.most || known.pop().is_none()
+            let all: usize = known.iter().map(|(_, len)| len).sum();
+            let fits = len <= self.most && self.total.is_none_or(|total| all <= total);
+            fits || known.pop().is_none()
         }
 
         fn released(&self, start: NonNull<u8>) -> bool {
@@ -761,6 +896,64 @@ mod tests {
         assert_eq!(pool.alloc(8 << 20).unwrap_err().in_use, 0);
         assert_eq!(pool.in_use(), 0);
         assert!(pool.alloc(100).is_ok());
+    }
+
+    #[test]
+    fn an_idle_arena_is_divided_anew_before_the_limit_is_passed() {
+        let notes = Arc::new(Notes {
+            most: ARENA,
+            ..Notes::default()
+        });
+        let pool = Pool::with_registrar(2 * ARENA, notes.clone());
+        let take = |len: usize, count: usize| -> Vec<Buf> {
+            (0..count).map(|_| pool.alloc(len).unwrap()).collect()
+        };
+        drop(take(4096, 2 * ARENA / 4096));
+        assert_eq!(notes.known.lock().unwrap().len(), 2);
+        let mut long = take(1 << 20, 4);
+        assert!(pool.alloc(1).is_err());
+        let mut starts: Vec<usize> = long.iter().map(|buf| buf.as_ptr() as usize).collect();
+        starts.sort_unstable();
+        assert!(starts.windows(2).all(|pair| pair[1] - pair[0] >= 1 << 20));
+        long[0].fill(7);
+        long.truncate(2);
+        let short = take(4096, ARENA / 4096);
+        assert!(long[0].iter().all(|&byte| byte == 7));
+        assert!(
+            short
+                .iter()
+                .all(|buf| !long[0].as_ptr_range().contains(&buf.as_ptr()))
+        );
+        assert_eq!(notes.known.lock().unwrap().len(), 2);
+        drop((long, short));
+        pool.give_back();
+        assert_eq!(notes.known.lock().unwrap().len(), 0);
+        assert_eq!(take(1, 1).len(), 1);
+    }
+
+    #[test]
+    fn free_memory_makes_room_for_memory_that_is_refused() {
+        let notes = Arc::new(Notes {
+            most: usize::MAX,
+            total: Some(2 * ARENA),
+            ..Notes::default()
+        });
+        let pool = Pool::with_registrar(usize::MAX, notes.clone());
+        drop(pool.alloc(100).unwrap());
+        drop(pool.alloc(ARENA).unwrap());
+        assert_eq!(notes.known.lock().unwrap().len(), 2);
+        // The idle arena and the free block are returned.
+        drop(pool.alloc(2 * ARENA).unwrap());
+        assert_eq!(notes.known.lock().unwrap().len(), 1);
+        // Now the other way round.
+        let short = pool.alloc(100).unwrap();
+        assert_eq!(notes.known.lock().unwrap().len(), 1);
+        assert!(pool.alloc(2 * ARENA).is_err());
+        // The arena in use is not lost.
+        drop(short);
+        assert!(pool.alloc(2 * ARENA).is_ok());
+        let state = pool.shared.state();
+        assert_eq!((state.whole, state.arenas.len()), (2 * ARENA, 0));
     }
 
     #[test]
