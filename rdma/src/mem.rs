@@ -102,10 +102,14 @@ struct State {
     stale: [Vec<Free>; CLASSES],
     /// Arenas obtained from the system, which are divided into blocks.
     arenas: Vec<Free>,
-    /// Those of `arenas` that are not divided.
+    /// Arenas that are not divided at present. They are in `arenas` as well.
     idle: Vec<Free>,
-    /// The number of arenas from which on it is worth while to look for idle ones again.
+    /// Number of bytes obtained from the system from which on it is worth while to look for free memory
+    /// again, after a search that found none.
     look_at: usize,
+    /// Whether a block was returned to the pool since a search found no free memory. Without one, another
+    /// search finds none either.
+    returned: bool,
     /// Number of bytes obtained from the system for blocks outside arenas, in use or free.
     whole: usize,
     in_use: usize,
@@ -198,6 +202,7 @@ impl Shared {
     fn take_back(&self, start: NonNull<u8>, size: usize) {
         let mut state = self.state();
         state.in_use -= size;
+        state.returned = true;
         if let Some(class) = class(size) {
             let parted = self.is_parted(size);
             let few = (state.free[class].len() + 1) * size <= KEEP_PER_CLASS.max(size);
@@ -289,10 +294,11 @@ impl Shared {
         if wanted && let Some(Free(start)) = state.idle.pop() {
             return Found::Arena(start);
         }
-        let arenas = state.arenas.len();
-        let obtained = state.whole + arenas * ARENA;
-        let beyond = obtained.saturating_add(len) > self.limit && arenas >= state.look_at;
-        if !refused && !beyond {
+        let obtained = state.whole + state.arenas.len() * ARENA;
+        let beyond = obtained.saturating_add(len) > self.limit && obtained >= state.look_at;
+        // Those who wait for memory try again every millisecond, and the free lists of a large pool are
+        // long, so they are not searched each time.
+        if !state.returned || !refused && !beyond {
             return Found::Nothing;
         }
         state.gather_idle();
@@ -302,8 +308,8 @@ impl Shared {
         }
         let freed = self.take_free(&mut state);
         if freed.is_empty() {
-            // The free lists of a large pool are long, so they are not searched each time.
-            state.look_at = arenas + arenas / 8 + 1;
+            state.look_at = obtained + obtained / 8 + 1;
+            state.returned = false;
             return Found::Nothing;
         }
         drop(state);
@@ -445,6 +451,7 @@ impl Pool {
             arenas: Vec::new(),
             idle: Vec::new(),
             look_at: 0,
+            returned: false,
             whole: 0,
             in_use: 0,
             kept: 0,
@@ -496,6 +503,7 @@ impl Pool {
         let mut state = self.shared.state();
         if self.shared.registrar.is_some() {
             state.gather_idle();
+            state.look_at = 0;
         }
         let freed = self.shared.take_free(&mut state);
         drop(state);
@@ -929,6 +937,47 @@ mod tests {
         pool.give_back();
         assert_eq!(notes.known.lock().unwrap().len(), 0);
         assert_eq!(take(1, 1).len(), 1);
+    }
+
+    /// Regression test: after a vain search the pool did not look again before it had obtained another arena, but
+    /// longer blocks need none, so all of them came in addition to the idle arenas.
+    #[test]
+    fn idle_arenas_make_room_for_longer_blocks_after_a_vain_search() {
+        let notes = Arc::new(Notes {
+            most: usize::MAX,
+            ..Notes::default()
+        });
+        let pool = Pool::with_registrar(3 * ARENA, notes.clone());
+        let short = [4096, 8192].map(|len| pool.alloc(len).unwrap());
+        // A block was returned, so the pool searches.
+        drop(pool.alloc(4096).unwrap());
+        // The second one is more than the limit, and of both arenas a block is in use.
+        let long = [ARENA; 2].map(|len| pool.alloc(len).unwrap());
+        assert_eq!(notes.known.lock().unwrap().len(), 4);
+        assert!(pool.shared.state().look_at > 3 * ARENA);
+        drop(short);
+        let third = pool.alloc(ARENA).unwrap();
+        assert_eq!(notes.known.lock().unwrap().len(), 3);
+        drop((long, third));
+    }
+
+    #[test]
+    fn the_free_lists_are_searched_again_only_when_a_block_was_returned() {
+        let notes = Arc::new(Notes {
+            most: usize::MAX,
+            total: Some(ARENA),
+            ..Notes::default()
+        });
+        let pool = Pool::with_registrar(usize::MAX, notes);
+        let short = [(); 2].map(|()| pool.alloc(4096).unwrap());
+        let [first, second] = short;
+        drop(first);
+        assert!(pool.alloc(8192).is_err());
+        assert!(!pool.shared.state().returned, "a block is in use");
+        assert!(pool.alloc(8192).is_err());
+        drop(second);
+        assert!(pool.shared.state().returned);
+        assert!(pool.alloc(8192).is_ok());
     }
 
     #[test]
