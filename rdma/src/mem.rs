@@ -331,10 +331,11 @@ impl Shared {
         let bytes: usize = freed.iter().map(|(_, size)| size).sum();
         state.kept -= bytes;
         state.whole -= bytes;
-        for idle in mem::take(&mut state.idle) {
-            state.arenas.retain(|arena| arena.0 != idle.0);
-            freed.push((idle, ARENA));
-        }
+        let mut idle = mem::take(&mut state.idle);
+        idle.sort_unstable_by_key(|arena| arena.0);
+        let is_idle = |arena: &Free| idle.binary_search_by_key(&arena.0, |one| one.0).is_ok();
+        state.arenas.retain(|arena| !is_idle(arena));
+        freed.extend(idle.into_iter().map(|arena| (arena, ARENA)));
         freed
     }
 
