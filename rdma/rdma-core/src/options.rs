@@ -74,9 +74,10 @@ pub struct Options {
     /// Strategy for offering memory to peers. Without one, the best that the device supports is
     /// used, but never [`Registration::PersistentUnsafe`].
     pub registration: Option<Registration>,
-    /// Maximum number of bytes of the device's pool in use at a time. Memory stays locked after use: small
-    /// blocks come from arenas of 2 MiB that are never given back, each with blocks of one size, so more than
-    /// this can be locked.
+    /// Maximum number of bytes of the device's pool in use at a time. Memory stays locked after use until it
+    /// would exceed this number ([`rdma::Pool::give_back`] unlocks it as well). Small blocks come from arenas
+    /// of 2 MiB, each with blocks of one size, and an arena of which a block is in use stays locked as a whole.
+    /// So more than this number can be locked.
     pub memory: usize,
     /// Maximum length in bytes of a message to put inline into the work request. The device may
     /// allow less; 0 for none.
