@@ -1,9 +1,10 @@
 //! Memory that devices and programs share.
 //!
 //! This is the only module of the crate with `unsafe` code. Its soundness rests on two facts: a
-//! [`Block`] is one heap allocation, zeroed when it is made and freed when the pool and all users
-//! have released it; and every [`Buf`] owns a range of a block that no other `Buf` overlaps, which
-//! only its owner reads or writes.
+//! [`Block`] is a heap allocation or a part of one, which no other block overlaps; the allocation was
+//! zeroed when it was made, and is divided anew or freed only when none of its blocks is in use. And
+//! every [`Buf`] owns a range of a block that no other `Buf` overlaps, which only its owner reads or
+//! writes.
 //!
 //! Memory is passed by value: posting or registering a [`Buf`] moves it into the device, and a
 //! completion or [`crate::Device::reclaim`] moves it back. Aliasing between program and device
@@ -66,7 +67,7 @@ pub trait Registrar: Send + Sync {
     fn released(&self, start: NonNull<u8>) -> bool;
 }
 
-/// A page-aligned heap allocation.
+/// A page-aligned heap allocation, or a page-aligned part of an arena.
 struct Block {
     start: NonNull<u8>,
     size: usize,
@@ -118,11 +119,11 @@ struct State {
     kept: usize,
 }
 
-/// What was found instead of new memory from the system.
+/// The result of a search for memory that is obtained and not in use.
 enum Found {
     /// An arena of which no block is in use.
     Arena(NonNull<u8>),
-    /// Other memory, which was returned to the system.
+    /// Other memory, which was returned to the system so that new memory can be obtained.
     Room,
     Nothing,
 }
@@ -339,7 +340,7 @@ impl Shared {
         freed
     }
 
-    /// Returns memory to the system, whose users must be gone: what [`Shared::take_free`] returned.
+    /// Returns the memory that [`Shared::take_free`] took out of the lists to the system.
     fn give_back(&self, freed: Vec<(Free, usize)>) {
         for (Free(start), len) in freed {
             if self.may_free(start) {

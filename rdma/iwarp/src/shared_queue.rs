@@ -1,4 +1,5 @@
-//! The shared receive queues of a device, and the binding of a queue pair to one. `shared` says what they do.
+//! The shared receive queues of a device, and the binding of a queue pair to one. The documentation of
+//! `shared` describes their use.
 
 use rdma::{IdMap, QpId, SharedReceiveQueue, SharedReceivesId};
 

@@ -1,7 +1,7 @@
-//! What the system has refused to register, so that it is not asked again at once.
+//! Registrations that the system has refused, so that it is not asked again at once.
 //!
-//! Whoever waits for memory of the pool tries again every millisecond. As long as the process may lock no more
-//! memory, each attempt would be another system call that fails.
+//! Connections that wait for memory of the pool try again every millisecond. As long as the process may lock
+//! no more memory, each attempt would be another system call that fails.
 
 use std::io;
 use std::time::Duration;
@@ -34,8 +34,8 @@ impl Refusals {
             .is_some_and(|last| len >= last.len && now < last.until)
     }
 
-    /// Records that a registration of `len` bytes was refused. Errors that do not say that memory is short
-    /// are not remembered.
+    /// Records that a registration of `len` bytes was refused. Has no effect unless the error says that
+    /// memory is short.
     pub(super) fn refused(&mut self, len: usize, error: &io::Error, now: Time) {
         use io::ErrorKind::{OutOfMemory, WouldBlock};
         if !matches!(error.kind(), OutOfMemory | WouldBlock) {

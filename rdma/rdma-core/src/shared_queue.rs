@@ -1,5 +1,5 @@
-//! One shared receive queue: its receives, and how many of them the device has left. `shared` says what it does
-//! and when its memory is released.
+//! One shared receive queue: its receives, and how many of them the device has left. The documentation of
+//! `shared` describes its use, and when its memory is released.
 
 use std::io;
 use std::ptr;

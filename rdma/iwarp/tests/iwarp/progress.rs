@@ -679,9 +679,9 @@ fn destroyed_queue_pairs_are_silent() {
 #[test]
 fn many_connections() {
     const MANY: usize = 200;
-    /// Fewer than a listener's backlog of 128. The system would drop further SYNs, and their handshakes would
-    /// run a second later on another processor while the client already sends. Linux can reset such a
-    /// connection (until commit 1532ed0d0753).
+    /// Fewer than a listener's backlog, which `net.core.somaxconn` may limit to 128. The system would drop
+    /// further SYNs, and their handshakes would run a second later on another processor while the client
+    /// already sends. Linux can reset such a connection (until commit 1532ed0d0753).
     const AT_ONCE: usize = 50;
     let (mut client, mut server) = (Node::new(Options::default()), Node::new(Options::default()));
     let (_, address) = server.listen();
