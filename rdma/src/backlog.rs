@@ -28,8 +28,9 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "opens sockets")]
     fn many_connect_before_any_is_accepted() {
-        let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn");
-        if most.is_ok_and(|most| most.trim().parse().is_ok_and(|most: u32| most < 300)) {
+        // On other systems than Linux it is unknown, and often 128.
+        let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
+        if !most.trim().parse().is_ok_and(|most: u32| most >= 300) {
             return;
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
