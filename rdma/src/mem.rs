@@ -58,6 +58,13 @@ pub struct PoolExhausted {
 
 /// The part of a device that must know the memory of its pool, for example to register it.
 pub trait Registrar: Send + Sync {
+    /// Returns whether the pool may obtain `len` bytes from the system now. False if they would be refused:
+    /// to obtain and zero them only for that would cost more than the refusal.
+    fn accepts(&self, len: usize) -> bool {
+        let _ = len;
+        true
+    }
+
     /// Reports that the pool obtained `len` bytes from the system. Returns false if the pool must
     /// not use them.
     fn obtained(&self, start: NonNull<u8>, len: usize) -> bool;
@@ -266,6 +273,10 @@ impl Shared {
 
     /// Obtains an arena or another block from the system. Returns `None` if the registrar refuses it.
     fn obtain_new(&self, len: usize, arena: bool) -> Option<NonNull<u8>> {
+        let registrar = self.registrar.as_ref();
+        if registrar.is_some_and(|registrar| !registrar.accepts(len)) {
+            return None;
+        }
         // SAFETY: blocks and arenas have at least `MIN_BLOCK` bytes, so the layout's size is not zero.
         let start = unsafe { alloc_zeroed(layout(len)) };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout(len)));
@@ -905,6 +916,31 @@ mod tests {
         assert!(pool.is_registered() && !Pool::new(usize::MAX).is_registered());
         assert_eq!(pool.alloc(8 << 20).unwrap_err().in_use, 0);
         assert_eq!(pool.in_use(), 0);
+        assert!(pool.alloc(100).is_ok());
+    }
+
+    #[test]
+    fn memory_that_would_be_refused_is_not_obtained() {
+        /// Accepts no more than an arena, and expects no other memory.
+        struct Unwilling;
+
+        impl Registrar for Unwilling {
+            fn accepts(&self, len: usize) -> bool {
+                len <= ARENA
+            }
+
+            fn obtained(&self, _: NonNull<u8>, len: usize) -> bool {
+                assert_eq!(len, ARENA);
+                true
+            }
+
+            fn released(&self, _: NonNull<u8>) -> bool {
+                true
+            }
+        }
+
+        let pool = Pool::with_registrar(usize::MAX, Arc::new(Unwilling));
+        assert_eq!(pool.alloc(2 * ARENA).unwrap_err().in_use, 0);
         assert!(pool.alloc(100).is_ok());
     }
 

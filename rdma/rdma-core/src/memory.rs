@@ -236,15 +236,16 @@ impl Arenas {
 }
 
 impl Registrar for Arenas {
+    fn accepts(&self, len: usize) -> bool {
+        !self.state().refusals.cover(len, Time::now())
+    }
+
     fn obtained(&self, start: NonNull<u8>, len: usize) -> bool {
         // `key` converts the address back to a pointer.
         let base = start.as_ptr().expose_provenance();
         let registrations = match &self.shared {
             None => Vec::new(),
             Some(domain) => {
-                if self.state().refusals.cover(len, Time::now()) {
-                    return false;
-                }
                 // SAFETY: as in `key`.
                 match unsafe { Mr::new(&domain.pd, start.as_ptr(), len, self.access) } {
                     Ok(mr) => {
