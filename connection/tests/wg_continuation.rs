@@ -216,6 +216,13 @@ fn wg_s7_1_4_an_xid_can_be_used_again() {
     peer.send_middle(CALL, 7, &again[..8], again.len() - 8);
     peer.send(7, inline_call(Chunks::default()), &again[8..]);
     assert_eq!(delivered(&mut peer), [8, 7]);
+    // The message that begins another may be an external call, whose payload is fetched meanwhile.
+    let (mut peer, rest) = begun(7);
+    peer.send_middle(CALL, 7, &rest[..8], rest.len());
+    assert_eq!(peer.errors(), [(7, MISPLACED)]);
+    peer.send(8, external(), &[]);
+    peer.send(7, inline_call(Chunks::default()), &call(7));
+    assert!(delivered(&mut peer).contains(&7));
     // The last part itself can be at fault.
     let (mut peer, rest) = begun(7);
     peer.send(7, inline_call(Chunks::default()), &rest[4..]);

@@ -416,3 +416,45 @@ fn wg_s7_1_4_one_error_answers_the_parts_between_those_of_the_other_kind() {
         (vec![], vec![(8, vec![])])
     );
 }
+
+/// The rest of a refused message is discarded up to a message that begins another. That may be one of the
+/// other kind (drafts/errata-07.md, 38).
+#[test]
+fn wg_s7_1_4_a_message_of_the_other_kind_ends_a_refused_one() {
+    let misplaced = [(7, ErrorBody::InvalidContinuation)];
+    let (call, other) = (bytes(&message(7, 1, &[])), bytes(&message(8, 1, &[])));
+    let (item, short) = (data(1, 65540), data(2, 8192));
+    // A placed call is refused, and its rest does not come.
+    for parts in [1, 2] {
+        let mut peer = server(RECEIVE_SIZE);
+        send_first(&mut peer, 7, 3, &item);
+        send_first(&mut peer, 7, 3, &item);
+        assert_eq!(peer.errors(), misplaced);
+        let (start, rest) = other.split_at(8 * (parts - 1));
+        if parts > 1 {
+            peer.send_middle(Direction::Call, 8, start, rest.len());
+        }
+        peer.send(8, inline_call(Chunks::default()), rest);
+        send_last(&mut peer, 7, short.len(), &payload(7, &short), &short);
+        let expected = [(8, vec![]), (7, vec![short.clone()])];
+        assert_eq!(delivered(&mut peer), expected, "{parts}");
+    }
+    // A continued call is refused, and its rest does not come.
+    for parts in [1, 2] {
+        let mut peer = server(RECEIVE_SIZE);
+        peer.send_middle(Direction::Call, 7, &call[..8], call.len() - 8);
+        peer.send_middle(Direction::Call, 7, &call[8..16], call.len() - 8);
+        assert_eq!(peer.errors(), misplaced);
+        let placed = if parts > 1 {
+            send_first(&mut peer, 8, 1, &item);
+            send_last(&mut peer, 8, item.len(), &[], &item[65536..]);
+            &item
+        } else {
+            send_last(&mut peer, 8, short.len(), &payload(8, &short), &short);
+            &short
+        };
+        peer.send(7, inline_call(Chunks::default()), &call);
+        let expected = [(8, vec![placed.clone()]), (7, vec![])];
+        assert_eq!(delivered(&mut peer), expected, "{parts}");
+    }
+}

@@ -276,7 +276,7 @@ impl Placement {
     /// belongs to a message that was refused before, and is discarded silently itself (version-two-07,
     /// section 7.1.4).
     pub fn refuse_misplaced(&mut self, header_type: u32, xid: u32) -> bool {
-        if !self.opttypes().contains(&header_type) {
+        if !self.owns(header_type) {
             return false;
         }
         let (direction, last) = (direction(header_type), is_last(header_type));
@@ -285,6 +285,18 @@ impl Placement {
             self.abandon(direction, xid);
         }
         discards
+    }
+
+    /// Forgets the messages of which a part was refused, because another message begins: no further part of
+    /// those follows it (drafts/errata-07.md, 38).
+    pub fn forget_refused(&mut self) {
+        self.abandoned.clear();
+    }
+
+    /// Returns whether a message has a header type of this extension.
+    #[must_use]
+    pub fn owns(&self, header_type: u32) -> bool {
+        self.opttypes().contains(&header_type)
     }
 
     /// Returns whether a part belongs to a message that was refused before. The last part of the message

@@ -227,10 +227,16 @@ impl Dialect for VersionTwoWg {
                 remaining,
             } => {
                 pieces::advance(&mut message, at);
+                let begins = !base.is_collecting();
                 let collected = base.collect(direction, xid, remaining, message);
                 operations.collecting = operations.extensions.is_collecting();
                 match collected {
-                    Ok(()) => Incoming::Operation(direction, None),
+                    Ok(()) => {
+                        if begins {
+                            forget_refused(operations);
+                        }
+                        Incoming::Operation(direction, None)
+                    }
                     Err(refused) => refuse(direction, xid, refused),
                 }
             }
@@ -238,6 +244,7 @@ impl Dialect for VersionTwoWg {
                 pieces::advance(&mut message, at);
                 let direction = direction.unwrap_or(Direction::Call);
                 let mut payload = message;
+                let begins = !base.is_collecting();
                 if !external {
                     match base.finish(direction, xid, payload) {
                         Ok(finished) => payload = finished.payload,
@@ -248,6 +255,9 @@ impl Dialect for VersionTwoWg {
                     }
                 }
                 let most = base.properties().segment_count;
+                if begins {
+                    forget_refused(operations);
+                }
                 if operations.collecting {
                     operations.collecting = operations.extensions.is_collecting();
                 }
@@ -464,7 +474,16 @@ fn extension_message(
         credits: credit,
         body: rpcrdma_v2::Body::Optional(optional),
     };
-    operations.route(&header, message, PREFIX_LEN)
+    let begins = !operations.collecting;
+    let routed = operations.route(&header, message, PREFIX_LEN);
+    let placement = operations.extensions.find::<Placement>();
+    if begins
+        && matches!(routed, Some(Incoming::Operation(..)))
+        && placement.is_some_and(|it| it.owns(header_type))
+    {
+        forget_refused(operations);
+    }
+    routed
 }
 
 /// Returns the prefix of a message, wherever its pieces end.
@@ -530,6 +549,17 @@ fn lost_part(operations: &mut OperationRouter, direction: Option<Direction>, xid
         placement.lost_part(direction, xid);
     }
     operations.collecting = operations.extensions.is_collecting();
+}
+
+/// Forgets refused messages of both kinds, because another message begins, of either kind
+/// (drafts/errata-07.md, 38).
+fn forget_refused(operations: &mut OperationRouter) {
+    if let Some(base) = operations.extensions.find_mut::<Base>() {
+        base.forget_refused();
+    }
+    if let Some(placement) = operations.extensions.find_mut::<Placement>() {
+        placement.forget_refused();
+    }
 }
 
 /// Records that a message with properties is refused ([`Base::lost_properties`]). `last` says that it is

@@ -254,6 +254,12 @@ impl Base {
         }
     }
 
+    /// Forgets the messages of which a part was refused, because another message begins: no further part of
+    /// those follows it (drafts/errata-07.md, 38).
+    pub fn forget_refused(&mut self) {
+        self.abandoned.clear();
+    }
+
     /// Returns whether a part belongs to a message of which one was refused before. The last part of the
     /// message ends that.
     fn discards(&mut self, direction: Direction, xid: u32, last: bool) -> bool {
