@@ -103,9 +103,11 @@ impl Served {
         );
         let opened = Arc::new(opened);
         let mut crossed = locked(&self.crossed);
-        // Another thread may have added it meanwhile.
-        if let (Some(held), _) = known(&crossed) {
-            return Ok(Some(held));
+        // Another thread may have added it meanwhile, or another mount of it.
+        match known(&crossed) {
+            (Some(held), _) => return Ok(Some(held)),
+            (None, true) => return Ok(None),
+            (None, false) => {}
         }
         crossed.add(Arc::clone(&opened));
         drop(crossed);
