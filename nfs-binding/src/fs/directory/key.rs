@@ -2,7 +2,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8 | the file system: `fsid=` of the export, or `f_fsid` of statfs(2), which most file systems derive from their UUID (xfs uses the device number) |
+//! | 8 | the file system: `fsid=` of the export, or `f_fsid` of statfs(2), which most file systems derive from their UUID (xfs uses the device number); the device number for one below the export without `f_fsid` (FUSE) |
 //! | 1 | the format of the rest: a [`Tag`] |
 //! | the rest | the kernel's handle (`name_to_handle_at(2)`) with its type, or a substitute |
 //!

@@ -30,8 +30,9 @@ fn shown_below(fsid: u64) -> u64 {
 /// attributes. `number` is the host's number of the file system.
 pub(super) fn fsid_below(stat: &Statx, number: u64) -> u64 {
     match number {
-        // FUSE has no numbers, and file systems in memory have none before Linux 6.7. They do not survive a
-        // reboot, and neither does the device number that distinguishes them here.
+        // FUSE has no numbers, tmpfs has them since Linux 5.13, and other file systems in memory since 6.7. The
+        // device number distinguishes those without one as long as they are mounted: after a reboot or another
+        // mount, it can be that of another file system.
         0 => key::device(stat),
         number => number,
     }
