@@ -269,7 +269,7 @@ fn rows_tell_their_conditions() {
     assert!(client.is_null() || client != server, "{v1:#}");
 
     let other = ["--rate", "1g", "--no-pin", "--inline", "16k"];
-    // Only frames of iWARP have one.
+    // Only iWARP frames have a CRC.
     let crc: &[&str] = if iwarp { &["--crc", "on"] } else { &[] };
     let other = rows(&[&null[..], &other, crc].concat());
     let v1 = row(&other, "null", None, "v1");

@@ -865,7 +865,7 @@ fn wg_s4_5_2_1_a_result_without_bytes_leaves_its_write_chunk_to_the_next() {
         peer.send(7, inline_call(offered), &bytes(&message(7, 1, &[])));
         let answer = reply(7, words, &[Bytes::new(), data(1, 9000)]);
         let item = answer.items()[0].clone();
-        // It lies behind the three words at the beginning, the other words, and its length.
+        // The position of the empty item: behind the head of the reply, its words, and the item's length.
         let empty = BulkItem {
             position: Position::At(16 + 4 * words as u32),
             data: Bulk::new(),

@@ -359,7 +359,8 @@ fn a_continued_and_a_placed_call_with_one_xid_are_both_given_up() {
     assert_eq!((peer.errors(), delivered(&mut peer)), (vec![], vec![]));
 }
 
-/// The same where both kinds have several parts, in either order. The XID can be used again afterwards.
+/// A continued and a placed call of several parts each, with one XID and in either order, get one error. The XID
+/// can be used again afterwards.
 #[test]
 fn wg_s7_1_4_one_error_answers_the_parts_of_both_kinds_of_one_call() {
     let call = bytes(&message(7, 1, &[]));

@@ -44,7 +44,7 @@ use crate::users::{Requester, User, Users};
 /// The pause before a call is repeated that the server answered with NFS3ERR_JUKEBOX. Each further
 /// pause is twice as long, up to the second value.
 const JUKEBOX: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
-/// The maximum number of repetitions in a soft mount, and in one that is gone. The pauses add up to about 16 seconds.
+/// The maximum number of repetitions in a soft mount, and in a mount that is gone. The pauses add up to about 16 seconds.
 const JUKEBOX_TRIES: u32 = 9;
 /// The number of times that written data waits for memory in a hard mount: about five minutes. Not for ever, as a
 /// call that can never be sent would keep programs and an unmount waiting.
@@ -134,7 +134,7 @@ pub(crate) struct Core<C: Connect> {
     /// Work to begin. The driver of the file system takes it.
     tasks: RefCell<Vec<Task>>,
     pub(crate) interrupts: Interrupts,
-    /// Whether nobody can use the mount any more.
+    /// Whether the kernel has ended the mount, so that no program can use it any more.
     pub(crate) gone: Cell<bool>,
 }
 

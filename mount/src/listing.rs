@@ -41,9 +41,9 @@ struct Stream {
     verifier: Verifier,
     /// Whether nothing follows the entries.
     ended: bool,
-    /// The cookies from which entries were fetched while the directory had the same attributes.
+    /// The cookies from which entries were fetched since the directory has the attributes in `unchanged`.
     circle: CookieCircle,
-    /// These attributes.
+    /// The directory's attributes before the latest fetch.
     unchanged: Option<Version>,
 }
 
@@ -243,7 +243,7 @@ impl<C: Connect> Core<C> {
         if stream.unchanged.replace(version) != Some(version) {
             stream.circle = CookieCircle::default();
         }
-        // Otherwise, the listing would never end. This is the error that Linux's own client had for it before 5.18.
+        // A listing that goes round in a circle would never end. Linux's own client returned ELOOP for it before 5.18.
         if stream.circle.closes(stream.position) {
             tracing::warn!(
                 ino = directory.node.ino,

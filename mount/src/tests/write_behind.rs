@@ -106,7 +106,7 @@ fn a_small_file_is_written_with_one_call_and_no_commit() {
     assert_eq!(stat.attributes.size, 2000);
 }
 
-/// A server that does not write data to stable storage as it was asked to has it all the same.
+/// Data is not lost if the server answers a WRITE that asks for stable storage with UNSTABLE.
 #[test]
 fn data_that_was_not_written_through_gets_a_commit() {
     let (fixture, exported) = on_disk();

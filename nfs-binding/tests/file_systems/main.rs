@@ -533,8 +533,8 @@ fn fuse_is_refused_unless_it_has_birth_times_or_reuse_is_accepted() {
     });
 }
 
-/// A FUSE file system has no number (`f_fsid`). Its device number takes the place of that: also after a restart, when
-/// the server searches for it, and where it is mounted a second time.
+/// The device number takes the place of the number (`f_fsid`) that a FUSE file system does not have: when the
+/// server searches for the file system after a restart, and when it finds a second mount of it.
 #[test]
 fn fuse_below_is_found_after_a_restart_and_crossed_into_once() {
     let name = "fuse_below_is_found_after_a_restart_and_crossed_into_once";
@@ -556,7 +556,7 @@ fn fuse_below_is_found_after_a_restart_and_crossed_into_once() {
         assert_eq!(settled(&restarted, &below.id), Ok(below.attributes));
         let bind = format!("cd '{}'; mount --bind below again", export.display());
         must(&bind);
-        // It may have been forgotten, as nobody uses it.
+        // Opens the first mount again, which the idle closer may have forgotten.
         look_up(&fs, "below");
         assert!(look_up(&fs, "again").mounted.is_some());
     });
