@@ -136,8 +136,8 @@ impl<C: Connect> Core<C> {
     ) -> Result<(), Errno> {
         let directory = self.directory(number)?;
         let mut stream = directory.stream.take();
-        if stream.position != offset {
-            // The program went somewhere else, or another one shares the open directory.
+        if stream.position != offset || offset == 0 {
+            // The program went somewhere else or back to the beginning, or another one shares the open directory.
             stream = Stream {
                 position: offset,
                 verifier: stream.verifier,

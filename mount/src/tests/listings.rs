@@ -78,6 +78,28 @@ fn a_listing_knows_the_type_of_every_entry() {
     }
 }
 
+/// Regression test: a listing that had not left the beginning was not fetched again when a program went back to it,
+/// such as that of an empty directory on a server that lists no `.` and `..`.
+#[test]
+fn a_listing_from_the_beginning_is_a_new_one() {
+    let fixture = fixture();
+    let core = &fixture.core;
+    let opening = core.opendir(&fixture.user, 1, ROOT);
+    let directory = fixture.run(opening).unwrap().number;
+    let nothing = core.readdir(directory, 0, true, |_| false);
+    fixture.run(nothing).unwrap();
+    let (_, file) = fixture.create(b"new");
+    fixture.close(file).unwrap();
+    let mut found = false;
+    let listing = core.readdir(directory, 0, true, |listed| {
+        found |= listed.name.0[..] == *b"new";
+        true
+    });
+    fixture.run(listing).unwrap();
+    core.releasedir(directory);
+    assert!(found);
+}
+
 /// The rest of a listing that was fetched before another client changed the directory.
 #[test]
 fn a_listing_from_before_a_change_is_not_taken_for_what_names_are_after_it() {
