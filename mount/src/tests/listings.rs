@@ -269,35 +269,42 @@ fn the_kernel_forgets_a_listing_when_a_directory_is_opened_that_another_client_h
     assert_eq!([keep(), keep()], [false, true]);
 }
 
-/// Regression test: `ls` never ended if the server's cookies led back to where the listing had been.
-#[test]
-fn a_listing_that_goes_round_in_a_circle_ends_with_an_error() {
-    let fixture = fixture();
+/// Lists the root in an open directory from an offset on, and returns the cookies.
+fn cookies(fixture: &Fixture, directory: u64, offset: u64) -> Result<Vec<u64>, Errno> {
+    let mut cookies = Vec::new();
+    let listing = fixture.core.readdir(directory, offset, true, |listed| {
+        cookies.push(listed.cookie);
+        true
+    });
+    fixture.run(listing)?;
+    Ok(cookies)
+}
+
+/// Opens the root with three files in it, and returns the number of the open directory. From now on, the replies to
+/// READDIRPLUS end with one and the other of two cookies in turn, which lead back.
+fn goes_round(fixture: &Fixture) -> u64 {
     for name in [b"a", b"b", b"c"] {
         let (_, file) = fixture.create(name);
         fixture.close(file).unwrap();
     }
-    let core = &fixture.core;
-    let opening = core.opendir(&fixture.user, 1, ROOT);
+    let opening = fixture.core.opendir(&fixture.user, 1, ROOT);
     let directory = fixture.run(opening).unwrap().number;
-    let read = |offset| {
-        let mut cookies = Vec::new();
-        let listing = core.readdir(directory, offset, true, |listed| {
-            cookies.push(listed.cookie);
-            true
-        });
-        fixture.run(listing)?;
-        Ok::<_, Errno>(cookies)
-    };
-    let cookies = read(0).unwrap();
-    // The replies end with one and the other of these in turn.
-    let back = [cookies[1], cookies[2]];
+    let all = cookies(fixture, directory, 0).unwrap();
+    let back = [all[1], all[2]];
     fixture.server.plan(move |proc, made| match proc {
         nfs::Readdirplus::NUMBER => Fault::LastCookie(back[made as usize % 2]),
         _ => Fault::None,
     });
+    directory
+}
+
+/// Regression test: `ls` never ended if the server's cookies led back to where the listing had been.
+#[test]
+fn a_listing_that_goes_round_in_a_circle_ends_with_an_error() {
+    let fixture = fixture();
+    let directory = goes_round(&fixture);
     let mut offset = 0;
-    let error = (0..20).find_map(|_| match read(offset) {
+    let error = (0..20).find_map(|_| match cookies(&fixture, directory, offset) {
         Ok(cookies) => {
             offset = *cookies.last()?;
             None
@@ -306,5 +313,24 @@ fn a_listing_that_goes_round_in_a_circle_ends_with_an_error() {
     });
     assert_eq!(error, Some(Errno::LOOP));
     // A listing from the beginning is a new one.
-    assert!(read(0).is_ok());
+    assert!(cookies(&fixture, directory, 0).is_ok());
+}
+
+/// An old cookie is no circle if the directory has changed, or if a program goes back to it.
+#[test]
+fn a_listing_may_come_to_an_old_cookie_again() {
+    for changes in [true, false] {
+        let fixture = fixture();
+        let directory = goes_round(&fixture);
+        let mut offset = 0;
+        for n in 0..20 {
+            let cookies = cookies(&fixture, directory, offset);
+            assert!(cookies.is_ok(), "{changes} {n}: {cookies:?}");
+            if changes {
+                offset = *cookies.unwrap().last().unwrap();
+                let (_, file) = fixture.create(format!("new {n}").as_bytes());
+                fixture.close(file).unwrap();
+            }
+        }
+    }
 }
