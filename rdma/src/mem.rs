@@ -964,7 +964,7 @@ mod tests {
         long[0].fill(7);
         long.truncate(2);
         let short = take(4096, ARENA / 4096);
-        assert!(long[0].iter().all(|&byte| byte == 7));
+        assert!(long[0][..] == vec![7; 1 << 20]);
         assert!(
             short
                 .iter()
