@@ -20,8 +20,8 @@ pub(super) struct Outstanding<R> {
     /// Number of the first receive that may not have been taken, according to completions: one that
     /// completed proves that all before it were taken.
     pub(super) proven: u64,
-    /// The same, according to the device's events as well. An event can be an old one, so no memory
-    /// is freed because of it.
+    /// Number of the first receive that may not have been taken, according to completions and the device's
+    /// events. An event can be an old one, so no memory is freed because of it.
     taken: u64,
 }
 
