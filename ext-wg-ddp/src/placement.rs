@@ -1,7 +1,5 @@
 //! The state of the extension at one end of a connection.
 
-use std::collections::VecDeque;
-
 use bytes::{Bytes, BytesMut};
 use onc_rpc::Message;
 use rpcrdma_chunks::{CallChunks, Direction, Malformed, Reader};
@@ -11,7 +9,7 @@ use rpcrdma_v2::extension::{
     Transferred,
 };
 use rpcrdma_v2_wg::limits::{DEFAULT_INLINE, PREFIX_LEN};
-use rpcrdma_v2_wg::{Answer, ErrorBody, check_payload, header_type as base};
+use rpcrdma_v2_wg::{Answer, ErrorBody, RefusedMessages, check_payload, header_type as base};
 use smallvec::SmallVec;
 
 use crate::group::{Bad, Group};
@@ -22,9 +20,6 @@ use crate::{
     smallest_result_value, structure_from, structure_value, support_from, support_value,
 };
 
-/// Maximum number of refused messages that are remembered, so that their further parts are
-/// discarded.
-const MAX_ABANDONED: usize = 4;
 /// Maximum number of bytes that are copied to join a header that exceeds the first segment of a
 /// receive.
 const LONGEST_HEADER: usize = 256 << 10;
@@ -83,7 +78,7 @@ pub struct Placement {
     pub(crate) peer: PeerAnnouncements,
     incoming: Option<Group>,
     /// Messages of which a part was refused. Further parts are discarded silently.
-    abandoned: VecDeque<(Direction, u32)>,
+    refused: RefusedMessages,
     /// Whether the peer has refused a header type of calls, although it announced that it takes
     /// them. It is not sent again (version-two-07, section 7.1.3).
     pub(crate) calls_refused: bool,
@@ -101,7 +96,7 @@ impl Placement {
             config,
             peer: PeerAnnouncements::default(),
             incoming: None,
-            abandoned: VecDeque::new(),
+            refused: RefusedMessages::default(),
             calls_refused: false,
             replies_refused: false,
         }
@@ -243,7 +238,7 @@ impl Placement {
         match self.incoming.take() {
             None => {
                 // Parts arrive in order: none of a message that was refused earlier can follow another message.
-                self.abandoned.clear();
+                self.refused.clear();
                 Ok(Group::new(direction, op.xid))
             }
             Some(group) if (group.direction, group.xid) == (direction, op.xid) => Ok(group),
@@ -280,9 +275,9 @@ impl Placement {
             return false;
         }
         let (direction, last) = (direction(header_type), is_last(header_type));
-        let discards = self.discards(direction, xid, last);
+        let discards = self.refused.discard(direction, xid, last);
         if !discards && !last {
-            self.abandon(direction, xid);
+            self.refused.add(direction, xid);
         }
         discards
     }
@@ -290,7 +285,7 @@ impl Placement {
     /// Forgets the messages of which a part was refused, because another message begins: no further part of
     /// those follows it (drafts/errata-07.md, 38).
     pub fn forget_refused(&mut self) {
-        self.abandoned.clear();
+        self.refused.clear();
     }
 
     /// Returns whether a message has a header type of this extension.
@@ -299,25 +294,12 @@ impl Placement {
         self.opttypes().contains(&header_type)
     }
 
-    /// Returns whether a part belongs to a message that was refused before. The last part of the message
-    /// ends that.
-    fn discards(&mut self, direction: Direction, xid: u32, last: bool) -> bool {
-        let message = (direction, xid);
-        let Some(at) = self.abandoned.iter().position(|&bad| bad == message) else {
-            return false;
-        };
-        if last {
-            self.abandoned.remove(at);
-        }
-        true
-    }
-
     /// Drops the collected parts if they belong to the message with this direction and XID: its
     /// next part cannot be used, or another message arrived in its place. The rest of the message is
     /// then discarded silently (version-two-07, section 7.1.4).
     pub fn lost_part(&mut self, direction: Direction, xid: u32) {
         if self.drop_parts(direction, xid) {
-            self.abandon(direction, xid);
+            self.refused.add(direction, xid);
         }
     }
 
@@ -328,14 +310,6 @@ impl Placement {
             .incoming
             .take_if(|group| (group.direction, group.xid) == (direction, xid));
         dropped.is_some()
-    }
-
-    /// Remembers a refused message, so that its further parts are discarded.
-    fn abandon(&mut self, direction: Direction, xid: u32) {
-        if self.abandoned.len() == MAX_ABANDONED {
-            self.abandoned.pop_front();
-        }
-        self.abandoned.push_back((direction, xid));
     }
 
     /// Refuses a part whose header cannot be decoded, and the message that it belongs to.
@@ -359,7 +333,7 @@ impl Placement {
         Bad(error, reason): Bad,
         out: &mut Outbox<'_>,
     ) -> Result<(), Refusal> {
-        self.abandon(direction, xid);
+        self.refused.add(direction, xid);
         match direction {
             Direction::Call => {
                 let mut info = Answer::new(xid, error).encode(0);
@@ -503,7 +477,7 @@ impl Extension for Placement {
             return Err(Refusal::Unsupported);
         }
         let is_last = is_last(op.opttype);
-        if self.discards(direction, op.xid, is_last) {
+        if self.refused.discard(direction, op.xid, is_last) {
             return Err(Refusal::Discard("part of a message that was refused"));
         }
         let taken = match op.opttype {
@@ -513,7 +487,7 @@ impl Extension for Placement {
         };
         if is_last && taken.is_err() {
             // No further part follows that would have to be discarded.
-            self.abandoned.retain(|&bad| bad != (direction, op.xid));
+            self.refused.end(direction, op.xid);
         }
         taken
     }

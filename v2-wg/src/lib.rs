@@ -55,6 +55,7 @@ mod header;
 pub mod limits;
 mod lists;
 mod property;
+mod refused;
 mod rules;
 
 pub use codec::VERSION;
@@ -62,6 +63,7 @@ pub use error::{Answer, DecodeError, HeaderError};
 pub use flow::{FlowControl, Overrun};
 pub use header::{Body, EXPERIMENTAL, ErrorBody, Header, Prefix, header_type};
 pub use property::{BadProperty, Properties, Property, ReverseSupport, property_id};
+pub use refused::RefusedMessages;
 pub use rpcrdma_chunks::{
     CallChunks, ChunkTooSmall, Chunks, Direction, Malformed, ReadChunk, ReadSegment, Reader,
     ReplyViolation, ReturnedChunks, Role, Segment, WriteChunk, check_returned, check_write_list,

@@ -14,10 +14,6 @@ use rpcrdma_chunks::Direction;
 use super::{Base, misplaced};
 use crate::{Body, ErrorBody};
 
-/// Maximum number of refused messages that are remembered, so that their later parts are discarded
-/// silently. Parts of a sender that keeps to the rules belong to one message at a time.
-const MAX_ABANDONED: usize = 4;
-
 /// A message of which the last part has not arrived.
 #[derive(Debug)]
 pub(super) struct Collection {
@@ -144,11 +140,11 @@ impl Base {
             } => (Direction::Reply, true),
             _ => return answer,
         };
-        if self.discards(direction, xid, last) {
+        if self.refused.discard(direction, xid, last) {
             return Refused::Discard;
         }
         if !last {
-            self.abandon(direction, xid);
+            self.refused.add(direction, xid);
         }
         answer
     }
@@ -165,7 +161,7 @@ impl Base {
         remaining: u32,
         payload: Segments,
     ) -> Result<(), Refused> {
-        if self.discards(direction, xid, false) {
+        if self.refused.discard(direction, xid, false) {
             return Err(Refused::Discard);
         }
         let (len, remaining) = (length(&payload), u64::from(remaining));
@@ -174,7 +170,7 @@ impl Base {
                 Refused::Answer(ErrorBody::System, "message longer than allowed")
             }
             None => {
-                self.abandoned.clear();
+                self.refused.clear();
                 let mut begun = Collection::new(direction, xid);
                 begun.remaining = remaining;
                 self.copied += begun.add(payload, len, self.config.properties.receive_size);
@@ -198,7 +194,7 @@ impl Base {
                 )
             }
         };
-        self.abandon(direction, xid);
+        self.refused.add(direction, xid);
         Err(refused)
     }
 
@@ -213,11 +209,11 @@ impl Base {
         payload: Segments,
     ) -> Result<Finished, Refused> {
         let message = (direction, xid);
-        if self.discards(direction, xid, true) {
+        if self.refused.discard(direction, xid, true) {
             return Err(Refused::Discard);
         }
         let Some(begun) = self.collection.take() else {
-            self.abandoned.clear();
+            self.refused.clear();
             let continued = false;
             return Ok(Finished { payload, continued });
         };
@@ -243,13 +239,13 @@ impl Base {
     /// this was the last part. If parts were collected and others still follow, those are discarded silently.
     pub fn lost_part(&mut self, direction: Direction, xid: u32, last: bool) {
         if last {
-            self.abandoned.retain(|&bad| bad != (direction, xid));
+            self.refused.end(direction, xid);
         }
         let is_it = |begun: &Collection| (begun.direction, begun.xid) == (direction, xid);
         if self.collection.as_ref().is_some_and(is_it) {
             self.collection = None;
             if !last {
-                self.abandon(direction, xid);
+                self.refused.add(direction, xid);
             }
         }
     }
@@ -257,27 +253,7 @@ impl Base {
     /// Forgets the messages of which a part was refused, because another message begins: no further part of
     /// those follows it (drafts/errata-07.md, 38).
     pub fn forget_refused(&mut self) {
-        self.abandoned.clear();
-    }
-
-    /// Returns whether a part belongs to a message of which one was refused before. The last part of the
-    /// message ends that.
-    fn discards(&mut self, direction: Direction, xid: u32, last: bool) -> bool {
-        let message = (direction, xid);
-        let Some(at) = self.abandoned.iter().position(|&bad| bad == message) else {
-            return false;
-        };
-        if last {
-            self.abandoned.remove(at);
-        }
-        true
-    }
-
-    fn abandon(&mut self, direction: Direction, xid: u32) {
-        if self.abandoned.len() == MAX_ABANDONED {
-            self.abandoned.pop_front();
-        }
-        self.abandoned.push_back((direction, xid));
+        self.refused.clear();
     }
 }
 

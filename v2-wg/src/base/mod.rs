@@ -10,9 +10,6 @@ mod exchange;
 mod parts;
 mod transfer;
 
-use std::collections::VecDeque;
-
-use rpcrdma_chunks::Direction;
 use rpcrdma_v2::Side;
 use rpcrdma_v2::extension::{
     ConnectionLimits, Extension, Operation, Outbox, Refusal, ReverseDirection, Start, TransferMode,
@@ -23,7 +20,7 @@ pub use self::collect::{Finished, Refused};
 use self::exchange::PeerProperties;
 pub use self::transfer::preferred_handle;
 use crate::limits::{DEFAULT_INLINE, LEAST_REPLY};
-use crate::{ErrorBody, Properties, ReverseSupport};
+use crate::{ErrorBody, Properties, RefusedMessages, ReverseSupport};
 
 /// The configuration of one end.
 #[derive(Clone, Debug)]
@@ -48,10 +45,8 @@ pub struct Base {
     collection: Option<Collection>,
     /// Bytes of parts that were copied.
     copied: u64,
-    /// Messages of which a part was refused. Their further parts are discarded silently (section
-    /// 7.1.4). An entry ends when the last part of its message arrives. All entries end when
-    /// another message begins, because from then on the peer may use the XID for a repeated call.
-    abandoned: VecDeque<(Direction, u32)>,
+    /// Messages of the base protocol of which a part was refused.
+    refused: RefusedMessages,
     /// Whether the peer has refused RDMA2_CALL_MIDDLE as an unknown header type. This end then
     /// sends no more continued calls on the connection (section 7.1.3).
     no_continued_calls: bool,
@@ -69,7 +64,7 @@ impl Base {
             peer: PeerProperties::default(),
             collection: None,
             copied: 0,
-            abandoned: VecDeque::new(),
+            refused: RefusedMessages::default(),
             no_continued_calls: false,
             no_continued_replies: false,
         }
