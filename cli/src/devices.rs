@@ -62,7 +62,7 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
 /// Describes the device in this program.
 fn iwarp() -> Result<Entry, Failure> {
     let choice = DeviceChoice::default();
-    let opened = choice.open(None, false)?;
+    let opened = choice.open(None, false, None)?;
     let limits = opened.device.attributes();
     Ok(Entry {
         name: choice.name,

@@ -18,6 +18,7 @@ use rpc_transport::rdma::{RdmaServerOptions, RoundTripFeatures};
 use rpc_transport::{ServerGroup, ServerOptions, Stop};
 use rpcrdma_callbacks::Orders;
 use rpcrdma_setup::access::{CALLBACKS, LinkOptions};
+use rpcrdma_setup::congestion::check_congestion;
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceChoice, DeviceName, Resources};
 use rpcrdma_setup::mount_options::Proto;
@@ -60,7 +61,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         rate: args.rate.map(|rate| rate.0),
         busy_poll: args.busy_poll,
         crc: args.crc.is_none_or(Crc::is_on),
+        congestion: args.congestion.clone(),
     };
+    if let Some(congestion) = &args.congestion {
+        check_congestion(congestion)?;
+    }
     let (limits, loops, descriptors) = limits(args, &wanted)?;
     match &wanted.single_reason {
         Some(why) => tracing::info!(why, "one thread serves all connections"),

@@ -263,12 +263,24 @@ fn rows_tell_their_conditions() {
         tcp["crc"].is_null() && tcp["registration"].is_null(),
         "{tcp:#}"
     );
+    // The system's own choice is never taken: bbr is the default of some.
+    let usual = tcp["congestion_control"].as_str().unwrap();
+    assert!(["cubic", "reno"].contains(&usual), "{tcp:#}");
+    assert_eq!(v1["congestion_control"].as_str(), iwarp.then_some(usual));
     // Two different processors, or none if there are not two.
     let (client, server) = (&v1["processor_requester"], &v1["processor_responder"]);
     assert_eq!(client.is_null(), server.is_null());
     assert!(client.is_null() || client != server, "{v1:#}");
 
-    let other = ["--rate", "1g", "--no-pin", "--inline", "16k"];
+    let other = [
+        "--rate",
+        "1g",
+        "--no-pin",
+        "--inline",
+        "16k",
+        "--congestion",
+        "reno",
+    ];
     // Only iWARP frames have a CRC.
     let crc: &[&str] = if iwarp { &["--crc", "on"] } else { &[] };
     let other = rows(&[&null[..], &other, crc].concat());
@@ -276,6 +288,7 @@ fn rows_tell_their_conditions() {
     assert_eq!(v1["inline_bytes"], 4096);
     assert_eq!(row(&other, "null", None, "v2")["inline_bytes"], 16384);
     assert!(row(&other, "null", None, "tcp")["inline_bytes"].is_null());
+    assert_eq!(row(&other, "null", None, "tcp")["congestion_control"], "reno");
     assert_eq!(v1["rate_bits_per_s"], 1_000_000_000);
     assert_eq!(v1["crc"].as_bool(), iwarp.then_some(true));
     assert!(v1["processor_requester"].is_null() && v1["processor_responder"].is_null());

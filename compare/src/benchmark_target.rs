@@ -93,7 +93,7 @@ impl BenchTarget {
         Row {
             conveyance: self.variant.name(),
             device: self.device.clone(),
-            conditions: self.conditions,
+            conditions: self.conditions.clone(),
             count: operations,
             cpu_us: each(total.cpu_ns).map(|nanos| nanos / 1e3),
             sends: device(total.sends),

@@ -129,12 +129,14 @@ impl Comparison {
     ///
     /// # Errors
     /// An option is invalid, or options contradict each other.
-    pub fn new(options: Options) -> Result<Self, Failure> {
+    pub fn new(mut options: Options) -> Result<Self, Failure> {
         options.check_distinct()?;
         options.check_costs()?;
         let ops = ops(&options)?;
         if options.device == DeviceName::Sim {
             simulated::check(&options, &ops)?;
+        } else {
+            options.decide_congestion()?;
         }
         Ok(Self { options, ops })
     }
@@ -377,7 +379,9 @@ fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, F
     }
 
     let (_floor_process, address) = targets::start_baseline(setting)?;
-    let mut floor = TcpBaseline::connect(address).context("cannot connect to the floor process")?;
+    let congestion = setting.options.congestion.as_ref();
+    let mut floor =
+        TcpBaseline::connect(address, congestion).context("cannot connect to the floor process")?;
     let measurement = |op, mode| Measurement {
         op,
         mode,
@@ -462,6 +466,7 @@ fn summary(setting: &Setting<'_>, device: &str) -> String {
     let rate = options.rate.map_or(String::new(), |rate| {
         format!(", {}bit/s each way", Rate(rate))
     });
+    let congestion = targets::shown_congestion(options);
     let crc = match options.device {
         DeviceName::Iwarp => format!(", CRC {}", if options.crc { "on" } else { "off" }),
         DeviceName::Verbs(_) | DeviceName::Sim => String::new(),
@@ -474,5 +479,7 @@ fn summary(setting: &Setting<'_>, device: &str) -> String {
         true => " Client and servers are pinned to two threads of one core, as there is no other.",
         false => "",
     };
-    format!("NFS over {tcp}RPC-over-RDMA 1 and 2 (device {device}{crc}), {delay}{rate}.{core}")
+    format!(
+        "NFS over {tcp}RPC-over-RDMA 1 and 2 (device {device}{crc}), {delay}{rate}{congestion}.{core}"
+    )
 }

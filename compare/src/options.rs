@@ -5,8 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use rdma::CongestionControl;
 use rdma_capture::Capture;
 use rpcrdma_setup::Failure;
+use rpcrdma_setup::congestion::check_congestion;
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::units::show_size;
@@ -103,6 +105,9 @@ pub struct Options {
     pub inline: u64,
     /// Whether iWARP frames have CRCs.
     pub crc: bool,
+    /// The congestion control of all TCP connections: of the iwarp device, of NFS over TCP, and of the baseline. `None`:
+    /// `cubic`, or `reno` where this process may not choose that.
+    pub congestion: Option<CongestionControl>,
     /// Whether both sides spin instead of sleeping.
     pub busy_poll: bool,
     /// Whether NULL is also measured spinning, and all figures are printed instead of the answer
@@ -144,6 +149,7 @@ impl Default for Options {
             rate: None,
             inline: 4096,
             crc: false,
+            congestion: None,
             busy_poll: false,
             full: false,
             predict: false,
@@ -192,6 +198,25 @@ impl Options {
             return Err(Failure::Usage(text.to_owned()));
         }
         Ok(())
+    }
+
+    /// Decides on the congestion control, which is never left to the system: its default differs between machines.
+    ///
+    /// # Errors
+    /// The system does not have the one that was asked for, or this process may not choose it.
+    pub(crate) fn decide_congestion(&mut self) -> Result<(), Failure> {
+        if let Some(asked) = &self.congestion {
+            return check_congestion(asked);
+        }
+        for name in ["cubic", "reno"] {
+            let usual: CongestionControl = name.parse().map_err(Failure::Work)?;
+            if usual.check().is_ok() {
+                self.congestion = Some(usual);
+                return Ok(());
+            }
+        }
+        let text = "this system has neither cubic nor reno: choose its congestion control with --congestion";
+        Err(Failure::Work(text.to_owned()))
     }
 
     /// Checks that nothing is listed twice: it would be measured twice and have each row twice.

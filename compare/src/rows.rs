@@ -22,7 +22,7 @@ impl Mode {
 }
 
 /// The conditions of a measurement, besides mode and delay.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Conditions {
     /// The receive size of both sides in bytes, which is also the length of the longest message
     /// without chunks. Null for TCP.
@@ -31,6 +31,8 @@ pub struct Conditions {
     pub rate_bits_per_s: Option<u64>,
     /// Whether iWARP frames carry CRC32c; null where there are no such frames.
     pub crc: Option<bool>,
+    /// The congestion control of the TCP connections under the transport; null where there are none.
+    pub congestion_control: Option<String>,
     /// The method by which the requester's device registers memory: `windows`, `per-call` or
     /// `persistent-unsafe`. For `auto`, the method that was chosen. Null for TCP.
     pub registration: Option<&'static str>,
@@ -175,6 +177,7 @@ pub(crate) mod tests {
                 inline_bytes: Some(4096),
                 rate_bits_per_s: Some(10_000_000_000),
                 crc: Some(false),
+                congestion_control: Some("reno".into()),
                 registration: Some("per-call"),
                 processor_requester: Some(0),
                 processor_responder: None,

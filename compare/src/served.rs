@@ -3,6 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use rdma::CongestionControl;
+use rpcrdma_setup::Failure;
 use serde::{Deserialize, Serialize};
 
 use crate::run::{Attach, Phase, Preset};
@@ -43,6 +45,8 @@ pub(crate) struct Served {
     pub(crate) inline: u32,
     /// Whether iWARP frames have CRCs.
     pub(crate) crc: bool,
+    /// The congestion control of TCP connections.
+    pub(crate) congestion: Option<String>,
     /// Whether to spin instead of sleeping.
     pub(crate) busy_poll: bool,
     /// The costs, in the form of the option.
@@ -52,8 +56,8 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Returns the settings of the TCP baseline, which needs only the address.
-    pub(crate) fn baseline(listen: IpAddr) -> Self {
+    /// Returns the settings of the TCP baseline, which needs only the address and the congestion control.
+    pub(crate) fn baseline(listen: IpAddr, congestion: Option<String>) -> Self {
         Self {
             serves: Serves::FLOOR.to_owned(),
             device: String::new(),
@@ -63,11 +67,21 @@ impl Served {
             rate: None,
             inline: 0,
             crc: false,
+            congestion,
             busy_poll: false,
             costs: None,
             processor: None,
         }
     }
+}
+
+/// Returns the congestion control of a request.
+///
+/// # Errors
+/// It is no name.
+pub(crate) fn congestion(name: Option<&String>) -> Result<Option<CongestionControl>, Failure> {
+    let parsed = name.map(|name| name.parse()).transpose();
+    parsed.map_err(Failure::Usage)
 }
 
 /// The first line of a child.

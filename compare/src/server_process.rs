@@ -28,7 +28,7 @@ use serde::Serialize;
 
 use crate::processor;
 use crate::run;
-use crate::served::{Listening, PROCEDURES, Served, Task, USAGE};
+use crate::served::{Listening, PROCEDURES, Served, Task, USAGE, congestion};
 use crate::tcp_baseline;
 use crate::usage::Usage;
 use crate::variant::Serves;
@@ -98,8 +98,12 @@ fn serve(args: &Served) -> Result<(), Failure> {
     }
     let any_port = SocketAddr::new(args.listen, 0);
     let what = format_args!("cannot listen on {}", args.listen);
+    let congestion = congestion(args.congestion.as_ref())?;
     let Serves::Nfs(variant) = serves else {
         let listener = TcpListener::bind(any_port).context(what)?;
+        if let Some(congestion) = &congestion {
+            congestion.set(&listener).context(what)?;
+        }
         let address = listener.local_addr().context("cannot listen")?;
         thread::spawn(|| {
             read_orders(|order| {
@@ -117,6 +121,7 @@ fn serve(args: &Served) -> Result<(), Failure> {
         rate: args.rate,
         busy_poll: args.busy_poll,
         crc: args.crc,
+        congestion,
     };
     let options = ServerOptions {
         busy_poll: args.busy_poll,

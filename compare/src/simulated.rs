@@ -51,6 +51,7 @@ pub(crate) fn check(options: &Options, ops: &[Op]) -> Result<(), Failure> {
         ("--no-trips", !options.round_trips),
         ("--set-delay", options.set_delay.is_some()),
         ("--crc", options.crc),
+        ("--congestion", options.congestion.is_some()),
         ("--count", options.count.is_some()),
         ("--no-pin", !options.pin),
         (

@@ -30,12 +30,29 @@ pub(crate) const EXPORT: &[u8] = b"/memory";
 pub(crate) fn start_baseline(setting: &Setting<'_>) -> Result<(ChildProcess, SocketAddr), Failure> {
     let served = Served {
         processor: setting.processors.map(|(_, server)| server),
-        ..Served::baseline(setting.options.address)
+        ..Served::baseline(setting.options.address, congestion_name(setting.options))
     };
     let task = Task::Serve(served);
     let mut child = ChildProcess::start("floor", &setting.options.child, &task)?;
     let listening: Listening = child.answer()?;
     Ok((child, listening.address))
+}
+
+/// Returns the name of the congestion control that servers use.
+fn congestion_name(options: &Options) -> Option<String> {
+    options.congestion.as_ref().map(ToString::to_string)
+}
+
+/// Returns a part of a sentence with the congestion control.
+pub(crate) fn shown_congestion(options: &Options) -> String {
+    let name = congestion_name(options);
+    name.map_or(String::new(), |name| format!(", congestion control {name}"))
+}
+
+/// Returns the congestion control under a transport or variant; `None` where there is no TCP.
+pub(crate) fn congestion_of(options: &Options, variant: Variant) -> Option<String> {
+    let over_tcp = variant.version().is_none() || options.device == DeviceName::Iwarp;
+    over_tcp.then(|| congestion_name(options)).flatten()
 }
 
 /// The settings that benchmark targets share.
@@ -103,6 +120,7 @@ fn bench(setting: &Setting<'_>, variant: Variant) -> Result<BenchTarget, Failure
         inline_bytes: variant.longest_inline(inline),
         rate_bits_per_s: options.rate,
         crc: framed.then_some(options.crc),
+        congestion_control: congestion_of(options, variant),
         registration: mounted.reached.registration(),
         processor_requester: processors.map(|(client, _)| client),
         processor_responder: processors.map(|(_, server)| server),
@@ -129,6 +147,7 @@ pub(crate) fn served(
         rate: options.rate,
         inline: inline_size(options.inline)?,
         crc: options.crc,
+        congestion: congestion_name(options),
         busy_poll,
         costs: options.costs.as_ref().map(ToString::to_string),
         processor: None,
@@ -172,6 +191,7 @@ pub(crate) fn access(
             rate: options.rate,
             busy_poll,
             crc: options.crc,
+            congestion: options.congestion.clone(),
         },
         give_up_after: None,
         answers: None,

@@ -7,6 +7,8 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use rdma::CongestionControl;
+
 use crate::latency::Latency;
 
 /// The maximum message size of the baseline, bytes.
@@ -196,9 +198,15 @@ impl TcpBaseline {
     ///
     /// # Errors
     /// The error of the operating system.
-    pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn connect(
+        address: SocketAddr,
+        congestion: Option<&CongestionControl>,
+    ) -> io::Result<Self> {
+        let socket = rdma::begin_connect(address, congestion)?;
+        socket.set_nonblocking(false)?;
+        // The first write waits until the connection is established.
         Ok(Self {
-            link: Link::new(TcpStream::connect(address)?)?,
+            link: Link::new(socket)?,
         })
     }
 
@@ -288,7 +296,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || serve(&listener));
-        TcpBaseline::connect(address).unwrap()
+        TcpBaseline::connect(address, None).unwrap()
     }
 
     #[test]

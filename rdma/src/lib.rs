@@ -38,6 +38,7 @@
 mod backlog;
 mod budget;
 mod carrier;
+mod congestion;
 mod contention;
 mod device;
 mod id_map;
@@ -57,6 +58,7 @@ pub mod middleware;
 pub use backlog::lengthen_backlog;
 pub use budget::{Account, Budget, Charge, GUARANTEED, PER_CALL};
 pub use carrier::Carrier;
+pub use congestion::{CongestionControl, begin_connect};
 pub use contention::{CountedMutex, CountedRwLock, LockCounter, contended_locks};
 pub use device::{
     AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,

@@ -12,7 +12,7 @@ use nfs_binding::client::{Mount, NfsError, NfsUrl};
 use nfs_binding::proto::MAX_DATA;
 use onc_rpc::{AuthSys, Credential};
 use rdma::middleware::Shaper;
-use rdma::{Counters, Pool};
+use rdma::{CongestionControl, Counters, Pool};
 use rdma_core::Registration;
 use rpc_transport::rdma::{
     CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version,
@@ -34,7 +34,7 @@ const MAX_GROUPS: usize = 16;
 const ROOM_FOR_HEADERS: u32 = 1 << 16;
 
 /// The simulated link of one side, and how the side waits.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct LinkOptions {
     /// Delay of everything this side sends.
     pub delay: Duration,
@@ -44,6 +44,8 @@ pub struct LinkOptions {
     pub busy_poll: bool,
     /// Whether to ask for CRC32c in iWARP frames. Either side can have it.
     pub crc: bool,
+    /// The congestion control of this side's TCP connections, those of the iwarp device included; `None`: the system's.
+    pub congestion: Option<CongestionControl>,
 }
 
 impl LinkOptions {
@@ -55,6 +57,7 @@ impl LinkOptions {
     /// Returns the options of a TCP transport.
     pub fn tcp(&self) -> TcpOptions {
         TcpOptions {
+            congestion: self.congestion.clone(),
             link: self.shaper(),
             ..TcpOptions::default()
         }
@@ -65,7 +68,7 @@ impl LinkOptions {
     /// # Errors
     /// See [`DeviceChoice::open`].
     pub fn device(&self, choice: &DeviceChoice) -> Result<Opened, Failure> {
-        choice.open(self.shaper(), self.crc)
+        choice.open(self.shaper(), self.crc, self.congestion.clone())
     }
 }
 
@@ -395,7 +398,7 @@ impl Access {
 
     /// Returns a transport for RPC-over-RDMA with its device, or one for each of several threads.
     fn open_rdma(&self, address: SocketAddr) -> Result<Open, Failure> {
-        let (link, mut choice) = (self.link, self.device.towards(address));
+        let (link, mut choice) = (self.link.clone(), self.device.towards(address));
         let options = RdmaClientOptions {
             patience: self.patience(),
             ..self.rdma.clone()

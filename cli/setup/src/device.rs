@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use iwarp::{CrcPolicy, Iwarp};
 use rdma::middleware::{Linked, Reconstructed, Shaper};
-use rdma::{Device, LoopSeat, Pool};
+use rdma::{CongestionControl, Device, LoopSeat, Pool};
 use rdma_capture::{Capture, Origin};
 use rdma_core::{self, OpenError, Registration};
 
@@ -160,11 +160,16 @@ impl DeviceChoice {
     }
 
     /// Opens the device with counters, behind `link` if there is one. `crc`: whether the iwarp
-    /// device asks for CRC32c in its frames.
+    /// device asks for CRC32c in its frames. `congestion`: the congestion control of that device's TCP connections.
     ///
     /// # Errors
     /// The device does not exist, or does not support a requested setting.
-    pub fn open(&self, link: Option<Shaper>, crc: bool) -> Result<Opened, Failure> {
+    pub fn open(
+        &self,
+        link: Option<Shaper>,
+        crc: bool,
+        congestion: Option<CongestionControl>,
+    ) -> Result<Opened, Failure> {
         self.check()?;
         let resources = self.resources;
         match &self.name {
@@ -176,6 +181,7 @@ impl DeviceChoice {
                     } else {
                         CrcPolicy::IfAsked
                     },
+                    congestion,
                     max_connections: resources.connections,
                     sockets: self.sockets.clone(),
                     seat: self.seat.clone(),
@@ -322,7 +328,7 @@ mod tests {
             registration: Policy(Some(Registration::Windows)),
             ..DeviceChoice::default()
         };
-        let Err(failure) = choice.open(None, false) else {
+        let Err(failure) = choice.open(None, false, None) else {
             panic!("it was ignored");
         };
         assert!(matches!(failure, Failure::Usage(_)), "{failure}");

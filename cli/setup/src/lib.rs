@@ -33,6 +33,7 @@
 
 pub mod access;
 pub mod columns;
+pub mod congestion;
 pub mod costs;
 pub mod device;
 mod failure;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use rdma::CongestionControl;
 use rdma::middleware::{Delay, ParseLinkError, Rate};
 use rpcrdma_compare::{OpName, Options, RunOptions, Variant};
 use rpcrdma_setup::Failure;
@@ -214,6 +215,11 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_enum, default_value_t = Crc::Off)]
     pub(crate) crc: Crc,
 
+    /// Congestion control of all TCP connections: of the iwarp device, of NFS over TCP, and of the TCP baseline. The
+    /// default is cubic, or reno where only privileged processes may choose that; never what the system happens to have
+    #[arg(long, value_name = "NAME")]
+    pub(crate) congestion: Option<CongestionControl>,
+
     /// Spin on both sides instead of sleeping (without this, only NULL is measured both ways)
     #[arg(long)]
     pub(crate) busy_poll: bool,
@@ -290,6 +296,7 @@ impl CompareArgs {
             rate: self.rate.map(|rate| rate.0),
             inline: self.inline,
             crc: self.crc.is_on(),
+            congestion: self.congestion.clone(),
             busy_poll: self.busy_poll,
             pin: !self.no_pin,
             round_trips: !self.no_trips,

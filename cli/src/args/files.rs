@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use rdma::CongestionControl;
 use rdma::middleware::{Delay, Rate};
 use rpc_transport::rdma::CostModel;
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::access::{Access, LinkOptions};
+use rpcrdma_setup::congestion::check_congestion;
 use rpcrdma_setup::costs::CostsArg;
+use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::mount_options::{self, MountOptions, Proto};
 
 use super::CaptureArgs;
@@ -47,6 +50,11 @@ pub(crate) struct MountArgs {
     /// Spin for replies instead of sleeping: lower latency, one processor kept busy
     #[arg(long)]
     pub(crate) busy_poll: bool,
+
+    /// Congestion control of this side's TCP connections, with device iwarp those under RDMA: cubic, reno, bbr, ... It
+    /// decides on what this side sends; a server has an option of the same name. Default: the system's
+    #[arg(long, value_name = "NAME")]
+    pub(crate) congestion: Option<CongestionControl>,
 
     /// The cost model of this connection, by which transfer modes are chosen: NAME=VALUE,… or a
     /// file that `compare --save-costs` wrote. `explain` prints all names and their values
@@ -106,8 +114,21 @@ impl MountArgs {
             busy_poll: self.busy_poll,
             // The server decides.
             crc: false,
+            congestion: self.congestion.clone(),
         };
         let access = Access::new(mount, link, self.costs.as_ref())?;
+        if let Some(congestion) = &self.congestion {
+            let is_tcp =
+                access.mount.proto == Proto::Tcp || access.device.name == DeviceName::Iwarp;
+            if !is_tcp {
+                let text = format!(
+                    "--congestion: device {} has no TCP connections",
+                    access.device.name
+                );
+                return Err(Failure::Usage(text));
+            }
+            check_congestion(congestion)?;
+        }
         Ok((access, overridden))
     }
 }

@@ -6,6 +6,7 @@ use clap::Args;
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::overrides::Overridden;
 use nfs_binding::server::{ExportOptions, overridden};
+use rdma::CongestionControl;
 use rdma::middleware::{Delay, Rate};
 use rpc_transport::limits::LEAST_MEMORY;
 use rpc_transport::rdma::{RoundTripFeatures, Versions};
@@ -120,6 +121,11 @@ pub(crate) struct ServeArgs {
     /// Whether to ask for CRC32c in iWARP frames of device iwarp (a client can have it in any case). Default: on
     #[arg(long, value_enum)]
     pub(crate) crc: Option<Crc>,
+
+    /// Congestion control of TCP connections, with device iwarp also of those under RDMA: cubic, reno, bbr, ... Default:
+    /// the system's
+    #[arg(long, value_name = "NAME")]
+    pub(crate) congestion: Option<CongestionControl>,
 
     /// Delay everything this side sends, as a long link would
     #[arg(long, value_name = "TIME", default_value = "0")]

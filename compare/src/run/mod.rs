@@ -192,7 +192,7 @@ impl Runs {
     ///
     /// # Errors
     /// An option is invalid, or a preset's program is not installed.
-    pub fn new(options: Options, run: RunOptions) -> Result<Self, Failure> {
+    pub fn new(mut options: Options, run: RunOptions) -> Result<Self, Failure> {
         options.check_distinct()?;
         if options.device == DeviceName::Sim {
             let text = "--run: not with --device sim, where there is nothing to mount";
@@ -213,6 +213,7 @@ impl Runs {
             }
         }
         let workload = Workload::new(&run.command, run.prepare.as_deref())?;
+        options.decide_congestion()?;
         Ok(Self {
             options,
             run,
@@ -326,6 +327,7 @@ impl Runs {
             rate: options.rate,
             inline: options.inline,
             crc: options.crc,
+            congestion: options.congestion.as_ref().map(ToString::to_string),
             costs: options.costs.as_ref().map(ToString::to_string),
             mount_options: self.run.mount_options.clone(),
         };
@@ -379,12 +381,13 @@ impl Runs {
         let rate = options.rate.map_or(String::new(), |rate| {
             format!(", {}bit/s each way", Rate(rate))
         });
+        let congestion = targets::shown_congestion(options);
         let mounted = match self.run.mount_options.as_str() {
             "" => String::new(),
             options => format!(" -o {options}"),
         };
         format!(
-            "`{}` in a mount{mounted} (device {}), {} over each transport, in turn; {delay}{rate}.",
+            "`{}` in a mount{mounted} (device {}), {} over each transport, in turn; {delay}{rate}{congestion}.",
             self.workload.name(),
             options.device,
             count(self.run.runs.into(), "time", "times"),
@@ -406,6 +409,7 @@ fn conditions(
             .and_then(|inline| variant.longest_inline(inline)),
         rate_bits_per_s: options.rate,
         crc: framed.then_some(options.crc),
+        congestion_control: targets::congestion_of(options, variant),
         registration,
         processor_requester: None,
         processor_responder: None,

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::ChildProcess;
 use crate::options::Options;
-use crate::served::{Task, USAGE};
+use crate::served::{Task, USAGE, congestion};
 use crate::server_process::answer;
 use crate::targets::{self, EXPORT};
 use crate::usage::Usage;
@@ -60,6 +60,8 @@ pub(crate) struct Attach {
     pub(crate) inline: u64,
     /// Whether iWARP frames have CRCs.
     pub(crate) crc: bool,
+    /// The congestion control of TCP connections.
+    pub(crate) congestion: Option<String>,
     /// The costs, in the form of the option.
     pub(crate) costs: Option<String>,
     /// The mount options of the user.
@@ -145,6 +147,7 @@ impl Attach {
             rate: self.rate,
             inline: self.inline,
             crc: self.crc,
+            congestion: congestion(self.congestion.as_ref())?,
             costs: costs.map_err(Failure::Usage)?,
             ..Options::default()
         };

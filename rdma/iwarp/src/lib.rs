@@ -107,9 +107,10 @@ use endpoint::Limits;
 use manager::system;
 use progress::Shared;
 use rdma::{
-    AcceptOptions, Attributes, Carrier, ConnectOptions, Counters, Device, DeviceError, Event,
-    Interest, ListenerId, LoopSeat, Poller, Pool, PostError, QpId, Region, RemoteSegment,
-    RequestId, Scatter, SendWr, SharedReceives, SharedReceivesId, Stag, Tap, Time, WhenEmpty, WrId,
+    AcceptOptions, Attributes, Carrier, CongestionControl, ConnectOptions, Counters, Device,
+    DeviceError, Event, Interest, ListenerId, LoopSeat, Poller, Pool, PostError, QpId, Region,
+    RemoteSegment, RequestId, Scatter, SendWr, SharedReceives, SharedReceivesId, Stag, Tap, Time,
+    WhenEmpty, WrId,
 };
 use regions::NotReclaimed;
 use shared_queue::MAX_SHARED_WR;
@@ -154,6 +155,8 @@ pub struct Options {
     pub setup_timeout: Duration,
     /// Upper limit for the TCP MSS, to which segments are fitted; for tests and experiments.
     pub mss_limit: Option<u16>,
+    /// The congestion control of all TCP connections; `None`: the system's.
+    pub congestion: Option<CongestionControl>,
     /// Sockets that listen already, and do not block. [`Device::listen`] takes the one with its
     /// address, if there is one, so that the devices of several loops can listen together.
     pub sockets: Vec<Arc<TcpListener>>,
@@ -170,6 +173,7 @@ impl Default for Options {
             max_connections: 1024,
             setup_timeout: Duration::from_secs(10),
             mss_limit: None,
+            congestion: None,
             sockets: Vec::new(),
             seat: None,
         }

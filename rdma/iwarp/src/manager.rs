@@ -51,6 +51,9 @@ impl State {
                 None => TcpListener::bind(address)?,
             };
         rdma::lengthen_backlog(&socket);
+        if let Some(congestion) = &self.options.congestion {
+            congestion.set(&socket)?;
+        }
         Ok(socket)
     }
 
@@ -254,8 +257,8 @@ impl State {
         if is_full && self.half_open.is_empty() {
             return Err(DeviceError::Limit("connections"));
         }
-        let stream = match TcpStream::connect(remote) {
-            Ok(stream) => stream,
+        let stream = match rdma::begin_connect(remote, self.options.congestion.as_ref()) {
+            Ok(stream) => TcpStream::from_std(stream),
             Err(error) => {
                 let Some(failure) = refused_at_once(&error) else {
                     return Err(system(&format!("cannot connect to {remote}"), error));

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use mio::net::TcpStream;
 use rdma::middleware::Shaper;
-use rdma::{Budget, LoopSeat, Pool};
+use rdma::{Budget, CongestionControl, LoopSeat, Pool};
 
 /// The default maximum length of a received record, bytes: the longest READ or WRITE that this project's
 /// server allows (1 MiB), and room for headers. A client with a larger `rsize` needs more.
@@ -42,6 +42,8 @@ pub struct TcpOptions {
     pub budget: Budget,
     /// The maximum length of a received record, bytes. A connection that exceeds it is closed.
     pub max_record: u32,
+    /// The congestion control of all connections; `None`: the system's.
+    pub congestion: Option<CongestionControl>,
     /// A simulated link that outgoing records pass, for measurements. All connections of the
     /// transport share it.
     pub link: Option<Shaper>,
@@ -74,6 +76,7 @@ impl Default for TcpOptions {
             pool: Pool::new(DEFAULT_POOL),
             budget: Budget::default(),
             max_record: DEFAULT_MAX_RECORD,
+            congestion: None,
             link: None,
             callbacks: false,
             record_timeout: DEFAULT_RECORD_TIMEOUT,

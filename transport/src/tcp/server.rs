@@ -108,6 +108,9 @@ impl TcpServer {
 
     fn with(listener: TcpListener, options: TcpOptions) -> io::Result<Self> {
         rdma::lengthen_backlog(&listener);
+        if let Some(congestion) = &options.congestion {
+            congestion.set(&listener)?;
+        }
         Ok(Self {
             local: listener.local_addr()?,
             listener,

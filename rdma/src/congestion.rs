@@ -1,0 +1,154 @@
+//! The congestion control of TCP connections.
+//!
+//! It is part of what a measurement was made with: bbr paces what it sends, also on the loopback interface, so that a
+//! megabyte takes twice as long there as with reno or cubic, and each run differs.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::str::FromStr;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_tcp_congestion, tcp_congestion};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// The maximum length of a name: the kernel's `TCP_CA_NAME_MAX` less the terminating zero.
+const LONGEST: usize = 15;
+
+/// A congestion control algorithm of the kernel, by its name: `cubic`, `reno`, `bbr`, ...
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CongestionControl(String);
+
+impl CongestionControl {
+    /// Returns the algorithm that the system gives to new connections.
+    ///
+    /// # Errors
+    /// The error of the operating system if it has no such setting.
+    pub fn of_system() -> io::Result<Self> {
+        Self::of(fresh()?)
+    }
+
+    /// Returns the algorithm of a TCP connection.
+    ///
+    /// # Errors
+    /// The error of the operating system if the socket is no TCP socket.
+    pub fn of(socket: impl AsFd) -> io::Result<Self> {
+        Ok(Self(tcp_congestion(socket)?))
+    }
+
+    /// Returns the name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// Makes a socket use this algorithm for what it sends: before it is connected, since bbr leaves pacing behind in a
+    /// connection that has used it. The connections that a listening socket accepts have its algorithm.
+    ///
+    /// # Errors
+    /// The error of the operating system: `ENOENT` if it has no such algorithm, `EPERM` if only privileged processes may
+    /// choose it (`net.ipv4.tcp_allowed_congestion_control`).
+    pub fn set(&self, socket: impl AsFd) -> io::Result<()> {
+        Ok(set_tcp_congestion(socket, &self.0)?)
+    }
+
+    /// Tries the algorithm on a socket of its own.
+    ///
+    /// # Errors
+    /// As for [`CongestionControl::set`].
+    pub fn check(&self) -> io::Result<()> {
+        self.set(fresh()?)
+    }
+
+    /// Returns whether an error of [`CongestionControl::check`] says that this process may not choose the algorithm.
+    #[must_use]
+    pub fn is_refused(error: &io::Error) -> bool {
+        Errno::from_io_error(error) == Some(Errno::PERM)
+    }
+}
+
+/// Returns a new TCP socket.
+fn fresh() -> io::Result<Socket> {
+    Socket::new(Domain::IPV4, Type::STREAM.cloexec(), Some(Protocol::TCP))
+}
+
+/// Begins to connect to `remote`, with this congestion control or else the system's. The socket does not block, and is
+/// connected when it is writable.
+///
+/// # Errors
+/// The error of the operating system, also that of [`CongestionControl::set`].
+pub fn begin_connect(
+    remote: SocketAddr,
+    congestion: Option<&CongestionControl>,
+) -> io::Result<TcpStream> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(remote), kind, Some(Protocol::TCP))?;
+    if let Some(congestion) = congestion {
+        congestion.set(&socket)?;
+    }
+    match socket.connect(&remote.into()) {
+        Err(error) if Errno::from_io_error(&error) != Some(Errno::INPROGRESS) => Err(error),
+        _ => Ok(socket.into()),
+    }
+}
+
+impl fmt::Display for CongestionControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for CongestionControl {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        match (1..=LONGEST).contains(&name.len()) && name.bytes().all(is_name) {
+            true => Ok(Self(name.to_owned())),
+            false => Err(format!("{name:?} is not the name of a congestion control")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, UdpSocket};
+
+    use super::*;
+
+    #[test]
+    fn both_ends_of_a_connection_use_what_they_were_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let of = |socket: &TcpStream| CongestionControl::of(socket).unwrap();
+        let system = CongestionControl::of_system().unwrap();
+        let socket = begin_connect(address, None).unwrap();
+        assert_eq!(of(&socket), system);
+        assert_eq!(of(&listener.accept().unwrap().0), system);
+        // Every kernel has it, and everybody may choose it.
+        let reno: CongestionControl = "reno".parse().unwrap();
+        let socket = begin_connect(address, Some(&reno)).unwrap();
+        assert_eq!(of(&socket), reno);
+        assert_eq!(of(&listener.accept().unwrap().0), system);
+        reno.set(&listener).unwrap();
+        let _socket = begin_connect(address, None).unwrap();
+        assert_eq!(of(&listener.accept().unwrap().0), reno);
+    }
+
+    #[test]
+    fn what_the_kernel_lacks_is_an_error() {
+        let none: CongestionControl = "no-such-one".parse().unwrap();
+        let error = none.check().unwrap_err();
+        assert!(!CongestionControl::is_refused(&error), "{error}");
+        let reno: CongestionControl = "reno".parse().unwrap();
+        assert!(reno.set(UdpSocket::bind("127.0.0.1:0").unwrap()).is_err());
+    }
+
+    #[test]
+    fn names_are_short_words() {
+        for name in ["", "sixteen-letters-", "two words", "nul\0", "a/b"] {
+            assert!(name.parse::<CongestionControl>().is_err(), "{name:?}");
+        }
+    }
+}
