@@ -38,6 +38,13 @@ impl Place {
         Self { dir, server }
     }
 
+    /// Kills the server and starts one of `directory` in its place.
+    #[track_caller]
+    fn restart(&mut self, directory: &Path) {
+        let export = common::export("data", directory, "no_root_squash");
+        self.server.restart(["--export", &export]);
+    }
+
     fn mnt(&self) -> PathBuf {
         self.dir.path().join("mnt")
     }
@@ -265,6 +272,52 @@ fn a_mount_says_what_is_in_use() {
     let silent = Running::start(rpcrdma().args(&words)).finish().ok();
     assert_eq!(silent.stderr, "");
     place.umount(&[]).ok();
+}
+
+/// A handle is of the directory that was exported when it was issued. Regression test: a server that was
+/// started anew with another directory under the same name went on reading and writing the old one.
+#[test]
+fn a_mount_is_stale_while_its_exports_name_is_given_to_another_directory() {
+    if !is_usable() {
+        return;
+    }
+    let mut place = Place::new();
+    let (mnt, export) = (place.mnt(), place.export());
+    let old = place.dir.path().join("old");
+    let running = place.in_foreground();
+    fs::create_dir(mnt.join("dir")).unwrap();
+    fs::write(mnt.join("dir/file"), "old").unwrap();
+    let is_stale = |result: std::io::Result<()>| {
+        let error = result.expect_err("the handle was issued for another directory");
+        let stale = rustix::io::Errno::STALE.raw_os_error();
+        assert_eq!(error.raw_os_error(), Some(stale), "{error}");
+    };
+    fs::rename(&export, &old).unwrap();
+    fs::create_dir(&export).unwrap();
+    fs::write(export.join("other"), "").unwrap();
+    place.restart(&export);
+    is_stale(fs::read(mnt.join("dir/file")).map(drop));
+    is_stale(fs::write(mnt.join("dir/new"), "new"));
+    is_stale(fs::write(mnt.join("dir/file"), "changed"));
+    is_stale(fs::read_dir(&mnt).map(drop));
+    // Another mount of the same export, which the server knows by the other directory.
+    let other = place.dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    Running::start(rpcrdma().args(place.words_at(&other, &[])))
+        .finish()
+        .ok();
+    assert!(other.join("other").exists());
+    run(["umount", other.to_str().unwrap()]).ok();
+    assert_eq!(fs::read_dir(old.join("dir")).unwrap().count(), 1);
+    assert_eq!(fs::read(old.join("dir/file")).unwrap(), b"old");
+    assert_eq!(fs::read_dir(&export).unwrap().count(), 1);
+    // The old directory, wherever it is now, is the export that the handles are of.
+    place.restart(&old);
+    assert_eq!(fs::read(mnt.join("dir/file")).unwrap(), b"old");
+    fs::write(mnt.join("dir/file"), "changed").unwrap();
+    assert_eq!(fs::read(old.join("dir/file")).unwrap(), b"changed");
+    place.umount(&[]).ok();
+    running.finish().ok();
 }
 
 #[test]

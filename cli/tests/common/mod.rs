@@ -385,6 +385,14 @@ impl Server {
         self.child.wait().unwrap();
     }
 
+    /// Kills the server and starts another one on its ports.
+    #[track_caller]
+    pub fn restart<S: AsRef<std::ffi::OsStr>>(&mut self, args: impl IntoIterator<Item = S>) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        *self = Self::start_on(self.rdma.port(), self.tcp.port(), args);
+    }
+
     /// Sends SIGTERM, as a service manager does. Returns the exit status.
     #[track_caller]
     pub fn terminate(self) -> ExitStatus {

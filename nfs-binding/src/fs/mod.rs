@@ -237,6 +237,12 @@ pub trait FileSystem: Send + Sync {
     /// Returns the root directory.
     fn root(&self) -> FileId;
 
+    /// Returns the identity of the root directory, which no other directory has, and which lasts as
+    /// long as the directory exists. The handles of an export end when its root has another one.
+    fn root_identity(&self) -> Vec<u8> {
+        self.root().as_bytes().to_vec()
+    }
+
     /// Returns the root's identity as the root of a mount, if this is a directory of the host.
     fn mounted_root(&self) -> Option<FileId> {
         None

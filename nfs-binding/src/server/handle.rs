@@ -12,6 +12,7 @@ use onc_rpc::Decoder;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use siphasher::sip::SipHasher24;
+use siphasher::sip128::{self, Hasher128};
 
 use super::mac_cache::MacCache;
 use crate::fs::FileId;
@@ -248,10 +249,31 @@ impl fmt::Debug for HandleKey {
     }
 }
 
-/// Returns the number of an export in handles: a hash of its path, which does not depend on the
+/// The identity of an export: a hash of its path and of the identity of its root directory
+/// ([`FileSystem::root_identity`](crate::fs::FileSystem::root_identity)). It does not depend on the
 /// other exports.
-pub(super) fn export_number(path: &[u8]) -> u32 {
-    SipHasher24::new().hash(path) as u32
+///
+/// The root is part of it because a file system finds an object anywhere in it, also outside the
+/// exported directory. So handles end when the path is given to another directory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ExportIdentity([u8; 16]);
+
+impl ExportIdentity {
+    /// Creates the identity of an export from its normalised path and its root's identity.
+    pub(super) fn new(path: &[u8], root: &[u8]) -> Self {
+        let mut hasher = sip128::SipHasher24::new();
+        // The length keeps a longer path apart from a longer identity.
+        hasher.write(&(path.len() as u64).to_be_bytes());
+        hasher.write(path);
+        hasher.write(root);
+        Self(hasher.finish128().as_bytes())
+    }
+
+    /// Returns the number of the export in handles.
+    pub(super) fn number(self) -> u32 {
+        let [one, two, three, four, ..] = self.0;
+        u32::from_be_bytes([one, two, three, four])
+    }
 }
 
 /// Returns the number of the export in the handle that the arguments of a call begin with. Whether
@@ -299,7 +321,8 @@ pub(super) fn export_in(handle: &FileHandle) -> Result<u32, HandleError> {
 pub(super) struct HandleCodec {
     /// The bytes before the MAC. They are the same in all handles of the export.
     head: [u8; MAC],
-    /// The state of the MAC after these bytes, so that they are not hashed for each handle.
+    /// The state of the MAC after these bytes and the export's identity, so that they are not hashed
+    /// for each handle.
     begun: SipHasher24,
     /// The number of the export.
     export: u32,
@@ -317,13 +340,17 @@ impl fmt::Debug for HandleCodec {
 }
 
 impl HandleCodec {
-    /// Creates a codec for the export with this number. `cache` must be shared only by codecs with the same key.
-    pub(super) fn new(key: &HandleKey, export: u32, cache: Arc<MacCache>) -> Self {
+    /// Creates a codec for an export. `cache` must be shared only by codecs with the same key, and
+    /// of exports with different numbers.
+    pub(super) fn new(key: &HandleKey, identity: ExportIdentity, cache: Arc<MacCache>) -> Self {
+        let export = identity.number();
         let mut head = [0; MAC];
         head[0] = LAYOUT;
         head[EXPORT..].copy_from_slice(&export.to_be_bytes());
         let mut begun = SipHasher24::new_with_key(&key.0);
         begun.write(&head);
+        // The number alone would be the same for one in 2^32 other roots.
+        begun.write(&identity.0);
         Self {
             head,
             begun,
@@ -334,7 +361,7 @@ impl HandleCodec {
         }
     }
 
-    /// Computes the MAC of a handle over `head` and the object's file id.
+    /// Computes the MAC of a handle over `head`, the export's identity and the object's file id.
     fn mac(&self, id: &FileId) -> u64 {
         let mut hasher = self.begun;
         // Hashing whole words avoids the hasher's byte buffer. The MAC is the same.
@@ -389,10 +416,29 @@ mod tests {
 
     use super::*;
 
+    /// Returns an identity with this number.
+    fn identity(number: u32, rest: u8) -> ExportIdentity {
+        let mut bytes = [rest; 16];
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        ExportIdentity(bytes)
+    }
+
+    #[test]
+    fn an_export_is_its_path_and_its_root() {
+        let numbers = [("a", "root"), ("b", "root"), ("a", "other"), ("aroot", "")]
+            .map(|(path, root)| ExportIdentity::new(path.as_bytes(), root.as_bytes()).number());
+        for (at, number) in numbers.iter().enumerate() {
+            assert!(!numbers[..at].contains(number), "{numbers:?}");
+        }
+        let again = ExportIdentity::new(b"a", b"root");
+        assert_eq!(again.number(), numbers[0]);
+    }
+
     #[test]
     fn only_own_handles_are_taken() {
         let cache: Arc<MacCache> = Arc::default();
-        let codec = HandleCodec::new(&HandleKey::from_bytes([7; 16]), 99, Arc::clone(&cache));
+        let key = HandleKey::from_bytes([7; 16]);
+        let codec = HandleCodec::new(&key, identity(99, 1), Arc::clone(&cache));
         let opened = |codec: &HandleCodec, handle: &FileHandle| {
             export_in(handle).and_then(|export| Ok((export, codec.open(handle)?)))
         };
@@ -416,13 +462,14 @@ mod tests {
                 _ => HandleError::OtherKey,
             };
             assert_eq!(opened(&codec, &FileHandle::new(cut).unwrap()), Err(error));
-            for (key, export) in [(8, 99), (7, 98)] {
-                // Exports of a server share their cache.
-                let cache = match key {
-                    7 => Arc::clone(&cache),
+            for (key, export) in [(8, (99, 1)), (7, (98, 1)), (7, (99, 2))] {
+                // Exports of a server share their cache, and differ in their numbers.
+                let cache = match (key, export.0) {
+                    (7, 98) => Arc::clone(&cache),
                     _ => Arc::default(),
                 };
-                let other = HandleCodec::new(&HandleKey::from_bytes([key; 16]), export, cache);
+                let key = HandleKey::from_bytes([key; 16]);
+                let other = HandleCodec::new(&key, identity(export.0, export.1), cache);
                 assert_eq!(opened(&other, &handle), Err(HandleError::OtherKey));
             }
         }
@@ -433,17 +480,18 @@ mod tests {
     }
 
     /// Handles that clients keep from an earlier release stay valid: the MAC is SipHash-2-4 over all
-    /// bytes but its own.
+    /// bytes but its own, with the export's identity in its place.
     #[test]
     fn the_mac_is_that_of_the_whole_handle() {
-        let codec = HandleCodec::new(&HandleKey::from_bytes([7; 16]), 99, Default::default());
+        let export = identity(99, 1);
+        let codec = HandleCodec::new(&HandleKey::from_bytes([7; 16]), export, Default::default());
         for len in [0, 5, 16, 48] {
             let id = FileId::new(&vec![3; len]).unwrap();
             let handle = codec.issue(&id);
             assert_eq!(codec.issue(&id), handle, "the MAC is cached now");
             let (head, rest) = handle.as_bytes().split_at(MAC);
             let (mac, id) = rest.split_at(ID - MAC);
-            let whole = SipHasher24::new_with_key(&[7; 16]).hash(&[head, id].concat());
+            let whole = SipHasher24::new_with_key(&[7; 16]).hash(&[head, &export.0, id].concat());
             assert_eq!(mac, whole.to_be_bytes());
         }
     }

@@ -28,7 +28,7 @@ use crate::proto::{
 };
 use call_context::CallContext;
 use directory::ListingResult;
-use handle::HandleCodec;
+use handle::{ExportIdentity, HandleCodec};
 use identity_policy::Peer;
 use mount::Mounts;
 
@@ -68,7 +68,7 @@ pub enum ExportsError {
     /// Two exports have the same path.
     #[error("{0:?} is exported twice")]
     Twice(String),
-    /// Two paths have the same number in file handles, which is a hash. (The probability is 1 in
+    /// Two exports have the same number in file handles, which is a hash. (The probability is 1 in
     /// 2^32.)
     #[error("{0:?} and {1:?} cannot be exported together: rename one")]
     Collision(String, String),
@@ -94,7 +94,8 @@ pub enum ExportsError {
 #[derive(Debug)]
 struct Exported {
     export: Export,
-    /// The number, which is also the `fsid` of its objects. It depends only on the export's path.
+    /// The number, which is also the `fsid` of its objects. It depends only on the export's path and
+    /// the identity of its root.
     number: u32,
     handles: HandleCodec,
 }
@@ -196,13 +197,14 @@ impl NfsServer {
                 let other = other.export.path.clone();
                 return Err(ExportsError::SameFsid { fsid, other, path });
             }
-            let number = handle::export_number(&name);
+            let identity = ExportIdentity::new(&name, &export.backend.root_identity());
+            let number = identity.number();
             if let Some(other) = by_number.insert(number, served.len()) {
                 let other = served[other].export.path.clone();
                 return Err(ExportsError::Collision(other, path));
             }
             tracing::info!(path, options = %export.options, "exporting");
-            let handles = HandleCodec::new(&key, number, Arc::clone(&mac_cache));
+            let handles = HandleCodec::new(&key, identity, Arc::clone(&mac_cache));
             served.push(Exported {
                 export,
                 number,

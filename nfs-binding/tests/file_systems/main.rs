@@ -606,3 +606,63 @@ fn xfs_handles_outlive_a_restart_and_files_do_not_take_their_successors_place() 
         }
     });
 }
+
+/// Makes an ext4 with this UUID at a time that `made` gives.
+const WITH_UUID: &str = "E2FSPROGS_FAKE_TIME=$made \
+     mke2fs -q -F -t ext4 -U 8e7b8b3c-5c33-4c3a-9f43-0a6a2b8a6a10 image";
+
+/// A file system can take the place of another one, with its UUID and the same inode number and
+/// generation for its root. The identity of an export does not change when its file system is mounted
+/// again, and does when that is another one.
+#[test]
+fn an_export_is_another_one_in_a_file_system_that_was_made_again() {
+    let name = "an_export_is_another_one_in_a_file_system_that_was_made_again";
+    let setup = format!(
+        "truncate -s 32M image; made=1500000000; {WITH_UUID}; mkdir export; \
+         mount -o loop image export; mkdir export/d"
+    );
+    mounted(name, &setup, |directory| {
+        let export = directory.join("export");
+        let root = || open(&export, options()).root_identity();
+        let below = || open(&export.join("d"), options()).root_identity();
+        let after = |change: &str| {
+            must(&format!(
+                "cd '{}'; umount export; {change}; mount -o loop image export",
+                directory.display()
+            ));
+        };
+        let before = (root(), below());
+        assert_ne!(before.0, before.1);
+        after("true");
+        assert_eq!((root(), below()), before);
+        after(&format!("made=1600000000; {WITH_UUID}"));
+        assert_ne!(root(), before.0, "made again with the same UUID");
+        let id = open(&export, options()).root();
+        assert!(
+            before.0.starts_with(id.as_bytes()),
+            "the birth alone differs"
+        );
+    });
+}
+
+/// The number of xfs is that of its device.
+#[test]
+fn an_export_is_another_one_in_an_xfs_that_was_made_again_on_its_device() {
+    let name = "an_export_is_another_one_in_an_xfs_that_was_made_again_on_its_device";
+    let setup = "truncate -s 400M image; mkdir export; mkfs.xfs -q image; \
+         losetup -f --show image > device; mount $(cat device) export";
+    mounted(name, setup, |directory| {
+        let export = directory.join("export");
+        let root = || open(&export, options()).root_identity();
+        let with = |command: &str| must(&format!("cd '{}'; {command}", directory.display()));
+        let before = root();
+        with("umount export; mount $(cat device) export");
+        let mounted_again = root();
+        with("umount export; mkfs.xfs -q -f $(cat device); mount $(cat device) export");
+        let made_again = root();
+        with("umount export; losetup -d $(cat device)");
+        assert_eq!(mounted_again, before);
+        assert_ne!(made_again, before);
+        assert_eq!(made_again[..8], before[..8], "it is the same device");
+    });
+}

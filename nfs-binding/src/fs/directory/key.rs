@@ -296,6 +296,22 @@ pub(super) fn device(stat: &Statx) -> u64 {
     rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
 }
 
+/// Returns the identity of the root of an export, from its identity in the file system, which is of
+/// the type `file_system`.
+///
+/// The birth time is added where it lasts. Without it, the root of a file system could not be told
+/// from that of another one that was made in its place: with the same device (xfs) or `fsid=`, both
+/// can have the same number, inode and generation.
+pub(super) fn of_export(id: &FileId, file_system: u32, stat: &Statx) -> Vec<u8> {
+    let mut identity = id.as_bytes().to_vec();
+    if Peculiar::of(file_system).is_none()
+        && let Some(birth) = birth(stat)
+    {
+        identity.extend_from_slice(&birth);
+    }
+    identity
+}
+
 /// Returns the identity of the root of a mount as long as it is open, independent of the export
 /// through which it is seen. It is not part of a handle: device numbers can change.
 pub(super) fn of_root(stat: &Statx, key: &IdentityKey) -> FileId {

@@ -9,6 +9,8 @@
 //! * An object is identified by its file system and the kernel's handle in it (`key.rs`), never by
 //!   a path: the identity survives renames and restarts. For a privileged server the kernel opens
 //!   objects by handle; otherwise an index finds them (`find.rs`, `index.rs`).
+//! * Because handles open objects anywhere in the file system, the identity of the exported directory
+//!   is part of the export's number in handles: they end when another directory is exported.
 //! * A file system mounted below, and a subvolume or snapshot of btrfs, is another file system
 //!   (`volume.rs`). With `crossmnt` it is part of the export; otherwise an empty placeholder
 //!   directory stands in its place (`placeholder.rs`).
@@ -147,6 +149,8 @@ pub struct DirectoryFs(Arc<Served>);
 /// The state that operations and background threads share.
 struct Served {
     root: Arc<Node>,
+    /// The root's identity, which is part of that of the export.
+    root_identity: Vec<u8>,
     /// The root's identity as the root of a mount, independent of `fsid=`.
     mounted: FileId,
     files: OpenFiles,
@@ -203,6 +207,7 @@ impl DirectoryFs {
         rustix::process::umask(Mode::empty());
         let volume = Arc::new(Volume::open(&files, &root, &stat, &options, true)?);
         let id = volume.identify(&root, &stat).map_err(io::Error::other)?;
+        let root_identity = key::of_export(&id, host::file_system_type(&root)?, &stat);
         let mounted = key::of_root(&stat, &options.identity_key);
         let authority = Authority::find()?;
         let open = options.most_open.unwrap_or_else(|| {
@@ -213,6 +218,7 @@ impl DirectoryFs {
         let verifier = getrandom::u64().map_err(io::Error::other)?;
         let served = Arc::new_cyclic(|myself| Served {
             root: Arc::new(Node::new(id, volume, root, &stat)),
+            root_identity,
             mounted,
             files,
             authority,
@@ -256,6 +262,10 @@ impl FileSystem for DirectoryFs {
 
     fn root(&self) -> FileId {
         self.0.root.id
+    }
+
+    fn root_identity(&self) -> Vec<u8> {
+        self.0.root_identity.clone()
     }
 
     fn mounted_root(&self) -> Option<FileId> {

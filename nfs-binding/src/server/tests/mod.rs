@@ -20,6 +20,7 @@ mod exports;
 mod file;
 mod make;
 mod mount;
+mod replaced;
 mod rpc;
 mod shares;
 
