@@ -140,6 +140,15 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// that of the message that it answers, which may be another one.
     fn encode_error(&self, error: &ErrorMessage, credits: u32) -> Bytes;
 
+    /// Returns the name of an error in this version, with its values, for logs and for the errors of
+    /// calls.
+    fn error_name(&self, error: PeerError) -> String {
+        match error {
+            PeerError::Version { low, high } => format!("ERR_VERS ({low} to {high})"),
+            _ => "ERR_CHUNK".to_owned(),
+        }
+    }
+
     /// Refuses the call that a truncated message begins or continues. `beginning` is all that is here of
     /// the message. Returns false if the call cannot be refused in such a way that the peer sends it again
     /// in another transfer mode; the connection is closed then.

@@ -63,13 +63,13 @@ impl Dialect for VersionTwo {
         let answer = Answer {
             xid: error.xid,
             version: error.version,
-            error: match error.error {
-                PeerError::Version { low, high } => ErrorBody::Version { low, high },
-                PeerError::Option => ErrorBody::InvalidOption,
-                _ => ErrorBody::BadHeader,
-            },
+            error: error_body(error.error),
         };
         answer.encode(credits)
+    }
+
+    fn error_name(&self, error: PeerError) -> String {
+        error_body(error).to_string()
     }
 
     fn decode(
@@ -128,6 +128,15 @@ impl Dialect for VersionTwo {
     ) -> Result<(), BadReply> {
         check_payload(xid, direction, message)
             .map_err(|violation| BadReply::Payload(violation.to_string()))
+    }
+}
+
+/// Returns an error in the terms of this version.
+fn error_body(error: PeerError) -> ErrorBody {
+    match error {
+        PeerError::Version { low, high } => ErrorBody::Version { low, high },
+        PeerError::Option => ErrorBody::InvalidOption,
+        _ => ErrorBody::BadHeader,
     }
 }
 

@@ -108,6 +108,10 @@ impl Dialect for VersionTwoWg {
         answer.encode(credits)
     }
 
+    fn error_name(&self, error: PeerError) -> String {
+        error_body(error).to_string()
+    }
+
     /// A result may be inline although the call offers a write chunk for it: a reply that does not
     /// fit the offered chunks is continued (section 6.6.4).
     fn result_position(&self) -> Position {

@@ -3,14 +3,14 @@
 use onc_rpc::{Message, Segments};
 use rdma::Stag;
 use rpcrdma_chunks::{Chunks, ReturnedChunks};
-use rpcrdma_negotiation::{Version, show_versions};
+use rpcrdma_negotiation::show_versions;
 use rpcrdma_v2::extension::IncomingReply;
 use rpcrdma_v2::{Direction, ErrorBody};
 
 use super::Requester;
 use super::outstanding::{Outcome, Stage};
 use super::registration::Purpose;
-use crate::dialect::{PeerError, Plain, ReplyBody, ReplyHeader, Returned};
+use crate::dialect::{Dialect, PeerError, Plain, ReplyBody, ReplyHeader, Returned};
 use crate::shared::Shared;
 use crate::{Action, CallError};
 
@@ -110,7 +110,10 @@ impl Requester {
         }
         let outcome = match (carrier, refused) {
             (Some(by), Some(error)) => {
-                rdma::limited!(warn, xid, %error, "call in operations refused, it is sent without");
+                if let Returned::Error(error) = returned {
+                    let name = || shared.dialect.error_name(error);
+                    rdma::limited!(warn, xid, error = %name(), "call in operations refused, it is sent without");
+                }
                 if let Some(operations) = &mut shared.operations
                     && let Some(mode) = operations.extensions.transfer_mode(by)
                 {
@@ -136,7 +139,7 @@ impl Requester {
                 };
                 match again {
                     Some(again) => Outcome::Again(Box::new(again)),
-                    None => outcome(shared.dialect.version(), returned, message),
+                    None => outcome(shared.dialect, returned, message),
                 }
             }
         };
@@ -318,7 +321,7 @@ impl Requester {
 }
 
 /// Returns the outcome of a call whose reply was checked with this result.
-fn outcome(version: Version, returned: Returned, message: Message) -> Outcome {
+fn outcome(dialect: &dyn Dialect, returned: Returned, message: Message) -> Outcome {
     let error = match returned {
         Returned::Reply(ReturnedChunks { writes, long }) => {
             return Outcome::Reply {
@@ -329,45 +332,38 @@ fn outcome(version: Version, returned: Returned, message: Message) -> Outcome {
         }
         Returned::Error(error) => error,
     };
+    let name = dialect.error_name(error);
+    let chunk = |what: &str| CallError::Chunk(format!("{name}: {what}"));
+    let protocol = |what: &str| CallError::Protocol(format!("{what} ({name})"));
     Outcome::Failed(match error {
-        PeerError::Chunk => CallError::Chunk(
+        PeerError::Chunk => chunk(
             "the header or a chunk could not be used, or the reply was longer than the room \
-             offered for it"
-                .to_owned(),
+             offered for it",
         ),
         PeerError::Version { low, high } => CallError::Protocol(format!(
-            "no version in common: the server speaks RPC-over-RDMA {}, this call was version {version}",
-            show_versions(low, high)
+            "no version in common: the server speaks RPC-over-RDMA {}, this call was version {}",
+            show_versions(low, high),
+            dialect.version()
         )),
-        PeerError::Option => {
-            CallError::Protocol("the server took a call for an unknown operation".to_owned())
+        PeerError::Option => protocol("the server took a call for an unknown operation"),
+        PeerError::ReadChunks { .. } => {
+            chunk("the call has more read chunks than the responder fetches")
         }
-        PeerError::ReadChunks { max } => CallError::Chunk(format!(
-            "the call has more read chunks than the responder fetches, which are {max}"
-        )),
-        PeerError::WriteChunks { max } => CallError::Chunk(format!(
-            "the call has more write chunks than the responder fills, which are {max}"
-        )),
-        PeerError::Segments { max } => CallError::Chunk(format!(
-            "the call has more segments than the responder accepts, which are {max}"
-        )),
-        PeerError::WriteResource { chunk, needed } => CallError::Chunk(format!(
-            "write chunk {chunk} is too short for its result of {needed} bytes; {EXECUTED}"
-        )),
-        PeerError::ReplyResource { needed } => CallError::Chunk(format!(
-            "the reply chunk is too short for the reply of {needed} bytes; {EXECUTED}"
-        )),
-        PeerError::Continuation => {
-            CallError::Protocol("the responder cannot join the parts of the call".to_owned())
+        PeerError::WriteChunks { .. } => {
+            chunk("the call has more write chunks than the responder fills")
         }
-        PeerError::PropertyValue => {
-            CallError::Protocol("the responder took a call for properties".to_owned())
+        PeerError::Segments { .. } => {
+            chunk("the call has more segments than the responder accepts")
         }
-        PeerError::VersionMismatch => {
-            CallError::Protocol("the responder speaks another version here".to_owned())
-        }
-        PeerError::System => {
-            CallError::Protocol("the responder cannot execute the call".to_owned())
-        }
+        PeerError::WriteResource { .. } => chunk(&format!(
+            "a write chunk is too short for its result; {EXECUTED}"
+        )),
+        PeerError::ReplyResource { .. } => chunk(&format!(
+            "the reply chunk is too short for the reply; {EXECUTED}"
+        )),
+        PeerError::Continuation => protocol("the responder cannot join the parts of the call"),
+        PeerError::PropertyValue => protocol("the responder took a call for properties"),
+        PeerError::VersionMismatch => protocol("the responder speaks another version here"),
+        PeerError::System => protocol("the responder cannot execute the call"),
     })
 }

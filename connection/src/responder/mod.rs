@@ -389,7 +389,8 @@ impl Responder {
         error: PeerError,
         why: &dyn std::fmt::Display,
     ) {
-        rdma::limited!(warn, xid, %why, ?error, "call answered with an error");
+        let name = || shared.dialect.error_name(error);
+        rdma::limited!(warn, xid, %why, error = %name(), "call answered with an error");
         self.counters.errors_sent += 1;
         let version = shared.dialect.version().number();
         let answer = ErrorMessage {
