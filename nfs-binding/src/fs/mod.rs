@@ -18,7 +18,7 @@ pub mod memory;
 mod name;
 mod permission;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use caller::Caller;
 pub use directory::DirectoryFs;

@@ -26,6 +26,7 @@ fn serve(exports: &[(&str, &TempDir)]) -> InProcess {
                 directory.path(),
                 DirectoryOptions {
                     sync: false,
+                    most_open: crate::fs::tests::MOST_OPEN,
                     ..DirectoryOptions::default()
                 },
             )

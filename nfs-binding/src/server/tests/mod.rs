@@ -84,6 +84,7 @@ impl Fixture {
             host.path(),
             DirectoryOptions {
                 sync: false,
+                most_open: fs::tests::MOST_OPEN,
                 ..DirectoryOptions::default()
             },
         )

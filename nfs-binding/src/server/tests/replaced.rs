@@ -17,6 +17,7 @@ fn serve(indexed: bool, exports: &[(&str, &Path)]) -> Fixture {
     let exports = exports.iter().map(|(name, directory)| {
         let options = DirectoryOptions {
             sync: false,
+            most_open: crate::fs::tests::MOST_OPEN,
             indexed,
             ..DirectoryOptions::default()
         };
