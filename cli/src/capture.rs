@@ -40,11 +40,21 @@ pub(crate) enum Clock {
     Virtual,
 }
 
-/// Creates the file, if one is wanted.
+/// Creates the file, if one is wanted, and writes to it regularly.
 ///
 /// # Errors
 /// The file exists already, or cannot be created.
 pub(crate) fn open(args: &CaptureArgs, clock: Clock) -> Result<Option<Capture>, Failure> {
+    let capture = create(args, clock)?;
+    write_regularly(capture.as_ref())?;
+    Ok(capture)
+}
+
+/// Creates the file, if one is wanted. Starts no thread.
+///
+/// # Errors
+/// The file exists already, or cannot be created.
+pub(crate) fn create(args: &CaptureArgs, clock: Clock) -> Result<Option<Capture>, Failure> {
     let Some(path) = &args.capture else {
         return Ok(None);
     };
@@ -68,15 +78,24 @@ pub(crate) fn open(args: &CaptureArgs, clock: Clock) -> Result<Option<Capture>, 
     // `mount` changes its working directory.
     let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
     let (capture, _) = CAPTURE.get_or_init(|| (capture, path));
-    let capture = capture.clone();
-    let flushed = capture.clone();
+    Ok(Some(capture.clone()))
+}
+
+/// Starts the thread that writes what fills no buffer, if there is a capture.
+///
+/// # Errors
+/// The error of the operating system.
+pub(crate) fn write_regularly(capture: Option<&Capture>) -> Result<(), Failure> {
+    let Some(capture) = capture.cloned() else {
+        return Ok(());
+    };
     let flush = move || loop {
         thread::sleep(EVERY);
-        flushed.flush();
+        capture.flush();
     };
     let thread = thread::Builder::new().name("capture".into());
     thread.spawn(flush).context("cannot start a thread")?;
-    Ok(Some(capture))
+    Ok(())
 }
 
 /// Creates the file for the device of a client.

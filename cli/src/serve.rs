@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::server::{
-    Export, ExportOptions, ExportSpec, HandleKey, IdentityPolicy, NfsServer,
+    Export, ExportOptions, ExportSpec, HandleKey, IdentityPolicy, NfsServer, Privileges,
 };
 use rdma::{Attributes, DeviceError};
 use rpc_transport::limits::{self, Limits};
@@ -72,16 +72,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         None => tracing::info!(threads = loops, "threads that serve connections"),
     }
     let key = key(args)?;
-    let exports = exports(args, &key, descriptors)?;
-    let describe = |export: &Export| format!("export {} {}", export.path, export.options);
-    let exported: Vec<String> = exports.iter().map(describe).collect();
-    let trusted = args.trusted.iter().copied();
-    let policy = trusted.fold(
-        IdentityPolicy::of_this_process(),
-        IdentityPolicy::with_trusted_user,
-    );
-    let service = NfsServer::with_policy(exports, key, policy)
-        .map_err(|error| Failure::Usage(error.to_string()))?;
     let options = ServerOptions {
         workers: usize::from(args.workers),
         max_jobs: ServerOptions::default().max_jobs.div_ceil(loops),
@@ -122,13 +112,30 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         ..DeviceChoice::default()
     };
     device.check()?;
-    device.capture = capture::open(&args.capture, capture::Clock::Real)?;
-    let sockets = match loops {
-        1 => Sockets::default(),
-        _ => {
-            let is_software = args.device == DeviceName::Iwarp;
-            Sockets::listen(&addresses, is_software.then_some(args.port), args.tcp_port)?
-        }
+    device.capture = capture::create(&args.capture, capture::Clock::Real)?;
+    let is_software = args.device == DeviceName::Iwarp;
+    let port = is_software.then_some(args.port);
+    let listen = || Sockets::listen(&addresses, port, args.tcp_port);
+    // Other ports are bound when the exports have turned out to be usable.
+    let is_privileged = |port: u16| (1..FIRST_UNPRIVILEGED_PORT).contains(&port);
+    let early = is_privileged(args.tcp_port) || port.is_some_and(is_privileged);
+    let listening = early.then(listen).transpose()?;
+    // Before a thread is started, as each has privileges of its own.
+    drop_privileges(args)?;
+    capture::write_regularly(device.capture.as_ref())?;
+    let exports = exports(args, &key, descriptors)?;
+    let describe = |export: &Export| format!("export {} {}", export.path, export.options);
+    let exported: Vec<String> = exports.iter().map(describe).collect();
+    let trusted = args.trusted.iter().copied();
+    let policy = trusted.fold(
+        IdentityPolicy::of_this_process(),
+        IdentityPolicy::with_trusted_user,
+    );
+    let service = NfsServer::with_policy(exports, key, policy)
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+    let sockets = match listening {
+        Some(sockets) => sockets,
+        None => listen()?,
     };
     let plan = Plan {
         group: ServerGroup::new(loops, &options),
@@ -150,6 +157,23 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     tracing::info!("ended by a signal");
     Ok(())
+}
+
+/// The first port that every user may bind, unless the administrator has lowered it.
+const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
+
+/// Drops the privileges that are of no use for serving, now that the files of the command line are open
+/// and ports that need privileges are bound.
+fn drop_privileges(args: &ServeArgs) -> Result<(), Failure> {
+    let is_verbs = matches!(args.device, DeviceName::Verbs(_));
+    let privileges = Privileges {
+        directories: !args.exports.is_empty(),
+        locked_memory: is_verbs,
+        // The connection manager binds when a loop listens.
+        low_ports: is_verbs && args.port < FIRST_UNPRIVILEGED_PORT,
+    };
+    let dropped = privileges.drop_others();
+    dropped.context("cannot give up the privileges that serving does not need")
 }
 
 /// How long after the end of a connection free memory is returned to the system: not in the middle of

@@ -23,10 +23,8 @@ use rpcrdma_sim::Probe;
 
 use super::{cannot_listen, enough_for_one, listen_error, say};
 
-/// Listening sockets that several loops share. Empty with a single loop, which binds its own. `rdma` is
-/// also empty with verbs devices, whose loops share a listener of the connection manager
-/// (`rdma_core::Options::seat`).
-#[derive(Default)]
+/// Listening sockets that all loops share. `rdma` is empty with verbs devices, whose loops share a
+/// listener of the connection manager (`rdma_core::Options::seat`).
 pub(super) struct Sockets {
     rdma: Vec<Arc<TcpListener>>,
     tcp: Vec<Arc<TcpListener>>,
@@ -159,15 +157,12 @@ impl Plan {
             seat,
             ..self.link.tcp()
         };
-        for (at, &ip) in self.addresses.iter().enumerate() {
+        for (socket, &ip) in self.sockets.tcp.iter().zip(&self.addresses) {
             let address = SocketAddr::new(ip, self.ports.1);
-            let tcp = match self.sockets.tcp.get(at) {
-                Some(socket) => socket
-                    .try_clone()
-                    .and_then(|socket| TcpServer::listening(socket, options.clone())),
-                None => TcpServer::bind(address, options.clone()),
-            };
-            let tcp = tcp.map_err(|error| cannot_listen(address, Proto::Tcp, error))?;
+            let tcp = socket
+                .try_clone()
+                .and_then(|socket| TcpServer::listening(socket, options.clone()))
+                .map_err(|error| cannot_listen(address, Proto::Tcp, error))?;
             listening.push(format!("listening tcp {}", tcp.local_addr()));
             transports.push(Rc::new(RefCell::new(tcp)));
         }

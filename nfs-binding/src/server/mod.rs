@@ -42,6 +42,7 @@ mod mac_cache;
 mod make;
 mod mount;
 mod network;
+mod privileges;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -51,6 +52,7 @@ pub use export::{Export, ExportOptions, Squash};
 pub use handle::{HandleKey, HandleKeyError};
 pub use identity_policy::IdentityPolicy;
 pub use network::{BadNetwork, Network};
+pub use privileges::Privileges;
 pub use spec::{ExportSpec, SpecError, overridden};
 
 /// The maximum READ and WRITE, bytes. A longer READ returns less; a longer WRITE writes only this

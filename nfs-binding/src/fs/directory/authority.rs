@@ -62,6 +62,16 @@ fn of_root() -> CapabilitySet {
         | CapabilitySet::SYS_RESOURCE
 }
 
+/// Returns the capabilities that a server uses for its exported directories: it opens files by their
+/// handles, and as root it takes the identities of its callers and acts for a client's root user.
+pub(crate) fn capabilities_to_serve() -> CapabilitySet {
+    match rustix::process::geteuid().is_root() {
+        true => of_root() | CapabilitySet::SETUID | CapabilitySet::SETGID,
+        // Its callers' operations are its own user's, with what the administrator gave it for them.
+        false => of_root(),
+    }
+}
+
 /// The identity under which a server runs operations.
 #[derive(Debug)]
 pub(super) enum Authority {

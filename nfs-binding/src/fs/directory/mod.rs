@@ -80,6 +80,7 @@ mod sync;
 mod table;
 mod volume;
 
+pub(crate) use authority::capabilities_to_serve;
 pub use authority::keep_identity;
 pub use key::{IdentityKey, NoIdentity};
 
