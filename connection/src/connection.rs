@@ -104,6 +104,27 @@ struct Listening {
     accepts: Versions,
     peer: Option<PrivateData>,
     counters: ResponderCounters,
+    /// The number of messages that have arrived, all of which were refused or discarded.
+    received: u32,
+    /// The number of them that were answered with an error.
+    sent: u32,
+}
+
+impl Listening {
+    /// Returns the credit value of an error that refuses the version of a message. The client may go
+    /// on in any version that the server names. For that, one message more must be allowed in the
+    /// working group's version 2, where credits count all messages of the connection
+    /// (version-two-07, sections 4.2.1, 4.3.2 and 7). In the others, that is the number of calls.
+    fn credit(&self) -> u32 {
+        match self.accepts.contains(Version::TwoWg) {
+            true => {
+                let first = self.config.options.initial_message_count;
+                first.wrapping_add(self.received).wrapping_add(1)
+            }
+            // Nobody has asked for more than one credit yet.
+            false => 1,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -358,6 +379,8 @@ impl Connection {
                     accepts: versions,
                     peer,
                     counters: ResponderCounters::default(),
+                    received: 0,
+                    sent: 0,
                 }));
             }
             Role::Client {
@@ -486,10 +509,15 @@ impl Connection {
                     config,
                     peer,
                     counters,
+                    received,
+                    sent,
                     ..
                 } = *listening;
                 match open(config, version, peer, SERVER_FIRST_XID) {
                     Ok(mut open) => {
+                        if let Some(window) = &mut open.shared.window {
+                            window.count_earlier(sent, received);
+                        }
                         if let Some(responder) = &mut open.responder {
                             responder.counters = counters;
                         }
@@ -506,14 +534,16 @@ impl Connection {
                     "the requester is told which versions there are"
                 );
                 listening.counters.errors_sent += 1;
-                // Nobody has asked for more than one credit yet.
-                let message: Bytes = answer.encode(1);
+                listening.received = listening.received.wrapping_add(1);
+                listening.sent = listening.sent.wrapping_add(1);
+                let message: Bytes = answer.encode(listening.credit());
                 self.actions.push_back(Action::plain_send(message));
             }
             FirstMessage::Discard => {
                 let reason = "the first message is too short, or an error";
                 rdma::limited!(warn, reason, "bad message from the requester");
                 listening.counters.discarded += 1;
+                listening.received = listening.received.wrapping_add(1);
             }
         }
     }

@@ -167,9 +167,12 @@ impl Open {
         let terms = Terms::new(&config, dialect, peer, operations.as_deref());
         let account = config.pool.account().cloned();
         let counts_sends = dialect.send_flow_control().is_some();
-        // Where every Send counts, the peer may use all credits for calls, also those meant for its replies.
+        // Where every Send counts, the peer may use all credits for calls, also those meant for its replies,
+        // and one surplus message (drafts/errata-07.md, 2).
         let most_calls = |credits| match counts_sends {
-            true => most_messages(&config).saturating_add(config.callbacks),
+            true => most_messages(&config)
+                .saturating_add(config.callbacks)
+                .saturating_add(1),
             false => credits,
         };
         let extensible = operations.as_ref().is_some_and(|e| e.carries_messages);

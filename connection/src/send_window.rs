@@ -79,8 +79,9 @@ pub(crate) struct SendWindow {
 }
 
 impl SendWindow {
-    /// Returns the state of a new connection, for which `capacity` receives are posted, and one for
-    /// a message that only grants credits. Both ends count their messages from `count` on.
+    /// Returns the state of a new connection, for which `capacity` receives are posted, one for a
+    /// message that only grants credits, and one for a surplus message. Both ends count their messages
+    /// from `count` on.
     pub(crate) fn new(format: &'static dyn SendFlowControl, capacity: u32, count: u32) -> Self {
         Self {
             flow: FlowControl::starting_at(count),
@@ -96,6 +97,15 @@ impl SendWindow {
             released: 0,
             grants_sent: 0,
         }
+    }
+
+    /// Records how many messages were sent and received before the version of the connection was
+    /// known. All Sends and Receives count (version-two-07, section 4.2.1).
+    pub(crate) fn count_earlier(&mut self, sent: u32, received: u32) {
+        let sent = self.flow.sent().wrapping_add(sent);
+        let received = self.flow.received().wrapping_add(received);
+        self.flow = FlowControl::continuing(sent, received);
+        self.peer_credit = sent.wrapping_add(1);
     }
 
     /// Returns the number of messages that can be sent at once.

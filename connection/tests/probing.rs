@@ -12,6 +12,7 @@ use rpcrdma_negotiation::{
 };
 use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal, Start};
 use rpcrdma_v2::{Body, Header};
+use rpcrdma_v2_wg::{FlowControl, Header as WgHeader, Prefix};
 use support::{Endpoint, Pair, bytes, message, open, reply, room};
 
 /// The operation of the extension [`Talker`]: from the range that nobody has assigned.
@@ -166,6 +167,50 @@ fn a_message_that_decides_version_1_is_handled_in_it() {
     assert_eq!(client.decisions, [expected]);
     let counters = client.connection.requester_counters().unwrap();
     assert_eq!(counters.unknown_xid, 1);
+}
+
+/// Messages whose version is refused count like all others, so the error that refuses one allows the
+/// client another (version-two-07, sections 4.2.1 and 4.3.2: "To continue operation, the client
+/// selects a protocol version in that range for subsequent messages on this connection").
+#[test]
+fn wg_s4_3_2_a_client_whose_first_version_is_refused_can_continue() {
+    for first in [0, u32::MAX, 2_u32.wrapping_neg()] {
+        let mut options = Options::server();
+        options.initial_message_count = first;
+        let mut server = Endpoint::new(support::server(Versions::default(), options));
+        server.establish(None);
+        let mut peer = FlowControl::starting_at(first);
+        let credit = |peer: &mut FlowControl, server: &Endpoint| {
+            let sent = &server.sent.last().unwrap().0;
+            let prefix = Prefix::peek(sent).unwrap();
+            peer.take_received(prefix.credit, false).unwrap();
+            prefix
+        };
+        for version in [3, 9] {
+            assert!(peer.take_send(), "version {version}");
+            let words = [7, version, peer.credit(10), 7, 0, 0, 0].map(u32::to_be_bytes);
+            server.receive(&words.concat().into(), None).unwrap();
+            server.run();
+            let answer = credit(&mut peer, &server);
+            assert_eq!((answer.version, answer.header_type), (version, 4));
+            assert_eq!(peer.may_send(), 1, "one message at a time (section 4.3)");
+        }
+        assert!(peer.take_send());
+        let properties = WgHeader {
+            xid: 8,
+            credit: peer.credit(10),
+            body: rpcrdma_v2_wg::Body::Properties {
+                last: true,
+                properties: Vec::new(),
+            },
+        };
+        server.receive(&properties.encode(), None).unwrap();
+        server.run();
+        assert_eq!(server.sent.len(), 3);
+        assert_eq!(credit(&mut peer, &server).header_type, 7);
+        // All that the server has credits for may be sent now: it has counted all three messages.
+        assert_eq!(peer.may_send(), server.config.credits);
+    }
 }
 
 /// Hosts may divide a message anywhere, also where negotiation looks.

@@ -414,7 +414,7 @@ fn memory_that_a_waiting_part_offers_outlives_the_cancellation_of_its_call() {
         });
         // The client uses up what it was granted, but for a few messages.
         for xid in 100.. {
-            if peer.flow.receives_needed() <= credits + 1 {
+            if peer.flow.receives_needed() <= credits + 2 {
                 break;
             }
             peer.advertised = 0;

@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use onc_rpc::Message;
-use rpcrdma_connection::{CallbackOptions, ReplyRoom};
+use rpcrdma_connection::{CallbackOptions, REPOST_LATER, ReplyRoom};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2_wg::header_type::GRANT;
 use rpcrdma_v2_wg::{Body, Chunks, Direction, ErrorBody, Header, Prefix, Properties};
@@ -225,6 +225,95 @@ fn wg_s4_2_1_credits_follow_the_receives_of_the_host() {
     assert_eq!(answered(&mut peer, 21), 16);
 }
 
+/// Sends a message of the peer, whatever its credits are.
+fn send_anyway(peer: &mut WgPeer, xid: u32, credit: u32, body: Body) {
+    let payload = match body {
+        Body::Grant => Vec::new(),
+        Body::Call { .. } => bytes(&message(xid, 1, &[])),
+        _ => vec![0; 4],
+    };
+    peer.send_bytes(&encoded(&Header { xid, credit, body }, &payload));
+}
+
+/// A peer may keep to the letter of the draft: it posts while its sent count is not greater than the
+/// limit, which is one message too many. A grant has a receive of its own.
+#[test]
+fn wg_s4_2_1_a_surplus_message_and_a_grant_are_taken_together() {
+    for grant_first in [false, true] {
+        let mut peer = server_without_credits();
+        for xid in 1..=3 {
+            send_call(&mut peer, xid);
+        }
+        assert_eq!(peer.flow.may_send(), 0);
+        // No device gets to replace a receive between the two.
+        let posted = peer.end.receives.len();
+        assert!(posted >= peer.end.connection.expected_messages() as usize);
+        let call = inline_call(Chunks::default());
+        let both = match grant_first {
+            false => [(4, call), (0, Body::Grant)],
+            true => [(0, Body::Grant), (4, call)],
+        };
+        for ((xid, body), credit) in both.into_iter().zip([1, 20]) {
+            assert!(peer.flow.tell(credit));
+            send_anyway(&mut peer, xid, credit, body);
+        }
+        assert_eq!(peer.end.closed, None);
+        assert_eq!(peer.end.connection.expected_messages(), 0);
+        assert_eq!(peer.end.delivered.len(), 4);
+        assert_eq!(peer.taken(), [], "the server has nothing to tell");
+        for xid in 1..=4 {
+            peer.reply(Some(reply(xid, 1, &[])));
+        }
+        let sent = peer.take();
+        let replies = sent.iter().filter(|sent| !is_grant(&sent.header.body));
+        let xids: Vec<u32> = replies.map(|sent| sent.header.xid).collect();
+        assert_eq!(xids, [1, 2, 3, 4]);
+        // The properties, four calls and a grant, and three more.
+        assert_eq!(sent.last().unwrap().header.credit, 6 + 3);
+    }
+}
+
+/// While calls are in progress, a peer that sends one message beyond each limit has one call more
+/// than there are credits, and no more.
+#[test]
+fn wg_s4_2_1_surplus_messages_do_not_add_up() {
+    let mut peer = WgPeer::listening(|server| server.credits = 3).exchanged(&Properties::default());
+    let (mut sent, mut most) = (1, Vec::new());
+    assert!(peer.flow.tell(100));
+    for _ in 0..20 {
+        // A grant may follow the last reply.
+        let _ = peer.take();
+        while sent <= prefixes(&peer.end).last().unwrap().credit {
+            sent += 1;
+            send_anyway(&mut peer, sent, 100, inline_call(Chunks::default()));
+            let _ = peer.take();
+        }
+        assert_eq!(peer.end.closed, None);
+        most.push(peer.end.delivered.len());
+        let xid = open(&peer.end.delivered[0].1).0;
+        peer.reply(Some(reply(xid, 1, &[])));
+    }
+    assert_eq!(most.iter().max(), Some(&4));
+}
+
+/// Whatever credits an end has, what is posted covers the messages that may arrive, though some
+/// consumed receives may not be posted again yet.
+#[test]
+fn wg_s4_2_1_1_receives_cover_a_surplus_message_and_a_grant() {
+    for credits in 1..10 {
+        let server = WgPeer::listening(|server| server.credits = credits);
+        let client = WgPeer::client(|client| client.credits = credits);
+        for peer in [server.exchanged(&Properties::default()), client] {
+            let posted = peer.end.receives.len() as u32;
+            let expected = peer.end.connection.expected_messages();
+            assert!(
+                posted >= expected + REPOST_LATER,
+                "{credits}: {posted} for {expected}"
+            );
+        }
+    }
+}
+
 /// More receives are posted than credits are granted, so the device accepts the excess message and the
 /// connection itself must notice it.
 #[test]
@@ -234,22 +323,25 @@ fn wg_s4_2_1_a_peer_that_exceeds_its_limit_loses_the_connection() {
         direction: Direction::Call,
         remaining: 100,
     };
-    for (grant, taken) in [(true, 4), (false, 3)] {
+    // One grant and one other message are taken beyond the limit.
+    let beyond = [
+        (vec![part(), part()], 1),
+        (vec![Body::Grant, Body::Grant], 1),
+        (vec![part(), Body::Grant, part()], 2),
+        (vec![part(), Body::Grant, Body::Grant], 2),
+        (vec![Body::Grant, part(), part()], 2),
+    ];
+    for (messages, taken) in beyond {
         let mut peer = server_without_credits();
         for xid in 1..=3 {
             send_call(&mut peer, xid);
         }
-        let credit = 1;
-        for more in 0..2 {
-            assert_eq!(peer.end.closed.is_some(), 3 + more > taken, "{more}");
-            let (body, payload) = match grant && more == 0 {
-                true => (Body::Grant, &[][..]),
-                false => (part(), &[0; 4][..]),
-            };
-            let xid = if is_grant(&body) { 0 } else { 9 };
-            peer.send_bytes(&encoded(&Header { xid, credit, body }, payload));
+        for (more, body) in messages.iter().enumerate() {
+            assert_eq!(peer.end.closed, None, "{more} of {messages:?}");
+            let xid = if is_grant(body) { 0 } else { 9 };
+            send_anyway(&mut peer, xid, 1, body.clone());
+            assert_eq!(peer.end.closed.is_some(), more == taken, "{messages:?}");
         }
-        assert!(peer.end.closed.is_some(), "grant first: {grant}");
         assert_eq!(peer.end.delivered.len(), 3);
     }
 }

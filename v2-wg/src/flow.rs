@@ -16,6 +16,14 @@
 //! than it advertises (section 4.2.1.1). So two ends without credits can still grant each other new
 //! ones.
 //!
+//! As printed, the rule for sending ("MUST NOT post this message if [the] 'Sent message counter' is
+//! greater than the connection's current 'Received credits' value") lets one ordinary message more
+//! pass than receives were advertised. This implementation does not use that, but a peer may. So
+//! this end takes one surplus message, and needs a receive for it beside the one for a grant. Such a
+//! peer sends one message beyond each limit that it is told. A limit that is told because messages
+//! beyond the last one have arrived would therefore be an invitation without end. So while nothing
+//! is advertised, a surplus message does not advance the limit, and only a grant beyond it does.
+//!
 //! Two rules keep that sound, which the draft does not have:
 //!
 //! - An end never lowers a limit that it has sent, although the draft allows the "most recently
@@ -54,7 +62,13 @@ pub struct FlowControl {
     told: u32,
     /// The number of grants received since then.
     grants: u32,
+    /// Whether one of the messages received beyond `told` is a grant.
+    grant_beyond: bool,
 }
+
+/// The number of messages that a peer may send beyond the limit that it was told: a grant, and an
+/// ordinary message.
+const BEYOND: i64 = 2;
 
 impl Default for FlowControl {
     fn default() -> Self {
@@ -75,13 +89,22 @@ impl FlowControl {
     /// counts wrap.
     #[must_use]
     pub fn starting_at(count: u32) -> Self {
-        let one_more = count.wrapping_add(1);
+        Self::continuing(count, count)
+    }
+
+    /// Creates the state of a connection on which so many messages have been sent and received, which
+    /// may be of other versions, and each end may send one more. The counts are those of all Sends and
+    /// Receives since the connection was established (section 4.2.1), also of messages that were
+    /// refused before the version was known.
+    #[must_use]
+    pub fn continuing(sent: u32, received: u32) -> Self {
         Self {
-            sent: count,
-            received: count,
-            limit: one_more,
-            told: one_more,
+            sent,
+            received,
+            limit: sent.wrapping_add(1),
+            told: received.wrapping_add(1),
             grants: 0,
+            grant_beyond: false,
         }
     }
 
@@ -136,9 +159,14 @@ impl FlowControl {
     #[must_use]
     pub fn credit(&mut self, advertised: u32) -> u32 {
         let credit = self.next_credit(advertised);
+        self.set_told(credit);
+        credit
+    }
+
+    fn set_told(&mut self, credit: u32) {
+        self.grant_beyond &= credit == self.told;
         self.told = credit;
         self.grants = 0;
-        credit
     }
 
     /// Returns the value of [`FlowControl::credit`] without remembering that the peer was told, for
@@ -160,30 +188,41 @@ impl FlowControl {
     pub fn tell(&mut self, credit: u32) -> bool {
         let may_be_told = ahead(credit, self.told) >= 0;
         if may_be_told {
-            self.told = credit;
-            self.grants = 0;
+            self.set_told(credit);
         }
         may_be_told
     }
 
     fn next_limit(&self, advertised: u32) -> u32 {
-        self.received.wrapping_add(advertised.min(MAX_CREDITS))
+        match advertised {
+            // The receive that a grant has used is promised again; that of a surplus message is not.
+            0 => self.told.wrapping_add(u32::from(self.grant_beyond)),
+            _ => self.received.wrapping_add(advertised.min(MAX_CREDITS)),
+        }
     }
 
     /// Counts a received message and takes over the limit in its credit field. A peer may lower it;
-    /// what was sent before stays sent.
+    /// what was sent before stays sent. Beyond the limit that the peer was told, one grant and one
+    /// ordinary message are taken.
     ///
     /// # Errors
     /// [`Overrun`] if the peer was not allowed to send the message. Nothing has been taken over.
     pub fn take_received(&mut self, credit: u32, is_grant: bool) -> Result<(), Overrun> {
         let count = self.received.wrapping_add(1);
-        let beyond = ahead(count, self.told);
-        if beyond > i32::from(is_grant) {
+        let beyond = i64::from(ahead(count, self.told));
+        let had_grant = self.grant_beyond && beyond > 1;
+        // A second message of the kind that is there already is not allowed.
+        let allowed = match is_grant == had_grant {
+            true => BEYOND - 1,
+            false => BEYOND,
+        };
+        if beyond > allowed {
             return Err(Overrun {
                 count,
                 limit: self.told,
             });
         }
+        self.grant_beyond = beyond > 0 && (had_grant || is_grant);
         self.received = count;
         self.limit = credit;
         self.grants = match is_grant {
@@ -194,11 +233,12 @@ impl FlowControl {
     }
 
     /// Returns the number of receives that must be posted: one for each message that the peer may
-    /// send by what it was told, and one for a grant (section 4.2.1.1).
+    /// send by what it was told, one for a grant (section 4.2.1.1), and one for a surplus message.
     #[must_use]
     pub fn receives_needed(&self) -> u32 {
-        // The peer's grant may have used the additional receive already.
-        u32::try_from(ahead(self.told, self.received) + 1).unwrap_or(0)
+        // The peer may have used the additional receives already.
+        let needed = i64::from(ahead(self.told, self.received)) + BEYOND;
+        u32::try_from(needed).unwrap_or(0)
     }
 
     /// Returns whether a new limit should be sent to the peer, by a grant if no other message is to
@@ -212,7 +252,7 @@ impl FlowControl {
         let left = u64::try_from(ahead(self.told, self.received)).unwrap_or(0);
         let advertised = advertised.min(MAX_CREDITS);
         let half_used = 2 * (left + u64::from(self.grants)) <= u64::from(advertised);
-        let more = ahead(self.next_limit(advertised), self.told) > 0;
+        let more = ahead(self.next_credit(advertised), self.told) > 0;
         let used_up = left == 0 && advertised >= MIN_CREDITS;
         more && (half_used || used_up)
     }

@@ -4,7 +4,7 @@
 //! Each end counts the messages that it posts and takes. Its first words tell what a message is, so
 //! nothing here depends on the engine, or on its codec except for the length of headers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use rdma_sim::End;
@@ -95,6 +95,8 @@ struct Account {
     limit: u32,
     /// The last limit that this end told its peer.
     told: u32,
+    /// The messages that it has taken beyond that limit, in order: whether each is a grant.
+    beyond: VecDeque<bool>,
     unfinished: Option<Unfinished>,
 }
 
@@ -127,6 +129,7 @@ impl Sends {
             taken: self.first,
             limit: one_more,
             told: one_more,
+            beyond: VecDeque::new(),
             unfinished: None,
         };
         self.accounts.insert(end, account);
@@ -197,14 +200,24 @@ impl Account {
             return Err(format!("grants {} again", start.credit));
         }
         self.told = start.credit;
+        // A higher limit covers the first of the messages beyond the one before.
+        let left = usize::try_from(ahead(self.taken, self.told)).unwrap_or(0);
+        let covered = self.beyond.len().saturating_sub(left);
+        self.beyond.drain(..covered);
         Ok(())
     }
 
+    /// Counts a message that is taken. Beyond the limit, an end takes one grant and one surplus
+    /// message: a peer that keeps to the letter of section 4.2.1 sends one (drafts/errata-07.md, 2).
     fn count_taken(&mut self, start: Start) -> Result<(), String> {
         self.taken = self.taken.wrapping_add(1);
         self.limit = start.credit;
-        let is_grant = start.header_type == GRANT;
-        match ahead(self.taken, self.told) > i32::from(is_grant) {
+        if ahead(self.taken, self.told) <= 0 {
+            return Ok(());
+        }
+        self.beyond.push_back(start.header_type == GRANT);
+        let ordinary = self.beyond.iter().filter(|is_grant| !**is_grant);
+        match ordinary.count() > 1 || self.beyond.len() > 2 {
             true => Err(format!(
                 "takes message {}, where the peer was told {}",
                 self.taken, self.told
@@ -347,15 +360,37 @@ mod tests {
         assert_eq!(Tested::new(0, 9).send(grant(3)), Ok(()));
     }
 
+    /// The peer may send two messages. Beyond that, one grant and one other message are taken, in
+    /// either order.
     #[test]
     fn the_peer_keeps_to_what_it_was_told() {
+        let reply = || message(7, 9, REPLY_INLINE, &[0], 8);
+        let grant = || message(0, 10, GRANT, &[], 0);
+        let orders: [(&[&dyn Fn() -> Bytes], usize); 4] = [
+            (&[&reply, &reply], 1),
+            (&[&reply, &grant, &reply], 2),
+            (&[&grant, &reply, &grant], 2),
+            (&[&reply, &grant, &grant], 2),
+        ];
+        for (beyond, taken) in orders {
+            let mut tested = Tested::new(0, 9);
+            let end = tested.end;
+            assert_eq!(tested.sends.taken(end, &reply()), Some(Ok(())));
+            for (at, message) in beyond.iter().enumerate() {
+                let checked = tested.sends.taken(end, &message()).unwrap();
+                assert_eq!(checked.is_ok(), at < taken, "{at}");
+            }
+        }
+        // A message that raises the limit covers what was taken before.
         let mut tested = Tested::new(0, 9);
-        let reply = message(7, 9, REPLY_INLINE, &[0], 8);
-        let end = tested.end;
-        assert_eq!(tested.sends.taken(end, &reply), Some(Ok(())));
-        let grant = message(0, 10, GRANT, &[], 0);
-        assert_eq!(tested.sends.taken(end, &grant), Some(Ok(())));
-        assert!(tested.sends.taken(end, &reply).unwrap().is_err());
+        for _ in 0..3 {
+            let end = tested.end;
+            assert_eq!(tested.sends.taken(end, &reply()), Some(Ok(())));
+            assert_eq!(tested.sends.taken(end, &reply()), Some(Ok(())));
+            let told = tested.sends.accounts[&end].taken + 1;
+            let told = message(9, told, CALL_INLINE, &ZEROES, 8);
+            assert_eq!(tested.send(told), Ok(()));
+        }
     }
 
     #[test]

@@ -151,6 +151,13 @@ impl Play<'_> {
             }
             Step::Second => self.second = true,
             Step::Wg => self.wg = Some(1),
+            Step::HasCredit => {
+                let sent = self.peer()?.next_msn() - 1;
+                if self.wg.is_none_or(|limit| limit <= sent) {
+                    let limit = self.wg.unwrap_or_default();
+                    return Err(wrong(format!("{sent} messages sent, {limit} are allowed")));
+                }
+            }
             Step::HearParts(xid, writes) => self.parts(*xid, writes)?,
             Step::HearType(htype) => {
                 let heard = self.message()?;

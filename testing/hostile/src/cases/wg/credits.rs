@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::client::Case;
+use crate::rig::SERVER;
 
 const LIMITS: &str = "version-two-07, 4.2.1";
 const GRANTS: &str = "version-two-07, 4.2.1.1";
@@ -135,12 +136,39 @@ pub(in crate::cases) fn without_progress() -> Vec<Case> {
     )]
 }
 
+/// Returns the case of a client that keeps to the letter of section 4.2.1: it posts a call while its
+/// sent count is not greater than the limit. The call and a grant are beyond the limit together,
+/// because the server cannot tell another one before it gets the credits for its replies.
+fn surplus(name: &str, grant_first: bool) -> Case {
+    let introduction = wg::introduction(&wg::plain_properties());
+    let xids = || (1..=SERVER.credits + 1).map(|at| XID + at);
+    let mut steps: Vec<Step> = xids()
+        .map(|xid| Send(wg::with_credit(null(xid), 1)))
+        .collect();
+    let at = steps.len() - usize::from(grant_first);
+    steps.insert(at, Send(wg::grant(CREDIT)));
+    if grant_first {
+        // Its credit counts, as it comes last.
+        steps.pop();
+        steps.push(Send(null(XID + SERVER.credits + 1)));
+    }
+    steps.extend(xids().map(success));
+    script(
+        name,
+        LIMITS,
+        beginning(wg::with_credit(introduction, 1), steps),
+        Lives,
+    )
+}
+
 /// Returns the cases of messages beyond what the server allows, and of useless grants.
 fn beyond() -> Vec<Case> {
     let with =
         |name: &str, section, steps: Vec<Step>, end| script(name, section, on_wg(steps), end);
     let bad = wg::with_credit(wg::message(XID, 99, &[], &[]), 0);
     vec![
+        surplus("one call too many, and a grant", false),
+        surplus("a grant beyond the limit, and then one call too many", true),
         with(
             "errors that wait for credits, and are taken in the end",
             "version-two-07, 7",
@@ -194,6 +222,18 @@ fn beyond() -> Vec<Case> {
             "a hundred calls at once",
             LIMITS,
             on_wg(vec![Burst(100, null(XID)), LetsGo]),
+            End::Left,
+        ),
+        script(
+            "two calls too many",
+            LIMITS,
+            beginning(
+                wg::with_credit(wg::introduction(&wg::plain_properties()), 1),
+                vec![
+                    Burst(SERVER.credits as usize + 2, wg::with_credit(null(XID), 1)),
+                    LetsGo,
+                ],
+            ),
             End::Left,
         ),
         script(

@@ -231,12 +231,21 @@ fn first_messages(payload: &[u8]) -> Vec<Case> {
             beginning(wg::call(XID, payload), vec![success()]),
             Lives,
         ),
+        // The refused messages count, and the client may go on after each.
         script(
-            "version 3 before anything else",
-            "version-two-07, 7.1.1",
+            "versions 3 and 9 before anything else, and then its properties",
+            "version-two-07, 4.3.2",
             on(vec![
+                Wg,
                 Send(wrong(3)),
                 HearWords(crate::wire::v2::err_vers(XID, 3, [1, 2]), false),
+                HasCredit,
+                Send(wrong(9)),
+                HearWords(crate::wire::v2::err_vers(XID, 9, [1, 2]), false),
+                HasCredit,
+                Send(wg::introduction(&wg::plain_properties())),
+                HearType(CONNPROP_FINAL),
+                HasCredit,
             ]),
             Lives,
         ),
