@@ -124,10 +124,8 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
         timeo,
         retrans,
         hard,
-        no_set_id,
-        no_devices,
-        // Like options that this program ignores: a line of fstab has them.
-        mounted: _,
+        // The others are like options that this program ignores: a line of fstab has them.
+        mounted,
     } = mount;
     let sizes = [
         (
@@ -161,8 +159,8 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
         ("soft", *hard != usual.hard),
         ("nordirplus", *readdirplus != usual.attach.readdirplus),
         ("ro", *read_only != usual.attach.read_only),
-        ("nosuid", *no_set_id != usual.no_set_id),
-        ("nodev", *no_devices != usual.no_devices),
+        ("nosuid", mounted.set_id == Some(false)),
+        ("nodev", mounted.devices == Some(false)),
         ("--busy-poll", args.mount.busy_poll),
     ];
     match given.into_iter().find(|(_, given)| *given) {

@@ -729,10 +729,10 @@ fn names_never_reach_a_terminal_raw() {
     }
 }
 
-/// The options of mount(8) with these names work here as well. Without them, a copy reports what
-/// was lost.
+/// A hostile server offers programs that run as their owner, and devices. Both are copied only if the
+/// options of mount(8) say so. What was lost is reported.
 #[test]
-fn copies_have_no_set_id_bits_and_devices_with_nosuid_and_nodev() {
+fn a_server_plants_set_id_bits_and_devices_only_where_it_is_trusted() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     fs::create_dir(&data).unwrap();
@@ -759,20 +759,41 @@ fn copies_have_no_set_id_bits_and_devices_with_nosuid_and_nodev() {
         ]
         .concat())
     };
-    let said = get("nosuid,nodev").ok();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-    assert_eq!(mode(&back.join("shell")), 0o755);
-    assert!(!back.join("null").exists());
-    assert_eq!(
-        said.stderr.contains("1 device left out"),
-        root,
-        "{}",
-        said.stderr
-    );
-    fs::remove_dir_all(&back).unwrap();
-    get("").ok();
-    assert_eq!(mode(&back.join("shell")), 0o6755, "the owner is the same");
-    assert_eq!(back.join("null").exists(), root);
+    for (more, kept, set_id) in [
+        ("", "(-o suid would keep", 0o755),
+        ("dev", "(-o suid would keep", 0o755),
+        ("suid", "", 0o6755),
+        ("suid,dev", "", 0o6755),
+        ("nosuid,nodev", "(-o nosuid)", 0o755),
+    ] {
+        let said = get(more);
+        assert_eq!(mode(&back.join("shell")), set_id, "{more}");
+        let lost = said.stderr.contains("1 file copied without set-id bits");
+        assert_eq!(lost, !kept.is_empty(), "{more}: {}", said.stderr);
+        assert!(said.stderr.contains(kept), "{more}: {}", said.stderr);
+        assert_eq!(
+            back.join("null").exists(),
+            root && more.ends_with("dev") && more != "nosuid,nodev"
+        );
+        match more {
+            // Something is missing that nobody has excluded.
+            "" | "suid" if root => {
+                drop(said.fails_with(&["not complete: 1 device left out", "-o dev"]))
+            }
+            "nosuid,nodev" if root => {
+                assert!(said.ok().stderr.contains("1 device left out (-o nodev)"));
+            }
+            _ => drop(said.ok()),
+        }
+        fs::remove_dir_all(&back).unwrap();
+    }
+    // One's own files keep their bits on the way to a server.
+    let own = dir.path().join("own");
+    fs::write(&own, "x").unwrap();
+    fs::set_permissions(&own, Permissions::from_mode(0o4711)).unwrap();
+    run(["put", "-o", "proto=tcp", own.to_str().unwrap(), &url]).ok();
+    assert_eq!(mode(&data.join("own")), 0o4711);
 }
 
 /// A key file that is empty, as after a power cut, or readable by other users.

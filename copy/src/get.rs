@@ -15,7 +15,7 @@ use super::budget::Budget;
 use super::get_file::{is_special, keep_device};
 use super::ledger::Ledger;
 use super::links::{Links, Turn};
-use super::local::{Keep, LocalDir, MODE_BITS, Meta, SET_ID, timespec};
+use super::local::{Keep, Kept, LocalDir, MODE_BITS, Meta, timespec};
 use super::same::is_same;
 use super::temporary::under_temporary_name;
 use super::work::{At, Dir, run_all};
@@ -313,7 +313,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         let keep = self.keep(&object.attributes);
         let local = &item.dir.info.local;
         let kept = local.finish_entry(item.local(), &keep);
-        self.note_owner(kept.map_err(item.failed("setting attributes of"))?);
+        self.note_lost(kept.map_err(item.failed("setting attributes of"))?);
         self.sync_name(item);
         self.ledger.entry(false);
         Ok(())
@@ -449,7 +449,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         let finished = local.finish(&self.keep(attributes));
         match finished.and_then(|kept| local.sync().map(|()| kept)) {
             Ok(kept) => {
-                self.note_owner(kept);
+                self.note_lost(kept);
                 self.ledger.count(|totals| totals.directories += 1);
             }
             Err(error) => {
@@ -463,12 +463,10 @@ impl<'m, C: RpcClient> Get<'m, C> {
     pub(super) fn keep(&self, attributes: &Attributes) -> Keep {
         let is_link = attributes.file_type == FileType::Symlink;
         let required = self.options.owner == Owner::Yes;
-        let bits = match self.options.set_id {
-            true => MODE_BITS,
-            false => MODE_BITS & !SET_ID,
-        };
+        let is_directory = attributes.file_type == FileType::Directory;
         Keep {
-            mode: (!is_link).then_some(attributes.mode & bits),
+            mode: (!is_link).then_some(attributes.mode & MODE_BITS),
+            set_id: self.options.set_id || is_directory,
             source: (attributes.uid, attributes.gid),
             owner: self.options.owner.wanted().then_some(required),
             times: Timestamps {
@@ -478,9 +476,12 @@ impl<'m, C: RpcClient> Get<'m, C> {
         }
     }
 
-    pub(super) fn note_owner(&self, kept: bool) {
-        if !kept {
+    pub(super) fn note_lost(&self, kept: Kept) {
+        if kept.owner_lost {
             self.ledger.count(|totals| totals.owners_lost += 1);
+        }
+        if kept.set_id_left_out {
+            self.ledger.count(|totals| totals.set_ids_left_out += 1);
         }
     }
 }

@@ -129,7 +129,7 @@ impl<C: RpcClient> Get<'_, C> {
         let changed = target.changed.get();
         target.partial.put_in_place()?;
         self.sync_name(item);
-        self.note_owner(kept);
+        self.note_lost(kept);
         self.ledger.entry(true);
         if changed {
             let path = item.at().display();

@@ -12,8 +12,8 @@
 //! in progress bound the stack, because it proceeds depth first and lists directories piecemeal.
 //!
 //! A copy keeps the same attributes as `cp -a`: modes, modification and access times to the
-//! nanosecond, symbolic and hard links, holes, pipes, sockets, devices, and owners if the caller
-//! may set them. An object that gets another owner or group than its source loses its set-id bits:
+//! nanosecond, symbolic and hard links, holes, pipes, sockets, and owners if the caller may set
+//! them; set-id bits of files and devices only if the options say so. An object that gets another owner or group than its source loses its set-id bits:
 //! a program that ran as one user must not run as the user who copied it. Existing objects are
 //! treated as by `cp -a`:
 //!
@@ -95,7 +95,8 @@ pub struct CopyOptions {
     /// Whether owners are kept.
     pub owner: Owner,
     /// Whether set-id bits are copied if the owner and group are those of the source. If not, no
-    /// copy gets any (as if the file system were mounted `nosuid`).
+    /// file gets any (as if the file system were mounted `nosuid`), and [`Totals::set_ids_left_out`]
+    /// counts those that would have. Directories keep theirs, by which nothing is executed.
     pub set_id: bool,
     /// Whether devices are copied. If not, they are skipped, which [`Totals::devices_left_out`]
     /// counts.
@@ -107,14 +108,16 @@ pub struct CopyOptions {
 }
 
 impl Default for CopyOptions {
+    /// Returns the options that give nobody authority by what is copied: no set-id bits and no
+    /// devices, which a hostile server could plant.
     fn default() -> Self {
         Self {
             recursive: true,
             files_in_flight: 64,
             bytes_in_flight: 32 << 20,
             owner: Owner::IfRoot,
-            set_id: true,
-            devices: true,
+            set_id: false,
+            devices: false,
             sparse: Sparse::Auto,
             interrupt: Interrupt::new(),
         }
@@ -160,6 +163,9 @@ pub struct Totals {
     pub bytes_again: u64,
     /// Objects whose owner could not be set.
     pub owners_lost: u64,
+    /// Files whose set-id bits were not copied because of [`CopyOptions::set_id`]. Those that would have
+    /// lost them anyway, with their owner or group, do not count.
+    pub set_ids_left_out: u64,
     /// Devices that were not copied because of [`CopyOptions::devices`].
     pub devices_left_out: u64,
     /// Errors.

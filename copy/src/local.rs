@@ -162,25 +162,27 @@ impl LocalDir {
     }
 
     /// Sets the attributes in `keep` on an object that cannot be opened: a link, a pipe, a device.
-    /// Returns whether the owner could be set.
-    pub(super) fn finish_entry(&self, name: &[u8], keep: &Keep) -> Result<bool, Errno> {
+    pub(super) fn finish_entry(&self, name: &[u8], keep: &Keep) -> Result<Kept, Errno> {
         let fd = self.fd();
         let owned = keep
             .owner(|uid, gid| rustix::fs::chownat(fd, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW))?;
-        if let Some(mode) = keep.mode_for(|| self.stat(name))? {
+        let (mode, set_id_left_out) = keep.mode_for(|| self.stat(name))?;
+        if let Some(mode) = mode {
             // chmodat always follows links. For symbolic links, `mode` is `None`.
             rustix::fs::chmodat(fd, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
         }
         utimensat(fd, name, &keep.times, AtFlags::SYMLINK_NOFOLLOW)?;
-        Ok(owned)
+        Ok(Kept {
+            owner_lost: !owned,
+            set_id_left_out,
+        })
     }
 
-    /// Sets the attributes in `keep` on the directory itself. Returns whether the owner could be
-    /// set.
-    pub(super) fn finish(&self, keep: &Keep) -> Result<bool, Errno> {
+    /// Sets the attributes in `keep` on the directory itself.
+    pub(super) fn finish(&self, keep: &Keep) -> Result<Kept, Errno> {
         match &self.fd {
             Some(fd) => finish_file(fd, keep),
-            None => Ok(true),
+            None => Ok(Kept::default()),
         }
     }
 }
@@ -191,12 +193,23 @@ pub(super) struct Keep {
     /// The permission bits; `None` for a symbolic link. Set-id bits are dropped if the object's
     /// owner or group differs from the source's.
     pub(super) mode: Option<u32>,
+    /// Whether the object may have set-id bits.
+    pub(super) set_id: bool,
     /// The owner and group of the source.
     pub(super) source: (u32, u32),
     /// Whether to set owner and group. `None`: do not. `Some(true)`: failure is an error.
     /// `Some(false)`: failure is ignored if the caller lacks the permission.
     pub(super) owner: Option<bool>,
     pub(super) times: Timestamps,
+}
+
+/// The attributes that an object did not get.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Kept {
+    /// Whether the owner could not be set.
+    pub(super) owner_lost: bool,
+    /// Whether the object has no set-id bits for no other reason than [`Keep::set_id`].
+    pub(super) set_id_left_out: bool,
 }
 
 impl Keep {
@@ -215,16 +228,21 @@ impl Keep {
         }
     }
 
-    /// Returns the mode to set after the owner was set. As with `cp -a`, an object gets set-id bits
-    /// only if it has the source's owner and group.
-    fn mode_for(&self, stat: impl FnOnce() -> Result<Meta, Errno>) -> Result<Option<u32>, Errno> {
+    /// Returns the mode to set after the owner was set, and whether it lacks set-id bits because of
+    /// [`Keep::set_id`]. As with `cp -a`, an object gets set-id bits only if it has the source's owner and
+    /// group.
+    fn mode_for(
+        &self,
+        stat: impl FnOnce() -> Result<Meta, Errno>,
+    ) -> Result<(Option<u32>, bool), Errno> {
         match self.mode {
             Some(mode) if mode & SET_ID != 0 => {
                 let meta = stat()?;
                 let same = (meta.uid, meta.gid) == self.source;
-                Ok(Some(if same { mode } else { mode & !SET_ID }))
+                let kept = if same && self.set_id { SET_ID } else { 0 };
+                Ok((Some(mode & (!SET_ID | kept)), same && !self.set_id))
             }
-            mode => Ok(mode),
+            mode => Ok((mode, false)),
         }
     }
 }
@@ -238,14 +256,17 @@ pub(super) fn sync(fd: &OwnedFd) -> Result<(), Errno> {
 }
 
 /// Sets the attributes in `keep`, the owner first, because changing the owner clears set-id bits.
-/// Returns whether the owner could be set.
-pub(super) fn finish_file(fd: &OwnedFd, keep: &Keep) -> Result<bool, Errno> {
+pub(super) fn finish_file(fd: &OwnedFd, keep: &Keep) -> Result<Kept, Errno> {
     let owned = keep.owner(|uid, gid| fchown(fd, uid, gid))?;
-    if let Some(mode) = keep.mode_for(|| stat_file(fd))? {
+    let (mode, set_id_left_out) = keep.mode_for(|| stat_file(fd))?;
+    if let Some(mode) = mode {
         fchmod(fd, Mode::from_raw_mode(mode))?;
     }
     futimens(fd, &keep.times)?;
-    Ok(owned)
+    Ok(Kept {
+        owner_lost: !owned,
+        set_id_left_out,
+    })
 }
 
 /// Converts an NFS time to a `timespec`.

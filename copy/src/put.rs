@@ -432,8 +432,11 @@ impl<C: RpcClient> Put<'_, C> {
         // Set-id bits need a SETATTR of their own: a server may clear them when the owner changes,
         // even if the same SETATTR sets the mode (knfsd does). They are set only if the object now
         // has the owner and group of the source.
-        let set_id = !is_link && self.options.set_id && meta.mode & SET_ID != 0;
-        if set_id && self.has_owner(object, (meta.uid, meta.gid), at).await? {
+        let set_id = !is_link && meta.mode & SET_ID != 0;
+        let set_id = set_id && self.has_owner(object, (meta.uid, meta.gid), at).await?;
+        if set_id && !self.options.set_id && meta.kind != Kind::Directory {
+            self.ledger.count(|totals| totals.set_ids_left_out += 1);
+        } else if set_id {
             let attributes = SetAttributes {
                 mode: Some(meta.mode),
                 ..SetAttributes::default()

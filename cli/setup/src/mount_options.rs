@@ -71,10 +71,6 @@ pub struct MountOptions {
     pub hard: bool,
     /// `rsize=`, `wsize=`, `rdirplus` and `ro`: how the export is used.
     pub attach: AttachOptions,
-    /// `nosuid`: no copy of a file gets set-id bits.
-    pub no_set_id: bool,
-    /// `nodev`: devices are not copied.
-    pub no_devices: bool,
     /// The options that matter to a mounted export alone.
     pub mounted: MountUse,
 }
@@ -102,8 +98,6 @@ impl Default for MountOptions {
             retrans: 2,
             hard: true,
             attach: AttachOptions::default(),
-            no_set_id: false,
-            no_devices: false,
             mounted: MountUse::default(),
         }
     }
@@ -331,8 +325,8 @@ impl MountOptions {
             "hard" => self.hard.to_string(),
             "rdirplus" => self.attach.readdirplus.to_string(),
             "rw" => self.attach.read_only.to_string(),
-            "suid" => self.no_set_id.to_string(),
-            "dev" => self.no_devices.to_string(),
+            "suid" => format!("{:?}", self.mounted.set_id),
+            "dev" => format!("{:?}", self.mounted.devices),
             _ => String::new(),
         }
     }
@@ -457,12 +451,10 @@ impl MountOptions {
     }
 
     fn set_id(&mut self, on: bool) {
-        self.no_set_id = !on;
         self.mounted.set_id = Some(on);
     }
 
     fn devices(&mut self, on: bool) {
-        self.no_devices = !on;
         self.mounted.devices = Some(on);
     }
 

@@ -29,8 +29,9 @@ pub(crate) struct MountArgs {
     /// with --rate),
     /// hard or soft (calls to a server that does not answer wait, or fail), timeo=N (tenths of a second until a
     /// call is repeated; 600), retrans=N (repetitions before a soft call fails; 2), ro,
-    /// nosuid (copies get no set-id bits), nodev (devices are not copied), … Of two that contradict
-    /// each other the last one applies, and a note says so
+    /// suid and dev (`get` copies set-id bits and devices, which a hostile server could plant), nosuid and
+    /// nodev (`put` does not either), … Of two that contradict each other the last one applies, and a note
+    /// says so
     #[arg(short, long = "options", value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
 
@@ -194,6 +195,10 @@ pub(crate) struct CatArgs {
 /// incomplete file after a power cut. On a slow disk, a tree of small files takes most of its time
 /// for that; the target can be in a memory file system (/dev/shm), and cp(1) from a `rpcrdma mount`
 /// does not sync.
+///
+/// A hostile server could plant programs that run as root, and devices. So files get no set-id bits, and
+/// a note counts those that had some, unless you trust the server and say -o suid. Devices are copied with
+/// -o dev; where one is left out, the exit status is 1, unless -o nodev says so.
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
     /// Copy directories with everything in them. A symbolic link that is named is then copied as a

@@ -54,7 +54,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     let mounted = access.mount(&source)?;
     let target = local_target(&args.target, &source);
     let mut watch = Watch::start("copied", args.recursive)?;
-    let options = watch.options(&access.mount);
+    let options = watch.options_for_get(&access.mount);
     let mut progress = |totals: &Totals| watch.show(totals);
     let copying = nfs_copy::get(
         &mounted.mount,

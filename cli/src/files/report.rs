@@ -25,6 +25,8 @@ pub(super) struct Watch {
     status: Status,
     start: Instant,
     shown: Instant,
+    /// The mount options `suid` or `nosuid`, and `dev` or `nodev`, if they are given.
+    given: (Option<bool>, Option<bool>),
 }
 
 impl Watch {
@@ -48,16 +50,30 @@ impl Watch {
             status: Status::new(),
             start: now,
             shown: now,
+            given: (None, None),
         })
     }
 
-    /// Returns the default options, with those of the mount options that affect copies, and with
-    /// the interrupt of Ctrl-C.
-    pub(super) fn options(&self, mount: &MountOptions) -> CopyOptions {
+    /// Returns the options of a copy to a server, or of a removal: the default ones, with those of the
+    /// mount options that affect copies, and with the interrupt of Ctrl-C.
+    pub(super) fn options(&mut self, mount: &MountOptions) -> CopyOptions {
+        // The user's own files, with all that they have.
+        self.options_or(mount, true)
+    }
+
+    /// Returns the options of a copy from a server. It may be hostile, so that its set-id bits and devices
+    /// are copied only if the user asks for them.
+    pub(super) fn options_for_get(&mut self, mount: &MountOptions) -> CopyOptions {
+        self.options_or(mount, false)
+    }
+
+    /// `usual`: whether set-id bits and devices are copied if no mount option says so.
+    fn options_or(&mut self, mount: &MountOptions, usual: bool) -> CopyOptions {
+        self.given = (mount.mounted.set_id, mount.mounted.devices);
         CopyOptions {
             recursive: self.recursive,
-            set_id: !mount.no_set_id,
-            devices: !mount.no_devices,
+            set_id: self.given.0.unwrap_or(usual),
+            devices: self.given.1.unwrap_or(usual),
             interrupt: self.interruptible.interrupt(),
             ..CopyOptions::default()
         }
@@ -75,7 +91,8 @@ impl Watch {
     /// Prints the totals, and the errors at `at`.
     ///
     /// # Errors
-    /// At least one file could not be copied or removed.
+    /// At least one file could not be copied or removed, or devices were left out that the user did not
+    /// exclude.
     pub(super) fn finish(self, at: &impl fmt::Display, report: Report) -> Result<(), Failure> {
         let Self {
             what,
@@ -83,6 +100,7 @@ impl Watch {
             interruptible,
             status,
             start,
+            given,
             ..
         } = self;
         drop(status);
@@ -104,15 +122,37 @@ impl Watch {
                 "{owners} could not be kept: that is not permitted"
             ));
         }
-        if totals.devices_left_out > 0 {
-            let devices = count(totals.devices_left_out, "device", "devices");
-            output::note(format_args!("{devices} left out (-o nodev)"));
+        if totals.set_ids_left_out > 0 {
+            let files = count(totals.set_ids_left_out, "file", "files");
+            let why = match given.0 {
+                Some(_) => "-o nosuid",
+                None => "-o suid would keep them; only if you trust the server",
+            };
+            output::note(format_args!("{files} copied without set-id bits ({why})"));
         }
+        let devices = count(totals.devices_left_out, "device", "devices");
+        let devices = match (totals.devices_left_out, given.1) {
+            (0, _) => None,
+            (_, Some(_)) => {
+                output::note(format_args!("{devices} left out (-o nodev)"));
+                None
+            }
+            (_, None) => Some(format!(
+                "{devices} left out (-o dev would copy them, only if you trust the server; -o nodev accepts that)"
+            )),
+        };
         if !report.unfinished.is_empty() {
             output::note(Unfinished(&report.unfinished, recursive));
         }
         if !report.leftovers.is_empty() {
             output::note(Leftovers(&report.leftovers));
+        }
+        match devices {
+            Some(devices) if report.is_complete() => {
+                return Err(Failure::Work(format!("{at}: not complete: {devices}")));
+            }
+            Some(devices) => output::note(devices),
+            None => {}
         }
         if report.is_complete() {
             return printed;

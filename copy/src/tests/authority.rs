@@ -72,13 +72,27 @@ fn set_id_bits_go_where_the_owner_is_not_kept() {
 #[test]
 fn a_copy_that_is_to_have_no_set_id_bits_has_none() {
     let mut rig = Fixture::directory(AttachOptions::default());
-    rig.options.set_id = false;
-    make(rig.local("file"), 0o6755);
-    complete(&rig.put("file", "copy"));
-    assert_eq!(mode(rig.exported("copy")), 0o755);
-    make(rig.exported("theirs"), 0o4711);
-    complete(&rig.get("theirs", "back"));
-    assert_eq!(mode(rig.local("back")), 0o711);
+    rig.options.set_id = CopyOptions::default().set_id;
+    let trees = [rig.local("tree"), rig.exported("theirs")];
+    for tree in trees {
+        fs::create_dir(&tree).unwrap();
+        make(tree.join("program"), 0o6755);
+        make(tree.join("other"), 0o1711);
+        fs::create_dir(tree.join("shared")).unwrap();
+        fs::set_permissions(tree.join("shared"), fs::Permissions::from_mode(0o2775)).unwrap();
+    }
+    let reports = [rig.put("tree", "copy"), rig.get("theirs", "back")];
+    for (report, tree) in reports
+        .iter()
+        .zip([rig.exported("copy"), rig.local("back")])
+    {
+        complete(report);
+        assert_eq!(report.totals.set_ids_left_out, 1);
+        assert_eq!(mode(tree.join("program")), 0o755);
+        assert_eq!(mode(tree.join("other")), 0o1711);
+        // In it, what is made gets its group; nothing is executed.
+        assert_eq!(mode(tree.join("shared")), 0o2775);
+    }
 }
 
 #[test]
@@ -98,7 +112,7 @@ fn devices_are_left_out_where_they_are_not_wanted() {
             made.unwrap();
         }
     }
-    rig.options.devices = false;
+    rig.options.devices = CopyOptions::default().devices;
     let reports = [rig.put("tree", "copy"), rig.get("theirs", "back")];
     for (report, tree) in reports
         .iter()

@@ -77,7 +77,11 @@ impl Fixture {
             mount,
             work: Scratch::new(),
             exported: None,
-            options: CopyOptions::default(),
+            options: CopyOptions {
+                set_id: true,
+                devices: true,
+                ..CopyOptions::default()
+            },
         }
     }
 

@@ -195,21 +195,30 @@ impl Mounted {
         remote: &str,
         progress: &mut dyn FnMut(&Totals),
     ) -> Report {
-        let options = CopyOptions::default();
+        let options = everything();
         let (mount, pool, remote) = (&self.mount, &self.pool, remote.as_bytes());
         let put = nfs_copy::put(mount, pool, local, remote, &options, progress);
         self.runtime.block_on(put)
     }
 
     pub(crate) fn get(&self, remote: &str, local: &Path) -> Report {
-        let (options, progress) = (CopyOptions::default(), &mut |_: &_| {});
+        let (options, progress) = (everything(), &mut |_: &_| {});
         let get = nfs_copy::get(&self.mount, remote.as_bytes(), local, &options, progress);
         self.runtime.block_on(get)
     }
 
     pub(crate) fn remove(&self, remote: &str) -> Report {
-        let (options, progress) = (CopyOptions::default(), &mut |_: &_| {});
+        let (options, progress) = (everything(), &mut |_: &_| {});
         let remove = nfs_copy::remove(&self.mount, remote.as_bytes(), &options, progress);
         self.runtime.block_on(remove)
+    }
+}
+
+/// Returns the options of a copy that keeps set-id bits and devices as well.
+fn everything() -> CopyOptions {
+    CopyOptions {
+        set_id: true,
+        devices: true,
+        ..CopyOptions::default()
     }
 }
