@@ -1,7 +1,7 @@
 """Checks licences, duplicate versions and sources of all dependencies against deny.toml.
 
 That file is in the format of cargo-deny, which takes three minutes to build on two processors. Of its
-checks this program has those that deny.toml names; advisories are not checked.
+checks this program has those that deny.toml names, except advisories: these are for check_advisories.py.
 """
 
 import collections
