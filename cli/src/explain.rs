@@ -126,6 +126,8 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
         hard,
         // The others are like options that this program ignores: a line of fstab has them.
         mounted,
+        // No command but `mount` gets this far with it.
+        remount: _,
     } = mount;
     let sizes = [
         (

@@ -25,7 +25,7 @@ use args::{Cli, Command};
 use rpcrdma_setup::Failure;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(mount::as_helper(std::env::args_os()));
+    let cli = Cli::parse_from(mount::arguments());
     // Before anything is written: the log of a server or of a mount may itself be beyond the limit.
     let survives = interrupt::survive_file_size_limit();
     // Warnings of simulated hosts are not warnings to the user.

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use nfs_binding::client::{Follow, NfsUrl};
-use nfs_mount::{MountError, Umount};
+use nfs_mount::{MountError, Options, Umount};
 use rpcrdma_setup::access::Mounted;
 use rpcrdma_setup::mount_options::MountOptions;
 use rpcrdma_setup::mount_use;
@@ -35,15 +35,26 @@ const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// The beginning of the names by which mount(8) calls its helpers.
 const HELPER: &[u8] = b"mount.";
 
+/// Returns the arguments of this program, those of a helper of mount(8) as those of `mount`.
+pub(crate) fn arguments() -> Vec<OsString> {
+    as_helper(std::env::args_os(), rustix::process::geteuid().is_root())
+}
+
 /// Turns the arguments of a helper of mount(8), `SOURCE DIRECTORY [-sfnv] [-N NS] [-o OPTIONS] [-t
 /// TYPE]`, into those of `mount`. Others are left alone.
-pub(crate) fn as_helper(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+///
+/// By default, what root mounts by mount(8) has set-id bits and devices, as with every type of file system. As it does
+/// not tell its helper whether `suid` is by default, its user must say `nosuid`.
+fn as_helper(args: impl Iterator<Item = OsString>, root: bool) -> Vec<OsString> {
     let args: Vec<OsString> = args.collect();
     let name = args.first().map(Path::new).and_then(Path::file_name);
     if !name.is_some_and(|name| name.as_bytes().starts_with(HELPER)) {
         return args;
     }
     let mut out = vec![OsString::from("rpcrdma"), OsString::from("mount")];
+    if root {
+        out.extend(defaults_of_mount(&args));
+    }
     let mut rest = args.into_iter().skip(1);
     while let Some(arg) = rest.next() {
         match arg.as_bytes() {
@@ -58,6 +69,32 @@ pub(crate) fn as_helper(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     out
 }
 
+/// Returns the option `-o` with what holds by default of a mount of mount(8), unless the arguments of its helper say
+/// otherwise. mount(8) tells its helper of an option such as `nosuid` and leaves out its opposite, also where a user
+/// has given that.
+fn defaults_of_mount(args: &[OsString]) -> Vec<OsString> {
+    let given: Vec<&str> = args
+        .iter()
+        .filter_map(|arg| arg.to_str())
+        .flat_map(|arg| arg.split(','))
+        .collect();
+    let defaults = [
+        ("suid", "nosuid"),
+        ("dev", "nodev"),
+        ("exec", "noexec"),
+        ("async", "sync"),
+        ("symfollow", "nosymfollow"),
+    ];
+    let defaults = defaults
+        .into_iter()
+        .filter(|(on, off)| !given.contains(on) && !given.contains(off));
+    let defaults: Vec<&str> = defaults.map(|(on, _)| on).collect();
+    match defaults.is_empty() {
+        true => Vec::new(),
+        false => vec!["-o".into(), defaults.join(",").into()],
+    }
+}
+
 /// Mounts an export. With `verbose`, prints what is in use, and the reasons.
 ///
 /// # Errors
@@ -65,11 +102,28 @@ pub(crate) fn as_helper(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 pub(crate) fn mount(args: &MountCommandArgs, verbose: bool) -> Result<(), Failure> {
     // Errors in what was typed come before anything is started. The notes come later, once.
     args.mount.check()?;
-    let url: NfsUrl = args.url.parse().context(&args.url).map_err(usage)?;
+    let options = args.mount.options.join(",");
+    if options.split(',').any(|option| option == "remount") {
+        return remount(args, &options);
+    }
+    let url = NfsUrl::from_source(&args.url);
+    let url = url.context(&args.url).map_err(usage)?;
     match args.foreground || args.background {
         true => serve(args, &url, verbose),
         false => in_background(),
     }
+}
+
+/// Changes the flags of what is mounted already.
+fn remount(args: &MountCommandArgs, options: &str) -> Result<(), Failure> {
+    let (changes, left) = rpcrdma_setup::remount::changes(options);
+    if !left.is_empty() {
+        output::complain(format_args!(
+            "note: remount leaves {} as mounted; it changes ro, rw, suid, dev, exec, symfollow, sync and their opposites",
+            left.join(",")
+        ));
+    }
+    nfs_mount::remount(&args.mount_point, &changes).map_err(Failure::work)
 }
 
 fn usage(failure: Failure) -> Failure {
@@ -87,7 +141,7 @@ fn with_background(mut args: Vec<OsString>) -> Vec<OsString> {
 /// Starts the process in the background, and waits until it has mounted the export.
 fn in_background() -> Result<(), Failure> {
     let program = std::env::current_exe().context("cannot find this program")?;
-    let args = with_background(as_helper(std::env::args_os()));
+    let args = with_background(arguments());
     let mut command = Command::new(program);
     command
         .args(args.into_iter().skip(1))
@@ -161,7 +215,13 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl, verbose: bool) -> Result<(), Fai
         port: url.port.or(access.mount.port),
         ..url.clone()
     };
-    let options = mount_use::fuse_options(&source.to_string(), &access.mount);
+    let source = match args.url.starts_with("nfs://") {
+        true => source.to_string(),
+        // As it was given, by which mount(8) finds the line of fstab.
+        false => args.url.clone(),
+    };
+    let options = mount_use::fuse_options(&source, &access.mount);
+    for_root(&options)?;
     // Before the capture is opened, which would otherwise handle signals as for a copy. A signal that comes
     // before anything is mounted ends the process, with a whole capture.
     interrupt::on_signals(|signal| match MOUNT_POINT.get() {
@@ -191,6 +251,21 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl, verbose: bool) -> Result<(), Fai
         ));
     }
     mounted.run().map_err(Failure::work)
+}
+
+/// Refuses options that only root's mounts can have. `fusermount3`, which mounts for others, would leave them out.
+fn for_root(options: &Options) -> Result<(), Failure> {
+    let wanted = [
+        ("suid", options.set_id),
+        ("dev", options.devices),
+        ("nosymfollow", !options.follow_symlinks),
+    ];
+    match wanted.into_iter().find(|(_, wanted)| *wanted) {
+        Some((name, _)) if !rustix::process::geteuid().is_root() => Err(Failure::Usage(format!(
+            "mount option {name}: only root can mount with it"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the mount options in use, in the form of `nfsstat -m`: those that the server or the device
@@ -300,9 +375,9 @@ mod tests {
 
     use super::*;
 
-    fn words(words: &[&str]) -> Vec<String> {
+    fn words(words: &[&str], root: bool) -> Vec<String> {
         let args = words.iter().map(OsString::from);
-        let args = as_helper(args).into_iter();
+        let args = as_helper(args, root).into_iter();
         args.map(|arg| OsStr::to_string_lossy(&arg).into_owned())
             .collect()
     }
@@ -375,8 +450,24 @@ mod tests {
             "-o",
             "rw,nconnect=4",
         ];
-        assert_eq!(words(&given), wanted);
+        assert_eq!(words(&given, false), wanted);
         let other = ["/usr/bin/rpcrdma", "mount", "-f", "-s"];
-        assert_eq!(words(&other), other);
+        assert_eq!(words(&other, true), other);
+    }
+
+    #[test]
+    fn the_defaults_of_mount_hold_for_root_unless_it_says_otherwise() {
+        let defaults = |options: &str| {
+            let given = ["/sbin/mount.rpcrdma", "h:/x", "/mnt", "-o", options];
+            let words = words(&given, true);
+            assert_eq!(words[words.len() - 4..], given[1..]);
+            words[2..words.len() - 4].join(" ")
+        };
+        assert_eq!(defaults("rw"), "-o suid,dev,exec,async,symfollow");
+        assert_eq!(
+            defaults("rw,noexec,nosuid,nodev,user"),
+            "-o async,symfollow"
+        );
+        assert_eq!(defaults("nosuid,dev,exec,sync,nosymfollow"), "");
     }
 }

@@ -6,6 +6,8 @@
 )]
 
 mod common;
+#[path = "mount/standard_options.rs"]
+mod standard_options;
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -110,6 +112,10 @@ fn what_makes_no_sense_is_refused_before_anything_is_started() {
     usage(
         &["mount", url, "/mnt", "-o", "proto=tcp,features=ddp"],
         "features",
+    );
+    usage(
+        &["ls", url, "-o", "remount"],
+        "only `rpcrdma mount` has something to change",
     );
     usage(&["umount"], "MOUNTPOINT");
 }
@@ -556,11 +562,18 @@ fn an_ordinary_user_mounts_through_fusermount3() {
         as sh -c 'echo mine >\"$1/mine\"' sh \"$own\"; as cat \"$own/mine\"
         ! ls \"$own\"
         as \"$program\" umount \"$own\"; ! grep -F \" $own \" /proc/self/mountinfo
+        for option in suid nosymfollow; do
+            ! as \"$program\" mount -o \"$option\" \"$url\" \"$own\" || exit
+        done
         ! PATH=/none \"$(command -v setpriv)\" --reuid=65534 --regid=65534 --clear-groups \"$program\" \\
             mount -f -o allow_other \"$url\" \"$own\"";
     let url = PathBuf::from(place.server.url(Proto::Rdma, "/data"));
     let finished = in_namespace(script, &[&device, &program, &url, &own]).ok();
     assert_eq!(finished.stdout, "mine\n", "{finished:#?}");
+    for option in ["suid", "nosymfollow"] {
+        let said = format!("mount option {option}: only root can mount with it");
+        assert!(finished.stderr.contains(&said), "{finished:#?}");
+    }
     // Root may not look into the mount of another user.
     assert!(
         finished.stderr.contains("Permission denied"),

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use crate::session::MountError;
+
 /// The type of these mounts in the table.
 pub(crate) const TYPE: &str = "fuse.rpcrdma";
 
@@ -19,6 +21,8 @@ pub struct MountEntry {
     pub file_system: String,
     /// The source of the mount, such as a URL or a device.
     pub source: OsString,
+    /// The options: those of the mount, then those of the file system.
+    pub options: Vec<String>,
 }
 
 impl MountEntry {
@@ -26,6 +30,11 @@ impl MountEntry {
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.file_system == TYPE
+    }
+
+    /// Returns whether the table shows an option that has no value.
+    pub(crate) fn has_option(&self, option: &str) -> bool {
+        self.options.iter().any(|shown| shown == option)
     }
 }
 
@@ -35,6 +44,24 @@ impl MountEntry {
 /// The table cannot be read.
 pub(crate) fn find(path: &Path) -> io::Result<Option<MountEntry>> {
     Ok(all()?.into_iter().rev().find(|entry| entry.path == path))
+}
+
+/// Returns the uppermost mount at a directory, which a program of this kind must have made.
+///
+/// # Errors
+/// [`MountError::NotMounted`], or [`MountError::MountPoint`] if there is no such directory.
+pub(crate) fn ours_at(at: &Path) -> Result<MountEntry, MountError> {
+    let mount_point = |source| MountError::MountPoint {
+        path: at.to_owned(),
+        source,
+    };
+    let path = absolute(at).map_err(mount_point)?;
+    let what = match find(&path).map_err(mount_point)? {
+        Some(entry) if entry.is_ours() => return Ok(entry),
+        Some(entry) => format!("is a mount of type {}, not {TYPE}", entry.file_system),
+        None => "nothing is mounted there".to_owned(),
+    };
+    Err(MountError::NotMounted { path, what })
 }
 
 /// Returns all mounts.
@@ -52,15 +79,20 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut words = line.split(|&byte| byte == b' ');
     let device = String::from_utf8_lossy(words.nth(2)?).into_owned();
     let path = unescape(words.nth(1)?);
+    let of_mount = words.next()?;
     let mut words = words.skip_while(|word| *word != b"-");
     words.next()?;
     let file_system = String::from_utf8_lossy(words.next()?).into_owned();
     let source = OsString::from_vec(unescape(words.next()?));
+    let of_file_system = words.next().unwrap_or_default();
+    let options = [of_mount, of_file_system].map(String::from_utf8_lossy);
+    let options = options.iter().flat_map(|list| list.split(','));
     Some(MountEntry {
         path: OsString::from_vec(path).into(),
         device,
         file_system,
         source,
+        options: options.map(str::to_owned).collect(),
     })
 }
 
@@ -104,12 +136,14 @@ mod tests {
     #[test]
     fn a_line_of_the_table_is_understood() {
         let line =
-            br"36 35 98:0 / /mnt/a\040b\134 rw,noatime master:1 - fuse.rpcrdma nfs://h/x\011y rw";
+            br"36 35 98:0 / /mnt/a\040b\134 rw,noatime master:1 - fuse.rpcrdma nfs://h/x\011y rw,sync";
         let entry = parse(line).unwrap();
         assert_eq!(entry.path, Path::new("/mnt/a b\\"));
         assert!(entry.is_ours());
         assert_eq!(entry.device, "98:0");
         assert_eq!(entry.source, "nfs://h/x\ty");
+        assert!(entry.has_option("noatime") && entry.has_option("sync"));
+        assert!(!entry.has_option("ro"));
         assert_eq!(parse(b""), None);
         assert_eq!(parse(b"1 2 3:4 / /x rw"), None);
         let root = find(Path::new("/")).unwrap().unwrap();

@@ -84,6 +84,8 @@ pub struct Options {
     pub devices: bool,
     /// Whether programs can be executed (`exec`).
     pub execute: bool,
+    /// Whether symbolic links are followed (`symfollow`). Only root can mount without.
+    pub follow_symlinks: bool,
     /// The maximum number of bytes that were written and are not on the server's stable storage.
     /// Programs that write more wait.
     pub unwritten: usize,
@@ -110,6 +112,7 @@ impl Options {
             set_id: false,
             devices: false,
             execute: true,
+            follow_symlinks: true,
             unwritten: 64 << 20,
             read_ahead: 8 << 20,
         }

@@ -26,6 +26,7 @@ use crate::engine::{Queue, run};
 use crate::invalidations::Invalidations;
 use crate::mount_table::{self, MountEntry, TYPE};
 use crate::options::Options;
+use crate::remount;
 
 /// The number of threads that read requests from the kernel and pass them on. One, so that requests keep
 /// their order: the kernel does not wait for the answer to RELEASE, and a REMOVE handled before it would
@@ -105,6 +106,14 @@ pub enum MountError {
         /// The mount point.
         path: PathBuf,
         /// The error of the operating system, or of `fusermount3`.
+        source: io::Error,
+    },
+    /// The flags of a mount cannot be changed.
+    #[error("cannot remount {}: {source}", path.display())]
+    Remount {
+        /// The mount point.
+        path: PathBuf,
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The server's root cannot be looked at.
@@ -242,6 +251,8 @@ pub fn mount(
             true => failed(error),
         }
     })?;
+    // Before the first request is answered, so that nobody gets in without.
+    remount::complete(&path, options)?;
     read_ahead_whole(&path, limits.rsize);
     let notifier = session.notifier();
     let invalidate = move |ino, offset| notifier.inval_inode(INodeNo(ino), offset, 0);
@@ -457,19 +468,8 @@ pub fn umount(at: &Path, how: Umount) -> Result<(), MountError> {
         path: at.to_owned(),
         source,
     };
-    let path = mount_table::absolute(at).map_err(mount_point)?;
-    let not_mounted = |what| MountError::NotMounted {
-        path: path.clone(),
-        what,
-    };
-    let entry = match mount_table::find(&path).map_err(mount_point)? {
-        None => return Err(not_mounted("nothing is mounted there".to_owned())),
-        Some(entry) if !entry.is_ours() => {
-            let what = format!("is a mount of type {}, not {TYPE}", entry.file_system);
-            return Err(not_mounted(what));
-        }
-        Some(entry) => entry,
-    };
+    let entry = mount_table::ours_at(at)?;
+    let path = entry.path.clone();
     let flags = match how {
         Umount::Idle => UnmountFlags::NOFOLLOW,
         Umount::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
@@ -603,6 +603,7 @@ mod tests {
                 device: device.to_owned(),
                 file_system: TYPE.to_owned(),
                 source: "nfs://h/x".into(),
+                options: Vec::new(),
             };
             abort(connections.path(), &entry).map_err(|error| error.kind())
         };

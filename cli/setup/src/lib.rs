@@ -8,6 +8,7 @@
 //! * [`mount_options`]: the options of `mount -o`, as nfs(5) has them, and those of this project
 //!   about devices and versions of RPC-over-RDMA;
 //! * [`mount_use`]: those of them that matter to a mounted export alone;
+//! * [`remount`]: the changes to a mount that `-o remount` asks for;
 //! * [`device`]: names of devices and how one is opened;
 //! * [`access`]: connecting to a server, and mounting an export of it;
 //! * [`costs`]: the cost model of a connection, given or measured;
@@ -39,6 +40,7 @@ pub mod device;
 mod failure;
 pub mod mount_options;
 pub mod mount_use;
+pub mod remount;
 pub mod units;
 
 pub use failure::{Context, FAILURE, Failure, USAGE};

@@ -10,6 +10,7 @@ use nfs_binding::proto::MAX_DATA;
 use rpc_transport::rdma::{Choice, RoundTripFeatures, Version};
 
 use crate::mount_use::{MountUse, OF_MOUNTS};
+use crate::remount;
 
 /// The port of NFS over RDMA (RFC 8267, section 9).
 pub const RDMA_PORT: u16 = 20049;
@@ -73,6 +74,8 @@ pub struct MountOptions {
     pub attach: AttachOptions,
     /// The options that matter to a mounted export alone.
     pub mounted: MountUse,
+    /// `remount`: what is mounted already is changed, as [`crate::remount`] has it.
+    pub remount: bool,
 }
 
 impl Default for MountOptions {
@@ -99,6 +102,7 @@ impl Default for MountOptions {
             hard: true,
             attach: AttachOptions::default(),
             mounted: MountUse::default(),
+            remount: false,
         }
     }
 }
@@ -116,8 +120,8 @@ pub enum OptionError {
         /// A list of all options that have an effect.
         known: String,
     },
-    /// The option is one of nfs(5) that this program does not have.
-    #[error("mount option {option:?} of nfs(5) is not supported here: leave it out")]
+    /// The option is one of nfs(5) or mount(8) that this program does not have.
+    #[error("mount option {option:?} of nfs(5) or mount(8) is not supported here: leave it out")]
     Unsupported {
         /// The option as given.
         option: String,
@@ -166,7 +170,8 @@ fn meant(near: &Option<&str>) -> String {
     near.map_or_else(String::new, |near| format!(": did you mean {near}?"))
 }
 
-/// Options of nfs(5) and mount(8) without a meaning for a client without locks or kernel.
+/// Options of nfs(5) and mount(8) that change nothing here: what they ask for holds in any case, as the server
+/// keeps access times and has changed a directory on stable storage when it answers, or they are for mount(8) itself.
 /// They are accepted, so that a line of fstab can be used unchanged. `=` marks those with a value.
 const WITHOUT_EFFECT: &[&str] = &[
     "_netdev",
@@ -174,13 +179,16 @@ const WITHOUT_EFFECT: &[&str] = &[
     "atime",
     "auto",
     "bg",
+    "comment=",
     "defaults",
     "diratime",
+    "dirsync",
     "fg",
     "fsc",
     "intr",
-    "local_lock=",
+    "lazytime",
     "lock",
+    "loud",
     "namlen=",
     "noacl",
     "noatime",
@@ -188,33 +196,62 @@ const WITHOUT_EFFECT: &[&str] = &[
     "nodiratime",
     "nofail",
     "nofsc",
+    "nogroup",
     "nointr",
+    "noiversion",
+    "nolazytime",
     "nolock",
+    "nomand",
+    "noowner",
     "norelatime",
     "noresvport",
     "nosharecache",
+    "nostrictatime",
     "nouser",
+    "nousers",
     "relatime",
     "resvport",
     "retry=",
     "sharecache",
+    "silent",
+    "strictatime",
 ];
 
-/// Options of nfs(5) that would change what happens, and that this program does not have.
+/// Options of nfs(5) and mount(8) that would change what happens, and that this program does not have.
 const UNSUPPORTED: &[&str] = &[
     "addr",
+    "bind",
+    "context",
+    "defcontext",
+    "fscontext",
+    "iversion",
+    "loop",
+    "mand",
     "max_connect",
     "migration",
     "minorversion",
-    "remount",
+    "move",
+    "rbind",
+    "rootcontext",
     "softreval",
     "trunkdiscovery",
     "write",
     "xprtsec",
 ];
 
-/// Options that are accepted although something else happens than nfs(5) says, with what happens.
+/// Where locks hold. A server of NFSv3 knows of locks by another protocol, NLM.
+const LOCKS: &str = "locks hold among the programs of this machine, and not against other clients";
+/// Who keeps access times.
+const ACCESS_TIMES: &str = "the server keeps access times, as its own file system does";
+
+/// Options that are accepted although something else happens than nfs(5) or mount(8) says, with what happens.
 const DIFFERENT: &[(&str, &str)] = &[
+    ("lock", LOCKS),
+    ("local_lock=none", LOCKS),
+    ("local_lock=flock", LOCKS),
+    ("local_lock=posix", LOCKS),
+    ("strictatime", ACCESS_TIMES),
+    ("lazytime", ACCESS_TIMES),
     ("bg", "the mount is tried once, in the foreground"),
     ("resvport", "ports above 1023 are used"),
     ("fsc", "data is not cached on a disk"),
@@ -260,9 +297,21 @@ const WITH_EFFECT: &[&str] = &[
     "dev",
     "user",
     "users",
+    "owner",
+    "group",
+    "local_lock=all|none|flock|posix",
+    "remount",
 ];
 
-/// Returns the options in a list of options that have another effect than in nfs(5), each with what happens.
+/// Returns whether an option is accepted and changes nothing.
+pub(crate) fn changes_nothing(option: &str) -> bool {
+    let name = option.split('=').next().unwrap_or(option);
+    let known = |known: &&str| known.strip_suffix('=').unwrap_or(known) == name;
+    name.starts_with("x-") || name == "local_lock" || WITHOUT_EFFECT.iter().any(known)
+}
+
+/// Returns the options in a list of options that have another effect than in nfs(5) or mount(8), each with what
+/// happens.
 pub fn different_here(text: &str) -> impl Iterator<Item = (&'static str, &'static str)> + '_ {
     let options = move |name: &str| text.split(',').any(|option| option == name);
     DIFFERENT
@@ -290,10 +339,10 @@ impl MountOptions {
     pub fn parse_and_note(text: &str) -> Result<(Self, Vec<Overridden>), OptionError> {
         let mut options = Self::default();
         let mut overrides = Overrides::default();
-        for option in text.split(',').filter(|option| !option.is_empty()) {
+        for option in remount::without_table(text).filter(|option| !option.is_empty()) {
             options.apply(option)?;
             let name = option.split('=').next().unwrap_or(option);
-            if matches!(name, "user" | "users") {
+            if matches!(name, "user" | "users" | "owner" | "group") {
                 for setting in ["suid", "dev"] {
                     overrides.imply(setting, &options.value(setting), option);
                 }
@@ -400,11 +449,18 @@ impl MountOptions {
             "nodev" => self.devices(given.flag(false)?),
             "dev" => self.devices(given.flag(true)?),
             // mount(8): of ordinary users' mounts these are implied.
-            "user" | "users" => {
+            "user" | "users" | "owner" | "group" => {
                 given.flag(())?;
                 self.set_id(false);
                 self.devices(false);
+                self.mounted.execute &= matches!(name, "owner" | "group");
             }
+            "local_lock" => {
+                if !matches!(given.text()?, "all" | "none" | "flock" | "posix") {
+                    return Err(given.wrong("all, none, flock or posix"));
+                }
+            }
+            "remount" => self.remount = given.flag(true)?,
             "lookupcache" => {
                 if !self.mounted.lookups(given.text()?) {
                     return Err(given.wrong("all, pos or none"));
@@ -804,10 +860,33 @@ mod tests {
                 "mountvers",
                 "user",
                 "users",
+                "owner",
+                "group",
+                "local_lock",
+                "remount",
             ];
             assert_eq!(setting(name).is_none(), none.contains(&name), "{name}");
             let value = setting(name).map(|setting| MountOptions::default().value(setting));
             assert_ne!(value.as_deref(), Some(""), "{name}");
+        }
+    }
+
+    /// The options of mount(8) for every type of file system, except those that are for mount(8) alone and that it
+    /// does not give to a helper.
+    #[test]
+    fn each_option_of_mount_8_is_accepted_or_said_to_be_missing() {
+        let accepted = "async atime noatime auto noauto defaults dev nodev diratime nodiratime dirsync exec noexec group \
+                        noiversion nomand _netdev nofail relatime norelatime strictatime nostrictatime lazytime \
+                        nolazytime suid nosuid silent loud owner remount ro rw sync user nouser users nosymfollow \
+                        symfollow x-systemd.automount comment=mine";
+        for option in accepted.split_whitespace() {
+            MountOptions::parse(option).unwrap();
+        }
+        for option in
+            "context=a fscontext=a defcontext=a rootcontext=a iversion mand bind loop".split(' ')
+        {
+            let error = MountOptions::parse(option).unwrap_err();
+            assert!(matches!(error, OptionError::Unsupported { .. }), "{error}");
         }
     }
 
@@ -829,13 +908,32 @@ mod tests {
 
     #[test]
     fn options_of_nfs_5_that_are_not_here_are_called_that() {
-        for option in ["softreval", "xprtsec=tls", "max_connect=4", "remount"] {
+        for option in [
+            "softreval",
+            "xprtsec=tls",
+            "max_connect=4",
+            "mand",
+            "iversion",
+        ] {
             let error = MountOptions::parse(option).unwrap_err().to_string();
-            assert!(error.contains("nfs(5) is not supported here"), "{error}");
+            assert!(
+                error.contains("nfs(5) or mount(8) is not supported here"),
+                "{error}"
+            );
         }
-        let different: Vec<_> = different_here("rw,bg,fsc,nobg")
+        let different: Vec<_> = different_here("rw,bg,fsc,nobg,nolock,local_lock=all")
             .map(|(name, _)| name)
             .collect();
         assert_eq!(different, ["bg", "fsc"]);
+        for option in [
+            "lock",
+            "local_lock=none",
+            "local_lock=flock",
+            "strictatime",
+            "lazytime",
+        ] {
+            assert_eq!(different_here(option).count(), 1, "{option}");
+        }
+        MountOptions::parse("local_lock=some").unwrap_err();
     }
 }

@@ -27,6 +27,8 @@ pub struct MountUse {
     pub sync: bool,
     /// `exec`, `noexec`: whether programs can be executed.
     pub execute: bool,
+    /// `symfollow`, `nosymfollow`: whether symbolic links are followed.
+    pub follow_symlinks: bool,
     /// `suid`, `nosuid`, if one of them is given: whether set-id bits count, and whether copies get them.
     pub set_id: Option<bool>,
     /// `dev`, `nodev`, if one of them is given: whether devices can be used, and whether they are copied.
@@ -52,6 +54,7 @@ impl Default for MountUse {
             lookup_cache: LookupCache::default(),
             sync: false,
             execute: true,
+            follow_symlinks: true,
             set_id: None,
             devices: None,
             allow_other: None,
@@ -79,6 +82,8 @@ pub(crate) const OF_MOUNTS: &[&str] = &[
     "noallow_other",
     "nocto",
     "noexec",
+    "nosymfollow",
+    "symfollow",
     "sync",
 ];
 
@@ -94,6 +99,8 @@ impl MountUse {
             "async" => self.sync = false,
             "exec" => self.execute = true,
             "noexec" => self.execute = false,
+            "symfollow" => self.follow_symlinks = true,
+            "nosymfollow" => self.follow_symlinks = false,
             "allow_other" => self.allow_other = Some(true),
             "noallow_other" => self.allow_other = Some(false),
             "default_permissions" => self.default_permissions = true,
@@ -168,6 +175,7 @@ pub fn fuse_options(source: &str, mount: &MountOptions) -> Options {
         set_id: it.set_id.unwrap_or(false),
         devices: it.devices.unwrap_or(false),
         execute: it.execute,
+        follow_symlinks: it.follow_symlinks,
         ..Options::new(source)
     }
 }
@@ -195,8 +203,10 @@ mod tests {
 
     #[test]
     fn flags_and_their_opposites() {
-        let it = parsed("noac,nocto,sync,noexec,lookupcache=pos,allow_other,suid,nodev");
+        let it =
+            parsed("noac,nocto,sync,noexec,nosymfollow,lookupcache=pos,allow_other,suid,nodev");
         assert!(!it.attribute_cache && !it.close_to_open && it.sync && !it.execute);
+        assert!(!it.follow_symlinks);
         assert_eq!(it.lookup_cache, LookupCache::Positive);
         assert_eq!(it.allow_other, Some(true));
         assert_eq!((it.set_id, it.devices), (Some(true), Some(false)));
@@ -214,7 +224,10 @@ mod tests {
             [soft("softerr,soft"), soft("")],
             [(false, false), (true, false)]
         );
-        assert_eq!(parsed("noac,ac,sync,async,nocto,cto"), MountUse::default());
+        assert_eq!(
+            parsed("noac,ac,sync,async,nocto,cto,nosymfollow,symfollow"),
+            MountUse::default()
+        );
         for bad in ["lookupcache=some", "actimeo=x", "acregmin=-1"] {
             MountOptions::parse(bad).unwrap_err();
         }

@@ -86,6 +86,10 @@ impl MountArgs {
     /// The errors of [`MountArgs::access`].
     pub(crate) fn planned(&self) -> Result<Access, Failure> {
         let (access, overridden) = self.access_and_overridden()?;
+        if access.mount.remount {
+            let only = "mount option remount: only `rpcrdma mount` has something to change";
+            return Err(Failure::Usage(only.to_owned()));
+        }
         for note in overridden {
             output::complain(format_args!("note: mount {note}"));
         }
