@@ -1,12 +1,13 @@
 //! The options of mount(8) for every type of file system, given to `rpcrdma mount` and to mount(8) itself.
 
 use std::fs::{self, File};
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use crate::Place;
 use crate::common::fuse::{has_namespaces, in_namespace, is_usable, left_out};
-use crate::common::{Proto, address, options, rpcrdma, run};
+use crate::common::{self, Proto, Server, address, options, rpcrdma, run};
 
 /// A directory with the helpers of mount(8), and a script's first lines that put it in the place of `/sbin`; `$2` is
 /// where to mount, and `flags` prints the flags of the mount.
@@ -151,6 +152,55 @@ fn a_mount_that_becomes_synchronous_has_each_write_at_the_server() {
     file.write_all(b"written").unwrap();
     assert_eq!(fs::read(place.export().join("file")).unwrap(), b"written");
     drop(file);
+    place.umount(&[]).ok();
+}
+
+/// The kernel knows of sticky directories only if it checks permissions itself.
+#[test]
+fn protected_links_need_default_permissions() {
+    let protected = fs::read_to_string("/proc/sys/fs/protected_symlinks");
+    let protected = protected.is_ok_and(|value| value.trim() == "1");
+    if !(rustix::process::geteuid().is_root() && protected && is_usable()) {
+        left_out("only root makes links of others, and fs.protected_symlinks has to be on");
+        return;
+    }
+    let place = Place::new();
+    let shared = place.export().join("shared");
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, PermissionsExt::from_mode(0o1777)).unwrap();
+    fs::write(place.export().join("file"), "x").unwrap();
+    let link = shared.join("link");
+    std::os::unix::fs::symlink("../file", &link).unwrap();
+    std::os::unix::fs::lchown(&link, Some(65534), Some(65534)).unwrap();
+    let read = || fs::read(place.mnt().join("shared/link")).map_err(|error| error.kind());
+    run(place.words(&[])).ok();
+    assert_eq!(read(), Ok(b"x".to_vec()));
+    place.umount(&[]).ok();
+    run(place.words(&["-o", "default_permissions"])).ok();
+    assert_eq!(read(), Err(ErrorKind::PermissionDenied));
+    place.umount(&[]).ok();
+}
+
+/// What docs/fuse-mount.md says of `default_permissions`: the kernel goes by the owner that the server shows.
+#[test]
+fn default_permissions_forbids_what_a_server_that_squashes_allows() {
+    if !(has_namespaces() && is_usable()) {
+        return;
+    }
+    let mut place = Place::new();
+    let squashed = common::export("data", &place.export(), "all_squash");
+    place.server = Server::start(["--export", &squashed]);
+    let script = "setpriv --reuid=1000 --regid=1000 --clear-groups sh -c 'echo one >\"$1\"; \
+        echo two >>\"$1\"' sh \"$1/$2\"";
+    let written = |name: &str| {
+        in_namespace(script, &[&place.mnt(), Path::new(name)]);
+        fs::read_to_string(place.export().join(name)).unwrap()
+    };
+    run(place.words(&[])).ok();
+    assert_eq!(written("without"), "one\ntwo\n");
+    place.umount(&[]).ok();
+    run(place.words(&["-o", "default_permissions"])).ok();
+    assert_eq!(written("with"), "one\n");
     place.umount(&[]).ok();
 }
 
