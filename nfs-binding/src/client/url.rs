@@ -57,6 +57,29 @@ pub struct NfsUrl {
 }
 
 impl NfsUrl {
+    /// Parses the source of a mount: a URL, or `SERVER:/PATH` as in nfs(5). An IPv6 address is in brackets, and the
+    /// path has no escapes.
+    ///
+    /// # Errors
+    /// See [`UrlError`].
+    pub fn from_source(text: &str) -> Result<Self, UrlError> {
+        let Some((server, path)) = text.split_once(":/").filter(|_| !text.contains("://")) else {
+            return text.parse();
+        };
+        let (server, port) = split_authority(server, text)?;
+        if port.is_some() || server.contains('/') {
+            return Err(UrlError::Scheme(text.to_owned()));
+        }
+        if server.is_empty() {
+            return Err(UrlError::NoServer(text.to_owned()));
+        }
+        Ok(Self {
+            server: server.to_owned(),
+            port: None,
+            path: format!("/{path}").into_bytes(),
+        })
+    }
+
     /// Returns the last component of the path, or an empty slice for the root.
     #[must_use]
     pub fn file_name(&self) -> &[u8] {
@@ -199,6 +222,26 @@ mod tests {
         assert!(said("rdma://host/data").contains("did you mean nfs://host/data? -o proto="));
         for other in ["http://h/x", "/data", ":/data", "a/b:/c", "data"] {
             assert!(!said(other).contains("did you mean"), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_source_has_either_form() {
+        let source = |text: &str| NfsUrl::from_source(text);
+        assert_eq!(source("nfs://h:5/a%20b"), Ok(url("nfs://h:5/a%20b")));
+        assert_eq!(source("h:/a%20b:/c"), Ok(url("nfs://h/a%2520b:/c")));
+        assert_eq!(source("[::1]:/"), Ok(url("nfs://[::1]/")));
+        for bad in [
+            "h:5:/x",
+            "::1:/x",
+            ":/x",
+            "a/b:/x",
+            "h:x",
+            "/x",
+            "[::1:/x",
+            "rdma://h/x",
+        ] {
+            source(bad).unwrap_err();
         }
     }
 
