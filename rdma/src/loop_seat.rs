@@ -5,7 +5,7 @@
 //! often means the same loop for all. Here the loops agree: a loop accepts a connection only while no
 //! other one has fewer ([`LoopSeat::accept`]), and otherwise tells the one that has fewest that there
 //! may be something to accept. At the limit of all connections it is the turn of a loop that can close
-//! a half-open one ([`LoopSeat::accept_within`]). With rdma-core one loop receives all connection
+//! an expendable one ([`LoopSeat::accept_within`]). With rdma-core one loop receives all connection
 //! requests, and gives each to the loop that has fewest ([`LoopSeat::claim_least_loaded`]). All
 //! listeners of all transports count together.
 
@@ -19,14 +19,14 @@ type Wake = Box<dyn Fn() + Send + Sync>;
 struct Seat {
     /// Changed only under [`Balance::choice`].
     connections: AtomicUsize,
-    /// The part of `connections` that is half-open ([`LoopClaim::set_half_open`]). Changed without the
+    /// The part of `connections` that is expendable ([`LoopClaim::set_expendable`]). Changed without the
     /// lock: a loop that is told to accept and has none left passes the turn on.
-    half_open: AtomicUsize,
+    expendable: AtomicUsize,
     /// The number of times that this loop was told to accept.
     turns: AtomicUsize,
-    /// The number of times that this loop was told to accept in place of a half-open connection.
-    /// Only listeners that use [`LoopSeat::accept_within`] read this counter. Others cannot close a
-    /// half-open connection; they would pass the turn back, and two loops would wake each other for ever.
+    /// The number of times that this loop was told to accept in place of an expendable connection.
+    /// Only listeners that use [`LoopSeat::accept_within`] read this counter. Others cannot close an
+    /// expendable connection; they would pass the turn back, and two loops would wake each other for ever.
     turns_at_limit: AtomicUsize,
     wake: OnceLock<Wake>,
 }
@@ -35,8 +35,8 @@ struct Seat {
 enum Pass {
     /// The loop with the fewest connections.
     Fewest(usize),
-    /// The loop with the most half-open connections.
-    HalfOpen(usize),
+    /// The loop with the most expendable connections.
+    Expendable(usize),
 }
 
 struct Balance {
@@ -55,19 +55,19 @@ impl Balance {
 
     /// Checks whether the loop `index` may accept a connection. Otherwise returns the loop that should.
     ///
-    /// At the limit of all loops together, a connection is accepted in place of a half-open one, and
+    /// At the limit of all loops together, a connection is accepted in place of an expendable one, and
     /// only the loop of that one can close it. If there is none, the loop with the fewest
     /// connections accepts, as below the limit; the connection is then refused.
     fn may_accept(&self, index: usize, limit: usize) -> Result<(), Pass> {
-        let half_open = |seat: &Seat| seat.half_open.load(Ordering::Relaxed);
+        let expendable = |seat: &Seat| seat.expendable.load(Ordering::Relaxed);
         let total: usize = self.each_connections().sum();
         if total >= limit
             && let Some((most, _)) = (self.seats.iter().enumerate())
-                .max_by_key(|(_, seat)| half_open(seat))
-                .filter(|(_, seat)| half_open(seat) > 0)
+                .max_by_key(|(_, seat)| expendable(seat))
+                .filter(|(_, seat)| expendable(seat) > 0)
         {
-            return match half_open(&self.seats[index]) {
-                0 => Err(Pass::HalfOpen(most)),
+            return match expendable(&self.seats[index]) {
+                0 => Err(Pass::Expendable(most)),
                 _ => Ok(()),
             };
         }
@@ -139,7 +139,7 @@ impl LoopSeat {
     }
 
     /// Accepts a connection like [`LoopSeat::accept`] while all loops together have fewer than `limit`
-    /// connections. At the limit, only a loop with half-open connections accepts, as long as there is
+    /// connections. At the limit, only a loop with expendable connections accepts, as long as there is
     /// one: it closes one of these to stay within the limit. If there is none, the caller must refuse the
     /// connection.
     pub fn accept_within<T, E>(
@@ -193,7 +193,7 @@ impl LoopSeat {
         let seats = &self.balance.seats;
         let (seat, turns) = match *pass {
             Pass::Fewest(index) => (&seats[index], &seats[index].turns),
-            Pass::HalfOpen(index) => (&seats[index], &seats[index].turns_at_limit),
+            Pass::Expendable(index) => (&seats[index], &seats[index].turns_at_limit),
         };
         // The number changes before the loop wakes up and reads it.
         turns.fetch_add(1, Ordering::SeqCst);
@@ -243,7 +243,7 @@ impl fmt::Debug for LoopSeat {
 #[derive(Debug)]
 pub struct LoopClaim {
     seat: LoopSeat,
-    half_open: bool,
+    expendable: bool,
     /// See [`LoopClaim::is_over_limit`].
     over_limit: bool,
 }
@@ -252,7 +252,7 @@ impl LoopClaim {
     fn new(seat: &LoopSeat) -> Self {
         Self {
             seat: seat.clone(),
-            half_open: false,
+            expendable: false,
             over_limit: false,
         }
     }
@@ -264,14 +264,14 @@ impl LoopClaim {
         self.over_limit
     }
 
-    /// Sets whether the connection is half-open: the peer has not yet asked for anything, and its
-    /// connection may be closed in favour of another one.
-    pub fn set_half_open(&mut self, on: bool) {
-        if std::mem::replace(&mut self.half_open, on) != on {
-            let half_open = &self.seat.own().half_open;
+    /// Sets whether the connection is expendable: the peer has not yet asked for anything, or the connection is
+    /// over except for its last bytes, so that it may be closed in favour of another one.
+    pub fn set_expendable(&mut self, on: bool) {
+        if std::mem::replace(&mut self.expendable, on) != on {
+            let expendable = &self.seat.own().expendable;
             match on {
-                true => half_open.fetch_add(1, Ordering::Relaxed),
-                false => half_open.fetch_sub(1, Ordering::Relaxed),
+                true => expendable.fetch_add(1, Ordering::Relaxed),
+                false => expendable.fetch_sub(1, Ordering::Relaxed),
             };
         }
     }
@@ -279,7 +279,7 @@ impl LoopClaim {
 
 impl Drop for LoopClaim {
     fn drop(&mut self) {
-        self.set_half_open(false);
+        self.set_expendable(false);
         let _choice = self.seat.balance.choice();
         self.seat.own().connections.fetch_sub(1, Ordering::Relaxed);
     }
@@ -300,13 +300,13 @@ mod tests {
     }
 
     #[test]
-    fn at_the_limit_the_loop_with_half_open_connections_accepts() {
+    fn at_the_limit_the_loop_with_expendable_connections_accepts() {
         let seats = LoopSeat::all(3);
         let mut claims: Vec<LoopClaim> = seats.iter().cycle().take(6).filter_map(claim).collect();
         assert_eq!(claims.len(), 6);
         // Nothing can be closed: as below the limit, each may accept, and refuses.
         assert!(seats.iter().all(|seat| seat.is_next_within(6)));
-        claims[5].set_half_open(true);
+        claims[5].set_expendable(true);
         let (first, last) = (&seats[0], &seats[2]);
         assert!(first.is_next_within(7) && !first.is_next_within(6) && last.is_next_within(6));
         let before = (last.turns(), last.turns_within());
@@ -321,10 +321,10 @@ mod tests {
         claims.swap_remove(5);
         assert_eq!((last.connections(), first.connections_of_all()), (2, 6));
         assert!(seats.iter().all(|seat| seat.is_next_within(6)));
-        // A connection whose peer has asked for something is not half-open any more.
-        claims[0].set_half_open(true);
+        // A connection whose peer has asked for something is not expendable any more.
+        claims[0].set_expendable(true);
         assert!(!last.is_next_within(6));
-        claims[0].set_half_open(false);
+        claims[0].set_expendable(false);
         assert!(last.is_next_within(6));
     }
 

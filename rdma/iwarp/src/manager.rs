@@ -19,8 +19,8 @@ use rdma::{
 };
 
 /// Maximum number of connections that wait for a Request Frame. If there are so many, or at the limit of
-/// all connections, the oldest is closed for a new one (RFC 5044, section 7.1.2, rule 10 mentions such
-/// peers).
+/// all connections if none drains, the oldest is closed for a new one (RFC 5044, section 7.1.2, rule 10
+/// mentions such peers).
 const MAX_HALF_OPEN: usize = 256;
 /// Number of connections accepted in a row before other connections get their turn.
 const ACCEPT_TURN: usize = 64;
@@ -176,11 +176,11 @@ impl State {
         if let Some(claim) = &mut claim {
             // Set before the oldest half-open connection is closed: if the count fell to 0 in between, another
             // loop at the limit would accept and then refuse a connection.
-            claim.set_half_open(true);
+            claim.set_expendable(true);
         }
         let full = self.connections >= self.options.max_connections
             || claim.as_ref().is_some_and(LoopClaim::is_over_limit);
-        if full && !self.close_oldest_half_open(now) {
+        if full && !self.close_oldest_draining() && !self.close_oldest_half_open(now) {
             // Refused before the connection is set up: a client that sees an established connection end
             // after its first message takes that for a sign that the server does not speak its version.
             rdma::limited!(warn, %peer, "refused: too many connections");

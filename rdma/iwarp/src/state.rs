@@ -382,11 +382,17 @@ impl State {
             let id = conn.id;
             self.half_open.retain(|half_open| *half_open != id);
             if let Some(claim) = &mut conn.claim {
-                claim.set_half_open(false);
+                claim.set_expendable(false);
             }
         }
         let draining = conn.phase == Phase::Draining;
         let (id, left) = (conn.id, before.draining && !draining);
+        if draining
+            && !before.draining
+            && let Some(claim) = &mut conn.claim
+        {
+            claim.set_expendable(true);
+        }
         if left {
             self.draining.retain(|draining| *draining != id);
         }
@@ -412,13 +418,14 @@ impl State {
     }
 
     /// Closes the connection that has drained for longest: its last bytes, such as a Terminate, have had
-    /// the most time to arrive.
-    fn close_oldest_draining(&mut self) {
-        if let Some(oldest) = self.draining.pop_front()
-            && let Some(index) = self.find(oldest)
-        {
-            self.with(index, self.now, |conn, _| conn.close());
-        }
+    /// the most time to arrive. Returns false if none drains.
+    pub(super) fn close_oldest_draining(&mut self) -> bool {
+        let oldest = self.draining.pop_front();
+        let Some(index) = oldest.and_then(|oldest| self.find(oldest)) else {
+            return false;
+        };
+        self.with(index, self.now, |conn, _| conn.close());
+        true
     }
 
     /// Reports to the tap that all connections end, because the device is dropped.

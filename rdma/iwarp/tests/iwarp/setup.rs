@@ -697,6 +697,25 @@ fn half_open_peers_keep_nobody_out_at_the_limit() {
     assert!(node.events.is_empty());
 }
 
+/// Regression test: a connection that was over, except that its peer did not close it, took the place of another
+/// one for two seconds.
+#[test]
+fn a_connection_that_only_drains_makes_room_for_another_one() {
+    let mut node = Node::new(Options {
+        max_connections: 1,
+        ..Options::default()
+    });
+    let (mut over, qp) = Raw::set_up(&mut node, false);
+    node.device.disconnect(qp);
+    assert!(matches!(node.next(), Event::Disconnected { .. }));
+    node.device.destroy(qp);
+    let (_, address) = node.listen();
+    let mut raw = Raw::connect(address);
+    raw.write(&plain_request());
+    raw.wait_request(&mut node);
+    assert!(matches!(over.read_fpdu(&mut node), Got::End | Got::Reset));
+}
+
 /// The request has arrived before the device looks at either connection.
 #[test]
 fn a_peer_whose_request_was_not_read_yet_is_not_closed_for_another_one() {
