@@ -130,7 +130,9 @@ pub use poll_loop::{Armed, PollLoop, SourceId, Wake};
 pub use readiness::MioReadiness;
 pub use rpcrdma_connection::ReplyRoom;
 pub use runtime::{Elapsed, Runtime, Sleep, Stepped};
-pub use server::{Server, ServerGroup, ServerOptions, ServerStats, TransportFailed};
+pub use server::{
+    Admission, Place, SPARE, Server, ServerGroup, ServerOptions, ServerStats, TransportFailed,
+};
 pub use service::{ErrorReply, ProgramVersions, Request, Service, ServiceOutcome, ServiceReply};
 pub use stop::Stop;
 pub use tcp::{DEFAULT_MAX_RECORD, TcpClient, TcpCounters, TcpOptions, TcpServer};

@@ -26,12 +26,15 @@ use crate::{
     ServiceOutcome, ServiceReply, Stop,
 };
 
+mod admission;
 mod callbacks;
 mod group;
 mod idle;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use admission::Use;
+pub use admission::{Admission, Place, SPARE};
 pub use group::ServerGroup;
 
 use callbacks::Callbacks;
@@ -53,8 +56,9 @@ pub struct ServerOptions {
     pub reply_cache_entries: usize,
     /// The memory limit of the reply cache, bytes.
     pub reply_cache_bytes: usize,
-    /// The maximum number of connections of all transports together. Further ones are closed at
-    /// once.
+    /// The maximum number of connections of all transports together. A further one takes the place of another
+    /// one, or is refused ([`Request::count_as_use`]). Transports and devices should take [`SPARE`] connections
+    /// more: those that are being set up, and those that are being closed to make room.
     pub max_connections: usize,
     /// How long a connection without calls in progress may go without a new call before it is
     /// closed. Its client reconnects with its next call.
@@ -98,6 +102,8 @@ pub struct ServerStats {
     pub garbage: u64,
     /// Connections closed for idleness.
     pub idle: u64,
+    /// Connections closed to make room for others.
+    pub made_room: u64,
     /// Calls to clients that were started.
     pub callbacks: u64,
     /// Calls to clients that were answered with results.
@@ -132,6 +138,7 @@ struct Running {
 
 struct ServedTransport {
     transport: Rc<RefCell<dyn ServerTransport>>,
+    admission: Admission,
     peers: IdMap<ConnectionId, Peer>,
 }
 
@@ -262,8 +269,14 @@ impl Server {
     pub fn add_transport(&mut self, transport: Rc<RefCell<dyn ServerTransport>>) -> io::Result<()> {
         self.poll_loop
             .add(Rc::clone(&transport) as Rc<RefCell<_>>)?;
-        let peers = IdMap::default();
-        self.transports.push(ServedTransport { transport, peers });
+        let at = self.transports.len();
+        let admission = Admission::new(&self.member.shared, self.member.index, at);
+        transport.borrow_mut().set_admission(admission.clone());
+        self.transports.push(ServedTransport {
+            transport,
+            admission,
+            peers: IdMap::default(),
+        });
         Ok(())
     }
 
@@ -308,6 +321,7 @@ impl Server {
             progress = true;
             self.finish_jobs(now);
             self.take_handed(now);
+            self.make_room();
             self.start_callbacks(now);
         }
         if self.callbacks.is_some() {
@@ -448,15 +462,15 @@ impl Server {
 
     #[cold]
     fn up(&mut self, transport: usize, conn: ConnectionId, peer: SocketAddr, now: Time) {
-        if !self.member.connected(self.options.max_connections) {
+        let served = &self.transports[transport];
+        let place = served.transport.borrow_mut().take_place(conn);
+        let Some(place) = place.or_else(|| served.admission.admit(peer.ip(), now)) else {
             rdma::limited!(warn, %peer, "too many connections: one more was closed");
-            self.transports[transport]
-                .transport
-                .borrow_mut()
-                .close(conn);
+            served.transport.borrow_mut().close(conn);
             return;
-        }
-        let listener = self.transports[transport].transport.borrow();
+        };
+        place.belongs_to(conn);
+        let listener = served.transport.borrow();
         let carrier = || listener.carrier(conn);
         let origin = PeerOrigin::find(listener.is_rdma(), carrier);
         drop(listener);
@@ -466,9 +480,30 @@ impl Server {
             origin,
             last_call: now,
             callee: self.callee((transport, conn), peer),
+            place,
         };
         self.transports[transport].peers.insert(conn, known);
         self.expect_idle(now);
+        // At once, so that the next connection of a crowd finds room as well.
+        self.make_room();
+    }
+
+    /// Closes the connections of this loop that were told to make room for others.
+    #[cold]
+    fn make_room(&mut self) {
+        for (transport, conn) in self.member.making_room() {
+            let served = &self.transports[transport];
+            if let Some(peer) = served.peers.get(&conn) {
+                if peer.place.standing().is_busy() {
+                    served.admission.tell_another(&peer.place);
+                    continue;
+                }
+                let peer = peer.address;
+                rdma::limited!(info, %peer, "at the limit on connections: closing one to make room");
+            }
+            self.stats.made_room += 1;
+            self.close((transport, conn), "closed to make room for another client");
+        }
     }
 
     /// Removes a connection that has ended or is about to.
@@ -480,7 +515,6 @@ impl Server {
         self.held
             .retain(|(origin, _)| (origin.transport, origin.conn) != place);
         let peer = self.transports[transport].peers.remove(&conn)?;
-        self.member.disconnected(1);
         if let Some(callee) = &peer.callee {
             callee.disconnected();
             self.end_callbacks(place, reason);
@@ -506,6 +540,7 @@ impl Server {
             return;
         };
         peer.last_call = now;
+        let used = Use::new(peer.place.standing(), now);
         let (peer, from, callee) = (peer.address, peer.origin, peer.callee.clone());
         self.stats.calls += 1;
         match dispatch(&message, self.service.programs()) {
@@ -529,6 +564,7 @@ impl Server {
                         .pool(origin.conn);
                     let request = Request::new(peer, header, pool, message, args)
                         .from_origin(from)
+                        .with_use(used)
                         .with_backchannel(callee);
                     self.execute(origin, xid, request, key, now);
                 }
@@ -593,6 +629,8 @@ impl Server {
                 }
                 if let Some(running) = self.running.get_mut(job) {
                     let earlier = std::mem::replace(&mut running.origin, origin);
+                    self.job_begins(origin);
+                    self.job_ended(earlier, now);
                     self.reply(earlier, None, now);
                 }
                 false
@@ -616,6 +654,7 @@ impl Server {
             ServiceOutcome::Done(reply) => self.finish(origin, xid, key, reply, now),
             ServiceOutcome::Later(job) => {
                 self.stats.jobs += 1;
+                self.job_begins(origin);
                 let id = self.running.insert(Running { origin, xid, key });
                 self.workers.submit(id, job);
             }
@@ -628,14 +667,30 @@ impl Server {
         self.workers.take_done(&mut done);
         for (id, reply) in done.drain(..) {
             if let Some(Running { origin, xid, key }) = self.running.try_remove(id) {
-                let peers = &mut self.transports[origin.transport].peers;
-                if let Some(peer) = peers.get_mut(&origin.conn) {
-                    peer.last_call = now;
-                }
+                self.job_ended(origin, now);
                 self.finish(origin, xid, key, reply, now);
             }
         }
         self.done = done;
+    }
+
+    fn peer_of(&mut self, origin: Origin) -> Option<&mut Peer> {
+        let peers = &mut self.transports[origin.transport].peers;
+        peers.get_mut(&origin.conn)
+    }
+
+    /// Counts a job of a connection, which does not have to make room until it has ended.
+    fn job_begins(&mut self, origin: Origin) {
+        if let Some(peer) = self.peer_of(origin) {
+            peer.place.standing().job_begins();
+        }
+    }
+
+    fn job_ended(&mut self, origin: Origin, now: Time) {
+        if let Some(peer) = self.peer_of(origin) {
+            peer.last_call = now;
+            peer.place.standing().job_ended();
+        }
     }
 
     fn finish(
@@ -681,8 +736,6 @@ impl Drop for Server {
         // Ends the callbacks that jobs wait for: the jobs are waited for next.
         self.callbacks = None;
         self.leave_calls();
-        let connections = self.transports.iter().map(|served| served.peers.len());
-        self.member.disconnected(connections.sum());
     }
 }
 

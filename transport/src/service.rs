@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use onc_rpc::{AcceptStatus, AuthStat, CallHeader, Credential, Cursor, Decoder, Message};
 use rdma::Pool;
 
+use crate::server::Use;
 use crate::{Backchannel, PeerOrigin};
 
 /// A program and the range of its versions that a service implements.
@@ -72,6 +73,7 @@ pub struct Request {
     message: Message,
     args: Cursor,
     client: Option<Backchannel>,
+    used: Option<Use>,
 }
 
 impl Request {
@@ -97,6 +99,7 @@ impl Request {
             message,
             args,
             client: None,
+            used: None,
         }
     }
 
@@ -112,6 +115,23 @@ impl Request {
     pub fn with_backchannel(mut self, client: Option<Backchannel>) -> Self {
         self.client = client;
         self
+    }
+
+    /// Sets what [`Request::count_as_use`] tells.
+    #[must_use]
+    pub(crate) fn with_use(mut self, used: Use) -> Self {
+        self.used = Some(used);
+        self
+    }
+
+    /// Tells the server that the call reached what the service is there for, by a client that it admits
+    /// (a call to an export that the client may use, but not NULL, nor a call that was turned away). At its limit
+    /// on connections ([`crate::ServerOptions::max_connections`]), the server closes those first that had no such
+    /// call, and then the one whose last such call is the longest ago.
+    pub fn count_as_use(&self) {
+        if let Some(used) = &self.used {
+            used.count();
+        }
     }
 
     /// Returns the handle for calling the client over the connection that the call came over, if

@@ -14,6 +14,7 @@ use crate::proto::{Attributes, Failed, FileHandle, NfsResult, Status, WccData};
 /// The context of a call that is being executed.
 pub(super) struct CallContext<'a> {
     shared: &'a Shared,
+    request: &'a Request,
     peer: Peer,
     xid: u32,
     credential: &'a Credential,
@@ -34,6 +35,7 @@ impl<'a> CallContext<'a> {
     pub(super) fn new(shared: &'a Shared, request: &'a Request) -> Self {
         Self {
             shared,
+            request,
             peer: super::peer(request),
             xid: request.xid,
             credential: &request.cred,
@@ -70,15 +72,15 @@ impl<'a> CallContext<'a> {
             tracing::debug!(peer = %self.peer.address, path = exported.export.path, "not a client of it");
             return Err(Status::ACCES);
         }
+        let policy = &self.shared.policy;
+        let who = policy.caller(self.peer, self.credential, options)?;
+        self.request.count_as_use();
         Ok(Target {
             shared: self.shared,
             peer: self.peer,
             exported,
             id,
-            who: self
-                .shared
-                .policy
-                .caller(self.peer, self.credential, options)?,
+            who,
         })
     }
 

@@ -414,9 +414,13 @@ impl Shared {
     fn mount(&self, request: &Request) -> ServiceReply {
         match request.proc {
             mnt::Null::NUMBER => null(request),
-            mnt::Mount::NUMBER => {
-                answer_mount::<mnt::Mount>(request, |args| Ok(self.mnt(peer(request), &args.path)))
-            }
+            mnt::Mount::NUMBER => answer_mount::<mnt::Mount>(request, |args| {
+                let mounted = self.mnt(peer(request), &args.path);
+                if mounted.is_ok() {
+                    request.count_as_use();
+                }
+                Ok(mounted)
+            }),
             mnt::Dump::NUMBER => answer_mount::<mnt::Dump>(request, |()| Ok(self.dump())),
             mnt::Unmount::NUMBER => answer_mount::<mnt::Unmount>(request, |args| {
                 self.umnt(request.peer, &args.path);

@@ -358,7 +358,7 @@ fn not_connected(error: &ConnectError, met: bool) -> ConnectionLost {
     ConnectionLost {
         reason: match no_room {
             true => {
-                "rejected by the peer, which has no memory for a connection at present".to_owned()
+                "rejected by the peer, which has no room for a connection at present".to_owned()
             }
             false => error.to_string(),
         },

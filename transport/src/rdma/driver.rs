@@ -26,7 +26,7 @@ use super::receives::Receives;
 use super::slow_senders::SlowSenders;
 use super::stalled::{Progress, ProgressChecks};
 use super::timers::{Timer, Timers};
-use crate::{CallError, ClientTransportEvent, ConnectionId, ServerTransportEvent};
+use crate::{CallError, ClientTransportEvent, ConnectionId, Place, ServerTransportEvent};
 
 /// The interval at which work that waits for memory is retried.
 const RETRY: Duration = Duration::from_millis(1);
@@ -101,6 +101,8 @@ pub(super) struct Link {
     pub(super) account: Option<Account>,
     /// Bytes of the pool that are counted for receives, at a server.
     pub(super) receive_memory: usize,
+    /// The place among the connections of a server, until the connection is reported.
+    pub(super) place: Option<Place>,
     pub(super) phase: LinkPhase,
     /// The first error of a work request other than "flushed".
     pub(super) failure: Option<WorkError>,
@@ -126,6 +128,7 @@ impl Link {
             connection,
             account: None,
             receive_memory: 0,
+            place: None,
             phase: LinkPhase::Active(Reached::Connecting),
             failure: None,
             progress: Progress::default(),

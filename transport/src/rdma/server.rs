@@ -23,13 +23,15 @@ use super::receive_memory::{Share, Wish, share};
 use super::timers::Timer;
 use super::{NO_ROOM, RoundTripFeatures, shown};
 use crate::{
-    CallError, ConnectionId, PollSource, ReplyRoom, ServerTransport, ServerTransportEvent,
+    Admission, CallError, ConnectionId, Place, PollSource, ReplyRoom, ServerTransport,
+    ServerTransportEvent,
 };
 
 /// Listeners and connections of an RPC-over-RDMA server, all over one device.
 pub struct RdmaServer {
     driver: Driver<ServerTransportEvent>,
     options: RdmaServerOptions,
+    admission: Option<Admission>,
 }
 
 /// Returns the id of a connection. A device never reuses the number of a queue pair.
@@ -60,7 +62,11 @@ impl RdmaServer {
     pub fn new(device: Box<dyn Device>, options: RdmaServerOptions) -> Self {
         let mut driver = Driver::new(device, Some(options.progress_timeout));
         driver.give_back_after = options.give_back_after;
-        Self { driver, options }
+        Self {
+            driver,
+            options,
+            admission: None,
+        }
     }
 
     /// Listens on `address`, in addition to earlier ones. Returns the address with the actual port,
@@ -269,10 +275,10 @@ impl RdmaServer {
         config
     }
 
-    /// Accepts a connection, or rejects it: for lack of memory with [`NO_ROOM`].
+    /// Accepts a connection, or rejects it: for lack of a place or of memory with [`NO_ROOM`].
     fn requested(&mut self, request: ConnectRequest) -> Result<(), DeviceError> {
         if self.driver.links.len() >= self.options.max_connections {
-            self.driver.device.reject(request.request, &[])?;
+            self.driver.device.reject(request.request, NO_ROOM)?;
             return Err(DeviceError::Limit("connections"));
         }
         let Some(share) = self.share() else {
@@ -305,6 +311,14 @@ impl RdmaServer {
             self.driver.device.reject(request.request, NO_ROOM)?;
             return Err(DeviceError::Limit("memory for receive buffers"));
         };
+        // Last of all, because another connection may have to make room.
+        let (address, now) = (request.peer.ip(), self.driver.now);
+        let place = self.admission.as_ref();
+        let place = place.map(|admission| admission.admit(address, now));
+        if matches!(place, Some(None)) {
+            self.driver.device.reject(request.request, NO_ROOM)?;
+            return Err(DeviceError::Limit("connections"));
+        }
         let device = &mut self.driver.device;
         let qp = match device.prepare_accept(request.request, shared) {
             Ok(qp) => qp,
@@ -322,6 +336,10 @@ impl RdmaServer {
         let mut link = Link::new(conn_of(qp), request.peer, queue, Connection::new(config));
         link.account = Some(account);
         link.receive_memory = share.memory;
+        link.place = place.flatten();
+        if let Some(place) = &link.place {
+            place.belongs_to(link.conn);
+        }
         // Receives are posted before the client can send anything: it may use its first credit at
         // once.
         self.driver.add(link);
@@ -469,6 +487,14 @@ impl ServerTransport for RdmaServer {
 
     fn is_rdma(&self) -> bool {
         true
+    }
+
+    fn set_admission(&mut self, admission: Admission) {
+        self.admission = Some(admission);
+    }
+
+    fn take_place(&mut self, conn: ConnectionId) -> Option<Place> {
+        self.driver.links.get_mut(&qp_of(conn))?.place.take()
     }
 
     fn next_event(&mut self) -> Option<ServerTransportEvent> {

@@ -2,17 +2,18 @@
 //!
 //! A server can have several loops ([`Server`] is one), each on a thread of its own with transports
 //! of its own, so that it uses several processors. The loops of a [`ServerGroup`] share the reply
-//! cache and the limit on connections. A call is executed by the loop at which it arrives first. If
+//! cache and the limit on connections ([`super::admission`]). A call is executed by the loop at which it arrives first. If
 //! its retransmission arrives at another loop meanwhile, the executing loop hands over the reply.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use bytes::BytesMut;
 use onc_rpc::Message;
 use rdma::{CountedMutex, LockCounter, LoopSeat, Time};
 
+use super::admission::Places;
 use super::{Running, Server, ServerOptions};
+use crate::backchannel::ConnKey;
 use crate::dispatch::answer;
 use crate::poll_loop::Wake;
 use crate::reply_cache::{ReplyCache, Waiter};
@@ -27,9 +28,12 @@ struct Handed {
     reply: Option<Message>,
 }
 
-/// The replies that other loops have handed to one loop.
+/// What loops have told one loop.
 struct Mailbox {
+    /// The replies that other loops have handed over.
     handed: CountedMutex<Vec<Handed>>,
+    /// The connections that are to make room for others.
+    making_room: CountedMutex<Vec<ConnKey>>,
     /// The loop, once it exists.
     wake: OnceLock<Arc<Wake>>,
 }
@@ -38,7 +42,24 @@ pub(super) struct Shared {
     pub(super) cache: ReplyCache,
     seats: Vec<LoopSeat>,
     mailboxes: Box<[Mailbox]>,
-    connections: AtomicUsize,
+    pub(super) places: Places,
+}
+
+impl Shared {
+    /// Tells a loop to close a connection that makes room for another one.
+    pub(super) fn make_room(&self, member: usize, place: ConnKey) {
+        let mailbox = &self.mailboxes[member];
+        mailbox.making_room.lock().push(place);
+        mailbox.wake();
+    }
+}
+
+impl Mailbox {
+    fn wake(&self) {
+        if let Some(wake) = self.wake.get() {
+            wake.wake();
+        }
+    }
 }
 
 /// The loops of one server. Clones are handles to the same group.
@@ -54,6 +75,7 @@ impl ServerGroup {
     pub fn new(loops: usize, options: &ServerOptions) -> Self {
         let mailbox = |_| Mailbox {
             handed: CountedMutex::new(&CONTENDED, Vec::new()),
+            making_room: CountedMutex::new(&CONTENDED, Vec::new()),
             wake: OnceLock::new(),
         };
         let cache = ReplyCache::new(options.reply_cache_entries, options.reply_cache_bytes);
@@ -62,7 +84,7 @@ impl ServerGroup {
                 cache,
                 seats: LoopSeat::all(loops),
                 mailboxes: (0..loops.max(1)).map(mailbox).collect(),
-                connections: AtomicUsize::new(0),
+                places: Places::new(options.max_connections),
             }),
         }
     }
@@ -88,7 +110,7 @@ impl std::fmt::Debug for ServerGroup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ServerGroup")
             .field("loops", &self.loops())
-            .field("connections", &self.shared.connections)
+            .field("connections", &self.shared.places.taken())
             .finish_non_exhaustive()
     }
 }
@@ -118,21 +140,13 @@ impl Member {
         let mailbox = &self.shared.mailboxes[waiter.member];
         let ticket = waiter.ticket;
         mailbox.handed.lock().push(Handed { ticket, reply });
-        if let Some(wake) = mailbox.wake.get() {
-            wake.wake();
-        }
+        mailbox.wake();
     }
 
-    /// Counts a new connection. Returns false, without counting it, if there are `most` already.
-    pub(super) fn connected(&self, most: usize) -> bool {
-        let another = |count: usize| (count < most).then_some(count + 1);
-        let connections = &self.shared.connections;
-        connections.fetch_update(Relaxed, Relaxed, another).is_ok()
-    }
-
-    /// Subtracts connections that have ended.
-    pub(super) fn disconnected(&self, count: usize) {
-        self.shared.connections.fetch_sub(count, Relaxed);
+    /// Returns the connections of this loop that were told to make room since the last call.
+    pub(super) fn making_room(&self) -> Vec<ConnKey> {
+        let mut making_room = self.shared.mailboxes[self.index].making_room.lock();
+        std::mem::take(&mut *making_room)
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rdma::Time;
 
-use super::Server;
+use super::{Place, Server};
 use crate::{Backchannel, ConnectionId, PeerOrigin};
 
 /// The default idle time-out: the same as in Linux's NFS server.
@@ -31,6 +31,8 @@ pub(super) struct Peer {
     pub(super) last_call: Time,
     /// The handle for callbacks, if this server makes them.
     pub(super) callee: Option<Backchannel>,
+    /// Its place among the connections of the server.
+    pub(super) place: Place,
 }
 
 impl Peer {

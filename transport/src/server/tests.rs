@@ -8,7 +8,13 @@ use rdma::{Carrier, Poller, Pool};
 use super::*;
 use crate::{CallError, PollSource, ProgramVersions, ReplyRoom};
 
+mod admission;
+
 const PROG: u32 = 400_000;
+/// Procedures: one that anybody may call, a job that must not be executed twice, and one that counts as use.
+const NULL: u32 = 0;
+const JOB: u32 = 1;
+const USE: u32 = 2;
 
 /// A transport whose events the test makes.
 #[derive(Default)]
@@ -16,7 +22,7 @@ struct Scripted {
     events: VecDeque<ServerTransportEvent>,
     /// The answers, with the tokens of the calls: true for a reply, false for none.
     answered: Vec<(u64, bool)>,
-    closed: usize,
+    closed: Vec<u64>,
     /// Whether clients take calls, which they never answer.
     takes_calls: bool,
 }
@@ -64,8 +70,8 @@ impl ServerTransport for Scripted {
 
     fn cancel_call(&mut self, _: ConnectionId, _: u32) {}
 
-    fn close(&mut self, _: ConnectionId) {
-        self.closed += 1;
+    fn close(&mut self, conn: ConnectionId) {
+        self.closed.push(conn.0);
     }
 
     fn pool(&self, _: ConnectionId) -> Pool {
@@ -85,7 +91,7 @@ impl ServerTransport for Scripted {
     }
 }
 
-/// A service whose calls are all jobs that must not be executed twice.
+/// A service that counts its jobs.
 struct Jobs(Arc<AtomicUsize>);
 
 impl Service for Jobs {
@@ -97,7 +103,13 @@ impl Service for Jobs {
         }]
     }
 
-    fn call(&mut self, _: Request) -> ServiceOutcome {
+    fn call(&mut self, request: Request) -> ServiceOutcome {
+        if request.proc == USE {
+            request.count_as_use();
+        }
+        if request.proc != JOB {
+            return ServiceOutcome::Done(Ok(Message::default()));
+        }
         let executed = Arc::clone(&self.0);
         ServiceOutcome::Later(Box::new(move || {
             executed.fetch_add(1, Relaxed);
@@ -105,8 +117,8 @@ impl Service for Jobs {
         }))
     }
 
-    fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
-        true
+    fn remember_reply(&self, _: u32, _: u32, proc: u32) -> bool {
+        proc == JOB
     }
 }
 
@@ -147,7 +159,11 @@ impl World {
     }
 
     fn connect(&mut self, at: usize, conn: u64) {
-        let (conn, peer) = (ConnectionId(conn), SocketAddr::from(([10, 0, 0, 1], 700)));
+        self.connect_from(at, conn, [10, 0, 0, 1].into());
+    }
+
+    fn connect_from(&mut self, at: usize, conn: u64, host: std::net::IpAddr) {
+        let (conn, peer) = (ConnectionId(conn), SocketAddr::new(host, 700));
         self.event(at, ServerTransportEvent::Connected { conn, peer });
     }
 
@@ -170,13 +186,18 @@ impl World {
     }
 }
 
-/// Returns the event of a call on a connection.
+/// Returns the event of a call of [`JOB`] on a connection.
 fn call(conn: u64, xid: u32, token: u64) -> ServerTransportEvent {
+    call_of(JOB, conn, xid, token)
+}
+
+/// Returns the event of a call of this procedure on a connection.
+fn call_of(proc: u32, conn: u64, xid: u32, token: u64) -> ServerTransportEvent {
     let header = CallHeader {
         xid,
         prog: PROG,
         vers: 1,
-        proc: 1,
+        proc,
         cred: Credential::None,
         verf: Verifier::default(),
     };
@@ -295,21 +316,26 @@ fn the_limit_on_connections_holds_for_all_loops_together() {
         ..ServerOptions::default()
     };
     let mut world = World::new(2, &options);
+    let busy = |world: &mut World, at: usize, conn: u64| {
+        world.connect(at, conn);
+        let xid = (at * 100) as u32 + conn as u32;
+        world.event(at, call(conn, xid, xid.into()));
+    };
     for conn in 0..2 {
-        world.connect(0, conn);
-        world.connect(1, conn);
+        busy(&mut world, 0, conn);
+        busy(&mut world, 1, conn);
     }
-    let closed = |world: &World, at: usize| world.transports[at].borrow().closed;
+    let closed = |world: &World, at: usize| world.transports[at].borrow().closed.len();
     assert_eq!((closed(&world, 0), closed(&world, 1)), (0, 1));
     let (conn, reason) = (ConnectionId(0), "gone".to_owned());
     world.event(0, ServerTransportEvent::Disconnected { conn, reason });
-    world.connect(1, 5);
+    busy(&mut world, 1, 5);
     assert_eq!(closed(&world, 1), 1);
     // A loop that ends gives its connections back.
     world.servers.truncate(1);
-    world.connect(0, 6);
-    world.connect(0, 7);
-    world.connect(0, 8);
+    for conn in 6..9 {
+        busy(&mut world, 0, conn);
+    }
     assert_eq!(closed(&world, 0), 1);
 }
 
@@ -361,13 +387,13 @@ fn a_connection_whose_calls_wait_for_the_job_limit_is_not_idle() {
     let seconds = |seconds| Time::ZERO + Duration::from_secs(seconds);
     world.clock.advance_to(seconds(5));
     world.settle();
-    assert_eq!(world.transports[0].borrow().closed, 0);
+    assert_eq!(world.transports[0].borrow().closed, []);
     // The search is long due when the first job ends.
     world.clock.advance_to(seconds(9));
     for _ in 0..2 {
         assert!(world.servers[0].run_job());
         world.settle();
-        assert_eq!(world.transports[0].borrow().closed, 0);
+        assert_eq!(world.transports[0].borrow().closed, []);
     }
     assert_eq!(world.answered(0), [(1, true), (2, true)]);
     // Then both connections are idle.
@@ -375,7 +401,7 @@ fn a_connection_whose_calls_wait_for_the_job_limit_is_not_idle() {
         world.clock.advance_to(seconds(second));
         world.settle();
     }
-    assert_eq!(world.transports[0].borrow().closed, 2);
+    assert_eq!(world.transports[0].borrow().closed.len(), 2);
 }
 
 /// Regression test: while callbacks are outstanding, calls beyond the job limit are held, and those of a

@@ -24,6 +24,9 @@ const LISTENER: usize = 0;
 const BURST: usize = 64;
 /// The pause before accepting again after the system ran out of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The same after as many connections were accepted as there may be, of which the owner has not taken all. It
+/// may close some to make room.
+const FULL_PAUSE: Duration = Duration::from_millis(2);
 /// The maximum number of cancelled calls to one client whose replies may still come. A client that answers none
 /// must not take memory for all of them.
 const MAX_CANCELLED: usize = 4096;
@@ -137,6 +140,11 @@ impl TcpServer {
 
     fn accept(&mut self, now: Time) {
         for _ in 0..BURST {
+            if self.set.len() >= self.set.options.max_connections && !self.events.is_empty() {
+                self.acceptable = false;
+                self.accept_at = Some(now + FULL_PAUSE);
+                return;
+            }
             let accept = || self.listener.accept();
             let accepted = match &self.set.options.seat {
                 Some(seat) => seat

@@ -1,0 +1,233 @@
+//! Tests of which connection makes room at the limit.
+
+use std::net::IpAddr;
+
+use super::*;
+
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+
+/// Returns the host with this number.
+fn host(number: u8) -> IpAddr {
+    IpAddr::from([10, 0, 1, number])
+}
+
+impl World {
+    fn limited(loops: usize, connections: usize) -> Self {
+        let options = ServerOptions {
+            max_connections: connections,
+            ..ServerOptions::default()
+        };
+        Self::new(loops, &options)
+    }
+
+    /// Advances the clock by a second, so that what follows is later than what was.
+    fn later(&mut self) {
+        let now = self.clock.now();
+        self.clock.advance_to(now + Duration::from_secs(1));
+    }
+
+    fn connect_later(&mut self, at: usize, conn: u64, host: IpAddr) {
+        self.later();
+        self.connect_from(at, conn, host);
+    }
+
+    fn call_later(&mut self, at: usize, conn: u64, proc: u32) {
+        self.later();
+        // Calls are told apart by their time.
+        let xid = self.clock.now().as_nanos() / 1_000_000_000;
+        self.event(at, call_of(proc, conn, xid as u32, xid));
+    }
+
+    fn closed(&self, at: usize) -> Vec<u64> {
+        self.transports[at].borrow().closed.clone()
+    }
+}
+
+/// Regression test: connections with one NULL each kept everybody else out.
+#[test]
+fn clients_that_only_send_null_keep_nobody_out() {
+    let mut world = World::limited(1, 3);
+    for conn in 1..=3 {
+        world.connect_later(0, conn, HERE);
+        world.call_later(0, conn, NULL);
+    }
+    // NULL buys no time.
+    world.call_later(0, 1, NULL);
+    for conn in 4..=8 {
+        world.connect_later(0, conn, HERE);
+        assert_eq!(world.closed(0), (1..=conn - 3).collect::<Vec<_>>());
+    }
+    assert_eq!(world.servers[0].stats().made_room, 5);
+    assert_eq!(world.servers[0].transports[0].peers.len(), 3);
+}
+
+#[test]
+fn connections_without_use_go_before_those_whose_use_was_long_ago() {
+    let mut world = World::limited(1, 4);
+    for conn in 1..=4 {
+        world.connect_later(0, conn, HERE);
+    }
+    for conn in [2, 1, 4] {
+        world.call_later(0, conn, USE);
+    }
+    world.connect_later(0, 5, HERE);
+    assert_eq!(world.closed(0), [3]);
+    world.call_later(0, 5, USE);
+    // Then those with use, by the time of their last one.
+    world.call_later(0, 2, USE);
+    world.call_later(0, 1, NULL);
+    for (conn, goes) in [(6, 1), (7, 6), (8, 7)] {
+        world.connect_later(0, conn, HERE);
+        assert_eq!(world.closed(0).last(), Some(&goes));
+    }
+    for (conn, goes) in [(8, 4), (9, 5), (10, 2), (11, 8)] {
+        world.call_later(0, conn, USE);
+        world.connect_later(0, conn + 1, HERE);
+        assert_eq!(world.closed(0).last(), Some(&goes));
+    }
+}
+
+#[test]
+fn a_host_with_most_of_the_connections_gives_way_first() {
+    let mut world = World::limited(1, 5);
+    // The others came first.
+    world.connect_later(0, 1, host(1));
+    world.connect_later(0, 2, host(2));
+    for conn in 3..=5 {
+        world.connect_later(0, conn, HERE);
+    }
+    world.connect_later(0, 6, host(3));
+    assert_eq!(world.closed(0), [3]);
+    // It has two of five now.
+    world.connect_later(0, 7, host(4));
+    assert_eq!(world.closed(0), [3, 1]);
+    // Connections without use go first whatever their host has.
+    for conn in [4, 5] {
+        world.call_later(0, conn, USE);
+    }
+    for (conn, goes) in [(8, 2), (9, 6), (10, 7)] {
+        world.connect_later(0, conn, HERE);
+        world.call_later(0, conn, USE);
+        assert_eq!(world.closed(0).last(), Some(&goes));
+    }
+    world.connect_later(0, 11, host(5));
+    assert_eq!(world.closed(0).last(), Some(&4));
+}
+
+#[test]
+fn addresses_of_one_subscriber_count_as_one_host() {
+    let mut world = World::limited(1, 3);
+    let address = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 7, 0, 0, 0, last]);
+    world.connect_later(0, 1, host(1));
+    world.connect_later(0, 2, address(1));
+    world.connect_later(0, 3, address(2));
+    world.connect_later(0, 4, host(2));
+    assert_eq!(world.closed(0), [2]);
+    let mapped: IpAddr = "::ffff:10.0.1.1".parse().unwrap();
+    world.connect_later(0, 5, mapped);
+    assert_eq!(world.closed(0), [2, 1], "no host has most");
+}
+
+#[test]
+fn connections_with_jobs_stay_and_a_new_one_is_refused_if_there_are_no_others() {
+    let mut world = World::limited(1, 2);
+    for conn in [1, 2] {
+        world.connect_later(0, conn, HERE);
+        world.call_later(0, conn, JOB);
+    }
+    world.connect_later(0, 3, HERE);
+    assert_eq!(world.closed(0), [3], "the new one");
+    assert!(world.servers[0].run_job());
+    world.settle();
+    world.connect_later(0, 4, HERE);
+    assert_eq!(world.closed(0), [3, 1]);
+    assert_eq!(world.answered(0).len(), 1);
+}
+
+#[test]
+fn a_host_takes_no_fresh_connection_from_itself() {
+    let mut world = World::limited(1, 2);
+    for conn in [1, 2] {
+        world.connect_later(0, conn, HERE);
+        world.call_later(0, conn, USE);
+    }
+    world.call_later(0, 1, USE);
+    world.event(0, call_of(USE, 2, 50, 50));
+    world.connect_from(0, 3, HERE);
+    assert_eq!(world.closed(0), [3], "the new one");
+    world.connect_from(0, 4, host(1));
+    assert_eq!(world.closed(0), [3, 1]);
+    world.connect_later(0, 5, HERE);
+    assert_eq!(world.closed(0), [3, 1, 4]);
+    world.connect_from(0, 6, HERE);
+    assert_eq!(world.closed(0), [3, 1, 4, 6], "the new one");
+    world.connect_later(0, 7, HERE);
+    assert_eq!(world.closed(0), [3, 1, 4, 6, 5]);
+}
+
+#[test]
+fn a_job_follows_its_retransmission_to_another_connection() {
+    let mut world = World::limited(1, 2);
+    for conn in [1, 2] {
+        world.connect_later(0, conn, HERE);
+    }
+    world.event(0, call(1, 77, 1));
+    world.event(0, call(2, 77, 2));
+    world.connect_later(0, 3, HERE);
+    assert_eq!(world.closed(0), [1]);
+}
+
+#[test]
+fn a_connection_of_another_loop_makes_room() {
+    let mut world = World::limited(2, 2);
+    world.connect_later(0, 1, HERE);
+    world.connect_later(1, 2, HERE);
+    world.connect_later(1, 3, HERE);
+    assert_eq!((world.closed(0), world.closed(1)), (vec![], vec![]));
+    assert!(world.servers[0].is_woken());
+    world.settle();
+    assert_eq!((world.closed(0), world.closed(1)), (vec![1], vec![]));
+    assert_eq!(world.servers[0].stats().made_room, 1);
+}
+
+#[test]
+fn a_job_that_begins_before_its_connection_has_made_room_is_not_lost() {
+    let mut world = World::limited(2, 2);
+    world.connect_later(0, 1, HERE);
+    world.connect_later(1, 2, HERE);
+    world.call_later(0, 1, NULL);
+    {
+        // The call is there before the loop has its next step.
+        let mut transport = world.transports[0].borrow_mut();
+        transport.events.push_back(call(1, 5, 5));
+    }
+    world.servers[0].take_events(Time::ZERO);
+    world.connect_later(1, 3, HERE);
+    assert_eq!(world.closed(1), [2]);
+    assert!(world.servers[0].run_job());
+    // Told, and busy before it is closed.
+    world.settle();
+    world.connect_later(1, 4, HERE);
+    world.servers[0].handle(0, call(1, 6, 6), Time::ZERO);
+    world.settle();
+    assert_eq!(world.closed(0), []);
+    assert_eq!(world.closed(1), [2, 3]);
+}
+
+#[test]
+fn only_so_many_connections_beyond_the_limit_wait_for_others_to_close() {
+    let most = SPARE as u64;
+    let mut world = World::limited(2, SPARE * 2);
+    for conn in 0..most * 2 {
+        world.connect_later(0, conn, HERE);
+    }
+    for conn in 0..most + 5 {
+        world.connect_later(1, conn, HERE);
+    }
+    // The first loop has had no step.
+    assert_eq!(world.closed(1), (most..most + 5).collect::<Vec<_>>());
+    world.settle();
+    assert_eq!(world.closed(0), (0..most).collect::<Vec<_>>());
+    world.connect_later(1, most + 5, HERE);
+    assert_eq!(world.closed(1).len(), 5);
+}
