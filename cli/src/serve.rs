@@ -66,7 +66,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     if let Some(congestion) = &args.congestion {
         check_congestion(congestion)?;
     }
-    let (limits, loops, descriptors) = limits(args, &wanted)?;
+    let (limits, loops, files) = limits(args, &wanted)?;
     match &wanted.single_reason {
         Some(why) => tracing::info!(why, "one thread serves all connections"),
         None => tracing::info!(threads = loops, "threads that serve connections"),
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let mut rdma_options = RdmaServerOptions {
         versions: args.rpcrdma,
         max_receive_memory: receives,
-        max_connections: limits.connections,
+        max_connections: limits.accepted(),
         budget: limits.budget.clone(),
         give_back_after: Some(GIVE_BACK_AFTER),
         ..RdmaServerOptions::default()
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         resources: Resources {
             memory: limits.budget.limit().saturating_add(receives),
             kept: limits.kept / 2 / loops,
-            connections: limits.connections,
+            connections: limits.accepted(),
         },
         ..DeviceChoice::default()
     };
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     // Before a thread is started, as each has privileges of its own.
     drop_privileges(args)?;
     capture::write_regularly(device.capture.as_ref())?;
-    let exports = exports(args, &key, descriptors)?;
+    let exports = exports(args, &key, files)?;
     let describe = |export: &Export| format!("export {} {}", export.path, export.options);
     let exported: Vec<String> = exports.iter().map(describe).collect();
     let trusted = args.trusted.iter().copied();
@@ -184,11 +184,12 @@ const GIVE_BACK_AFTER: Duration = Duration::from_secs(10);
 /// asking who has connected.
 const LEAST_DESCRIPTORS: u64 = 64;
 
-/// Returns the limits of the server, the number of its loops, and the number of descriptors for connections,
-/// files and everything else but the loops. Raises the soft limit on file descriptors to the hard limit.
+/// Returns the limits of the server, the number of its loops, and the number of descriptors for files. Raises the
+/// soft limit on file descriptors to the hard limit.
 ///
 /// # Errors
-/// There are not enough descriptors for the threads that were asked for.
+/// There are not enough descriptors for the threads, or not enough descriptors or memory for the connections, that
+/// were asked for.
 fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64), Failure> {
     let (descriptors, raised) = limits::raise_descriptors();
     if let Err(error) = raised {
@@ -213,8 +214,19 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
     }
     let wanted_receives = args.receive_memory.unwrap_or(ServeArgs::RECEIVE_MEMORY);
     let wanted_receives = usize::try_from(wanted_receives).unwrap_or(usize::MAX);
-    // Does not depend on the number of descriptors.
-    let receives = Limits::new(memory, wanted_receives, descriptors).receives;
+    let possible = Limits::new(memory, wanted_receives, usize::MAX);
+    let receives = possible.receives;
+    if let Some(wanted) = args
+        .connections
+        .filter(|wanted| *wanted > possible.connections)
+    {
+        return Err(Failure::Usage(format!(
+            "--connections {wanted}: the memory limit ({}) guarantees each its memory only up to {}: raise \
+             --memory-limit",
+            units::show_size(memory as u64),
+            possible.connections
+        )));
+    }
     // The default is meant to be lowered where there is little memory.
     if args.receive_memory.is_some() && receives < wanted_receives {
         output::complain(format_args!(
@@ -224,7 +236,7 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
             units::show_size(memory as u64),
         ));
     }
-    let loops = wanted.limited_by_descriptors(descriptors)?;
+    let loops = wanted.limited_by_descriptors(descriptors, args.connections)?;
     if loops < wanted.most {
         tracing::info!(
             loops,
@@ -242,15 +254,23 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
     }
     let loops = loops.min(by_memory);
     let left = threads::descriptors_left(descriptors, loops);
-    let limits = Limits::new(memory, wanted_receives, left);
+    let by_descriptors = || limits::connections(left);
+    let connections = args.connections.unwrap_or_else(by_descriptors);
+    let files = match args.connections {
+        Some(wanted) => limits::files_beside(wanted, left)
+            .ok_or_else(|| too_many_connections(wanted, descriptors, left))?,
+        None => limits::file_descriptors(left),
+    };
+    let limits = Limits::new(memory, wanted_receives, connections);
     let connections = limits.connections;
-    if left < descriptors / 2 {
+    let is_default = args.connections.is_none();
+    if is_default && left < descriptors / 2 {
         output::complain(format_args!(
             "note: {loops} threads take {} of {descriptors} descriptors, which leaves {connections} connections: \
              raise the limit on open files (`ulimit -n`), or lower --threads",
             descriptors - left
         ));
-    } else if limits::connections(left) < FEW_CONNECTIONS {
+    } else if is_default && limits::connections(left) < FEW_CONNECTIONS {
         let fewer = match loops {
             1 => "",
             _ => ", or use --threads 1",
@@ -260,8 +280,16 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
              (`ulimit -n`){fewer}"
         ));
     }
-    tracing::info!(memory, receives, descriptors, connections, "limits");
-    Ok((limits, loops, left))
+    tracing::info!(memory, receives, descriptors, connections, files, "limits");
+    Ok((limits, loops, files))
+}
+
+/// Returns the refusal of more connections than `left` of `descriptors` are enough for.
+fn too_many_connections(wanted: usize, descriptors: u64, left: u64) -> Failure {
+    let possible = limits::most_connections(left);
+    Failure::Usage(format!(
+        "--connections {wanted}: a limit of {descriptors} open files is enough for {possible}: raise it (`ulimit -n`)"
+    ))
 }
 
 /// Checks that the memory for receive buffers suffices for one connection.
@@ -337,10 +365,10 @@ fn cannot_listen(address: SocketAddr, proto: Proto, error: io::Error) -> Failure
     ))
 }
 
-/// Opens the requested exports, of a server with this number of descriptors beside those of its threads.
-fn exports(args: &ServeArgs, key: &HandleKey, descriptors: u64) -> Result<Vec<Export>, Failure> {
+/// Opens the requested exports, of a server with this number of descriptors for files.
+fn exports(args: &ServeArgs, key: &HandleKey, files: u64) -> Result<Vec<Export>, Failure> {
     // All exports share the descriptors for files equally. An open object can take two descriptors.
-    let objects = limits::file_descriptors(descriptors) / 2 / args.exports.len().max(1) as u64;
+    let objects = files / 2 / args.exports.len().max(1) as u64;
     let most_open = usize::try_from(objects).ok();
     let mut exports = Vec::new();
     for text in &args.exports {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rdma::{Budget, GUARANTEED};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::ServerOptions;
+use crate::{SPARE, ServerOptions};
 
 /// The minimum memory of a server in bytes: enough for one call of maximum length, beside receives.
 pub const LEAST_MEMORY: usize = 24 << 20;
@@ -23,11 +23,11 @@ const KEPT_PART: usize = 16;
 /// Receives of RDMA connections get at most the rest divided by this number.
 const RECEIVES_PART: usize = 3;
 
-/// The maximum number of connections, however much memory there is.
-const MOST_CONNECTIONS: usize = 4096;
 /// File descriptors reserved for everything but connections and files: listeners, poll loops, logs,
-/// exported directories.
+/// exported directories, and the [`SPARE`] connections beyond the limit.
 const OTHER_DESCRIPTORS: u64 = 64;
+/// The minimum number of file descriptors for files beside a number of connections that was asked for.
+const LEAST_FILES: u64 = 32;
 /// The number of file descriptors divided by this number may be used for files.
 const FILES_PART: u64 = 2;
 
@@ -47,11 +47,11 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Divides `memory` bytes, which must be at least [`LEAST_MEMORY`], and the given number of file
-    /// descriptors. Receives get `receives` bytes, but at most a third of what the reply cache and
-    /// free memory leave.
+    /// Divides `memory` bytes, which must be at least [`LEAST_MEMORY`]. Receives get `receives` bytes, but
+    /// at most a third of what the reply cache and free memory leave. There are at most `connections`
+    /// connections, and fewer if they could not use their guaranteed memory.
     #[must_use]
-    pub fn new(memory: usize, receives: usize, descriptors: u64) -> Self {
+    pub fn new(memory: usize, receives: usize, connections: usize) -> Self {
         let reply_cache = ServerOptions::default()
             .reply_cache_bytes
             .min(memory / REPLY_CACHE_PART);
@@ -61,7 +61,7 @@ impl Limits {
         let rest = rest - receives;
         // Every connection must be able to use its guaranteed memory.
         let fit = rest / 2 / GUARANTEED;
-        let connections = connections(descriptors).min(fit).max(1);
+        let connections = connections.min(fit).max(1);
         Self {
             connections,
             budget: Budget::new(rest, connections),
@@ -70,15 +70,37 @@ impl Limits {
             kept,
         }
     }
+
+    /// Returns the number of connections that each transport and device should accept: beyond the limit,
+    /// there are those that are being set up, and those that are being closed to make room for others.
+    #[must_use]
+    pub fn accepted(&self) -> usize {
+        self.connections.saturating_add(SPARE)
+    }
 }
 
-/// Returns the maximum number of connections of a process with this number of file descriptors:
-/// [`descriptors_for_connections`], but at least 1 and at most 4,096.
+/// Returns the default maximum number of connections of a process with this number of file descriptors:
+/// [`descriptors_for_connections`], but at least 1.
 #[must_use]
 pub fn connections(descriptors: u64) -> usize {
     let left = descriptors_for_connections(descriptors);
-    let left = usize::try_from(left).unwrap_or(MOST_CONNECTIONS);
-    left.clamp(1, MOST_CONNECTIONS)
+    usize::try_from(left).unwrap_or(usize::MAX).max(1)
+}
+
+/// Returns how many file descriptors all exports together may hold open for files beside this number of
+/// connections, or `None` if fewer than 32 would be left for them.
+#[must_use]
+pub fn files_beside(connections: usize, descriptors: u64) -> Option<u64> {
+    let connections = u64::try_from(connections).ok()?;
+    let fits = connections <= most_connections(descriptors);
+    fits.then(|| descriptors - OTHER_DESCRIPTORS - connections)
+}
+
+/// Returns the maximum number of connections that may be asked for in a process with this number of file
+/// descriptors ([`files_beside`]). May be 0.
+#[must_use]
+pub fn most_connections(descriptors: u64) -> u64 {
+    descriptors.saturating_sub(OTHER_DESCRIPTORS + LEAST_FILES)
 }
 
 /// Returns how many of this number of file descriptors remain for connections after those for files
@@ -200,14 +222,23 @@ mod tests {
             assert!(files >= descriptors / 2);
         }
         assert_eq!(connections(1024), 448);
-        assert_eq!(connections(20_000), MOST_CONNECTIONS);
+        assert_eq!(connections(20_000), 9936);
         assert_eq!(connections(10), 1, "not none, which nobody could use");
+    }
+
+    #[test]
+    fn connections_that_were_asked_for_leave_the_other_descriptors_to_files() {
+        assert_eq!(files_beside(10_000, 20_000), Some(9936));
+        assert_eq!(files_beside(400, 1024), Some(560));
+        assert_eq!(files_beside(928, 1024), Some(LEAST_FILES));
+        assert_eq!(files_beside(929, 1024), None);
+        assert_eq!(files_beside(usize::MAX, u64::MAX), None);
     }
 
     #[test]
     fn a_limit_is_parted_so_that_all_of_it_is_enough_for_every_connection() {
         for memory in [LEAST_MEMORY, 256 << 20, 4 << 30] {
-            let limits = Limits::new(memory, 512 << 20, 1 << 20);
+            let limits = Limits::new(memory, 512 << 20, usize::MAX);
             let Limits {
                 connections,
                 budget,
@@ -221,12 +252,14 @@ mod tests {
             // The longest call: 4 MiB of a file, and its headers.
             assert!(budget.largest() >= (4 << 20) + (64 << 10), "{limits:?}");
         }
-        let limits = Limits::new(256 << 20, 512 << 20, 1 << 20);
-        assert_eq!(limits.connections, 1109);
+        let limits = Limits::new(256 << 20, 512 << 20, usize::MAX);
+        assert_eq!((limits.connections, limits.accepted()), (1109, 1141));
         // Each of them may begin a message of 64 KiB and not finish it, except a few.
         assert!(limits.receives / (68 << 10) > 1024, "{limits:?}");
         // Nothing is set aside for receives that were not asked for.
-        assert_eq!(Limits::new(256 << 20, 0, 1 << 20).connections, 1664);
+        assert_eq!(Limits::new(256 << 20, 0, usize::MAX).connections, 1664);
+        assert_eq!(Limits::new(256 << 20, 0, 7).connections, 7);
+        assert!(Limits::new(2 << 30, 512 << 20, usize::MAX).connections > 10_000);
     }
 
     #[test]

@@ -105,6 +105,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) receive_memory: Option<u64>,
 
+    /// Maximum number of connections, of all clients over RDMA and TCP together. At the limit, a new one
+    /// takes the place of one that has made no successful call to an export, or else of the one that is idle
+    /// for longest. The other descriptors (`ulimit -n`) are for files. By default, connections get half of
+    /// the descriptors, less 64, but no more than half of `--memory-limit` has 64 KiB for
+    #[arg(long, value_name = "N", value_parser = connections)]
+    pub(crate) connections: Option<usize>,
+
     /// Also serve this project's test programs, and call clients that ask for it, as `ping
     /// --callbacks` does
     #[arg(long)]
@@ -202,6 +209,12 @@ fn memory_limit(text: &str) -> Result<u64, String> {
         )),
         false => Ok(size),
     }
+}
+
+/// Parses the maximum number of connections.
+fn connections(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "write a number from 1".to_owned())
 }
 
 /// The default size of a file system in memory, bytes.

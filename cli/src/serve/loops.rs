@@ -153,7 +153,7 @@ impl Plan {
             callbacks: self.options.callbacks,
             pool: Pool::keeping(self.limits.budget.limit(), kept),
             budget,
-            max_connections: self.limits.connections,
+            max_connections: self.limits.accepted(),
             seat,
             ..self.link.tcp()
         };

@@ -68,12 +68,24 @@ impl ThreadCount {
         }
     }
 
-    /// Returns the number of threads of a process that may have this number of descriptors.
+    /// Returns the number of threads of a process that may have this number of descriptors, and as many
+    /// `connections` as were asked for.
     ///
     /// # Errors
     /// The threads that were asked for leave no descriptors for connections.
-    pub(super) fn limited_by_descriptors(&self, descriptors: u64) -> Result<usize, Failure> {
+    pub(super) fn limited_by_descriptors(
+        &self,
+        descriptors: u64,
+        connections: Option<usize>,
+    ) -> Result<usize, Failure> {
         if self.is_auto {
+            if let Some(connections) = connections {
+                let enough = |&threads: &usize| {
+                    let left = descriptors_left(descriptors, threads);
+                    limits::files_beside(connections, left).is_some()
+                };
+                return Ok((2..=self.most).rev().find(enough).unwrap_or(1));
+            }
             let most = usize::try_from(descriptors / MIN_DESCRIPTORS).unwrap_or(usize::MAX);
             return Ok(max_threads(
                 FEW_CONNECTIONS,
@@ -160,7 +172,7 @@ mod tests {
     #[test]
     fn auto_makes_no_threads_that_hardly_have_memory_or_descriptors() {
         let auto = wanted(&[]).unwrap();
-        let limited = |descriptors| auto.limited_by_descriptors(descriptors).unwrap();
+        let limited = |descriptors| auto.limited_by_descriptors(descriptors, None).unwrap();
         assert_eq!(limited(1024), 8);
         // With a second thread, there would be 56 connections.
         assert_eq!(limited(256), 1);
@@ -186,7 +198,7 @@ mod tests {
     fn threads_that_leave_no_descriptors_for_connections_are_refused() {
         let limited = |threads: &str, descriptors| {
             let wanted = wanted(&["--threads", threads]).unwrap();
-            let limited = wanted.limited_by_descriptors(descriptors);
+            let limited = wanted.limited_by_descriptors(descriptors, None);
             limited.map_err(|error| error.to_string())
         };
         assert_eq!(limited("1", 10), Ok(1), "one can always be tried");

@@ -48,7 +48,7 @@ pub(crate) fn serve(directory: &Path, limit: usize, memory: &PeakAlloc) -> Resul
     let (descriptors, raised) = limits::raise_descriptors();
     raised.map_err(wrong)?;
     let receives = RdmaServerOptions::default().max_receive_memory;
-    let limits = Limits::new(limit, receives, descriptors);
+    let limits = Limits::new(limit, receives, limits::connections(descriptors));
     let pool = Pool::keeping(limits.budget.limit() + limits.receives, limits.kept / 2);
     let (stop, its_pool) = (Stop::new(), pool.clone());
     let (ready, addresses) = mpsc::channel();
@@ -95,19 +95,19 @@ fn listen(path: &Path, pool: Pool, limits: &Limits) -> Result<(Server, Addresses
     let tcp = TcpOptions {
         pool: Pool::keeping(limits.budget.limit(), limits.kept / 2),
         budget: limits.budget.clone(),
-        max_connections: limits.connections,
+        max_connections: limits.accepted(),
         ..TcpOptions::default()
     };
     let tcp = TcpServer::bind(anywhere, tcp).map_err(wrong)?;
     let options = Options {
-        max_connections: limits.connections,
+        max_connections: limits.accepted(),
         ..Options::default()
     };
     let device = Iwarp::new(options, pool).map_err(wrong)?;
     let mut options = RdmaServerOptions {
         budget: limits.budget.clone(),
         max_receive_memory: limits.receives,
-        max_connections: limits.connections,
+        max_connections: limits.accepted(),
         ..RdmaServerOptions::default()
     };
     options.common.features = RoundTripFeatures::ALL;
