@@ -183,6 +183,46 @@ fn connections_that_there_is_no_room_for_are_refused_with_advice() {
     assert!(serve(&["--connections", "0"]).contains("from 1"));
 }
 
+/// Regression test: a connection that ended before any answer was reported as a server without the version. It may
+/// have no room for another client.
+#[test]
+fn a_connection_that_is_closed_at_once_does_not_tell_the_version() {
+    if !is_iwarp() {
+        return;
+    }
+    let listener = TcpListener::bind((address(), 0)).unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    let accepted = thread::spawn(move || {
+        let mut accepted = 0;
+        // Until the client gives up.
+        while let Ok((mut socket, _)) = listener.accept() {
+            let mut head = [0; 20];
+            if socket.read_exact(&mut head).is_err() {
+                break;
+            }
+            let mut private = vec![0; usize::from(u16::from_be_bytes([head[18], head[19]]))];
+            socket.read_exact(&mut private).unwrap();
+            // RFC 5044, section 7.1, and RFC 6581, section 9: a Reply Frame without CRCs and markers.
+            let mut reply = *b"MPA ID Rep Frame\x10\x02\x00\x04\x00\x04\x00\x04";
+            reply[16] |= head[16] & 0x40;
+            socket.write_all(&reply).unwrap();
+            accepted += 1;
+        }
+        accepted
+    });
+    let mut ping = rpcrdma();
+    ping.args(["ping", "-c", "1", &target]);
+    ping.args(common::options(Proto::Rdma, "rpcrdma=2"));
+    let said = Running::start(&mut ping).finish();
+    TcpStream::connect(&target).unwrap();
+    assert!(accepted.join().unwrap() > 1, "it tries again");
+    assert!(!said.status.success());
+    for word in ["dropped the connection", "or has no room"] {
+        assert!(said.stderr.contains(word), "{said:#?}");
+    }
+    assert!(!said.stderr.contains("version in common"), "{said:#?}");
+}
+
 /// Regression test: the server said that it lowers the number of connections, and then that it has too many
 /// open files. Without `--threads`, it made as many threads as would leave 3 connections.
 #[test]

@@ -238,7 +238,17 @@ impl fmt::Display for VersionDecision {
                     self.reason
                 )
             }
-            VersionAction::GiveUp => write!(f, "no version in common: {}", self.reason),
+            VersionAction::GiveUp => match self.reason {
+                // A server that has no room, or is being stopped, does the same.
+                VersionReason::VersionOneOnly(evidence) if evidence.is_loss() => {
+                    write!(
+                        f,
+                        "{}: it speaks version 1 only, or has no room",
+                        self.reason
+                    )
+                }
+                reason => write!(f, "no version in common: {reason}"),
+            },
         }
     }
 }

@@ -9,7 +9,9 @@ use onc_rpc::Message;
 use rdma::QpId;
 use rpcrdma_connection::{ConsideredMode, Properties};
 use rpcrdma_ext_xchar::NotChanged;
-use rpcrdma_negotiation::{Features, Version, VersionAction, VersionDecision, VersionReason};
+use rpcrdma_negotiation::{
+    Evidence, Features, Version, VersionAction, VersionDecision, VersionReason,
+};
 use transfer_plan::{ReplyNeed, Shape};
 
 use super::RdmaClient;
@@ -123,10 +125,12 @@ impl RdmaClient {
                 // A server that spoke version 2 before has rather been stopped than replaced.
                 let only_one =
                     matches!(decision.reason, VersionReason::VersionOneOnly(why) if why.is_loss());
+                // A server that has no room for a client may accept its connection and close it.
+                let dropped = VersionReason::VersionOneOnly(Evidence::Dropped);
                 let lost = ConnectionLost {
                     reason: decision.to_string(),
                     retry: only_one && self.speak_two.contains(&remote),
-                    busy: false,
+                    busy: decision.reason == dropped,
                     was_established: false,
                 };
                 if let Some(gone) = self.remove(qp) {
