@@ -47,6 +47,7 @@ pub struct Reply {
     message: Message,
     results: Cursor,
     round_trip: Duration,
+    retransmitted: bool,
 }
 
 impl Reply {
@@ -57,7 +58,25 @@ impl Reply {
             message,
             results,
             round_trip,
+            retransmitted: false,
         }
+    }
+
+    /// Sets whether the call was sent more than once.
+    #[must_use]
+    pub fn with_retransmitted(self, retransmitted: bool) -> Self {
+        Self {
+            retransmitted,
+            ..self
+        }
+    }
+
+    /// Returns whether the call was sent more than once, which happens only when a connection ends. If the
+    /// server has restarted in between, it may have executed the call twice: a call that is not idempotent,
+    /// such as MKDIR, then fails although it has done its work.
+    #[must_use]
+    pub fn is_retransmitted(&self) -> bool {
+        self.retransmitted
     }
 
     /// Returns a decoder that is positioned at the start of the results.

@@ -49,6 +49,8 @@ struct Pending {
     started: Time,
     /// The connection that the call was last sent on, and the time.
     sent: Option<(ConnectionId, Time)>,
+    /// Whether it was sent more than once.
+    retransmitted: bool,
     /// The deadline of the present try. The call's entry in `tries` has the same time.
     due: Time,
     /// The number of tries that timed out.
@@ -173,6 +175,7 @@ impl ClientState {
             room: call.reply,
             started: now,
             sent: None,
+            retransmitted: false,
             due,
             overdue: 0,
             times_moved: 0,
@@ -331,6 +334,7 @@ impl ClientState {
     ) {
         if pending.sent.replace((conn, now)).is_some() {
             self.stats.retransmissions += 1;
+            pending.retransmitted = true;
         }
         self.stats.bytes_sent += pending.message.stream_len();
         self.probe.sent(now);
@@ -367,7 +371,8 @@ impl ClientState {
         self.stats.replies += 1;
         self.stats.bytes_received += message.stream_len();
         self.removed(xid, &pending);
-        let result = open_reply(message, now - pending.started);
+        let result = open_reply(message, now - pending.started)
+            .map(|reply| reply.with_retransmitted(pending.retransmitted));
         self.ended.push_back((pending.user, result));
     }
 

@@ -275,7 +275,8 @@ impl InProcess {
             assert!(item.data.len() <= *most as usize, "{call:?}");
         }
         self.pause().await;
-        Ok(reply(self.transferred(results)))
+        let reply = reply(self.transferred(results));
+        Ok(reply.with_retransmitted(fault == Fault::ReplyLost))
     }
 
     /// Returns the results in one of the forms in which they can arrive: inline, or placed by RDMA
