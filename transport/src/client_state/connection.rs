@@ -8,6 +8,8 @@ use crate::{ClientOptions, ConnectionId};
 
 /// The time within which the end of a new connection counts as a refusal.
 const MOMENT: Duration = Duration::from_secs(1);
+/// The part of the time after which calls give up that a pause between attempts takes at most.
+const GIVES_UP: u32 = 4;
 /// The number of refusals in a row of which the user is told.
 const REFUSALS: u32 = 3;
 
@@ -171,7 +173,12 @@ impl Connection {
             retry_at: now + self.backoff,
         };
         let next = self.backoff.saturating_mul(2);
-        self.backoff = next.max(options.backoff_min).min(options.backoff_max);
+        // A call that gives up early must meet an attempt before. The server may have been back for long, while
+        // no call asked for it.
+        let most = (options.give_up_after / GIVES_UP).max(options.backoff_min);
+        self.backoff = next
+            .max(options.backoff_min)
+            .min(options.backoff_max.min(most));
         if self.waiting > 0 && self.outage.is_none() {
             self.outage = Some(now);
         }
