@@ -411,6 +411,45 @@ fn a_forced_lazy_unmount_takes_a_mount_that_stays_in_use() {
         .unwrap_err();
 }
 
+/// Executes a program as the user `uid`, after the commands in `more`. Returns what it prints for `-u`.
+fn executed_by(uid: u32, program: &Path, more: &str) -> String {
+    let script = format!("{more} exec \"$0\" -u");
+    let mut command = Command::new("setpriv");
+    let user = [format!("--reuid={uid}"), format!("--regid={uid}")];
+    command
+        .args(user)
+        .args(["--clear-groups", "sh", "-c", &script]);
+    let finished = Running::start(command.arg(program)).finish().ok();
+    finished.stdout.trim().to_owned()
+}
+
+/// Regression test: the kernel executed the file with the mode that it had before, and gave the program root's
+/// rights.
+#[test]
+fn a_program_that_somebody_writes_to_loses_its_set_id_bits() {
+    if !(rustix::process::geteuid().is_root() && is_usable()) {
+        left_out("only root mounts with set-id bits");
+        return;
+    }
+    let place = Place::new();
+    run(place.words(&["-o", "suid"])).ok();
+    let program = place.mnt().join("id");
+    let made = |more: &str| {
+        fs::copy("/usr/bin/id", &program).unwrap();
+        fs::set_permissions(&program, PermissionsExt::from_mode(0o6777)).unwrap();
+        executed_by(65534, &program, more)
+    };
+    assert_eq!(made(""), "0");
+    // With and without the page cache.
+    assert_eq!(made("printf x >>\"$0\";"), "65534");
+    fs::remove_file(&program).unwrap();
+    let direct =
+        "dd if=/dev/zero of=\"$0\" bs=4096 count=1 seek=100 oflag=direct conv=notrunc status=none;";
+    assert_eq!(made(direct), "65534");
+    fs::remove_file(&program).unwrap();
+    place.umount(&[]).ok();
+}
+
 #[test]
 fn a_mount_over_another_one_ends_alone() {
     if !is_usable() {

@@ -34,6 +34,7 @@ use crate::errno::{of_call, of_status};
 use crate::files::OpenFile;
 use crate::inodes::{Inodes, ROOT};
 use crate::interrupts::Interrupts;
+use crate::kernel::Kernel;
 use crate::listing::OpenDirectory;
 use crate::node::{NameEntry, Node};
 use crate::notify::Notify;
@@ -75,22 +76,6 @@ pub(crate) trait Connect: 'static {
     fn of(&self, credential: &AuthSys) -> Self::As;
 }
 
-/// Notifications that the file system sends to the kernel without a request.
-pub(crate) trait Kernel {
-    /// Begins to make the kernel forget the pages of a file that another client has changed. Returns the number of
-    /// this invalidation, which is never 0.
-    fn invalidate_pages(&self, ino: u64) -> u64;
-    /// Returns whether an invalidation of pages has ended, with or without success; true for 0.
-    /// [`Core::invalidated`] is woken when one ends.
-    fn has_invalidated_pages(&self, number: u64) -> bool;
-    /// Begins to make the kernel ask for the attributes of an object again. Returns the number of this
-    /// invalidation, which is never 0. Invalidations of pages are numbered separately.
-    fn invalidate_attributes(&self, ino: u64) -> u64;
-    /// Returns whether an invalidation of attributes has ended, as
-    /// [`Kernel::has_invalidated_pages`] does for one of pages.
-    fn has_invalidated_attributes(&self, number: u64) -> bool;
-}
-
 /// Work that nobody waits for.
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -129,6 +114,8 @@ pub(crate) struct Core<C: Connect> {
     pub(crate) random: u32,
     /// Numbers the names of hidden files.
     pub(crate) hidden: Cell<u32>,
+    /// The number of writes with O_DIRECT that wait until the kernel has forgotten pages.
+    pub(crate) direct_waiting: Cell<u32>,
     /// Woken when the kernel has forgotten the pages of a file, or the attributes of an object.
     pub(crate) invalidated: Notify,
     /// Work to begin. The driver of the file system takes it.
@@ -180,6 +167,7 @@ impl<C: Connect> Core<C> {
             calls: Cell::new(0),
             random: parts.random,
             hidden: Cell::new(0),
+            direct_waiting: Cell::new(0),
             invalidated: Notify::default(),
             tasks: RefCell::default(),
             interrupts: Interrupts::default(),
@@ -384,52 +372,6 @@ impl<C: Connect> Core<C> {
         {
             self.forget_cached(node, now.data_differs(&from));
         }
-    }
-
-    /// Invalidates cached state of an object, here and in the kernel: the names of a directory, or, with
-    /// `data`, the content of a file. Called when another client has changed the object, when written data
-    /// was lost, and when the kernel has not learnt of a change.
-    pub(crate) fn forget_cached(&self, node: &Node<C::As>, data: bool) {
-        if node.is_directory() {
-            node.names_version.set(node.names_version.get() + 1);
-        } else if data {
-            node.data_version.set(node.data_version.get() + 1);
-            if node.paged.get().is_some() {
-                node.page_invalidation
-                    .set(self.kernel.invalidate_pages(node.ino));
-            }
-        }
-        let number = self.kernel.invalidate_attributes(node.ino);
-        node.attribute_invalidation.set(number);
-    }
-
-    /// Waits until the kernel has no pages of a file, and no attributes of an object, that are known to be out of
-    /// date. Otherwise a program that has been told of a change could still get what was there before.
-    ///
-    /// The kernel cannot forget pages before its requests to read or write them are answered, nor before a
-    /// SETATTR of its size is; and nothing of any object while an unmount waits for that. So READ, WRITE and such a
-    /// SETATTR must not call this: they would deadlock. A SETATTR of anything else may: the kernel keeps writes away
-    /// meanwhile, as during a LINK, but lets those of mapped pages go on.
-    pub(crate) async fn until_invalidated(&self, node: &Node<C::As>) {
-        // Only the changes known now: with later ones, the wait might never end.
-        let (pages, attributes) = (
-            node.page_invalidation.get(),
-            node.attribute_invalidation.get(),
-        );
-        let gone = || {
-            let pages_gone = pages == 0 || self.kernel.has_invalidated_pages(pages);
-            let attributes_gone =
-                attributes == 0 || self.kernel.has_invalidated_attributes(attributes);
-            (pages_gone && attributes_gone).then_some(())
-        };
-        self.invalidated.until(gone).await;
-    }
-
-    /// Returns whether the kernel may have pages of a file that are known to be out of date. Replies that cannot
-    /// wait ([`Core::until_invalidated`]) then leave the attributes out, or pass them on with no trust.
-    pub(crate) fn has_old_pages(&self, node: &Node<C::As>) -> bool {
-        let latest = node.page_invalidation.get();
-        latest != 0 && !self.kernel.has_invalidated_pages(latest)
     }
 
     /// Returns how long the attributes of an object are still trusted.

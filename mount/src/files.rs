@@ -14,10 +14,10 @@ use nfs_binding::proto::{
 use rustix::io::Errno;
 
 use crate::core::{Connect, Core, NodeOf, UserOf};
+use crate::direct::DirectRun;
 use crate::find::{Found, dir_op};
 use crate::node::Node;
 use crate::read_ahead::ReadAhead;
-use crate::transfer::DirectRun;
 use crate::users::User;
 
 /// The time within which the lookup and the `open` of one system call follow each other. The
@@ -253,6 +253,7 @@ impl<C: Connect> Core<C> {
         let file = self.file(number)?;
         if file.mode.write {
             self.sync(&file.node).await;
+            self.until_attributes_invalidated(&file.node).await;
         }
         Self::report(&file.node, &file.seen)
     }
@@ -264,6 +265,7 @@ impl<C: Connect> Core<C> {
     pub(crate) async fn fsync(self: &Rc<Self>, number: u64) -> Result<(), Errno> {
         let file = self.file(number)?;
         self.sync(&file.node).await;
+        self.until_attributes_invalidated(&file.node).await;
         Self::report(&file.node, &file.seen)
     }
 

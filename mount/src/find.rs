@@ -242,12 +242,12 @@ impl<C: Connect> Core<C> {
         self.refresh(user, &node).await?;
         self.until_invalidated(&node).await;
         let stat = self.stat(&node);
-        node.tell_size(stat.attributes.size);
+        node.tell(&stat.attributes);
         Ok(stat)
     }
 
     /// Returns the attributes of an object for the kernel. A caller that passes them on calls
-    /// [`Node::tell_size`].
+    /// [`Node::tell`].
     pub(crate) fn stat(&self, node: &Node<C::As>) -> Stat {
         let mut attributes = node.attributes.borrow().get().clone();
         let mut trust = self.remaining(node);
@@ -273,7 +273,7 @@ impl<C: Connect> Core<C> {
     pub(crate) fn found(&self, directory: &Node<C::As>, node: &Node<C::As>) -> Found {
         node.lookups.set(node.lookups.get() + 1);
         let stat = self.stat(node);
-        node.tell_size(stat.attributes.size);
+        node.tell(&stat.attributes);
         Found {
             stat: Some(stat),
             trust: self.positive_trust(directory),

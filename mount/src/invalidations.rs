@@ -8,12 +8,15 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// The maximum number of threads. If the invalidations of this many inodes are stuck, those of others wait. A thread is
 /// started only when all others are busy.
 const THREADS: usize = 128;
+/// The maximum number of ranges of a queued inode. If there are more, all of the file is invalidated.
+const RANGES: usize = 256;
 
 /// The inodes of which the kernel is to forget the pages, or the attributes, and the threads that see to it.
 pub(crate) struct Invalidations(Arc<Shared>);
@@ -22,8 +25,8 @@ struct Shared {
     state: Mutex<State>,
     /// Notified when a queued inode can be taken, and when the mount ends.
     work_available: Condvar,
-    /// Makes the kernel forget pages or attributes of an inode, and waits for that.
-    invalidate: Box<dyn Fn(u64) + Send + Sync>,
+    /// Makes the kernel forget the pages of a range, or the attributes, of an inode, and waits for that.
+    invalidate: Box<dyn Fn(u64, Range<u64>) + Send + Sync>,
     /// Called after each invalidation, with or without success.
     done: Box<dyn Fn() + Send + Sync>,
 }
@@ -35,7 +38,7 @@ struct State {
     /// Inodes whose turn has not come, each once.
     queue: VecDeque<u64>,
     /// The invalidations of the queued inodes, by inode.
-    queued: HashMap<u64, u64>,
+    queued: HashMap<u64, Queued>,
     /// Invalidations that are queued or have begun.
     unfinished: HashSet<u64>,
     /// Inodes that a thread is invalidating.
@@ -48,15 +51,22 @@ struct State {
     closed: bool,
 }
 
+/// The invalidation of a queued inode.
+struct Queued {
+    number: u64,
+    /// The parts of the file.
+    ranges: Vec<Range<u64>>,
+}
+
 impl State {
     /// Removes the first queued inode that is not busy. Returns it and its invalidation.
-    fn take(&mut self) -> Option<(u64, u64)> {
+    fn take(&mut self) -> Option<(u64, Queued)> {
         // Skips at most one inode for each thread: the queue has each inode once.
         let at = self.queue.iter().position(|ino| !self.busy.contains(ino))?;
         let ino = self.queue.remove(at)?;
-        let number = self.queued.remove(&ino)?;
+        let queued = self.queued.remove(&ino)?;
         self.busy.insert(ino);
-        Some((ino, number))
+        Some((ino, queued))
     }
 
     fn has_more(&self) -> bool {
@@ -72,7 +82,7 @@ impl Invalidations {
     /// # Errors
     /// The error of starting the thread.
     pub(crate) fn start(
-        invalidate: impl Fn(u64) + Send + Sync + 'static,
+        invalidate: impl Fn(u64, Range<u64>) + Send + Sync + 'static,
         done: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
@@ -88,16 +98,26 @@ impl Invalidations {
         Ok(invalidations)
     }
 
-    /// Begins the invalidation of an inode. Returns its number, which is that of an earlier call if it is still queued.
-    pub(crate) fn begin(&self, ino: u64) -> u64 {
+    /// Begins the invalidation of a range of an inode. Returns its number, which is that of an earlier call if it is
+    /// still queued.
+    pub(crate) fn begin(&self, ino: u64, range: Range<u64>) -> u64 {
         let mut state = self.0.state();
-        if let Some(number) = state.queued.get(&ino) {
-            return *number;
+        if let Some(queued) = state.queued.get_mut(&ino) {
+            let covers = |a: &Range<u64>, b: &Range<u64>| a.start <= b.start && b.end <= a.end;
+            if !queued.ranges.iter().any(|other| covers(other, &range)) {
+                queued.ranges.retain(|other| !covers(&range, other));
+                queued.ranges.push(range);
+                if queued.ranges.len() > RANGES {
+                    queued.ranges = vec![0..u64::MAX];
+                }
+            }
+            return queued.number;
         }
         state.last += 1;
         let number = state.last;
         state.queue.push_back(ino);
-        state.queued.insert(ino, number);
+        let ranges = vec![range];
+        state.queued.insert(ino, Queued { number, ranges });
         state.unfinished.insert(number);
         self.0.wake_or_start(&mut state);
         number
@@ -148,7 +168,7 @@ impl Shared {
     fn work(self: &Arc<Self>) {
         let mut state = self.state();
         while !state.closed {
-            let Some((ino, number)) = state.take() else {
+            let Some((ino, Queued { number, ranges })) = state.take() else {
                 state.idle += 1;
                 state = self
                     .work_available
@@ -160,7 +180,9 @@ impl Shared {
             // Several calls of `begin` may have notified this thread alone: the rest is passed on.
             self.wake_or_start(&mut state);
             drop(state);
-            (self.invalidate)(ino);
+            for range in ranges {
+                (self.invalidate)(ino, range);
+            }
             state = self.state();
             state.busy.remove(&ino);
             state.unfinished.remove(&number);
@@ -178,10 +200,10 @@ mod tests {
 
     use super::*;
 
-    /// Invalidations whose closure reports the inode, and blocks for an inode until it is told to go on.
+    /// Invalidations whose closure reports the inode and the range, and blocks for an inode until it is told to go on.
     struct Fixture {
         invalidations: Invalidations,
-        begun: Receiver<u64>,
+        begun: Receiver<(u64, Range<u64>)>,
         /// A message for each invalidation that is done.
         done: Receiver<()>,
         blocked: HashMap<u64, Sender<()>>,
@@ -198,8 +220,8 @@ mod tests {
         }
         let (begins, begun) = channel();
         let (ends, done) = channel();
-        let invalidate = move |ino| {
-            let _ = begins.send(ino);
+        let invalidate = move |ino, range| {
+            let _ = begins.send((ino, range));
             if let Some(gate) = gates.get(&ino) {
                 let _ = gate.lock().unwrap().recv_timeout(LONG);
             }
@@ -217,8 +239,12 @@ mod tests {
     }
 
     impl Fixture {
+        fn begin(&self, ino: u64) -> u64 {
+            self.invalidations.begin(ino, 0..100)
+        }
+
         fn begun(&self) -> u64 {
-            self.begun.recv_timeout(LONG).unwrap()
+            self.begun.recv_timeout(LONG).unwrap().0
         }
 
         fn wait(&self, number: u64) {
@@ -236,10 +262,10 @@ mod tests {
     fn a_file_whose_pages_cannot_be_forgotten_yet_holds_up_no_other() {
         let fixture = blocking([7]);
         assert!(fixture.invalidations.is_done(0));
-        let stuck = fixture.invalidations.begin(7);
+        let stuck = fixture.begin(7);
         assert_eq!(fixture.begun(), 7);
         for ino in 10..40 {
-            let number = fixture.invalidations.begin(ino);
+            let number = fixture.begin(ino);
             fixture.wait(number);
             assert_eq!(fixture.begun(), ino);
         }
@@ -251,13 +277,13 @@ mod tests {
     #[test]
     fn later_changes_of_a_file_need_one_invalidation_after_the_one_that_has_begun() {
         let fixture = blocking([7]);
-        let first = fixture.invalidations.begin(7);
+        let first = fixture.begin(7);
         assert_eq!(fixture.begun(), 7);
-        let second = fixture.invalidations.begin(7);
+        let second = fixture.begin(7);
         assert_ne!(second, first);
-        assert_eq!(fixture.invalidations.begin(7), second);
+        assert_eq!(fixture.begin(7), second);
         // Another file overtakes it.
-        let other = fixture.invalidations.begin(8);
+        let other = fixture.begin(8);
         fixture.wait(other);
         assert_eq!(fixture.begun(), 8);
         fixture.go_on(7);
@@ -271,19 +297,42 @@ mod tests {
     }
 
     #[test]
+    fn ranges_of_a_file_are_forgotten_together_and_each_once() {
+        let fixture = blocking([7]);
+        let begin = |range| fixture.invalidations.begin(7, range);
+        begin(0..10);
+        assert_eq!(fixture.begun(), 7);
+        let second = begin(10..20);
+        for range in [30..40, 12..15, 25..50] {
+            assert_eq!(begin(range), second);
+        }
+        (0..3).for_each(|_| fixture.go_on(7));
+        fixture.wait(second);
+        let ranges: Vec<_> = fixture.begun.try_iter().collect();
+        assert_eq!(ranges, [(7, 10..20), (7, 25..50)]);
+        // However many there are, they take no more room.
+        begin(0..10);
+        assert_eq!(fixture.begun(), 7);
+        let last = (0..=RANGES as u64 + 1)
+            .map(|at| begin(at * 20..at * 20 + 10))
+            .max();
+        (0..3).for_each(|_| fixture.go_on(7));
+        fixture.wait(last.unwrap());
+        let ranges: Vec<_> = fixture.begun.try_iter().collect();
+        assert_eq!(ranges, [(7, 0..u64::MAX)]);
+    }
+
+    #[test]
     fn many_files_wait_for_as_many_threads_as_there_may_be() {
         let all = 1..THREADS as u64 + 5;
         let fixture = blocking(all.clone());
-        let numbers: Vec<u64> = all
-            .clone()
-            .map(|ino| fixture.invalidations.begin(ino))
-            .collect();
+        let numbers: Vec<u64> = all.clone().map(|ino| fixture.begin(ino)).collect();
         let mut begun: Vec<u64> = (0..THREADS).map(|_| fixture.begun()).collect();
         let short = Duration::from_millis(50);
         assert!(fixture.begun.recv_timeout(short).is_err(), "too many");
         all.for_each(|ino| fixture.go_on(ino));
         numbers.into_iter().for_each(|number| fixture.wait(number));
-        begun.extend(fixture.begun.try_iter());
+        begun.extend(fixture.begun.try_iter().map(|(ino, _)| ino));
         begun.sort_unstable();
         assert_eq!(begun, (1..THREADS as u64 + 5).collect::<Vec<_>>());
     }
@@ -291,9 +340,7 @@ mod tests {
     #[test]
     fn the_threads_end_with_the_queue() {
         let fixture = blocking(1..=4);
-        let numbers: Vec<u64> = (1..=4)
-            .map(|ino| fixture.invalidations.begin(ino))
-            .collect();
+        let numbers: Vec<u64> = (1..=4).map(|ino| fixture.begin(ino)).collect();
         for _ in 1..=4 {
             fixture.begun();
         }

@@ -165,7 +165,7 @@ impl<C: Connect> Core<C> {
             }
             if let Some(node) = &listed.node {
                 match &listed.stat {
-                    Some(stat) => node.tell_size(stat.attributes.size),
+                    Some(stat) => node.tell(&stat.attributes),
                     None => {
                         let unreferenced = (Instant::now(), node.ino);
                         self.unreferenced.borrow_mut().push_back(unreferenced);

@@ -4,10 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use nfs_binding::proto::{Access, FileHandle, FileType, NfsTime};
+use nfs_binding::proto::{Access, Attributes, FileHandle, FileType, NfsTime};
 use rustix::io::Errno;
 
 use crate::attributes::Cached;
+use crate::direct::Hull;
 use crate::dirty::Dirty;
 use crate::notify::Notify;
 use crate::users::User;
@@ -61,6 +62,24 @@ pub(crate) struct Appends {
     pub(crate) ended: Notify,
 }
 
+/// The attributes by which the kernel decides what a file may do when it is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Permissions {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+}
+
+impl Permissions {
+    pub(crate) fn of(attributes: &Attributes) -> Self {
+        Self {
+            mode: attributes.mode,
+            uid: attributes.uid,
+            gid: attributes.gid,
+        }
+    }
+}
+
 /// An object of the server. All of its state belongs to one thread.
 #[derive(Debug)]
 pub(crate) struct Node<A> {
@@ -100,10 +119,14 @@ pub(crate) struct Node<A> {
     pub(crate) data_version: Cell<u64>,
     /// The version of the data in the kernel's page cache.
     pub(crate) paged: Cell<Option<u64>>,
-    /// The last invalidation of pages that was begun for the file, or 0; see [`crate::core::Kernel::invalidate_pages`].
+    /// The last invalidation of pages that was begun for the file, or 0; see [`crate::kernel::Kernel::invalidate_pages`].
     pub(crate) page_invalidation: Cell<u64>,
     /// The last invalidation of attributes that was begun for the object, or 0.
     pub(crate) attribute_invalidation: Cell<u64>,
+    /// What of the file may be in the kernel's page cache.
+    pub(crate) cached: Cell<Hull>,
+    /// What the kernel was last told; `None` if it was made to forget that.
+    pub(crate) shown_permissions: Cell<Option<Permissions>>,
     /// The size that the kernel takes the file to have: what it was last told, or its writes led to.
     pub(crate) shown_size: Cell<u64>,
     /// The size that the kernel takes the file to have at least: that of [`Node::shown_size`] does not count if it
@@ -155,6 +178,8 @@ impl<A> Node<A> {
             paged: Cell::new(None),
             page_invalidation: Cell::new(0),
             attribute_invalidation: Cell::new(0),
+            cached: Cell::default(),
+            shown_permissions: Cell::new(None),
             shown_size: Cell::new(0),
             sure_size: Cell::new(0),
             appends: Appends::default(),
@@ -224,10 +249,12 @@ impl<A> Node<A> {
         }
     }
 
-    /// Notes that the kernel is told a size.
-    pub(crate) fn tell_size(&self, size: u64) {
-        self.sure_size.set(size);
-        self.shown_size.set(size);
+    /// Notes that the kernel is told attributes.
+    pub(crate) fn tell(&self, attributes: &Attributes) {
+        self.sure_size.set(attributes.size);
+        self.shown_size.set(attributes.size);
+        self.shown_permissions
+            .set(Some(Permissions::of(attributes)));
     }
 
     /// Records an error of a WRITE or COMMIT.

@@ -1,7 +1,6 @@
 //! A mount from its beginning to its end.
 
 use std::fs::OpenOptions;
-use std::future::ready;
 use std::io::{self, Write};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
@@ -21,9 +20,9 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::bridge::Bridge;
 use crate::copies::Copies;
-use crate::core::{Connect, Core, Kernel, Parts};
+use crate::core::{Connect, Core, Parts};
 use crate::engine::{Queue, run};
-use crate::invalidations::Invalidations;
+use crate::kernel::Notify;
 use crate::mount_table::{self, MountEntry, TYPE};
 use crate::options::Options;
 use crate::remount;
@@ -135,61 +134,6 @@ impl Connect for Client {
     }
 }
 
-/// Tells the kernel what other clients have changed.
-///
-/// The file system's own thread does not: invalidating pages waits for reads that it has not answered. An unmount
-/// waits for that, and invalidating attributes waits for the unmount.
-struct Notify {
-    pages: Invalidations,
-    /// Not queued behind the pages of other files, which may be stuck.
-    attributes: Invalidations,
-}
-
-impl Notify {
-    /// Starts the threads. `invalidate` makes the kernel forget the attributes of an inode, and its pages from an
-    /// offset on unless that is negative.
-    fn start(
-        invalidate: impl Fn(u64, i64) -> io::Result<()> + Clone + Send + Sync + 'static,
-        queue: &Arc<Queue<Client>>,
-    ) -> io::Result<Self> {
-        let start = |offset| {
-            let (invalidate, queue) = (invalidate.clone(), Arc::clone(queue));
-            let forget = move |ino| {
-                if let Err(error) = invalidate(ino, offset) {
-                    tracing::debug!(ino, offset, %error, "the kernel could not forget an inode");
-                }
-            };
-            let done = move || {
-                queue.push(Box::new(|core| {
-                    core.invalidated.wake();
-                    Box::pin(ready(()))
-                }));
-            };
-            Invalidations::start(forget, done)
-        };
-        let (pages, attributes) = (start(0)?, start(-1)?);
-        Ok(Self { pages, attributes })
-    }
-}
-
-impl Kernel for Notify {
-    fn invalidate_pages(&self, ino: u64) -> u64 {
-        self.pages.begin(ino)
-    }
-
-    fn has_invalidated_pages(&self, number: u64) -> bool {
-        self.pages.is_done(number)
-    }
-
-    fn invalidate_attributes(&self, ino: u64) -> u64 {
-        self.attributes.begin(ino)
-    }
-
-    fn has_invalidated_attributes(&self, number: u64) -> bool {
-        self.attributes.is_done(number)
-    }
-}
-
 /// A mounted export. It works while [`Mounted::run`] does.
 pub struct Mounted {
     client: Client,
@@ -255,7 +199,7 @@ pub fn mount(
     remount::complete(&path, options)?;
     read_ahead_whole(&path, limits.rsize);
     let notifier = session.notifier();
-    let invalidate = move |ino, offset| notifier.inval_inode(INodeNo(ino), offset, 0);
+    let invalidate = move |ino, offset, len| notifier.inval_inode(INodeNo(ino), offset, len);
     let kernel = Notify::start(invalidate, &queue).map_err(failed)?;
     let mut random = [0; 4];
     getrandom::fill(&mut random).map_err(|error| failed(io::Error::other(error)))?;
@@ -563,36 +507,7 @@ fn abort(connections: &Path, entry: &MountEntry) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-    use std::sync::mpsc::channel;
-
     use super::*;
-
-    /// Regression test: the kernel lets no invalidation begin while an unmount waits for one of pages, which ends
-    /// only with the answer to a READ. The thread that answers waited in an invalidation of attributes.
-    #[test]
-    fn an_invalidation_that_waits_in_the_kernel_holds_up_nobody_who_begins_one() {
-        const LONG: Duration = Duration::from_secs(20);
-        let (go_on, gate) = channel();
-        let gate = Arc::new(Mutex::new(gate));
-        let invalidate = move |_, _| {
-            let _ = gate.lock().unwrap().recv_timeout(LONG);
-            Ok(())
-        };
-        let start = Instant::now();
-        let kernel = Notify::start(invalidate, &Arc::new(Queue::new())).unwrap();
-        let (pages, attributes) = (kernel.invalidate_pages(7), kernel.invalidate_attributes(7));
-        assert!(start.elapsed() < LONG);
-        assert!(
-            !kernel.has_invalidated_pages(pages) && !kernel.has_invalidated_attributes(attributes)
-        );
-        (0..2).for_each(|_| go_on.send(()).unwrap());
-        while !kernel.has_invalidated_pages(pages) || !kernel.has_invalidated_attributes(attributes)
-        {
-            assert!(start.elapsed() < LONG);
-            thread::sleep(LOOK_AGAIN);
-        }
-    }
 
     #[test]
     fn a_mount_is_aborted_by_the_number_of_its_device() {

@@ -84,7 +84,7 @@ impl<C: Connect> Core<C> {
             // cannot wait for it. With no trust, the next request for the attributes comes here and waits.
             stat.trust = Duration::ZERO;
         }
-        node.tell_size(stat.attributes.size);
+        node.tell(&stat.attributes);
         Ok(stat)
     }
 

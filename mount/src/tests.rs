@@ -9,11 +9,13 @@ mod interrupted;
 mod listings;
 mod other_clients;
 mod read_ahead;
+mod set_id;
 mod write_behind;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, poll_fn};
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,11 +38,12 @@ use rpc_transport::Runtime;
 use rustix::io::Errno;
 
 use crate::copies::Copies;
-use crate::core::{Connect, Core, Kernel, Parts, UserOf};
+use crate::core::{Connect, Core, Parts, UserOf};
 use crate::engine::{Queue, drive, run};
 use crate::files::OpenMode;
 use crate::in_process::{Fault, InProcess};
 use crate::inodes::ROOT;
+use crate::kernel::Kernel;
 use crate::options::{AttributeTimes, LookupCache, Options};
 use crate::read_memory::ReadMemory;
 use crate::transfer::WriteMode;
@@ -74,7 +77,7 @@ impl Told {
 }
 
 impl Kernel for Told {
-    fn invalidate_pages(&self, ino: u64) -> u64 {
+    fn invalidate_pages(&self, ino: u64, _: Range<u64>) -> u64 {
         self.0.borrow_mut().push(ino);
         self.invalidate_attributes(ino)
     }

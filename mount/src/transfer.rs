@@ -12,6 +12,7 @@ use onc_rpc::Bulk;
 use rustix::io::Errno;
 
 use crate::core::{Connect, Core, Memory, NodeOf, UserOf};
+use crate::direct::{DirectPart, OldPages, shows};
 use crate::files::OpenFile;
 use crate::node::{Appends, Node};
 use crate::read_ahead::{Arrived, Basis, Chunk, part};
@@ -21,7 +22,7 @@ use crate::read_ahead::{Arrived, Basis, Chunk, part};
 pub(crate) struct WriteMode {
     /// The data is on stable storage before the reply: O_DIRECT, O_SYNC or O_DSYNC.
     pub(crate) through: bool,
-    /// O_DIRECT.
+    /// The data comes from the program's memory, past the page cache: O_DIRECT.
     pub(crate) direct: bool,
     /// The kernel writes back pages of a shared mapping (`FUSE_WRITE_CACHE`).
     pub(crate) mapped: bool,
@@ -45,6 +46,9 @@ impl<C: Connect> Core<C> {
         let end = offset.checked_add(len.into()).ok_or(Errno::INVAL)?;
         let range = offset..end;
         let node = &file.node;
+        if !direct {
+            node.cached.set(node.cached.get().with(&range));
+        }
         // Data that the server may not have when it executes the READ.
         let kept = || -> Vec<(u64, Bytes)> { node.dirty.borrow().kept(&range).collect() };
         let unsent_end = || node.dirty.borrow().end();
@@ -234,6 +238,10 @@ impl<C: Connect> Core<C> {
         let seen = Cell::new(node.write_error.get().serial);
         self.record(&file.user, node, offset, data);
         drop(turn);
+        let old_pages = mode.direct.then(|| OldPages::of(self, node, &range));
+        if old_pages.is_none() {
+            node.cached.set(node.cached.get().with(&range));
+        }
         if offset != of_kernel {
             // The kernel has put the data into its pages at the wrong place.
             self.forget_cached(node, true);
@@ -244,6 +252,10 @@ impl<C: Connect> Core<C> {
                 // Part of it was on its way already, without the demand of stable storage.
                 self.sync(node).await;
             }
+            if let Some(old_pages) = old_pages {
+                old_pages.are_gone().await;
+            }
+            self.until_attributes_invalidated(node).await;
             Self::report(node, &seen).inspect_err(|_| file.seen.set(seen.get()))?;
         }
         match direct {
@@ -306,77 +318,4 @@ impl<A> Drop for Turn<'_, A> {
         queue.retain(|other| other != number);
         node.appends.ended.wake();
     }
-}
-
-/// Parts of writes with O_DIRECT, each of which begins where the one before it ends.
-///
-/// The kernel sends the parts of a long write at once, but they may be handled one after the other: they look like
-/// writes of their own. When a part of a write beyond the file size that the kernel knows fails, FUSE fails the
-/// whole write and truncates the file to that size, with a SETATTR. That would cut off what other clients have
-/// appended. So that SETATTR, which ends a run, is ignored.
-#[derive(Debug, Default)]
-pub(crate) struct DirectRun {
-    /// The end of the last part.
-    end: Cell<Option<u64>>,
-    /// Whether that is beyond the file size that the kernel knows.
-    beyond: Cell<bool>,
-    /// Whether a part has failed, be it beyond that size or before.
-    failed: Cell<bool>,
-}
-
-impl DirectRun {
-    /// Returns whether the kernel truncates the file because a part has failed.
-    pub(crate) fn is_undone(&self) -> bool {
-        self.failed.get() && self.beyond.get()
-    }
-}
-
-/// A part of a write with O_DIRECT that is in flight.
-struct DirectPart<A> {
-    node: Rc<Node<A>>,
-    run: Rc<DirectRun>,
-    end: u64,
-    succeeded: bool,
-}
-
-impl<A> DirectPart<A> {
-    fn begin(file: &OpenFile<A>, start: u64, len: u32) -> Self {
-        let (node, mut run) = (&file.node, file.direct.borrow_mut());
-        if run.end.get() != Some(start) {
-            // This part begins a new write. The kernel sends none while another makes the file longer.
-            if !run.failed.get() {
-                node.sure_size.set(node.shown_size.get());
-            }
-            *run = Rc::default();
-        }
-        let end = start.saturating_add(len.into());
-        run.end.set(Some(end));
-        run.beyond.set(end > node.sure_size.get());
-        Self {
-            node: Rc::clone(node),
-            run: Rc::clone(&run),
-            end,
-            succeeded: false,
-        }
-    }
-
-    fn succeed(mut self) {
-        self.succeeded = true;
-    }
-}
-
-impl<A> Drop for DirectPart<A> {
-    fn drop(&mut self) {
-        match self.succeeded {
-            // The kernel takes the whole write for failed.
-            true if self.run.failed.get() => {}
-            true => shows(&self.node, self.end),
-            false => self.run.failed.set(true),
-        }
-    }
-}
-
-/// Raises the size that the kernel takes the file to have, after a successful write up to `end`.
-fn shows<A>(node: &Node<A>, end: u64) {
-    node.shown_size.set(node.shown_size.get().max(end));
 }

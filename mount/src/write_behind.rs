@@ -2,7 +2,9 @@
 //!
 //! A write is recorded in the file's map ([`Dirty`](crate::dirty::Dirty)) and is done for the program
 //! that made it. Data is sent when there is enough for a WRITE, every two seconds, and when
-//! somebody needs the server to have it: `stat`, `fsync`, `close`, a change of attributes. WRITEs are
+//! somebody needs the server to have it: `stat`, `fsync`, `close`, a change of attributes. Until then, set-id bits
+//! that the server takes away from a file when it is written to stay: a file that is open to be written
+//! cannot be executed, and `close` waits until the kernel has forgotten them. WRITEs are
 //! UNSTABLE, and a COMMIT follows, unless the data fits one WRITE. Data is kept until it is on stable
 //! storage, so the sum of it is bounded, and writers wait while there is too much.
 
@@ -160,6 +162,7 @@ impl<C: Connect> Core<C> {
                 let uncommitted = uncommitted.then_some(ok.verifier);
                 self.learn_change(&change, ok.wcc);
                 drop(change);
+                self.check_permissions(node);
                 self.account(node, |dirty| {
                     dirty.sent(number, ok.count.into(), uncommitted)
                 });

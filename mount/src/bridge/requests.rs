@@ -32,7 +32,7 @@ use crate::find::Found;
 use crate::transfer::WriteMode;
 
 /// The maximum number of the kernel's requests that no program waits for, such as reading ahead.
-const BACKGROUND: u16 = 128;
+pub(crate) const BACKGROUND: u16 = 128;
 /// The block size in which free space is reported.
 const BLOCK: u32 = 4096;
 /// The maximum length of a name, as far as the kernel is told. The server knows.
@@ -279,10 +279,12 @@ impl<C: Connect> Filesystem for Bridge<C> {
         offset: u64,
         size: u32,
         flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let direct = open_mode(flags.0).direct;
+        // The flags are those of the open file also where the kernel fills pages of its cache, for a mapping. Only
+        // a program's own read has an owner of locks.
+        let direct = open_mode(flags.0).direct && lock_owner.is_some();
         let work = async move |core: Rc<Core<C>>, _| core.read(file.0, offset, size, direct).await;
         self.submit(request, reply, work, |reply, data: Bytes| reply.data(&data));
     }
@@ -296,7 +298,7 @@ impl<C: Connect> Filesystem for Bridge<C> {
         data: &[u8],
         write_flags: WriteFlags,
         flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let data = self.copy(data);
@@ -305,7 +307,8 @@ impl<C: Connect> Filesystem for Bridge<C> {
         let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let mode = WriteMode {
             through: !mapped && (mode.direct || mode.sync),
-            direct: !mapped && mode.direct,
+            // If the kernel cannot drop a page, it writes through the cache, and holds the page meanwhile.
+            direct: !mapped && mode.direct && lock_owner.is_some(),
             mapped,
             append: !mapped && appends(flags.0),
         };

@@ -160,3 +160,112 @@ fn a_direct_write_that_fails_before_the_end_takes_nothing_from_other_clients() {
     assert_eq!(truncate(4146), 4146);
     assert_eq!(one.read_anew(ino).len(), 4146);
 }
+
+/// Reads a part of a file of 100,000 bytes through the page cache, and returns the file's inode and the file, open
+/// for writes with O_DIRECT.
+fn with_pages(fixture: &Fixture, offset: u64) -> (u64, u64) {
+    let (ino, file) = fixture.create(b"f");
+    assert_eq!(fixture.write_direct(file, 0, 100_000), Ok(100_000));
+    assert_eq!(fixture.told.0.borrow()[..], [0; 0], "no page was read");
+    fixture.read(file, offset, 4096);
+    (ino, file)
+}
+
+/// The kernel drops the pages before an asynchronous write, and not after it: a page that a program reads meanwhile
+/// has the old data.
+#[test]
+fn a_direct_write_ends_only_when_the_kernel_has_forgotten_pages_that_were_read_meanwhile() {
+    let fixture = fixture();
+    let (ino, file) = with_pages(&fixture, 8192);
+    // Other parts of the file stay in the cache.
+    for offset in [0, 12288] {
+        assert_eq!(fixture.write_direct(file, offset, 8192), Ok(8192));
+    }
+    assert_eq!(fixture.told.0.borrow()[..], [0; 0]);
+    fixture.told.1.borrow_mut().insert(ino);
+    let core = &fixture.core;
+    let direct = WriteMode {
+        through: true,
+        direct: true,
+        ..WriteMode::default()
+    };
+    fixture.run(async {
+        let data = Bytes::from(vec![3; 8192]);
+        let mut writing = Box::pin(core.write(file, 4096, data, direct));
+        while fixture.told.0.borrow().is_empty() {
+            assert!(poll!(&mut writing).is_pending());
+            turn().await;
+        }
+        for _ in 0..50 {
+            assert!(poll!(&mut writing).is_pending());
+            turn().await;
+        }
+        assert_eq!(fixture.told.0.borrow()[..], [ino]);
+        // Nobody is kept waiting who is not concerned.
+        assert_eq!(core.read(file, 4096, 10, false).await.unwrap().len(), 10);
+        fixture.told.1.borrow_mut().clear();
+        core.invalidated.wake();
+        assert_eq!(writing.await, Ok(8192));
+    });
+}
+
+/// The kernel sends only so many requests at a time that nobody waits for. If all of them waited for a page whose READ
+/// it keeps back, none would end.
+#[test]
+fn not_all_direct_writes_wait_for_pages() {
+    let fixture = fixture();
+    let (ino, file) = with_pages(&fixture, 0);
+    fixture.told.1.borrow_mut().insert(ino);
+    let all = usize::from(crate::bridge::BACKGROUND);
+    let core = &fixture.core;
+    let direct = WriteMode {
+        through: true,
+        direct: true,
+        ..WriteMode::default()
+    };
+    fixture.run(async {
+        let write = |at| core.write(file, at, Bytes::from(vec![3; 10]), direct);
+        let mut writing: Vec<_> = (0..all as u64).map(|at| Box::pin(write(at * 10))).collect();
+        for _ in 0..10_000 {
+            let mut waiting = Vec::new();
+            for mut write in writing {
+                match poll!(&mut write) {
+                    Poll::Ready(outcome) => assert_eq!(outcome, Ok(10)),
+                    Poll::Pending => waiting.push(write),
+                }
+            }
+            writing = waiting;
+            if writing.len() == all / 2 {
+                break;
+            }
+            turn().await;
+        }
+        assert_eq!(writing.len(), all / 2);
+        fixture.told.1.borrow_mut().clear();
+        core.invalidated.wake();
+        for write in writing {
+            assert_eq!(write.await, Ok(10));
+        }
+    });
+}
+
+/// The data reaches the server nevertheless.
+#[test]
+fn pages_are_forgotten_also_if_the_process_that_writes_is_killed() {
+    let fixture = fixture();
+    let (ino, file) = with_pages(&fixture, 0);
+    let before = fixture.calls::<nfs::Write>();
+    let core = &fixture.core;
+    let mode = WriteMode {
+        through: true,
+        direct: true,
+        ..WriteMode::default()
+    };
+    fixture.server.plan(move |proc, made| match proc {
+        nfs::Write::NUMBER if made == before => Fault::Status(Status::JUKEBOX),
+        _ => Fault::None,
+    });
+    let writing = core.write(file, 0, Bytes::from(vec![3; 10]), mode);
+    fixture.run(cut_off(writing, || fixture.calls::<nfs::Write>() > before));
+    assert_eq!(fixture.told.0.borrow()[..], [ino]);
+}

@@ -1,0 +1,194 @@
+//! Writes with O_DIRECT, beside the kernel's page cache.
+//!
+//! The kernel drops the pages of the range before such a write, and after it once more, but not if the write is
+//! asynchronous (io_submit(2), io_uring(7)). A page that is read meanwhile then keeps the data from before the write,
+//! also for files that are opened later. So this file system has the range dropped before it answers the request. This
+//! costs nothing where no program reads the file through the page cache.
+//!
+//! The request waits for that, though the kernel drops a page only when the requests that have it locked are answered.
+//! It does not deadlock: none of these requests waits here for the answer to another. But the kernel sends at most
+//! [`BACKGROUND`](crate::bridge::BACKGROUND) requests that nobody waits for at a time, such as reading ahead and the
+//! parts of asynchronous writes, and keeps further ones back. If all of them were writes that wait, the
+//! kernel could not send the read for the page that they wait for. So only half as many wait; further ones begin to
+//! have the pages dropped, and are answered.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::bridge::BACKGROUND;
+use crate::core::{Connect, Core, NodeOf};
+use crate::files::OpenFile;
+use crate::node::Node;
+
+/// The maximum number of writes with O_DIRECT that wait until the kernel has dropped pages.
+const WAITING: u32 = BACKGROUND as u32 / 2;
+/// The size of a page of the kernel's cache, bytes. A larger page only covers more.
+const PAGE: u64 = 4096;
+
+/// The smallest range that contains all parts of a file that may be in the kernel's page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hull {
+    start: u64,
+    end: u64,
+}
+
+impl Hull {
+    /// Adds the pages of a range that the kernel reads into its cache, or writes from it.
+    pub(crate) fn with(self, range: &Range<u64>) -> Self {
+        let start = range.start / PAGE * PAGE;
+        let end = range.end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+        match self.start == self.end {
+            true => Self { start, end },
+            false => Self {
+                start: self.start.min(start),
+                end: self.end.max(end),
+            },
+        }
+    }
+
+    fn overlaps(self, range: &Range<u64>) -> bool {
+        self.start < range.end && range.start < self.end
+    }
+}
+
+/// The pages that a write with O_DIRECT makes out of date. The kernel begins to drop them when this is dropped, also
+/// if the process that writes is killed.
+pub(crate) struct OldPages<C: Connect> {
+    core: Rc<Core<C>>,
+    node: NodeOf<C>,
+    range: Range<u64>,
+}
+
+impl<C: Connect> OldPages<C> {
+    /// Returns the pages of a range, which is being written.
+    pub(crate) fn of(core: &Rc<Core<C>>, node: &NodeOf<C>, range: &Range<u64>) -> Self {
+        Self {
+            core: Rc::clone(core),
+            node: Rc::clone(node),
+            range: range.clone(),
+        }
+    }
+
+    /// Waits until the kernel has dropped the pages, now that the data is written.
+    pub(crate) async fn are_gone(mut self) {
+        let Some(number) = self.forget() else {
+            return;
+        };
+        let core = &self.core;
+        let Some(_waiting) = Waiting::begin(&core.direct_waiting) else {
+            return;
+        };
+        let gone = || core.kernel.has_invalidated_pages(number).then_some(());
+        core.invalidated.until(gone).await;
+    }
+
+    /// Begins to have the pages dropped, if there may be any. Returns the number of the invalidation.
+    fn forget(&mut self) -> Option<u64> {
+        let (node, range) = (&self.node, std::mem::take(&mut self.range));
+        if !node.cached.get().overlaps(&range) {
+            return None;
+        }
+        let number = self.core.kernel.invalidate_pages(node.ino, range);
+        node.page_invalidation.set(number);
+        Some(number)
+    }
+}
+
+impl<C: Connect> Drop for OldPages<C> {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+/// One of the writes that wait; see the module documentation.
+struct Waiting<'c>(&'c Cell<u32>);
+
+impl<'c> Waiting<'c> {
+    /// Counts a write, unless enough of them wait already.
+    fn begin(count: &'c Cell<u32>) -> Option<Self> {
+        (count.get() < WAITING).then(|| {
+            count.set(count.get() + 1);
+            Self(count)
+        })
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Parts of writes with O_DIRECT, each of which begins where the one before it ends.
+///
+/// The kernel sends the parts of a long write at once, but they may be handled one after the other: they look like
+/// writes of their own. When a part of a write beyond the file size that the kernel knows fails, FUSE fails the
+/// whole write and truncates the file to that size, with a SETATTR. That would cut off what other clients have
+/// appended. So that SETATTR, which ends a run, is ignored.
+#[derive(Debug, Default)]
+pub(crate) struct DirectRun {
+    /// The end of the last part.
+    end: Cell<Option<u64>>,
+    /// Whether that is beyond the file size that the kernel knows.
+    beyond: Cell<bool>,
+    /// Whether a part has failed, be it beyond that size or before.
+    failed: Cell<bool>,
+}
+
+impl DirectRun {
+    /// Returns whether the kernel truncates the file because a part has failed.
+    pub(crate) fn is_undone(&self) -> bool {
+        self.failed.get() && self.beyond.get()
+    }
+}
+
+/// A part of a write with O_DIRECT that is in flight.
+pub(crate) struct DirectPart<A> {
+    node: Rc<Node<A>>,
+    run: Rc<DirectRun>,
+    end: u64,
+    succeeded: bool,
+}
+
+impl<A> DirectPart<A> {
+    pub(crate) fn begin(file: &OpenFile<A>, start: u64, len: u32) -> Self {
+        let (node, mut run) = (&file.node, file.direct.borrow_mut());
+        if run.end.get() != Some(start) {
+            // This part begins a new write. The kernel sends none while another makes the file longer.
+            if !run.failed.get() {
+                node.sure_size.set(node.shown_size.get());
+            }
+            *run = Rc::default();
+        }
+        let end = start.saturating_add(len.into());
+        run.end.set(Some(end));
+        run.beyond.set(end > node.sure_size.get());
+        Self {
+            node: Rc::clone(node),
+            run: Rc::clone(&run),
+            end,
+            succeeded: false,
+        }
+    }
+
+    pub(crate) fn succeed(mut self) {
+        self.succeeded = true;
+    }
+}
+
+impl<A> Drop for DirectPart<A> {
+    fn drop(&mut self) {
+        match self.succeeded {
+            // The kernel takes the whole write for failed.
+            true if self.run.failed.get() => {}
+            true => shows(&self.node, self.end),
+            false => self.run.failed.set(true),
+        }
+    }
+}
+
+/// Raises the size that the kernel takes the file to have, after a successful write up to `end`.
+pub(crate) fn shows<A>(node: &Node<A>, end: u64) {
+    node.shown_size.set(node.shown_size.get().max(end));
+}

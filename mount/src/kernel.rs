@@ -1,0 +1,220 @@
+//! What the kernel is told without a request: that it has to forget pages and attributes.
+
+use std::future::ready;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rpc_transport::Client;
+
+use crate::core::{Connect, Core};
+use crate::engine::Queue;
+use crate::invalidations::Invalidations;
+use crate::node::{Node, Permissions};
+
+/// The range of a whole file.
+pub(crate) const WHOLE: Range<u64> = 0..u64::MAX;
+
+/// Notifications that the file system sends to the kernel without a request.
+pub(crate) trait Kernel {
+    /// Begins to make the kernel forget the pages of a range of a file, which differ from what the server has. Returns
+    /// the number of this invalidation, which is never 0.
+    fn invalidate_pages(&self, ino: u64, range: Range<u64>) -> u64;
+    /// Returns whether an invalidation of pages has ended, with or without success; true for 0.
+    /// [`Core::invalidated`] is woken when one ends.
+    fn has_invalidated_pages(&self, number: u64) -> bool;
+    /// Begins to make the kernel ask for the attributes of an object again. Returns the number of this
+    /// invalidation, which is never 0. Invalidations of pages are numbered separately.
+    fn invalidate_attributes(&self, ino: u64) -> u64;
+    /// Returns whether an invalidation of attributes has ended, as
+    /// [`Kernel::has_invalidated_pages`] does for one of pages.
+    fn has_invalidated_attributes(&self, number: u64) -> bool;
+}
+
+impl<C: Connect> Core<C> {
+    /// Invalidates cached state of an object, here and in the kernel: the names of a directory, or, with
+    /// `data`, the content of a file. Called when another client has changed the object, when written data
+    /// was lost, and when the kernel has not learnt of a change.
+    pub(crate) fn forget_cached(&self, node: &Node<C::As>, data: bool) {
+        if node.is_directory() {
+            node.names_version.set(node.names_version.get() + 1);
+        } else if data {
+            node.data_version.set(node.data_version.get() + 1);
+            if node.paged.get().is_some() {
+                node.page_invalidation
+                    .set(self.kernel.invalidate_pages(node.ino, WHOLE));
+            }
+        }
+        self.forget_attributes(node);
+    }
+
+    /// Begins to make the kernel ask for the attributes of an object again.
+    pub(crate) fn forget_attributes(&self, node: &Node<C::As>) {
+        node.shown_permissions.set(None);
+        let number = self.kernel.invalidate_attributes(node.ino);
+        node.attribute_invalidation.set(number);
+    }
+
+    /// Makes the kernel ask for the attributes of a file again if it has another owner or mode than the server, which
+    /// takes set-id bits away when somebody writes: the kernel leaves that to the file system (`FUSE_HANDLE_KILLPRIV`),
+    /// and executes a file with the mode that it was told.
+    pub(crate) fn check_permissions(&self, node: &Node<C::As>) {
+        let now = Permissions::of(node.attributes.borrow().get());
+        if node
+            .shown_permissions
+            .get()
+            .is_some_and(|shown| shown != now)
+        {
+            self.forget_attributes(node);
+        }
+    }
+
+    /// Waits until the kernel has no attributes of an object that are known to be out of date. Every request may wait
+    /// for this: the kernel forgets attributes at once, except while an unmount waits, and nothing can be
+    /// unmounted while a request for an open file is under way.
+    pub(crate) async fn until_attributes_invalidated(&self, node: &Node<C::As>) {
+        let number = node.attribute_invalidation.get();
+        let gone = || self.kernel.has_invalidated_attributes(number).then_some(());
+        if number != 0 {
+            self.invalidated.until(gone).await;
+        }
+    }
+
+    /// Waits until the kernel has no pages of a file, and no attributes of an object, that are known to be out of
+    /// date. Otherwise a program that has been told of a change could still get what was there before.
+    ///
+    /// The kernel cannot forget pages before its requests to read or write them are answered, nor before a
+    /// SETATTR of its size is; and nothing of any object while an unmount waits for that. So READ, WRITE and such a
+    /// SETATTR must not call this: they would deadlock ([`crate::direct`] says why a WRITE with O_DIRECT may wait for
+    /// pages). A SETATTR of anything else may: the kernel keeps writes away meanwhile, as during a LINK, but lets those
+    /// of mapped pages go on.
+    pub(crate) async fn until_invalidated(&self, node: &Node<C::As>) {
+        // Only the changes known now: with later ones, the wait might never end.
+        let (pages, attributes) = (
+            node.page_invalidation.get(),
+            node.attribute_invalidation.get(),
+        );
+        let gone = || {
+            let pages_gone = pages == 0 || self.kernel.has_invalidated_pages(pages);
+            let attributes_gone =
+                attributes == 0 || self.kernel.has_invalidated_attributes(attributes);
+            (pages_gone && attributes_gone).then_some(())
+        };
+        self.invalidated.until(gone).await;
+    }
+
+    /// Returns whether the kernel may have pages of a file that are known to be out of date. Replies that cannot
+    /// wait ([`Core::until_invalidated`]) then leave the attributes out, or pass them on with no trust.
+    pub(crate) fn has_old_pages(&self, node: &Node<C::As>) -> bool {
+        let latest = node.page_invalidation.get();
+        latest != 0 && !self.kernel.has_invalidated_pages(latest)
+    }
+}
+
+/// Tells the kernel what other clients have changed.
+///
+/// The file system's own thread does not: invalidating pages waits for reads that it has not answered. An unmount
+/// waits for that, and invalidating attributes waits for the unmount.
+pub(crate) struct Notify {
+    pages: Invalidations,
+    /// Not queued behind the pages of other files, which may be stuck.
+    attributes: Invalidations,
+}
+
+impl Notify {
+    /// Starts the threads. `invalidate` makes the kernel forget the attributes of an inode, and, unless the offset is
+    /// negative, its pages from there: this many bytes, or all if that is 0.
+    pub(crate) fn start(
+        invalidate: impl Fn(u64, i64, i64) -> io::Result<()> + Clone + Send + Sync + 'static,
+        queue: &Arc<Queue<Client>>,
+    ) -> io::Result<Self> {
+        let start = |pages: bool| {
+            let (invalidate, queue) = (invalidate.clone(), Arc::clone(queue));
+            let forget = move |ino, range: Range<u64>| {
+                let (offset, len) = match pages {
+                    true => signed(&range),
+                    false => (-1, 0),
+                };
+                if let Err(error) = invalidate(ino, offset, len) {
+                    tracing::debug!(ino, offset, %error, "the kernel could not forget an inode");
+                }
+            };
+            let done = move || {
+                queue.push(Box::new(|core| {
+                    core.invalidated.wake();
+                    Box::pin(ready(()))
+                }));
+            };
+            Invalidations::start(forget, done)
+        };
+        let (pages, attributes) = (start(true)?, start(false)?);
+        Ok(Self { pages, attributes })
+    }
+}
+
+/// Returns the offset and the length of a range, as the kernel is told them. No length means everything behind the
+/// offset.
+fn signed(range: &Range<u64>) -> (i64, i64) {
+    let offset = i64::try_from(range.start).unwrap_or(i64::MAX);
+    (offset, i64::try_from(range.end - range.start).unwrap_or(0))
+}
+
+impl Kernel for Notify {
+    fn invalidate_pages(&self, ino: u64, range: Range<u64>) -> u64 {
+        self.pages.begin(ino, range)
+    }
+
+    fn has_invalidated_pages(&self, number: u64) -> bool {
+        self.pages.is_done(number)
+    }
+
+    fn invalidate_attributes(&self, ino: u64) -> u64 {
+        self.attributes.begin(ino, WHOLE)
+    }
+
+    fn has_invalidated_attributes(&self, number: u64) -> bool {
+        self.attributes.is_done(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// The pause between two looks.
+    const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+    /// Regression test: the kernel lets no invalidation begin while an unmount waits for one of pages, which ends
+    /// only with the answer to a READ. The thread that answers waited in an invalidation of attributes.
+    #[test]
+    fn an_invalidation_that_waits_in_the_kernel_holds_up_nobody_who_begins_one() {
+        const LONG: Duration = Duration::from_secs(20);
+        let (go_on, gate) = channel();
+        let gate = Arc::new(Mutex::new(gate));
+        let invalidate = move |_, _, _| {
+            let _ = gate.lock().unwrap().recv_timeout(LONG);
+            Ok(())
+        };
+        let start = Instant::now();
+        let kernel = Notify::start(invalidate, &Arc::new(Queue::new())).unwrap();
+        let (pages, attributes) = (
+            kernel.invalidate_pages(7, WHOLE),
+            kernel.invalidate_attributes(7),
+        );
+        assert!(start.elapsed() < LONG);
+        assert!(
+            !kernel.has_invalidated_pages(pages) && !kernel.has_invalidated_attributes(attributes)
+        );
+        (0..2).for_each(|_| go_on.send(()).unwrap());
+        while !kernel.has_invalidated_pages(pages) || !kernel.has_invalidated_attributes(attributes)
+        {
+            assert!(start.elapsed() < LONG);
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+}
