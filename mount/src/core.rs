@@ -244,6 +244,20 @@ impl<C: Connect> Core<C> {
     where
         R: Future<Output = Result<NfsResult<T, F>, CallError>>,
     {
+        let caller = &user.caller;
+        self.repeat(user, memory, || make(Nfs3::new(caller))).await
+    }
+
+    /// Makes a call of a user with this memory, again as long as [`Core::ask`] says.
+    pub(crate) async fn repeat<T, F, R>(
+        &self,
+        user: &User<C::As>,
+        memory: Memory,
+        make: impl Fn() -> R,
+    ) -> Result<T, Errno>
+    where
+        R: Future<Output = Result<NfsResult<T, F>, CallError>>,
+    {
         let (mut pause, longest) = JUKEBOX;
         let (mut tries, mut short_of_memory) = (0, 0);
         let mut relieved = memory == Memory::Free;
@@ -254,7 +268,7 @@ impl<C: Connect> Core<C> {
             Memory::Awaited => JUKEBOX_TRIES,
         };
         loop {
-            match make(Nfs3::new(&user.caller)).await {
+            match make().await {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(Failed {
                     status: Status::JUKEBOX,

@@ -18,6 +18,7 @@ use crate::direct::DirectRun;
 use crate::find::{Found, dir_op};
 use crate::node::Node;
 use crate::read_ahead::ReadAhead;
+use crate::resent::Proof;
 use crate::users::User;
 
 /// The time within which the lookup and the `open` of one system call follow each other. The
@@ -211,8 +212,9 @@ impl<C: Connect> Core<C> {
             place: dir_op(directory, name),
             how,
         };
+        let (proof, resent) = (Proof::None, Cell::new(false));
         let node = self
-            .make(user, directory, name, |nfs| async move {
+            .make((user, &resent), directory, name, proof, |nfs| async move {
                 nfs.create(args).await
             })
             .await?;

@@ -6,9 +6,10 @@
 //! that name as a second one (LINK), so that the name that is replaced exists at any moment; where the
 //! server has no hard links, the file is renamed instead.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
-use nfs_binding::proto::{DirOpArgs, LinkArgs, RenameArgs};
+use nfs_binding::proto::DirOpArgs;
 use rustix::io::Errno;
 
 use crate::core::{Connect, Core, NodeOf, UserOf};
@@ -109,13 +110,8 @@ impl<C: Connect> Core<C> {
         let linked = match how {
             Hide::Rename => None,
             Hide::Link => {
-                let args = &LinkArgs {
-                    object: node.handle,
-                    link: dir_op(directory, &hidden),
-                };
-                self.ask(user, |nfs| async move { nfs.link(args).await })
-                    .await
-                    .ok()
+                let place = (directory, &*hidden);
+                self.send_link(user, node, place).await.ok()
             }
         };
         let how = match linked {
@@ -124,13 +120,8 @@ impl<C: Connect> Core<C> {
                 Hide::Link
             }
             None => {
-                let args = &RenameArgs {
-                    from: dir_op(directory, name),
-                    to: dir_op(directory, &hidden),
-                };
-                let wcc = self
-                    .ask(user, |nfs| async move { nfs.rename(args).await })
-                    .await?;
+                let (from, to) = ((directory, name), (directory, &*hidden));
+                let wcc = self.send_rename(user, from, to, Some(node)).await?;
                 self.learn_change(&change, wcc.to_dir);
                 self.remember(directory, name, None);
                 Hide::Rename
@@ -176,16 +167,10 @@ impl<C: Connect> Core<C> {
         let Some(hidden) = node.hidden.take() else {
             return;
         };
-        let args = &RenameArgs {
-            from: dir_op(directory, &hidden.name),
-            to: dir_op(directory, name),
-        };
+        let (old, new) = ((directory, &*hidden.name), (directory, name));
         let change = self.change(directory);
         let renamed = match absent {
-            Ok(()) => {
-                self.ask(user, |nfs| async move { nfs.rename(args).await })
-                    .await
-            }
+            Ok(()) => self.send_rename(user, old, new, Some(node)).await,
             Err(error) => Err(error),
         };
         match renamed {
@@ -252,8 +237,11 @@ impl<C: Connect> Core<C> {
             what: dir_op(directory, name),
         };
         let change = self.change(directory);
+        let resent = Cell::new(false);
         let removed = self
-            .ask(user, |nfs| async move { nfs.remove(args).await })
+            .send_removal(user, directory, &resent, |nfs| async move {
+                nfs.remove(args).await
+            })
             .await;
         match removed {
             Ok(wcc) => self.learn_change(&change, wcc),

@@ -54,6 +54,7 @@ mod options;
 mod read_ahead;
 mod read_memory;
 mod remount;
+mod resent;
 mod session;
 mod status;
 mod transfer;

@@ -1,13 +1,13 @@
 //! Changes of directories: MKDIR, MKNOD, SYMLINK, LINK, REMOVE, RMDIR, RENAME.
 
-use std::rc::Rc;
-
+use std::cell::Cell;
 use std::future::Future;
+use std::rc::Rc;
 
 use nfs_binding::client::Nfs3;
 use nfs_binding::proto::{
-    CreateOk, DeviceNumber, DirOpArgs, FileType, LinkArgs, LinkText, MkdirArgs, MknodArgs,
-    MknodWhat, NfsResult, RenameArgs, SetAttributes, SymlinkArgs, WccAttributes, WccData,
+    CreateOk, DeviceNumber, DirOpArgs, FileType, LinkText, MkdirArgs, MknodArgs, MknodWhat,
+    NfsResult, NfsTime, SetAttributes, SetTime, SymlinkArgs, WccAttributes, WccData,
 };
 use rpc_transport::CallError;
 use rustix::io::Errno;
@@ -15,26 +15,35 @@ use rustix::io::Errno;
 use crate::core::{Connect, Core, NodeOf, UserOf};
 use crate::find::{Found, dir_op};
 use crate::hide::Hide;
-use crate::users::User;
+use crate::resent::{Noting, Proof};
 
 impl<C: Connect> Core<C> {
-    /// Makes an entry with `call`.
+    /// Makes an entry with `call`, which sets `resent` if it is sent more than once; `proof` says by what the object
+    /// is recognised then.
     pub(crate) async fn make<'u, R>(
         &self,
-        user: &'u User<C::As>,
+        (user, resent): (&'u UserOf<C>, &'u Cell<bool>),
         directory: &NodeOf<C>,
         name: &[u8],
-        call: impl Fn(Nfs3<&'u C::As>) -> R,
+        proof: Proof<'_>,
+        call: impl Fn(Nfs3<Noting<'u, C::As>>) -> R,
     ) -> Result<NodeOf<C>, Errno>
     where
         R: Future<Output = Result<NfsResult<CreateOk, WccData>, CallError>>,
     {
         let change = self.change(directory);
-        let ok = match self.ask(user, call).await {
+        let ok = match self.ask_noting(user, resent, call).await {
             Ok(ok) => ok,
             Err(error) => {
                 // What is remembered of the name was wrong, or may be.
                 directory.outdate_name(name);
+                drop(change);
+                if error == Errno::EXIST
+                    && resent.get()
+                    && let Some(node) = self.made_before(user, directory, name, proof).await
+                {
+                    return Ok(node);
+                }
                 return Err(self.stale(directory, error));
             }
         };
@@ -83,12 +92,14 @@ impl<C: Connect> Core<C> {
         permissions: u32,
     ) -> Result<Found, Errno> {
         let directory = self.node(parent)?;
+        let (mark, resent) = (self.mark(), Cell::new(false));
         let args = &MkdirArgs {
             place: dir_op(&directory, name),
-            attributes: mode(permissions),
+            attributes: marked(permissions, mark),
         };
+        let proof = Proof::Mark(FileType::Directory, mark);
         let node = self
-            .make(user, &directory, name, |nfs| async move {
+            .make((user, &resent), &directory, name, proof, |nfs| async move {
                 nfs.mkdir(args).await
             })
             .await?;
@@ -112,8 +123,9 @@ impl<C: Connect> Core<C> {
             attributes: mode(0o777),
             text: LinkText::from(target),
         };
+        let (proof, resent) = (Proof::Target(target), Cell::new(false));
         let node = self
-            .make(user, &directory, name, |nfs| async move {
+            .make((user, &resent), &directory, name, proof, |nfs| async move {
                 nfs.symlink(args).await
             })
             .await?;
@@ -134,11 +146,13 @@ impl<C: Connect> Core<C> {
         device: DeviceNumber,
     ) -> Result<Found, Errno> {
         let directory = self.node(parent)?;
-        let attributes = mode(permissions);
+        let (mark, resent) = (self.mark(), Cell::new(false));
+        let attributes = marked(permissions, mark);
         let what = match file_type {
             FileType::Regular => {
+                // mknod(2) fails if the name exists. Only an exclusive CREATE can be sent again.
                 let node = self
-                    .make_file(user, &directory, name, permissions, false)
+                    .make_file(user, &directory, name, permissions, true)
                     .await?;
                 return Ok(self.found(&directory, &node));
             }
@@ -152,8 +166,9 @@ impl<C: Connect> Core<C> {
             place: dir_op(&directory, name),
             what,
         };
+        let proof = Proof::Mark(file_type, mark);
         let node = self
-            .make(user, &directory, name, |nfs| async move {
+            .make((user, &resent), &directory, name, proof, |nfs| async move {
                 nfs.mknod(args).await
             })
             .await?;
@@ -172,15 +187,8 @@ impl<C: Connect> Core<C> {
         name: &[u8],
     ) -> Result<Found, Errno> {
         let (node, directory) = (self.node(ino)?, self.node(parent)?);
-        let args = &LinkArgs {
-            object: node.handle,
-            link: dir_op(&directory, name),
-        };
         let changes = (self.change(&node), self.change(&directory));
-        let linked = self
-            .ask(user, |nfs| async move { nfs.link(args).await })
-            .await;
-        let ok = match linked {
+        let ok = match self.send_link(user, &node, (&directory, name)).await {
             Ok(ok) => ok,
             Err(error) => {
                 directory.outdate_name(name);
@@ -236,8 +244,11 @@ impl<C: Connect> Core<C> {
             what: dir_op(&directory, name),
         };
         let change = self.change(&directory);
+        let resent = Cell::new(false);
         let removed = self
-            .ask(user, |nfs| async move { nfs.remove(args).await })
+            .send_removal(user, &directory, &resent, |nfs| async move {
+                nfs.remove(args).await
+            })
             .await;
         self.removed(&directory, name, &change, removed)
     }
@@ -262,8 +273,11 @@ impl<C: Connect> Core<C> {
             what: dir_op(&directory, name),
         };
         let change = self.change(&directory);
+        let resent = Cell::new(false);
         let removed = self
-            .ask(user, |nfs| async move { nfs.rmdir(args).await })
+            .send_removal(user, &directory, &resent, |nfs| async move {
+                nfs.rmdir(args).await
+            })
             .await;
         self.removed(&directory, name, &change, removed)
     }
@@ -355,17 +369,11 @@ impl<C: Connect> Core<C> {
         // Without a version, or if it rises meanwhile, another client may have given the old name to another
         // object.
         let version = from.known_name(old).map(|_| from.names_version.get());
-        let args = &RenameArgs {
-            from: dir_op(from, old),
-            to: dir_op(to, new),
-        };
         let same = from.ino == to.ino;
         let from_change = self.change(from);
         let to_change = (!same).then(|| self.change(to));
-        let outcome = self
-            .ask(user, |nfs| async move { nfs.rename(args).await })
-            .await;
-        let wcc = match outcome {
+        let renaming = self.send_rename(user, (from, old), (to, new), moved.as_ref());
+        let wcc = match renaming.await {
             Ok(wcc) => wcc,
             Err(error) => {
                 from.outdate_name(old);
@@ -400,6 +408,14 @@ impl<C: Connect> Core<C> {
             None => self.forget_name(to, new),
         }
         Ok(())
+    }
+}
+
+/// Returns attributes that set the permissions, and the time of last access by which the call is recognised.
+fn marked(permissions: u32, mark: NfsTime) -> SetAttributes {
+    SetAttributes {
+        atime: SetTime::To(mark),
+        ..mode(permissions)
     }
 }
 

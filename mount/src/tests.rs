@@ -9,6 +9,7 @@ mod interrupted;
 mod listings;
 mod other_clients;
 mod read_ahead;
+mod resent;
 mod set_id;
 mod write_behind;
 
