@@ -450,6 +450,28 @@ fn a_program_that_somebody_writes_to_loses_its_set_id_bits() {
     place.umount(&[]).ok();
 }
 
+/// Regression test: the kernel read the directory from its cache.
+#[test]
+fn a_file_that_is_removed_while_open_leaves_no_name_in_a_directory_that_was_listed() {
+    if !is_usable() {
+        return;
+    }
+    let place = Place::new();
+    run(place.words(&[])).ok();
+    // In a process of its own: one that is started here could have the files open for a moment as well. The second
+    // listing, of the same directory, is from the kernel's cache.
+    let script = "cd \"$0\"; exec 3>3 4>4 5>5 6>6 7>7 8>8; rm 3 4 5 6 7 8; ls -A; ls -A
+        exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&-; echo closed; ls -A";
+    for _ in 0..5 {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(place.mnt());
+        let listed = Running::start(&mut command).finish().ok().stdout;
+        let (open, closed) = listed.split_once("closed\n").unwrap();
+        assert_eq!((open.lines().count(), closed), (12, ""), "{listed}");
+    }
+    place.umount(&[]).ok();
+}
+
 #[test]
 fn a_mount_over_another_one_ends_alone() {
     if !is_usable() {

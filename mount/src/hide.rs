@@ -251,6 +251,9 @@ impl<C: Connect> Core<C> {
             }
         }
         self.forget_name(directory, name);
+        // The kernel, which has not removed it, may have it in a cached listing.
+        directory.listed.set(None);
+        self.forget_attributes(directory);
         directory.hides.set(directory.hides.get() - 1);
         self.inodes.borrow_mut().drop_unused(directory.ino);
     }

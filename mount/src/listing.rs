@@ -92,6 +92,8 @@ impl<C: Connect> Core<C> {
     ) -> Result<OpenedDirectory, Errno> {
         let node = self.node(ino)?;
         self.permit_open(user, thread, &node, Access::READ).await?;
+        // The kernel reads from its cached listing without a request.
+        self.hidden_are_gone(&node).await;
         self.until_invalidated(&node).await;
         let version = node.names_version.get();
         let keep = node.listed.replace(Some(version)) == Some(version) && self.is_fresh(&node);

@@ -87,6 +87,33 @@ fn a_listing_right_after_a_close_waits_for_the_hidden_name_to_go() {
     assert_eq!(names, [""; 0]);
 }
 
+/// The kernel has not removed the hidden name itself, and would read it from its cache.
+#[test]
+fn a_cached_listing_with_a_hidden_name_is_not_used_after_the_last_close() {
+    let fixture = fixture();
+    let (_, file) = fixture.create(b"f");
+    fixture.unlink(b"f").unwrap();
+    let opened = || {
+        let opening = fixture.core.opendir(&fixture.user, 1, ROOT);
+        fixture
+            .core
+            .releasedir(fixture.run(opening).unwrap().number);
+        fixture
+            .run(fixture.core.opendir(&fixture.user, 1, ROOT))
+            .unwrap()
+    };
+    assert_eq!(fixture.names().len(), 1);
+    assert!(opened().keep, "nothing has changed");
+    let told = fixture.told.2.borrow().len();
+    let next = fixture.run(async {
+        fixture.core.release(file);
+        // At once: the removal has not begun.
+        fixture.core.opendir(&fixture.user, 1, ROOT).await
+    });
+    assert!(!next.unwrap().keep);
+    assert_eq!(fixture.told.2.borrow()[told..], [ROOT], "its times differ");
+}
+
 /// A program has found the hidden name in a listing. The removal has been begun, but not been sent.
 #[test]
 fn a_hidden_file_that_is_opened_by_its_name_stays_until_it_is_closed_again() {
