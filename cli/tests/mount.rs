@@ -473,6 +473,34 @@ fn a_file_that_is_removed_while_open_leaves_no_name_in_a_directory_that_was_list
 }
 
 #[test]
+fn a_forced_unmount_ends_what_waits_for_a_server_that_does_not_answer() {
+    if !is_usable() {
+        return;
+    }
+    let place = Place::new();
+    fs::write(place.export().join("file"), [b'x'; 100_000]).unwrap();
+    run(place.words(&[])).ok();
+    let server = rustix::process::Pid::from_raw(place.server.pid().try_into().unwrap()).unwrap();
+    let signal = |signal| rustix::process::kill_process(server, signal).unwrap();
+    signal(rustix::process::Signal::STOP);
+    let mut reader = Command::new("cat")
+        .arg(place.mnt().join("file"))
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It sleeps, and nothing else lets it.
+    let stat = format!("/proc/{}/stat", reader.id());
+    until("a request", || {
+        fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(" (cat) S "))
+    });
+    place.umount(&[]).fails_with(&["is in use", "--force"]);
+    place.umount(&["--force"]).ok();
+    assert_eq!(mounted(&place.mnt()), None);
+    assert!(!reader.wait().unwrap().success());
+    signal(rustix::process::Signal::CONT);
+}
+
+#[test]
 fn a_mount_over_another_one_ends_alone() {
     if !is_usable() {
         return;
