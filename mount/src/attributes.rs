@@ -97,6 +97,18 @@ impl Cached {
         (fetched + self.trust).saturating_duration_since(now)
     }
 
+    /// Returns how long ago the attributes were fetched: for ever if they are known to be out of date.
+    pub(crate) fn age(&self, now: Instant) -> Duration {
+        let since = |fetched| now.saturating_duration_since(fetched);
+        self.fetched.map_or(Duration::MAX, since)
+    }
+
+    /// Moves the time at which the attributes were fetched into the past.
+    #[cfg(test)]
+    pub(crate) fn age_by(&mut self, time: Duration) {
+        self.fetched = self.fetched.and_then(|fetched| fetched.checked_sub(time));
+    }
+
     /// Makes the next use fetch the attributes.
     pub(crate) fn expire(&mut self) {
         self.fetched = None;

@@ -11,6 +11,10 @@ use crate::inodes::ROOT;
 use crate::node::Node;
 use crate::options::LookupCache;
 
+/// How long a name is taken not to exist before the attributes of the directory are fetched again, which show whether
+/// another client has made it. An open of a name that does not exist sends nothing that could be told from a
+/// lookup, so this is short: one call a second for each directory in which programs look for what is not there.
+const ABSENT: Duration = Duration::from_secs(1);
 /// The permission bits that let everybody search a directory.
 const SEARCHABLE: u32 = 0o111;
 
@@ -70,7 +74,7 @@ impl<C: Connect> Core<C> {
             Err(Errno::NOENT) => Ok(Found {
                 stat: None,
                 trust: match self.options.lookup_cache {
-                    LookupCache::All => self.name_trust(&directory),
+                    LookupCache::All => self.name_trust(&directory).min(self.absence(&directory)),
                     _ => Duration::ZERO,
                 },
             }),
@@ -122,7 +126,8 @@ impl<C: Connect> Core<C> {
         {
             return Ok(None);
         }
-        if !self.is_fresh(directory) {
+        let is_absent = directory.known_name(name) == Some(None);
+        if !self.is_fresh(directory) || (is_absent && self.absence(directory).is_zero()) {
             // One call makes all names of the directory usable again.
             self.getattr_now(user, directory).await?;
         }
@@ -296,6 +301,14 @@ impl<C: Connect> Core<C> {
         match mode & SEARCHABLE == SEARCHABLE || self.options.default_permissions {
             true => self.remaining(directory),
             false => Duration::ZERO,
+        }
+    }
+
+    /// Returns how much longer names of a directory are taken not to exist.
+    fn absence(&self, directory: &Node<C::As>) -> Duration {
+        match self.options.close_to_open {
+            true => ABSENT.saturating_sub(directory.attributes.borrow().age(Instant::now())),
+            false => Duration::MAX,
         }
     }
 

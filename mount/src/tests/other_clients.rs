@@ -415,3 +415,28 @@ fn an_object_has_the_same_inode_number_in_every_reply() {
     let root = fixture.run(core.getattr(user, ROOT)).unwrap();
     assert_eq!(root.shown_ino(), root.attributes.fileid);
 }
+
+/// An open of a name that does not exist sends no more than a lookup of it. Names that exist are trusted for longer.
+#[test]
+fn a_name_that_another_client_has_made_is_found_within_a_second() {
+    let [one, two] = clients();
+    let looking = || one.run(one.core.lookup(&one.user, 1, ROOT, b"f")).unwrap();
+    // The first one asks for the permission to search, too.
+    looking();
+    let absent = looking();
+    let second = Duration::from_secs(1);
+    assert!(absent.stat.is_none() && absent.trust <= second && !absent.trust.is_zero());
+    let (_, file) = two.create(b"f");
+    two.close(file).unwrap();
+    let calls = one.calls::<nfs::Getattr>();
+    assert!(looking().stat.is_none());
+    assert_eq!(one.calls::<nfs::Getattr>(), calls);
+    one.core
+        .node(ROOT)
+        .unwrap()
+        .attributes
+        .borrow_mut()
+        .age_by(second);
+    assert!(looking().trust > second);
+    assert_eq!(one.calls::<nfs::Getattr>(), calls + 1);
+}
