@@ -18,6 +18,7 @@ use std::process::Command;
 
 use common::fuse::{has_namespaces, in_namespace, is_usable, left_out, mounted, until};
 use common::{Proto, Running, Server, address, copy_program, is_iwarp, options, rpcrdma, run};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A directory to export, one to mount at, and a server. Dropping it unmounts.
@@ -472,6 +473,31 @@ fn a_file_that_is_removed_while_open_leaves_no_name_in_a_directory_that_was_list
     place.umount(&[]).ok();
 }
 
+/// Regression test: the end of the process asked for the state of the mount at its directory, even if that was
+/// another one by then, which kept that from being unmounted meanwhile.
+#[test]
+fn a_process_whose_mount_has_gone_leaves_the_next_one_alone() {
+    if !is_usable() {
+        return;
+    }
+    let place = Place::new();
+    let signal = |running: &Running, signal| {
+        let pid = Pid::from_raw(running.pid().try_into().unwrap());
+        kill_process(pid.unwrap(), signal).unwrap();
+    };
+    let first = place.in_foreground();
+    signal(&first, Signal::STOP);
+    place.umount(&[]).ok();
+    let second = place.in_foreground();
+    // It answers nothing.
+    signal(&second, Signal::STOP);
+    signal(&first, Signal::CONT);
+    first.finish().ok();
+    signal(&second, Signal::CONT);
+    place.umount(&[]).ok();
+    second.finish().ok();
+}
+
 #[test]
 fn a_forced_unmount_ends_what_waits_for_a_server_that_does_not_answer() {
     if !is_usable() {
@@ -480,9 +506,9 @@ fn a_forced_unmount_ends_what_waits_for_a_server_that_does_not_answer() {
     let place = Place::new();
     fs::write(place.export().join("file"), [b'x'; 100_000]).unwrap();
     run(place.words(&[])).ok();
-    let server = rustix::process::Pid::from_raw(place.server.pid().try_into().unwrap()).unwrap();
-    let signal = |signal| rustix::process::kill_process(server, signal).unwrap();
-    signal(rustix::process::Signal::STOP);
+    let server = Pid::from_raw(place.server.pid().try_into().unwrap()).unwrap();
+    let signal = |signal| kill_process(server, signal).unwrap();
+    signal(Signal::STOP);
     let mut reader = Command::new("cat")
         .arg(place.mnt().join("file"))
         .stderr(std::process::Stdio::piped())
@@ -497,7 +523,37 @@ fn a_forced_unmount_ends_what_waits_for_a_server_that_does_not_answer() {
     place.umount(&["--force"]).ok();
     assert_eq!(mounted(&place.mnt()), None);
     assert!(!reader.wait().unwrap().success());
-    signal(rustix::process::Signal::CONT);
+    signal(Signal::CONT);
+}
+
+/// Regression test: the pauses between attempts to connect had become longer than a call waits.
+#[test]
+fn the_first_request_after_a_restart_of_the_server_succeeds_with_softerr() {
+    if !is_usable() {
+        return;
+    }
+    let mut place = Place::new();
+    fs::write(place.export().join("file"), "there").unwrap();
+    let soft = "softerr,timeo=10,retrans=0,noac,lookupcache=none";
+    run(place.words(&["-o", soft])).ok();
+    let file = place.mnt().join("file");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "there");
+    let (rdma, tcp) = (place.server.rdma.port(), place.server.tcp.port());
+    let exported = common::export("data", &place.export(), "no_root_squash");
+    let words = ["--export", &exported];
+    // The longer the outage, the longer the pauses between the attempts of programs that try.
+    for requests in 1..=4 {
+        let elsewhere = Server::start(words);
+        std::mem::replace(&mut place.server, elsewhere).kill();
+        for _ in 0..requests {
+            let error = fs::metadata(&file).unwrap_err();
+            let timed_out = rustix::io::Errno::TIMEDOUT.raw_os_error();
+            assert_eq!(error.raw_os_error(), Some(timed_out));
+        }
+        place.server = Server::start_on(rdma, tcp, words);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "there");
+    }
+    place.umount(&[]).ok();
 }
 
 #[test]

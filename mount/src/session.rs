@@ -15,7 +15,7 @@ use nfs_binding::proto::FileType;
 use onc_rpc::{AuthSys, Credential};
 use rdma::Pool;
 use rpc_transport::{Client, EncodedCredential};
-use rustix::fs::statfs;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statfs, statx};
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::bridge::Bridge;
@@ -35,6 +35,8 @@ const READERS: usize = 1;
 const MAX_WRITE: (u32, u32) = (4096, 1 << 20);
 /// The mount point of FUSE's control file system, which has a directory for each mount.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
+/// The flag of statx(2) that asks for a number of the mount that is not used again (Linux 6.8).
+const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 /// FUSE's device.
 const DEVICE: &str = "/dev/fuse";
 
@@ -142,6 +144,8 @@ pub struct Mounted {
     copies: Copies,
     session: BackgroundSession,
     path: PathBuf,
+    /// See [`mount_id`].
+    id: Option<u64>,
 }
 
 /// Mounts what `root` is, a directory of the export, at a directory of this machine.
@@ -198,6 +202,7 @@ pub fn mount(
     // Before the first request is answered, so that nobody gets in without.
     remount::complete(&path, options)?;
     read_ahead_whole(&path, limits.rsize);
+    let id = mount_id(&path);
     let notifier = session.notifier();
     let invalidate = move |ino, offset, len| notifier.inval_inode(INodeNo(ino), offset, len);
     let kernel = Notify::start(invalidate, &queue).map_err(failed)?;
@@ -227,6 +232,7 @@ pub fn mount(
         copies,
         session,
         path,
+        id,
     })
 }
 
@@ -253,7 +259,7 @@ impl Mounted {
         let replies = || self.client.stats().replies;
         run(self.core, &self.queue, sleep, replies).await;
         let path = self.path;
-        join(self.session, &path).map_err(|source| MountError::Mount { path, source })
+        join(self.session, &path, self.id).map_err(|source| MountError::Mount { path, source })
     }
 
     /// Returns the counter of the bytes of file data that the mount copies. The transport counts the bytes that
@@ -274,7 +280,7 @@ impl Mounted {
 ///
 /// # Errors
 /// The error of FUSE's device.
-fn join(session: BackgroundSession, path: &Path) -> io::Result<()> {
+fn join(session: BackgroundSession, path: &Path, id: Option<u64>) -> io::Result<()> {
     let mut session = ManuallyDrop::new(session);
     // `BackgroundSession::join` would drop the session, and its guard cannot be moved out: a thread that has
     // ended takes its place.
@@ -290,7 +296,8 @@ fn join(session: BackgroundSession, path: &Path) -> io::Result<()> {
     // Dropping the session of a mount that is gone would therefore unmount whatever else is mounted at the
     // directory by then. The session is leaked instead, which costs a descriptor. Requests end in the same way
     // after an abort, which leaves a dead mount.
-    if is_dead(path)
+    if is_still_there(path, id)
+        && is_dead(path)
         && let Err(error) = umount(path, Umount::Lazy)
     {
         tracing::warn!(%error, "a dead mount is left behind");
@@ -337,6 +344,22 @@ fn read_ahead_whole(path: &Path, rsize: u32) {
     if let Err(error) = std::fs::write(&file, (rsize >> 10).to_string()) {
         tracing::debug!(file, %error, "the kernel reads ahead less");
     }
+}
+
+/// Returns the number of the mount at a directory that no other mount gets before the next boot; before Linux 6.8,
+/// one that a later mount can get again. Sends no request to who serves the mount.
+fn mount_id(path: &Path) -> Option<u64> {
+    let unique = StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
+    let either = StatxFlags::MNT_ID | unique;
+    let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, either).ok()?;
+    (found.stx_mask & either.bits() != 0).then_some(found.stx_mnt_id)
+}
+
+/// Returns whether a mount may still be at its directory after its session. Another one that has taken its place is
+/// left alone: a request to that, and be it only for its state, would keep it from being unmounted meanwhile.
+fn is_still_there(path: &Path, id: Option<u64>) -> bool {
+    let entry = mount_table::find(path).ok().flatten();
+    entry.is_some_and(|entry| entry.is_ours()) && mount_id(path) == id
 }
 
 /// Returns whether nobody serves the mount at a directory any more. Attributes of the directory may still be in
