@@ -96,7 +96,7 @@ impl Header {
     /// Also checks the rules that need nothing but the header: the positions of read chunks
     /// (sections 4.5.1.1, 6.3.7 and 6.6.3), the handle to invalidate (section 6.5), the reply chunk
     /// of an external reply (section 6.3.8), and that payload follows where it must and nothing
-    /// follows a grant or properties (section 6.1). [`crate::check_call`] and
+    /// follows a grant, properties or an external message (section 6.1). [`crate::check_call`] and
     /// [`crate::check_returned`] check the rest. Bytes after an error are ignored.
     ///
     /// # Errors
@@ -163,9 +163,10 @@ fn decode_body(
     if body.has_payload() && from.left() < MIN_PAYLOAD_LEN {
         return Err(malformed(Malformed::Truncated));
     }
-    if direction.is_none() {
-        // Grants and properties have no payload. RDMA2_OPTIONAL of the 2016 draft has the number of
-        // RDMA2_GRANT and must not be taken for one.
+    if !body.has_payload() {
+        // RDMA2_OPTIONAL of the 2016 draft has the number of RDMA2_GRANT and must not be taken for
+        // one. The payload of an external message is in a chunk, and a second one would be one too
+        // many.
         from.end().map_err(malformed)?;
     }
     Ok(body)

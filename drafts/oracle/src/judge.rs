@@ -1,5 +1,7 @@
 //! Decides whether the crates and the C program agree.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use rpcrdma_v1::limits::MIN_HEADER_LEN;
 use serde_json::Value;
@@ -113,7 +115,62 @@ fn breaks_rule(json: &str) -> bool {
         call_chunk.iter().any(|position| *position != 0) || is_external && call_chunk.is_empty();
     let handle = call["rdma_inv_handle"].as_u64().unwrap_or(0);
     let is_of_no_chunk = handle != 0 && !has_handle(call, handle);
-    wrong_call_chunk || reads.contains(&0) || !reads.is_sorted() || is_of_no_chunk
+    let wrong_chunks = !placed.is_object() && breaks_chunk_rule(call, is_external);
+    wrong_call_chunk || reads.contains(&0) || !reads.is_sorted() || is_of_no_chunk || wrong_chunks
+}
+
+/// Returns whether the chunks of a call break a rule that a receiver checks: segments end within the
+/// address space, positions are multiples of four, an item has a length of 32 bits, items do not
+/// overlap, and a call chunk has a whole number of words, and reaches every item.
+fn breaks_chunk_rule(call: &Value, is_external: bool) -> bool {
+    let wide = |value: &Value| value.as_str().and_then(|digits| digits.parse::<u64>().ok());
+    let mut segments = Vec::new();
+    targets(call, &mut segments);
+    let leaves = |segment: &&Value| {
+        let (offset, length) = (
+            wide(&segment["rdma_offset"]),
+            segment["rdma_length"].as_u64(),
+        );
+        offset
+            .unwrap_or(0)
+            .checked_add(length.unwrap_or(0))
+            .is_none()
+    };
+    if segments.iter().any(leaves) {
+        return true;
+    }
+    let chunks = |list: &str| {
+        let mut chunks: BTreeMap<u64, u64> = BTreeMap::new();
+        for entry in call[list].as_array().into_iter().flatten() {
+            let entry = &entry["rdma_entry"];
+            let length = entry["rdma_target"]["rdma_length"].as_u64();
+            let position = entry["rdma_position"].as_u64().unwrap_or(0);
+            *chunks.entry(position).or_default() += length.unwrap_or(0);
+        }
+        chunks
+    };
+    let payload: u64 = chunks("rdma_call").values().sum();
+    let is_no_payload = payload == 0 || payload % 4 != 0 || payload > u64::from(u32::MAX);
+    let (mut end, mut before) = (0, 0);
+    for (position, length) in chunks("rdma_reads") {
+        let is_beyond = is_external && position.saturating_sub(before) > payload;
+        if position % 4 != 0 || length > u64::from(u32::MAX) || position < end || is_beyond {
+            return true;
+        }
+        let length = length.next_multiple_of(4);
+        (end, before) = (position + length, before + length);
+    }
+    is_external && is_no_payload
+}
+
+/// Collects the segments within this value.
+fn targets<'a>(within: &'a Value, segments: &mut Vec<&'a Value>) {
+    match within {
+        Value::Array(values) => values.iter().for_each(|value| targets(value, segments)),
+        Value::Object(fields) if fields.contains_key("rdma_handle") => segments.push(within),
+        Value::Object(fields) => fields.values().for_each(|value| targets(value, segments)),
+        _ => {}
+    }
 }
 
 /// Returns whether a segment within this value has the handle.

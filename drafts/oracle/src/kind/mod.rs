@@ -61,8 +61,8 @@ pub enum Refused {
     /// be.
     Short,
     /// A rule of the working group's version 2 for the fields of one header, which its placement
-    /// extension has as well: the positions of read chunks, the handle to invalidate, the reply chunk of an external reply (version-two-07,
-    /// sections 4.5.1.1, 6.3.5, 6.3.7, 6.3.8 and 6.5).
+    /// extension has as well: the chunks of a call, the handle to invalidate, the reply chunk of an
+    /// external reply (version-two-07, sections 4.4.1, 4.5.1, 4.5.1.1, 6.3.5, 6.3.7, 6.3.8 and 6.5).
     Rule,
     /// A level of reverse-direction support that version-two-07, section 5.2.5, does not have.
     Level,
@@ -136,7 +136,10 @@ impl Kind {
     #[must_use]
     pub fn may_be_followed(&self, bytes: &[u8]) -> bool {
         match self.xdr {
-            v2_wg::MESSAGE => !matches!(bytes.get(12..16), Some([0, 0, 0, 5..=7])),
+            v2_wg::MESSAGE => {
+                // Grants, properties and external messages.
+                !matches!(bytes.get(12..16), Some([0, 0, 0, 5..=8 | 11]))
+            }
             _ => self.has_payload,
         }
     }

@@ -7,7 +7,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use quickcheck::{Arbitrary, Gen};
 use rpcrdma_v2_wg::limits::MAX_PROPERTY_LEN;
 use rpcrdma_v2_wg::{
-    Body, Chunks, Direction, ErrorBody, Header, HeaderError, Property, ReadSegment, VERSION,
+    Body, Chunks, Direction, ErrorBody, Header, HeaderError, Property, ReadSegment, Segment,
+    VERSION, WriteChunk, check_call,
 };
 
 use super::any::{few, number, one_of, opaque};
@@ -23,10 +24,10 @@ pub(super) const KINDS: &[Kind] = &[
     kind!("wg-grant", Wg, |g| header(g, |_| Body::Grant), payload: false),
     kind!("wg-connprop-middle", Wg, |g| header(g, |g| any_properties(g, false)), payload: false),
     kind!("wg-connprop-final", Wg, |g| header(g, |g| any_properties(g, true)), payload: false),
-    kind!("wg-call-external", Wg, |g| header(g, |g| any_call(g, true)), payload: true),
+    kind!("wg-call-external", Wg, |g| header(g, |g| any_call(g, true)), payload: false),
     kind!("wg-call-middle", Wg, |g| header(g, |g| any_middle(g, Direction::Call)), payload: true),
     kind!("wg-call-inline", Wg, |g| header(g, |g| any_call(g, false)), payload: true),
-    kind!("wg-reply-external", Wg, |g| header(g, |g| any_reply(g, true)), payload: true),
+    kind!("wg-reply-external", Wg, |g| header(g, |g| any_reply(g, true)), payload: false),
     kind!("wg-reply-middle", Wg, |g| header(g, |g| any_middle(g, Direction::Reply)), payload: true),
     kind!("wg-reply-inline", Wg, |g| header(g, |g| any_reply(g, false)), payload: true),
 ];
@@ -98,27 +99,81 @@ fn any_middle(g: &mut Gen, direction: Direction) -> Body {
     }
 }
 
+/// Returns a segment of some length that does not reach the end of the address space.
+fn segment_of(g: &mut Gen, length: u32) -> Segment {
+    let segment = any_segment(g);
+    Segment {
+        length,
+        offset: segment.offset >> 1,
+        ..segment
+    }
+}
+
+/// Returns a chunk of a call, which no segment leaves the address space in.
+fn call_chunk(g: &mut Gen) -> WriteChunk {
+    let segment = |g: &mut Gen| {
+        let length = number(g);
+        segment_of(g, length)
+    };
+    few(g, 4, segment).into()
+}
+
+/// Returns a call that keeps to the rules for chunks: positions are multiples of four, items do not
+/// overlap, and the payload in a call chunk reaches the last of them.
 fn any_call(g: &mut Gen, external: bool) -> Body {
-    let call_chunk = match external {
-        true => vec![0; 1 + usize::arbitrary(g) % 3],
-        false => vec![],
-    };
-    let mut positions = few(g, 4, |g| number(g).max(1));
-    positions.sort_unstable();
-    let read = |position| ReadSegment {
-        position,
-        segment: any_segment(g),
-    };
+    let (mut items, mut at, mut reduced) = (Vec::new(), 0, 0);
+    for gap in few(g, 3, number) {
+        at += 4 + 4 * (gap % 1024);
+        let position = at;
+        for length in few(g, 3, number) {
+            let length = length % 0x1000_0000;
+            at += length;
+            items.push((position, length));
+        }
+        at = at.next_multiple_of(4);
+        reduced += at - position;
+    }
+    let payload = (at - reduced).max(4);
+    let mut reads = Vec::new();
+    if external {
+        let first = number(g) % payload;
+        reads.extend([(0, first), (0, payload - first)]);
+    }
+    let reads = reads.into_iter().chain(items);
+    let reads: Vec<_> = reads
+        .map(|(position, length)| ReadSegment {
+            position,
+            segment: segment_of(g, length),
+        })
+        .collect();
     let chunks = Chunks {
-        reads: call_chunk.into_iter().chain(positions).map(read).collect(),
-        writes: few(g, 3, any_chunk),
-        reply: bool::arbitrary(g).then(|| any_chunk(g)),
+        reads,
+        writes: few(g, 3, call_chunk),
+        reply: bool::arbitrary(g).then(|| call_chunk(g)),
     };
     let handles: Vec<_> = chunks.handles().chain([0]).collect();
     Body::Call {
         external,
         inv_handle: one_of(g, &handles).unwrap_or(0),
         chunks,
+    }
+}
+
+/// The payload behind the header of an inline call, bytes: more than any position. What a receiver
+/// decides by the length of the payload is no matter of the header.
+const MUCH_PAYLOAD: u64 = 1 << 33;
+
+/// Checks the rules for the chunks of a call that its receiver checks, as far as the header alone can
+/// break them.
+fn check_chunks(body: &Body) -> Result<(), Refused> {
+    let payload = match body {
+        Body::Call { external: true, .. } => 0,
+        Body::Call { .. } => MUCH_PAYLOAD,
+        _ => return Ok(()),
+    };
+    match check_call(body.clone(), payload, u64::MAX) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Refused::Rule),
     }
 }
 
@@ -158,6 +213,7 @@ impl Codec for Wg {
             | HeaderError::HeaderType(_)
             | HeaderError::Property { .. } => Refused::Form,
         })?;
+        check_chunks(&header.body)?;
         let payload = bytes.get(at..).and_then(|payload| payload.first_chunk());
         let first_word = match header.body.has_payload() {
             true => Some(u32::from_be_bytes(*payload.ok_or(Refused::Form)?)),
