@@ -14,7 +14,7 @@ use rustix::event::PollFlags;
 use super::Options;
 use super::endpoint::{Endpoint, FailedRequest, Limits, Out, Stop};
 use super::fault::{Ending, Fault};
-use super::mpa::Frame;
+use super::mpa::{Frame, REVISION_2};
 use super::setup::Wants;
 use super::shared_queue::SharedQueues;
 use super::socket;
@@ -135,6 +135,10 @@ pub(super) struct Conn {
     pub(super) wants: Wants,
     /// Private data for the Request Frame.
     pub(super) private_data: Bytes,
+    /// The MPA revision of this side's Request Frame.
+    pub(super) revision: u8,
+    /// Whether the socket is a new one, which is not watched yet.
+    pub(super) is_unwatched: bool,
     /// Set-up bytes received so far.
     pub(super) frame: Vec<u8>,
     /// The initiator's frame.
@@ -172,6 +176,8 @@ impl Conn {
                 outbound_reads: 1,
             },
             private_data: Bytes::new(),
+            revision: REVISION_2,
+            is_unwatched: false,
             frame: Vec::new(),
             request: None,
             write_shut: false,

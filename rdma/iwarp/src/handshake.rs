@@ -5,14 +5,16 @@
 //! either side may begin, and sends it again to a peer from which nothing has arrived.
 
 use std::io::{ErrorKind, Read};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use mio::net::TcpStream;
 
 use super::conn::{Conn, Cx, Phase, StreamEnd};
 use super::endpoint::FailedRequest;
 use super::fault::Fault;
-use super::mpa::{FRAME_HEADER, Frame, FrameView, Kind, MAX_PRIVATE_DATA};
+use super::mpa::{FRAME_HEADER, Frame, FrameView, Kind, MAX_PRIVATE_DATA, REVISION_1, REVISION_2};
 use super::setup::{self, Agreement, Failure, Unacceptable, Wants};
 use super::socket;
 use super::tap::Direction;
@@ -26,6 +28,9 @@ const REMINDERS: [Duration; 3] = [
     Duration::from_millis(750),
     Duration::from_secs(3),
 ];
+
+/// The reason for a failure when the peer ends the connection instead of answering.
+const CLOSED: &str = "the peer closed the connection during set-up";
 
 impl Conn {
     pub(super) fn finish_tcp(&mut self, cx: &mut Cx<'_>) {
@@ -41,10 +46,14 @@ impl Conn {
             Ok(Some(error)) | Err(error) => Some(error),
         };
         if let Some(error) = error {
+            if self.revision == REVISION_1 {
+                // The first answer of the peer is what counts.
+                return self.refuse(CLOSED, cx);
+            }
             return self.fail(socket::connect_error(&error), cx);
         }
         socket::prepare(&socket);
-        let frame = setup::request(&self.wants, std::mem::take(&mut self.private_data));
+        let frame = setup::request(&self.wants, self.revision, self.private_data.clone());
         self.send_frame(&frame);
         self.phase = Phase::AwaitReply;
         (self.readable, self.writable) = (true, true);
@@ -78,7 +87,12 @@ impl Conn {
             };
             let mut chunk = [0; FRAME_HEADER + MAX_PRIVATE_DATA];
             match (&*socket).read(&mut chunk) {
-                Ok(0) => return self.refuse("the peer closed the connection during set-up", cx),
+                Ok(0) => {
+                    if self.frame.is_empty() && self.try_revision_1(cx) {
+                        return;
+                    }
+                    return self.refuse(CLOSED, cx);
+                }
                 Ok(n) => {
                     cx.counters.wire_bytes_received += n as u64;
                     cx.show(Direction::Received, (self.qp(), &socket), n, [&chunk[..]]);
@@ -89,7 +103,13 @@ impl Conn {
                     return;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return self.refuse(&error.to_string(), cx),
+                Err(error) => {
+                    let is_reset = error.kind() == ErrorKind::ConnectionReset;
+                    if is_reset && self.frame.is_empty() && self.try_revision_1(cx) {
+                        return;
+                    }
+                    return self.refuse(&error.to_string(), cx);
+                }
             }
             match FrameView::new(kind, &self.frame) {
                 Ok(None) => {}
@@ -106,6 +126,31 @@ impl Conn {
                 Err(error) => return self.refuse(&error.to_string(), cx),
             }
         }
+    }
+
+    /// Connects again with a Request Frame of revision 1, if this side initiated the connection with
+    /// one of revision 2, which the peer refused without an answer, or in revision 1. Returns false if the
+    /// connection must fail instead. Receives that were posted stay, and so does the time-out.
+    fn try_revision_1(&mut self, cx: &mut Cx<'_>) -> bool {
+        let is_first = self.phase == Phase::AwaitReply && self.revision == REVISION_2;
+        // A frame that TCP did not take would precede the next one.
+        if !(is_first && self.owned && self.endpoint.is_sent()) {
+            return false;
+        }
+        let Ok(stream) = TcpStream::connect(self.peer) else {
+            return false;
+        };
+        tracing::debug!(peer = %self.peer, "MPA revision 2 refused, revision 1 is tried");
+        if let Some(tap) = &mut cx.tap {
+            tap.ended(cx.now, self.qp());
+        }
+        self.socket = Some(Arc::new(stream));
+        self.frame = Vec::new();
+        self.revision = REVISION_1;
+        self.is_unwatched = true;
+        self.phase = Phase::Connecting;
+        (self.readable, self.writable, self.peer_closed) = (true, true, false);
+        true
     }
 
     /// Ends a connection whose set-up failed because of the peer.
@@ -192,6 +237,9 @@ impl Conn {
     }
 
     pub(super) fn replied(&mut self, reply: &Frame, rest: &[u8], cx: &mut Cx<'_>) {
+        if reply.rejected && reply.revision == REVISION_1 && self.try_revision_1(cx) {
+            return;
+        }
         let most = super::depth(cx.options.inbound_reads);
         match setup::conclude(reply, &self.wants, most) {
             Ok(agreement) => {

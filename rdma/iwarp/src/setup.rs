@@ -55,26 +55,29 @@ pub(super) enum Failure {
     Terminate { code: Code, crc: bool },
 }
 
-/// Returns the initiator's frame. It is always an RFC 6581 frame, because Linux servers refuse
-/// others for lack of IRD and ORD.
+/// Returns the initiator's frame. It is an RFC 6581 frame at first, because Linux servers refuse
+/// others for lack of IRD and ORD. A responder that knows revision 1 alone closes the connection
+/// (RFC 5044, section 7.1.1, "Rev") or rejects it; then a frame of that revision follows on another
+/// connection.
 ///
 /// It does not ask for peer-to-peer set-up, although the ready-to-receive message of that is sent
 /// anyway. In peer-to-peer set-up, Linux's siw establishes the connection with the first FPDU,
 /// misses an FPDU that arrives while it still leaves set-up, and if the connection ends then, its
 /// kernel stops with a "BUG" in iw_cm (seen with 6.12). Any other RNIC treats the message as what
 /// it is: an RDMA Write without payload.
-pub(super) fn request(wants: &Wants, private_data: Bytes) -> Frame {
+pub(super) fn request(wants: &Wants, revision: u8, private_data: Bytes) -> Frame {
+    let enhanced = Enhanced {
+        inbound_reads: wants.inbound_reads,
+        outbound_reads: wants.outbound_reads,
+        peer_to_peer: None,
+    };
     Frame {
         kind: Kind::Request,
         markers: false,
         crc: wants.crc,
         rejected: false,
-        revision: REVISION_2,
-        enhanced: Some(Enhanced {
-            inbound_reads: wants.inbound_reads,
-            outbound_reads: wants.outbound_reads,
-            peer_to_peer: None,
-        }),
+        revision,
+        enhanced: (revision >= REVISION_2).then_some(enhanced),
         private_data,
     }
 }
@@ -187,11 +190,21 @@ pub(super) fn conclude(
     if reply.markers {
         return Err(Failure::Protocol("the peer requires markers".into()));
     }
+    let crc = wants.crc || reply.crc;
+    if reply.revision == REVISION_1 {
+        // Nothing is said of IRD and ORD, which are the upper layers' matter then (RFC 5044).
+        return Ok(Agreement {
+            crc,
+            inbound_reads: usize::from(wants.inbound_reads),
+            outbound_reads: usize::from(wants.outbound_reads),
+            empty_rtr: false,
+            wait_for_peer: false,
+        });
+    }
     let Some(theirs) = reply.enhanced.filter(|_| reply.revision == REVISION_2) else {
         let text = format!("the peer answers with MPA revision {}", reply.revision);
         return Err(Failure::Protocol(text));
     };
-    let crc = wants.crc || reply.crc;
     let terminate = |code| Failure::Terminate { code, crc };
     let mut inbound = wants.inbound_reads;
     let mut outbound = wants.outbound_reads;

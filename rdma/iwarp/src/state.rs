@@ -368,6 +368,12 @@ impl State {
         let Some(Slot::Conn(conn)) = self.slots.get_mut(index) else {
             return;
         };
+        if std::mem::take(&mut conn.is_unwatched) && !self.busy {
+            self.watch_again(index);
+        }
+        let Some(Slot::Conn(conn)) = self.slots.get_mut(index) else {
+            return;
+        };
         if conn.deadline != before.deadline {
             if let Some(at) = before.deadline {
                 self.timers.remove(&(at, index));
@@ -414,6 +420,16 @@ impl State {
             if self.draining.len() > MAX_DRAINING {
                 self.close_oldest_draining();
             }
+        }
+    }
+
+    /// Watches the new socket of a connection. If that is not possible, the connection ends with its
+    /// time-out.
+    fn watch_again(&self, index: usize) {
+        if let (Some(poller), Some(slot)) = (&self.poller, self.slots.get(index))
+            && let Err(error) = register(poller, index, slot)
+        {
+            rdma::limited!(error, %error, "cannot watch a connection");
         }
     }
 

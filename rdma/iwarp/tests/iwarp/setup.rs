@@ -102,6 +102,81 @@ fn initiator_with_a_plain_responder() {
     assert_eq!(caller.raw.read_fpdu(&mut caller.node), Got::Ulpdu(first));
 }
 
+/// RFC 5044 has no IRD and ORD in set-up frames.
+#[test]
+fn initiator_with_a_responder_that_answers_in_revision_1() {
+    for (flags, crc) in [(0x00, false), (0x40, true)] {
+        let mut caller = Caller::new(Options::default());
+        caller.answer(&frame(REPLY, flags, 1, b"ok"));
+        caller.raw.crc = crc;
+        assert_eq!(caller.established(), b"ok"[..]);
+        caller.node.send(caller.qp, 2, b"first");
+        let first = crate::raw::send(1, b"first");
+        assert_eq!(caller.raw.read_fpdu(&mut caller.node), Got::Ulpdu(first));
+    }
+}
+
+/// RFC 5044, section 7.1.1: "If the MPA receiver cannot interoperate with the received version, then it
+/// MUST close the connection". It may have rejected the connection before.
+#[test]
+fn initiator_tries_revision_1_when_a_responder_refuses_revision_2() {
+    let refusals: [fn(&mut Raw); 3] = [
+        |raw| raw.socket.shutdown(std::net::Shutdown::Write).unwrap(),
+        |raw| {
+            let socket = socket2::SockRef::from(&raw.socket);
+            socket.set_linger(Some(Duration::ZERO)).unwrap();
+        },
+        |raw| raw.write(&frame(REPLY, 0x20, 1, b"")),
+    ];
+    for refuse in refusals {
+        for accepts in [true, false] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut node = Node::new(Options::default());
+            let address = listener.local_addr().unwrap();
+            let qp = node.device.connect(address, &connect_options()).unwrap();
+            node.receive(qp, 1, 64);
+            idle(&mut node);
+            let mut first = Raw::over(listener.accept().unwrap().0);
+            let (flags, revision, _) = first.read_frame(REQUEST, &mut node);
+            assert_eq!((flags, revision), (0x10, 2));
+            refuse(&mut first);
+            drop(first);
+            listener.set_nonblocking(true).unwrap();
+            let start = Instant::now();
+            let second = loop {
+                idle(&mut node);
+                match listener.accept() {
+                    Ok((socket, _)) => break socket,
+                    Err(_) => assert!(start.elapsed() < PATIENCE, "no second connection"),
+                }
+            };
+            second.set_nonblocking(false).unwrap();
+            let mut raw = Raw::over(second);
+            let request = raw.read_frame(REQUEST, &mut node);
+            assert_eq!(request, (0x00, 1, b"hello".to_vec()));
+            if !accepts {
+                drop(raw);
+                let completion = node.next_completion();
+                assert_eq!(completion.id, WrId(1));
+                let failed = node.next();
+                let Event::ConnectFailed { error, .. } = failed else {
+                    panic!("{failed:?}");
+                };
+                assert!(matches!(error, ConnectError::Protocol(_)), "{error:?}");
+                continue;
+            }
+            raw.write(&frame(REPLY, 0x00, 1, b"ok"));
+            let mut caller = Caller { node, qp, raw };
+            assert_eq!(caller.established(), b"ok"[..]);
+            // The receive that was posted before the first attempt is still there.
+            caller.raw.send_ulpdu(&crate::raw::send(1, b"hello"));
+            let completion = caller.node.next_completion();
+            assert_eq!(completion.id, WrId(1));
+            assert!(completion.result.is_ok());
+        }
+    }
+}
+
 #[test]
 fn initiator_with_a_responder_in_peer_to_peer_set_up_unasked() {
     let mut caller = Caller::new(Options::default());
@@ -216,8 +291,8 @@ fn replies_that_do_not_establish_a_connection() {
             protocol("the peer requires markers"),
         ),
         (
-            frame(REPLY, 0x00, 1, b""),
-            protocol("the peer answers with MPA revision 1"),
+            frame(REPLY, 0x00, 2, b""),
+            protocol("the peer answers with MPA revision 2"),
         ),
         (
             frame(REQUEST, 0x10, 2, &[0, 16, 0, 16]),
