@@ -288,7 +288,10 @@ fn rows_tell_their_conditions() {
     assert_eq!(v1["inline_bytes"], 4096);
     assert_eq!(row(&other, "null", None, "v2")["inline_bytes"], 16384);
     assert!(row(&other, "null", None, "tcp")["inline_bytes"].is_null());
-    assert_eq!(row(&other, "null", None, "tcp")["congestion_control"], "reno");
+    assert_eq!(
+        row(&other, "null", None, "tcp")["congestion_control"],
+        "reno"
+    );
     assert_eq!(v1["rate_bits_per_s"], 1_000_000_000);
     assert_eq!(v1["crc"].as_bool(), iwarp.then_some(true));
     assert!(v1["processor_requester"].is_null() && v1["processor_responder"].is_null());

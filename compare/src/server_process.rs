@@ -16,7 +16,8 @@ use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer, Squash};
 use rdma::Counters;
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Versions};
 use rpc_transport::{
-    ProgramVersions, Request, Server, ServerOptions, Service, ServiceOutcome, Stop, TcpServer,
+    ProgramVersions, ReducedArguments, Request, Server, ServerOptions, Service, ServiceOutcome,
+    Stop, TcpServer,
 };
 use rpcrdma_setup::access::{LinkOptions, tcp_counters};
 use rpcrdma_setup::costs::CostsArg;
@@ -256,6 +257,10 @@ impl<S: Service> Service for Counted<S> {
 
     fn remember_reply(&self, prog: u32, vers: u32, proc: u32) -> bool {
         self.service.remember_reply(prog, vers, proc)
+    }
+
+    fn reduced_arguments(&self) -> ReducedArguments {
+        self.service.reduced_arguments()
     }
 }
 

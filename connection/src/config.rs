@@ -15,7 +15,7 @@ use rpcrdma_v2::limits::{
 use transfer_plan::{ChunkLimits, CostModel, Limits};
 
 use crate::dialect::{DIALECTS, Dialect};
-use crate::{BEYOND_CREDITS, ReceiveStructure, round_trips};
+use crate::{BEYOND_CREDITS, ReceiveStructure, ReducedArguments, round_trips};
 
 /// Makes the state of an extension for a new connection, at the given end of it.
 pub type MakeExtension = fn(Side) -> Box<dyn Extension>;
@@ -260,6 +260,8 @@ pub struct Config {
     /// The maximum number of bytes of fetched chunks that all unanswered calls of the peer may hold
     /// together. Further calls wait.
     pub max_fetched: u64,
+    /// The arguments of the peer's calls that may be reduced.
+    pub reduced_arguments: ReducedArguments,
     /// Length of the longest segment, bytes: [`Options::max_segment`] or what the device allows.
     pub max_segment: u64,
     /// The structure of the first receives. The driver needs it to post them.
@@ -310,6 +312,7 @@ impl Config {
                 Role::Client { .. } => u64::from(options.max_message),
                 Role::Server { .. } => Self::DEFAULT_MAX_FETCHED,
             },
+            reduced_arguments: ReducedArguments::ANY,
             max_segment: u64::from(options.max_segment),
             receives: options.receives(operations),
             pool,

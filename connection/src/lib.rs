@@ -128,6 +128,7 @@ mod memory;
 mod open;
 mod plan;
 mod receives;
+mod reduced_arguments;
 mod reply_room;
 mod requester;
 mod responder;
@@ -154,6 +155,7 @@ pub use plan::ConsideredMode;
 pub use receives::{
     BEYOND_CREDITS, BadStructure, EXTRA_RECEIVES, REPOST_LATER, ReceiveSegment, ReceiveStructure,
 };
+pub use reduced_arguments::ReducedArguments;
 pub use reply_room::ReplyRoom;
 pub use requester::{PendingCalls, RequesterCounters};
 pub use responder::ResponderCounters;

@@ -10,12 +10,31 @@
 //! types and, where a call limits its reply, from the call. No procedure of NFS version 3 needs a
 //! retry with a larger reply buffer.
 
-use rpc_transport::ReplyRoom;
+use rpc_transport::{ReducedArguments, ReplyRoom};
 
 use crate::proto::{
-    Attributes, HandleArgs, MAX_PATH, Procedure, ReadArgs, ReaddirArgs, ReaddirplusArgs, Status,
-    Verifier, Xdr, is_idempotent, mnt, nfs,
+    Attributes, HandleArgs, MAX_PATH, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION,
+    Procedure, ReadArgs, ReaddirArgs, ReaddirplusArgs, Status, Verifier, Xdr, is_idempotent, mnt,
+    nfs,
 };
+
+/// The arguments that may be reduced: the data of WRITE, and the path of SYMLINK (RFC 8267, section 4).
+/// Other procedures of NFS version 3 have none, nor has MOUNT (section 5).
+pub const REDUCED_ARGUMENTS: ReducedArguments =
+    ReducedArguments::new(|program, version, procedure| {
+        let known = match (program, version) {
+            (NFS_PROGRAM, NFS_VERSION) => nfs::NAMES.len(),
+            (MOUNT_PROGRAM, MOUNT_VERSION) => mnt::NAMES.len(),
+            _ => 0,
+        };
+        if procedure as usize >= known {
+            return None;
+        }
+        let eligible = [nfs::Write::NUMBER, nfs::Symlink::NUMBER];
+        Some(u32::from(
+            program == NFS_PROGRAM && eligible.contains(&procedure),
+        ))
+    });
 
 /// The reply size for MOUNT's EXPORT and DUMP, which the protocol does not bound, bytes. RFC 8267
 /// (section 5.1) sends MOUNT over TCP, where replies need no estimate; this value is used if it is
@@ -121,5 +140,26 @@ impl Binding for mnt::Export {
 impl Binding for mnt::Dump {
     fn reply_room((): &()) -> ReplyRoom {
         payload::<Self>(MOUNT_LIST_ROOM)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 8267, section 4: the data of WRITE and the path of SYMLINK. What is not known here is not
+    /// limited: the RPC layer refuses it.
+    #[test]
+    fn s6_1_only_write_and_symlink_have_an_argument_that_may_be_reduced() {
+        for number in 0..30 {
+            let eligible = u32::from([7, 10].contains(&number));
+            let nfs = REDUCED_ARGUMENTS.most(NFS_PROGRAM, NFS_VERSION, number);
+            assert_eq!(nfs, (number < 22).then_some(eligible), "{number}");
+            let mount = REDUCED_ARGUMENTS.most(MOUNT_PROGRAM, MOUNT_VERSION, number);
+            assert_eq!(mount, (number < 6).then_some(0), "{number}");
+            for (program, version) in [(NFS_PROGRAM, 4), (MOUNT_PROGRAM, 1), (100_000, 3)] {
+                assert_eq!(REDUCED_ARGUMENTS.most(program, version, number), None);
+            }
+        }
     }
 }

@@ -128,7 +128,7 @@ pub use options::{ClientOptions, ClientStats, MAX_NCONNECT, Retry};
 pub use origin::PeerOrigin;
 pub use poll_loop::{Armed, PollLoop, SourceId, Wake};
 pub use readiness::MioReadiness;
-pub use rpcrdma_connection::ReplyRoom;
+pub use rpcrdma_connection::{ReducedArguments, ReplyRoom};
 pub use runtime::{Elapsed, Runtime, Sleep, Stepped};
 pub use server::{
     Admission, Place, SPARE, Server, ServerGroup, ServerOptions, ServerStats, TransportFailed,

@@ -271,7 +271,11 @@ impl Server {
             .add(Rc::clone(&transport) as Rc<RefCell<_>>)?;
         let at = self.transports.len();
         let admission = Admission::new(&self.member.shared, self.member.index, at);
-        transport.borrow_mut().set_admission(admission.clone());
+        let reduced = self.service.reduced_arguments();
+        let mut added = transport.borrow_mut();
+        added.set_admission(admission.clone());
+        added.set_reduced_arguments(reduced);
+        drop(added);
         self.transports.push(ServedTransport {
             transport,
             admission,

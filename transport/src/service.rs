@@ -6,7 +6,7 @@ use onc_rpc::{AcceptStatus, AuthStat, CallHeader, Credential, Cursor, Decoder, M
 use rdma::Pool;
 
 use crate::server::Use;
-use crate::{Backchannel, PeerOrigin};
+use crate::{Backchannel, PeerOrigin, ReducedArguments};
 
 /// A program and the range of its versions that a service implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,4 +161,10 @@ pub trait Service {
     /// is not idempotent). The server then caches the reply and answers a retransmission from the
     /// cache.
     fn remember_reply(&self, prog: u32, vers: u32, proc: u32) -> bool;
+
+    /// Returns which arguments of calls may be reduced, by the Upper-Layer Bindings of the programs
+    /// (RFC 8166, section 6.1). RDMA transports do not fetch more.
+    fn reduced_arguments(&self) -> ReducedArguments {
+        ReducedArguments::ANY
+    }
 }

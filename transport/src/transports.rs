@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use onc_rpc::Message;
 use rdma::{Poller, Time};
 
-use crate::ReplyRoom;
+use crate::{ReducedArguments, ReplyRoom};
 
 /// A participant in the poll loop of a `Runtime` or a server.
 pub trait PollSource {
@@ -271,6 +271,9 @@ pub trait ServerTransport: PollSource {
     fn take_place(&mut self, _conn: ConnectionId) -> Option<crate::Place> {
         None
     }
+
+    /// Sets which arguments of calls may be reduced, on connections accepted from now on.
+    fn set_reduced_arguments(&mut self, _: ReducedArguments) {}
 
     /// Returns the next event.
     fn next_event(&mut self) -> Option<ServerTransportEvent>;

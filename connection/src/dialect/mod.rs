@@ -149,6 +149,14 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         }
     }
 
+    /// Returns the error for a call that has more read chunks than arguments that may be reduced, which are
+    /// `max`. `None` if the version has no error for that. The call is answered with GARBAGE_ARGS then
+    /// (RFC 8166, sections 6.1 and 4.5.2).
+    fn too_many_reduced(&self, max: u32) -> Option<PeerError> {
+        let _ = max;
+        None
+    }
+
     /// Refuses the call that a truncated message begins or continues. `beginning` is all that is here of
     /// the message. Returns false if the call cannot be refused in such a way that the peer sends it again
     /// in another transfer mode; the connection is closed then.

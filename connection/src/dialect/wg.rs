@@ -108,6 +108,13 @@ impl Dialect for VersionTwoWg {
         answer.encode(credits)
     }
 
+    /// Appendix A.1 wants RDMA2_ERROR and has no code for it. The nearest one says how many read chunks
+    /// "the Responder can process", and that is zero if it "cannot handle any Read chunks for a
+    /// request" (section 7.3.1; drafts/errata-07.md, 67).
+    fn too_many_reduced(&self, max: u32) -> Option<PeerError> {
+        Some(PeerError::ReadChunks { max })
+    }
+
     fn error_name(&self, error: PeerError) -> String {
         error_body(error).to_string()
     }

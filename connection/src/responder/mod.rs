@@ -14,7 +14,7 @@ mod work;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use onc_rpc::{Message, Segments};
+use onc_rpc::{AcceptStatus, Message, ReplyHeader as RpcReply, Segments};
 use rdma::{Account, Buf, Charge, PER_CALL, Stag};
 use rpcrdma_chunks::{ReadChunk, ResponderCredits, WriteChunk};
 use slab::Slab;
@@ -259,6 +259,12 @@ impl Responder {
             }
             return;
         }
+        if payload.is_none()
+            && let Some(most) = shared.config.reduced_arguments.most_of(&message)
+            && items.len() > most as usize
+        {
+            return self.refuse_reduced(shared, call, requested, most);
+        }
         let fetch = Fetch::new(message, payload, items);
         let short = fetch.memory() == 0;
         call.fetch = Some(Box::new(fetch));
@@ -271,6 +277,25 @@ impl Responder {
                 false => self.no_memory.push_back(key),
             }
         }
+    }
+
+    /// Refuses a call of which more arguments are reduced than the `most` that may be. Nothing is
+    /// fetched.
+    #[cold]
+    fn refuse_reduced(&mut self, shared: &mut Shared, call: InCall, requested: u32, most: u32) {
+        let xid = call.xid;
+        let Some(key) = self.admit(shared, call, requested) else {
+            return;
+        };
+        let call = self.remove(key);
+        let why = "reduced arguments that are not DDP-eligible";
+        if let Some(error) = shared.dialect.too_many_reduced(most) {
+            let credits = self.answered(shared, &call);
+            return self.refuse_call(shared, xid, credits, error, &why);
+        }
+        rdma::limited!(warn, xid, why, "call answered with GARBAGE_ARGS");
+        let garbage = RpcReply::accepted(xid, AcceptStatus::GarbageArgs).encode();
+        self.answer(shared, call, Message::from_payload(garbage));
     }
 
     /// Admits a call whose header requests `requested` credits, and returns its key. A call beyond

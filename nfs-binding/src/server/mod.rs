@@ -18,7 +18,9 @@ use std::sync::{Arc, Mutex};
 
 use onc_rpc::{AcceptStatus, AuthStat, Credential, Encoder, Message};
 use rdma::IdMap;
-use rpc_transport::{ErrorReply, ProgramVersions, Request, Service, ServiceOutcome, ServiceReply};
+use rpc_transport::{
+    ErrorReply, ProgramVersions, ReducedArguments, Request, Service, ServiceOutcome, ServiceReply,
+};
 use siphasher::sip::SipHasher13;
 
 use crate::fs::{self, FileId};
@@ -26,6 +28,7 @@ use crate::proto::{
     Attributes, LinkArgs, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION, NfsResult,
     Procedure, RenameArgs, Xdr, is_idempotent, mnt, nfs,
 };
+use crate::ulb::REDUCED_ARGUMENTS;
 use call_context::CallContext;
 use directory::ListingResult;
 use handle::{ExportIdentity, HandleCodec};
@@ -484,5 +487,9 @@ impl Service for NfsServer {
 
     fn remember_reply(&self, prog: u32, _: u32, proc: u32) -> bool {
         prog == NFS_PROGRAM && !is_idempotent(prog, proc)
+    }
+
+    fn reduced_arguments(&self) -> ReducedArguments {
+        REDUCED_ARGUMENTS
     }
 }

@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use onc_rpc::{AcceptStatus, Encoder, Message};
 use rpc_transport::{
-    Call, ErrorReply, ProgramVersions, ReplyRoom, Request, Service, ServiceOutcome, ServiceReply,
+    Call, ErrorReply, ProgramVersions, ReducedArguments, ReplyRoom, Request, Service,
+    ServiceOutcome, ServiceReply,
 };
 use rpcrdma_callbacks::{FORWARD, Orders};
 
@@ -198,5 +199,9 @@ impl<S: Service> Service for Probe<S> {
             prog if prog == FORWARD.prog => self.orders.remember_reply(prog, vers, proc),
             _ => self.service.remember_reply(prog, vers, proc),
         }
+    }
+
+    fn reduced_arguments(&self) -> ReducedArguments {
+        self.service.reduced_arguments()
     }
 }

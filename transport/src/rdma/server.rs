@@ -23,8 +23,8 @@ use super::receive_memory::{Share, Wish, share};
 use super::timers::Timer;
 use super::{NO_ROOM, RoundTripFeatures, shown};
 use crate::{
-    Admission, CallError, ConnectionId, Place, PollSource, ReplyRoom, ServerTransport,
-    ServerTransportEvent,
+    Admission, CallError, ConnectionId, Place, PollSource, ReducedArguments, ReplyRoom,
+    ServerTransport, ServerTransportEvent,
 };
 
 /// Listeners and connections of an RPC-over-RDMA server, all over one device.
@@ -32,6 +32,7 @@ pub struct RdmaServer {
     driver: Driver<ServerTransportEvent>,
     options: RdmaServerOptions,
     admission: Option<Admission>,
+    reduced_arguments: ReducedArguments,
 }
 
 /// Returns the id of a connection. A device never reuses the number of a queue pair.
@@ -66,6 +67,7 @@ impl RdmaServer {
             driver,
             options,
             admission: None,
+            reduced_arguments: ReducedArguments::ANY,
         }
     }
 
@@ -271,6 +273,7 @@ impl RdmaServer {
         config.callbacks = share.callbacks;
         config.max_fetched = self.options.max_fetched;
         config.peer = Some(peer);
+        config.reduced_arguments = self.reduced_arguments;
         config.max_segment = max_segment;
         config
     }
@@ -495,6 +498,10 @@ impl ServerTransport for RdmaServer {
 
     fn take_place(&mut self, conn: ConnectionId) -> Option<Place> {
         self.driver.links.get_mut(&qp_of(conn))?.place.take()
+    }
+
+    fn set_reduced_arguments(&mut self, reduced: ReducedArguments) {
+        self.reduced_arguments = reduced;
     }
 
     fn next_event(&mut self) -> Option<ServerTransportEvent> {

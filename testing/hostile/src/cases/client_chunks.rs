@@ -189,12 +189,12 @@ pub(super) fn cases(file: &[u8]) -> Vec<Case> {
         case(
             "a chunk within the RPC header",
             "RFC 8166, 4.5.2",
+            // NULL has no arguments, so nothing is fetched.
             on(vec![
                 Send(message(Header {
                     reads: vec![(4, all(8))],
                     ..header()
                 })),
-                Serve(all(8), vec![0; 8]),
                 Hear(refused(XID, &[GARBAGE_ARGS])),
             ]),
             Lives,
@@ -207,7 +207,20 @@ pub(super) fn cases(file: &[u8]) -> Vec<Case> {
                     reads: vec![(END, all(8))],
                     ..header()
                 })),
-                Serve(all(8), vec![0; 8]),
+                Hear(refused(XID, &[GARBAGE_ARGS])),
+            ]),
+            Lives,
+        ),
+        case(
+            "three chunks of 64 KiB, none of which can be eligible",
+            "RFC 8166, 6.1",
+            on(vec![
+                Send(message(Header {
+                    reads: (0..3)
+                        .map(|at| (END + at * 0x1_0000, all(0x1_0000)))
+                        .collect(),
+                    ..header()
+                })),
                 Hear(refused(XID, &[GARBAGE_ARGS])),
             ]),
             Lives,

@@ -435,6 +435,13 @@ fn many(file: &[u8]) -> Vec<Case> {
             overlap(end, 8, end + 12),
             bad,
         ),
+        // NULL has no arguments, so nothing is fetched.
+        refused(
+            "a read chunk that cannot be eligible",
+            "version-two-07, A.1",
+            reads(1, &|_| end, 8),
+            &[ERR_READ_CHUNKS, 0],
+        ),
         refused(
             "a read list of 255 segments of 4 GiB",
             READS,

@@ -1,0 +1,73 @@
+//! Which arguments may be reduced: what a responder knows of Upper-Layer Bindings (RFC 8166, section
+//! 6.1; version-two-07, appendix A.1).
+//!
+//! A responder does not fetch read chunks of a call that may not have any. So a requester cannot make
+//! it spend memory and RDMA Reads on a call that is refused in any case. Positions are the upper
+//! layer's to check, as they depend on what stands before an item; so is a call whose payload is in a
+//! chunk itself, because its procedure is not known before the chunk has arrived.
+
+use std::fmt;
+
+use onc_rpc::{CALL, Message, RPC_VERSION};
+
+/// The number of bytes from the XID of a call to the number of its procedure.
+const START: usize = 24;
+
+/// The number of arguments of each procedure that are DDP-eligible, and so may be in read chunks.
+#[derive(Clone, Copy)]
+pub struct ReducedArguments(fn(u32, u32, u32) -> Option<u32>);
+
+impl ReducedArguments {
+    /// Arguments of every procedure may be reduced, and the upper layer refuses those that may not.
+    pub const ANY: Self = Self(|_, _, _| None);
+
+    /// Returns the limits that `most` says. From a program, its version and a procedure, `most` returns the
+    /// maximum number of reduced arguments, or `None` if it does not know the procedure.
+    #[must_use]
+    pub const fn new(most: fn(program: u32, version: u32, procedure: u32) -> Option<u32>) -> Self {
+        Self(most)
+    }
+
+    /// Returns the maximum number of reduced arguments of a procedure, or `None` if there is no limit.
+    #[must_use]
+    pub fn most(&self, program: u32, version: u32, procedure: u32) -> Option<u32> {
+        (self.0)(program, version, procedure)
+    }
+
+    /// Returns the maximum number of reduced arguments of a call, whose payload begins with the RPC
+    /// header. `None` if there is no limit, or if the payload begins with something else.
+    pub(crate) fn most_of(&self, call: &Message) -> Option<u32> {
+        let mut start = [0; START];
+        let first = call.payload().first()?;
+        match first.get(..START) {
+            Some(bytes) => start.copy_from_slice(bytes),
+            // A host may divide a message anywhere.
+            None => {
+                let mut bytes = call.payload().iter().flatten();
+                for byte in &mut start {
+                    *byte = *bytes.next()?;
+                }
+            }
+        }
+        let word = |at: usize| -> Option<u32> {
+            let bytes = start.get(4 * at..)?.first_chunk()?;
+            Some(u32::from_be_bytes(*bytes))
+        };
+        if (word(1)?, word(2)?) != (CALL, RPC_VERSION) {
+            return None;
+        }
+        self.most(word(3)?, word(4)?, word(5)?)
+    }
+}
+
+impl Default for ReducedArguments {
+    fn default() -> Self {
+        Self::ANY
+    }
+}
+
+impl fmt::Debug for ReducedArguments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReducedArguments")
+    }
+}
