@@ -20,13 +20,13 @@ fn rejected() -> Frame {
 /// The approximate maximum length of a call's chunk here, bytes.
 pub(super) const LONG: u32 = 255 << 10;
 
-/// Encodes a NULL call with a long Read chunk.
-pub(super) fn null_with_chunk() -> Vec<u8> {
+/// Encodes a WRITE without arguments, with a long Read chunk.
+pub(super) fn write_with_chunk() -> Vec<u8> {
     let header = Header {
         reads: vec![(rpc::CALL_HEADER, memory(0, LONG))],
         ..v1::header(1)
     };
-    header.with(&rpc::null(1).bytes())
+    header.with(&rpc::nfs(1, 7, Vec::new()).bytes())
 }
 
 /// Encodes a READ of 1 MiB.
@@ -174,7 +174,7 @@ pub(super) fn cases(file: &[u8]) -> Vec<Case> {
                 Repeat(
                     15,
                     on(vec![
-                        Repeat(16, vec![Send(null_with_chunk())]),
+                        Repeat(16, vec![Send(write_with_chunk())]),
                         Cheat(memory(0, LONG), |_| vec![]),
                     ]),
                 ),

@@ -2,7 +2,7 @@
 //! RDMA Reads, or do not read its replies. Each is disconnected in bounded time, and the client
 //! that was there before continues.
 
-use super::client_crowd::{LONG, null_with_chunk, read};
+use super::client_crowd::{LONG, read, write_with_chunk};
 use super::{memory, on};
 use crate::End::Left;
 use crate::client::{Case, Step::*, case, success};
@@ -40,7 +40,7 @@ pub(super) fn cases(file: &[u8]) -> Vec<Case> {
             Hear(success(0x0bad_3000, &[0])),
         ])
     };
-    let unanswered = || Repeat(CREDITS, vec![Send(null_with_chunk())]);
+    let unanswered = || Repeat(CREDITS, vec![Send(write_with_chunk())]);
     let unread = || Repeat(CREDITS, vec![Send(read(file))]);
     let with = |mut script: Vec<_>, more: Vec<_>| {
         script.extend(more);

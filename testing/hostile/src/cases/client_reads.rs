@@ -383,7 +383,7 @@ pub(super) fn cases(file: &[u8]) -> Vec<Case> {
                 // 16 calls of 255 KiB each, whose data the server reads one after the other.
                 let mut header = v1::header(0x0bad_0010);
                 header.reads = vec![(40, memory(0, 255 << 10))];
-                let call = header.with(&rpc::null(0x0bad_0010).bytes());
+                let call = header.with(&rpc::nfs(0x0bad_0010, 7, Vec::new()).bytes());
                 vec![
                     Repeat(16, vec![Send(call)]),
                     Cheat(memory(0, 255 << 10), |_| vec![]),

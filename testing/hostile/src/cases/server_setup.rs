@@ -81,16 +81,18 @@ pub(super) fn cases() -> Vec<Case> {
             },
             Closed,
         ),
-        frame(
-            "revision 1",
-            "RFC 6581, 6",
-            Frame {
-                flags: 0,
-                revision: 1,
-                depths: None,
-                ..honest()
-            },
-            Closed,
+        working(
+            "control: revision 1",
+            "RFC 5044, 7.1",
+            vec![
+                HearFrame,
+                Frame(Frame {
+                    flags: 0,
+                    revision: 1,
+                    depths: None,
+                    ..honest()
+                }),
+            ],
         ),
         frame(
             "revision 3",
@@ -163,19 +165,25 @@ pub(super) fn cases() -> Vec<Case> {
             },
             NO_MATCHING_RTR,
         ),
-        failing(
+        // The client tries revision 1, and an honest server takes that.
+        case(
             "FIN instead of a frame",
             "RFC 5044, 7.1",
+            Ask::Null,
             vec![HearFrame, Shut],
-            Closed,
-        ),
+            Lives,
+        )
+        .honest(Until::Start),
         failing("FIN at once", "RFC 5044, 7.1", vec![Shut], Left),
-        failing(
+        // The client tries revision 1, and an honest server takes that.
+        case(
             "RST instead of a frame",
             "RFC 5044, 7.1",
+            Ask::Null,
             vec![HearFrame, Abort],
-            Left,
-        ),
+            Lives,
+        )
+        .honest(Until::Start),
         failing(
             "half a frame and FIN",
             "RFC 5044, 7.1",

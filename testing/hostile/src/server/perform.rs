@@ -135,7 +135,8 @@ impl Scene<'_> {
         let heard = self.peer.hear_frame(mpa::REQUEST_KEY, &mut { going_on });
         let frame = heard.map_err(wrong)?;
         match (frame.flags, frame.revision) {
-            (mpa::ENHANCED, 2) => Ok(()),
+            // Revision 1 is tried when a responder has refused revision 2.
+            (mpa::ENHANCED, 2) | (0, 1) => Ok(()),
             _ => Err(wrong(format!("the client's frame is {frame:x?}"))),
         }
     }
