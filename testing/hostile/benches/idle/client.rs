@@ -10,7 +10,7 @@ use hostile::{Wrong, wrong};
 use iwarp::{Iwarp, Options};
 use onc_rpc::{Message, Segments};
 use rdma::{Pool, Time};
-use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
+use rpc_transport::rdma::{Choice, RdmaClient, RdmaClientOptions, RoundTripFeatures, Version};
 use rpc_transport::{
     ClientTransport, ClientTransportEvent, ConnectionId, PollLoop, PollSource, ReplyRoom,
     TcpClient, TcpOptions,
@@ -19,7 +19,7 @@ use rpc_transport::{
 /// The number of connections that are being made at a time.
 const AT_A_TIME: usize = 64;
 /// The memory of the client, bytes.
-const MEMORY: usize = 1 << 30;
+const MEMORY: usize = 6 << 30;
 
 /// A client and its connections.
 pub(crate) struct Client {
@@ -35,14 +35,37 @@ pub(crate) struct Client {
 impl Client {
     /// Returns a client with this number of RDMA connections to a server.
     pub(crate) fn connect(server: SocketAddr, count: usize) -> Result<Self, Wrong> {
+        let mut options = RdmaClientOptions::default();
+        options.common.features = "ddp+cont".parse().map_err(wrong)?;
+        Self::over_rdma(options, server, count)
+    }
+
+    /// The same in a version, without features for fewer round trips: these take more memory at the client than
+    /// there is for so many connections.
+    pub(crate) fn connect_speaking(
+        version: Version,
+        server: SocketAddr,
+        count: usize,
+    ) -> Result<Self, Wrong> {
+        let mut options = RdmaClientOptions {
+            version: Choice::Only(version),
+            ..RdmaClientOptions::default()
+        };
+        options.common.features = RoundTripFeatures::default();
+        Self::over_rdma(options, server, count)
+    }
+
+    fn over_rdma(
+        client: RdmaClientOptions,
+        server: SocketAddr,
+        count: usize,
+    ) -> Result<Self, Wrong> {
         let options = Options {
             max_connections: count + AT_A_TIME,
             ..Options::default()
         };
         let device = Iwarp::new(options, Pool::new(MEMORY)).map_err(wrong)?;
-        let mut options = RdmaClientOptions::default();
-        options.common.features = "ddp+cont".parse().map_err(wrong)?;
-        Self::over(RdmaClient::new(Box::new(device), options), server, count)
+        Self::over(RdmaClient::new(Box::new(device), client), server, count)
     }
 
     /// Returns a client with this number of connections over TCP to a server.
@@ -101,16 +124,68 @@ impl Client {
     fn call(&mut self) -> Result<(), Wrong> {
         let conn = self.connections[self.next % self.used];
         self.next += 1;
-        self.xid += 1;
-        let message = null(self.xid);
-        let room = ReplyRoom::default();
-        let mut port = self.port.borrow_mut();
-        port.submit(conn, self.xid, message, &room, Time::now());
-        drop(port);
+        self.submit(conn);
         match self.event()? {
             ClientTransportEvent::Reply { xid, .. } if xid == self.xid => Ok(()),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// Makes a NULL call on the first connection, and waits for its reply.
+    pub(crate) fn call_once(&mut self) -> Result<(), Wrong> {
+        self.in_turn(1);
+        self.call()
+    }
+
+    /// Makes this number of NULL calls on every connection, on `together` connections at the same time.
+    pub(crate) fn burst(&mut self, calls: usize, together: usize) -> Result<(), Wrong> {
+        let connections = self.connections.clone();
+        for group in connections.chunks(together) {
+            for conn in group {
+                for _ in 0..calls {
+                    self.submit(*conn);
+                }
+            }
+            for _ in 0..group.len() * calls {
+                match self.event()? {
+                    ClientTransportEvent::Reply { .. } => {}
+                    other => return Err(unexpected(&other)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes NULL calls on all connections in turn until `done`. Connections that the server closes are left
+    /// out. Returns the numbers of calls and of connections that are left.
+    pub(crate) fn call_until(&mut self, done: impl Fn() -> bool) -> Result<(usize, usize), Wrong> {
+        let mut calls = 0;
+        while !done() {
+            let conn = self.connections[self.next % self.connections.len()];
+            self.next += 1;
+            calls += 1;
+            self.submit(conn);
+            loop {
+                match self.event()? {
+                    ClientTransportEvent::Reply { conn: of, .. } if of == conn => break,
+                    ClientTransportEvent::Disconnected { conn: gone, .. } => {
+                        self.connections.retain(|other| *other != gone);
+                        if gone == conn {
+                            break;
+                        }
+                    }
+                    other => return Err(unexpected(&other)),
+                }
+            }
+        }
+        Ok((calls, self.connections.len()))
+    }
+
+    fn submit(&mut self, conn: ConnectionId) {
+        self.xid += 1;
+        let (message, room) = (null(self.xid), ReplyRoom::default());
+        let mut port = self.port.borrow_mut();
+        port.submit(conn, self.xid, message, &room, Time::now());
     }
 
     /// Returns the median duration of a call: of so many rounds the median of their averages.

@@ -4,11 +4,12 @@
 //!
 //! The server is a process of its own, configured like `rpcrdma serve --threads 1`, because client and server
 //! have a descriptor for each connection. Memory is what the server's process has in user space:
-//! its resident pages.
+//! its resident pages. With an argument, see [`full`].
 
 #![allow(clippy::print_stdout, reason = "it is its own harness")]
 
 mod client;
+mod full;
 mod served;
 
 use std::process::ExitCode;
@@ -44,9 +45,13 @@ const KEPT_PART: usize = 10;
 const AT_MOST: Duration = Duration::from_secs(230);
 
 fn main() -> ExitCode {
-    let result = match std::env::args().nth(1).as_deref() {
-        Some(served::SERVE) => served::serve(IDLE + ACTIVE),
-        _ => run(),
+    let mut args = std::env::args().skip(1);
+    let (first, second) = (args.next(), args.next());
+    let mode = [&first, &second].into_iter().flatten();
+    let mode = mode.filter_map(|arg| full::Mode::parse(arg)).next();
+    let result = match (first.as_deref(), second) {
+        (Some(served::SERVE), Some(count)) => count.parse().map_err(wrong).and_then(served::serve),
+        _ => mode.map_or_else(run, full::run),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,7 +66,8 @@ fn kib(bytes: usize) -> f64 {
     bytes as f64 / 1024.0
 }
 
-fn run() -> Result<(), Wrong> {
+/// Makes the benchmark fail after the maximum duration, and raises the limit on descriptors.
+fn prepare() -> Result<(), Wrong> {
     thread::spawn(|| {
         thread::sleep(AT_MOST);
         println!("FAILED: not done within {AT_MOST:?}");
@@ -74,7 +80,12 @@ fn run() -> Result<(), Wrong> {
         let what = format!("{descriptors} descriptors are possible, {needed} are needed");
         return Err(wrong(what));
     }
-    let mut server = Child::start()?;
+    Ok(())
+}
+
+fn run() -> Result<(), Wrong> {
+    prepare()?;
+    let mut server = Child::start(IDLE + ACTIVE)?;
     let mut alone = Client::connect(server.address, 1)?;
     let before = server.resident()?;
     let without = alone.median(CALLS, ROUNDS)?;

@@ -16,12 +16,12 @@ use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use rdma::{Budget, Pool};
 use rpc_transport::limits;
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
-use rpc_transport::{Server, ServerOptions, Stop, TcpOptions, TcpServer};
+use rpc_transport::{SPARE, Server, ServerOptions, Stop, TcpOptions, TcpServer};
 
 /// The argument that makes this program the server.
 pub(crate) const SERVE: &str = "--serve";
 /// The memory for calls and replies, and for the exported files, bytes.
-const MEMORY: usize = 1 << 30;
+const MEMORY: usize = 2 << 30;
 const FILES: u64 = 1 << 20;
 /// The free memory that is kept for reuse, bytes.
 const KEPT: usize = 32 << 20;
@@ -76,7 +76,7 @@ fn listen(connections: usize) -> Result<Listening, Wrong> {
     };
     let mut server = Server::new(Box::new(service), options).map_err(wrong)?;
     let options = Options {
-        max_connections: connections,
+        max_connections: connections + SPARE,
         ..Options::default()
     };
     let receives = RdmaServerOptions::default().max_receive_memory;
@@ -85,12 +85,12 @@ fn listen(connections: usize) -> Result<Listening, Wrong> {
     let budget = Budget::new(MEMORY, connections);
     let tcp = TcpOptions {
         budget: budget.clone(),
-        max_connections: connections,
+        max_connections: connections + SPARE,
         ..TcpOptions::default()
     };
     let mut options = RdmaServerOptions {
         budget,
-        max_connections: connections,
+        max_connections: connections + SPARE,
         give_back_after: Some(GIVE_BACK_AFTER),
         ..RdmaServerOptions::default()
     };
@@ -118,8 +118,9 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    pub(crate) fn start() -> Result<Self, Wrong> {
-        let mut process = ServerProcess::start([SERVE])?;
+    /// Starts a server with this limit on connections.
+    pub(crate) fn start(connections: usize) -> Result<Self, Wrong> {
+        let mut process = ServerProcess::start([SERVE, &connections.to_string()])?;
         let [address, tcp] = process.values()?;
         Ok(Self {
             address,
