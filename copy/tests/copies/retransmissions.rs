@@ -7,8 +7,8 @@ use std::net::TcpStream;
 
 use bytes::Bytes;
 use nfs_binding::proto::{
-    DirOp, DirOpArgs, FileHandle, MkdirArgs, MountArgs, MountPath, Name, NfsResult, Procedure,
-    SetAttributes, Status, Xdr, mnt, nfs,
+    CreateArgs, CreateHow, Data, DirOp, DirOpArgs, FileHandle, MkdirArgs, MountArgs, MountPath,
+    Name, NfsResult, Procedure, SetAttributes, Stable, Status, WriteArgs, Xdr, mnt, nfs,
 };
 use onc_rpc::{AuthSys, CallHeader, Credential, Decoder, Encoder, Message, ReplyHeader, Verifier};
 
@@ -71,6 +71,26 @@ impl Script {
         status(self.call::<nfs::Mkdir>(xid, &MkdirArgs { place, attributes }))
     }
 
+    fn create(&mut self, xid: u32, dir: FileHandle, name: &str) -> FileHandle {
+        let args = CreateArgs {
+            place: at(dir, name),
+            how: CreateHow::Guarded(SetAttributes::default()),
+        };
+        let made = self.call::<nfs::Create>(xid, &args);
+        made.unwrap().object.unwrap()
+    }
+
+    fn write(&mut self, xid: u32, file: FileHandle, data: &[u8]) {
+        let args = WriteArgs {
+            file,
+            offset: 0,
+            count: data.len() as u32,
+            stable: Stable::Unstable,
+            data: Data(data.to_vec().into()),
+        };
+        self.call::<nfs::Write>(xid, &args).unwrap();
+    }
+
     fn rmdir(&mut self, xid: u32, dir: FileHandle, name: &str) -> Status {
         let what = at(dir, name);
         status(self.call::<nfs::Rmdir>(xid, &DirOpArgs { what }))
@@ -97,6 +117,39 @@ fn a_call_that_comes_again_over_another_connection_is_not_executed_again() {
     let mut script = Script::start(&served);
     assert_eq!(script.mkdir(1, root, "new"), Status::OK);
     assert_eq!(script.mkdir(2, root, "new"), Status::EXIST);
+}
+
+/// Regression test: the second WRITE was answered as if it were the first, and its data was never written.
+#[test]
+fn a_write_with_the_xid_of_another_is_executed_if_their_data_differ() {
+    let served = Served::start();
+    let mut script = Script::start(&served);
+    let root = script.root();
+    let file = script.create(1, root, "file");
+    let content = || fs::read(served.path().join("file")).unwrap();
+    let mut data = vec![1; 8 << 10];
+    for range in [300..1000, 4000..4256, 8191..8192] {
+        script.write(9, file, &data);
+        assert!(content() == data);
+        data[range.clone()].fill(2);
+        script.write(9, file, &data);
+        assert!(content() == data, "{range:?}");
+    }
+}
+
+#[test]
+fn a_write_that_comes_again_does_not_overwrite_a_newer_one() {
+    let served = Served::start();
+    let mut script = Script::start(&served);
+    let root = script.root();
+    let file = script.create(1, root, "file");
+    for len in [100, 8 << 10, 100_000] {
+        let [old, new] = [vec![1; len], vec![2; len]];
+        script.write(len as u32, file, &old);
+        script.write(len as u32 + 1, file, &new);
+        Script::start(&served).write(len as u32, file, &old);
+        assert!(fs::read(served.path().join("file")).unwrap() == new);
+    }
 }
 
 /// A call that looks like a retransmission is answered as one (docs/reply-cache.md). This is why
