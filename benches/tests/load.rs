@@ -16,7 +16,7 @@ use iwarp::Iwarp;
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::proto::{NFS_PROGRAM, Procedure, ReadArgs, Xdr, nfs};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer, Squash};
-use onc_rpc::Encoder;
+use onc_rpc::{Encoder, Message};
 use rdma::Pool;
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, RoundTripFeatures};
 use rpc_transport::{
@@ -95,6 +95,10 @@ impl Service for Counting {
 
     fn remember_reply(&self, prog: u32, vers: u32, proc: u32) -> bool {
         self.inner.remember_reply(prog, vers, proc)
+    }
+
+    fn has_changed(&self, prog: u32, vers: u32, proc: u32, results: &Message) -> bool {
+        self.inner.has_changed(prog, vers, proc, results)
     }
 }
 

@@ -331,6 +331,47 @@ fn create_as_root(dir: FileHandle, name: &str) -> Vec<u8> {
     record
 }
 
+/// Sends a call over a connection of its own. Returns the status with which its results begin.
+fn status_of(server: &Server, call: &[u8]) -> Status {
+    let mut socket = TcpStream::connect(server.tcp).unwrap();
+    socket.set_read_timeout(Some(patience())).unwrap();
+    socket.write_all(call).unwrap();
+    // Record mark, XID, REPLY, MSG_ACCEPTED, verifier (two words), SUCCESS, status.
+    let mut reply = [0; 32];
+    socket.read_exact(&mut reply).unwrap();
+    Status(u32::from_be_bytes(*reply.last_chunk().unwrap()))
+}
+
+/// Regression test: 140,000 failing REMOVEs of one user evicted the replies of all others, whose calls were then
+/// executed again when they were sent again.
+#[test]
+fn a_user_of_this_host_does_not_evict_roots_replies() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    // The least memory, so that there is room for some thousand replies.
+    let export = export("data", &place.data(), "async");
+    let args = ["--export", &export, "--memory-limit", "24M"];
+    let server = Server::start(args);
+    let root = Claimant::connect(&server, Proto::Tcp, 0).mount().unwrap();
+    let call = create_as_root(root, "roots");
+    assert_eq!(status_of(&server, &call), Status::OK);
+    as_user(MALLORY, || {
+        let mallory = Claimant::connect(&server, Proto::Tcp, MALLORY);
+        let own = mallory.create(root, "mallorys").unwrap();
+        for _ in 0..6000 {
+            assert_eq!(mallory.give_away(own, MALLORY), Ok(()));
+            assert_eq!(mallory.create(root, "mallorys"), Err(Status::EXIST));
+        }
+    });
+    assert_eq!(
+        status_of(&server, &call),
+        Status::OK,
+        "it was executed again"
+    );
+}
+
 /// How a client closes its connection after sending a call.
 #[derive(Clone, Copy, Debug)]
 enum Leaves {

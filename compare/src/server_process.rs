@@ -13,6 +13,7 @@ use std::thread;
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::proto::{NFS_PROGRAM, nfs};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer, Squash};
+use onc_rpc::Message;
 use rdma::Counters;
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Versions};
 use rpc_transport::{
@@ -261,6 +262,10 @@ impl<S: Service> Service for Counted<S> {
 
     fn reduced_arguments(&self) -> ReducedArguments {
         self.service.reduced_arguments()
+    }
+
+    fn has_changed(&self, prog: u32, vers: u32, proc: u32, results: &Message) -> bool {
+        self.service.has_changed(prog, vers, proc, results)
     }
 }
 

@@ -16,6 +16,18 @@
 //! 16 GiB, fewer with less.) [`DEFAULT_BYTES`] is the memory that as many replies to NFS calls take, at about
 //! 250 bytes each; fewer replies fit if they are longer.
 //!
+//! # Shares
+//!
+//! One client must not be able to empty the cache of the others. A client is a host or, on this host, a user. What
+//! makes room is the oldest reply of a client that has at least its fair share; of the client whose call it is, if that
+//! has as much. So whoever has less than a fair share loses nothing to others, and whoever is alone has the whole cache.
+//!
+//! Replies to calls that have changed nothing (the service says so: [`crate::Service::has_changed`]) are kept as well:
+//! if a REMOVE failed and its client has made a file of that name since, a late duplicate must not remove it. But
+//! anybody can make a great many of them, and the effect of a call that is executed again after a failure is that of a call which
+//! arrives late. So they evict replies to calls that have changed something up to an eighth of the cache
+//! ([`OTHERS_PART`]), and beyond that only each other. Among themselves they are shared like the others.
+//!
 //! # Calls that cannot be told apart
 //!
 //! The key does not contain the client's port, because a client that reconnects over RDMA cannot
@@ -47,20 +59,25 @@
 //! reply, so loops rarely wait for one another. A retransmission of a call that another loop
 //! executes waits for that loop's reply ([`Known::Elsewhere`]).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
 use onc_rpc::Message;
 use rdma::{CountedMutex, LockCounter, Time};
+use slab::Slab;
 
 mod key;
+mod order;
+mod shares;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use key::CallKey;
 
 use key::Hashed;
+use order::{Link, Linked, Order};
+use shares::Shares;
 
 /// The default maximum number of cached replies; see the module documentation.
 pub(crate) const DEFAULT_ENTRIES: usize = 128 << 10;
@@ -72,6 +89,10 @@ pub(crate) const DEFAULT_BYTES: usize = 96 << 20;
 /// most outages are shorter than this. Memory is bounded by the number and the size of the entries.
 const MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
+/// The replies to calls that have changed nothing may take this part of the entries, and of the bytes, from the others.
+const OTHERS_PART: usize = 8;
+/// The number of the link that the list of all replies uses.
+const BY_AGE: usize = 0;
 /// The memory that an entry takes besides its reply, bytes: its slots in two tables, with their
 /// slack.
 const OVERHEAD: usize = 512;
@@ -120,14 +141,28 @@ pub(crate) enum Known {
 enum State {
     /// The call is being executed by this job, and the reply is for the waiter, if there is one.
     Running(JobId, Option<Waiter>),
-    Done {
-        reply: Message,
-        cost: usize,
-        /// The entry's key in the order of use.
-        used: u64,
-        /// The time of the last use.
-        at: Time,
-    },
+    /// The call was executed. This is the number of its reply.
+    Done(usize),
+}
+
+/// The reply to a call that was executed.
+struct Done {
+    key: CallKey,
+    reply: Message,
+    cost: usize,
+    /// The time of the last use.
+    at: Time,
+    /// Whether the call has changed anything.
+    changed: bool,
+    /// The number of the client among those with replies of this kind.
+    client: usize,
+    links: [Link; 2],
+}
+
+impl Linked<2> for Done {
+    fn links(&mut self) -> &mut [Link; 2] {
+        &mut self.links
+    }
 }
 
 /// Counts how often a loop waited for a part of a reply cache.
@@ -165,10 +200,16 @@ impl ReplyCache {
         self.part(&key).look_up(key, asking, ticket, now)
     }
 
-    /// Stores the reply of a call that was in progress. Returns the waiter of another loop to which
-    /// the reply must be handed, if there is one.
-    pub(crate) fn finish(&self, key: CallKey, reply: Message, now: Time) -> Option<Waiter> {
-        self.part(&key).finish(key, reply, now)
+    /// Stores the reply of a call that was in progress, and whether the call has changed anything. Returns the waiter
+    /// of another loop to which the reply must be handed, if there is one.
+    pub(crate) fn finish(
+        &self,
+        key: CallKey,
+        reply: Message,
+        changed: bool,
+        now: Time,
+    ) -> Option<Waiter> {
+        self.part(&key).finish(key, reply, changed, now)
     }
 
     /// Forgets a call that was in progress and will not be executed, so that a retransmission is.
@@ -181,15 +222,16 @@ impl ReplyCache {
     }
 }
 
-/// A part of the cache. The number of finished entries and their bytes are limited: the least
-/// recently used is evicted. Calls in progress are never evicted, because other limits of the
-/// server bound their number.
+/// A part of the cache. The number of replies and their bytes are limited, and shared among clients as the module
+/// documentation says. Calls in progress are never evicted, because other limits of the server bound their number.
 struct Part {
     entries: HashMap<CallKey, State, BuildHasherDefault<Hashed>>,
-    /// Finished entries, least recently used first.
-    order: BTreeMap<u64, CallKey>,
-    clock: u64,
-    bytes: usize,
+    done: Slab<Done>,
+    /// All replies, the least recently used first.
+    order: Order<BY_AGE>,
+    /// The replies to calls that have changed something, and to others.
+    changes: Shares,
+    others: Shares,
     max_entries: usize,
     max_bytes: usize,
 }
@@ -198,9 +240,10 @@ impl Part {
     fn new(max_entries: usize, max_bytes: usize) -> Self {
         Self {
             entries: HashMap::default(),
-            order: BTreeMap::new(),
-            clock: 0,
-            bytes: 0,
+            done: Slab::new(),
+            order: Order::default(),
+            changes: Shares::new(),
+            others: Shares::new(),
             max_entries,
             max_bytes,
         }
@@ -220,64 +263,106 @@ impl Part {
                 let member = asking.member;
                 Known::Elsewhere(waiter.replace(Waiter { member, ticket }))
             }
-            Some(State::Done {
-                reply, used, at, ..
-            }) => {
-                self.order.remove(used);
-                self.clock += 1;
-                (*used, *at) = (self.clock, now);
-                self.order.insert(self.clock, key);
-                Known::Done(reply.clone())
+            Some(State::Done(number)) => {
+                let number = *number;
+                Known::Done(self.used(number, now))
             }
         }
     }
 
-    fn finish(&mut self, key: CallKey, reply: Message, now: Time) -> Option<Waiter> {
-        let waiter = match self.entries.get_mut(&key) {
-            Some(State::Running(_, waiter)) => waiter.take(),
-            _ => None,
+    /// Returns a reply, and makes it the most recently used one.
+    #[cold]
+    fn used(&mut self, number: usize, now: Time) -> Message {
+        let done = &mut self.done[number];
+        done.at = now;
+        let (changed, client, reply) = (done.changed, done.client, done.reply.clone());
+        self.order.remove(&mut self.done, number);
+        self.order.push(&mut self.done, number);
+        let shares = match changed {
+            true => &mut self.changes,
+            false => &mut self.others,
         };
+        let own = shares.order(client);
+        own.remove(&mut self.done, number);
+        own.push(&mut self.done, number);
+        reply
+    }
+
+    fn finish(&mut self, key: CallKey, reply: Message, changed: bool, now: Time) -> Option<Waiter> {
         let cost = OVERHEAD + usize::try_from(reply.stream_len()).unwrap_or(usize::MAX / 2);
         if cost > self.max_bytes {
             // Storing it would evict every other entry, and finally itself.
-            self.entries.remove(&key);
-            return waiter;
+            return match self.entries.remove(&key) {
+                Some(State::Running(_, waiter)) => waiter,
+                _ => None,
+            };
         }
-        self.clock += 1;
-        let used = self.clock;
-        let done = State::Done {
+        let shares = match changed {
+            true => &mut self.changes,
+            false => &mut self.others,
+        };
+        let client = shares.add(key.client(), cost);
+        let number = self.done.insert(Done {
+            key,
             reply,
             cost,
-            used,
             at: now,
+            changed,
+            client,
+            links: [Link::NONE; 2],
+        });
+        shares.order(client).push(&mut self.done, number);
+        self.order.push(&mut self.done, number);
+        let waiter = match self.entries.insert(key, State::Done(number)) {
+            Some(State::Running(_, waiter)) => waiter,
+            _ => None,
         };
-        self.entries.insert(key, done);
-        self.bytes += cost;
-        self.order.insert(used, key);
-        while self.bytes > self.max_bytes || self.order.len() > self.max_entries {
-            let Some((used, _)) = self.order.first_key_value() else {
-                break;
-            };
-            self.forget(*used);
+        while self.changes.bytes + self.others.bytes > self.max_bytes
+            || self.done.len() > self.max_entries
+        {
+            self.evict(changed, client);
         }
         waiter
     }
 
-    /// Drops entries that are too old. Each lookup drops those that have expired since the last.
-    fn forget_old(&mut self, now: Time) {
-        while let Some((used, key)) = self.order.first_key_value()
-            && let Some(State::Done { at, .. }) = self.entries.get(key)
-            && now - *at > MAX_AGE
-        {
-            self.forget(*used);
+    /// Evicts one reply, to make room for the newest one, that of `client` to a call that has `changed` something or not.
+    fn evict(&mut self, changed: bool, client: usize) {
+        // Failing calls cost a client nothing, and it may make any number of them.
+        let others = &self.others;
+        let too_many = others.bytes > self.max_bytes / OTHERS_PART
+            || others.entries > self.max_entries / OTHERS_PART;
+        let of_changes = !too_many && self.changes.entries > 0;
+        let newest = (changed == of_changes).then_some(client);
+        let shares = match of_changes {
+            true => &mut self.changes,
+            false => &mut self.others,
+        };
+        if let Some(number) = shares.eldest(newest) {
+            self.forget(number);
         }
     }
 
-    fn forget(&mut self, used: u64) {
-        if let Some(key) = self.order.remove(&used)
-            && let Some(State::Done { cost, .. }) = self.entries.remove(&key)
+    /// Drops entries that are too old. Each lookup drops those that have expired since the last.
+    fn forget_old(&mut self, now: Time) {
+        while let Some(number) = self.order.first()
+            && now - self.done[number].at > MAX_AGE
         {
-            self.bytes -= cost;
+            self.forget(number);
         }
+    }
+
+    fn forget(&mut self, number: usize) {
+        self.order.remove(&mut self.done, number);
+        let Done {
+            changed, client, ..
+        } = self.done[number];
+        let shares = match changed {
+            true => &mut self.changes,
+            false => &mut self.others,
+        };
+        shares.order(client).remove(&mut self.done, number);
+        let Done { key, cost, .. } = self.done.remove(number);
+        shares.subtract(client, cost);
+        self.entries.remove(&key);
     }
 }

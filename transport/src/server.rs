@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use onc_rpc::{CallHeader, Message};
+use onc_rpc::{AcceptStatus, CallHeader, Message};
 use rdma::{Clock, IdMap, Time};
 use slab::Slab;
 
@@ -22,7 +22,7 @@ use crate::poll_loop::{Armed, PollLoop, Wake, earlier};
 use crate::reply_cache::{CallKey, DEFAULT_BYTES, DEFAULT_ENTRIES, JobId, Known};
 use crate::workers::{Workers, catch};
 use crate::{
-    ConnectionId, PeerOrigin, Request, ServerTransport, ServerTransportEvent, Service,
+    ConnectionId, ErrorReply, PeerOrigin, Request, ServerTransport, ServerTransportEvent, Service,
     ServiceOutcome, ServiceReply, Stop,
 };
 
@@ -713,10 +713,11 @@ impl Server {
         } else {
             &mut self.headers
         };
+        let key = key.map(|key| (key, has_changed(&*self.service, &key, &reply)));
         let message = answer(xid, reply, room);
-        let waiter = key.and_then(|key| {
+        let waiter = key.and_then(|(key, changed)| {
             let cache = &self.member.shared.cache;
-            cache.finish(key, message.clone(), now)
+            cache.finish(key, message.clone(), changed, now)
         });
         match waiter {
             None => self.reply(origin, Some(message), now),
@@ -730,6 +731,17 @@ impl Server {
     fn reply(&self, origin: Origin, message: Option<Message>, now: Time) {
         let mut transport = self.transports[origin.transport].transport.borrow_mut();
         transport.reply(origin.conn, origin.token, message, now);
+    }
+}
+
+/// Returns whether a call that ended with this reply has changed anything, as far as is known.
+fn has_changed(service: &dyn Service, key: &CallKey, reply: &ServiceReply) -> bool {
+    match reply {
+        Ok(results) => {
+            let (prog, vers, proc) = key.procedure();
+            service.has_changed(prog, vers, proc, results)
+        }
+        Err(error) => matches!(error, ErrorReply::Accepted(AcceptStatus::SystemErr)),
     }
 }
 

@@ -167,4 +167,12 @@ pub trait Service {
     fn reduced_arguments(&self) -> ReducedArguments {
         ReducedArguments::ANY
     }
+
+    /// Returns whether a call that ended with these results has changed anything. Asked of procedures whose replies
+    /// are remembered ([`Service::remember_reply`]): the replies to calls that have changed nothing leave the cache
+    /// first. RPC-level errors change nothing, except SYSTEM_ERR, which may come after a part of the work.
+    fn has_changed(&self, prog: u32, vers: u32, proc: u32, results: &Message) -> bool {
+        let _ = (prog, vers, proc, results);
+        true
+    }
 }

@@ -28,6 +28,9 @@ use onc_rpc::{AuthSys, Credential};
 /// The memory of each end, bytes.
 const POOL: usize = 512 << 20;
 
+/// The number of objects that each server keeps open.
+const MOST_OPEN: usize = 32;
+
 /// The addresses of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
@@ -38,6 +41,7 @@ pub(crate) struct Addresses {
 /// A directory that is served over TCP and RDMA.
 pub(crate) struct Served {
     directory: Scratch,
+    options: ServerOptions,
     addresses: Addresses,
     stop: Stop,
     thread: Option<JoinHandle<()>>,
@@ -45,15 +49,20 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start() -> Self {
+        Self::with(ServerOptions::default())
+    }
+
+    pub(crate) fn with(options: ServerOptions) -> Self {
         let directory = Scratch::new();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let anywhere = Addresses {
             tcp: any,
             rdma: any,
         };
-        let (addresses, stop, thread) = serve(directory.path(), anywhere);
+        let (addresses, stop, thread) = serve(directory.path(), anywhere, options.clone());
         Self {
             directory,
+            options,
             addresses,
             stop,
             thread: Some(thread),
@@ -65,7 +74,8 @@ impl Served {
     pub(crate) fn restart(&mut self) {
         self.stop.stop();
         self.thread.take().unwrap().join().unwrap();
-        let (addresses, stop, thread) = serve(self.directory.path(), self.addresses);
+        let (addresses, stop, thread) =
+            serve(self.directory.path(), self.addresses, self.options.clone());
         self.addresses = addresses;
         self.stop = stop;
         self.thread = Some(thread);
@@ -88,13 +98,18 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.stop.stop();
         if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
+            let ended = thread.join();
+            // A second panic would end all tests, and leave their files behind.
+            assert!(
+                ended.is_ok() || std::thread::panicking(),
+                "the server panicked"
+            );
         }
     }
 }
 
 /// Serves `path` as `/data`. Returns the addresses as soon as the server is ready.
-fn serve(path: &Path, at: Addresses) -> (Addresses, Stop, JoinHandle<()>) {
+fn serve(path: &Path, at: Addresses, options: ServerOptions) -> (Addresses, Stop, JoinHandle<()>) {
     let (stop, path) = (Stop::new(), path.to_path_buf());
     let (ready, addresses) = mpsc::channel();
     let stopped = stop.clone();
@@ -103,6 +118,8 @@ fn serve(path: &Path, at: Addresses) -> (Addresses, Stop, JoinHandle<()>) {
             path,
             DirectoryOptions {
                 sync: false,
+                // Servers and clients of several tests share the descriptors of this process.
+                most_open: Some(MOST_OPEN),
                 ..DirectoryOptions::default()
             },
         )
@@ -113,7 +130,7 @@ fn serve(path: &Path, at: Addresses) -> (Addresses, Stop, JoinHandle<()>) {
             options: ExportOptions::for_server(false),
         };
         let service = NfsServer::new(vec![export], HandleKey::from_bytes([3; 16])).unwrap();
-        let mut server = Server::new(Box::new(service), ServerOptions::default()).unwrap();
+        let mut server = Server::new(Box::new(service), options).unwrap();
         let tcp = TcpServer::bind(at.tcp, TcpOptions::default()).unwrap();
         let tcp_address = tcp.local_addr();
         server.add_transport(Rc::new(RefCell::new(tcp))).unwrap();

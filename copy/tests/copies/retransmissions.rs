@@ -12,6 +12,8 @@ use nfs_binding::proto::{
 };
 use onc_rpc::{AuthSys, CallHeader, Credential, Decoder, Encoder, Message, ReplyHeader, Verifier};
 
+use rpc_transport::ServerOptions;
+
 use crate::fixture::Served;
 
 /// A client that chooses its XIDs, on a connection of its own.
@@ -117,6 +119,28 @@ fn a_call_that_comes_again_over_another_connection_is_not_executed_again() {
     let mut script = Script::start(&served);
     assert_eq!(script.mkdir(1, root, "new"), Status::OK);
     assert_eq!(script.mkdir(2, root, "new"), Status::EXIST);
+}
+
+/// Regression test: failing calls, of which anybody can make any number, evicted the replies to those that had
+/// changed something.
+#[test]
+fn failing_calls_do_not_evict_the_replies_of_successful_ones() {
+    let served = Served::with(ServerOptions {
+        reply_cache_entries: 512,
+        ..ServerOptions::default()
+    });
+    let mut script = Script::start(&served);
+    let root = script.root();
+    assert_eq!(script.mkdir(1, root, "made"), Status::OK);
+    for xid in 2..2002 {
+        assert_eq!(script.rmdir(xid, root, "absent"), Status::NOENT);
+    }
+    let mut script = Script::start(&served);
+    assert_eq!(script.mkdir(1, root, "made"), Status::OK);
+    // A failure is remembered as well: the name may have been given since.
+    assert_eq!(script.mkdir(2002, root, "absent"), Status::OK);
+    assert_eq!(script.rmdir(2001, root, "absent"), Status::NOENT);
+    assert!(served.path().join("absent").is_dir());
 }
 
 /// Regression test: the second WRITE was answered as if it were the first, and its data was never written.

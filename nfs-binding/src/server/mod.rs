@@ -16,7 +16,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use onc_rpc::{AcceptStatus, AuthStat, Credential, Encoder, Message};
+use onc_rpc::{AcceptStatus, AuthStat, Credential, Decoder, Encoder, Message};
 use rdma::IdMap;
 use rpc_transport::{
     ErrorReply, ProgramVersions, ReducedArguments, Request, Service, ServiceOutcome, ServiceReply,
@@ -26,7 +26,7 @@ use siphasher::sip::SipHasher13;
 use crate::fs::{self, FileId};
 use crate::proto::{
     Attributes, LinkArgs, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION, NfsResult,
-    Procedure, RenameArgs, Xdr, is_idempotent, mnt, nfs,
+    Procedure, RenameArgs, Status, Xdr, is_idempotent, mnt, nfs,
 };
 use crate::ulb::REDUCED_ARGUMENTS;
 use call_context::CallContext;
@@ -491,5 +491,11 @@ impl Service for NfsServer {
 
     fn reduced_arguments(&self) -> ReducedArguments {
         REDUCED_ARGUMENTS
+    }
+
+    /// All results of NFS begin with a status. A call that fails can have changed something, for example the first of
+    /// several attributes, but nothing that its client was told is done.
+    fn has_changed(&self, _: u32, _: u32, _: u32, results: &Message) -> bool {
+        Decoder::new(results).u32() == Ok(Status::OK.0)
     }
 }

@@ -204,4 +204,11 @@ impl<S: Service> Service for Probe<S> {
     fn reduced_arguments(&self) -> ReducedArguments {
         self.service.reduced_arguments()
     }
+
+    fn has_changed(&self, prog: u32, vers: u32, proc: u32, results: &Message) -> bool {
+        match prog {
+            prog if prog == FORWARD.prog => self.orders.has_changed(prog, vers, proc, results),
+            _ => self.service.has_changed(prog, vers, proc, results),
+        }
+    }
 }

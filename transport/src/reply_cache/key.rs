@@ -8,6 +8,7 @@ use bytes::Bytes;
 use onc_rpc::{AuthSys, CallHeader, Credential, Message};
 use smallvec::SmallVec;
 
+use super::shares::Client;
 use crate::PeerOrigin;
 
 /// The number of bytes at the beginning of the arguments, and at their end, that are compared as a whole.
@@ -97,6 +98,19 @@ impl CallKey {
             proc: header.proc,
             len,
             checksum,
+        }
+    }
+
+    /// Returns program, version and procedure.
+    pub(crate) fn procedure(&self) -> (u32, u32, u32) {
+        (self.prog, self.vers, self.proc)
+    }
+
+    /// Returns the client in whose share the reply counts.
+    pub(super) fn client(&self) -> Client {
+        match self.user {
+            Some(user) => Client::User(user),
+            None => Client::Host(self.peer),
         }
     }
 

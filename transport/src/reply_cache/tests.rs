@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use onc_rpc::{AuthSys, CallHeader, Credential, Decoder, Encoder, Verifier};
+use quickcheck::quickcheck;
 
 use super::*;
 use crate::PeerOrigin;
@@ -168,7 +169,7 @@ fn a_call_is_new_then_in_progress_then_done() {
     let look_up = |job| cache.look_up(key, JobId { member: 0, job }, 0, NOW);
     assert!(matches!(look_up(3), Known::New));
     assert!(matches!(look_up(4), Known::InProgress(3, None)));
-    assert_eq!(cache.finish(key, reply(8), NOW), None);
+    assert_eq!(cache.finish(key, reply(8), true, NOW), None);
     assert!(matches!(look_up(5), Known::Done(message) if message == reply(8)));
 }
 
@@ -186,14 +187,17 @@ fn the_reply_of_another_loop_is_for_the_last_transmission() {
         matches!(look_up(0, 0), Known::InProgress(9, Some(earlier)) if earlier == waiter(2, 6))
     );
     assert!(matches!(look_up(1, 7), Known::Elsewhere(None)));
-    assert_eq!(cache.finish(key, reply(8), NOW), Some(waiter(1, 7)));
+    assert_eq!(cache.finish(key, reply(8), true, NOW), Some(waiter(1, 7)));
     assert!(matches!(look_up(2, 8), Known::Done(_)));
     // The same holds for a reply that is too long to be stored.
     let cache = ReplyCache::new(10, 1000);
     for member in [0, 1] {
         cache.look_up(key, JobId { member, job: 1 }, 3, NOW);
     }
-    assert_eq!(cache.finish(key, reply(8000), NOW), Some(waiter(1, 3)));
+    assert_eq!(
+        cache.finish(key, reply(8000), true, NOW),
+        Some(waiter(1, 3))
+    );
 }
 
 #[test]
@@ -211,7 +215,7 @@ fn many_threads_agree_on_who_executes_a_call() {
                     let asking = JobId { member, job: 1 };
                     if matches!(cache.look_up(key, asking, 0, NOW), Known::New) {
                         executed += 1;
-                        cache.finish(key, reply(8), NOW);
+                        cache.finish(key, reply(8), true, NOW);
                     }
                 }
                 executed
@@ -224,7 +228,7 @@ fn many_threads_agree_on_who_executes_a_call() {
             .sum()
     });
     assert_eq!(executed, calls as usize);
-    let kept = cache.parts.iter().map(|part| part.lock().order.len());
+    let kept = cache.parts.iter().map(|part| part.lock().done.len());
     assert!(kept.clone().all(|kept| kept == calls as usize / MOST_PARTS));
 }
 
@@ -234,14 +238,14 @@ fn the_least_recently_used_goes_first() {
     let keys: Vec<_> = (0..3).map(|xid| key(xid, b"x")).collect();
     for key in &keys[..2] {
         look_up(&mut cache, *key, 0, NOW);
-        cache.finish(*key, reply(8), NOW);
+        cache.finish(*key, reply(8), true, NOW);
     }
     assert!(matches!(
         look_up(&mut cache, keys[0], 0, NOW),
         Known::Done(_)
     ));
     look_up(&mut cache, keys[2], 0, NOW);
-    cache.finish(keys[2], reply(8), NOW);
+    cache.finish(keys[2], reply(8), true, NOW);
     assert!(matches!(
         look_up(&mut cache, keys[0], 0, NOW),
         Known::Done(_)
@@ -256,18 +260,18 @@ fn bytes_are_bounded_and_running_calls_stay() {
     look_up(&mut cache, running, 77, NOW);
     for xid in 0..50 {
         look_up(&mut cache, key(xid, b"x"), 0, NOW);
-        cache.finish(key(xid, b"x"), reply(1000), NOW);
-        assert!(cache.bytes <= 3500);
+        cache.finish(key(xid, b"x"), reply(1000), true, NOW);
+        assert!(cache.changes.bytes <= 3500);
     }
-    assert_eq!(cache.order.len(), 2);
+    assert_eq!(cache.done.len(), 2);
     assert_eq!(cache.entries.len(), 3);
     assert!(matches!(
         look_up(&mut cache, running, 0, NOW),
         Known::InProgress(77, None)
     ));
     // A reply that exceeds the limit by itself is not stored and evicts nothing.
-    cache.finish(running, reply(5000), NOW);
-    assert_eq!((cache.order.len(), cache.entries.len()), (2, 2));
+    cache.finish(running, reply(5000), true, NOW);
+    assert_eq!((cache.done.len(), cache.entries.len()), (2, 2));
     assert!(matches!(look_up(&mut cache, running, 0, NOW), Known::New));
 }
 
@@ -277,7 +281,7 @@ fn what_is_old_is_forgotten_unless_it_was_asked_for() {
     let (old, asked, running) = (key(1, b"x"), key(2, b"x"), key(3, b"x"));
     for key in [old, asked] {
         look_up(&mut cache, key, 0, NOW);
-        cache.finish(key, reply(8), NOW);
+        cache.finish(key, reply(8), true, NOW);
     }
     look_up(&mut cache, running, 7, NOW);
     let later = NOW + MAX_AGE;
@@ -295,11 +299,11 @@ fn what_is_old_is_forgotten_unless_it_was_asked_for() {
         look_up(&mut cache, running, 0, late),
         Known::InProgress(7, None)
     ));
-    cache.finish(old, reply(8), late);
+    cache.finish(old, reply(8), true, late);
     assert!(matches!(look_up(&mut cache, old, 0, late), Known::Done(_)));
     let much_later = late + MAX_AGE + Duration::from_secs(1);
     look_up(&mut cache, key(4, b"x"), 0, much_later);
-    assert_eq!((cache.bytes, cache.order.len()), (0, 0));
+    assert_eq!((cache.changes.bytes, cache.done.len()), (0, 0));
     assert_eq!(cache.entries.len(), 2, "what runs stays");
 }
 
@@ -319,11 +323,143 @@ fn the_default_limits_hold_the_replies_of_every_call_that_can_be_outstanding() {
     for xid in 0..2 * outstanding as u32 {
         let key = key(xid, b"x");
         cache.look_up(key, JobId { member: 0, job: 0 }, 0, NOW);
-        cache.finish(key, reply(250), NOW);
+        cache.finish(key, reply(250), true, NOW);
     }
-    let kept = cache.parts.iter().map(|part| part.lock().order.len());
+    let kept = cache.parts.iter().map(|part| part.lock().done.len());
     assert_eq!(kept.sum::<usize>(), 2 * outstanding);
     // The overhead that is counted is at least what an entry takes in the tables.
-    let entry = size_of::<(CallKey, State)>() + size_of::<(u64, CallKey)>();
+    let entry = size_of::<(CallKey, State)>() + size_of::<Done>();
     assert!(OVERHEAD >= entry, "{entry}");
+}
+
+/// Returns the key of a call from here by a user of this host.
+fn key_by(user: u32, xid: u32) -> CallKey {
+    key(xid, b"x").with_origin(PeerOrigin::ThisHost { user: Some(user) })
+}
+
+/// Executes a call.
+fn execute(cache: &mut Part, key: CallKey, changed: bool) {
+    assert!(matches!(look_up(cache, key, 0, NOW), Known::New));
+    cache.finish(key, reply(200), changed, NOW);
+}
+
+/// Returns whether the reply to a call is still there, without using it.
+fn is_kept(cache: &Part, key: &CallKey) -> bool {
+    matches!(cache.entries.get(key), Some(State::Done(_)))
+}
+
+/// Regression test: one client emptied the cache of all others.
+#[test]
+fn a_client_that_makes_many_changes_evicts_its_own_replies() {
+    let mut cache = Part::new(100, 1 << 20);
+    let quiet: Vec<_> = (0..30).map(|xid| key_by(0, xid)).collect();
+    for key in &quiet {
+        execute(&mut cache, *key, true);
+    }
+    for xid in 0..1000 {
+        execute(&mut cache, key_by(1000, xid), true);
+    }
+    assert!(quiet.iter().all(|key| is_kept(&cache, key)));
+    assert!((930..1000).all(|xid| is_kept(&cache, &key_by(1000, xid))));
+    // A third client gets its fair share from the one that has the most.
+    for xid in 0..1000 {
+        execute(&mut cache, key_by(1001, xid), true);
+    }
+    assert!(quiet.iter().all(|key| is_kept(&cache, key)));
+    let kept = |user| {
+        let of = |xid: &u32| is_kept(&cache, &key_by(user, *xid));
+        (0..1000).filter(of).count()
+    };
+    assert_eq!((kept(1000), kept(1001)), (37, 33));
+}
+
+/// Regression test: 140,000 failing REMOVEs evicted the reply to another user's REMOVE, which was then executed again.
+#[test]
+fn failures_evict_no_more_than_an_eighth_of_the_changes() {
+    let mut cache = Part::new(80, 1 << 20);
+    for xid in 0..80 {
+        execute(&mut cache, key_by(0, xid), true);
+    }
+    for xid in 1000..2000 {
+        execute(&mut cache, key_by(1000 + xid % 3, xid), false);
+    }
+    assert_eq!((cache.changes.entries, cache.others.entries), (70, 10));
+    assert!((10..80).all(|xid| is_kept(&cache, &key_by(0, xid))));
+    // They are kept as well, and leave first.
+    assert!((1991..2000).all(|xid| is_kept(&cache, &key_by(1000 + xid % 3, xid))));
+    let mut cache = Part::new(80, 1 << 20);
+    for xid in 0..1000 {
+        execute(&mut cache, key_by(0, xid), false);
+    }
+    assert_eq!(cache.others.entries, 80);
+    for xid in 1000..1080 {
+        execute(&mut cache, key_by(0, xid), true);
+    }
+    assert_eq!((cache.changes.entries, cache.others.entries), (70, 10));
+}
+
+#[test]
+fn users_of_this_host_are_clients_and_other_hosts_are_clients() {
+    let host = |last| IpAddr::from([10, 0, 0, last]);
+    let client = |peer, origin| {
+        let (header, message, at) = call(1, Message::default());
+        let key = CallKey::new(peer, &header, &message, at);
+        key.with_origin(origin).client()
+    };
+    let user = |user| PeerOrigin::ThisHost { user };
+    // A user can connect from any address of the loopback network.
+    assert_eq!(
+        client(host(1), user(Some(7))),
+        client(host(2), user(Some(7)))
+    );
+    assert_ne!(
+        client(host(1), user(Some(7))),
+        client(host(1), user(Some(8)))
+    );
+    assert_ne!(client(host(1), user(None)), client(host(1), user(Some(8))));
+    let elsewhere = PeerOrigin::OverTcp;
+    assert_ne!(client(host(1), elsewhere), client(host(2), elsewhere));
+    assert_eq!(
+        client(host(1), elsewhere),
+        client(host(1), PeerOrigin::OverRdma)
+    );
+}
+
+quickcheck! {
+    /// Nobody who has less than the average loses a reply to another client, and all that is counted is there.
+    fn shares_are_fair(calls: Vec<(u8, bool, u8)>) -> bool {
+        let mut cache = Part::new(24, 24 * (OVERHEAD + 100));
+        // The bytes of a user's replies to changes or to other calls.
+        let bytes = |cache: &Part, user: u32, changed| -> usize {
+            let client = key_by(user, 0).client();
+            let done = cache.done.iter().map(|(_, done)| done);
+            let own = done.filter(|done| done.changed == changed && done.key.client() == client);
+            own.map(|done| done.cost).sum()
+        };
+        for (xid, (client, changed, len)) in calls.into_iter().enumerate() {
+            let user = u32::from(client % 5);
+            let before = [false, true].map(|kind| [0, 1, 2, 3, 4].map(|user| bytes(&cache, user, kind)));
+            let new = key_by(user, xid as u32);
+            look_up(&mut cache, new, 0, NOW);
+            cache.finish(new, reply(len.into()), changed, NOW);
+            for (before, (kind, shares)) in before
+                .iter()
+                .zip([(false, &cache.others), (true, &cache.changes)])
+            {
+                let clients = before.iter().filter(|bytes| **bytes > 0).count() + 1;
+                for other in (0..5).filter(|other| *other != user) {
+                    let had = before[other as usize];
+                    assert!(bytes(&cache, other, kind) == had || had * clients >= shares.bytes);
+                }
+            }
+            let (changes, others) = (&cache.changes, &cache.others);
+            assert_eq!(changes.entries + others.entries, cache.done.len());
+            assert_eq!(cache.entries.len(), cache.done.len());
+            let cost: usize = cache.done.iter().map(|(_, done)| done.cost).sum();
+            assert_eq!(changes.bytes + others.bytes, cost);
+            assert!(cost <= cache.max_bytes && cache.done.len() <= cache.max_entries);
+        }
+        cache.forget_old(NOW + MAX_AGE + Duration::from_secs(1));
+        cache.entries.is_empty() && cache.done.is_empty() && cache.others.bytes == 0
+    }
 }

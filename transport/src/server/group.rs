@@ -13,7 +13,7 @@ use onc_rpc::Message;
 use rdma::{CountedMutex, LockCounter, LoopSeat, Time};
 
 use super::admission::Places;
-use super::{Running, Server, ServerOptions};
+use super::{Running, Server, ServerOptions, has_changed};
 use crate::backchannel::ConnKey;
 use crate::dispatch::answer;
 use crate::poll_loop::Wake;
@@ -163,8 +163,10 @@ impl Server {
             if let Some(Running { xid, key, .. }) = self.running.try_remove(id)
                 && let Some(key) = key
             {
+                let changed = has_changed(&*self.service, &key, &reply);
                 let message = answer(xid, reply, &mut BytesMut::new());
-                let waiter = self.member.shared.cache.finish(key, message.clone(), now);
+                let cache = &self.member.shared.cache;
+                let waiter = cache.finish(key, message.clone(), changed, now);
                 if let Some(waiter) = waiter {
                     self.member.hand(waiter, Some(message));
                 }

@@ -79,7 +79,8 @@ impl ServerTransport for Scripted {
     }
 
     fn carrier(&self, _: ConnectionId) -> Carrier {
-        Carrier::Ended
+        // Clients are other hosts.
+        Carrier::Device
     }
 
     fn is_rdma(&self) -> bool {
@@ -267,6 +268,30 @@ fn of_transmissions_at_several_loops_the_last_one_gets_the_reply_and_each_is_ans
         assert_eq!(answers, expected, "{order:?}");
     }
     assert!(world.servers.iter().all(|server| server.waiting.is_empty()));
+}
+
+/// Regression test: one client emptied the reply cache of all, and the calls of others were executed twice.
+#[test]
+fn a_client_that_makes_many_calls_does_not_evict_the_replies_of_another() {
+    let options = ServerOptions {
+        reply_cache_entries: 64,
+        ..ServerOptions::default()
+    };
+    let mut world = World::new(1, &options);
+    world.connect_from(0, 1, [10, 0, 0, 1].into());
+    world.connect_from(0, 2, [10, 0, 0, 2].into());
+    world.call(0, 5, 0);
+    for xid in 0..1000 {
+        world.event(0, call(2, xid, 1));
+        while world.servers[0].run_job() {}
+    }
+    world.settle();
+    let executed = world.executed.load(Relaxed);
+    assert_eq!(executed, 1001);
+    world.call(0, 5, 2);
+    assert_eq!(world.executed.load(Relaxed), executed);
+    assert_eq!(world.servers[0].stats().replayed, 1);
+    assert_eq!(world.answered(0).last(), Some(&(2, true)));
 }
 
 #[test]

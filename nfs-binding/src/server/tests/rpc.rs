@@ -175,3 +175,23 @@ fn replies_of_what_is_not_repeatable_are_kept() {
     assert_eq!(kept, expected);
     assert!(!(0..6).any(|proc| rig.server.remember_reply(MOUNT_PROGRAM, 3, proc)));
 }
+
+/// The replies to calls that fail leave the reply cache first.
+#[test]
+fn calls_that_fail_have_changed_nothing() {
+    let mut rig = Fixture::memory();
+    let root = rig.root();
+    let mut changed = |proc| {
+        let mut args = Encoder::new();
+        root.encode(&mut args);
+        args.opaque(b"name");
+        if proc == nfs::Mkdir::NUMBER {
+            SetAttributes::default().encode(&mut args);
+        }
+        let results = rig.raw(NFS_PROGRAM, proc, args.finish()).unwrap();
+        rig.server.has_changed(NFS_PROGRAM, 3, proc, &results)
+    };
+    assert!(!changed(nfs::Rmdir::NUMBER));
+    assert!(changed(nfs::Mkdir::NUMBER) && !changed(nfs::Mkdir::NUMBER));
+    assert!(changed(nfs::Rmdir::NUMBER));
+}
