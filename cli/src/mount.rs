@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 
 use nfs_binding::client::{Follow, NfsUrl};
 use nfs_mount::{MountError, Options, Umount};
+use rpc_transport::limits::raise_descriptors;
 use rpcrdma_setup::access::Mounted;
 use rpcrdma_setup::mount_options::MountOptions;
 use rpcrdma_setup::mount_use;
@@ -204,6 +205,9 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl, verbose: bool) -> Result<(), Fai
         true => Some(open_log(args.log.as_deref())?),
         false => None,
     };
+    // Each connection takes descriptors (`nconnect=`); open files take none.
+    let (descriptors, raised) = raise_descriptors();
+    tracing::debug!(descriptors, ?raised, "limit on open files");
     let mut access = args.mount.access()?;
     access.give_up_after = Some(match access.mount.hard {
         true => FOR_EVER,

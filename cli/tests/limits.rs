@@ -1,5 +1,9 @@
 //! Tests that existing connections keep working beside many peers that take all the memory they can
 //! get.
+#![allow(
+    clippy::unwrap_used,
+    reason = "clippy takes helpers of tests for no tests"
+)]
 
 mod common;
 
@@ -59,6 +63,86 @@ fn idle_connections_leave_descriptors_for_files() {
         assert_eq!(copied, content(file));
     }
     drop(crowd);
+}
+
+/// Writes a file with a content of its own.
+fn write_at(dir: &Path, name: usize) {
+    fs::create_dir_all(dir).unwrap();
+    let file = dir.join(name.to_string());
+    let content = file.to_str().unwrap().to_owned();
+    fs::write(file, content).unwrap();
+}
+
+/// Asserts that each file of a tree has the content of the one with the same name below `like`, and returns their number.
+fn check_tree(tree: &Path, like: &Path) -> usize {
+    let (mut files, mut todo) = (0, vec![std::path::PathBuf::new()]);
+    while let Some(below) = todo.pop() {
+        for entry in fs::read_dir(tree.join(&below)).unwrap() {
+            let name = below.join(entry.unwrap().file_name());
+            let [copy, original] = [tree, like].map(|top| top.join(&name));
+            if copy.is_dir() {
+                todo.push(name);
+                continue;
+            }
+            files += 1;
+            assert_eq!(fs::read(copy).unwrap(), fs::read(original).unwrap());
+        }
+    }
+    files
+}
+
+/// Regression test: a copy kept a descriptor for each directory in progress and for each file in flight, and failed where
+/// there were too few.
+#[test]
+fn trees_are_copied_with_few_descriptors() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    // A deep one, a wide one, and large directories in each other, each of which takes several reads.
+    let mut deep = tree.join("deep");
+    for level in 0..100 {
+        write_at(&deep, level);
+        deep.push("d");
+    }
+    for wide in 0..100 {
+        let path = format!("wide/{}/{}", wide / 10, wide % 10);
+        write_at(&tree.join(&path), wide);
+    }
+    let mut large = tree.join("large");
+    for _ in 0..2 {
+        (0..520).for_each(|name| write_at(&large, name));
+        large.push("l");
+    }
+    let files = 100 + 100 + 2 * 520;
+    let there = dir.path().join("there");
+    fs::create_dir(&there).unwrap();
+    let export = common::export("data", &there, "no_root_squash,async");
+    let server = Server::start(["--export", &export]);
+    for (descriptors, proto) in [(64, Proto::Tcp), (256, Proto::Rdma)] {
+        if proto == Proto::Rdma && !is_iwarp() {
+            continue;
+        }
+        let copy = |words: &[&str]| {
+            let mut copy = rpcrdma_within(descriptors);
+            copy.args(
+                [
+                    words,
+                    &common::options(proto, "")
+                        .iter()
+                        .map(String::as_str)
+                        .collect::<Vec<_>>(),
+                ]
+                .concat(),
+            );
+            Running::start(&mut copy).finish().ok();
+        };
+        let name = format!("copy-{descriptors}");
+        let url = server.url(proto, &format!("/data/{name}"));
+        copy(&["put", "-r", tree.to_str().unwrap(), &url]);
+        assert_eq!(check_tree(&there.join(&name), &tree), files);
+        let back = dir.path().join(format!("back-{descriptors}"));
+        copy(&["get", "-r", &url, back.to_str().unwrap()]);
+        assert_eq!(check_tree(&back, &tree), files);
+    }
 }
 
 /// Regression test: a WRITE beyond the limit on file sizes ended the server (SIGXFSZ), and so did a line of its

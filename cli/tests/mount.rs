@@ -17,7 +17,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::fuse::{has_namespaces, in_namespace, is_usable, left_out, mounted, until};
-use common::{Proto, Running, Server, address, copy_program, is_iwarp, options, rpcrdma, run};
+use common::{
+    Proto, Running, Server, address, copy_program, is_iwarp, options, rpcrdma, rpcrdma_within, run,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -67,6 +69,15 @@ impl Place {
 
     fn words(&self, more: &[&str]) -> Vec<String> {
         self.words_at(&self.mnt(), more)
+    }
+
+    /// Starts a mount in the foreground, whose process may have so many descriptors.
+    #[track_caller]
+    fn within(&self, descriptors: u64) -> Running {
+        let mut mount = rpcrdma_within(descriptors);
+        let running = Running::start(mount.args(self.words(&["-f"])));
+        until("a mount", || mounted(&self.mnt()).is_some());
+        running
     }
 
     /// Starts a mount in the foreground.
@@ -119,6 +130,35 @@ fn what_makes_no_sense_is_refused_before_anything_is_started() {
         "only `rpcrdma mount` has something to change",
     );
     usage(&["umount"], "MOUNTPOINT");
+}
+
+/// The files of programs are none of the mount's process.
+#[test]
+fn many_files_are_open_in_a_mount_with_few_descriptors() {
+    if !is_usable() {
+        return;
+    }
+    let place = Place::new();
+    let mount = place.within(64);
+    let open: Vec<File> = (0..300)
+        .map(|name| {
+            let mut file = File::options()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .open(place.mnt().join(name.to_string()))
+                .unwrap();
+            write!(file, "content of {name}").unwrap();
+            file
+        })
+        .collect();
+    for (name, file) in open.into_iter().enumerate() {
+        file.sync_all().unwrap();
+        let there = fs::read_to_string(place.export().join(name.to_string()));
+        assert_eq!(there.unwrap(), format!("content of {name}"));
+    }
+    place.umount(&[]).ok();
+    mount.finish().ok();
 }
 
 #[test]

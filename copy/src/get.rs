@@ -12,6 +12,7 @@ use rustix::fs::{FileType as Kind, Timestamps, makedev};
 use rustix::io::Errno;
 
 use super::budget::Budget;
+use super::descriptors::Descriptors;
 use super::get_file::{is_special, keep_device};
 use super::ledger::Ledger;
 use super::links::{Links, Turn};
@@ -40,10 +41,13 @@ pub async fn get<C: RpcClient>(
     progress: &mut dyn FnMut(&Totals),
 ) -> Report {
     let ledger = Ledger::new(progress);
+    let descriptors = Descriptors::left(options.files_in_flight);
     let get = Get {
         mount,
         options,
         budget: Budget::new(options.bytes_in_flight),
+        open_files: Budget::new(descriptors.files),
+        here: LocalDir::current(descriptors.directories),
         links: Links::default(),
         ledger: &ledger,
     };
@@ -64,6 +68,10 @@ pub(super) struct Get<'a, C> {
     pub(super) mount: &'a Mount<C>,
     pub(super) options: &'a CopyOptions,
     pub(super) budget: Budget,
+    /// The number of files that may be open.
+    pub(super) open_files: Budget,
+    /// The working directory.
+    here: LocalDir,
     /// The local paths, relative to the current directory, at which objects with several names were
     /// first created.
     links: Links<(u64, u64), PathBuf, Item>,
@@ -150,7 +158,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
         let mut path: Vec<&[u8]> = nfs_binding::client::components(remote).collect();
         let name = path.pop().unwrap_or_default();
         let info = Sides {
-            local: LocalDir::current(),
+            local: self.here.clone(),
             remote: parent,
             attributes: None,
         };
@@ -360,7 +368,7 @@ impl<'m, C: RpcClient> Get<'m, C> {
 
     /// Creates a hard link to a file that was already copied.
     fn link(&self, item: &Item, place: &Path) -> Result<(), CopyError> {
-        let from = LocalDir::current();
+        let from = &self.here;
         let (to, name) = (&item.dir.info.local, item.local());
         let path = place.as_os_str().as_bytes();
         let same = match (from.stat(path), to.stat(name)) {
@@ -382,9 +390,11 @@ impl<'m, C: RpcClient> Get<'m, C> {
             if dir.info.attributes.is_some() && dir.info.remote == object.handle {
                 return Ok(true);
             }
-            if self
-                .is_same(item, object, || dir.info.local.stat_self())
-                .await?
+            // Directories above need not be open, so they are looked at only if they can be the same.
+            if dir.info.local.inode() == Some(object.attributes.fileid)
+                && self
+                    .is_same(item, object, || dir.info.local.stat_self())
+                    .await?
             {
                 return Ok(true);
             }
@@ -532,7 +542,7 @@ mod tests {
         fs::write(directory.path().join("x"), "old").unwrap();
         let path = directory.path().as_os_str().as_bytes();
         let info = Sides {
-            local: LocalDir::current().open_dir(path).unwrap(),
+            local: LocalDir::current(8).open_dir(path).unwrap(),
             remote: FileHandle::new(b"").unwrap(),
             attributes: None,
         };

@@ -100,6 +100,7 @@ struct Target<'i> {
 impl<C: RpcClient> Get<'_, C> {
     /// Copies a regular file.
     pub(super) async fn file(&self, item: &Item, object: &Object) -> Result<(), CopyError> {
+        let _open = self.open_files.take(1).await;
         let attributes = &object.attributes;
         let target = Target {
             partial: self.open(item, object).await?,

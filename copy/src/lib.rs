@@ -47,6 +47,7 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod descriptors;
 mod get;
 mod get_file;
 mod interrupt;
@@ -87,7 +88,8 @@ use nfs_binding::proto::Status;
 pub struct CopyOptions {
     /// Whether directories are copied (or removed) with everything in them.
     pub recursive: bool,
-    /// The maximum number of files, links and directories in progress at once, at least 1.
+    /// The maximum number of files, links and directories in progress at once, at least 1. Fewer files are open at once
+    /// if that would take more than a quarter of the file descriptors that the process may still open.
     pub files_in_flight: usize,
     /// The maximum number of bytes of file data in flight. It is at most a quarter of the pool's
     /// limit, so that the transport gets memory too.

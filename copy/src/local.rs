@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use nfs_binding::proto::NfsTime;
@@ -19,6 +20,7 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use super::CopyError;
+use super::descriptors::{OpenDir, OpenDirs};
 
 /// The flags of every open.
 const OPEN: OFlags = OFlags::CLOEXEC
@@ -29,30 +31,92 @@ pub(super) const MODE_BITS: u32 = 0o7777;
 /// Set-user-id and set-group-id.
 pub(super) const SET_ID: u32 = 0o6000;
 
-/// A local directory or, at the top of a copy, the current directory.
+/// A local directory or, at the top of a copy, the current directory. It need not be open ([`OpenDirs`]). Clones are
+/// handles to the same directory.
+#[derive(Clone, Debug)]
+pub(super) struct LocalDir(Rc<Inner>);
+
 #[derive(Debug)]
-pub(super) struct LocalDir {
-    fd: Option<OwnedFd>,
+struct Inner {
+    /// `None`: the current directory.
+    below: Option<Below>,
     /// The path, for messages.
     path: PathBuf,
+    open: Rc<OpenDirs>,
+}
+
+/// What is needed to open a directory again.
+#[derive(Debug)]
+struct Below {
+    above: LocalDir,
+    name: Box<[u8]>,
+    key: (u64, u64),
+    opened: Rc<OpenDir>,
+}
+
+/// The descriptor of a directory in use.
+enum Handle {
+    Current,
+    Open(Rc<OwnedFd>),
+}
+
+impl AsFd for Handle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Current => CWD,
+            Self::Open(fd) => fd.as_fd(),
+        }
+    }
 }
 
 impl LocalDir {
-    /// Returns the current directory, which relative paths start from.
-    pub(super) fn current() -> Self {
-        Self {
-            fd: None,
+    /// Returns the current directory, which relative paths start from. At most `most` directories below it are open at
+    /// a time.
+    pub(super) fn current(most: usize) -> Self {
+        Self(Rc::new(Inner {
+            below: None,
             path: PathBuf::new(),
-        }
+            open: OpenDirs::new(most),
+        }))
     }
 
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_ref().map_or(CWD, AsFd::as_fd)
+    /// Returns the directory's descriptor. A directory that was closed meanwhile is opened again by its name.
+    ///
+    /// # Errors
+    /// Errors of openat(2); [`Errno::STALE`] if another directory has the name.
+    fn fd(&self) -> Result<Handle, Errno> {
+        let Some(Below {
+            above,
+            name,
+            key,
+            opened,
+        }) = &self.0.below
+        else {
+            return Ok(Handle::Current);
+        };
+        if let Some(fd) = opened.get() {
+            return Ok(Handle::Open(fd));
+        }
+        let fd = above.open_below(name)?;
+        if stat_file(&fd)?.key != *key {
+            return Err(Errno::STALE);
+        }
+        Ok(Handle::Open(self.0.open.keep(opened, fd)))
+    }
+
+    fn open_below(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let flags = OPEN | OFlags::RDONLY | OFlags::DIRECTORY;
+        self.open(name, flags, Mode::empty())
+    }
+
+    fn open(&self, name: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        let fd = self.fd()?;
+        self.0.open.make_room(|| openat(&fd, name, flags, mode))
     }
 
     /// Returns the path of an entry, for messages.
     pub(super) fn path(&self, name: &[u8]) -> PathBuf {
-        self.path.join(OsStr::from_bytes(name))
+        self.0.path.join(OsStr::from_bytes(name))
     }
 
     /// Creates the error for a failure at an entry.
@@ -65,72 +129,82 @@ impl LocalDir {
     }
 
     pub(super) fn stat(&self, name: &[u8]) -> Result<Meta, Errno> {
-        statat(self.fd(), name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| Meta::new(&stat))
+        statat(self.fd()?, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| Meta::new(&stat))
     }
 
     /// Returns the metadata of the object that a symbolic link leads to. Only for names from the user.
     pub(super) fn stat_target(&self, name: &[u8]) -> Result<Meta, Errno> {
-        statat(self.fd(), name, AtFlags::empty()).map(|stat| Meta::new(&stat))
+        statat(self.fd()?, name, AtFlags::empty()).map(|stat| Meta::new(&stat))
     }
 
     pub(super) fn open_dir(&self, name: &[u8]) -> Result<Self, Errno> {
-        let flags = OPEN | OFlags::RDONLY | OFlags::DIRECTORY;
-        let fd = openat(self.fd(), name, flags, Mode::empty())?;
-        Ok(Self {
-            fd: Some(fd),
+        let fd = self.open_below(name)?;
+        let key = stat_file(&fd)?.key;
+        let opened = Rc::default();
+        self.0.open.keep(&opened, fd);
+        Ok(Self(Rc::new(Inner {
+            below: Some(Below {
+                above: self.clone(),
+                name: name.into(),
+                key,
+                opened,
+            }),
             path: self.path(name),
-        })
+            open: Rc::clone(&self.0.open),
+        })))
     }
 
     /// Reads the directory, including `.` and `..`.
     pub(super) fn entries(&self) -> Result<Dir, Errno> {
-        Dir::read_from(self.fd())
+        let fd = self.fd()?;
+        self.0.open.make_room(|| Dir::read_from(&fd))
     }
 
     pub(super) fn open_file(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
-        openat(self.fd(), name, OPEN | OFlags::RDONLY, Mode::empty())
+        self.open(name, OPEN | OFlags::RDONLY, Mode::empty())
     }
 
     /// Opens the file that a symbolic link leads to: only for a link that the user named.
     pub(super) fn open_target(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
         let flags = OPEN.difference(OFlags::NOFOLLOW) | OFlags::RDONLY;
-        openat(self.fd(), name, flags, Mode::empty())
+        self.open(name, flags, Mode::empty())
     }
 
     /// Creates and opens a new file.
     pub(super) fn create_file(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
         let flags = OPEN | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        openat(self.fd(), name, flags, Mode::RUSR | Mode::WUSR)
+        self.open(name, flags, Mode::RUSR | Mode::WUSR)
     }
 
     /// Renames `from` to `to` and replaces an existing object.
     pub(super) fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
-        renameat(self.fd(), from, self.fd(), to)
+        let fd = self.fd()?;
+        renameat(&fd, from, &fd, to)
     }
 
     pub(super) fn make_dir(&self, name: &[u8]) -> Result<(), Errno> {
-        mkdirat(self.fd(), name, Mode::RWXU)
+        mkdirat(self.fd()?, name, Mode::RWXU)
     }
 
     pub(super) fn make_symlink(&self, name: &[u8], text: &[u8]) -> Result<(), Errno> {
-        symlinkat(text, self.fd(), name)
+        symlinkat(text, self.fd()?, name)
     }
 
     pub(super) fn make_node(&self, name: &[u8], kind: FileType, device: u64) -> Result<(), Errno> {
-        mknodat(self.fd(), name, kind, Mode::RUSR | Mode::WUSR, device)
+        mknodat(self.fd()?, name, kind, Mode::RUSR | Mode::WUSR, device)
     }
 
     /// Creates a hard link `name` in `to` to the object at `path`, relative to this directory.
     pub(super) fn make_link(&self, path: &[u8], to: &Self, name: &[u8]) -> Result<(), Errno> {
-        linkat(self.fd(), path, to.fd(), name, AtFlags::empty())
+        linkat(self.fd()?, path, to.fd()?, name, AtFlags::empty())
     }
 
     pub(super) fn read_link(&self, name: &[u8]) -> Result<Vec<u8>, Errno> {
-        readlinkat(self.fd(), name, Vec::new()).map(std::ffi::CString::into_bytes)
+        readlinkat(self.fd()?, name, Vec::new()).map(std::ffi::CString::into_bytes)
     }
 
     pub(super) fn remove(&self, name: &[u8]) -> Result<(), Errno> {
-        unlinkat(self.fd(), name, AtFlags::empty())
+        unlinkat(self.fd()?, name, AtFlags::empty())
     }
 
     /// Syncs the directory that contains `name`, and with it the names in it.
@@ -147,23 +221,34 @@ impl LocalDir {
         // A name from the user may lead through symbolic links here as well, because it did when it
         // was used.
         let flags = OFlags::CLOEXEC | OFlags::RDONLY | OFlags::DIRECTORY;
-        let folder = openat(self.fd(), folder, flags, Mode::empty())?;
+        let folder = self.open(folder, flags, Mode::empty())?;
         sync(&folder)
     }
 
     /// Returns the metadata of the directory itself; `None` for the current directory.
     pub(super) fn stat_self(&self) -> Option<Meta> {
-        self.fd.as_ref().and_then(|fd| stat_file(fd).ok())
+        match self.fd() {
+            Ok(Handle::Open(fd)) => stat_file(&fd).ok(),
+            _ => None,
+        }
+    }
+
+    /// Returns the inode number; `None` for the current directory.
+    pub(super) fn inode(&self) -> Option<u64> {
+        self.0.below.as_ref().map(|below| below.key.1)
     }
 
     /// Syncs this directory.
     pub(super) fn sync(&self) -> Result<(), Errno> {
-        self.fd.as_ref().map_or(Ok(()), sync)
+        match self.fd()? {
+            Handle::Open(fd) => sync(&fd),
+            Handle::Current => Ok(()),
+        }
     }
 
     /// Sets the attributes in `keep` on an object that cannot be opened: a link, a pipe, a device.
     pub(super) fn finish_entry(&self, name: &[u8], keep: &Keep) -> Result<Kept, Errno> {
-        let fd = self.fd();
+        let fd = &self.fd()?;
         let owned = keep
             .owner(|uid, gid| rustix::fs::chownat(fd, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW))?;
         let (mode, set_id_left_out) = keep.mode_for(|| self.stat(name))?;
@@ -180,9 +265,9 @@ impl LocalDir {
 
     /// Sets the attributes in `keep` on the directory itself.
     pub(super) fn finish(&self, keep: &Keep) -> Result<Kept, Errno> {
-        match &self.fd {
-            Some(fd) => finish_file(fd, keep),
-            None => Ok(Kept::default()),
+        match self.fd()? {
+            Handle::Open(fd) => finish_file(&fd, keep),
+            Handle::Current => Ok(Kept::default()),
         }
     }
 }

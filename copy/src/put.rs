@@ -10,6 +10,7 @@ use rdma::Pool;
 use rustix::fs::{Dir as Entries, FileType as Kind};
 
 use super::budget::Budget;
+use super::descriptors::Descriptors;
 use super::ledger::Ledger;
 use super::links::{Links, Turn};
 use super::local::{LocalDir, Meta, SET_ID, nfs_time};
@@ -54,6 +55,12 @@ pub(super) struct Put<'a, C> {
     pub(super) pool: &'a Pool,
     pub(super) options: &'a CopyOptions,
     pub(super) budget: Budget,
+    /// The number of files that may be open.
+    pub(super) open_files: Budget,
+    /// The working directory.
+    here: LocalDir,
+    /// What every directory holds that is partly listed, and their maximum number.
+    listings: (Rc<()>, usize),
     links: Links<(u64, u64), FileHandle, Item>,
     pub(super) ledger: &'a Ledger<'a>,
 }
@@ -96,8 +103,15 @@ impl Item {
 
 enum Task {
     Copy(Item),
-    List(Rc<PutDir>, Entries),
+    /// A directory to list, from where an earlier task has ended.
+    List(Rc<PutDir>, Option<Partial>),
     Finish(Rc<PutDir>),
+}
+
+/// A directory that is partly listed, which counts among `Put::listings`.
+struct Partial {
+    entries: Entries,
+    counted: Rc<()>,
 }
 
 /// The outcome of copying an entry.
@@ -116,11 +130,15 @@ impl<'a, C> Put<'a, C> {
         options: &'a CopyOptions,
         ledger: &'a Ledger<'a>,
     ) -> Self {
+        let descriptors = Descriptors::left(options.files_in_flight);
         Self {
             mount,
             pool,
             options,
             budget: Budget::new(bytes_in_flight(options, pool)),
+            open_files: Budget::new(descriptors.files),
+            here: LocalDir::current(descriptors.directories),
+            listings: (Rc::default(), descriptors.listings),
             links: Links::default(),
             ledger,
         }
@@ -138,7 +156,7 @@ fn bytes_in_flight(options: &CopyOptions, pool: &Pool) -> usize {
 
 impl<C: RpcClient> Put<'_, C> {
     async fn start(&self, local: &Path, remote: &[u8]) -> Result<Task, CopyError> {
-        let current = LocalDir::current();
+        let current = &self.here;
         let local = local.as_os_str().as_bytes();
         if nfs_binding::client::components(remote).next().is_none() {
             // Onto the export's root: the same as onto any directory that exists.
@@ -168,7 +186,7 @@ impl<C: RpcClient> Put<'_, C> {
                 let path = local.into();
                 return Err(CopyError::Same { path });
             }
-            return self.open_dir(None, &current, local, Vec::new(), &root, meta);
+            return self.open_dir(None, current, local, Vec::new(), &root, meta);
         }
         Ok(Task::Copy(self.root_item(local, remote).await?))
     }
@@ -179,7 +197,7 @@ impl<C: RpcClient> Put<'_, C> {
         let mut path: Vec<&[u8]> = nfs_binding::client::components(remote).collect();
         path.pop();
         let info = Sides {
-            local: LocalDir::current(),
+            local: self.here.clone(),
             remote: parent.handle,
             fileid: parent.attributes.fileid,
             meta: None,
@@ -214,7 +232,7 @@ impl<C: RpcClient> Put<'_, C> {
                     }
                 }
             }
-            Task::List(dir, entries) => self.list(dir, entries),
+            Task::List(dir, begun) => self.list(dir, begun),
             Task::Finish(dir) => {
                 self.finish_dir(&dir).await;
                 match dir.parent() {
@@ -233,10 +251,32 @@ impl<C: RpcClient> Put<'_, C> {
         }
     }
 
-    fn list(&self, dir: Rc<PutDir>, mut entries: Entries) -> Vec<Task> {
+    fn list(&self, dir: Rc<PutDir>, begun: Option<Partial>) -> Vec<Task> {
+        let local = &dir.info.local;
+        let failed = |error| self.ledger.problem(local.error("listing", b"", error));
+        let partial = match begun {
+            Some(partial) => Ok(partial),
+            None => local.entries().map(|entries| Partial {
+                entries,
+                counted: Rc::clone(&self.listings.0),
+            }),
+        };
+        let mut partial = match partial {
+            Ok(partial) => partial,
+            Err(error) => {
+                failed(error);
+                return self.ended(dir);
+            }
+        };
+        // The count includes this directory, and one that is none. Without a descriptor for what remains of it, all of it is
+        // read at once.
+        let most = match Rc::strong_count(&partial.counted) <= self.listings.1 + 1 {
+            true => BATCH,
+            false => usize::MAX,
+        };
         let mut names: Vec<Box<[u8]>> = Vec::new();
-        while names.len() < BATCH {
-            match entries.read() {
+        while names.len() < most {
+            match partial.entries.read() {
                 Some(Ok(entry)) => {
                     let name = entry.file_name().to_bytes();
                     if name != b"." && name != b".." {
@@ -244,14 +284,13 @@ impl<C: RpcClient> Put<'_, C> {
                     }
                 }
                 Some(Err(error)) => {
-                    self.ledger
-                        .problem(dir.info.local.error("listing", b"", error));
+                    failed(error);
                     break;
                 }
                 None => break,
             }
         }
-        let more = names.len() == BATCH;
+        let more = names.len() == most;
         let mut tasks = Vec::with_capacity(names.len() + 1);
         let copies = names.into_iter().map(|local| {
             dir.begin();
@@ -264,7 +303,7 @@ impl<C: RpcClient> Put<'_, C> {
         });
         let copies: Vec<Task> = copies.collect();
         match more {
-            true => tasks.push(Task::List(dir, entries)),
+            true => tasks.push(Task::List(dir, Some(partial))),
             false => tasks.extend(self.ended(dir)),
         }
         tasks.extend(copies);
@@ -376,14 +415,13 @@ impl<C: RpcClient> Put<'_, C> {
     ) -> Result<Task, CopyError> {
         let failed = |error| above.error("opening directory", local, error);
         let here = above.open_dir(local).map_err(failed)?;
-        let entries = here.entries().map_err(failed)?;
         let info = Sides {
             local: here,
             remote: remote.handle,
             fileid: remote.attributes.fileid,
             meta: Some(meta),
         };
-        Ok(Task::List(Dir::new(parent, name, info), entries))
+        Ok(Task::List(Dir::new(parent, name, info), None))
     }
 
     async fn finish_dir(&self, dir: &Rc<PutDir>) {

@@ -97,6 +97,7 @@ impl Drop for Unfinished<'_, '_> {
 impl<C: RpcClient> Put<'_, C> {
     /// Copies a regular file.
     pub(super) async fn file(&self, item: &Item) -> Result<FileHandle, CopyError> {
+        let _open = self.open_files.take(1).await;
         let (fd, meta) = self.open(item)?;
         let mut unfinished = Unfinished::new(self.ledger, item);
         let made = self.make_file(&mut unfinished, PRIVATE, Some(&fd)).await?;

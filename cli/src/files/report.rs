@@ -37,8 +37,7 @@ impl Watch {
     /// Signals cannot be handled.
     pub(super) fn start(what: &'static str, recursive: bool) -> Result<Self, Failure> {
         if recursive {
-            // A copy keeps a descriptor for each directory in progress; deep or wide trees need more than
-            // the usual 1024.
+            // A copy that may have more keeps more directories open, and opens fewer of them again.
             let (descriptors, raised) = raise_descriptors();
             tracing::debug!(descriptors, ?raised, "limit on open files");
         }
