@@ -44,7 +44,8 @@ fn again(seed: u64, swarm: Swarm) -> String {
         VersionsOf::Free => format!(" --rpcrdma {ANY}"),
         VersionsOf::Wg => format!(" --rpcrdma {WG}"),
     };
-    format!("rpcrdma sim{resizing}{features}{versions} --seed {seed} --explain")
+    let hostile = if swarm.hostile { " --hostile" } else { "" };
+    format!("rpcrdma sim{resizing}{features}{versions}{hostile} --seed {seed} --explain")
 }
 
 /// Prints the seed on a panic, which is a failure too and may end the program.

@@ -20,6 +20,12 @@ them, version 2 of the working group (2wg), the next 16 use version 2 with featu
 may only send or only receive, and the last 32 use version 2 with each of the sixteen
 combinations of features twice (each side has ddp, cont, both or none).
 
+One seed in sixteen is hostile, and every one with --hostile: an administrator re-points, removes or
+changes exports while clients hold handles; a client takes every connection that the server has and
+sends only NULL; another one floods the server with calls, data or connections; or one restarts with
+the XIDs that it had before. Old handles must reach nothing but what they were issued for, honest
+clients must get in and be answered in time, and no call of theirs may be executed twice.
+
 At every step, the simulation checks that no peer is overrun, that memory is accessed only as it
 was offered and only during its call, that credits are not exceeded, and that nothing stands
 between the parts of a continued message. At the end, it checks that every call has ended, that all
@@ -58,6 +64,11 @@ pub(crate) struct SimArgs {
           conflicts_with_all = ["resizing", "features"])]
     pub(crate) rpcrdma: Option<VersionsOf>,
 
+    /// Disturb honest clients in every seed: by changes of the exports, by clients that take every
+    /// connection or flood the server, or by several of these
+    #[arg(long)]
+    pub(crate) hostile: bool,
+
     /// Print the choices of the seed, and all events
     #[arg(long, requires = "seed")]
     pub(crate) explain: bool,
@@ -77,6 +88,7 @@ impl SimArgs {
             resizing: self.resizing,
             features: self.features.unwrap_or_default(),
             versions: self.rpcrdma.unwrap_or_default(),
+            hostile: self.hostile,
         }
     }
 }

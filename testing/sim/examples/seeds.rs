@@ -1,6 +1,6 @@
 //! Runs seeds and prints which ones failed: `seeds FIRST..END`, with `--stop` only until the first
-//! failure; or `seeds SEED` for its log. `--rpcrdma any` and `--rpcrdma 2wg` are those of `sim`. The libraries' tracing goes to standard error as
-//! `RUST_LOG` says.
+//! failure; or `seeds SEED` for its log. `--rpcrdma any`, `--rpcrdma 2wg` and `--hostile` are those of
+//! `sim`. The libraries' tracing goes to standard error as `RUST_LOG` says.
 #![expect(clippy::print_stdout, reason = "this is a program")]
 
 use std::process::ExitCode;
@@ -26,6 +26,10 @@ fn main() -> ExitCode {
             };
             continue;
         }
+        if argument == "--hostile" {
+            swarm.hostile = true;
+            continue;
+        }
         let number = |text: &str| text.parse::<u64>().ok();
         let numbers = argument.split_once("..");
         let numbers = numbers.and_then(|(first, end)| number(first).zip(number(end)));
@@ -40,7 +44,9 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    println!("usage: seeds [--rpcrdma any|2wg] [--stop] FIRST..END, or seeds [--rpcrdma ...] SEED");
+    println!(
+        "usage: seeds [--rpcrdma any|2wg] [--hostile] [--stop] FIRST..END, or with SEED for its log"
+    );
     ExitCode::from(2)
 }
 

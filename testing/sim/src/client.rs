@@ -29,6 +29,8 @@ pub(crate) fn credential() -> Credential {
 pub(crate) struct Tally {
     pub(crate) ended: Cell<u64>,
     pub(crate) failed: Cell<u64>,
+    /// The duration of the longest one.
+    pub(crate) longest: Cell<Duration>,
     /// The last call that was started.
     pub(crate) last: RefCell<Option<Call>>,
 }
@@ -59,7 +61,10 @@ impl RpcClient for Counted {
     async fn call(&self, call: Call) -> Result<Reply, CallError> {
         self.under_way.set(self.under_way.get() + 1);
         *self.tally.last.borrow_mut() = Some(call.clone());
+        let began = self.now();
         let result = self.client.call(call).await;
+        let took = self.now() - began;
+        self.tally.longest.set(self.tally.longest.get().max(took));
         self.under_way.set(self.under_way.get() - 1);
         self.tally.ended.set(self.tally.ended.get() + 1);
         if result.is_err() {

@@ -24,8 +24,11 @@
 mod client;
 mod credits;
 mod disk;
+mod exports;
 mod exposure;
+mod guests;
 mod history;
+mod joining;
 mod journal;
 mod measure;
 mod message;
@@ -40,12 +43,16 @@ mod sends;
 mod server;
 mod starve;
 mod sweep;
+mod tenant;
+mod trees;
 mod work;
 mod world;
 
 pub use measure::{CannotMeasure, Grants, Measured, Operation, Setting, consider, measure};
 pub use pairing::{Pairing, UnknownPairing};
-pub use plan::{Crash, FeaturesOf, Plan, Swarm, VersionsOf, Victim};
+pub use plan::{
+    Crash, ExportChange, FeaturesOf, Flood, FloodOf, Hostile, Plan, Swarm, VersionsOf, Victim,
+};
 pub use probe::{Long, Probe};
 pub use report::{Report, Violation};
 pub use sweep::{Summary, run, run_tapped, running, sweep};

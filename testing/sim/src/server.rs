@@ -3,25 +3,22 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use nfs_binding::fs::FileSystem;
-use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
+use nfs_binding::server::NfsServer;
 use rdma::{Device, Pool};
 use rdma_sim::{Fabric, Host, NodeId, Path, SimDevice};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
 use rpc_transport::{Armed, Server, ServerGroup, ServerOptions};
 use rpcrdma_callbacks::{Orders, Totals};
 
+use crate::exports::Exports;
+use crate::plan::Hostile;
 use crate::probe::Probe;
 
 /// The maximum number of steps of a loop before other hosts get their turn.
 pub(crate) const STEPS: usize = 10_000;
-/// The export's path.
-pub(crate) const EXPORT: &str = "/sim";
 
 /// How far a loop gets in one turn.
 #[derive(Clone, Copy, Debug)]
@@ -67,31 +64,29 @@ pub(crate) struct NoServer(String);
 
 impl ServerHost {
     /// Starts a server with a loop for each of `hosts`, which have one pool. All loops listen on
-    /// the address `listen`.
+    /// the address of the first host.
     pub(crate) fn start(
         fabric: &Fabric,
         hosts: Vec<Host>,
-        listen: SocketAddr,
         options: &RdmaServerOptions,
-        disk: Arc<dyn FileSystem>,
+        exports: &Exports,
+        limits: Option<&Hostile>,
         callbacks: Option<Totals>,
         mut wrap: impl FnMut(SimDevice) -> Box<dyn Device>,
     ) -> Result<Self, NoServer> {
         let failed = |error: &dyn std::error::Error| NoServer(error.to_string());
-        let pool = hosts.first().map(|host| host.pool.clone());
-        let pool = pool.ok_or_else(|| NoServer("it has no loop".to_owned()))?;
-        let export = Export {
-            path: EXPORT.to_owned(),
-            backend: disk,
-            options: ExportOptions::for_server(false),
-        };
-        // The key stays the same, so that handles survive a restart.
-        let key = HandleKey::from_bytes([0x5a; 16]);
-        let nfs = NfsServer::new(vec![export], key).map_err(|error| failed(&error))?;
-        let server_options = ServerOptions {
+        let first = hosts.first().map(|host| (host.address, host.pool.clone()));
+        let (listen, pool) = first.ok_or_else(|| NoServer("it has no loop".to_owned()))?;
+        let nfs = NfsServer::new(exports.list(), exports.key()).map_err(|error| failed(&error))?;
+        let mut server_options = ServerOptions {
             callbacks: callbacks.is_some(),
             ..ServerOptions::default()
         };
+        if let Some(limits) = limits {
+            server_options.max_connections = limits.connections;
+            server_options.reply_cache_entries = limits.replies;
+            server_options.max_jobs = limits.jobs;
+        }
         let orders = Orders::counting(callbacks.unwrap_or_default());
         let group = ServerGroup::new(hosts.len(), &server_options);
         let mut loops = Vec::new();

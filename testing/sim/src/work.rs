@@ -1,7 +1,7 @@
 //! The workload of a simulated client: it mounts, creates files, and runs several workers whose
 //! calls have results that can be checked.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,28 +15,29 @@ use nfs_binding::proto::{
 };
 use rdma_sim::Random;
 use rpc_transport::rdma::RdmaClient;
-use rpc_transport::{CallError, Client, ClientOptions, ClientTransport, ConnectionId, Runtime};
+use rpc_transport::{CallError, Client, ConnectionId, Runtime};
 use rpcrdma_callbacks::{Answers, Order, run};
 
-use crate::client::{Counted, Desk, Tally, credential};
+use crate::client::{Counted, Desk, Tally};
+use crate::exports::{EXPORT, Exports};
 use crate::history::{History, SlotId};
+use crate::joining::connect;
 use crate::journal::Journal;
 use crate::pattern;
 use crate::plan::Plan;
 use crate::probe::Echo;
-use crate::server::EXPORT;
 
 /// The number of files of each client.
 const FILES: usize = 2;
 /// The number of slots of a file for each worker.
 const SLOTS: usize = 3;
 /// The pause before a client repeats a call that it needs to succeed.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 /// The maximum number of repetitions.
-const TRIES: usize = 1_000;
+pub(crate) const TRIES: usize = 1_000;
 /// The time after which a client's calls to an unreachable server fail: never while faults can
 /// happen.
-const FOR_EVER: Duration = Duration::from_secs(100_000);
+pub(crate) const FOR_EVER: Duration = Duration::from_secs(100_000);
 
 /// State that all clients of a run share.
 pub(crate) struct Shared {
@@ -45,8 +46,14 @@ pub(crate) struct Shared {
     pub(crate) history: Rc<RefCell<History>>,
     pub(crate) journal: Rc<RefCell<Journal>>,
     pub(crate) tally: Rc<Tally>,
+    /// What the server exports.
+    pub(crate) exports: Exports,
+    /// The calls of clients that are not honest.
+    pub(crate) guests: Rc<Tally>,
     /// All files that were created, by number, for the final check.
     pub(crate) files: Rc<RefCell<Vec<File>>>,
+    /// The number of honest clients that have begun to connect.
+    pub(crate) arrived: Cell<u32>,
 }
 
 /// A file that a client created.
@@ -66,6 +73,8 @@ struct Worker<'a> {
     random: Random,
     client: &'a Client,
     answers: &'a Answers,
+    /// The number of the handle key when the handles were issued.
+    key: u8,
 }
 
 /// The data lengths of callbacks and of the replies to them, bytes.
@@ -81,14 +90,23 @@ const SIZES: [u32; 5] = [4096, 6000, 8192, 16_384, 32_768];
 /// Runs the whole workload of a client.
 pub(crate) async fn life(shared: Rc<Shared>, desk: Desk, random: Random) {
     let answers = Answers::new();
-    let Some(client) = connect(&shared, &desk, &answers).await else {
+    let Some(client) = connect(&shared, &desk, Some(&answers)).await else {
         let now = desk.runtime.now();
         let text = "a client cannot connect although nothing is wrong any more".to_owned();
         return shared.journal.borrow_mut().violation(now, text);
     };
     let rpc = Counted::new(client.clone(), desk.under_way, Rc::clone(&shared.tally));
     let nfs = Nfs3::new(rpc.clone());
-    let Some((dir, files)) = prepare(&shared, &rpc, &nfs).await else {
+    let key = || shared.exports.served.borrow().key;
+    let (key, prepared) = loop {
+        let before = key();
+        let prepared = prepare(&shared, &rpc, &nfs).await;
+        // The first handles may be stale before the last ones are there.
+        if prepared.is_some() || key() == before {
+            break (before, prepared);
+        }
+    };
+    let Some((dir, files)) = prepared else {
         let now = desk.runtime.now();
         let text = "a client cannot make its files although nothing is wrong any more".to_owned();
         return shared.journal.borrow_mut().violation(now, text);
@@ -103,6 +121,7 @@ pub(crate) async fn life(shared: Rc<Shared>, desk: Desk, random: Random) {
             random: random.split(number as u64 + 1),
             client: &client,
             answers: &answers,
+            key,
         };
         worker.work()
     });
@@ -129,36 +148,6 @@ async fn resize(port: &RefCell<RdmaClient>, runtime: &Runtime, mut random: Rando
             };
         }
     }
-}
-
-async fn connect(shared: &Shared, desk: &Desk, answers: &Answers) -> Option<Client> {
-    let plan = &shared.plan;
-    let options = ClientOptions {
-        credential: credential(),
-        nconnect: plan.nconnect,
-        timeout: plan.timeout,
-        retry: plan.retry,
-        give_up_after: FOR_EVER,
-        first_reply_within: FOR_EVER,
-        ..ClientOptions::default()
-    };
-    for _ in 0..TRIES {
-        let port = Rc::clone(&desk.port) as Rc<RefCell<dyn ClientTransport>>;
-        let (runtime, options) = (&desk.runtime, options.clone());
-        let connected = match plan.callbacks {
-            false => Client::connect(runtime, shared.server, port, options).await,
-            true => {
-                let service = Box::new(answers.clone());
-                let server = shared.server;
-                Client::connect_with_callbacks(runtime, server, port, options, service).await
-            }
-        };
-        match connected {
-            Ok(client) => return Some(client),
-            Err(_) => desk.runtime.sleep(PAUSE).await,
-        }
-    }
-    None
 }
 
 /// Mounts, and creates a directory and files that no other client uses.
@@ -210,15 +199,17 @@ where
     R: Future<Output = Result<NfsResult<T, F>, CallError>>,
 {
     for _ in 0..TRIES {
-        if let Ok(Ok(done)) = call().await {
-            return Some(done);
+        match call().await {
+            Ok(Ok(done)) => return Some(done),
+            // That does not change.
+            Ok(Err(failed)) if failed.status == Status::STALE => return None,
+            _ => rpc.sleep(PAUSE).await,
         }
-        rpc.sleep(PAUSE).await;
     }
     None
 }
 
-fn place(dir: FileHandle, name: &str) -> DirOp {
+pub(crate) fn place(dir: FileHandle, name: &str) -> DirOp {
     DirOp {
         dir,
         name: Name::from(name.as_bytes()),
@@ -367,9 +358,11 @@ impl Worker<'_> {
         }
     }
 
-    /// Checks an error status: only JUKEBOX is allowed, from a server that is short of memory.
+    /// Checks an error status: only JUKEBOX is allowed, from a server that is short of memory, and
+    /// STALE if the handle key was replaced.
     fn refused(&self, what: &str, status: Status) {
-        if status != Status::JUKEBOX {
+        let other_key = self.shared.exports.served.borrow().key != self.key;
+        if status != Status::JUKEBOX && !(status == Status::STALE && other_key) {
             self.violation(format!("{what} failed with {status}"));
         }
     }

@@ -1,12 +1,14 @@
-//! One run: the hosts and their turns, the faults, and the final checks.
+//! One run: the hosts and their turns.
 
-use std::cell::RefCell;
+mod faults;
+mod finish;
+
+use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nfs_binding::fs::FileSystem;
 use rdma::{Attributes, Buf, SharedReceives, Tap, Time};
 use rdma_sim::{Fabric, Faults, Host, NodeId, Random, SimDevice, Turn};
 use rpc_transport::Retry;
@@ -15,15 +17,18 @@ use rpcrdma_callbacks::Totals;
 
 use crate::client::{ClientHost, Tally};
 use crate::disk::Disk;
+use crate::exports::Exports;
 use crate::exposure::Exposing;
-use crate::history::{History, SlotId};
+use crate::guests::{flood, idle, repeat};
+use crate::history::History;
 use crate::journal::Journal;
-use crate::pattern;
-use crate::plan::{Plan, Victim, are_shared};
+use crate::plan::{Plan, Role, are_shared};
 use crate::pools::Pools;
 use crate::report::Report;
 use crate::server::{STEPS, ServerHost, Slice};
 use crate::starve::{Starvation, starving};
+use crate::tenant::hold;
+use crate::trees::Trees;
 use crate::work::{Shared, life};
 
 /// The port that the server listens on.
@@ -38,8 +43,8 @@ const INTERRUPTED: Duration = Duration::from_micros(20);
 const MOST_TURNS: u64 = 3_000_000;
 /// The maximum time until the end after the last fault.
 const PATIENCE: Duration = Duration::from_secs(3_000);
-/// The maximum time for connections to end after the clients are done.
-const SETTLE: Duration = Duration::from_secs(30);
+/// The stream of random numbers for the file system of the administered exports.
+const TREES_INSTANCE: u64 = 14;
 /// The maximum duration of an invalidation without faults.
 const FENCE: Duration = Duration::from_secs(1);
 /// The maximum time until a loop takes a reply that another one has handed to it. A loop runs at most a
@@ -47,8 +52,6 @@ const FENCE: Duration = Duration::from_secs(1);
 const TAKEN_WITHIN: Duration = Duration::from_millis(10);
 /// The number of receives that are posted beyond the credits.
 const EXTRA: usize = 8;
-/// The block sizes in which a server's memory is taken away.
-const GREED: [usize; 3] = [1 << 20, 1 << 16, 4096];
 
 /// A scheduled event.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +82,10 @@ struct World<'a> {
     /// The callbacks of all servers of the run.
     callbacks: Totals,
     server: Option<ServerHost>,
+    /// The honest clients, and then the others.
     clients: Vec<Option<ClientHost>>,
+    /// The part of each client.
+    roles: Vec<Role>,
     alarms: Vec<Alarm>,
     /// The times until which hosts are stopped, by node: those of the server's loops, which join first,
     /// and each client's.
@@ -165,29 +171,44 @@ impl<'a> World<'a> {
                 .borrow_mut()
                 .line(Time::ZERO, format_args!("{header}"));
         }
+        let blocks = plan.disk.is_some();
+        let disk = Disk::new(plan.seed, fabric.clock(), blocks, plan.write_back);
+        let disk = Arc::new(disk);
+        let roles = plan.roles();
+        let trees = roles.contains(&Role::Tenant).then(|| {
+            let instance = Random::new(plan.seed).split(TREES_INSTANCE).next();
+            Arc::new(Trees::new(instance, fabric.clock(), blocks))
+        });
+        let exports = Exports {
+            trees,
+            ..Exports::only(Arc::clone(&disk) as Arc<_>)
+        };
+        let hosts = plan.loops + roles.len();
         let shared = Rc::new(Shared {
             plan: plan.clone(),
+            exports,
+            guests: Rc::default(),
+            arrived: Cell::new(0),
             server: address(0),
             history: Rc::clone(&history),
             journal: Rc::clone(&journal),
             tally: Rc::new(Tally::default()),
             files: Rc::default(),
         });
-        let blocks = plan.disk.is_some();
-        let disk = Disk::new(plan.seed, fabric.clock(), blocks, plan.write_back);
         let mut world = Self {
             random: Random::new(plan.seed).split(3),
             interleaving: Random::new(plan.seed).split(LOOPS),
-            paused: vec![Time::ZERO; plan.loops + plan.clients],
-            exposed: vec![None; plan.loops + plan.clients],
+            paused: vec![Time::ZERO; hosts],
+            exposed: vec![None; hosts],
             handed: vec![None; plan.loops],
-            under_way: vec![0; plan.loops + plan.clients],
-            clients: (0..plan.clients).map(|_| None).collect(),
+            under_way: vec![0; hosts],
+            clients: roles.iter().map(|_| None).collect(),
+            roles,
             fabric,
             journal,
             history,
             shared,
-            disk: Arc::new(disk),
+            disk,
             callbacks: Totals::default(),
             server: None,
             alarms: Vec::new(),
@@ -198,7 +219,7 @@ impl<'a> World<'a> {
             plan,
         };
         world.start_server();
-        for client in 0..world.plan.clients {
+        for client in 0..world.roles.len() {
             world.start_client(client);
         }
         for crash in 0..world.plan.crashes.len() {
@@ -220,7 +241,11 @@ impl<'a> World<'a> {
     }
 
     fn start_server(&mut self) {
-        let connections = 2 * self.plan.clients * self.plan.nconnect;
+        let connections = self
+            .roles
+            .iter()
+            .map(|&role| self.plan.connections_of(role));
+        let connections = 2 * connections.sum::<usize>();
         let (plan, shares) = (&self.plan, self.plan.server_shares);
         let for_receives = receives(&plan.responder, connections, plan.resizes, shares);
         // Each loop has a shared receive queue of its own.
@@ -243,7 +268,6 @@ impl<'a> World<'a> {
             // Calls have the rest.
             options.max_receive_memory = for_receives;
         }
-        let disk = Arc::clone(&self.disk) as Arc<dyn FileSystem>;
         self.history.borrow_mut().lives += 1;
         let callbacks = self.plan.callbacks.then(|| self.callbacks.clone());
         let mut starve: Vec<Starvation> = (0..self.plan.loops).map(|_| self.starvation()).collect();
@@ -259,9 +283,9 @@ impl<'a> World<'a> {
         match ServerHost::start(
             &self.fabric,
             hosts,
-            address(0),
             &options,
-            disk,
+            &self.shared.exports,
+            self.plan.hostile.as_ref(),
             callbacks,
             wrap,
         ) {
@@ -289,7 +313,9 @@ impl<'a> World<'a> {
 
     fn start_client(&mut self, client: usize) {
         let (plan, shares) = (&self.plan, self.plan.client_shares);
-        let for_receives = receives(&plan.requester, plan.nconnect, plan.resizes, shares);
+        let role = self.roles[client];
+        let connections = plan.connections_of(role);
+        let for_receives = receives(&plan.requester, connections, plan.resizes, shares);
         let host = Host {
             address: address(client + 1),
             attributes: self.attributes(shares),
@@ -298,17 +324,29 @@ impl<'a> World<'a> {
         };
         let options = RdmaClientOptions {
             common: self.plan.requester.clone(),
-            connect_timeout: Duration::from_secs(5),
+            connect_timeout: self.plan.connect_timeout(),
             version: self.plan.version,
             ..RdmaClientOptions::default()
         };
         let shared = Rc::clone(&self.shared);
         let random = Random::new(self.random.next());
-        let seed = self.random.next();
+        let seed = match role {
+            Role::Repeating => self.plan.seed,
+            _ => self.random.next(),
+        };
         let starve = self.starvation();
         let wrap = |device| starving(device, &self.fabric, starve);
         let started = ClientHost::start(&self.fabric, host, options, seed, wrap, |desk| {
-            Box::pin(life(shared, desk, random))
+            let Some(hostile) = shared.plan.hostile.clone() else {
+                return Box::pin(life(shared, desk, random));
+            };
+            match (role, hostile.flood) {
+                (Role::Tenant, _) => Box::pin(hold(shared, desk, random)),
+                (Role::Repeating, _) => Box::pin(repeat(shared, desk)),
+                (Role::Quiet, _) => Box::pin(idle(shared, desk, hostile.quiet)),
+                (Role::Flood, Some(content)) => Box::pin(flood(shared, desk, content)),
+                _ => Box::pin(life(shared, desk, random)),
+            }
         });
         match started {
             Ok(host) => self.clients[client] = Some(host),
@@ -321,7 +359,7 @@ impl<'a> World<'a> {
         while !self.is_done() {
             let Some(turn) = self.fabric.next(until) else {
                 let waiting: Vec<usize> = (0..self.clients.len())
-                    .filter(|&client| !self.client_done(client))
+                    .filter(|&client| self.roles[client].is_honest() && !self.client_done(client))
                     .collect();
                 return self.violation(format!("clients {waiting:?} wait for ever"));
             };
@@ -341,7 +379,8 @@ impl<'a> World<'a> {
 
     fn is_done(&self) -> bool {
         let healed = self.fabric.now() >= Time::ZERO + self.plan.heal_at;
-        healed && (0..self.clients.len()).all(|client| self.client_done(client))
+        let done = |client: usize| !self.roles[client].is_honest() || self.client_done(client);
+        healed && (0..self.clients.len()).all(done)
     }
 
     fn take(&mut self, turn: Turn) {
@@ -375,6 +414,10 @@ impl<'a> World<'a> {
         self.wake_loops(at);
         for number in self.disk.take_repeated() {
             self.violation(format!("WRITE {number} was executed twice"));
+        }
+        let trees = self.shared.exports.trees.iter();
+        for what in trees.flat_map(|trees| trees.take_trespasses()) {
+            self.violation(what);
         }
     }
 
@@ -489,181 +532,6 @@ impl<'a> World<'a> {
             Alarm::Heal => {
                 self.greedy.clear();
                 self.fabric.set_faults(Faults::default());
-            }
-        }
-    }
-
-    fn crash(&mut self, number: usize) {
-        let crash = self.plan.crashes[number];
-        let now = self.fabric.now();
-        let line = format_args!("fault: {:?} for {:?}", crash.victim, crash.lasts);
-        self.journal.borrow_mut().line(now, line);
-        let until = now + crash.lasts;
-        match crash.victim {
-            Victim::ServerProcess | Victim::ServerPower => {
-                if self.server.is_none() {
-                    return;
-                }
-                for at in 0..self.plan.loops {
-                    self.fabric.crash(NodeId(at));
-                }
-                self.server = None;
-                self.handed.fill(None);
-                self.greedy.clear();
-                if crash.victim == Victim::ServerPower {
-                    self.disk.power_failed(&mut self.random);
-                    self.history.borrow_mut().power_failed();
-                }
-                self.disk.restarted();
-            }
-            Victim::Client(client) => {
-                let Some(gone) = self.clients[client].take() else {
-                    return;
-                };
-                self.fabric.crash(gone.node);
-            }
-            Victim::ClientPause(client) => {
-                return self.pause(NodeId(self.plan.loops + client), until);
-            }
-            Victim::ServerPause => {
-                for at in 0..self.plan.loops {
-                    self.pause(NodeId(at), until);
-                }
-                return;
-            }
-            Victim::LoopPause(at) => return self.pause(NodeId(at), until),
-            Victim::ServerMemory => {
-                let Some(server) = &self.server else { return };
-                for block in GREED {
-                    while let Ok(buf) = server.pool.alloc(block) {
-                        self.greedy.push(buf);
-                    }
-                }
-            }
-            Victim::Connection => return self.fabric.lose_one(),
-        }
-        self.alarm(until, Alarm::Over(number));
-    }
-
-    /// Stops a host until this time.
-    fn pause(&mut self, node: NodeId, until: Time) {
-        self.paused[node.0] = self.paused[node.0].max(until);
-    }
-
-    fn recover(&mut self, number: usize) {
-        match self.plan.crashes[number].victim {
-            Victim::ServerProcess | Victim::ServerPower if self.server.is_none() => {
-                self.start_server();
-            }
-            Victim::Client(client) if self.clients[client].is_none() => self.start_client(client),
-            Victim::ServerMemory => self.greedy.clear(),
-            _ => {}
-        }
-    }
-
-    /// Performs the final checks.
-    fn finish(mut self) -> Report {
-        let done = self.is_done();
-        let until = self.fabric.now() + SETTLE;
-        while let Some(turn) = self.fabric.next(until) {
-            self.turns += 1;
-            if self.turns > MOST_TURNS {
-                break;
-            }
-            self.take(turn);
-        }
-        if done {
-            self.check_callbacks();
-            self.check_resources();
-            self.check_disk();
-        }
-        let took = self.fabric.now();
-        let mut journal = self.journal.borrow_mut();
-        Report {
-            seed: self.plan.seed,
-            pairing: self.plan.pairing().and_then(|pairing| pairing.number()),
-            violations: std::mem::take(&mut journal.violations),
-            happenings: journal.happenings,
-            calls: self.shared.tally.ended.get(),
-            failures: self.shared.tally.failed.get(),
-            faults: journal.faults,
-            callbacks: u64::from(self.callbacks.tally().made),
-            took,
-            log: journal.take_text(),
-        }
-    }
-
-    /// Checks that every callback has ended, and that none was answered with data of another.
-    fn check_callbacks(&self) {
-        let tally = self.callbacks.tally();
-        if !tally.done || tally.wrong > 0 {
-            self.violation(format!(
-                "callbacks have not all ended, or not well: {tally:?}"
-            ));
-        }
-    }
-
-    fn check_resources(&self) {
-        let loops = self.server.iter().flat_map(|server| {
-            let nodes = server.loops.iter().map(|at| at.node);
-            nodes.map(|node| (node, &server.pool))
-        });
-        let waiting = self
-            .server
-            .as_ref()
-            .map_or(0, ServerHost::waiting_for_others);
-        if waiting > 0 {
-            self.violation(format!(
-                "{waiting} retransmissions still wait for replies of other loops"
-            ));
-        }
-        let handed = self.server.iter().flat_map(ServerHost::handed_replies);
-        if handed.sum::<usize>() > 0 {
-            self.violation("replies of other loops were never taken".to_owned());
-        }
-        let clients = self.clients.iter().flatten();
-        let clients = clients.map(|client| (client.node, &client.pool));
-        for (node, pool) in loops.chain(clients) {
-            let (pairs, bytes) = (self.fabric.queue_pairs(node), pool.in_use());
-            if pairs > 0 || bytes > 0 {
-                let text = format!("{node} is left with {pairs} queue pairs and {bytes} bytes");
-                self.violation(text);
-            }
-        }
-    }
-
-    /// Simulates a final power failure, and checks that every slot contains what its clients rely
-    /// on.
-    fn check_disk(&mut self) {
-        self.disk.power_failed(&mut self.random);
-        let (slots, losses) = {
-            let mut history = self.history.borrow_mut();
-            history.power_failed();
-            (history.slots(), history.losses)
-        };
-        for id in slots {
-            let got = self.read_slot(id);
-            let checked = self.history.borrow_mut().read(id, got, losses);
-            if let Err(what) = checked {
-                self.violation(format!("at the end, {what}"));
-            }
-        }
-    }
-
-    /// Returns the version that a slot on the disk contains, or `None` if it is not the content of
-    /// a single write.
-    fn read_slot(&self, (number, slot): SlotId) -> Option<u64> {
-        let len = self.plan.slot;
-        let files = self.shared.files.borrow();
-        let file = files.iter().find(|file| file.number == number)?;
-        let mut data = vec![0; len];
-        let offset = slot as u64 * len as u64;
-        let count = self.disk.read_file(file.dir, number, offset, &mut data);
-        match count {
-            Ok(count) => pattern::number(&data[..count], len),
-            Err(error) => {
-                self.violation(format!("file {number} cannot be read: {error}"));
-                None
             }
         }
     }

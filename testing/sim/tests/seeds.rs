@@ -1,7 +1,9 @@
 //! Tests that run a few seeds; CI runs many more (`.ci/run sim`).
 
 use rpc_transport::rdma::{Choice, Version, Versions};
-use rpcrdma_sim::{FeaturesOf, Pairing, Plan, Swarm, VersionsOf, Victim, sweep};
+use rpcrdma_sim::{
+    ExportChange, FeaturesOf, FloodOf, Hostile, Pairing, Plan, Swarm, VersionsOf, Victim, sweep,
+};
 
 const SEEDS: u64 = 120;
 
@@ -36,6 +38,84 @@ fn the_first_seeds_of_the_working_groups_version_find_nothing() {
     assert_eq!(found, []);
     assert!(summary.calls > 50 * SEEDS, "{summary:?}");
     assert!(summary.callbacks > SEEDS, "{summary:?}");
+}
+
+#[test]
+fn the_first_hostile_seeds_find_nothing() {
+    let swarm = Swarm {
+        hostile: true,
+        ..Swarm::default()
+    };
+    let mut found = Vec::new();
+    let summary = sweep(swarm, 0..SEEDS, 2, |report| {
+        let seed = report.seed;
+        found.extend(report.violations.into_iter().map(|what| (seed, what)));
+        true
+    });
+    assert_eq!(found, []);
+    assert!(summary.calls > 100 * SEEDS, "{summary:?}");
+}
+
+/// Tests that hostile seeds have every change of the exports, and every kind of client that is not
+/// honest, each by itself and with faults; and that one seed in sixteen of the others is hostile as well,
+/// and otherwise what it was.
+#[test]
+fn hostile_seeds_have_disturbers_of_all_kinds() {
+    let hostile = Swarm {
+        hostile: true,
+        ..Swarm::default()
+    };
+    let plans: Vec<Plan> = (0..400).map(|seed| hostile.plan(seed)).collect();
+    let has = |what: &str, of: &dyn Fn(&Plan, &Hostile) -> bool| {
+        let with = plans
+            .iter()
+            .filter_map(|plan| Some((plan, plan.hostile.as_ref()?)));
+        let count = with.filter(|(plan, hostile)| of(plan, hostile)).count();
+        assert!((10..350).contains(&count), "{what}: {count}");
+    };
+    let changes: [fn(ExportChange) -> bool; 5] = [
+        |change| matches!(change, ExportChange::Repoint(_)),
+        |change| change == ExportChange::Swap,
+        |change| change == ExportChange::Remove,
+        |change| change == ExportChange::ReadOnly,
+        |change| change == ExportChange::Key,
+    ];
+    for (at, is) in changes.into_iter().enumerate() {
+        let is = |victim| matches!(victim, Victim::Administrator(change) if is(change));
+        has(&format!("change {at}"), &|plan, _| {
+            plan.crashes.iter().any(|crash| is(crash.victim))
+        });
+    }
+    has("a tenant", &|_, hostile| hostile.tenant);
+    has("a tenant alone", &|_, hostile| {
+        hostile.tenant && hostile.quiet == 0 && hostile.flood.is_none()
+    });
+    has("XIDs again", &|_, hostile| hostile.repeating);
+    has("a quiet one", &|_, hostile| hostile.quiet > 0);
+    has("few connections", &|_, hostile| hostile.connections < 20);
+    has("few replies", &|_, hostile| hostile.replies < 1000);
+    has("few jobs", &|_, hostile| hostile.jobs < 100);
+    for of in [
+        FloodOf::Refusals,
+        FloodOf::Changes,
+        FloodOf::Data,
+        FloodOf::Connections,
+    ] {
+        has(&format!("{of:?}"), &|_, hostile| {
+            hostile.flood.as_ref().is_some_and(|flood| flood.of == of)
+        });
+    }
+    has("lost connections", &|plan, _| plan.faults.lose > 0);
+    has("a server that crashes", &|plan, _| {
+        let mut crashes = plan.crashes.iter();
+        crashes.any(|crash| crash.victim == Victim::ServerProcess)
+    });
+    let plain: Vec<Plan> = (0..1600).map(Plan::new).collect();
+    let share: Vec<&Plan> = plain.iter().filter(|plan| plan.hostile.is_some()).collect();
+    assert_eq!(share.len() as u64, 1600 / Swarm::HOSTILE);
+    for plan in share {
+        assert_eq!(plan.hostile, hostile.plan(plan.seed).hostile);
+    }
 }
 
 /// Tests that free seeds have every choice of a client, every set of a server, and counts of

@@ -7,8 +7,8 @@ use nfs_binding::proto::{
 };
 
 use crate::client::Counted;
+use crate::exports::EXPORT;
 use crate::probe::Long;
-use crate::server::EXPORT;
 
 /// The minimum size of a directory entry in READDIRPLUS results, bytes. An entry with attributes
 /// and handle is longer.

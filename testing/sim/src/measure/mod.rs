@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nfs_binding::client::{Nfs3, RpcClient};
-use nfs_binding::fs::FileSystem;
 use rdma::{Counters, Pool, Time};
 use rdma_sim::{Costs, Fabric, Faults, Host, NodeId, Path, Turn, attributes};
 use rpc_transport::rdma::{
@@ -21,6 +20,7 @@ use rpc_transport::{Client, ClientOptions, ClientTransport};
 
 use crate::client::{ClientHost, Counted, Desk, Tally, credential};
 use crate::disk::Disk;
+use crate::exports::Exports;
 use crate::probe::Long;
 use crate::server::{ServerHost, Slice};
 
@@ -165,7 +165,7 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
         interrupt: setting.interrupt,
     };
     let disk = Disk::new(1, fabric.clock(), false, false);
-    let disk = Arc::new(disk) as Arc<dyn FileSystem>;
+    let exports = Exports::only(Arc::new(disk));
     let options = RdmaServerOptions {
         common: RdmaOptions {
             costs: setting.model(),
@@ -176,9 +176,9 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
     let server = ServerHost::start(
         &fabric,
         vec![host(1)],
-        address(1),
         &options,
-        disk,
+        &exports,
+        None,
         None,
         |device| Box::new(device),
     );

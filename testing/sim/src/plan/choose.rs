@@ -10,6 +10,7 @@ use rpc_transport::rdma::{
     Version, Versions,
 };
 
+use super::hostile::disturb;
 use super::{AMPLE, Crash, FeaturesOf, PATIENT, Plan, ROOMY, Swarm, VersionsOf, Victim};
 use crate::pairing::Pairing;
 
@@ -27,6 +28,8 @@ const FREE_VERSIONS: u64 = 9;
 const SHARES: u64 = 10;
 /// The stream of random numbers for the number of the server's loops, and for their faults.
 const LOOPS: u64 = 11;
+/// The stream of random numbers for what disturbs honest clients besides faults.
+const HOSTILE: u64 = 13;
 /// One seed in this many has no faults, and nothing that may end a connection.
 const CALM: u64 = 8;
 /// The maximum length of a chunk of a call or reply, and the minimum length of a segment, bytes.
@@ -48,6 +51,9 @@ const LONGEST_GATHER: usize = 8;
 const LONGEST_RECEIVE: u32 = 32 << 10;
 
 impl Swarm {
+    /// One seed in this many has disturbers of honest clients, whatever the settings are.
+    pub const HOSTILE: u64 = 16;
+
     /// Derives the plan of a seed. As in swarm testing, most seeds have only a few kinds of faults,
     /// so that rare combinations are not hidden by common ones.
     #[must_use]
@@ -84,6 +90,7 @@ impl Swarm {
             write_back: random.below(3) > 0,
             disk: None,
             interrupt: Duration::from_nanos(random.between(0, 20_000)),
+            hostile: None,
         };
         if random.below(2) == 0 {
             plan.disk = Some(Duration::from_micros(random.pick(&[10, 200, 5_000])));
@@ -109,6 +116,9 @@ impl Swarm {
         if self.resizing {
             plan.resizes = true;
             backward(&mut plan, &mut Random::new(seed).split(RESIZING));
+        }
+        if self.hostile || seed % Self::HOSTILE == Self::HOSTILE - 2 {
+            disturb(&mut plan, &mut Random::new(seed).split(HOSTILE));
         }
         plan
     }

@@ -1,6 +1,7 @@
 //! The plan of a run: hosts, options, workload, and the kinds and rates of faults.
 
 mod choose;
+mod hostile;
 
 use std::fmt;
 use std::time::Duration;
@@ -11,6 +12,8 @@ use rpc_transport::Retry;
 use rpc_transport::rdma::{Choice, RdmaOptions, Version, Versions};
 
 use crate::pairing::Pairing;
+pub use hostile::{ExportChange, Flood, FloodOf, Hostile};
+pub(crate) use hostile::{Role, TREES};
 
 /// A time-out that never expires without faults.
 const PATIENT: Duration = Duration::from_secs(60);
@@ -32,6 +35,9 @@ pub struct Swarm {
     /// The versions of both sides. Not used if [`Swarm::resizing`] or [`Swarm::features`] demand
     /// version 2 of 2016.
     pub versions: VersionsOf,
+    /// Whether every seed has an administrator, a client at the server's limits, or one that floods,
+    /// beside honest clients. Otherwise one seed in [`Swarm::HOSTILE`] has.
+    pub hostile: bool,
 }
 
 /// The rule by which seeds choose the versions of both sides. The server accepts any set of
@@ -81,6 +87,8 @@ pub enum Victim {
     ServerMemory,
     /// A random connection breaks.
     Connection,
+    /// The server is restarted with other exports.
+    Administrator(ExportChange),
 }
 
 impl fmt::Display for Victim {
@@ -94,6 +102,7 @@ impl fmt::Display for Victim {
             Self::LoopPause(number) => write!(f, "loop {number} of the server stops"),
             Self::ServerMemory => f.write_str("the server has no memory left"),
             Self::Connection => f.write_str("a random connection breaks"),
+            Self::Administrator(change) => write!(f, "the server restarts: {change}"),
         }
     }
 }
@@ -172,6 +181,8 @@ pub struct Plan {
     pub disk: Option<Duration>,
     /// The time from an interrupt to the host's turn.
     pub interrupt: Duration,
+    /// What disturbs honest clients besides faults, and the server's limits then.
+    pub hostile: Option<Hostile>,
 }
 
 impl Plan {
@@ -249,6 +260,7 @@ impl Plan {
             ..
         } = self.faults;
         self.crashes.is_empty()
+            && self.hostile.is_none()
             && lose + ignore_request + fail_registration == 0
             && self.timeout >= PATIENT
             && self.client_memory >= AMPLE
@@ -312,6 +324,9 @@ impl fmt::Display for Plan {
             shares_text(self.client_shares),
             shares_text(self.server_shares)
         )?;
+        if let Some(hostile) = &self.hostile {
+            write!(f, "{hostile}")?;
+        }
         for crash in &self.crashes {
             writeln!(
                 f,
