@@ -85,7 +85,7 @@ pub(crate) async fn connect_as(
 /// version that the server does not have. There always is a common one.
 fn misled(shared: &Shared, desk: &Desk, error: &CallError) {
     let text = error.to_string();
-    if shared.plan.is_spared() && text.contains("no version in common") {
+    if text.contains("no version in common") {
         let now = desk.runtime.now();
         let text = format!("a client was told wrongly why it cannot connect: {text}");
         shared.journal.borrow_mut().violation(now, text);
