@@ -44,8 +44,9 @@ pub(crate) fn arguments() -> Vec<OsString> {
 /// Turns the arguments of a helper of mount(8), `SOURCE DIRECTORY [-sfnv] [-N NS] [-o OPTIONS] [-t
 /// TYPE]`, into those of `mount`. Others are left alone.
 ///
-/// By default, what root mounts by mount(8) has set-id bits and devices, as with every type of file system. As it does
-/// not tell its helper whether `suid` is by default, its user must say `nosuid`.
+/// If root uses mount(8), set-id bits and devices have their effect by default, as with every type
+/// of file system. mount(8) does not tell its helper whether `suid` was given or is the default, so
+/// a user who does not want it must say `nosuid`.
 fn as_helper(args: impl Iterator<Item = OsString>, root: bool) -> Vec<OsString> {
     let args: Vec<OsString> = args.collect();
     let name = args.first().map(Path::new).and_then(Path::file_name);
@@ -70,9 +71,9 @@ fn as_helper(args: impl Iterator<Item = OsString>, root: bool) -> Vec<OsString> 
     out
 }
 
-/// Returns the option `-o` with what holds by default of a mount of mount(8), unless the arguments of its helper say
-/// otherwise. mount(8) tells its helper of an option such as `nosuid` and leaves out its opposite, also where a user
-/// has given that.
+/// Returns `-o` with the options that are the defaults of mount(8), except those that the helper's
+/// arguments contain or contradict. mount(8) passes an option such as `nosuid` to its helper, but
+/// never its opposite, even if the user gave it.
 fn defaults_of_mount(args: &[OsString]) -> Vec<OsString> {
     let given: Vec<&str> = args
         .iter()

@@ -284,7 +284,8 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
     Ok((limits, loops, files))
 }
 
-/// Returns the refusal of more connections than `left` of `descriptors` are enough for.
+/// Returns the error for more `--connections` than the file descriptors allow. `left` of the limit
+/// of `descriptors` remain after those for threads.
 fn too_many_connections(wanted: usize, descriptors: u64, left: u64) -> Failure {
     let possible = limits::most_connections(left);
     Failure::Usage(format!(

@@ -1,10 +1,11 @@
 //! Which arguments may be reduced: what a responder knows of Upper-Layer Bindings (RFC 8166, section
 //! 6.1; version-two-07, appendix A.1).
 //!
-//! A responder does not fetch read chunks of a call that may not have any. So a requester cannot make
-//! it spend memory and RDMA Reads on a call that is refused in any case. Positions are the upper
-//! layer's to check, as they depend on what stands before an item; so is a call whose payload is in a
-//! chunk itself, because its procedure is not known before the chunk has arrived.
+//! If a call has more Read chunks than its procedure has DDP-eligible arguments, the responder does
+//! not fetch them. So a requester cannot make it spend memory and RDMA Reads on a call that is
+//! refused in any case. The upper layer checks positions, because they depend on the preceding
+//! arguments. It also checks a call whose payload is itself in a chunk, because the procedure is
+//! not known before that chunk has been fetched.
 
 use std::fmt;
 

@@ -268,8 +268,8 @@ impl<C: RpcClient> Put<'_, C> {
                 return self.ended(dir);
             }
         };
-        // The count includes this directory, and one that is none. Without a descriptor for what remains of it, all of it is
-        // read at once.
+        // The strong count includes this directory and the reference in `self.listings`. If no
+        // descriptor is left to continue the listing later, all of the directory is read at once.
         let most = match Rc::strong_count(&partial.counted) <= self.listings.1 + 1 {
             true => BATCH,
             false => usize::MAX,

@@ -5,12 +5,13 @@
 //! also for files that are opened later. So this file system has the range dropped before it answers the request. This
 //! costs nothing where no program reads the file through the page cache.
 //!
-//! The request waits for that, though the kernel drops a page only when the requests that have it locked are answered.
-//! It does not deadlock: none of these requests waits here for the answer to another. But the kernel sends at most
-//! [`BACKGROUND`](crate::bridge::BACKGROUND) requests that nobody waits for at a time, such as reading ahead and the
-//! parts of asynchronous writes, and keeps further ones back. If all of them were writes that wait, the
-//! kernel could not send the read for the page that they wait for. So only half as many wait; further ones begin to
-//! have the pages dropped, and are answered.
+//! The request waits for that, although the kernel drops a page only after the requests that have
+//! it locked are answered. This cannot deadlock, because none of these requests waits here for the
+//! reply to another. However, the kernel sends at most [`BACKGROUND`](crate::bridge::BACKGROUND)
+//! background requests at a time, such as read-ahead and the parts of asynchronous writes, and
+//! queues the rest. If all of them were writes that wait, the kernel could not send the READ of the
+//! page that they wait for. So only half as many writes wait. Any further write starts the
+//! invalidation, and is answered without waiting for its end.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -120,12 +121,13 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Parts of writes with O_DIRECT, each of which begins where the one before it ends.
+/// Consecutive parts of a write with O_DIRECT: each begins where the one before it ends.
 ///
-/// The kernel sends the parts of a long write at once, but they may be handled one after the other: they look like
-/// writes of their own. When a part of a write beyond the file size that the kernel knows fails, FUSE fails the
-/// whole write and truncates the file to that size, with a SETATTR. That would cut off what other clients have
-/// appended. So that SETATTR, which ends a run, is ignored.
+/// The kernel sends the parts of a long write at once, but each looks like a write of its own, and
+/// they may be handled one after the other. If a part that extends beyond the file size known to
+/// the kernel fails, FUSE fails the whole write, and sends a SETATTR that truncates the file to
+/// that size. That would cut off data that other clients have appended. So this SETATTR, which ends
+/// a run, is ignored.
 #[derive(Debug, Default)]
 pub(crate) struct DirectRun {
     /// The end of the last part.

@@ -80,14 +80,16 @@ impl<C: Connect> Core<C> {
         }
     }
 
-    /// Waits until the kernel has no pages of a file, and no attributes of an object, that are known to be out of
-    /// date. Otherwise a program that has been told of a change could still get what was there before.
+    /// Waits until the kernel has dropped the pages of a file, and the attributes of an object,
+    /// that are known to be out of date. Otherwise a program that has learnt of a change could
+    /// still get the old state.
     ///
-    /// The kernel cannot forget pages before its requests to read or write them are answered, nor before a
-    /// SETATTR of its size is; and nothing of any object while an unmount waits for that. So READ, WRITE and such a
-    /// SETATTR must not call this: they would deadlock ([`crate::direct`] says why a WRITE with O_DIRECT may wait for
-    /// pages). A SETATTR of anything else may: the kernel keeps writes away meanwhile, as during a LINK, but lets those
-    /// of mapped pages go on.
+    /// The kernel cannot drop pages before its requests to read or write them are answered, nor
+    /// before a SETATTR of the file's size is. While an unmount waits for that, the kernel drops
+    /// nothing of any object. So READ, WRITE and a SETATTR of the size must not call this: they
+    /// would deadlock. ([`crate::direct`] explains why a WRITE with O_DIRECT may wait for pages.)
+    /// Any other SETATTR may call it: during it, as during a LINK, the kernel holds back writes by
+    /// programs, but not the write-back of mapped pages.
     pub(crate) async fn until_invalidated(&self, node: &Node<C::As>) {
         // Only the changes known now: with later ones, the wait might never end.
         let (pages, attributes) = (
@@ -103,18 +105,20 @@ impl<C: Connect> Core<C> {
         self.invalidated.until(gone).await;
     }
 
-    /// Returns whether the kernel may have pages of a file that are known to be out of date. Replies that cannot
-    /// wait ([`Core::until_invalidated`]) then leave the attributes out, or pass them on with no trust.
+    /// Returns whether the kernel may have pages of a file that are known to be out of date.
+    /// Replies that cannot wait ([`Core::until_invalidated`]) then omit the attributes, or let the
+    /// kernel cache them for no time.
     pub(crate) fn has_old_pages(&self, node: &Node<C::As>) -> bool {
         let latest = node.page_invalidation.get();
         latest != 0 && !self.kernel.has_invalidated_pages(latest)
     }
 }
 
-/// Tells the kernel what other clients have changed.
+/// Sends invalidations to the kernel.
 ///
-/// The file system's own thread does not: invalidating pages waits for reads that it has not answered. An unmount
-/// waits for that, and invalidating attributes waits for the unmount.
+/// Separate threads do this, because the calls block: an invalidation of pages waits for READs that
+/// the file system's own thread has yet to answer. An unmount waits for that invalidation, and an
+/// invalidation of attributes waits for the unmount.
 pub(crate) struct Notify {
     pages: Invalidations,
     /// Not queued behind the pages of other files, which may be stuck.

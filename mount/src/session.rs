@@ -355,8 +355,9 @@ fn mount_id(path: &Path) -> Option<u64> {
     (found.stx_mask & either.bits() != 0).then_some(found.stx_mnt_id)
 }
 
-/// Returns whether a mount may still be at its directory after its session. Another one that has taken its place is
-/// left alone: a request to that, and be it only for its state, would keep it from being unmounted meanwhile.
+/// Returns whether the mount with this ID may still be at its directory after its session has
+/// ended. Sends no request to another mount that has taken its place: even a request for its state
+/// would keep it from being unmounted meanwhile.
 fn is_still_there(path: &Path, id: Option<u64>) -> bool {
     let entry = mount_table::find(path).ok().flatten();
     entry.is_some_and(|entry| entry.is_ours()) && mount_id(path) == id

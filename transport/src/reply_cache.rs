@@ -18,15 +18,17 @@
 //!
 //! # Shares
 //!
-//! One client must not be able to empty the cache of the others. A client is a host or, on this host, a user. What
-//! makes room is the oldest reply of a client that has at least its fair share; of the client whose call it is, if that
-//! has as much. So whoever has less than a fair share loses nothing to others, and whoever is alone has the whole cache.
+//! No client can crowd the others out. A client is another host, or a user of this host. When the
+//! cache is full, it evicts the oldest reply of a client that holds at least its fair share: of the
+//! calling client if that does, and otherwise of another one. So a client with less than its fair
+//! share loses no reply to others, and a client that is alone can use the whole cache.
 //!
-//! Replies to calls that have changed nothing (the service says so: [`crate::Service::has_changed`]) are kept as well:
-//! if a REMOVE failed and its client has made a file of that name since, a late duplicate must not remove it. But
-//! anybody can make a great many of them, and the effect of a call that is executed again after a failure is that of a call which
-//! arrives late. So they evict replies to calls that have changed something up to an eighth of the cache
-//! ([`OTHERS_PART`]), and beyond that only each other. Among themselves they are shared like the others.
+//! Replies to calls that have changed nothing ([`crate::Service::has_changed`]) are also kept: if a
+//! REMOVE failed and the client has since created a file of that name, a late duplicate of the
+//! REMOVE must not remove it. However, anybody can make a great many such calls, and such a
+//! duplicate does no more than a call that arrives late. So their replies evict replies to calls
+//! that have changed something only up to an eighth of the cache ([`OTHERS_PART`]); beyond that
+//! they evict only each other. They are shared fairly among clients in the same way.
 //!
 //! # Calls that cannot be told apart
 //!

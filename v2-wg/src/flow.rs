@@ -17,12 +17,13 @@
 //! ones.
 //!
 //! As printed, the rule for sending ("MUST NOT post this message if [the] 'Sent message counter' is
-//! greater than the connection's current 'Received credits' value") lets one ordinary message more
-//! pass than receives were advertised. This implementation does not use that, but a peer may. So
-//! this end takes one surplus message, and needs a receive for it beside the one for a grant. Such a
-//! peer sends one message beyond each limit that it is told. A limit that is told because messages
-//! beyond the last one have arrived would therefore be an invitation without end. So while nothing
-//! is advertised, a surplus message does not advance the limit, and only a grant beyond it does.
+//! greater than the connection's current 'Received credits' value") allows one ordinary message
+//! more than there are advertised receives. This implementation does not send that message, but a
+//! peer may. So this end accepts one surplus message, and needs a receive for it in addition to the
+//! one for a grant. A peer that follows the printed rule sends one message beyond every limit. If
+//! each surplus message raised the limit of an end that advertises nothing, the peer could send
+//! without end. So while nothing is advertised, a surplus message does not raise the limit; only a
+//! grant beyond the limit does.
 //!
 //! Two rules keep that sound, which the draft does not have:
 //!

@@ -11,7 +11,7 @@ use crate::mount_options::changes_nothing;
 /// The options of the file system that the kernel's table of mounts has, and that nobody can give or change. `=` marks
 /// those with a value.
 const OF_TABLE: &[&str] = &["group_id=", "max_read=", "user_id="];
-/// Options that are as they were mounted, in the table of mounts as well.
+/// Options that a remount leaves as they are, without a note: they too are in the table of mounts.
 const KEPT: &[&str] = &["allow_other", "default_permissions"];
 
 /// Returns the options of a list, without those of the kernel's table of mounts if it has `remount`.

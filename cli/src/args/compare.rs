@@ -215,8 +215,9 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_enum, default_value_t = Crc::Off)]
     pub(crate) crc: Crc,
 
-    /// Congestion control of all TCP connections: of the iwarp device, of NFS over TCP, and of the TCP baseline. The
-    /// default is cubic, or reno where only privileged processes may choose that; never what the system happens to have
+    /// Congestion control of all TCP connections: those of the iwarp device, of NFS over TCP, and
+    /// of the TCP baseline. Default: cubic, or reno where only privileged processes may choose
+    /// cubic; the system's default is never used
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<CongestionControl>,
 

@@ -29,9 +29,9 @@ pub(crate) struct MountArgs {
     /// with --rate),
     /// hard or soft (calls to a server that does not answer wait, or fail), timeo=N (tenths of a second until a
     /// call is repeated; 600), retrans=N (repetitions before a soft call fails; 2), ro,
-    /// suid and dev (`get` copies set-id bits and devices, which a hostile server could plant), nosuid and
-    /// nodev (`put` does not either), … Of two that contradict each other the last one applies, and a note
-    /// says so
+    /// suid and dev (let `get` copy set-id bits and devices, which a hostile server could plant),
+    /// nosuid and nodev (keep `put` from copying them), … Of two contradictory options the last one
+    /// applies, and a note says so
     #[arg(short, long = "options", value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
 

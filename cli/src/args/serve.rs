@@ -105,10 +105,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) receive_memory: Option<u64>,
 
-    /// Maximum number of connections, of all clients over RDMA and TCP together. At the limit, a new one
-    /// takes the place of one that has made no successful call to an export, or else of the one that is idle
-    /// for longest. The other descriptors (`ulimit -n`) are for files. By default, connections get half of
-    /// the descriptors, less 64, but no more than half of `--memory-limit` has 64 KiB for
+    /// Maximum number of connections, of all clients over RDMA and TCP together. At the limit, a
+    /// new connection replaces one that has made no successful call to an export, or else the one
+    /// whose last such call is the longest ago. The remaining descriptors (`ulimit -n`) are for
+    /// files. Default: half of the descriptors less 64, but no more than half of `--memory-limit`
+    /// allows at 64 KiB each
     #[arg(long, value_name = "N", value_parser = connections)]
     pub(crate) connections: Option<usize>,
 

@@ -35,13 +35,15 @@ pub struct Privileges {
 }
 
 impl Privileges {
-    /// Drops all capabilities but these, and sets `no_new_privs`: the calling thread and the threads
-    /// that it starts can never again have others, whatever they execute. Other threads of the process
-    /// keep theirs, so this comes before any is started; and before a directory is exported, because an
-    /// export returns to the capabilities that its opener had.
+    /// Drops all capabilities except those for these privileges, and sets `no_new_privs`. The
+    /// calling thread, and threads that it starts afterwards, can never regain the others, whatever
+    /// they execute. Other threads of the process keep theirs, so call this before any is started.
+    /// Also call it before a directory is exported, because an export returns to the capabilities
+    /// that its opener had.
     ///
-    /// What the process lacks it does not get. The bounding set stays if `CAP_SETPCAP` is lacking;
-    /// then `no_new_privs` alone keeps executed programs from other capabilities.
+    /// Capabilities that the process lacks are not added. Without `CAP_SETPCAP` the bounding set
+    /// stays unchanged; then `no_new_privs` alone keeps executed programs from gaining
+    /// capabilities.
     ///
     /// # Errors
     /// The error of the operating system: the thread may then have some of the others.

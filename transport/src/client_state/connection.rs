@@ -8,7 +8,8 @@ use crate::{ClientOptions, ConnectionId};
 
 /// The time within which the end of a new connection counts as a refusal.
 const MOMENT: Duration = Duration::from_secs(1);
-/// The part of the time after which calls give up that a pause between attempts takes at most.
+/// The pause between attempts to connect is at most the time after which calls give up, divided by
+/// this.
 const GIVES_UP: u32 = 4;
 /// The number of refusals in a row of which the user is told.
 const REFUSALS: u32 = 3;

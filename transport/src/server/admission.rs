@@ -10,25 +10,28 @@
 //! 3. connections with use from that host;
 //! 4. connections with use from any host.
 //!
-//! A *use* is a call for which the service says so ([`crate::Request::count_as_use`]): one that reached what
-//! it offers, by a client that it admits. For a connection that had none, the time of its establishment
-//! counts, not that of its last call: calls that anybody can make (NULL) buy no time. A connection with a
-//! job in progress is never closed. If there is no other, the new connection is refused; over RDMA, its client
-//! learns that there is no room at present and tries again. Nor does a host take the place of a connection of its
-//! own that was established or used within [`FRESH`]: a client that wants more connections than there can be
-//! (`nconnect`) works with those that it has, instead of taking them from itself in turn. (A connection that ends
-//! before its first answer would also look like that of a server of another version.)
+//! A *use* is a call that the service counts ([`crate::Request::count_as_use`]): one that reached
+//! what the service offers, by a client that it admits. A connection without any use is ranked by
+//! the time of its establishment, not of its last call, so calls that anybody can make (NULL) do
+//! not help it. A connection with a job in progress is never closed. If no connection can be
+//! closed, the new one is refused; over RDMA, its client is told that there is no room at present,
+//! and tries again. The new connection is also refused if the one to close is from the same host
+//! and was established or used within [`FRESH`]. Otherwise a client that wants more connections
+//! than there can be (`nconnect`) would close its own in turn. (Also, a connection that ends before
+//! its first answer looks like one to a server that lacks the version.)
 //!
 //! A host is an IPv4 address or the first 64 bits of an IPv6 address, of which every subscriber has as many
 //! addresses as it wants.
 //!
-//! The transport asks for a place before it answers a connection request, so that the refusal can still be
-//! sent. The loop of the connection that makes room closes it in its next step. Until then the server has
-//! one connection more than the limit, and at most [`SPARE`] more at a time.
+//! The transport requests a place before it answers a connection request, so that it can still
+//! refuse. The loop of the connection to close closes it in its next step. Until then the server
+//! has more connections than its limit, by at most [`SPARE`].
 //!
-//! The order is by the uses that were known when a connection was filed, and looked up again when it comes
-//! first. So a call costs a store of the time and no lock, and the search for a connection takes logarithmic
-//! time for each one that was used since the last search. The lock is taken when a connection begins or ends.
+//! Connections are sorted by the last use that was known when they were inserted. The search
+//! compares that with the actual last use of the first connection, and inserts it again if it has
+//! been used since. So a call costs only a store of the time and no lock, and a search takes
+//! logarithmic time for each connection used since the last search. The lock is taken when a
+//! connection begins or ends.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -132,7 +135,7 @@ impl Standing {
     }
 }
 
-/// A call's means to say that it was of use.
+/// Lets a call report that it was a use of its connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Use {
     standing: Arc<Standing>,

@@ -109,7 +109,7 @@ fn segment_of(g: &mut Gen, length: u32) -> Segment {
     }
 }
 
-/// Returns a chunk of a call, which no segment leaves the address space in.
+/// Returns a chunk of a call. None of its segments extends beyond the address space.
 fn call_chunk(g: &mut Gen) -> WriteChunk {
     let segment = |g: &mut Gen| {
         let length = number(g);
