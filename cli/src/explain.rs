@@ -124,9 +124,10 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
         timeo,
         retrans,
         hard,
-        // The others are like options that this program ignores: a line of fstab has them.
+        // Only `nosuid` and `nodev` are refused below. The rest are ignored, as a line of fstab has
+        // them.
         mounted,
-        // No command but `mount` gets this far with it.
+        // Every command but `mount` has already refused it.
         remount: _,
     } = mount;
     let sizes = [

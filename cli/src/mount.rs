@@ -116,7 +116,7 @@ pub(crate) fn mount(args: &MountCommandArgs, verbose: bool) -> Result<(), Failur
     }
 }
 
-/// Changes the flags of what is mounted already.
+/// Changes the flags of an existing mount.
 fn remount(args: &MountCommandArgs, options: &str) -> Result<(), Failure> {
     let (changes, left) = rpcrdma_setup::remount::changes(options);
     if !left.is_empty() {
@@ -222,7 +222,7 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl, verbose: bool) -> Result<(), Fai
     };
     let source = match args.url.starts_with("nfs://") {
         true => source.to_string(),
-        // As it was given, by which mount(8) finds the line of fstab.
+        // Exactly as it was given, because mount(8) finds the line of fstab by it.
         false => args.url.clone(),
     };
     let options = mount_use::fuse_options(&source, &access.mount);
@@ -258,7 +258,8 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl, verbose: bool) -> Result<(), Fai
     mounted.run().map_err(Failure::work)
 }
 
-/// Refuses options that only root's mounts can have. `fusermount3`, which mounts for others, would leave them out.
+/// Refuses options that only root's mounts can have. `fusermount3`, which mounts for others, would
+/// leave them out.
 fn for_root(options: &Options) -> Result<(), Failure> {
     let wanted = [
         ("suid", options.set_id),

@@ -116,11 +116,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let is_software = args.device == DeviceName::Iwarp;
     let port = is_software.then_some(args.port);
     let listen = || Sockets::listen(&addresses, port, args.tcp_port);
-    // Other ports are bound when the exports have turned out to be usable.
+    // If no port is privileged, the ports are bound only after the exports have been opened.
     let is_privileged = |port: u16| (1..FIRST_UNPRIVILEGED_PORT).contains(&port);
     let early = is_privileged(args.tcp_port) || port.is_some_and(is_privileged);
     let listening = early.then(listen).transpose()?;
-    // Before a thread is started, as each has privileges of its own.
+    // This comes before any thread is started, because each thread has privileges of its own.
     drop_privileges(args)?;
     capture::write_regularly(device.capture.as_ref())?;
     let exports = exports(args, &key, files)?;
@@ -162,14 +162,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
 /// The first port that every user may bind, unless the administrator has lowered it.
 const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 
-/// Drops the privileges that are of no use for serving, now that the files of the command line are open
-/// and ports that need privileges are bound.
+/// Drops the privileges that are of no use for serving, now that the files of the command line are
+/// open and ports that need privileges are bound.
 fn drop_privileges(args: &ServeArgs) -> Result<(), Failure> {
     let is_verbs = matches!(args.device, DeviceName::Verbs(_));
     let privileges = Privileges {
         directories: !args.exports.is_empty(),
         locked_memory: is_verbs,
-        // The connection manager binds when a loop listens.
+        // The connection manager binds the port later, when a loop listens.
         low_ports: is_verbs && args.port < FIRST_UNPRIVILEGED_PORT,
     };
     let dropped = privileges.drop_others();
@@ -184,12 +184,12 @@ const GIVE_BACK_AFTER: Duration = Duration::from_secs(10);
 /// asking who has connected.
 const LEAST_DESCRIPTORS: u64 = 64;
 
-/// Returns the limits of the server, the number of its loops, and the number of descriptors for files. Raises the
-/// soft limit on file descriptors to the hard limit.
+/// Returns the limits of the server, the number of its loops, and the number of descriptors for
+/// files. Raises the soft limit on file descriptors to the hard limit.
 ///
 /// # Errors
-/// There are not enough descriptors for the threads, or not enough descriptors or memory for the connections, that
-/// were asked for.
+/// There are too few descriptors for the requested threads, or too few descriptors or too little
+/// memory for the requested connections.
 fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64), Failure> {
     let (descriptors, raised) = limits::raise_descriptors();
     if let Err(error) = raised {

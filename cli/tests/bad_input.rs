@@ -729,8 +729,8 @@ fn names_never_reach_a_terminal_raw() {
     }
 }
 
-/// A hostile server offers programs that run as their owner, and devices. Both are copied only if the
-/// options of mount(8) say so. What was lost is reported.
+/// A hostile server offers programs that run as their owner, and devices. Both are copied only if
+/// the options of mount(8) say so. What was lost is reported.
 #[test]
 fn a_server_plants_set_id_bits_and_devices_only_where_it_is_trusted() {
     let dir = tempfile::tempdir().unwrap();

@@ -342,8 +342,8 @@ fn status_of(server: &Server, call: &[u8]) -> Status {
     Status(u32::from_be_bytes(*reply.last_chunk().unwrap()))
 }
 
-/// Regression test: 140,000 failing REMOVEs of one user evicted the replies of all others, whose calls were then
-/// executed again when they were sent again.
+/// Regression test: 140,000 failing REMOVEs of one user evicted the replies of all others, whose
+/// calls were then executed again when they were sent again.
 #[test]
 fn a_user_of_this_host_does_not_evict_roots_replies() {
     if !privileged() {

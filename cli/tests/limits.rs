@@ -73,7 +73,8 @@ fn write_at(dir: &Path, name: usize) {
     fs::write(file, content).unwrap();
 }
 
-/// Asserts that each file of a tree has the content of the one with the same name below `like`, and returns their number.
+/// Asserts that each file of a tree has the content of the one with the same name below `like`, and
+/// returns their number.
 fn check_tree(tree: &Path, like: &Path) -> usize {
     let (mut files, mut todo) = (0, vec![std::path::PathBuf::new()]);
     while let Some(below) = todo.pop() {
@@ -91,13 +92,14 @@ fn check_tree(tree: &Path, like: &Path) -> usize {
     files
 }
 
-/// Regression test: a copy kept a descriptor for each directory in progress and for each file in flight, and failed where
-/// there were too few.
+/// Regression test: a copy kept a descriptor for each directory in progress and for each file in
+/// flight, and failed where there were too few.
 #[test]
 fn trees_are_copied_with_few_descriptors() {
     let dir = tempfile::tempdir().unwrap();
     let tree = dir.path().join("tree");
-    // A deep one, a wide one, and large directories in each other, each of which takes several reads.
+    // A deep one, a wide one, and large directories in each other, each of which takes several
+    // reads.
     let mut deep = tree.join("deep");
     for level in 0..100 {
         write_at(&deep, level);
@@ -237,7 +239,7 @@ fn idle_connections_keep_no_client_out() {
     }
 }
 
-/// The descriptors that connections do not have are for files.
+/// `--connections` must leave at least 32 descriptors for files.
 #[test]
 fn connections_that_there_is_no_room_for_are_refused_with_advice() {
     let serve = |limits: &[&str]| {
@@ -267,8 +269,8 @@ fn connections_that_there_is_no_room_for_are_refused_with_advice() {
     assert!(serve(&["--connections", "0"]).contains("from 1"));
 }
 
-/// Regression test: a connection that ended before any answer was reported as a server without the version. It may
-/// have no room for another client.
+/// Regression test: if the connection ended before any answer, the client reported that the server
+/// lacks the version. The server may only lack room for another client.
 #[test]
 fn a_connection_that_is_closed_at_once_does_not_tell_the_version() {
     if !is_iwarp() {
@@ -286,7 +288,8 @@ fn a_connection_that_is_closed_at_once_does_not_tell_the_version() {
             }
             let mut private = vec![0; usize::from(u16::from_be_bytes([head[18], head[19]]))];
             socket.read_exact(&mut private).unwrap();
-            // RFC 5044, section 7.1, and RFC 6581, section 9: a Reply Frame without CRCs and markers.
+            // RFC 5044, section 7.1, and RFC 6581, section 9: a Reply Frame without CRCs and
+            // markers.
             let mut reply = *b"MPA ID Rep Frame\x10\x02\x00\x04\x00\x04\x00\x04";
             reply[16] |= head[16] & 0x40;
             socket.write_all(&reply).unwrap();

@@ -132,7 +132,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_started() {
     usage(&["umount"], "MOUNTPOINT");
 }
 
-/// The files of programs are none of the mount's process.
+/// Files that programs open in the mount take no descriptors of the mount process.
 #[test]
 fn many_files_are_open_in_a_mount_with_few_descriptors() {
     if !is_usable() {
@@ -321,8 +321,9 @@ fn a_mount_says_what_is_in_use() {
     place.umount(&[]).ok();
 }
 
-/// A handle is of the directory that was exported when it was issued. Regression test: a server that was
-/// started anew with another directory under the same name went on reading and writing the old one.
+/// A handle belongs to the directory that was exported when it was issued. Regression test: a
+/// server that was restarted with another directory under the same name continued to read and write
+/// the old one.
 #[test]
 fn a_mount_is_stale_while_its_exports_name_is_given_to_another_directory() {
     if !is_usable() {
@@ -347,7 +348,8 @@ fn a_mount_is_stale_while_its_exports_name_is_given_to_another_directory() {
     is_stale(fs::write(mnt.join("dir/new"), "new"));
     is_stale(fs::write(mnt.join("dir/file"), "changed"));
     is_stale(fs::read_dir(&mnt).map(drop));
-    // Another mount of the same export, which the server knows by the other directory.
+    // A second mount of the same export. The server now identifies that export by the new
+    // directory.
     let other = place.dir.path().join("other");
     fs::create_dir(&other).unwrap();
     Running::start(rpcrdma().args(place.words_at(&other, &[])))
@@ -358,7 +360,8 @@ fn a_mount_is_stale_while_its_exports_name_is_given_to_another_directory() {
     assert_eq!(fs::read_dir(old.join("dir")).unwrap().count(), 1);
     assert_eq!(fs::read(old.join("dir/file")).unwrap(), b"old");
     assert_eq!(fs::read_dir(&export).unwrap().count(), 1);
-    // The old directory, wherever it is now, is the export that the handles are of.
+    // The handles are valid again once the old directory is exported, even though its path has
+    // changed.
     place.restart(&old);
     assert_eq!(fs::read(mnt.join("dir/file")).unwrap(), b"old");
     fs::write(mnt.join("dir/file"), "changed").unwrap();
@@ -452,7 +455,8 @@ fn a_forced_lazy_unmount_takes_a_mount_that_stays_in_use() {
         .unwrap_err();
 }
 
-/// Executes a program as the user `uid`, after the commands in `more`. Returns what it prints for `-u`.
+/// Executes a program as the user `uid`, after the commands in `more`. Returns what it prints for
+/// `-u`.
 fn executed_by(uid: u32, program: &Path, more: &str) -> String {
     let script = format!("{more} exec \"$0\" -u");
     let mut command = Command::new("setpriv");
@@ -464,8 +468,8 @@ fn executed_by(uid: u32, program: &Path, more: &str) -> String {
     finished.stdout.trim().to_owned()
 }
 
-/// Regression test: the kernel executed the file with the mode that it had before, and gave the program root's
-/// rights.
+/// Regression test: the kernel executed the file with the mode that it had before, and gave the
+/// program root's rights.
 #[test]
 fn a_program_that_somebody_writes_to_loses_its_set_id_bits() {
     if !(rustix::process::geteuid().is_root() && is_usable()) {
@@ -499,8 +503,8 @@ fn a_file_that_is_removed_while_open_leaves_no_name_in_a_directory_that_was_list
     }
     let place = Place::new();
     run(place.words(&[])).ok();
-    // In a process of its own: one that is started here could have the files open for a moment as well. The second
-    // listing, of the same directory, is from the kernel's cache.
+    // The script runs in a process of its own, because a child of this process could keep the files
+    // open for a moment. The second of two listings comes from the kernel's cache.
     let script = "cd \"$0\"; exec 3>3 4>4 5>5 6>6 7>7 8>8; rm 3 4 5 6 7 8; ls -A; ls -A
         exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&-; echo closed; ls -A";
     for _ in 0..5 {
@@ -513,8 +517,9 @@ fn a_file_that_is_removed_while_open_leaves_no_name_in_a_directory_that_was_list
     place.umount(&[]).ok();
 }
 
-/// Regression test: the end of the process asked for the state of the mount at its directory, even if that was
-/// another one by then, which kept that from being unmounted meanwhile.
+/// Regression test: when it ended, the process queried the state of the mount at its directory,
+/// even if that was another mount by then. The query kept the other mount from being unmounted
+/// meanwhile.
 #[test]
 fn a_process_whose_mount_has_gone_leaves_the_next_one_alone() {
     if !is_usable() {
@@ -529,7 +534,7 @@ fn a_process_whose_mount_has_gone_leaves_the_next_one_alone() {
     signal(&first, Signal::STOP);
     place.umount(&[]).ok();
     let second = place.in_foreground();
-    // It answers nothing.
+    // The second mount answers no requests from here on.
     signal(&second, Signal::STOP);
     signal(&first, Signal::CONT);
     first.finish().ok();
@@ -554,7 +559,7 @@ fn a_forced_unmount_ends_what_waits_for_a_server_that_does_not_answer() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    // It sleeps, and nothing else lets it.
+    // `cat` sleeps only when it waits for the server.
     let stat = format!("/proc/{}/stat", reader.id());
     until("a request", || {
         fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(" (cat) S "))

@@ -1,4 +1,5 @@
-//! Tests of the privileges that a server keeps, as the kernel shows them, and of what it does with them.
+//! Tests of the privileges that a server keeps, as the kernel shows them, and of what it does with
+//! them.
 #![allow(
     clippy::unwrap_used,
     reason = "clippy takes the helpers here for no tests"

@@ -105,8 +105,8 @@ pub struct Options {
     pub inline: u64,
     /// Whether iWARP frames have CRCs.
     pub crc: bool,
-    /// The congestion control of all TCP connections: of the iwarp device, of NFS over TCP, and of the baseline. `None`:
-    /// `cubic`, or `reno` where this process may not choose that.
+    /// The congestion control of all TCP connections: of the iwarp device, of NFS over TCP, and of
+    /// the baseline. `None`: `cubic`, or `reno` where this process may not choose that.
     pub congestion: Option<CongestionControl>,
     /// Whether both sides spin instead of sleeping.
     pub busy_poll: bool,
@@ -200,7 +200,8 @@ impl Options {
         Ok(())
     }
 
-    /// Decides on the congestion control, which is never left to the system: its default differs between machines.
+    /// Decides on the congestion control, which is never left to the system: its default differs
+    /// between machines.
     ///
     /// # Errors
     /// The system does not have the one that was asked for, or this process may not choose it.

@@ -31,7 +31,8 @@ pub struct Conditions {
     pub rate_bits_per_s: Option<u64>,
     /// Whether iWARP frames carry CRC32c; null where there are no such frames.
     pub crc: Option<bool>,
-    /// The congestion control of the TCP connections under the transport; null where there are none.
+    /// The congestion control of the TCP connections under the transport; null where there are
+    /// none.
     pub congestion_control: Option<String>,
     /// The method by which the requester's device registers memory: `windows`, `per-call` or
     /// `persistent-unsafe`. For `auto`, the method that was chosen. Null for TCP.

@@ -56,7 +56,8 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Returns the settings of the TCP baseline, which needs only the address and the congestion control.
+    /// Returns the settings of the TCP baseline, which needs only the address and the congestion
+    /// control.
     pub(crate) fn baseline(listen: IpAddr, congestion: Option<String>) -> Self {
         Self {
             serves: Serves::FLOOR.to_owned(),

@@ -111,10 +111,11 @@ struct Listening {
 }
 
 impl Listening {
-    /// Returns the credit value of an error that refuses the version of a message. The client may go
-    /// on in any version that the server names. For that, one message more must be allowed in the
-    /// working group's version 2, where credits count all messages of the connection
-    /// (version-two-07, sections 4.2.1, 4.3.2 and 7). In the others, that is the number of calls.
+    /// Returns the credit value of an error that refuses the version of a message. The client may
+    /// continue in any version that the error names. In the working group's version 2, credits
+    /// count all messages of the connection, so the value must allow one more message
+    /// (version-two-07, sections 4.2.1, 4.3.2 and 7). In the other versions, it is a number of
+    /// calls.
     fn credit(&self) -> u32 {
         match self.accepts.contains(Version::TwoWg) {
             true => {

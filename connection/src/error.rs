@@ -8,10 +8,10 @@ pub enum CallError {
     /// allows; or it needs chunks, and the peer accepts none.
     #[error("the call cannot be sent: {0}")]
     TooLarge(String),
-    /// The responder answered with ERR_CHUNK (RFC 8166, section 4.5.3), or with an error of version 2
-    /// that means the same: the reply fitted neither inline nor into the chunks that were offered, or
-    /// the chunks could not be used. The text begins with the name that the error has in the version
-    /// of the connection.
+    /// The responder answered with ERR_CHUNK (RFC 8166, section 4.5.3), or with an error of version
+    /// 2 that means the same: the reply fitted neither inline nor into the chunks that were
+    /// offered, or the chunks could not be used. The text begins with the name that the error has
+    /// in the version of the connection.
     #[error("the responder answered with {0}")]
     Chunk(String),
     /// The responder violated the protocol.

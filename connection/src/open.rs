@@ -167,8 +167,8 @@ impl Open {
         let terms = Terms::new(&config, dialect, peer, operations.as_deref());
         let account = config.pool.account().cloned();
         let counts_sends = dialect.send_flow_control().is_some();
-        // Where every Send counts, the peer may use all credits for calls, also those meant for its replies,
-        // and one surplus message (drafts/errata-07.md, 2).
+        // In a version that counts every Send, the peer may use all of its credits for calls,
+        // including those meant for its replies, and one surplus message (drafts/errata-07.md, 2).
         let most_calls = |credits| match counts_sends {
             true => most_messages(&config)
                 .saturating_add(config.callbacks)

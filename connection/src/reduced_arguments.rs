@@ -1,5 +1,5 @@
-//! Which arguments may be reduced: what a responder knows of Upper-Layer Bindings (RFC 8166, section
-//! 6.1; version-two-07, appendix A.1).
+//! Which arguments may be reduced: what a responder knows of Upper-Layer Bindings (RFC 8166,
+//! section 6.1; version-two-07, appendix A.1).
 //!
 //! If a call has more Read chunks than its procedure has DDP-eligible arguments, the responder does
 //! not fetch them. So a requester cannot make it spend memory and RDMA Reads on a call that is
@@ -22,14 +22,16 @@ impl ReducedArguments {
     /// Arguments of every procedure may be reduced, and the upper layer refuses those that may not.
     pub const ANY: Self = Self(|_, _, _| None);
 
-    /// Returns the limits that `most` says. From a program, its version and a procedure, `most` returns the
-    /// maximum number of reduced arguments, or `None` if it does not know the procedure.
+    /// Creates the limits that a function returns. Given a program, its version and a procedure,
+    /// `most` returns the maximum number of reduced arguments, or `None` if it does not know the
+    /// procedure.
     #[must_use]
     pub const fn new(most: fn(program: u32, version: u32, procedure: u32) -> Option<u32>) -> Self {
         Self(most)
     }
 
-    /// Returns the maximum number of reduced arguments of a procedure, or `None` if there is no limit.
+    /// Returns the maximum number of reduced arguments of a procedure, or `None` if there is no
+    /// limit.
     #[must_use]
     pub fn most(&self, program: u32, version: u32, procedure: u32) -> Option<u32> {
         (self.0)(program, version, procedure)

@@ -80,8 +80,8 @@ pub(crate) struct SendWindow {
 
 impl SendWindow {
     /// Returns the state of a new connection, for which `capacity` receives are posted, one for a
-    /// message that only grants credits, and one for a surplus message. Both ends count their messages
-    /// from `count` on.
+    /// message that only grants credits, and one for a surplus message. Both ends count their
+    /// messages from `count` on.
     pub(crate) fn new(format: &'static dyn SendFlowControl, capacity: u32, count: u32) -> Self {
         Self {
             flow: FlowControl::starting_at(count),

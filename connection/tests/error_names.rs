@@ -1,4 +1,5 @@
-//! Names of errors in logs and in the errors of calls: those of the version that the connection speaks.
+//! Names of errors in logs and in the errors of calls: those of the version that the connection
+//! speaks.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;

@@ -169,8 +169,8 @@ fn a_message_that_decides_version_1_is_handled_in_it() {
     assert_eq!(counters.unknown_xid, 1);
 }
 
-/// Messages whose version is refused count like all others, so the error that refuses one allows the
-/// client another (version-two-07, sections 4.2.1 and 4.3.2: "To continue operation, the client
+/// Messages whose version is refused count like all others, so the error that refuses one allows
+/// the client another (version-two-07, sections 4.2.1 and 4.3.2: "To continue operation, the client
 /// selects a protocol version in that range for subsequent messages on this connection").
 #[test]
 fn wg_s4_3_2_a_client_whose_first_version_is_refused_can_continue() {
@@ -208,7 +208,7 @@ fn wg_s4_3_2_a_client_whose_first_version_is_refused_can_continue() {
         server.run();
         assert_eq!(server.sent.len(), 3);
         assert_eq!(credit(&mut peer, &server).header_type, 7);
-        // All that the server has credits for may be sent now: it has counted all three messages.
+        // The server has counted all three messages, so its whole credit limit is available now.
         assert_eq!(peer.may_send(), server.config.credits);
     }
 }

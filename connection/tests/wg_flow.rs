@@ -235,8 +235,8 @@ fn send_anyway(peer: &mut WgPeer, xid: u32, credit: u32, body: Body) {
     peer.send_bytes(&encoded(&Header { xid, credit, body }, &payload));
 }
 
-/// A peer may keep to the letter of the draft: it posts while its sent count is not greater than the
-/// limit, which is one message too many. A grant has a receive of its own.
+/// A peer may keep to the letter of the draft: it posts while its sent count is not greater than
+/// the limit, which is one message too many. A grant has a receive of its own.
 #[test]
 fn wg_s4_2_1_a_surplus_message_and_a_grant_are_taken_together() {
     for grant_first in [false, true] {

@@ -1,7 +1,8 @@
 //! Divides the file descriptors that the process may have among the uses of a copy.
 //!
-//! A directory of a deep or wide tree waits for everything in it, and one descriptor for each of them would be more than
-//! most processes may have. So only some directories are open, and the others are opened again when they are needed.
+//! A directory stays in progress until everything in it has been copied. A descriptor for each such
+//! directory of a deep or wide tree would exceed the limit of most processes. So only some of them
+//! are open, and others are reopened when they are needed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,11 +13,13 @@ use std::rc::{Rc, Weak};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-/// The maximum number of directories that are open, and of those that are being listed, however many descriptors there are.
+/// The maximum number of directories that are open, and of those that are being listed, however
+/// many descriptors there are.
 const MOST_DIRECTORIES: u64 = 1024;
 const MOST_LISTINGS: u64 = 64;
 
-/// How many descriptors a copy may hold for each use. What remains is for connections, and for the rest of the process.
+/// How many descriptors a copy may hold for each use. What remains is for connections, and for the
+/// rest of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Descriptors {
     /// For files in progress.
@@ -28,7 +31,7 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Divides what the process may have by its present limit, and does not have yet.
+    /// Divides the descriptors that the process can still open under its current limit.
     pub(super) fn left(files_in_flight: usize) -> Self {
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let used = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as u64;
@@ -45,7 +48,7 @@ impl Descriptors {
     }
 }
 
-/// The directories that are open. Of more than `most`, one is closed that was not used lately.
+/// The open directories. If there are more than `most`, one that was not used recently is closed.
 #[derive(Debug)]
 pub(super) struct OpenDirs {
     most: usize,
@@ -88,8 +91,8 @@ impl OpenDirs {
         fd
     }
 
-    /// Closes the directory that was opened first of those that were not used since the last time. Returns whether
-    /// there was one that was open.
+    /// Closes the directory that was opened first of those that were not used since the last time.
+    /// Returns whether there was one that was open.
     fn close_one(&self) -> bool {
         let mut open = self.open.borrow_mut();
         while let Some(first) = open.pop_front() {
@@ -106,8 +109,8 @@ impl OpenDirs {
         false
     }
 
-    /// Opens something. If the process has too many open files, closes directories and tries again: others in the
-    /// process use descriptors as well.
+    /// Opens something. If the process has too many open files, closes directories and tries again:
+    /// others in the process use descriptors as well.
     pub(super) fn make_room<T>(&self, open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
         loop {
             match open() {

@@ -390,7 +390,8 @@ impl<'m, C: RpcClient> Get<'m, C> {
             if dir.info.attributes.is_some() && dir.info.remote == object.handle {
                 return Ok(true);
             }
-            // Directories above need not be open, so they are looked at only if they can be the same.
+            // Directories above need not be open, so they are looked at only if they can be the
+            // same.
             if dir.info.local.inode() == Some(object.attributes.fileid)
                 && self
                     .is_same(item, object, || dir.info.local.stat_self())

@@ -13,9 +13,9 @@
 //!
 //! A copy keeps the same attributes as `cp -a`: modes, modification and access times to the
 //! nanosecond, symbolic and hard links, holes, pipes, sockets, and owners if the caller may set
-//! them; set-id bits of files and devices only if the options say so. An object that gets another owner or group than its source loses its set-id bits:
-//! a program that ran as one user must not run as the user who copied it. Existing objects are
-//! treated as by `cp -a`:
+//! them. Set-id bits of files, and devices, are copied only if the options say so. An object whose
+//! owner or group differs from its source's loses its set-id bits: a program that ran as one user
+//! must not run as the user who copied it. Existing objects are treated as by `cp -a`:
 //!
 //! * a directory onto a directory: their contents are merged;
 //! * a file onto a file on the server: the existing file is truncated and written in place, under
@@ -88,8 +88,9 @@ use nfs_binding::proto::Status;
 pub struct CopyOptions {
     /// Whether directories are copied (or removed) with everything in them.
     pub recursive: bool,
-    /// The maximum number of files, links and directories in progress at once, at least 1. Fewer files are open at once
-    /// if that would take more than a quarter of the file descriptors that the process may still open.
+    /// The maximum number of files, links and directories in progress at once, at least 1. Fewer
+    /// files are open at once if that would take more than a quarter of the file descriptors that
+    /// the process may still open.
     pub files_in_flight: usize,
     /// The maximum number of bytes of file data in flight. It is at most a quarter of the pool's
     /// limit, so that the transport gets memory too.
@@ -97,8 +98,9 @@ pub struct CopyOptions {
     /// Whether owners are kept.
     pub owner: Owner,
     /// Whether set-id bits are copied if the owner and group are those of the source. If not, no
-    /// file gets any (as if the file system were mounted `nosuid`), and [`Totals::set_ids_left_out`]
-    /// counts those that would have. Directories keep theirs, by which nothing is executed.
+    /// file gets any (as if the file system were mounted `nosuid`), and
+    /// [`Totals::set_ids_left_out`] counts the files that would have got some. Directories keep
+    /// theirs, because these bits do not affect execution there.
     pub set_id: bool,
     /// Whether devices are copied. If not, they are skipped, which [`Totals::devices_left_out`]
     /// counts.
@@ -110,8 +112,8 @@ pub struct CopyOptions {
 }
 
 impl Default for CopyOptions {
-    /// Returns the options that give nobody authority by what is copied: no set-id bits and no
-    /// devices, which a hostile server could plant.
+    /// Returns the options for a copy from a source that may be hostile: without set-id bits and
+    /// devices, which such a server could plant.
     fn default() -> Self {
         Self {
             recursive: true,
@@ -165,8 +167,8 @@ pub struct Totals {
     pub bytes_again: u64,
     /// Objects whose owner could not be set.
     pub owners_lost: u64,
-    /// Files whose set-id bits were not copied because of [`CopyOptions::set_id`]. Those that would have
-    /// lost them anyway, with their owner or group, do not count.
+    /// Files whose set-id bits were not copied because of [`CopyOptions::set_id`]. Those that would
+    /// have lost them anyway, with their owner or group, do not count.
     pub set_ids_left_out: u64,
     /// Devices that were not copied because of [`CopyOptions::devices`].
     pub devices_left_out: u64,

@@ -31,8 +31,8 @@ pub(super) const MODE_BITS: u32 = 0o7777;
 /// Set-user-id and set-group-id.
 pub(super) const SET_ID: u32 = 0o6000;
 
-/// A local directory or, at the top of a copy, the current directory. It need not be open ([`OpenDirs`]). Clones are
-/// handles to the same directory.
+/// A local directory or, at the top of a copy, the current directory. It need not be open
+/// ([`OpenDirs`]). Clones are handles to the same directory.
 #[derive(Clone, Debug)]
 pub(super) struct LocalDir(Rc<Inner>);
 
@@ -70,8 +70,8 @@ impl AsFd for Handle {
 }
 
 impl LocalDir {
-    /// Returns the current directory, which relative paths start from. At most `most` directories below it are open at
-    /// a time.
+    /// Returns the current directory, which relative paths start from. At most `most` directories
+    /// below it are open at a time.
     pub(super) fn current(most: usize) -> Self {
         Self(Rc::new(Inner {
             below: None,
@@ -80,7 +80,8 @@ impl LocalDir {
         }))
     }
 
-    /// Returns the directory's descriptor. A directory that was closed meanwhile is opened again by its name.
+    /// Returns the directory's descriptor. A directory that was closed meanwhile is opened again by
+    /// its name.
     ///
     /// # Errors
     /// Errors of openat(2); [`Errno::STALE`] if another directory has the name.
@@ -293,7 +294,7 @@ pub(super) struct Keep {
 pub(super) struct Kept {
     /// Whether the owner could not be set.
     pub(super) owner_lost: bool,
-    /// Whether the object has no set-id bits for no other reason than [`Keep::set_id`].
+    /// Whether the object lacks set-id bits solely because of [`Keep::set_id`].
     pub(super) set_id_left_out: bool,
 }
 
@@ -314,8 +315,8 @@ impl Keep {
     }
 
     /// Returns the mode to set after the owner was set, and whether it lacks set-id bits because of
-    /// [`Keep::set_id`]. As with `cp -a`, an object gets set-id bits only if it has the source's owner and
-    /// group.
+    /// [`Keep::set_id`]. As with `cp -a`, an object gets set-id bits only if it has the source's
+    /// owner and group.
     fn mode_for(
         &self,
         stat: impl FnOnce() -> Result<Meta, Errno>,

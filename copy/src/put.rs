@@ -59,7 +59,8 @@ pub(super) struct Put<'a, C> {
     pub(super) open_files: Budget,
     /// The working directory.
     here: LocalDir,
-    /// What every directory holds that is partly listed, and their maximum number.
+    /// A token that each partly listed directory clones, so that its count is theirs, and their
+    /// maximum number.
     listings: (Rc<()>, usize),
     links: Links<(u64, u64), FileHandle, Item>,
     pub(super) ledger: &'a Ledger<'a>,

@@ -97,7 +97,8 @@ impl Cached {
         (fetched + self.trust).saturating_duration_since(now)
     }
 
-    /// Returns how long ago the attributes were fetched: for ever if they are known to be out of date.
+    /// Returns how long ago the attributes were fetched: for ever if they are known to be out of
+    /// date.
     pub(crate) fn age(&self, now: Instant) -> Duration {
         let since = |fetched| now.saturating_duration_since(fetched);
         self.fetched.map_or(Duration::MAX, since)

@@ -1,9 +1,10 @@
 //! Writes with O_DIRECT, beside the kernel's page cache.
 //!
-//! The kernel drops the pages of the range before such a write, and after it once more, but not if the write is
-//! asynchronous (io_submit(2), io_uring(7)). A page that is read meanwhile then keeps the data from before the write,
-//! also for files that are opened later. So this file system has the range dropped before it answers the request. This
-//! costs nothing where no program reads the file through the page cache.
+//! The kernel drops the pages of the range before such a write, and after it once more, but not if
+//! the write is asynchronous (io_submit(2), io_uring(7)). A page that is read meanwhile then keeps
+//! the data from before the write, also for files that are opened later. So this file system has
+//! the range dropped before it answers the request. This costs nothing where no program reads the
+//! file through the page cache.
 //!
 //! The request waits for that, although the kernel drops a page only after the requests that have
 //! it locked are answered. This cannot deadlock, because none of these requests waits here for the
@@ -35,7 +36,7 @@ pub(crate) struct Hull {
 }
 
 impl Hull {
-    /// Adds the pages of a range that the kernel reads into its cache, or writes from it.
+    /// Adds the pages of a range that the kernel reads into its cache or writes back from it.
     pub(crate) fn with(self, range: &Range<u64>) -> Self {
         let start = range.start / PAGE * PAGE;
         let end = range.end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
@@ -53,8 +54,8 @@ impl Hull {
     }
 }
 
-/// The pages that a write with O_DIRECT makes out of date. The kernel begins to drop them when this is dropped, also
-/// if the process that writes is killed.
+/// The pages that a write with O_DIRECT makes out of date. Dropping this value tells the kernel to
+/// drop the pages, so that it also happens if the writing process is killed.
 pub(crate) struct OldPages<C: Connect> {
     core: Rc<Core<C>>,
     node: NodeOf<C>,
@@ -84,7 +85,8 @@ impl<C: Connect> OldPages<C> {
         core.invalidated.until(gone).await;
     }
 
-    /// Begins to have the pages dropped, if there may be any. Returns the number of the invalidation.
+    /// Begins to have the pages dropped, if there may be any. Returns the number of the
+    /// invalidation.
     fn forget(&mut self) -> Option<u64> {
         let (node, range) = (&self.node, std::mem::take(&mut self.range));
         if !node.cached.get().overlaps(&range) {
@@ -134,7 +136,7 @@ pub(crate) struct DirectRun {
     end: Cell<Option<u64>>,
     /// Whether that is beyond the file size that the kernel knows.
     beyond: Cell<bool>,
-    /// Whether a part has failed, be it beyond that size or before.
+    /// Whether any part has failed, within that size or beyond it.
     failed: Cell<bool>,
 }
 
@@ -157,7 +159,8 @@ impl<A> DirectPart<A> {
     pub(crate) fn begin(file: &OpenFile<A>, start: u64, len: u32) -> Self {
         let (node, mut run) = (&file.node, file.direct.borrow_mut());
         if run.end.get() != Some(start) {
-            // This part begins a new write. The kernel sends none while another makes the file longer.
+            // This part begins a new write. The kernel sends none while another write extends the
+            // file.
             if !run.failed.get() {
                 node.sure_size.set(node.shown_size.get());
             }
@@ -182,7 +185,7 @@ impl<A> DirectPart<A> {
 impl<A> Drop for DirectPart<A> {
     fn drop(&mut self) {
         match self.succeeded {
-            // The kernel takes the whole write for failed.
+            // The kernel considers the whole write failed.
             true if self.run.failed.get() => {}
             true => shows(&self.node, self.end),
             false => self.run.failed.set(true),

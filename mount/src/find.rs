@@ -11,9 +11,10 @@ use crate::inodes::ROOT;
 use crate::node::Node;
 use crate::options::LookupCache;
 
-/// How long a name is taken not to exist before the attributes of the directory are fetched again, which show whether
-/// another client has made it. An open of a name that does not exist sends nothing that could be told from a
-/// lookup, so this is short: one call a second for each directory in which programs look for what is not there.
+/// The time for which a name is assumed not to exist before the directory's attributes are fetched
+/// again; they show whether another client has created the name. It is short, because for a missing
+/// name an open looks the same as a lookup, and so cannot be answered afresh. It costs one call per
+/// second for each directory in which programs look for missing names.
 const ABSENT: Duration = Duration::from_secs(1);
 /// The permission bits that let everybody search a directory.
 const SEARCHABLE: u32 = 0o111;

@@ -15,7 +15,8 @@ use std::thread;
 /// The maximum number of threads. If the invalidations of this many inodes are stuck, those of others wait. A thread is
 /// started only when all others are busy.
 const THREADS: usize = 128;
-/// The maximum number of ranges of a queued inode. If there are more, all of the file is invalidated.
+/// The maximum number of ranges of a queued inode. If there are more, all of the file is
+/// invalidated.
 const RANGES: usize = 256;
 
 /// The inodes of which the kernel is to forget the pages, or the attributes, and the threads that see to it.
@@ -25,7 +26,8 @@ struct Shared {
     state: Mutex<State>,
     /// Notified when a queued inode can be taken, and when the mount ends.
     work_available: Condvar,
-    /// Makes the kernel forget the pages of a range, or the attributes, of an inode, and waits for that.
+    /// Makes the kernel forget the pages of a range, or the attributes, of an inode, and waits for
+    /// that.
     invalidate: Box<dyn Fn(u64, Range<u64>) + Send + Sync>,
     /// Called after each invalidation, with or without success.
     done: Box<dyn Fn() + Send + Sync>,
@@ -98,8 +100,8 @@ impl Invalidations {
         Ok(invalidations)
     }
 
-    /// Begins the invalidation of a range of an inode. Returns its number, which is that of an earlier call if it is
-    /// still queued.
+    /// Begins the invalidation of a range of an inode. Returns its number, which is that of an
+    /// earlier call if it is still queued.
     pub(crate) fn begin(&self, ino: u64, range: Range<u64>) -> u64 {
         let mut state = self.0.state();
         if let Some(queued) = state.queued.get_mut(&ino) {
@@ -200,7 +202,8 @@ mod tests {
 
     use super::*;
 
-    /// Invalidations whose closure reports the inode and the range, and blocks for an inode until it is told to go on.
+    /// Invalidations whose closure reports the inode and the range, and blocks for an inode until
+    /// it is told to go on.
     struct Fixture {
         invalidations: Invalidations,
         begun: Receiver<(u64, Range<u64>)>,

@@ -1,4 +1,4 @@
-//! What the kernel is told without a request: that it has to forget pages and attributes.
+//! Notifications that the kernel gets without a request: that pages or attributes are out of date.
 
 use std::future::ready;
 use std::io;
@@ -17,14 +17,14 @@ pub(crate) const WHOLE: Range<u64> = 0..u64::MAX;
 
 /// Notifications that the file system sends to the kernel without a request.
 pub(crate) trait Kernel {
-    /// Begins to make the kernel forget the pages of a range of a file, which differ from what the server has. Returns
-    /// the number of this invalidation, which is never 0.
+    /// Begins to make the kernel forget the pages of a range of a file, which differ from what the
+    /// server has. Returns the number of this invalidation, which is never 0.
     fn invalidate_pages(&self, ino: u64, range: Range<u64>) -> u64;
     /// Returns whether an invalidation of pages has ended, with or without success; true for 0.
     /// [`Core::invalidated`] is woken when one ends.
     fn has_invalidated_pages(&self, number: u64) -> bool;
-    /// Begins to make the kernel ask for the attributes of an object again. Returns the number of this
-    /// invalidation, which is never 0. Invalidations of pages are numbered separately.
+    /// Begins to make the kernel ask for the attributes of an object again. Returns the number of
+    /// this invalidation, which is never 0. Invalidations of pages are numbered separately.
     fn invalidate_attributes(&self, ino: u64) -> u64;
     /// Returns whether an invalidation of attributes has ended, as
     /// [`Kernel::has_invalidated_pages`] does for one of pages.
@@ -32,9 +32,9 @@ pub(crate) trait Kernel {
 }
 
 impl<C: Connect> Core<C> {
-    /// Invalidates cached state of an object, here and in the kernel: the names of a directory, or, with
-    /// `data`, the content of a file. Called when another client has changed the object, when written data
-    /// was lost, and when the kernel has not learnt of a change.
+    /// Invalidates cached state of an object, here and in the kernel: the names of a directory, or,
+    /// with `data`, the content of a file. Called when another client has changed the object, when
+    /// written data was lost, and when the kernel has not learnt of a change.
     pub(crate) fn forget_cached(&self, node: &Node<C::As>, data: bool) {
         if node.is_directory() {
             node.names_version.set(node.names_version.get() + 1);
@@ -55,9 +55,10 @@ impl<C: Connect> Core<C> {
         node.attribute_invalidation.set(number);
     }
 
-    /// Makes the kernel ask for the attributes of a file again if it has another owner or mode than the server, which
-    /// takes set-id bits away when somebody writes: the kernel leaves that to the file system (`FUSE_HANDLE_KILLPRIV`),
-    /// and executes a file with the mode that it was told.
+    /// Makes the kernel fetch the attributes of a file again if their owner or mode differs from
+    /// what it was told. The server clears set-id bits when somebody writes to a file. The kernel
+    /// leaves that to the file system (`FUSE_HANDLE_KILLPRIV`), and executes a file with the mode
+    /// that it was told last.
     pub(crate) fn check_permissions(&self, node: &Node<C::As>) {
         let now = Permissions::of(node.attributes.borrow().get());
         if node
@@ -69,9 +70,9 @@ impl<C: Connect> Core<C> {
         }
     }
 
-    /// Waits until the kernel has no attributes of an object that are known to be out of date. Every request may wait
-    /// for this: the kernel forgets attributes at once, except while an unmount waits, and nothing can be
-    /// unmounted while a request for an open file is under way.
+    /// Waits until the kernel has dropped the attributes of an object that are known to be out of
+    /// date. Any request may wait for this. The kernel drops attributes at once, except while an
+    /// unmount waits; but nothing can be unmounted while a request for an open file is in progress.
     pub(crate) async fn until_attributes_invalidated(&self, node: &Node<C::As>) {
         let number = node.attribute_invalidation.get();
         let gone = || self.kernel.has_invalidated_attributes(number).then_some(());
@@ -121,13 +122,13 @@ impl<C: Connect> Core<C> {
 /// invalidation of attributes waits for the unmount.
 pub(crate) struct Notify {
     pages: Invalidations,
-    /// Not queued behind the pages of other files, which may be stuck.
+    /// A separate queue, because invalidations of pages may block.
     attributes: Invalidations,
 }
 
 impl Notify {
-    /// Starts the threads. `invalidate` makes the kernel forget the attributes of an inode, and, unless the offset is
-    /// negative, its pages from there: this many bytes, or all if that is 0.
+    /// Starts the threads. `invalidate` makes the kernel forget the attributes of an inode, and,
+    /// unless the offset is negative, its pages from there: this many bytes, or all if that is 0.
     pub(crate) fn start(
         invalidate: impl Fn(u64, i64, i64) -> io::Result<()> + Clone + Send + Sync + 'static,
         queue: &Arc<Queue<Client>>,
@@ -156,8 +157,8 @@ impl Notify {
     }
 }
 
-/// Returns the offset and the length of a range, as the kernel is told them. No length means everything behind the
-/// offset.
+/// Returns the offset and the length of a range, as the kernel is told them. No length means
+/// everything behind the offset.
 fn signed(range: &Range<u64>) -> (i64, i64) {
     let offset = i64::try_from(range.start).unwrap_or(i64::MAX);
     (offset, i64::try_from(range.end - range.start).unwrap_or(0))
@@ -193,8 +194,9 @@ mod tests {
     /// The pause between two looks.
     const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-    /// Regression test: the kernel lets no invalidation begin while an unmount waits for one of pages, which ends
-    /// only with the answer to a READ. The thread that answers waited in an invalidation of attributes.
+    /// Regression test: the kernel lets no invalidation begin while an unmount waits for one of
+    /// pages, which ends only with the answer to a READ. The thread that answers waited in an
+    /// invalidation of attributes.
     #[test]
     fn an_invalidation_that_waits_in_the_kernel_holds_up_nobody_who_begins_one() {
         const LONG: Duration = Duration::from_secs(20);

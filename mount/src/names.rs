@@ -18,8 +18,8 @@ use crate::hide::Hide;
 use crate::resent::{Noting, Proof};
 
 impl<C: Connect> Core<C> {
-    /// Makes an entry with `call`, which sets `resent` if it is sent more than once; `proof` says by what the object
-    /// is recognised then.
+    /// Makes an entry with `call`, which sets `resent` if it is sent more than once; `proof` says
+    /// by what the object is recognised then.
     pub(crate) async fn make<'u, R>(
         &self,
         (user, resent): (&'u UserOf<C>, &'u Cell<bool>),
@@ -411,7 +411,8 @@ impl<C: Connect> Core<C> {
     }
 }
 
-/// Returns attributes that set the permissions, and the time of last access by which the call is recognised.
+/// Returns attributes that set the permissions, and the time of last access by which the call is
+/// recognised.
 fn marked(permissions: u32, mark: NfsTime) -> SetAttributes {
     SetAttributes {
         atime: SetTime::To(mark),

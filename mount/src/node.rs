@@ -119,7 +119,8 @@ pub(crate) struct Node<A> {
     pub(crate) data_version: Cell<u64>,
     /// The version of the data in the kernel's page cache.
     pub(crate) paged: Cell<Option<u64>>,
-    /// The last invalidation of pages that was begun for the file, or 0; see [`crate::kernel::Kernel::invalidate_pages`].
+    /// The last invalidation of pages that was begun for the file, or 0; see
+    /// [`crate::kernel::Kernel::invalidate_pages`].
     pub(crate) page_invalidation: Cell<u64>,
     /// The last invalidation of attributes that was begun for the object, or 0.
     pub(crate) attribute_invalidation: Cell<u64>,

@@ -1,4 +1,5 @@
-//! The flags of a mount that the kernel itself heeds, which can be changed while it is mounted (`mount -o remount`).
+//! The flags of a mount that the kernel itself heeds, which can be changed while it is mounted
+//! (`mount -o remount`).
 
 use std::path::Path;
 
@@ -21,13 +22,15 @@ pub struct Remount {
     pub execute: Option<bool>,
     /// Whether symbolic links are followed (`symfollow`).
     pub follow_symlinks: Option<bool>,
-    /// Whether the kernel has each write of a file that is opened from now on brought to the server's stable storage
-    /// (`sync`). A mount that was begun with [`Options::sync`] does so in any case.
+    /// Whether the kernel has each write of a file that is opened from now on brought to the
+    /// server's stable storage (`sync`). A mount that was begun with [`Options::sync`] does so in
+    /// any case.
     pub sync: Option<bool>,
 }
 
 impl Remount {
-    /// Returns the flags after the change, each with the option by which the table of mounts shows it.
+    /// Returns the flags after the change, each with the option by which the table of mounts shows
+    /// it.
     fn flags(&self, entry: &MountEntry) -> MountFlags {
         let no = |on: Option<bool>| on.map(|on| !on);
         let flags = [
@@ -54,8 +57,8 @@ impl Remount {
 /// Changes the flags of what a program of this kind has mounted at a directory. Only root may.
 ///
 /// # Errors
-/// [`MountError::NotMounted`], [`MountError::MountPoint`], or [`MountError::Remount`], for instance as files are open
-/// for writing that should become read-only.
+/// [`MountError::NotMounted`], [`MountError::MountPoint`], or [`MountError::Remount`], for instance
+/// as files are open for writing that should become read-only.
 pub fn remount(at: &Path, changes: &Remount) -> Result<(), MountError> {
     let entry = mount_table::ours_at(at)?;
     change(&entry.path, changes.flags(&entry))

@@ -1,18 +1,21 @@
 //! Changes of directories whose calls were sent more than once.
 //!
-//! When a connection ends, the client sends its calls again over another one, with their XIDs, and the server's reply
-//! cache answers those that it has executed. A server that has restarted has lost its cache, and executes them again:
-//! MKDIR then finds its own directory and fails with NFS3ERR_EXIST, REMOVE with NFS3ERR_NOENT. Programs would take that
-//! for the outcome. So after such an error of a call that was sent more than once, and only then, this
-//! client looks whether the call has done its work before:
+//! When a connection ends, the client sends its calls again over another one, with their XIDs, and
+//! the server's reply cache answers those that it has executed. A server that has restarted has
+//! lost its cache, and executes them again: MKDIR then finds its own directory and fails with
+//! NFS3ERR_EXIST, REMOVE with NFS3ERR_NOENT. Programs would take that for the outcome. So after
+//! such an error of a call that was sent more than once, and only then, this client looks whether
+//! the call has done its work before:
 //!
-//! * A directory, pipe, socket or device has the time of last access that MKDIR or MKNOD gave it, which no other call of
-//!   any client has ([`Core::mark`]). Two clients that use `mkdir` as a lock must not both succeed. Without
-//!   that proof the error stays: the server does not keep that time exactly, or was killed between making the object
-//!   and setting the time.
-//! * A symbolic link has the target that SYMLINK gave it. (One that is a lock has a target that says whose it is.)
+//! * A directory, pipe, socket or device has the time of last access that MKDIR or MKNOD gave it,
+//!   which no other call of any client has ([`Core::mark`]). Two clients that use `mkdir` as a lock
+//!   must not both succeed. Without that proof the error stays: the server does not keep that time
+//!   exactly, or was killed between making the object and setting the time.
+//! * A symbolic link has the target that SYMLINK gave it. (One that is a lock has a target that
+//!   says whose it is.)
 //! * The name of a hard link, or the new name of a renamed object, is one of the object.
-//! * A removed name is not there. It was before: the kernel removes no name that it has not looked up.
+//! * A removed name is not there. It was before: the kernel removes no name that it has not looked
+//!   up.
 //!
 //! An exclusive CREATE has a verifier, by which the server itself recognises the call.
 
@@ -63,10 +66,10 @@ impl<A: RpcClient> RpcClient for Noting<'_, A> {
     }
 }
 
-/// What shows that an object was made by a certain call.
+/// The property by which this client recognizes an object that a certain call made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Proof<'a> {
-    /// Nothing that this client sees.
+    /// None: this client cannot recognize the object.
     None,
     /// The type of an object, and its time of last access.
     Mark(FileType, NfsTime),
@@ -96,7 +99,8 @@ impl<C: Connect> Core<C> {
     pub(crate) fn mark(&self) -> NfsTime {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default();
-        // Other calls, of this mount or another, that are made within the same millisecond have other bits.
+        // Other calls, of this mount or another, that are made within the same millisecond have
+        // other bits.
         let call = (u64::from(self.random) << 32) | u64::from(self.begin() as u32);
         let random = (mixed(call) as u32) & RANDOM_NANOS;
         let nanos = (now.subsec_nanos() & !RANDOM_NANOS) | random;
@@ -224,8 +228,8 @@ impl<C: Connect> Core<C> {
         found.await.is_ok_and(|ok| ok.object == object)
     }
 
-    /// Forgets what is remembered of objects that a call has changed before the error that it ended with: other
-    /// clients may have changed them as well.
+    /// Forgets the cached state of the objects of a call that had succeeded before it was sent
+    /// again and failed: other clients may have changed them as well.
     fn done_before<const N: usize>(&self, nodes: [&NodeOf<C>; N]) {
         tracing::info!("a call was executed before the server restarted");
         for node in nodes {

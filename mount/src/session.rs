@@ -346,8 +346,9 @@ fn read_ahead_whole(path: &Path, rsize: u32) {
     }
 }
 
-/// Returns the number of the mount at a directory that no other mount gets before the next boot; before Linux 6.8,
-/// one that a later mount can get again. Sends no request to who serves the mount.
+/// Returns the unique ID of the mount at a directory (`STATX_MNT_ID_UNIQUE`). Before Linux 6.8 it
+/// returns the mount ID, which the kernel may reuse. Sends no request to the process that serves
+/// the mount.
 fn mount_id(path: &Path) -> Option<u64> {
     let unique = StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
     let either = StatxFlags::MNT_ID | unique;

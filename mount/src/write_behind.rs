@@ -2,11 +2,11 @@
 //!
 //! A write is recorded in the file's map ([`Dirty`](crate::dirty::Dirty)) and is done for the program
 //! that made it. Data is sent when there is enough for a WRITE, every two seconds, and when
-//! somebody needs the server to have it: `stat`, `fsync`, `close`, a change of attributes. Until then, set-id bits
-//! that the server takes away from a file when it is written to stay: a file that is open to be written
-//! cannot be executed, and `close` waits until the kernel has forgotten them. WRITEs are
-//! UNSTABLE, and a COMMIT follows, unless the data fits one WRITE. Data is kept until it is on stable
-//! storage, so the sum of it is bounded, and writers wait while there is too much.
+//! somebody needs the server to have it: `stat`, `fsync`, `close`, a change of attributes. Until
+//! then, set-id bits that the server takes away from a file when it is written to stay: a file that
+//! is open to be written cannot be executed, and `close` waits until the kernel has forgotten them.
+//! WRITEs are UNSTABLE, and a COMMIT follows, unless the data fits one WRITE. Data is kept until it
+//! is on stable storage, so the sum of it is bounded, and writers wait while there is too much.
 
 use std::cell::Cell;
 use std::ops::Range;

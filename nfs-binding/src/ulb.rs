@@ -18,8 +18,8 @@ use crate::proto::{
     nfs,
 };
 
-/// The arguments that may be reduced: the data of WRITE, and the path of SYMLINK (RFC 8267, section 4).
-/// Other procedures of NFS version 3 have none, nor has MOUNT (section 5).
+/// The arguments that may be reduced: the data of WRITE, and the path of SYMLINK (RFC 8267, section
+/// 4). Other procedures of NFS version 3 have none, nor has MOUNT (section 5).
 pub const REDUCED_ARGUMENTS: ReducedArguments =
     ReducedArguments::new(|program, version, procedure| {
         let known = match (program, version) {
@@ -147,8 +147,8 @@ impl Binding for mnt::Dump {
 mod tests {
     use super::*;
 
-    /// RFC 8267, section 4: the data of WRITE and the path of SYMLINK. What is not known here is not
-    /// limited: the RPC layer refuses it.
+    /// RFC 8267, section 4: the data of WRITE and the path of SYMLINK. What is not known here is
+    /// not limited: the RPC layer refuses it.
     #[test]
     fn s6_1_only_write_and_symlink_have_an_argument_that_may_be_reduced() {
         for number in 0..30 {

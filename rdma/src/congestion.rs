@@ -1,7 +1,7 @@
 //! The congestion control of TCP connections.
 //!
-//! It is part of what a measurement was made with: bbr paces what it sends, also on the loopback interface, so that a
-//! megabyte takes twice as long there as with reno or cubic, and each run differs.
+//! It affects measurements: bbr paces transmission even on the loopback interface, so that a
+//! megabyte takes twice as long there as with reno or cubic, and results differ from run to run.
 
 use std::fmt;
 use std::io;
@@ -43,12 +43,13 @@ impl CongestionControl {
         &self.0
     }
 
-    /// Makes a socket use this algorithm for what it sends: before it is connected, since bbr leaves pacing behind in a
-    /// connection that has used it. The connections that a listening socket accepts have its algorithm.
+    /// Makes a socket use this algorithm for what it sends. Call this before the socket is
+    /// connected: a connection that has used bbr keeps its pacing. Connections that a listening
+    /// socket accepts inherit its algorithm.
     ///
     /// # Errors
-    /// The error of the operating system: `ENOENT` if it has no such algorithm, `EPERM` if only privileged processes may
-    /// choose it (`net.ipv4.tcp_allowed_congestion_control`).
+    /// The error of the operating system: `ENOENT` if it has no such algorithm, `EPERM` if only
+    /// privileged processes may choose it (`net.ipv4.tcp_allowed_congestion_control`).
     pub fn set(&self, socket: impl AsFd) -> io::Result<()> {
         Ok(set_tcp_congestion(socket, &self.0)?)
     }
@@ -61,7 +62,8 @@ impl CongestionControl {
         self.set(fresh()?)
     }
 
-    /// Returns whether an error of [`CongestionControl::check`] says that this process may not choose the algorithm.
+    /// Returns whether an error of [`CongestionControl::check`] says that this process may not
+    /// choose the algorithm.
     #[must_use]
     pub fn is_refused(error: &io::Error) -> bool {
         Errno::from_io_error(error) == Some(Errno::PERM)
@@ -73,8 +75,8 @@ fn fresh() -> io::Result<Socket> {
     Socket::new(Domain::IPV4, Type::STREAM.cloexec(), Some(Protocol::TCP))
 }
 
-/// Begins to connect to `remote`, with this congestion control or else the system's. The socket does not block, and is
-/// connected when it is writable.
+/// Begins to connect to `remote`, with this congestion control or else the system's. The socket
+/// does not block, and is connected when it is writable.
 ///
 /// # Errors
 /// The error of the operating system, also that of [`CongestionControl::set`].

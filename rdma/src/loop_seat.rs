@@ -19,14 +19,15 @@ type Wake = Box<dyn Fn() + Send + Sync>;
 struct Seat {
     /// Changed only under [`Balance::choice`].
     connections: AtomicUsize,
-    /// The part of `connections` that is expendable ([`LoopClaim::set_expendable`]). Changed without the
-    /// lock: a loop that is told to accept and has none left passes the turn on.
+    /// The part of `connections` that is expendable ([`LoopClaim::set_expendable`]). Changed
+    /// without the lock: a loop that is told to accept and has none left passes the turn on.
     expendable: AtomicUsize,
     /// The number of times that this loop was told to accept.
     turns: AtomicUsize,
     /// The number of times that this loop was told to accept in place of an expendable connection.
-    /// Only listeners that use [`LoopSeat::accept_within`] read this counter. Others cannot close an
-    /// expendable connection; they would pass the turn back, and two loops would wake each other for ever.
+    /// Only listeners that use [`LoopSeat::accept_within`] read this counter. Others cannot close
+    /// an expendable connection; they would pass the turn back, and two loops would wake each other
+    /// for ever.
     turns_at_limit: AtomicUsize,
     wake: OnceLock<Wake>,
 }
@@ -55,8 +56,8 @@ impl Balance {
 
     /// Checks whether the loop `index` may accept a connection. Otherwise returns the loop that should.
     ///
-    /// At the limit of all loops together, a connection is accepted in place of an expendable one, and
-    /// only the loop of that one can close it. If there is none, the loop with the fewest
+    /// At the limit of all loops together, a connection is accepted in place of an expendable one,
+    /// and only the loop of that one can close it. If there is none, the loop with the fewest
     /// connections accepts, as below the limit; the connection is then refused.
     fn may_accept(&self, index: usize, limit: usize) -> Result<(), Pass> {
         let expendable = |seat: &Seat| seat.expendable.load(Ordering::Relaxed);
@@ -139,9 +140,9 @@ impl LoopSeat {
     }
 
     /// Accepts a connection like [`LoopSeat::accept`] while all loops together have fewer than `limit`
-    /// connections. At the limit, only a loop with expendable connections accepts, as long as there is
-    /// one: it closes one of these to stay within the limit. If there is none, the caller must refuse the
-    /// connection.
+    /// connections. At the limit, only a loop with expendable connections accepts, as long as there
+    /// is one: it closes one of these to stay within the limit. If there is none, the caller must
+    /// refuse the connection.
     pub fn accept_within<T, E>(
         &self,
         limit: usize,
@@ -264,8 +265,9 @@ impl LoopClaim {
         self.over_limit
     }
 
-    /// Sets whether the connection is expendable: the peer has not yet asked for anything, or the connection is
-    /// over except for its last bytes, so that it may be closed in favour of another one.
+    /// Sets whether the connection is expendable: the peer has not yet asked for anything, or the
+    /// connection is over except for its last bytes, so that it may be closed in favour of another
+    /// one.
     pub fn set_expendable(&mut self, on: bool) {
         if std::mem::replace(&mut self.expendable, on) != on {
             let expendable = &self.seat.own().expendable;

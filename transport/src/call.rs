@@ -71,9 +71,9 @@ impl Reply {
         }
     }
 
-    /// Returns whether the call was sent more than once, which happens only when a connection ends. If the
-    /// server has restarted in between, it may have executed the call twice: a call that is not idempotent,
-    /// such as MKDIR, then fails although it has done its work.
+    /// Returns whether the call was sent more than once, which happens only when a connection ends.
+    /// If the server has restarted in between, it may have executed the call twice: a call that is
+    /// not idempotent, such as MKDIR, then fails although it has done its work.
     #[must_use]
     pub fn is_retransmitted(&self) -> bool {
         self.retransmitted

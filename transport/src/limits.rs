@@ -26,7 +26,7 @@ const RECEIVES_PART: usize = 3;
 /// File descriptors reserved for everything but connections and files: listeners, poll loops, logs,
 /// exported directories, and the [`SPARE`] connections beyond the limit.
 const OTHER_DESCRIPTORS: u64 = 64;
-/// The minimum number of file descriptors for files beside a number of connections that was asked for.
+/// The minimum number of file descriptors for files if the number of connections is given.
 const LEAST_FILES: u64 = 32;
 /// The number of file descriptors divided by this number may be used for files.
 const FILES_PART: u64 = 2;
@@ -47,9 +47,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Divides `memory` bytes, which must be at least [`LEAST_MEMORY`]. Receives get `receives` bytes, but
-    /// at most a third of what the reply cache and free memory leave. There are at most `connections`
-    /// connections, and fewer if they could not use their guaranteed memory.
+    /// Divides `memory` bytes, which must be at least [`LEAST_MEMORY`]. Receives get `receives`
+    /// bytes, but at most a third of what the reply cache and free memory leave. There are at most
+    /// `connections` connections, and fewer if they could not use their guaranteed memory.
     #[must_use]
     pub fn new(memory: usize, receives: usize, connections: usize) -> Self {
         let reply_cache = ServerOptions::default()
@@ -71,24 +71,25 @@ impl Limits {
         }
     }
 
-    /// Returns the number of connections that each transport and device should accept: beyond the limit,
-    /// there are those that are being set up, and those that are being closed to make room for others.
+    /// Returns the number of connections that each transport and device should accept. It exceeds
+    /// the limit, because connections that are being set up, or closed to make room for others,
+    /// count too.
     #[must_use]
     pub fn accepted(&self) -> usize {
         self.connections.saturating_add(SPARE)
     }
 }
 
-/// Returns the default maximum number of connections of a process with this number of file descriptors:
-/// [`descriptors_for_connections`], but at least 1.
+/// Returns the default maximum number of connections of a process with this number of file
+/// descriptors: [`descriptors_for_connections`], but at least 1.
 #[must_use]
 pub fn connections(descriptors: u64) -> usize {
     let left = descriptors_for_connections(descriptors);
     usize::try_from(left).unwrap_or(usize::MAX).max(1)
 }
 
-/// Returns how many file descriptors all exports together may hold open for files beside this number of
-/// connections, or `None` if fewer than 32 would be left for them.
+/// Returns how many file descriptors all exports together may hold open for files beside this
+/// number of connections, or `None` if fewer than 32 would be left for them.
 #[must_use]
 pub fn files_beside(connections: usize, descriptors: u64) -> Option<u64> {
     let connections = u64::try_from(connections).ok()?;
@@ -96,8 +97,8 @@ pub fn files_beside(connections: usize, descriptors: u64) -> Option<u64> {
     fits.then(|| descriptors - OTHER_DESCRIPTORS - connections)
 }
 
-/// Returns the maximum number of connections that may be asked for in a process with this number of file
-/// descriptors ([`files_beside`]). May be 0.
+/// Returns the maximum number of connections that may be asked for in a process with this number of
+/// file descriptors ([`files_beside`]). May be 0.
 #[must_use]
 pub fn most_connections(descriptors: u64) -> u64 {
     descriptors.saturating_sub(OTHER_DESCRIPTORS + LEAST_FILES)

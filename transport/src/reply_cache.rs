@@ -38,7 +38,8 @@
 //! another process sent it that happens to start with the same XID. Therefore clients have to start
 //! with a random XID, as this crate's clients do. knfsd behaves alike over RDMA, where svcrdma sets
 //! the port to 0; over TCP its key contains the port. Of the arguments,
-//! beginning and end are compared, and words in between (`key.rs`), so that a WRITE of other data is executed. `docs/reply-cache.md` compares the two servers.
+//! beginning and end are compared, and words in between (`key.rs`), so that a WRITE of other data
+//! is executed. `docs/reply-cache.md` compares the two servers.
 //!
 //! # Restarts
 //!
@@ -91,7 +92,8 @@ pub(crate) const DEFAULT_BYTES: usize = 96 << 20;
 /// most outages are shorter than this. Memory is bounded by the number and the size of the entries.
 const MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// The replies to calls that have changed nothing may take this part of the entries, and of the bytes, from the others.
+/// The replies to calls that have changed nothing may take this part of the entries, and of the
+/// bytes, from the others.
 const OTHERS_PART: usize = 8;
 /// The number of the link that the list of all replies uses.
 const BY_AGE: usize = 0;
@@ -202,8 +204,8 @@ impl ReplyCache {
         self.part(&key).look_up(key, asking, ticket, now)
     }
 
-    /// Stores the reply of a call that was in progress, and whether the call has changed anything. Returns the waiter
-    /// of another loop to which the reply must be handed, if there is one.
+    /// Stores the reply of a call that was in progress, and whether the call has changed anything.
+    /// Returns the waiter of another loop to which the reply must be handed, if there is one.
     pub(crate) fn finish(
         &self,
         key: CallKey,
@@ -224,8 +226,9 @@ impl ReplyCache {
     }
 }
 
-/// A part of the cache. The number of replies and their bytes are limited, and shared among clients as the module
-/// documentation says. Calls in progress are never evicted, because other limits of the server bound their number.
+/// A part of the cache. The number of replies and their bytes are limited, and shared among clients
+/// as the module documentation says. Calls in progress are never evicted, because other limits of
+/// the server bound their number.
 struct Part {
     entries: HashMap<CallKey, State, BuildHasherDefault<Hashed>>,
     done: Slab<Done>,
@@ -327,7 +330,8 @@ impl Part {
         waiter
     }
 
-    /// Evicts one reply, to make room for the newest one, that of `client` to a call that has `changed` something or not.
+    /// Evicts one reply, to make room for the newest one, that of `client` to a call that has
+    /// `changed` something or not.
     fn evict(&mut self, changed: bool, client: usize) {
         // Failing calls cost a client nothing, and it may make any number of them.
         let others = &self.others;

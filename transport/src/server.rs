@@ -56,9 +56,10 @@ pub struct ServerOptions {
     pub reply_cache_entries: usize,
     /// The memory limit of the reply cache, bytes.
     pub reply_cache_bytes: usize,
-    /// The maximum number of connections of all transports together. A further one takes the place of another
-    /// one, or is refused ([`Request::count_as_use`]). Transports and devices should take [`SPARE`] connections
-    /// more: those that are being set up, and those that are being closed to make room.
+    /// The maximum number of connections of all transports together. A further one takes the place
+    /// of another one, or is refused ([`Request::count_as_use`]). Transports and devices should
+    /// take [`SPARE`] connections more: those that are being set up, and those that are being
+    /// closed to make room.
     pub max_connections: usize,
     /// How long a connection without calls in progress may go without a new call before it is
     /// closed. Its client reconnects with its next call.

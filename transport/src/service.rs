@@ -124,10 +124,11 @@ impl Request {
         self
     }
 
-    /// Tells the server that the call reached what the service is there for, by a client that it admits
-    /// (a call to an export that the client may use, but not NULL, nor a call that was turned away). At its limit
-    /// on connections ([`crate::ServerOptions::max_connections`]), the server closes those first that had no such
-    /// call, and then the one whose last such call is the longest ago.
+    /// Tells the server that the call reached what the service is there for, by a client that it
+    /// admits (a call to an export that the client may use, but not NULL, nor a call that was
+    /// turned away). At its limit on connections ([`crate::ServerOptions::max_connections`]), the
+    /// server closes those first that had no such call, and then the one whose last such call is
+    /// the longest ago.
     pub fn count_as_use(&self) {
         if let Some(used) = &self.used {
             used.count();
@@ -168,9 +169,10 @@ pub trait Service {
         ReducedArguments::ANY
     }
 
-    /// Returns whether a call that ended with these results has changed anything. Asked of procedures whose replies
-    /// are remembered ([`Service::remember_reply`]): the replies to calls that have changed nothing leave the cache
-    /// first. RPC-level errors change nothing, except SYSTEM_ERR, which may come after a part of the work.
+    /// Returns whether a call that ended with these results has changed anything. Asked of
+    /// procedures whose replies are remembered ([`Service::remember_reply`]): the replies to calls
+    /// that have changed nothing leave the cache first. RPC-level errors change nothing, except
+    /// SYSTEM_ERR, which may come after a part of the work.
     fn has_changed(&self, prog: u32, vers: u32, proc: u32, results: &Message) -> bool {
         let _ = (prog, vers, proc, results);
         true

@@ -262,9 +262,10 @@ pub trait ServerTransport: PollSource {
     /// Returns whether the transport's connections are RDMA connections.
     fn is_rdma(&self) -> bool;
 
-    /// Sets the admission of the transport's connections, before it is first polled. A transport whose clients
-    /// can be told that there is no room asks for a place before it accepts a connection. For the connections of
-    /// others, the server asks when they are reported.
+    /// Sets the admission of the transport's connections, before it is first polled. A transport
+    /// that can tell a client that there is no room requests a place before it accepts a
+    /// connection. For other transports, the server requests the place when a connection is
+    /// reported.
     fn set_admission(&mut self, _admission: crate::Admission) {}
 
     /// Returns the place of a connection that was reported, if the transport has asked for one.

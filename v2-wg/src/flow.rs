@@ -93,10 +93,10 @@ impl FlowControl {
         Self::continuing(count, count)
     }
 
-    /// Creates the state of a connection on which so many messages have been sent and received, which
-    /// may be of other versions, and each end may send one more. The counts are those of all Sends and
-    /// Receives since the connection was established (section 4.2.1), also of messages that were
-    /// refused before the version was known.
+    /// Creates the state of a connection on which this many messages have been sent and received,
+    /// possibly in other versions, and on which each end may send one more. The counts include all
+    /// Sends and Receives since the connection was established (section 4.2.1), and so also
+    /// messages that were refused before the version was known.
     #[must_use]
     pub fn continuing(sent: u32, received: u32) -> Self {
         Self {
@@ -196,7 +196,8 @@ impl FlowControl {
 
     fn next_limit(&self, advertised: u32) -> u32 {
         match advertised {
-            // The receive that a grant has used is promised again; that of a surplus message is not.
+            // The limit covers again the receive that a grant has used, but not that of a surplus
+            // message.
             0 => self.told.wrapping_add(u32::from(self.grant_beyond)),
             _ => self.received.wrapping_add(advertised.min(MAX_CREDITS)),
         }
@@ -212,7 +213,7 @@ impl FlowControl {
         let count = self.received.wrapping_add(1);
         let beyond = i64::from(ahead(count, self.told));
         let had_grant = self.grant_beyond && beyond > 1;
-        // A second message of the kind that is there already is not allowed.
+        // At most one grant and one ordinary message are allowed beyond the limit.
         let allowed = match is_grant == had_grant {
             true => BEYOND - 1,
             false => BEYOND,

@@ -44,7 +44,8 @@ pub struct LinkOptions {
     pub busy_poll: bool,
     /// Whether to ask for CRC32c in iWARP frames. Either side can have it.
     pub crc: bool,
-    /// The congestion control of this side's TCP connections, those of the iwarp device included; `None`: the system's.
+    /// The congestion control of this side's TCP connections, those of the iwarp device included;
+    /// `None`: the system's.
     pub congestion: Option<CongestionControl>,
 }
 

@@ -160,7 +160,8 @@ impl DeviceChoice {
     }
 
     /// Opens the device with counters, behind `link` if there is one. `crc`: whether the iwarp
-    /// device asks for CRC32c in its frames. `congestion`: the congestion control of that device's TCP connections.
+    /// device asks for CRC32c in its frames. `congestion`: the congestion control of that device's
+    /// TCP connections.
     ///
     /// # Errors
     /// The device does not exist, or does not support a requested setting.

@@ -74,7 +74,7 @@ pub struct MountOptions {
     pub attach: AttachOptions,
     /// The options that matter to a mounted export alone.
     pub mounted: MountUse,
-    /// `remount`: what is mounted already is changed, as [`crate::remount`] has it.
+    /// `remount`: whether an existing mount is changed (see [`crate::remount`]).
     pub remount: bool,
 }
 
@@ -170,9 +170,10 @@ fn meant(near: &Option<&str>) -> String {
     near.map_or_else(String::new, |near| format!(": did you mean {near}?"))
 }
 
-/// Options of nfs(5) and mount(8) that change nothing here: what they ask for holds in any case, as the server
-/// keeps access times and has changed a directory on stable storage when it answers, or they are for mount(8) itself.
-/// They are accepted, so that a line of fstab can be used unchanged. `=` marks those with a value.
+/// Options of nfs(5) and mount(8) that have no effect. Either what they ask for holds in any case
+/// (the server keeps access times, and has changed a directory on stable storage before it
+/// answers), or mount(8) itself implements them. They are accepted, so that a line of fstab can be
+/// used unchanged. `=` marks those with a value.
 const WITHOUT_EFFECT: &[&str] = &[
     "_netdev",
     "acl",
@@ -217,7 +218,8 @@ const WITHOUT_EFFECT: &[&str] = &[
     "strictatime",
 ];
 
-/// Options of nfs(5) and mount(8) that would change what happens, and that this program does not have.
+/// Options of nfs(5) and mount(8) that would change what happens, and that this program does not
+/// have.
 const UNSUPPORTED: &[&str] = &[
     "addr",
     "bind",
@@ -239,12 +241,13 @@ const UNSUPPORTED: &[&str] = &[
     "xprtsec",
 ];
 
-/// Where locks hold. A server of NFSv3 knows of locks by another protocol, NLM.
+/// The note on locks. NFSv3 servers support locks only by another protocol, NLM.
 const LOCKS: &str = "locks hold among the programs of this machine, and not against other clients";
-/// Who keeps access times.
+/// The note on access times.
 const ACCESS_TIMES: &str = "the server keeps access times, as its own file system does";
 
-/// Options that are accepted although something else happens than nfs(5) or mount(8) says, with what happens.
+/// Options that are accepted but do something else than nfs(5) or mount(8) says, each with what
+/// happens instead.
 const DIFFERENT: &[(&str, &str)] = &[
     ("lock", LOCKS),
     ("local_lock=none", LOCKS),
@@ -310,8 +313,8 @@ pub(crate) fn changes_nothing(option: &str) -> bool {
     name.starts_with("x-") || name == "local_lock" || WITHOUT_EFFECT.iter().any(known)
 }
 
-/// Returns the options in a list of options that have another effect than in nfs(5) or mount(8), each with what
-/// happens.
+/// Returns the options in a list of options that have another effect than in nfs(5) or mount(8),
+/// each with what happens.
 pub fn different_here(text: &str) -> impl Iterator<Item = (&'static str, &'static str)> + '_ {
     let options = move |name: &str| text.split(',').any(|option| option == name);
     DIFFERENT
@@ -871,8 +874,8 @@ mod tests {
         }
     }
 
-    /// The options of mount(8) for every type of file system, except those that are for mount(8) alone and that it
-    /// does not give to a helper.
+    /// The options of mount(8) for every type of file system, except those that are for mount(8)
+    /// alone and that it does not give to a helper.
     #[test]
     fn each_option_of_mount_8_is_accepted_or_said_to_be_missing() {
         let accepted = "async atime noatime auto noauto defaults dev nodev diratime nodiratime dirsync exec noexec group \

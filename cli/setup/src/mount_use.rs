@@ -29,9 +29,11 @@ pub struct MountUse {
     pub execute: bool,
     /// `symfollow`, `nosymfollow`: whether symbolic links are followed.
     pub follow_symlinks: bool,
-    /// `suid`, `nosuid`, if one of them is given: whether set-id bits count, and whether copies get them.
+    /// `suid`, `nosuid`, if one of them is given: whether set-id bits count, and whether copies get
+    /// them.
     pub set_id: Option<bool>,
-    /// `dev`, `nodev`, if one of them is given: whether devices can be used, and whether they are copied.
+    /// `dev`, `nodev`, if one of them is given: whether devices can be used, and whether they are
+    /// copied.
     pub devices: Option<bool>,
     /// `allow_other`, `noallow_other`, if one of them is given: whether other users may use the mount.
     pub allow_other: Option<bool>,

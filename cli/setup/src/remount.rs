@@ -1,20 +1,21 @@
-//! The option `remount`: what is mounted stays so, and the kernel changes some of its flags.
+//! The option `remount`: the kernel changes some flags of an existing mount.
 //!
-//! mount(8) looks up the options in the table of mounts and in fstab, and gives them all to its helper together with
-//! the new ones. The helper cannot tell which of them are new. So an option that cannot be changed is no error but is
-//! returned, for a note.
+//! mount(8) collects the options in the table of mounts and in fstab, and passes all of them to its
+//! helper together with the new ones. The helper cannot tell which are new. So an option that
+//! cannot be changed is not an error; it is returned so that the caller can print a note.
 
 use nfs_mount::Remount;
 
 use crate::mount_options::changes_nothing;
 
-/// The options of the file system that the kernel's table of mounts has, and that nobody can give or change. `=` marks
-/// those with a value.
+/// File system options that appear in the kernel's table of mounts, and that users can neither give
+/// nor change. `=` marks those with a value.
 const OF_TABLE: &[&str] = &["group_id=", "max_read=", "user_id="];
 /// Options that a remount leaves as they are, without a note: they too are in the table of mounts.
 const KEPT: &[&str] = &["allow_other", "default_permissions"];
 
-/// Returns the options of a list, without those of the kernel's table of mounts if it has `remount`.
+/// Returns the options of a list, without those of the kernel's table of mounts if it has
+/// `remount`.
 pub(crate) fn without_table(text: &str) -> impl Iterator<Item = &str> {
     let remounts = text.split(',').any(|option| option == "remount");
     let of_table = |option: &str| OF_TABLE.iter().any(|known| option.starts_with(known));
@@ -22,8 +23,8 @@ pub(crate) fn without_table(text: &str) -> impl Iterator<Item = &str> {
         .filter(move |option| !(remounts && of_table(option)))
 }
 
-/// Returns the changes that a list of options asks for, and those of the options that do not take effect. Of
-/// contradicting options the last one applies.
+/// Returns the changes that a list of options asks for, and those of the options that do not take
+/// effect. Of contradicting options the last one applies.
 #[must_use]
 pub fn changes(text: &str) -> (Remount, Vec<&str>) {
     let mut changes = Remount::default();

@@ -52,8 +52,9 @@ pub(crate) struct MountArgs {
     #[arg(long)]
     pub(crate) busy_poll: bool,
 
-    /// Congestion control of this side's TCP connections, with device iwarp those under RDMA: cubic, reno, bbr, ... It
-    /// decides on what this side sends; a server has an option of the same name. Default: the system's
+    /// Congestion control of this side's TCP connections (with device iwarp, also of those under
+    /// RDMA): cubic, reno, bbr, ... It affects only what this side sends; `serve` has the same
+    /// option. Default: the system's
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<CongestionControl>,
 
@@ -200,9 +201,9 @@ pub(crate) struct CatArgs {
 /// for that; the target can be in a memory file system (/dev/shm), and cp(1) from a `rpcrdma mount`
 /// does not sync.
 ///
-/// A hostile server could plant programs that run as root, and devices. So files get no set-id bits, and
-/// a note counts those that had some, unless you trust the server and say -o suid. Devices are copied with
-/// -o dev; where one is left out, the exit status is 1, unless -o nodev says so.
+/// A hostile server could plant programs that run as root, and devices. So files get no set-id bits
+/// unless -o suid is given; a note counts the files that had some. Devices are copied only with -o
+/// dev. If a device is left out, the exit status is 1, unless -o nodev is given.
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
     /// Copy directories with everything in them. A symbolic link that is named is then copied as a

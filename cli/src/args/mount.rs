@@ -12,7 +12,8 @@ pub(crate) struct MountCommandArgs {
     #[command(flatten)]
     pub(crate) mount: MountArgs,
 
-    /// The export to mount, or a directory below one; SERVER:/EXPORT, as in fstab, is understood as well
+    /// The export to mount, or a directory below one; SERVER:/EXPORT, as in fstab, is understood as
+    /// well
     #[arg(value_name = "nfs://SERVER[:PORT]/EXPORT")]
     pub(crate) url: String,
 

@@ -130,8 +130,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_enum)]
     pub(crate) crc: Option<Crc>,
 
-    /// Congestion control of TCP connections, with device iwarp also of those under RDMA: cubic, reno, bbr, ... Default:
-    /// the system's
+    /// Congestion control of TCP connections (with device iwarp, also of those under RDMA): cubic,
+    /// reno, bbr, ... Default: the system's
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<CongestionControl>,
 

@@ -37,7 +37,7 @@ impl Watch {
     /// Signals cannot be handled.
     pub(super) fn start(what: &'static str, recursive: bool) -> Result<Self, Failure> {
         if recursive {
-            // A copy that may have more keeps more directories open, and opens fewer of them again.
+            // With a higher limit, a copy keeps more directories open, and needs to reopen fewer.
             let (descriptors, raised) = raise_descriptors();
             tracing::debug!(descriptors, ?raised, "limit on open files");
         }
@@ -53,15 +53,15 @@ impl Watch {
         })
     }
 
-    /// Returns the options of a copy to a server, or of a removal: the default ones, with those of the
-    /// mount options that affect copies, and with the interrupt of Ctrl-C.
+    /// Returns the options of a copy to a server, or of a removal: the default ones, with those of
+    /// the mount options that affect copies, and with the interrupt of Ctrl-C.
     pub(super) fn options(&mut self, mount: &MountOptions) -> CopyOptions {
         // The user's own files, with all that they have.
         self.options_or(mount, true)
     }
 
-    /// Returns the options of a copy from a server. It may be hostile, so that its set-id bits and devices
-    /// are copied only if the user asks for them.
+    /// Returns the options of a copy from a server. It may be hostile, so that its set-id bits and
+    /// devices are copied only if the user asks for them.
     pub(super) fn options_for_get(&mut self, mount: &MountOptions) -> CopyOptions {
         self.options_or(mount, false)
     }
@@ -90,8 +90,8 @@ impl Watch {
     /// Prints the totals, and the errors at `at`.
     ///
     /// # Errors
-    /// At least one file could not be copied or removed, or devices were left out that the user did not
-    /// exclude.
+    /// At least one file could not be copied or removed, or devices were left out that the user did
+    /// not exclude.
     pub(super) fn finish(self, at: &impl fmt::Display, report: Report) -> Result<(), Failure> {
         let Self {
             what,

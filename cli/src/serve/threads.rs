@@ -68,8 +68,8 @@ impl ThreadCount {
         }
     }
 
-    /// Returns the number of threads of a process that may have this number of descriptors, and as many
-    /// `connections` as were asked for.
+    /// Returns the number of threads of a process that may have this number of descriptors, and as
+    /// many `connections` as were asked for.
     ///
     /// # Errors
     /// The threads that were asked for leave no descriptors for connections.

@@ -1,4 +1,5 @@
-//! The options of mount(8) for every type of file system, given to `rpcrdma mount` and to mount(8) itself.
+//! The options of mount(8) for every type of file system, given to `rpcrdma mount` and to mount(8)
+//! itself.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -9,8 +10,8 @@ use crate::Place;
 use crate::common::fuse::{has_namespaces, in_namespace, is_usable, left_out};
 use crate::common::{self, Proto, Server, address, options, rpcrdma, run};
 
-/// A directory with the helpers of mount(8), and a script's first lines that put it in the place of `/sbin`; `$2` is
-/// where to mount, and `flags` prints the flags of the mount.
+/// A directory with the helpers of mount(8), and a script's first lines that put it in the place of
+/// `/sbin`; `$2` is where to mount, and `flags` prints the flags of the mount.
 fn helpers(place: &Place) -> (PathBuf, String) {
     let sbin = place.dir.path().join("sbin");
     fs::create_dir(&sbin).unwrap();
@@ -155,7 +156,7 @@ fn a_mount_that_becomes_synchronous_has_each_write_at_the_server() {
     place.umount(&[]).ok();
 }
 
-/// The kernel knows of sticky directories only if it checks permissions itself.
+/// FUSE shows the sticky bit of directories to the kernel only with `default_permissions`.
 #[test]
 fn protected_links_need_default_permissions() {
     let protected = fs::read_to_string("/proc/sys/fs/protected_symlinks");
@@ -181,7 +182,8 @@ fn protected_links_need_default_permissions() {
     place.umount(&[]).ok();
 }
 
-/// What docs/fuse-mount.md says of `default_permissions`: the kernel goes by the owner that the server shows.
+/// Tests what docs/fuse-mount.md says of `default_permissions`: the kernel decides by the owner
+/// that the server reports.
 #[test]
 fn default_permissions_forbids_what_a_server_that_squashes_allows() {
     if !(has_namespaces() && is_usable()) {

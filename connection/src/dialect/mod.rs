@@ -140,8 +140,8 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// that of the message that it answers, which may be another one.
     fn encode_error(&self, error: &ErrorMessage, credits: u32) -> Bytes;
 
-    /// Returns the name of an error in this version, with its values, for logs and for the errors of
-    /// calls.
+    /// Returns the name of an error in this version, with its values, for logs and for the errors
+    /// of calls.
     fn error_name(&self, error: PeerError) -> String {
         match error {
             PeerError::Version { low, high } => format!("ERR_VERS ({low} to {high})"),
@@ -149,9 +149,9 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         }
     }
 
-    /// Returns the error for a call that has more read chunks than arguments that may be reduced, which are
-    /// `max`. `None` if the version has no error for that. The call is answered with GARBAGE_ARGS then
-    /// (RFC 8166, sections 6.1 and 4.5.2).
+    /// Returns the error for a call that has more read chunks than arguments that may be reduced,
+    /// which are `max`. `None` if the version has no error for that. The call is answered with
+    /// GARBAGE_ARGS then (RFC 8166, sections 6.1 and 4.5.2).
     fn too_many_reduced(&self, max: u32) -> Option<PeerError> {
         let _ = max;
         None

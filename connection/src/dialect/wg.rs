@@ -108,9 +108,10 @@ impl Dialect for VersionTwoWg {
         answer.encode(credits)
     }
 
-    /// Appendix A.1 wants RDMA2_ERROR and has no code for it. The nearest one says how many read chunks
-    /// "the Responder can process", and that is zero if it "cannot handle any Read chunks for a
-    /// request" (section 7.3.1; drafts/errata-07.md, 67).
+    /// Appendix A.1 requires an RDMA2_ERROR, but defines no error code for this.
+    /// RDMA2_ERR_READ_CHUNKS is the nearest: it says how many Read chunks "the Responder can
+    /// process", and zero if it "cannot handle any Read chunks for a request" (section 7.3.1;
+    /// drafts/errata-07.md, 67).
     fn too_many_reduced(&self, max: u32) -> Option<PeerError> {
         Some(PeerError::ReadChunks { max })
     }

@@ -90,7 +90,7 @@ fn a_copy_that_is_to_have_no_set_id_bits_has_none() {
         assert_eq!(report.totals.set_ids_left_out, 1);
         assert_eq!(mode(tree.join("program")), 0o755);
         assert_eq!(mode(tree.join("other")), 0o1711);
-        // In it, what is made gets its group; nothing is executed.
+        // On a directory, the bit only gives its group to new entries.
         assert_eq!(mode(tree.join("shared")), 0o2775);
     }
 }

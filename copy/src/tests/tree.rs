@@ -47,7 +47,8 @@ impl Drop for Scratch {
 }
 
 /// Makes every file and directory of a tree writable by its owner, so that an ordinary user can
-/// empty or overwrite it. Does as much as can be done: it runs in a destructor, where a panic would end all tests.
+/// empty or overwrite it. Does as much as can be done: it runs in a destructor, where a panic would
+/// end all tests.
 pub fn make_writable(path: &Path) {
     let Ok(meta) = fs::symlink_metadata(path) else {
         return;

@@ -121,8 +121,8 @@ fn a_call_that_comes_again_over_another_connection_is_not_executed_again() {
     assert_eq!(script.mkdir(2, root, "new"), Status::EXIST);
 }
 
-/// Regression test: failing calls, of which anybody can make any number, evicted the replies to those that had
-/// changed something.
+/// Regression test: failing calls, of which anybody can make any number, evicted the replies to
+/// those that had changed something.
 #[test]
 fn failing_calls_do_not_evict_the_replies_of_successful_ones() {
     let served = Served::with(ServerOptions {
@@ -143,7 +143,8 @@ fn failing_calls_do_not_evict_the_replies_of_successful_ones() {
     assert!(served.path().join("absent").is_dir());
 }
 
-/// Regression test: the second WRITE was answered as if it were the first, and its data was never written.
+/// Regression test: the second WRITE was answered as if it were the first, and its data was never
+/// written.
 #[test]
 fn a_write_with_the_xid_of_another_is_executed_if_their_data_differ() {
     let served = Served::start();

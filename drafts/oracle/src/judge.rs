@@ -119,9 +119,9 @@ fn breaks_rule(json: &str) -> bool {
     wrong_call_chunk || reads.contains(&0) || !reads.is_sorted() || is_of_no_chunk || wrong_chunks
 }
 
-/// Returns whether the chunks of a call break a rule that a receiver checks: segments end within the
-/// address space, positions are multiples of four, an item has a length of 32 bits, items do not
-/// overlap, and a call chunk has a whole number of words, and reaches every item.
+/// Returns whether the chunks of a call break a rule that a receiver checks: segments end within
+/// the address space, positions are multiples of four, an item has a length of 32 bits, items do
+/// not overlap, and a call chunk has a whole number of words, and reaches every item.
 fn breaks_chunk_rule(call: &Value, is_external: bool) -> bool {
     let wide = |value: &Value| value.as_str().and_then(|digits| digits.parse::<u64>().ok());
     let mut segments = Vec::new();

@@ -1,5 +1,5 @@
-//! The vectors of calls of the working group's version 2, held against a server's connection: it takes
-//! what they accept, and refuses what they reject.
+//! The vectors of calls of the working group's version 2, held against a server's connection: it
+//! takes what they accept, and refuses what they reject.
 
 use std::fs;
 use std::path::Path;
@@ -91,19 +91,20 @@ fn a_server_takes_the_calls_that_the_vectors_accept() {
                 |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).expect("hexadecimal");
             let mut bytes: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect();
             if let Some(credit) = bytes.get_mut(8..12) {
-                // Any value is one, but the server's answer needs a credit.
+                // Every credit value is valid, but the server needs a credit for its answer.
                 credit.copy_from_slice(&[0, 0, 1, 0]);
             }
             let bytes = Bytes::from(bytes);
             let htype = bytes.get(12..16).map(|word| u32::from(word[3]));
             let accept = vector["accept"] == true;
             let message = match htype {
-                // What is cut off must not be completed.
+                // A truncated header gets no payload, which would complete it.
                 Some(header_type::CALL_INLINE) if vector["reason"] != "form" => {
                     with_payload(&bytes)
                 }
                 Some(header_type::CALL_EXTERNAL) => vec![bytes.clone()],
-                // Damage has made another message of it, which no server takes for a call.
+                // The damage has made a valid message of another type, which a server does not
+                // accept as a call.
                 _ if accept => continue,
                 _ => vec![bytes.clone()],
             };

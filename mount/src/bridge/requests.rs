@@ -282,8 +282,8 @@ impl<C: Connect> Filesystem for Bridge<C> {
         lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        // The flags are those of the open file also where the kernel fills pages of its cache, for a mapping. Only
-        // a program's own read has an owner of locks.
+        // The kernel passes the flags of the open file also when it fills its page cache, for a
+        // mapping. Only a read by a program has a lock owner.
         let direct = open_mode(flags.0).direct && lock_owner.is_some();
         let work = async move |core: Rc<Core<C>>, _| core.read(file.0, offset, size, direct).await;
         self.submit(request, reply, work, |reply, data: Bytes| reply.data(&data));
@@ -307,7 +307,8 @@ impl<C: Connect> Filesystem for Bridge<C> {
         let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let mode = WriteMode {
             through: !mapped && (mode.direct || mode.sync),
-            // If the kernel cannot drop a page, it writes through the cache, and holds the page meanwhile.
+            // A write without a lock owner goes through the page cache, because the kernel could
+            // not drop a page, and keeps the page locked meanwhile.
             direct: !mapped && mode.direct && lock_owner.is_some(),
             mapped,
             append: !mapped && appends(flags.0),

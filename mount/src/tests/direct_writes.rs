@@ -161,8 +161,8 @@ fn a_direct_write_that_fails_before_the_end_takes_nothing_from_other_clients() {
     assert_eq!(one.read_anew(ino).len(), 4146);
 }
 
-/// Reads a part of a file of 100,000 bytes through the page cache, and returns the file's inode and the file, open
-/// for writes with O_DIRECT.
+/// Reads a part of a file of 100,000 bytes through the page cache, and returns the file's inode and
+/// the file, open for writes with O_DIRECT.
 fn with_pages(fixture: &Fixture, offset: u64) -> (u64, u64) {
     let (ino, file) = fixture.create(b"f");
     assert_eq!(fixture.write_direct(file, 0, 100_000), Ok(100_000));
@@ -171,8 +171,8 @@ fn with_pages(fixture: &Fixture, offset: u64) -> (u64, u64) {
     (ino, file)
 }
 
-/// The kernel drops the pages before an asynchronous write, and not after it: a page that a program reads meanwhile
-/// has the old data.
+/// The kernel drops the pages before an asynchronous write, and not after it: a page that a program
+/// reads meanwhile has the old data.
 #[test]
 fn a_direct_write_ends_only_when_the_kernel_has_forgotten_pages_that_were_read_meanwhile() {
     let fixture = fixture();
@@ -209,8 +209,8 @@ fn a_direct_write_ends_only_when_the_kernel_has_forgotten_pages_that_were_read_m
     });
 }
 
-/// The kernel sends only so many requests at a time that nobody waits for. If all of them waited for a page whose READ
-/// it keeps back, none would end.
+/// The kernel sends only so many requests at a time that nobody waits for. If all of them waited
+/// for a page whose READ it keeps back, none would end.
 #[test]
 fn not_all_direct_writes_wait_for_pages() {
     let fixture = fixture();

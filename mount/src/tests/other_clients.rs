@@ -416,7 +416,8 @@ fn an_object_has_the_same_inode_number_in_every_reply() {
     assert_eq!(root.shown_ino(), root.attributes.fileid);
 }
 
-/// An open of a name that does not exist sends no more than a lookup of it. Names that exist are trusted for longer.
+/// An open of a name that does not exist sends no more than a lookup of it. Names that exist are
+/// trusted for longer.
 #[test]
 fn a_name_that_another_client_has_made_is_found_within_a_second() {
     let [one, two] = clients();

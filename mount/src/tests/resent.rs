@@ -1,4 +1,5 @@
-//! Changes of directories that the server has executed before it restarted, and whose calls are sent again.
+//! Changes of directories that the server has executed before it restarted, and whose calls are
+//! sent again.
 
 use super::*;
 

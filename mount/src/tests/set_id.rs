@@ -30,7 +30,8 @@ fn with_set_id() -> (Fixture, u64, u64) {
 }
 
 impl Fixture {
-    /// Checks that a request ends only when the kernel has forgotten the attributes of a file, and whether it has to.
+    /// Checks that a request ends only when the kernel has forgotten the attributes of a file, and
+    /// whether it has to.
     fn forgets<T>(&self, ino: u64, request: impl Future<Output = Result<T, Errno>>) {
         self.told.3.borrow_mut().insert(ino);
         self.run(async {
@@ -51,7 +52,8 @@ impl Fixture {
     }
 }
 
-/// The kernel executes a file with the mode that it was told, and would give the program the owner's rights.
+/// The kernel executes a file with the mode that it was told, and would give the program the
+/// owner's rights.
 #[test]
 fn a_write_that_takes_set_id_bits_away_ends_only_when_the_kernel_has_forgotten_them() {
     let (fixture, ino, file) = with_set_id();

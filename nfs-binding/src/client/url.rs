@@ -57,8 +57,8 @@ pub struct NfsUrl {
 }
 
 impl NfsUrl {
-    /// Parses the source of a mount: a URL, or `SERVER:/PATH` as in nfs(5). An IPv6 address is in brackets, and the
-    /// path has no escapes.
+    /// Parses the source of a mount: a URL, or `SERVER:/PATH` as in nfs(5). An IPv6 address is in
+    /// brackets, and the path has no escapes.
     ///
     /// # Errors
     /// See [`UrlError`].

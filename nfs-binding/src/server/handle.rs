@@ -321,8 +321,8 @@ pub(super) fn export_in(handle: &FileHandle) -> Result<u32, HandleError> {
 pub(super) struct HandleCodec {
     /// The bytes before the MAC. They are the same in all handles of the export.
     head: [u8; MAC],
-    /// The state of the MAC after these bytes and the export's identity, so that they are not hashed
-    /// for each handle.
+    /// The state of the MAC after these bytes and the export's identity, so that they are not
+    /// hashed for each handle.
     begun: SipHasher24,
     /// The number of the export.
     export: u32,
@@ -349,7 +349,7 @@ impl HandleCodec {
         head[EXPORT..].copy_from_slice(&export.to_be_bytes());
         let mut begun = SipHasher24::new_with_key(&key.0);
         begun.write(&head);
-        // The number alone would be the same for one in 2^32 other roots.
+        // The number alone has 32 bits: one in 2^32 other roots would have the same.
         begun.write(&identity.0);
         Self {
             head,

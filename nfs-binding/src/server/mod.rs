@@ -99,8 +99,8 @@ pub enum ExportsError {
 #[derive(Debug)]
 struct Exported {
     export: Export,
-    /// The number, which is also the `fsid` of its objects. It depends only on the export's path and
-    /// the identity of its root.
+    /// The number, which is also the `fsid` of its objects. It depends only on the export's path
+    /// and the identity of its root.
     number: u32,
     handles: HandleCodec,
 }
@@ -493,8 +493,8 @@ impl Service for NfsServer {
         REDUCED_ARGUMENTS
     }
 
-    /// All results of NFS begin with a status. A call that fails can have changed something, for example the first of
-    /// several attributes, but nothing that its client was told is done.
+    /// All results of NFS begin with a status. A call that fails can have changed something, for
+    /// example the first of several attributes, but nothing that its client was told is done.
     fn has_changed(&self, _: u32, _: u32, _: u32, results: &Message) -> bool {
         Decoder::new(results).u32() == Ok(Status::OK.0)
     }

@@ -11,8 +11,8 @@ use rustix::thread::{
 
 use crate::fs::directory::capabilities_to_serve;
 
-/// The privileges that a server needs while it serves. None are needed to serve files in memory over
-/// sockets that listen already.
+/// The privileges that a server needs while it serves. None are needed to serve files in memory
+/// over sockets that listen already.
 ///
 /// ```no_run
 /// # fn main() -> std::io::Result<()> {
@@ -25,8 +25,8 @@ use crate::fs::directory::capabilities_to_serve;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Privileges {
-    /// Whether directories of the host are exported: files are opened by their handles, and a server
-    /// that runs as root acts as its callers, root included.
+    /// Whether directories of the host are exported: files are opened by their handles, and a
+    /// server that runs as root acts as its callers, root included.
     pub directories: bool,
     /// Whether memory is locked beyond the limit of an ordinary user, as verbs devices do.
     pub locked_memory: bool,
@@ -46,7 +46,8 @@ impl Privileges {
     /// capabilities.
     ///
     /// # Errors
-    /// The error of the operating system: the thread may then have some of the others.
+    /// The error of the operating system. The thread may then have kept some of the other
+    /// capabilities.
     pub fn drop_others(self) -> io::Result<()> {
         set_no_new_privs(true)?;
         let own = capabilities(None)?;

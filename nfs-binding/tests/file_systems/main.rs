@@ -612,8 +612,8 @@ const WITH_UUID: &str = "E2FSPROGS_FAKE_TIME=$made \
      mke2fs -q -F -t ext4 -U 8e7b8b3c-5c33-4c3a-9f43-0a6a2b8a6a10 image";
 
 /// A file system can take the place of another one, with its UUID and the same inode number and
-/// generation for its root. The identity of an export does not change when its file system is mounted
-/// again, and does when that is another one.
+/// generation for its root. The identity of an export does not change when its file system is
+/// mounted again, and does when that is another one.
 #[test]
 fn an_export_is_another_one_in_a_file_system_that_was_made_again() {
     let name = "an_export_is_another_one_in_a_file_system_that_was_made_again";

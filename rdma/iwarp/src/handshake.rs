@@ -128,9 +128,10 @@ impl Conn {
         }
     }
 
-    /// Connects again with a Request Frame of revision 1, if this side initiated the connection with
-    /// one of revision 2, which the peer refused without an answer, or in revision 1. Returns false if the
-    /// connection must fail instead. Receives that were posted stay, and so does the time-out.
+    /// Connects again with a Request Frame of revision 1, if this side initiated the connection
+    /// with one of revision 2, which the peer refused without an answer, or in revision 1. Returns
+    /// false if the connection must fail instead. Receives that were posted stay, and so does the
+    /// time-out.
     fn try_revision_1(&mut self, cx: &mut Cx<'_>) -> bool {
         let is_first = self.phase == Phase::AwaitReply && self.revision == REVISION_2;
         // A frame that TCP did not take would precede the next one.

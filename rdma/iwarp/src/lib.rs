@@ -147,9 +147,9 @@ pub struct Options {
     /// Number of RDMA Reads that this side may have outstanding on a connection (ORD), 1 to 16382.
     pub outbound_reads: u32,
     /// Maximum number of connections, including those being set up.
-    /// At the limit, a new one takes the place of the oldest that is over except for its last bytes, or else of
-    /// the oldest that waits for its peer's Request Frame.
-    /// With a `seat`, connections that all its loops have accepted, by all transports, count.
+    /// At the limit, a new one takes the place of the oldest that is over except for its last
+    /// bytes, or else of the oldest that waits for its peer's Request Frame. With a `seat`,
+    /// connections that all its loops have accepted, by all transports, count.
     pub max_connections: usize,
     /// Maximum time for a peer to send its set-up frame, and to accept the remaining data when a
     /// connection is closed gracefully.

@@ -19,8 +19,8 @@ use rdma::{
 };
 
 /// Maximum number of connections that wait for a Request Frame. If there are so many, or at the limit of
-/// all connections if none drains, the oldest is closed for a new one (RFC 5044, section 7.1.2, rule 10
-/// mentions such peers).
+/// all connections if none drains, the oldest is closed for a new one (RFC 5044, section 7.1.2,
+/// rule 10 mentions such peers).
 const MAX_HALF_OPEN: usize = 256;
 /// Number of connections accepted in a row before other connections get their turn.
 const ACCEPT_TURN: usize = 64;

@@ -423,8 +423,8 @@ impl State {
         }
     }
 
-    /// Watches the new socket of a connection. If that is not possible, the connection ends with its
-    /// time-out.
+    /// Watches the new socket of a connection. If that is not possible, the connection ends with
+    /// its time-out.
     fn watch_again(&self, index: usize) {
         if let (Some(poller), Some(slot)) = (&self.poller, self.slots.get(index))
             && let Err(error) = register(poller, index, slot)

@@ -208,7 +208,8 @@ impl Account {
     }
 
     /// Counts a message that is taken. Beyond the limit, an end takes one grant and one surplus
-    /// message: a peer that keeps to the letter of section 4.2.1 sends one (drafts/errata-07.md, 2).
+    /// message: a peer that keeps to the letter of section 4.2.1 sends one (drafts/errata-07.md,
+    /// 2).
     fn count_taken(&mut self, start: Start) -> Result<(), String> {
         self.taken = self.taken.wrapping_add(1);
         self.limit = start.credit;

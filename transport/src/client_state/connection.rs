@@ -174,8 +174,8 @@ impl Connection {
             retry_at: now + self.backoff,
         };
         let next = self.backoff.saturating_mul(2);
-        // A call that gives up early must meet an attempt before. The server may have been back for long, while
-        // no call asked for it.
+        // At least one attempt must be made before a call gives up. Otherwise calls could fail
+        // although the server has long been back.
         let most = (options.give_up_after / GIVES_UP).max(options.backoff_min);
         self.backoff = next
             .max(options.backoff_min)

@@ -37,9 +37,10 @@ pub use rpcrdma_negotiation::{
 pub use server::RdmaServer;
 pub use transfer_plan::CostModel;
 
-/// Private data of the rejection of a client for which there is no place or no memory at present. A client of this
-/// crate tries again; for others it is a rejection like any other. (To drop the request would not say so: the
-/// connection manager of RDMA hardware rejects it then, and over TCP that looks like a server of another protocol.)
+/// Private data of the rejection of a client for which there is no place or no memory at present. A
+/// client of this crate tries again; for others it is a rejection like any other. (To drop the
+/// request would not say so: the connection manager of RDMA hardware rejects it then, and over TCP
+/// that looks like a server of another protocol.)
 const NO_ROOM: &[u8] = b"rpcrdma: no room";
 
 /// Returns the private data of a peer (RFC 8797) as text for logs.

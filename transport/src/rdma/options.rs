@@ -113,8 +113,9 @@ impl Default for RdmaClientOptions {
 pub struct RdmaServerOptions {
     /// The options that both ends of a connection choose.
     pub common: Options,
-    /// The maximum number of connections at the same time. Further ones are rejected, and told to try again.
-    /// [`crate::ServerOptions::max_connections`] limits those of all transports, and is usually reached first.
+    /// The maximum number of connections at the same time. Further ones are rejected, and told to
+    /// try again. [`crate::ServerOptions::max_connections`] limits those of all transports, and is
+    /// usually reached first.
     pub max_connections: usize,
     /// Bytes of the device's pool that the receives of all connections may take together.
     ///

@@ -11,10 +11,12 @@ use smallvec::SmallVec;
 use super::shares::Client;
 use crate::PeerOrigin;
 
-/// The number of bytes at the beginning of the arguments, and at their end, that are compared as a whole.
+/// The number of bytes at the beginning of the arguments, and at their end, that are compared as a
+/// whole.
 const ENDS: u64 = 256;
-/// The number of words in between that are compared, at equal distances. A WRITE of 8 KiB differs in one of them if it
-/// differs in 256 bytes in succession. To compare all of its data would make the server's work for it a tenth more.
+/// The number of words in between that are compared, at equal distances. A WRITE of 8 KiB differs
+/// in one of them if it differs in 256 bytes in succession. To compare all of its data would make
+/// the server's work for it a tenth more.
 const WORDS: u64 = 32;
 /// The length of such a word, bytes.
 const WORD: u64 = 8;
@@ -22,8 +24,8 @@ const WORD: u64 = 8;
 /// The fields that identify a call. Two transmissions with the same key are the same call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallKey {
-    /// The hash of the other fields but `user`, computed once: a call's key is looked up six times or
-    /// more, and hashing was a seventh of the server's own work for a WRITE.
+    /// The hash of the other fields but `user`, computed once: a call's key is looked up six times
+    /// or more, and hashing was a seventh of the server's own work for a WRITE.
     hash: u64,
     peer: IpAddr,
     /// The user who owns the client's socket, if the client is on this host (`None`: another host;
@@ -64,7 +66,8 @@ impl Hasher for Hashed {
     }
 }
 
-/// Keyed at random, so that no client can choose calls whose keys fall into the same place of a table.
+/// Keyed at random, so that no client can choose calls whose keys fall into the same place of a
+/// table.
 static HASHING: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl CallKey {
@@ -114,7 +117,8 @@ impl CallKey {
         }
     }
 
-    /// Returns a number that successive calls of a client spread evenly, and which differs between clients.
+    /// Returns a number that successive calls of a client spread evenly, and which differs between
+    /// clients.
     pub(super) fn spread(&self) -> u32 {
         let client = match self.peer {
             IpAddr::V4(address) => address.to_bits(),
@@ -160,8 +164,9 @@ fn identity(cred: &Credential) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&ids), machine_name)
 }
 
-/// Appends the arguments, from the offset `args` of a message of `len` bytes, to a checksum. It is about the XDR stream
-/// with all bulk data in place, so the same call has the same key whether its data came inline or in chunks.
+/// Appends the arguments, from the offset `args` of a message of `len` bytes, to a checksum. It is
+/// about the XDR stream with all bulk data in place, so the same call has the same key whether its
+/// data came inline or in chunks.
 fn content(seed: u32, message: &Message, args: u64, len: u64) -> u64 {
     let parts = message.gather(|_| true);
     let mut stream = Stream::new(&parts);
@@ -191,7 +196,8 @@ impl<'m> Stream<'m> {
         }
     }
 
-    /// Returns what the part that has the byte at an offset has from there on. Nothing behind the end of the message.
+    /// Returns the rest, from an offset on, of the part that contains this offset; nothing if the
+    /// offset is beyond the end of the message.
     fn from(&mut self, offset: u64) -> &'m [u8] {
         while self.at + self.part.len() as u64 <= offset
             && let Some((next, rest)) = self.rest.split_first()
@@ -216,7 +222,8 @@ impl<'m> Stream<'m> {
         checksum
     }
 
-    /// Returns a checksum of the words at every `distance` bytes from `start` on that are before `end`.
+    /// Returns a checksum of the words at every `distance` bytes from `start` on that are before
+    /// `end`.
     fn words(&mut self, start: u64, end: u64, distance: u64) -> u64 {
         // An odd number without a pattern (that of `rustc-hash`).
         const SPREAD: u64 = 0xf135_7aea_2e62_a9c5;
@@ -242,7 +249,7 @@ impl<'m> Stream<'m> {
         checksum
     }
 
-    /// Returns the word at an offset, of which parts have a byte each or more.
+    /// Returns the word at an offset, which may be divided among several parts.
     #[cold]
     fn divided_word(&mut self, offset: u64) -> [u8; WORD as usize] {
         let mut word = [0; WORD as usize];

@@ -25,7 +25,8 @@ impl Link {
     };
 }
 
-/// A list of entries, the least recently used first. `WHICH` is the number of the link that it uses.
+/// A list of entries, the least recently used first. `WHICH` is the number of the link that it
+/// uses.
 #[derive(Debug)]
 pub(super) struct Order<const WHICH: usize> {
     first: u32,

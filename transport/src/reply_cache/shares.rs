@@ -51,7 +51,8 @@ impl Shares {
         }
     }
 
-    /// Counts another reply of a client. Returns the client's number, which is valid until its last reply is gone.
+    /// Counts another reply of a client. Returns the client's number, which is valid until its last
+    /// reply is gone.
     pub(super) fn add(&mut self, client: Client, cost: usize) -> usize {
         let number = match self.last {
             Some((last, number)) if last == client => number,
@@ -94,15 +95,16 @@ impl Shares {
         &mut self.shares[number].order
     }
 
-    /// Returns the entry that makes room for another one, if there is an entry: the least recently used of a client
-    /// that has at least as much as clients have on average. That is `newest`, the client of the newest reply, if it
-    /// has as much. So a client that has less than a fair share loses nothing to others.
+    /// Returns the entry to evict, or `None` if there is no entry: the least recently used one of a
+    /// client whose replies take at least the average. This is `newest`, the client of the newest
+    /// reply, if its replies do. So a client with less than a fair share loses nothing to others.
     pub(super) fn eldest(&mut self, newest: Option<usize>) -> Option<usize> {
         let count = self.shares.len() as u64;
         let is_average = |share: &Share| share.bytes as u64 * count >= self.bytes as u64;
         let own = newest.filter(|&number| is_average(&self.shares[number]));
         let from = own.or_else(|| {
-            // There is always one. The search goes on where the last one has ended, so that it takes few steps.
+            // At least one client reaches the average. The search continues where the last one
+            // ended, so that it takes few steps.
             let (end, hand) = (self.shares.capacity(), self.hand);
             let mut numbers = (hand..end).chain(0..hand.min(end));
             let found = numbers.find(|&number| self.shares.get(number).is_some_and(is_average));

@@ -70,8 +70,8 @@ fn key_of_pieces(data: &[u8], piece: usize) -> CallKey {
     CallKey::new(IpAddr::from([127, 0, 0, 1]), &header, &message, at)
 }
 
-/// Regression test: a WRITE whose data differed from those of an earlier one with the same XID after byte 256
-/// was answered as its retransmission, and never executed.
+/// Regression test: a WRITE whose data differed from those of an earlier one with the same XID
+/// after byte 256 was answered as its retransmission, and never executed.
 #[test]
 fn calls_that_differ_at_their_beginning_their_end_or_in_between_are_told_apart() {
     for len in [100, 500, 600, 4 << 10, 8 << 10, 1 << 20] {
@@ -373,7 +373,8 @@ fn a_client_that_makes_many_changes_evicts_its_own_replies() {
     assert_eq!((kept(1000), kept(1001)), (37, 33));
 }
 
-/// Regression test: 140,000 failing REMOVEs evicted the reply to another user's REMOVE, which was then executed again.
+/// Regression test: 140,000 failing REMOVEs evicted the reply to another user's REMOVE, which was
+/// then executed again.
 #[test]
 fn failures_evict_no_more_than_an_eighth_of_the_changes() {
     let mut cache = Part::new(80, 1 << 20);
@@ -426,7 +427,8 @@ fn users_of_this_host_are_clients_and_other_hosts_are_clients() {
 }
 
 quickcheck! {
-    /// Nobody who has less than the average loses a reply to another client, and all that is counted is there.
+    /// Nobody who has less than the average loses a reply to another client, and all that is
+    /// counted is there.
     fn shares_are_fair(calls: Vec<(u8, bool, u8)>) -> bool {
         let mut cache = Part::new(24, 24 * (OVERHEAD + 100));
         // The bytes of a user's replies to changes or to other calls.

@@ -1,11 +1,12 @@
-//! The admission of connections: the limit of a server's loops and transports together, and which
-//! connection makes room for a new one when it is reached.
+//! The admission of connections: the limit on connections of all loops and transports of a server,
+//! and the choice of the connection that is closed for a new one at that limit.
 //!
-//! Below the limit nothing is ever closed here. At the limit a new connection takes the place of another
-//! one, so that no number of idle clients keeps everybody else out. The candidates are searched in this
-//! order, and among equals the one goes first whose last use is the longest ago:
+//! Below the limit this module closes nothing. At the limit a new connection replaces another one,
+//! so that idle clients, however many, cannot keep others out. The connection to close is searched
+//! for in this order, and within each group the one whose last use is the longest ago comes first:
 //!
-//! 1. connections without use from the host that has more than half of all connections, if there is one;
+//! 1. connections without use from the host that has more than half of all connections, if there is
+//!    one;
 //! 2. connections without use from any host;
 //! 3. connections with use from that host;
 //! 4. connections with use from any host.
@@ -20,8 +21,8 @@
 //! than there can be (`nconnect`) would close its own in turn. (Also, a connection that ends before
 //! its first answer looks like one to a server that lacks the version.)
 //!
-//! A host is an IPv4 address or the first 64 bits of an IPv6 address, of which every subscriber has as many
-//! addresses as it wants.
+//! A host is an IPv4 address or the first 64 bits of an IPv6 address, of which every subscriber has
+//! as many addresses as it wants.
 //!
 //! The transport requests a place before it answers a connection request, so that it can still
 //! refuse. The loop of the connection to close closes it in its next step. Until then the server
@@ -45,12 +46,13 @@ use rdma::{CountedMutex, LockCounter, Time};
 use super::group::Shared;
 use crate::ConnectionId;
 
-/// The maximum number of connections beyond the limit at a time, whose predecessors are being closed.
-/// Transports and devices should accept as many more than the server's limit.
+/// The maximum number of connections beyond the limit at a time. Each has replaced a connection
+/// that is still being closed. Transports and devices should accept this many connections more than
+/// the server's limit.
 pub const SPARE: usize = 32;
 
-/// The time for which a connection does not make room for another one of the same host. A client that is refused
-/// because of it has tried again within a second.
+/// The time for which a connection does not make room for another one of the same host. A client
+/// that is refused because of it has tried again within a second.
 const FRESH: Duration = Duration::from_millis(500);
 
 /// Counts how often a loop waited for another one that admitted or forgot a connection.
@@ -113,7 +115,8 @@ impl Standing {
         }
     }
 
-    /// Returns whether the connection must not make room: it has jobs in progress, or is not there yet.
+    /// Returns whether the connection must not make room: it has jobs in progress, or is not there
+    /// yet.
     pub(super) fn is_busy(&self) -> bool {
         self.jobs.load(Relaxed) > 0 || self.conn.load(Relaxed) == NO_CONNECTION
     }
@@ -206,7 +209,8 @@ impl Filed {
         })
     }
 
-    /// Returns the connection without jobs, of this host or of any, whose last use is the longest ago.
+    /// Returns the connection without jobs, of this host or of any, whose last use is the longest
+    /// ago.
     fn longest_unused(&mut self, had_use: bool, of: Option<Host>) -> Option<Arc<Standing>> {
         let mut from = Rank {
             had_use,
@@ -257,8 +261,8 @@ impl Places {
     }
 }
 
-/// The admission of the connections of one transport. A transport gets it when it is added to a server
-/// ([`crate::ServerTransport::set_admission`]).
+/// The admission of the connections of one transport. A transport gets it when it is added to a
+/// server ([`crate::ServerTransport::set_admission`]).
 #[derive(Clone)]
 pub struct Admission {
     shared: Arc<Shared>,
@@ -276,8 +280,8 @@ impl Admission {
         }
     }
 
-    /// Takes a place for a connection from this address, perhaps that of another connection. Returns
-    /// `None` if there is none.
+    /// Takes a place for a connection from this address, perhaps that of another connection.
+    /// Returns `None` if there is none.
     #[must_use]
     pub fn admit(&self, peer: IpAddr, now: Time) -> Option<Place> {
         let (limit, host) = (self.shared.places.limit, Host::new(peer));
@@ -318,8 +322,8 @@ impl Admission {
         Some(Place { shared, standing })
     }
 
-    /// Lets a connection that was told to make room stay, because a job has begun on it meanwhile, and tells
-    /// another one, if there is one.
+    /// Keeps a connection that was chosen to be closed, because a job has begun on it meanwhile,
+    /// and chooses another one, if there is one.
     pub(super) fn tell_another(&self, stays: &Place) {
         let mut filed = self.shared.places.filed.lock();
         if stays.standing.leaving.swap(0, Relaxed) == 0 {
@@ -362,8 +366,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Sets the connection that has the place. Only from then on it may have to make room for another
-    /// one.
+    /// Sets the connection that has the place. Only from then on it may have to make room for
+    /// another one.
     pub fn belongs_to(&self, conn: ConnectionId) {
         self.standing.conn.store(conn.0, Relaxed);
     }

@@ -2,9 +2,9 @@
 //!
 //! A server can have several loops ([`Server`] is one), each on a thread of its own with transports
 //! of its own, so that it uses several processors. The loops of a [`ServerGroup`] share the reply
-//! cache and the limit on connections ([`super::admission`]). A call is executed by the loop at which it
-//! arrives first. If its retransmission arrives at another loop meanwhile, the executing loop hands over the
-//! reply.
+//! cache and the limit on connections ([`super::admission`]). A call is executed by the loop at
+//! which it arrives first. If its retransmission arrives at another loop meanwhile, the executing
+//! loop hands over the reply.
 
 use std::sync::{Arc, OnceLock};
 

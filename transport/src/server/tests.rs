@@ -11,7 +11,8 @@ use crate::{CallError, PollSource, ProgramVersions, ReplyRoom};
 mod admission;
 
 const PROG: u32 = 400_000;
-/// Procedures: one that anybody may call, a job that must not be executed twice, and one that counts as use.
+/// Procedures: one that anybody may call, a job that must not be executed twice, and one that
+/// counts as use.
 const NULL: u32 = 0;
 const JOB: u32 = 1;
 const USE: u32 = 2;
@@ -270,7 +271,8 @@ fn of_transmissions_at_several_loops_the_last_one_gets_the_reply_and_each_is_ans
     assert!(world.servers.iter().all(|server| server.waiting.is_empty()));
 }
 
-/// Regression test: one client emptied the reply cache of all, and the calls of others were executed twice.
+/// Regression test: one client emptied the reply cache of all, and the calls of others were
+/// executed twice.
 #[test]
 fn a_client_that_makes_many_calls_does_not_evict_the_replies_of_another() {
     let options = ServerOptions {

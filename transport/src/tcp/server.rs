@@ -24,8 +24,8 @@ const LISTENER: usize = 0;
 const BURST: usize = 64;
 /// The pause before accepting again after the system ran out of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The same after as many connections were accepted as there may be, of which the owner has not taken all. It
-/// may close some to make room.
+/// The pause before accepting again when the maximum number of connections is reached and the owner
+/// has not handled all events. It may close connections to make room.
 const FULL_PAUSE: Duration = Duration::from_millis(2);
 /// The maximum number of cancelled calls to one client whose replies may still come. A client that answers none
 /// must not take memory for all of them.

@@ -62,7 +62,8 @@ pub enum Refused {
     Short,
     /// A rule of the working group's version 2 for the fields of one header, which its placement
     /// extension has as well: the chunks of a call, the handle to invalidate, the reply chunk of an
-    /// external reply (version-two-07, sections 4.4.1, 4.5.1, 4.5.1.1, 6.3.5, 6.3.7, 6.3.8 and 6.5).
+    /// external reply (version-two-07, sections 4.4.1, 4.5.1, 4.5.1.1, 6.3.5, 6.3.7, 6.3.8 and
+    /// 6.5).
     Rule,
     /// A level of reverse-direction support that version-two-07, section 5.2.5, does not have.
     Level,

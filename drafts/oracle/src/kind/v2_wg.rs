@@ -159,12 +159,12 @@ fn any_call(g: &mut Gen, external: bool) -> Body {
     }
 }
 
-/// The payload behind the header of an inline call, bytes: more than any position. What a receiver
-/// decides by the length of the payload is no matter of the header.
+/// The assumed length of the payload after the header of an inline call, bytes. It exceeds every
+/// position, because the vectors cover only what a receiver decides by the header alone.
 const MUCH_PAYLOAD: u64 = 1 << 33;
 
-/// Checks the rules for the chunks of a call that its receiver checks, as far as the header alone can
-/// break them.
+/// Checks the rules for the chunks of a call that its receiver checks, as far as the header alone
+/// can break them.
 fn check_chunks(body: &Body) -> Result<(), Refused> {
     let payload = match body {
         Body::Call { external: true, .. } => 0,

@@ -62,8 +62,9 @@ fn of_root() -> CapabilitySet {
         | CapabilitySet::SYS_RESOURCE
 }
 
-/// Returns the capabilities that a server uses for its exported directories: it opens files by their
-/// handles, and as root it takes the identities of its callers and acts for a client's root user.
+/// Returns the capabilities that a server uses for its exported directories: it opens files by
+/// their handles, and as root it takes the identities of its callers and acts for a client's root
+/// user.
 pub(crate) fn capabilities_to_serve() -> CapabilitySet {
     match rustix::process::geteuid().is_root() {
         true => of_root() | CapabilitySet::SETUID | CapabilitySet::SETGID,

@@ -299,9 +299,9 @@ pub(super) fn device(stat: &Statx) -> u64 {
 /// Returns the identity of the root of an export, from its identity in the file system, which is of
 /// the type `file_system`.
 ///
-/// The birth time is added where it lasts. Without it, the root of a file system could not be told
-/// from that of another one that was made in its place: with the same device (xfs) or `fsid=`, both
-/// can have the same number, inode and generation.
+/// The birth time is part of it if the file system keeps it permanently. Otherwise the root of a
+/// file system could be the same as that of another one made in its place: with the same device
+/// (xfs) or `fsid=`, both can have the same inode number and generation.
 pub(super) fn of_export(id: &FileId, file_system: u32, stat: &Statx) -> Vec<u8> {
     let mut identity = id.as_bytes().to_vec();
     if Peculiar::of(file_system).is_none()

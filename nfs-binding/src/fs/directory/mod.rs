@@ -9,8 +9,9 @@
 //! * An object is identified by its file system and the kernel's handle in it (`key.rs`), never by
 //!   a path: the identity survives renames and restarts. For a privileged server the kernel opens
 //!   objects by handle; otherwise an index finds them (`find.rs`, `index.rs`).
-//! * Because handles open objects anywhere in the file system, the identity of the exported directory
-//!   is part of the export's number in handles: they end when another directory is exported.
+//! * Handles can open objects anywhere in the file system. So the number of an export in handles
+//!   depends on the identity of the exported directory, and handles become stale when another
+//!   directory is exported.
 //! * A file system mounted below, and a subvolume or snapshot of btrfs, is another file system
 //!   (`volume.rs`). With `crossmnt` it is part of the export; otherwise an empty placeholder
 //!   directory stands in its place (`placeholder.rs`).

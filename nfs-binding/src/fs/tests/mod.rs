@@ -16,9 +16,9 @@ mod rights;
 
 /// The memory limit of the file systems under test, bytes.
 const LIMIT: u64 = 64 << 20;
-/// The maximum number of objects that a directory under test keeps open. By default it is a quarter of
-/// the descriptors that the process may have, each with two: the directories of tests that run at the
-/// same time would take them all, and calls be answered [`FsError::Later`].
+/// The maximum number of objects that a directory under test keeps open. By default it is a quarter
+/// of the descriptors that the process may have, each with two: the directories of tests that run
+/// at the same time would take them all, and calls be answered [`FsError::Later`].
 pub(crate) const MOST_OPEN: Option<usize> = Some(16);
 
 /// A file system under test.

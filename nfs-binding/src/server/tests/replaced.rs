@@ -58,7 +58,8 @@ impl Issued {
         [self.root, self.dir, self.file]
     }
 
-    /// Asserts that the server does nothing with the handles. `other` is a directory that it serves.
+    /// Asserts that the server does nothing with the handles. `other` is a directory that it
+    /// serves.
     #[track_caller]
     fn are_stale(&self, rig: &mut Fixture, other: FileHandle) {
         for object in self.all() {

@@ -116,8 +116,8 @@ fn initiator_with_a_responder_that_answers_in_revision_1() {
     }
 }
 
-/// RFC 5044, section 7.1.1: "If the MPA receiver cannot interoperate with the received version, then it
-/// MUST close the connection". It may have rejected the connection before.
+/// RFC 5044, section 7.1.1: "If the MPA receiver cannot interoperate with the received version,
+/// then it MUST close the connection". It may have rejected the connection before.
 #[test]
 fn initiator_tries_revision_1_when_a_responder_refuses_revision_2() {
     let refusals: [fn(&mut Raw); 3] = [
@@ -772,8 +772,8 @@ fn half_open_peers_keep_nobody_out_at_the_limit() {
     assert!(node.events.is_empty());
 }
 
-/// Regression test: a connection that was over, except that its peer did not close it, took the place of another
-/// one for two seconds.
+/// Regression test: a connection that was over, except that its peer did not close it, took the
+/// place of another one for two seconds.
 #[test]
 fn a_connection_that_only_drains_makes_room_for_another_one() {
     let mut node = Node::new(Options {

@@ -40,8 +40,8 @@ impl Client {
         Self::over_rdma(options, server, count)
     }
 
-    /// The same in a version, without features for fewer round trips: these take more memory at the client than
-    /// there is for so many connections.
+    /// The same in a version, without features for fewer round trips: these take more memory at the
+    /// client than there is for so many connections.
     pub(crate) fn connect_speaking(
         version: Version,
         server: SocketAddr,
@@ -137,7 +137,8 @@ impl Client {
         self.call()
     }
 
-    /// Makes this number of NULL calls on every connection, on `together` connections at the same time.
+    /// Makes this number of NULL calls on every connection, on `together` connections at the same
+    /// time.
     pub(crate) fn burst(&mut self, calls: usize, together: usize) -> Result<(), Wrong> {
         let connections = self.connections.clone();
         for group in connections.chunks(together) {
@@ -156,8 +157,8 @@ impl Client {
         Ok(())
     }
 
-    /// Makes NULL calls on all connections in turn until `done`. Connections that the server closes are left
-    /// out. Returns the numbers of calls and of connections that are left.
+    /// Makes NULL calls on all connections in turn until `done`. Connections that the server closes
+    /// are left out. Returns the numbers of calls and of connections that are left.
     pub(crate) fn call_until(&mut self, done: impl Fn() -> bool) -> Result<(usize, usize), Wrong> {
         let mut calls = 0;
         while !done() {

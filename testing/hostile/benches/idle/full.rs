@@ -1,6 +1,6 @@
-//! A server at its limit on connections: the memory of each, also after a burst of calls on all, and how soon
-//! a new client gets in while all others only send NULL. The argument says over what: `tcp`, `1` or `2` (a version
-//! of RPC-over-RDMA).
+//! A server at its limit on connections: the memory of each, also after a burst of calls on all,
+//! and how soon a new client gets in while all others only send NULL. The argument says over what:
+//! `tcp`, `1` or `2` (a version of RPC-over-RDMA).
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,8 @@ use crate::client::Client;
 use crate::served::Child;
 use crate::{IDLE, MOST_EACH, kib, prepare};
 
-/// The number of calls of a burst on each connection, and of connections that have theirs at the same time.
+/// The number of calls of a burst on each connection, and of connections that have theirs at the
+/// same time.
 const BURST: usize = 100;
 const TOGETHER: usize = 500;
 /// The number of clients that come when the server is full.
@@ -113,7 +114,8 @@ pub(crate) fn run(mode: Mode) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Lets clients come one after the other, each of which stays. Returns how long one took at most to its first reply.
+/// Lets clients come one after the other, each of which stays. Returns how long one took at most to
+/// its first reply.
 fn newcomers(mode: Mode, rdma: SocketAddr, tcp: SocketAddr) -> Result<Duration, Wrong> {
     let mut longest = Duration::ZERO;
     let mut stay = Vec::new();

@@ -98,8 +98,8 @@ pub enum Step {
     /// connection lives. RDMA2_GRANT is received at any time from here on, and each credit limit
     /// is checked.
     Wg,
-    /// Checks that the credits that the server told last allow another message, in the working group's
-    /// version 2.
+    /// Checks that the credits that the server told last allow another message, in the working
+    /// group's version 2.
     HasCredit,
     /// Expects a message of version 2 with these words, except for credits. The flag allows further
     /// words.

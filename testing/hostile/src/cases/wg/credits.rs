@@ -136,9 +136,9 @@ pub(in crate::cases) fn without_progress() -> Vec<Case> {
     )]
 }
 
-/// Returns the case of a client that keeps to the letter of section 4.2.1: it posts a call while its
-/// sent count is not greater than the limit. The call and a grant are beyond the limit together,
-/// because the server cannot tell another one before it gets the credits for its replies.
+/// Returns the case of a client that follows the rule of section 4.2.1 as printed: it posts a call
+/// while its sent count is not greater than the limit. That call and a grant are both beyond the
+/// limit, because the server cannot raise the limit before it gets the credits for its replies.
 fn surplus(name: &str, grant_first: bool) -> Case {
     let introduction = wg::introduction(&wg::plain_properties());
     let xids = || (1..=SERVER.credits + 1).map(|at| XID + at);
@@ -148,7 +148,7 @@ fn surplus(name: &str, grant_first: bool) -> Case {
     let at = steps.len() - usize::from(grant_first);
     steps.insert(at, Send(wg::grant(CREDIT)));
     if grant_first {
-        // Its credit counts, as it comes last.
+        // The server uses the credit value of the last message, so the call carries CREDIT.
         steps.pop();
         steps.push(Send(null(XID + SERVER.credits + 1)));
     }
