@@ -115,10 +115,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     device.capture = capture::create(&args.capture, capture::Clock::Real)?;
     let is_software = args.device == DeviceName::Iwarp;
     let port = is_software.then_some(args.port);
-    let listen = || Sockets::listen(&addresses, port, args.tcp_port);
-    // If no port is privileged, the ports are bound only after the exports have been opened.
+    let congestion = args.congestion.as_ref();
+    let listen = || Sockets::listen(&addresses, port, args.tcp_port, congestion);
+    // Some ports and some congestion control algorithms are for privileged processes alone. (A
+    // socket that has an algorithm can be given it again without privilege.) If none is asked for,
+    // the ports are bound only after the exports have been opened.
     let is_privileged = |port: u16| (1..FIRST_UNPRIVILEGED_PORT).contains(&port);
-    let early = is_privileged(args.tcp_port) || port.is_some_and(is_privileged);
+    let early =
+        congestion.is_some() || is_privileged(args.tcp_port) || port.is_some_and(is_privileged);
     let listening = early.then(listen).transpose()?;
     // This comes before any thread is started, because each thread has privileges of its own.
     drop_privileges(args)?;

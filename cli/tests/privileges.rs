@@ -245,3 +245,19 @@ fn a_server_of_an_ordinary_user_gains_no_privileges() {
         assert_eq!(no_new, "1");
     }
 }
+
+/// Some algorithms are for privileged processes alone, and listening sockets have them before the
+/// privileges are gone.
+#[test]
+fn a_server_has_any_congestion_control_that_its_user_may_choose() {
+    let list = match rustix::process::geteuid().is_root() {
+        true => "available",
+        false => "allowed",
+    };
+    let list = format!("/proc/sys/net/ipv4/tcp_{list}_congestion_control");
+    let names = fs::read_to_string(list).unwrap();
+    for name in names.split_whitespace() {
+        let server = Server::start(["--memory", "--congestion", name]);
+        assert_at_most(&server, of_device());
+    }
+}

@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use nfs_binding::server::NfsServer;
-use rdma::{LoopSeat, Pool};
+use rdma::{CongestionControl, LoopSeat, Pool};
 use rpc_transport::limits::Limits;
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
 use rpc_transport::{
@@ -37,11 +37,12 @@ impl Sockets {
         addresses: &[IpAddr],
         port: Option<u16>,
         tcp_port: u16,
+        congestion: Option<&CongestionControl>,
     ) -> Result<Self, Failure> {
         let listen = |port: u16, proto: Proto| {
             let socket = |ip: &IpAddr| {
                 let address = SocketAddr::new(*ip, port);
-                listening(address).map_err(|error| cannot_listen(address, proto, error))
+                listening(address, congestion).map_err(|error| cannot_listen(address, proto, error))
             };
             addresses.iter().map(socket).collect::<Result<Vec<_>, _>>()
         };
@@ -55,8 +56,14 @@ impl Sockets {
     }
 }
 
-fn listening(address: SocketAddr) -> io::Result<Arc<TcpListener>> {
+fn listening(
+    address: SocketAddr,
+    congestion: Option<&CongestionControl>,
+) -> io::Result<Arc<TcpListener>> {
     let socket = TcpListener::bind(address)?;
+    if let Some(congestion) = congestion {
+        congestion.set(&socket)?;
+    }
     socket.set_nonblocking(true)?;
     Ok(Arc::new(socket))
 }
