@@ -26,6 +26,8 @@ use super::descriptors::{OpenDir, OpenDirs};
 const OPEN: OFlags = OFlags::CLOEXEC
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK);
+/// The flags of every open of a directory.
+const OPEN_DIR: OFlags = OPEN.union(OFlags::RDONLY).union(OFlags::DIRECTORY);
 /// Permission bits, set-id bits and the sticky bit.
 pub(super) const MODE_BITS: u32 = 0o7777;
 /// Set-user-id and set-group-id.
@@ -86,28 +88,31 @@ impl LocalDir {
     /// # Errors
     /// Errors of openat(2); [`Errno::STALE`] if another directory has the name.
     fn fd(&self) -> Result<Handle, Errno> {
-        let Some(Below {
-            above,
-            name,
-            key,
-            opened,
-        }) = &self.0.below
-        else {
-            return Ok(Handle::Current);
+        // Without recursion: a hostile server's tree is as deep as it likes.
+        let (mut dir, mut closed) = (self, Vec::new());
+        let mut handle = loop {
+            let Some(below) = &dir.0.below else {
+                break Handle::Current;
+            };
+            if let Some(fd) = below.opened.get() {
+                break Handle::Open(fd);
+            }
+            closed.push(below);
+            dir = &below.above;
         };
-        if let Some(fd) = opened.get() {
-            return Ok(Handle::Open(fd));
+        for below in closed.into_iter().rev() {
+            let open = || openat(&handle, &*below.name, OPEN_DIR, Mode::empty());
+            let fd = self.0.open.make_room(open)?;
+            if stat_file(&fd)?.key != below.key {
+                return Err(Errno::STALE);
+            }
+            handle = Handle::Open(self.0.open.keep(&below.opened, fd));
         }
-        let fd = above.open_below(name)?;
-        if stat_file(&fd)?.key != *key {
-            return Err(Errno::STALE);
-        }
-        Ok(Handle::Open(self.0.open.keep(opened, fd)))
+        Ok(handle)
     }
 
     fn open_below(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
-        let flags = OPEN | OFlags::RDONLY | OFlags::DIRECTORY;
-        self.open(name, flags, Mode::empty())
+        self.open(name, OPEN_DIR, Mode::empty())
     }
 
     fn open(&self, name: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
