@@ -340,7 +340,11 @@ impl<C: Connect> Core<C> {
     /// Stores attributes that a call without a modification brought.
     pub(crate) fn learn(&self, node: &Node<C::As>, attributes: Attributes, call: u64) {
         let ours = node.changing.get() > 0 || node.changed_by_us.get() >= call;
+        let before = node.attributes.borrow().version();
         self.store(node, attributes, (call, !ours), ours);
+        if ours && node.attributes.borrow().version() != before {
+            node.unsure.set(self.calls.get());
+        }
     }
 
     /// Stores the attributes of a reply, if the reply has any; otherwise the cached ones stay as they are.
@@ -368,6 +372,8 @@ impl<C: Connect> Core<C> {
             if before != cached {
                 self.forget_cached(node, before.data_differs(&cached));
             }
+        } else {
+            node.unsure.set(self.calls.get());
         }
         match wcc.after {
             Some(after) => self.store(node, after, (change.call, alone), true),

@@ -106,6 +106,9 @@ pub(crate) struct Node<A> {
     pub(crate) names: RefCell<HashMap<Box<[u8]>, NameEntry>>,
     /// Rises when another client has changed the directory.
     pub(crate) names_version: Cell<u64>,
+    /// The number of the latest call that had begun when the directory was changed so that it is unknown whether this
+    /// client alone has changed it. A name that was found absent before may exist.
+    pub(crate) unsure: Cell<u64>,
     /// Of a directory: the version that the kernel has a listing of.
     pub(crate) listed: Cell<Option<u64>>,
     /// Of a directory: the number of files that have a hidden name in it. It stays in the table until they are gone.
@@ -171,6 +174,7 @@ impl<A> Node<A> {
             changed_by_us: Cell::new(0),
             names: RefCell::default(),
             names_version: Cell::new(OUTDATED + 1),
+            unsure: Cell::new(0),
             listed: Cell::new(None),
             hides: Cell::new(0),
             unhiding: Cell::new(0),
@@ -223,7 +227,8 @@ impl<A> Node<A> {
     pub(crate) fn known_name(&self, name: &[u8]) -> Option<Option<u64>> {
         let names = self.names.borrow();
         let entry = names.get(name)?;
-        (entry.version == self.names_version.get()).then_some(entry.ino)
+        let is_sure = entry.ino.is_some() || entry.call > self.unsure.get();
+        (is_sure && entry.version == self.names_version.get()).then_some(entry.ino)
     }
 
     /// Returns the object that a name was last found to be. Another client may have changed the directory
