@@ -129,7 +129,9 @@ impl SendWindow {
 
     /// Returns the number of messages that the peer may send when it has received the next message.
     pub(crate) fn receivable(&self) -> u32 {
-        self.credit().wrapping_sub(self.flow.received())
+        // A surplus message and a grant may have arrived beyond the limit.
+        let left = self.credit().wrapping_sub(self.flow.received());
+        u32::try_from(left.cast_signed()).unwrap_or(0)
     }
 
     /// Returns the maximum number of messages that may be on their way to this end.
