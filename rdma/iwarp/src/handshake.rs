@@ -138,14 +138,14 @@ impl Conn {
         if !(is_first && self.owned && self.endpoint.is_sent()) {
             return false;
         }
-        let Ok(stream) = TcpStream::connect(self.peer) else {
+        let Ok(stream) = rdma::begin_connect(self.peer, cx.options.congestion.as_ref()) else {
             return false;
         };
         tracing::debug!(peer = %self.peer, "MPA revision 2 refused, revision 1 is tried");
         if let Some(tap) = &mut cx.tap {
             tap.ended(cx.now, self.qp());
         }
-        self.socket = Some(Arc::new(stream));
+        self.socket = Some(Arc::new(TcpStream::from_std(stream)));
         self.frame = Vec::new();
         self.revision = REVISION_1;
         self.is_unwatched = true;

@@ -254,7 +254,7 @@ impl State {
         check_private_data(&options.private_data)?;
         let head = self.shared_head(options.shared_receives)?;
         let is_full = self.connections >= self.options.max_connections;
-        if is_full && self.half_open.is_empty() {
+        if is_full && self.half_open.is_empty() && self.draining.is_empty() {
             return Err(DeviceError::Limit("connections"));
         }
         let stream = match rdma::begin_connect(remote, self.options.congestion.as_ref()) {
@@ -286,7 +286,7 @@ impl State {
             .insert(make)
             .map_err(|source| system("cannot watch a connection", source))?;
         // Only now: a connection that cannot be made must cost no peer its own.
-        if is_full && !self.close_oldest_half_open(Time::now()) {
+        if is_full && !self.close_oldest_draining() && !self.close_oldest_half_open(Time::now()) {
             self.remove(index);
             return Err(DeviceError::Limit("connections"));
         }

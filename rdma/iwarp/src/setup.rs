@@ -192,10 +192,11 @@ pub(super) fn conclude(
     }
     let crc = wants.crc || reply.crc;
     if reply.revision == REVISION_1 {
-        // Nothing is said of IRD and ORD, which are the upper layers' matter then (RFC 5044).
+        // Nothing is said of IRD and ORD, which are the upper layers' matter then (RFC 5044). The
+        // peer knows no limit, so that of the device holds.
         return Ok(Agreement {
             crc,
-            inbound_reads: usize::from(wants.inbound_reads),
+            inbound_reads: usize::from(most_inbound),
             outbound_reads: usize::from(wants.outbound_reads),
             empty_rtr: false,
             wait_for_peer: false,
