@@ -100,6 +100,7 @@ mod client_loops;
 mod client_state;
 mod credential;
 mod dispatch;
+mod host;
 mod options;
 mod origin;
 mod poll_loop;

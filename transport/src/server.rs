@@ -78,7 +78,9 @@ impl Default for ServerOptions {
             max_jobs: 1024,
             reply_cache_entries: DEFAULT_ENTRIES,
             reply_cache_bytes: DEFAULT_BYTES,
-            max_connections: 1024,
+            // Transports and devices take 1,024 by default. Beyond the limit, some must get in to take
+            // the place of others.
+            max_connections: 1024 - SPARE,
             idle_timeout: DEFAULT_IDLE,
             busy_poll: false,
             callbacks: false,
@@ -496,17 +498,22 @@ impl Server {
     /// Closes the connections of this loop that were told to make room for others.
     #[cold]
     fn make_room(&mut self) {
-        for (transport, conn) in self.member.making_room() {
+        let chosen = self.member.making_room();
+        if chosen.is_empty() {
+            return;
+        }
+        let busy = self.with_calls();
+        for (transport, conn) in chosen {
             let served = &self.transports[transport];
             if let Some(peer) = served.peers.get(&conn) {
-                if peer.place.standing().is_busy() {
+                if busy.contains(&(transport, conn)) || peer.place.standing().is_busy() {
                     served.admission.tell_another(&peer.place);
                     continue;
                 }
                 let peer = peer.address;
                 rdma::limited!(info, %peer, "at the limit on connections: closing one to make room");
+                self.stats.made_room += 1;
             }
-            self.stats.made_room += 1;
             self.close((transport, conn), "closed to make room for another client");
         }
     }

@@ -186,6 +186,13 @@ impl RdmaServer {
                 };
                 self.driver.destroy(qp);
                 self.forget_calls(gone.conn);
+                if gone.place.is_some() {
+                    // The owner does not know of the connection yet, and would take another place for it.
+                    self.driver.events.retain(|event| {
+                        !matches!(event, ServerTransportEvent::Connected { conn, .. } if *conn == gone.conn)
+                    });
+                    return;
+                }
                 if gone.phase.reached() >= Reached::Established {
                     let (conn, reason) = (gone.conn, gone.end_reason(&reason));
                     let event = ServerTransportEvent::Disconnected { conn, reason };

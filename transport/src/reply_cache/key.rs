@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::shares::Client;
 use crate::PeerOrigin;
+use crate::host::Host;
 
 /// The number of bytes at the beginning of the arguments, and at their end, that are compared as a
 /// whole.
@@ -113,7 +114,7 @@ impl CallKey {
     pub(super) fn client(&self) -> Client {
         match self.user {
             Some(user) => Client::User(user),
-            None => Client::Host(self.peer),
+            None => Client::Host(Host::new(self.peer)),
         }
     }
 

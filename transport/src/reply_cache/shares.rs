@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::hash::RandomState;
-use std::net::IpAddr;
 
 use slab::Slab;
 
 use super::order::Order;
+use crate::host::Host;
 
 /// The number of the link that a client's list uses.
 pub(super) const BY_CLIENT: usize = 1;
@@ -17,7 +17,7 @@ pub(super) enum Client {
     /// A user of this host, who can connect from many of its addresses.
     User(Option<u32>),
     /// Another host.
-    Host(IpAddr),
+    Host(Host),
 }
 
 /// The replies of a client.

@@ -36,15 +36,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use rdma::{CountedMutex, LockCounter, Time};
+use smallvec::SmallVec;
 
 use super::group::Shared;
 use crate::ConnectionId;
+use crate::host::Host;
 
 /// The maximum number of connections beyond the limit at a time. Each has replaced a connection
 /// that is still being closed. Transports and devices should accept this many connections more than
@@ -60,22 +62,6 @@ static CONTENDED: LockCounter = LockCounter::new("admission of connections");
 
 /// The value of [`Standing::conn`] before the transport has a connection.
 const NO_CONNECTION: u64 = u64::MAX;
-
-/// The part of an address by which connections of one host are recognized.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Host(IpAddr);
-
-impl Host {
-    fn new(address: IpAddr) -> Self {
-        Self(match address.to_canonical() {
-            IpAddr::V6(address) => {
-                let prefix = address.to_bits() >> 64 << 64;
-                Ipv6Addr::from_bits(prefix).into()
-            }
-            address @ IpAddr::V4(_) => address,
-        })
-    }
-}
 
 /// The place of a connection in the order in which connections make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -286,19 +272,21 @@ impl Admission {
     pub fn admit(&self, peer: IpAddr, now: Time) -> Option<Place> {
         let (limit, host) = (self.shared.places.limit, Host::new(peer));
         let mut filed = self.shared.places.filed.lock();
-        let mut told = None;
-        if filed.order.len() >= limit {
-            if filed.leaving >= SPARE {
-                return None;
-            }
-            let first = filed.first_to_go()?;
-            if first.host == host && first.is_fresh(now) {
-                return None;
-            }
+        let mut told = SmallVec::<[Arc<Standing>; 1]>::new();
+        // There are several to close if some that were chosen before had to stay because of a job.
+        while filed.order.len() >= limit && filed.leaving < SPARE {
+            let first = filed.first_to_go();
+            let Some(first) = first.filter(|first| first.host != host || !first.is_fresh(now))
+            else {
+                break;
+            };
             filed.remove(&first);
             filed.leaving += 1;
             first.leaving.store(1, Relaxed);
-            told = Some(first);
+            told.push(first);
+        }
+        if filed.order.len() >= limit && told.is_empty() {
+            return None;
         }
         filed.serial += 1;
         let standing = Arc::new(Standing {
@@ -315,8 +303,8 @@ impl Admission {
         });
         filed.insert(Arc::clone(&standing));
         drop(filed);
-        if let Some(first) = told {
-            self.tell(&first);
+        for first in &told {
+            self.tell(first);
         }
         let shared = Arc::clone(&self.shared);
         Some(Place { shared, standing })
