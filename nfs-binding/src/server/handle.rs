@@ -479,8 +479,8 @@ mod tests {
         }
     }
 
-    /// Handles that clients keep from an earlier release stay valid: the MAC is SipHash-2-4 over all
-    /// bytes but its own, with the export's identity in its place.
+    /// Handles that clients keep stay valid with later releases: the MAC is SipHash-2-4 over all bytes
+    /// but its own, with the export's identity in its place.
     #[test]
     fn the_mac_is_that_of_the_whole_handle() {
         let export = identity(99, 1);
