@@ -9,6 +9,7 @@ fn the_list_of_requirements_and_the_tests_agree() {
         folder: "v2-wg",
         crates: &[
             "v2-wg",
+            "drafts/oracle",
             "rpc",
             "v1",
             "transfer-plan",

@@ -12,7 +12,8 @@ fn rejected() -> Frame {
     Frame {
         flags: ENHANCED | REJECT,
         depths: Some((0, 0)),
-        private: Vec::new(),
+        // The client is told to try again: the transport is at its limit.
+        private: b"rpcrdma: no room".to_vec(),
         ..accepted()
     }
 }

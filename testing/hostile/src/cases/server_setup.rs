@@ -26,6 +26,13 @@ fn failing(
     case.ending(Outcome::NoConnection)
 }
 
+/// Returns a case in which the device tries MPA revision 1 after its peer has gone without an answer.
+/// The server is honest then.
+fn retried(name: &'static str, script: Vec<crate::server::Step>, end: End) -> Case {
+    let case = case(name, "RFC 5044, 7.1", Ask::Null, script, end).honest(Until::Start);
+    case.tries_again()
+}
+
 /// Returns a case in which the connection works.
 fn working(name: &'static str, section: &'static str, script: Vec<crate::server::Step>) -> Case {
     case(name, section, Ask::Null, script, Lives).honest(Until::Start)
@@ -165,25 +172,9 @@ pub(super) fn cases() -> Vec<Case> {
             },
             NO_MATCHING_RTR,
         ),
-        // The client tries revision 1, and an honest server takes that.
-        case(
-            "FIN instead of a frame",
-            "RFC 5044, 7.1",
-            Ask::Null,
-            vec![HearFrame, Shut],
-            Lives,
-        )
-        .honest(Until::Start),
-        failing("FIN at once", "RFC 5044, 7.1", vec![Shut], Left),
-        // The client tries revision 1, and an honest server takes that.
-        case(
-            "RST instead of a frame",
-            "RFC 5044, 7.1",
-            Ask::Null,
-            vec![HearFrame, Abort],
-            Lives,
-        )
-        .honest(Until::Start),
+        retried("FIN instead of a frame", vec![HearFrame, Shut], Closed),
+        retried("FIN at once", vec![Shut], Left),
+        retried("RST instead of a frame", vec![HearFrame, Abort], Left),
         failing(
             "half a frame and FIN",
             "RFC 5044, 7.1",

@@ -38,6 +38,8 @@ pub struct Case {
     pub called: bool,
     /// Whether the client has no features, which it has otherwise if the table's version has any.
     pub plain: bool,
+    /// Whether the client's device connects a second time by itself.
+    pub tries_again: bool,
     /// In version 2, the hostile server's characteristics, in words of ROPT_INITXCH. In the working
     /// group's version 2, the words of its properties.
     pub said: Vec<u32>,
@@ -65,6 +67,7 @@ pub fn case(
         growth: GROWTH,
         called: false,
         plain: false,
+        tries_again: false,
         said: v2::everything(),
     }
 }
@@ -81,6 +84,15 @@ impl Case {
     pub fn called(self) -> Self {
         Self {
             called: true,
+            ..self
+        }
+    }
+
+    /// Says that the client's device connects again by itself, which is no reconnection of the client.
+    #[must_use]
+    pub fn tries_again(self) -> Self {
+        Self {
+            tries_again: true,
             ..self
         }
     }

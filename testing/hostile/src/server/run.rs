@@ -70,7 +70,7 @@ fn watch(case: &Case, fixture: &Fixture, address: std::net::SocketAddr) -> Resul
     ) {
         victim.null()?;
         let reconnected = victim.reconnects() > 0;
-        if reconnected == (case.end == End::Lives) {
+        if reconnected == (case.end == End::Lives || case.tries_again) {
             return Err(wrong(format!("{} reconnects", victim.reconnects())));
         }
         if !reconnected && victim.registered() > 0 {
