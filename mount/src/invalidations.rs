@@ -110,7 +110,8 @@ impl Invalidations {
                 queued.ranges.retain(|other| !covers(&range, other));
                 queued.ranges.push(range);
                 if queued.ranges.len() > RANGES {
-                    queued.ranges = vec![0..u64::MAX];
+                    queued.ranges.clear();
+                    queued.ranges.push(0..u64::MAX);
                 }
             }
             return queued.number;
