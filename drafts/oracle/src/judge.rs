@@ -150,7 +150,7 @@ fn breaks_chunk_rule(call: &Value, is_external: bool) -> bool {
         chunks
     };
     let payload: u64 = chunks("rdma_call").values().sum();
-    let is_no_payload = payload == 0 || payload % 4 != 0 || payload > u64::from(u32::MAX);
+    let is_no_payload = payload == 0 || !payload.is_multiple_of(4) || payload > u64::from(u32::MAX);
     let (mut end, mut before) = (0, 0);
     for (position, length) in chunks("rdma_reads") {
         let is_beyond = is_external && position.saturating_sub(before) > payload;

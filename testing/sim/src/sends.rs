@@ -367,18 +367,18 @@ mod tests {
     fn the_peer_keeps_to_what_it_was_told() {
         let reply = || message(7, 9, REPLY_INLINE, &[0], 8);
         let grant = || message(0, 10, GRANT, &[], 0);
-        let orders: [(&[&dyn Fn() -> Bytes], usize); 4] = [
-            (&[&reply, &reply], 1),
-            (&[&reply, &grant, &reply], 2),
-            (&[&grant, &reply, &grant], 2),
-            (&[&reply, &grant, &grant], 2),
+        let orders = [
+            (vec![reply(), reply()], 1),
+            (vec![reply(), grant(), reply()], 2),
+            (vec![grant(), reply(), grant()], 2),
+            (vec![reply(), grant(), grant()], 2),
         ];
         for (beyond, taken) in orders {
             let mut tested = Tested::new(0, 9);
             let end = tested.end;
             assert_eq!(tested.sends.taken(end, &reply()), Some(Ok(())));
             for (at, message) in beyond.iter().enumerate() {
-                let checked = tested.sends.taken(end, &message()).unwrap();
+                let checked = tested.sends.taken(end, message).unwrap();
                 assert_eq!(checked.is_ok(), at < taken, "{at}");
             }
         }
