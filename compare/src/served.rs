@@ -79,7 +79,7 @@ impl Served {
 /// Returns the congestion control of a request.
 ///
 /// # Errors
-/// It is no name.
+/// The name cannot be that of an algorithm.
 pub(crate) fn congestion(name: Option<&String>) -> Result<Option<CongestionControl>, Failure> {
     let parsed = name.map(|name| name.parse()).transpose();
     parsed.map_err(Failure::Usage)

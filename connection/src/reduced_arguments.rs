@@ -1,4 +1,4 @@
-//! Which arguments may be reduced: what a responder knows of Upper-Layer Bindings (RFC 8166,
+//! The arguments that may be reduced: a responder's knowledge of Upper-Layer Bindings (RFC 8166,
 //! section 6.1; version-two-07, appendix A.1).
 //!
 //! If a call has more Read chunks than its procedure has DDP-eligible arguments, the responder does

@@ -47,7 +47,7 @@ struct Inner {
     open: Rc<OpenDirs>,
 }
 
-/// What is needed to open a directory again.
+/// The place and the identity of a directory, by which it can be opened again.
 #[derive(Debug)]
 struct Below {
     above: LocalDir,

@@ -127,9 +127,9 @@ pub(crate) struct Node<A> {
     pub(crate) page_invalidation: Cell<u64>,
     /// The last invalidation of attributes that was begun for the object, or 0.
     pub(crate) attribute_invalidation: Cell<u64>,
-    /// What of the file may be in the kernel's page cache.
+    /// The range that contains all parts of the file that may be in the kernel's page cache.
     pub(crate) cached: Cell<Hull>,
-    /// What the kernel was last told; `None` if it was made to forget that.
+    /// The owner and the mode in the last reply to the kernel; `None` if it was made to forget them.
     pub(crate) shown_permissions: Cell<Option<Permissions>>,
     /// The size that the kernel takes the file to have: what it was last told, or its writes led to.
     pub(crate) shown_size: Cell<u64>,

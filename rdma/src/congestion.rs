@@ -57,7 +57,7 @@ impl CongestionControl {
     /// Tries the algorithm on a socket of its own.
     ///
     /// # Errors
-    /// As for [`CongestionControl::set`].
+    /// The errors of [`CongestionControl::set`].
     pub fn check(&self) -> io::Result<()> {
         self.set(fresh()?)
     }

@@ -442,8 +442,8 @@ fn a_name_that_another_client_has_made_is_found_within_a_second() {
     assert_eq!(one.calls::<nfs::Getattr>(), calls + 1);
 }
 
-/// Whose change a directory shows after two own ones at a time is not known. Regression test: they were both taken for
-/// own ones, and the name stayed absent for ever.
+/// After two own changes at a time, it is not known whether another client has changed the directory
+/// as well. Regression test: all changes were taken for own ones, and the name stayed absent for ever.
 #[test]
 fn a_name_that_another_client_has_made_is_found_beside_own_changes() {
     let [one, two] = clients();

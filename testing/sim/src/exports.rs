@@ -14,7 +14,7 @@ pub(crate) const EXPORT: &str = "/sim";
 /// The paths of the exports of the directory trees. The administrator changes the first one.
 pub(crate) const ADMINISTERED: [&str; 2] = ["/data", "/other"];
 
-/// What the server exports, or will when it has started again.
+/// The exports of the server that runs, or of the one that is started next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
     /// The tree of each of [`ADMINISTERED`].

@@ -40,8 +40,8 @@ impl Client {
         Self::over_rdma(options, server, count)
     }
 
-    /// The same in a version, without features for fewer round trips: these take more memory at the
-    /// client than there is for so many connections.
+    /// Connects with a version of RPC-over-RDMA, without features for fewer round trips. With them, so
+    /// many connections would need more memory at the client than there is.
     pub(crate) fn connect_speaking(
         version: Version,
         server: SocketAddr,

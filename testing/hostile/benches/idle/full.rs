@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How long the server has to give memory back after the burst.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(30);
 
-/// What connections are made over.
+/// The transport of the connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mode {
     Tcp,

@@ -1,5 +1,5 @@
-//! What disturbs honest clients besides faults: an administrator who changes the exports, a client
-//! that does nothing at every limit, and one that floods what all clients share.
+//! Disturbances of honest clients other than faults: an administrator who changes the exports, a
+//! client that takes all connections and does nothing, and one that floods what all clients share.
 
 use std::fmt;
 use std::time::Duration;
