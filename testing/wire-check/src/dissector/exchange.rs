@@ -33,11 +33,12 @@ const UPPER: [&str; 3] = ["rpc", "nfs", "mount"];
 const PROTOCOLS: &str = "rpcrdma1 rpcrdma2 rpc nfs mount tcp _ws.malformed";
 
 /// Fields above RPC-over-RDMA that differ between two exchanges of the same calls: XIDs, frames,
-/// times, handles (which are random), TCP's record marks, and free memory, which depends on how the
-/// server allocated it. Whatever contains one of these.
+/// times, handles (which are random), the number of the file system (an export in memory is another
+/// one in each server), TCP's record marks, and free memory, which depends on how the server
+/// allocated it. Whatever contains one of these.
 const VOLATILE: &[&str] = &[
     "xid", "frame", "time", "fh", "handle", "verf", "verifier", "fraglen", "lastfrag", "hash",
-    "fbytes", "abytes", "ffiles", "afiles",
+    "fbytes", "abytes", "ffiles", "afiles", "fsid",
 ];
 
 /// Makes the checks for every version and set of features.
