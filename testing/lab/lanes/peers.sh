@@ -15,7 +15,7 @@
 #: host     list-back = {bin:exercise} list-tree {share}/back
 #: host     rm-back = rm -r {share}/back
 #: host     put = {bin:rpcrdma} put -r -o {args} -o mountproto=tcp,mountport={forward:20048} {share}/tree nfs://127.0.0.1:{forward:20049}/export/
-#: host     get = {bin:rpcrdma} get -r -o {args} -o mountproto=tcp,mountport={forward:20048} nfs://127.0.0.1:{forward:20049}/export/tree {share}/back
+#: host     get = {bin:rpcrdma} get -r -o suid,dev -o {args} -o mountproto=tcp,mountport={forward:20048} nfs://127.0.0.1:{forward:20049}/export/tree {share}/back
 #: host     cat = {bin:rpcrdma} cat -o mountproto=tcp,mountport={forward:20048} nfs://127.0.0.1:{forward:20049}/export/tree/file11
 #: host     decode = tshark -r {share}/out/wire.pcap -T fields -e tcp.srcport -e iwarp_rdma.opcode
 

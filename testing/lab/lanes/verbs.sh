@@ -157,7 +157,7 @@ tree_on_knfsd() {
         _options=nconnect=$_connections,mountproto=tcp,mountport=$MOUNT_PORT
         ours 'put -r' $_options /tmp/tree "$_url/"
         same_tree /export/tree
-        ours 'get -r' $_options "$_url/tree" /tmp/back
+        ours 'get -r' "$_options,suid,dev" "$_url/tree" /tmp/back
         same_tree /tmp/back
         rm -r /export/tree /tmp/back
     done
@@ -266,7 +266,7 @@ without_loss() {
 tree_on_ours() {
     without_loss ours 'put -r' "${1:-}" /tmp/tree "$OUR_URL/"
     same_tree /tmp/served/tree
-    without_loss ours 'get -r' "${1:-}" "$OUR_URL/tree" /tmp/back
+    without_loss ours 'get -r' "${1:+$1,}suid,dev" "$OUR_URL/tree" /tmp/back
     same_tree /tmp/back
     rm -r /tmp/served/tree /tmp/back
 }
