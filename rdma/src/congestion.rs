@@ -1,7 +1,7 @@
 //! The congestion control of TCP connections.
 //!
-//! It affects measurements: bbr paces transmission even on the loopback interface, so that a
-//! megabyte takes twice as long there as with reno or cubic, and results differ from run to run.
+//! Measurements depend on it: bbr paces transmission even on the loopback interface, which reno and
+//! cubic do not.
 
 use std::fmt;
 use std::io;

@@ -16,7 +16,7 @@
 //! than it advertises (section 4.2.1.1). So two ends without credits can still grant each other new
 //! ones.
 //!
-//! As printed, the rule for sending ("MUST NOT post this message if [the] 'Sent message counter' is
+//! The printed rule for sending ("MUST NOT post this message if [the] 'Sent message counter' is
 //! greater than the connection's current 'Received credits' value") allows one ordinary message
 //! more than there are advertised receives. This implementation does not send that message, but a
 //! peer may. So this end accepts one surplus message, and needs a receive for it in addition to the

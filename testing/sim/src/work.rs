@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pub(crate) history: Rc<RefCell<History>>,
     pub(crate) journal: Rc<RefCell<Journal>>,
     pub(crate) tally: Rc<Tally>,
-    /// What the server exports.
+    /// The exports of the server.
     pub(crate) exports: Exports,
     /// The calls of clients that are not honest.
     pub(crate) guests: Rc<Tally>,

@@ -29,7 +29,7 @@ struct Handed {
     reply: Option<Message>,
 }
 
-/// What loops have told one loop.
+/// Messages from other loops to one loop.
 struct Mailbox {
     /// The replies that other loops have handed over.
     handed: CountedMutex<Vec<Handed>>,

@@ -60,7 +60,7 @@ impl fmt::Display for ExportChange {
     }
 }
 
-/// What a flood consists of.
+/// The kind of calls or connections of a flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FloodOf {
     /// Calls of another user that fail, whose replies a server keeps.

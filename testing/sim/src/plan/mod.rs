@@ -181,7 +181,7 @@ pub struct Plan {
     pub disk: Option<Duration>,
     /// The time from an interrupt to the host's turn.
     pub interrupt: Duration,
-    /// What disturbs honest clients besides faults, and the server's limits then.
+    /// Disturbances of honest clients other than faults, and the limits that the server then has.
     pub hostile: Option<Hostile>,
 }
 
