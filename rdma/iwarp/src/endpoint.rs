@@ -149,6 +149,11 @@ impl Endpoint {
         self.transmitter.raw(frame, 0, Finishes::Nothing);
     }
 
+    /// Discards what TCP has not taken of a set-up frame.
+    pub(super) fn discard_setup_frame(&mut self) {
+        self.transmitter.clear();
+    }
+
     // ---- registration ----
 
     pub(super) fn register(

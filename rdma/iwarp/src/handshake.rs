@@ -67,6 +67,10 @@ impl Conn {
 
     pub(super) fn flush_setup(&mut self, cx: &mut Cx<'_>) {
         if let Err(over) = self.flush(cx) {
+            let is_lost = matches!(over, StreamEnd::Lost(_));
+            if is_lost && self.frame.is_empty() && self.try_revision_1(cx) {
+                return;
+            }
             let text = match over {
                 StreamEnd::Lost(text) => text,
                 _ => "the connection ended during set-up".into(),
@@ -134,8 +138,7 @@ impl Conn {
     /// time-out.
     fn try_revision_1(&mut self, cx: &mut Cx<'_>) -> bool {
         let is_first = self.phase == Phase::AwaitReply && self.revision == REVISION_2;
-        // A frame that TCP did not take would precede the next one.
-        if !(is_first && self.owned && self.endpoint.is_sent()) {
+        if !(is_first && self.owned) {
             return false;
         }
         let Ok(stream) = rdma::begin_connect(self.peer, cx.options.congestion.as_ref()) else {
@@ -147,6 +150,8 @@ impl Conn {
         }
         self.socket = Some(Arc::new(TcpStream::from_std(stream)));
         self.frame = Vec::new();
+        // A peer that closed at once may have left the frame, or a part of it, with this side.
+        self.endpoint.discard_setup_frame();
         self.revision = REVISION_1;
         self.is_unwatched = true;
         self.phase = Phase::Connecting;

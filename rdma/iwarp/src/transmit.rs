@@ -119,6 +119,12 @@ impl Transmitter {
         self.framed.is_empty()
     }
 
+    /// Discards all that is framed, as its stream has ended.
+    pub(super) fn clear(&mut self) {
+        self.framed.clear();
+        (self.framed_bytes, self.written) = (0, 0);
+    }
+
     /// Frames a segment: header, RDMAP header if it is a Read Request or a Terminate, payload.
     pub(super) fn frame(
         &mut self,

@@ -116,29 +116,38 @@ fn initiator_with_a_responder_that_answers_in_revision_1() {
     }
 }
 
+/// Sends FIN.
+fn shut(raw: &mut Raw) {
+    raw.socket.shutdown(std::net::Shutdown::Write).unwrap();
+}
+
 /// RFC 5044, section 7.1.1: "If the MPA receiver cannot interoperate with the received version,
 /// then it MUST close the connection". It may have rejected the connection before.
 #[test]
 fn initiator_tries_revision_1_when_a_responder_refuses_revision_2() {
-    let refusals: [fn(&mut Raw); 3] = [
-        |raw| raw.socket.shutdown(std::net::Shutdown::Write).unwrap(),
-        |raw| {
+    // Whether the responder has read the Request Frame before, and how it refuses.
+    let refusals: [(bool, fn(&mut Raw)); 4] = [
+        (true, shut),
+        (true, |raw| {
             let socket = socket2::SockRef::from(&raw.socket);
             socket.set_linger(Some(Duration::ZERO)).unwrap();
-        },
-        |raw| raw.write(&frame(REPLY, 0x20, 1, b"")),
+        }),
+        (true, |raw| raw.write(&frame(REPLY, 0x20, 1, b""))),
+        // The initiator learns of the connection and of its end at once.
+        (false, shut),
     ];
-    for refuse in refusals {
+    for (reads, refuse) in refusals {
         for accepts in [true, false] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let mut node = Node::new(Options::default());
             let address = listener.local_addr().unwrap();
             let qp = node.device.connect(address, &connect_options()).unwrap();
             node.receive(qp, 1, 64);
-            idle(&mut node);
             let mut first = Raw::over(listener.accept().unwrap().0);
-            let (flags, revision, _) = first.read_frame(REQUEST, &mut node);
-            assert_eq!((flags, revision), (0x10, 2));
+            if reads {
+                let (flags, revision, _) = first.read_frame(REQUEST, &mut node);
+                assert_eq!((flags, revision), (0x10, 2));
+            }
             refuse(&mut first);
             drop(first);
             listener.set_nonblocking(true).unwrap();
