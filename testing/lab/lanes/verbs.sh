@@ -32,7 +32,7 @@ lane() {
         [ $device != rxe ] || check $device/round-trips 240 round_trips /tmp/costs-$device
         # What costs are written to is empty until they are known.
         [ -s /tmp/costs-$device ] || check $device/costs 120 costs_are_measured /tmp/costs-$device
-        for suite in commands copy bad_input compare; do
+        for suite in commands copy bad_input compare surplus; do
             check $device/end-to-end/$suite 400 end_to_end $device $suite
         done
         if [ $device = siw ]; then
