@@ -91,7 +91,7 @@ pub(crate) fn write_regularly(capture: Option<&Capture>) -> Result<(), Failure> 
     };
     let flush = move || loop {
         thread::sleep(EVERY);
-        capture.flush();
+        capture.flush(Time::now());
     };
     let thread = thread::Builder::new().name("capture".into());
     thread.spawn(flush).context("cannot start a thread")?;

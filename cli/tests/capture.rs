@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -58,6 +59,55 @@ fn content(path: &Path) -> Content {
     content
 }
 
+/// An RPC call of WRITE behind its XID: a call of version 2 of RPC, for procedure 7 of NFS 3.
+const WRITE: [u8; 20] = [
+    0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x86, 0xa3, 0, 0, 0, 3, 0, 0, 0, 7,
+];
+
+/// Returns the times between WRITEs and their replies in a capture of IPv4, in milliseconds.
+fn write_times(path: &Path) -> Vec<f64> {
+    /// Lengths of headers in bytes: Ethernet and IPv4; TCP; the length of an FPDU and DDP's header of
+    /// a Send.
+    const TCP_AT: usize = 14 + 20;
+    const TCP: usize = 20;
+    const SEND: usize = 2 + 18;
+    let bytes = fs::read(path).expect("a file");
+    let mut rest = &bytes[..];
+    let (mut calls, mut took) = (HashMap::new(), Vec::new());
+    let mut client = None;
+    while !rest.is_empty() {
+        let (after, block) = parse_block_le(rest).expect("a damaged block");
+        rest = after;
+        let Block::EnhancedPacket(packet) = block else {
+            continue;
+        };
+        let frame = packet.packet_data();
+        let port = [frame[TCP_AT], frame[TCP_AT + 1]];
+        if frame[TCP_AT + 13] == SYN {
+            client = Some(port);
+        }
+        // The first segment of an untagged message on queue 0, which are Sends.
+        let Some(fpdu) = frame.get(TCP_AT + TCP..).filter(|fpdu| fpdu.len() > SEND) else {
+            continue;
+        };
+        let sent = fpdu[2] & 0x80 == 0 && fpdu[8..12] == [0; 4] && fpdu[16..20] == [0; 4];
+        if !sent || fpdu.starts_with(b"MPA") {
+            continue;
+        }
+        let time = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
+        let (xid, message) = fpdu[SEND..].split_at(4);
+        if client == Some(port) {
+            if message.windows(WRITE.len()).any(|bytes| bytes == WRITE) {
+                calls.insert(xid.to_vec(), time);
+            }
+        } else if let Some(called) = calls.remove(&xid.to_vec()) {
+            took.push((time - called) as f64 / 1e6);
+        }
+    }
+    assert!(calls.is_empty(), "{calls:?}");
+    took
+}
+
 fn text(path: &Path) -> String {
     path.to_str().expect("a name in UTF-8").to_owned()
 }
@@ -100,6 +150,37 @@ fn client_and_server_capture_the_same_connections() {
     assert!(last <= now && now - last < patience(), "{last:?} {now:?}");
     assert!(server.terminate().success());
     assert_eq!(content(&serve).connections, 3);
+}
+
+/// What one sees in Wireshark is what the call took, and its round trips.
+#[test]
+fn captures_of_a_delayed_link_show_the_time_of_each_end() {
+    /// Milliseconds each way.
+    const DELAY: u32 = 5;
+    for (version, client, server) in [("rpcrdma=1", 4.0, 2.0), ("rpcrdma=2", 2.0, 0.0)] {
+        let folder = tempfile::tempdir().unwrap();
+        let [ping, serve] = ["ping", "serve"].map(|name| folder.path().join(name));
+        let delay = format!("{DELAY}ms");
+        let of_server = ["--memory", ":insecure", "--delay", &delay, "--capture"];
+        let serving = Server::start([&of_server[..], &[&text(&serve)]].concat());
+        let url = serving.url(Proto::Rdma, "/memory");
+        let [o, with] = options(Proto::Rdma, version);
+        let writes = ["ping", "--op", "write", "-s", "8k", "-c", "30"];
+        let capture = ["--delay", &delay, "--capture", &text(&ping)];
+        run([&writes[..], &[&o, &with], &capture, &[&url]].concat()).ok();
+        assert!(serving.terminate().success());
+        for (path, delays) in [(ping, client), (serve, server)] {
+            let took = write_times(&path);
+            assert!(took.len() >= 30, "{took:?}");
+            // Other work on the machine only ever adds time.
+            let fastest = took.iter().copied().fold(f64::MAX, f64::min);
+            let wanted = delays * f64::from(DELAY);
+            assert!(
+                (fastest - wanted).abs() < 0.05 * client * f64::from(DELAY),
+                "{version}: {fastest} ms at {path:?} instead of {wanted}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -193,7 +193,11 @@ impl DeviceChoice {
                 let device = Iwarp::new(options, pool);
                 let mut device = device.context("cannot open device iwarp")?;
                 if let Some(capture) = &self.capture {
-                    device.set_tap(Box::new(capture.tap("iwarp", Origin::Stream)));
+                    let tap = capture.tap("iwarp", Origin::Stream);
+                    device.set_tap(Box::new(match &link {
+                        Some(link) => tap.behind(link.clone()),
+                        None => tap,
+                    }));
                 }
                 Ok(Opened {
                     device: wrap(device, link),
@@ -216,9 +220,9 @@ impl DeviceChoice {
                 let registration = device.registration();
                 let device = match &self.capture {
                     Some(capture) => {
-                        let name = &device.attributes().name;
-                        let tap = capture.tap(name, Origin::Reconstructed);
-                        wrap(Reconstructed::new(device, tap, self.address), link)
+                        let tap = capture.tap(&device.attributes().name, Origin::Reconstructed);
+                        let device = wrap(device, link);
+                        Box::new(Reconstructed::new(device, tap, self.address))
                     }
                     None => wrap(device, link),
                 };

@@ -22,6 +22,7 @@ use pcap_parser::{
 };
 use rdma::Time;
 
+use crate::link::Link;
 use crate::packet::LONGEST_HEADERS;
 
 /// Number of bytes of blocks that are written at once.
@@ -122,6 +123,9 @@ struct Shared {
     /// Whether nothing more is captured; read without the lock.
     stopped: AtomicBool,
     state: Mutex<State>,
+    /// Connections behind emulated links, with packets that wait for their place in the file.
+    /// Locked after the state.
+    links: Mutex<Vec<Arc<Mutex<Link>>>>,
 }
 
 struct State {
@@ -175,6 +179,7 @@ impl Capture {
         Ok(Self(Arc::new(Shared {
             stopped: AtomicBool::new(false),
             state: Mutex::new(state),
+            links: Mutex::default(),
         })))
     }
 
@@ -207,10 +212,29 @@ impl Capture {
         state.interfaces - 1
     }
 
-    /// Writes the packets that are still in memory. A program calls this from time to time, so that
-    /// the file can be read meanwhile.
-    pub fn flush(&self) {
+    /// Adds connections behind an emulated link.
+    pub(crate) fn add_link(&self, link: Link) -> Arc<Mutex<Link>> {
+        let link = Arc::new(Mutex::new(link));
+        lock(&self.0.links).push(Arc::clone(&link));
+        link
+    }
+
+    /// Writes what waits of connections behind an emulated link, of which nothing follows.
+    pub(crate) fn end_link(&self, link: &Arc<Mutex<Link>>) {
+        lock(&self.0.links).retain(|other| !Arc::ptr_eq(other, link));
         let mut state = self.lock();
+        state.release(link, None);
+        self.0.stopped.store(state.stopped, Ordering::Relaxed);
+    }
+
+    /// Writes the packets that are still in memory, except those behind an emulated link of which
+    /// the order is not known yet. A program calls this from time to time, so that the file can be
+    /// read meanwhile. `now` is the time on the devices' clock.
+    pub fn flush(&self, now: Time) {
+        let mut state = self.lock();
+        for link in lock(&self.0.links).iter() {
+            state.release(link, Some(now));
+        }
         state.flush_or_stop();
         self.0.stopped.store(state.stopped, Ordering::Relaxed);
     }
@@ -225,6 +249,9 @@ impl Capture {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
+        for link in lock(&self.0.links).iter() {
+            state.release(link, None);
+        }
         state.flush_or_stop();
         state.stopped = true;
         self.0.stopped.store(true, Ordering::Relaxed);
@@ -236,15 +263,24 @@ impl Capture {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match self.0.state.try_lock() {
-            Ok(state) => state.connections == 0,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.get_ref().connections == 0,
+            Ok(state) => self.has_none(&state),
+            Err(TryLockError::Poisoned(poisoned)) => self.has_none(poisoned.get_ref()),
             Err(TryLockError::WouldBlock) => false,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn has_none(&self, state: &State) -> bool {
+        let links = lock(&self.0.links);
+        state.connections == 0 && links.iter().all(|link| lock(link).is_empty())
     }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0.state)
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Capture {
@@ -273,6 +309,19 @@ impl State {
         self.buffer.extend_from_slice(block);
         if self.buffer.len() >= BUFFER {
             self.flush_or_stop();
+        }
+    }
+
+    /// Adds the packets that wait behind a link: those whose order is known at time `now`, or all.
+    fn release(&mut self, link: &Mutex<Link>, now: Option<Time>) {
+        let mut link = lock(link);
+        let mut sink = Sink {
+            interface: link.interface(),
+            state: self,
+        };
+        match now {
+            Some(now) => link.release(&mut sink, now),
+            None => link.release_all(&mut sink),
         }
     }
 
@@ -316,6 +365,11 @@ impl Sink<'_> {
     /// Returns the number of bytes of a packet that are kept.
     pub(crate) fn keeps(&self) -> usize {
         self.state.limits.snap
+    }
+
+    /// Returns the maximum length of the file in bytes.
+    pub(crate) fn most(&self) -> u64 {
+        self.state.limits.size
     }
 
     /// Returns a number that no other connection of the file has.

@@ -27,6 +27,7 @@ const EMPTY: Unit<'static> = Unit {
     kept: &[],
     len: 0,
     sum: Sum::ZERO,
+    ends: true,
 };
 
 /// One direction.
@@ -103,7 +104,8 @@ impl Flow {
         self.put(sink, at, (LOCAL, ACK), &EMPTY, None);
     }
 
-    fn data(&mut self, sink: &mut Sink<'_>, at: Time, from: usize, unit: &Unit<'_>) {
+    /// Adds a unit of the stream that `from` sent.
+    pub(crate) fn data(&mut self, sink: &mut Sink<'_>, at: Time, from: usize, unit: &Unit<'_>) {
         self.put(sink, at, (from, ACK | PSH), unit, None);
         let to = 1 - from;
         let unacknowledged = self.ways[from]

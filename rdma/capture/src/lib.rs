@@ -10,6 +10,11 @@
 //!   [`Reconstructed`](rdma::middleware::Reconstructed), such as `rdma-core-device`: the FPDUs that
 //!   an iWARP device would send (RFC 5040, 5041, 5044), with CRCs.
 //!
+//! A device behind an emulated link ([`rdma::middleware::Linked`]) is shown as a packet capture at
+//! this side's end of the link would show it: [`CaptureTap::behind`] corrects the times of a device
+//! that shows its streams, and [`Reconstructed`](rdma::middleware::Reconstructed) is put around the
+//! link.
+//!
 //! Ethernet, IP and TCP headers, handshakes and acknowledgements are made here. Times are those of
 //! the devices' clock with one offset, in nanoseconds. The file has a maximum length, and keeps as
 //! much of each packet as [`Limits`] say.
@@ -35,6 +40,7 @@ mod capture;
 mod checksum;
 mod flow;
 mod fpdu;
+mod link;
 mod packet;
 mod splitter;
 mod tap;

@@ -29,6 +29,8 @@ pub(crate) struct Unit<'a> {
     /// Length of the whole part in bytes.
     pub(crate) len: usize,
     pub(crate) sum: Sum,
+    /// Whether the unit ends with them.
+    pub(crate) ends: bool,
 }
 
 /// The state of one direction of a stream.
@@ -71,7 +73,7 @@ impl Splitter {
             self.sum.add(now);
             let ends = self.advance(now);
             if ends || self.len == MAX_PAYLOAD {
-                self.end(&mut each);
+                self.part(ends, &mut each);
             }
         }
         if self.stage == Stage::Unknown {
@@ -81,11 +83,16 @@ impl Splitter {
 
     /// Passes what there is of the last unit.
     pub(crate) fn end(&mut self, each: &mut impl FnMut(Unit<'_>)) {
+        self.part(true, each);
+    }
+
+    fn part(&mut self, ends: bool, each: &mut impl FnMut(Unit<'_>)) {
         if self.len > 0 {
             each(Unit {
                 kept: &self.kept,
                 len: self.len,
                 sum: self.sum,
+                ends,
             });
         }
         self.kept.clear();

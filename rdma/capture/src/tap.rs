@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::{Arc, Mutex};
 
+use rdma::middleware::Shaper;
 use rdma::{Carrier, Frame, QpId, Setup, Tap, Time};
 
-use crate::capture::{Capture, Origin, Sink};
+use crate::capture::{Capture, Origin, Sink, lock};
 use crate::flow::{Flow, LOCAL, PEER};
 use crate::fpdu;
+use crate::link::{Link, REQUEST};
 use crate::packet::Ends;
-
-/// The beginning of the Request Frame's key (RFC 5044, section 7.1.1), which the initiator sends.
-const REQUEST_KEY: &[u8] = b"MPA ID Req";
 
 /// Addresses of connections whose addresses were gone when their first bytes were seen, from a
 /// block for documentation (RFC 5737). The initiator's port is replaced by one of its own.
@@ -27,6 +27,8 @@ pub struct CaptureTap {
     interface: u32,
     origin: Origin,
     flows: HashMap<QpId, Flow>,
+    /// The connections, if the device is behind an emulated link.
+    link: Option<Arc<Mutex<Link>>>,
 }
 
 impl Capture {
@@ -38,11 +40,22 @@ impl Capture {
             capture: self.clone(),
             origin,
             flows: HashMap::new(),
+            link: None,
         }
     }
 }
 
 impl CaptureTap {
+    /// Shows connections of a device that shows its streams ([`Origin::Stream`]) with the times at
+    /// this side's end of `link`. The device is wrapped in a [`Linked`](rdma::middleware::Linked) with the same link, and the tap,
+    /// which is below it, sees other times. Taps above the link need nothing of this.
+    #[must_use]
+    pub fn behind(mut self, link: Shaper) -> Self {
+        let link = Link::new(self.interface, self.origin.comment(), link);
+        self.link = Some(self.capture.add_link(link));
+        self
+    }
+
     fn show(&mut self, at: Time, qp: QpId, from: usize, frame: Frame<'_>) {
         if self.capture.is_stopped() {
             self.flows.clear();
@@ -58,27 +71,45 @@ impl CaptureTap {
                 }
                 return;
             };
+            if let Some(link) = &self.link {
+                let ends = |sink: &mut Sink<'_>, initiator| ends(sink, carrier, initiator);
+                return lock(link).bytes(sink, (at, qp, from), pieces, ends);
+            }
             let flow = flows.entry(qp).or_insert_with(|| {
                 let first = pieces.first().copied().unwrap_or_default();
-                let seen = first.len().min(REQUEST_KEY.len());
-                let initiator = match first[..seen] == REQUEST_KEY[..seen] {
+                let seen = first.len().min(REQUEST.len());
+                let initiator = match first[..seen] == REQUEST[..seen] {
                     true => from,
                     false => 1 - from,
                 };
-                let ends = match carrier {
-                    Carrier::Tcp { local, peer } => [local, peer],
-                    _ => {
-                        let mut ends = NOWHERE;
-                        ends[initiator].set_port(sink.next_port());
-                        ends
-                    }
-                };
-                Flow::open(sink, at, Ends::new(ends), initiator, comment)
+                let ends = ends(sink, carrier, initiator);
+                Flow::open(sink, at, ends, initiator, comment)
             });
             for piece in pieces {
                 flow.bytes(sink, at, from, piece);
             }
         });
+    }
+}
+
+/// Returns the ends of a connection over `carrier`.
+fn ends(sink: &mut Sink<'_>, carrier: Carrier, initiator: usize) -> Ends {
+    let ends = match carrier {
+        Carrier::Tcp { local, peer } => [local, peer],
+        _ => {
+            let mut ends = NOWHERE;
+            ends[initiator].set_port(sink.next_port());
+            ends
+        }
+    };
+    Ends::new(ends)
+}
+
+impl Drop for CaptureTap {
+    fn drop(&mut self) {
+        if let Some(link) = &self.link {
+            self.capture.end_link(link);
+        }
     }
 }
 
@@ -94,6 +125,10 @@ impl Tap for CaptureTap {
     }
 
     fn ended(&mut self, at: Time, qp: QpId) {
+        if let Some(link) = &self.link {
+            self.capture
+                .with(self.interface, |sink| lock(link).ended(sink, at, qp));
+        }
         if let Some(flow) = self.flows.remove(&qp)
             && !self.capture.is_stopped()
         {

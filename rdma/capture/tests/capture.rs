@@ -6,8 +6,9 @@ mod stage;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use rdma::middleware::Reconstructed;
+use rdma::middleware::{Reconstructed, Shaper};
 use rdma::{Carrier, Frame, QpId, Tap, Time};
 use rdma_capture::{Capture, LEAST_SIZE, Limits, Origin, Stopped};
 
@@ -198,7 +199,7 @@ fn a_finished_file_takes_nothing_more() {
     assert_eq!(complete, 5, "three of the handshake, the request, an FPDU");
     tap.sent(Time::ZERO, QpId(1), stream(CARRIER, &[&bytes]));
     tap.ended(Time::ZERO, QpId(1));
-    capture.flush();
+    capture.flush(Time::ZERO);
     drop((tap, capture));
     assert_eq!(File::read(&path).packets.len(), complete);
 }
@@ -295,4 +296,109 @@ fn what_is_reconstructed_is_what_a_tap_sees() {
         }
         assert!(shown.closed && concluded.closed);
     }
+}
+
+/// An FPDU of a message, DDP's header and a payload with this byte. The CRC is not right.
+fn fpdu(opcode: u8, fill: u8) -> Vec<u8> {
+    let ulpdu = 18 + 100u16;
+    let mut bytes = ulpdu.to_be_bytes().to_vec();
+    bytes.extend_from_slice(&[0x41, 0x40 | opcode]);
+    bytes.resize((2 + usize::from(ulpdu)).next_multiple_of(4) + 4, fill);
+    bytes
+}
+
+/// Two ends of a link of a millisecond, each with the times of the other's frames at its device:
+/// the connection's set-up, and a call with an RDMA Read before its reply.
+#[test]
+fn each_end_of_a_delayed_link_has_its_own_times() {
+    const MS: u64 = 1_000_000;
+    const SEND: u8 = 3;
+    let [request, reply] =
+        [b"MPA ID Req Frame", b"MPA ID Rep Frame"].map(|key| iwarp_stream(key, &[]));
+    let [call, answer] = [fpdu(SEND, 1), fpdu(SEND, 2)];
+    let [read, response] = [fpdu(1, 3), fpdu(2, 4)];
+    // The end that sends, 0 for the client; the time in milliseconds at which the device sends, and
+    // the times at which the ends of the link have it.
+    let frames = [
+        (&request, 0, 0, [0, 1]),
+        (&reply, 1, 2, [2, 1]),
+        (&call, 0, 13, [12, 13]),
+        (&read, 1, 14, [14, 13]),
+        (&response, 0, 14, [14, 15]),
+        (&answer, 1, 16, [16, 15]),
+    ];
+    let folder = tempfile::tempdir().expect("a folder");
+    for end in [0, 1] {
+        let path = folder.path().join(end.to_string());
+        let capture = create(&path, Limits::default(), 0);
+        let link = Shaper::new(Duration::from_nanos(MS), None);
+        let mut tap = capture.tap("test", Origin::Stream).behind(link);
+        assert!(capture.is_empty());
+        for (bytes, from, at, _) in frames {
+            for part in [&bytes[..5], &bytes[5..]] {
+                let (pieces, ends) = ([part], [CARRIER[end], CARRIER[1 - end]]);
+                let (frame, at) = (stream(ends, &pieces), Time::from_nanos(at * MS));
+                match from == end {
+                    true => tap.sent(at, QpId(1), frame),
+                    false => tap.received(at, QpId(1), frame),
+                }
+            }
+            assert!(!capture.is_empty());
+        }
+        // The answer can still be preceded, unless a delay has passed.
+        capture.flush(Time::from_nanos(16 * MS));
+        let early = File::read(&path).packets.len();
+        capture.flush(Time::from_nanos(17 * MS));
+        let later = File::read(&path).packets.len();
+        assert_eq!(later, 3 + frames.len(), "and the handshake");
+        assert!(early < later || end == 1, "{end}");
+        tap.ended(Time::from_nanos(18 * MS), QpId(1));
+        drop(tap);
+        drop(capture);
+        let file = File::read(&path);
+        let [connection] = &file.connections()[..] else {
+            panic!("not one connection");
+        };
+        assert!(connection.closed);
+        let mut wanted: Vec<u64> = frames.iter().map(|frame| frame.3[end] * MS).collect();
+        wanted.sort_unstable();
+        assert_eq!(connection.times[3..9], wanted, "{end}");
+        assert_eq!(connection.times[9..], [18 * MS; 3]);
+        assert_eq!(
+            connection.bytes[0],
+            [&request[..], &call, &response].concat()
+        );
+        assert_eq!(connection.bytes[1], [&reply[..], &read, &answer].concat());
+    }
+}
+
+/// A response that the device sends before an earlier posted message that the link holds back comes
+/// after that in the file, as on the link.
+#[test]
+fn what_overtakes_a_delayed_message_below_the_link_does_not_above_it() {
+    let request = iwarp_stream(b"MPA ID Req Frame", &[]);
+    let reply = iwarp_stream(b"MPA ID Rep Frame", &[]);
+    let (response, call) = (fpdu(2, 1), fpdu(3, 2));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("one.pcapng");
+    let capture = create(&path, Limits::default(), 0);
+    let link = Shaper::new(Duration::from_nanos(100), None);
+    let mut tap = capture.tap("test", Origin::Stream).behind(link);
+    let at = Time::from_nanos;
+    tap.sent(at(1000), QpId(1), stream(CARRIER, &[&request]));
+    tap.received(at(1100), QpId(1), stream(CARRIER, &[&reply]));
+    tap.sent(at(2000), QpId(1), stream(CARRIER, &[&response]));
+    tap.sent(at(2050), QpId(1), stream(CARRIER, &[&call]));
+    // The end of the capture writes what waits.
+    assert!(capture.try_finish());
+    drop(tap);
+    let file = File::read(&path);
+    let [connection] = &file.connections()[..] else {
+        panic!("not one connection");
+    };
+    assert_eq!(
+        connection.bytes[0],
+        [&request[..], &call, &response].concat()
+    );
+    assert_eq!(connection.times[3..], [1000, 1100, 1950, 2000]);
 }
