@@ -1,8 +1,9 @@
-//! Permissions. The server decides (ACCESS); its answers are remembered as long as attributes are.
+//! Permissions. The server decides: its answers to ACCESS, and what it has done for a user, are remembered as long as
+//! attributes are.
 
 use std::rc::Rc;
 
-use nfs_binding::proto::{Access, AccessArgs};
+use nfs_binding::proto::{Access, AccessArgs, NfsTime};
 use rustix::io::Errno;
 
 use crate::core::{Connect, Core, UserOf};
@@ -34,24 +35,71 @@ impl<C: Connect> Core<C> {
         node: &Node<C::As>,
         want: Access,
     ) -> Result<(), Errno> {
-        let granted = match self.remembered(user, node).filter(|_| self.is_fresh(node)) {
+        let remembered = self.remembered(user, node, want);
+        let granted = match remembered.filter(|_| self.is_fresh(node)) {
             Some(granted) => granted,
-            None => self.fetch_access(user, node).await?,
+            None => self.fetch_access(user, node).await?.contains(want),
         };
-        match granted.contains(want) {
+        match granted {
             true => Ok(()),
             false => Err(Errno::ACCESS),
         }
     }
 
-    /// Returns the permissions that the server granted a user last, if the object has not changed
-    /// since.
-    pub(crate) fn remembered(&self, user: &UserOf<C>, node: &Node<C::As>) -> Option<Access> {
+    /// Returns whether a user has permissions, if the server has said so since the object changed.
+    pub(crate) fn remembered(
+        &self,
+        user: &UserOf<C>,
+        node: &Node<C::As>,
+        want: Access,
+    ) -> Option<bool> {
         let ctime = node.attributes.borrow().get().ctime;
         let granted = node.granted.borrow();
-        let of_user = |it: &&Granted<C::As>| Rc::ptr_eq(&it.user, user) || it.user.is_same_as(user);
-        let found = granted.iter().find(of_user)?;
-        (found.ctime == ctime).then_some(found.access)
+        let found = granted.iter().find(|it| it.is_of(user))?;
+        let is_known = found.ctime == ctime && found.asked.contains(want);
+        is_known.then(|| found.access.contains(want))
+    }
+
+    /// Remembers that a user has a permission, because a call that needs it has succeeded. `after` is the object's
+    /// ctime in the reply.
+    pub(crate) fn has_proven(
+        &self,
+        user: &UserOf<C>,
+        node: &Node<C::As>,
+        access: Access,
+        after: NfsTime,
+    ) {
+        if node.attributes.borrow().get().ctime == after {
+            self.grant(user, node, (access, access), after);
+        }
+    }
+
+    /// Remembers which permissions of those that were `asked` for a user has, as of the object's ctime.
+    fn grant(
+        &self,
+        user: &UserOf<C>,
+        node: &Node<C::As>,
+        (asked, access): (Access, Access),
+        ctime: NfsTime,
+    ) {
+        let mut granted = node.granted.borrow_mut();
+        if let Some(known) = granted.iter_mut().find(|it| it.is_of(user))
+            && known.ctime == ctime
+        {
+            known.access = (known.access - asked) | (access & asked);
+            known.asked |= asked;
+            return;
+        }
+        granted.retain(|it| it.ctime == ctime && !it.is_of(user));
+        if granted.len() >= USERS {
+            granted.remove(0);
+        }
+        granted.push(Granted {
+            user: Rc::clone(user),
+            asked,
+            access,
+            ctime,
+        });
     }
 
     /// Asks the server for a user's permissions, which brings the object's attributes as well.
@@ -76,16 +124,7 @@ impl<C: Connect> Core<C> {
             None => self.getattr_now(user, node).await?,
         }
         let ctime = node.attributes.borrow().get().ctime;
-        let mut granted = node.granted.borrow_mut();
-        granted.retain(|it| it.ctime == ctime && !it.user.is_same_as(user));
-        if granted.len() >= USERS {
-            granted.remove(0);
-        }
-        granted.push(Granted {
-            user: Rc::clone(user),
-            access: ok.access,
-            ctime,
-        });
+        self.grant(user, node, (access, ok.access), ctime);
         Ok(ok.access)
     }
 }

@@ -79,43 +79,49 @@ impl<C: Connect> Core<C> {
         mode: OpenMode,
     ) -> Result<Opened, Errno> {
         let node = self.node(ino)?;
-        self.permit_open(user, thread, &node, needed(mode)).await?;
+        let current = self.is_current(thread, &node);
+        self.permit_open(user, &node, needed(mode), current).await?;
         self.until_invalidated(&node).await;
         Ok(self.opened(user, &node, mode))
     }
 
-    /// Checks that a file or directory may be opened, and fetches its attributes unless the lookup of the
-    /// same system call has: an open notices what others have changed (`cto`).
+    /// Checks that a file or directory may be opened, and fetches its attributes unless they are `current`
+    /// ([`Core::is_current`]): an open notices what others have changed (`cto`).
     ///
     /// # Errors
     /// EACCES, or the error of ACCESS or GETATTR.
     pub(crate) async fn permit_open(
         &self,
         user: &UserOf<C>,
-        thread: u32,
         node: &NodeOf<C>,
         want: Access,
+        current: bool,
     ) -> Result<(), Errno> {
-        let just_found = node
-            .just_found
-            .take()
-            .is_some_and(|(finder, at)| finder == thread && at.elapsed() < ONE_SYSTEM_CALL);
-        let current = just_found || (!self.options.close_to_open && self.is_fresh(node));
-        let granted = match self.remembered(user, node) {
+        let granted = match self.remembered(user, node, want) {
             Some(_) if !current => {
                 self.getattr_now(user, node).await?;
-                self.remembered(user, node)
+                self.remembered(user, node, want)
             }
             known => known,
         };
         let granted = match granted {
             Some(granted) => granted,
-            None => self.fetch_access(user, node).await?,
+            None => self.fetch_access(user, node).await?.contains(want),
         };
-        match granted.contains(want) {
+        match granted {
             true => Ok(()),
             false => Err(Errno::ACCESS),
         }
+    }
+
+    /// Returns whether an open need not fetch attributes: the lookup of the same system call has, or changes by others
+    /// are noticed later (`nocto`).
+    pub(crate) fn is_current(&self, thread: u32, node: &NodeOf<C>) -> bool {
+        let just_found = node
+            .just_found
+            .take()
+            .is_some_and(|(finder, at)| finder == thread && at.elapsed() < ONE_SYSTEM_CALL);
+        just_found || (!self.options.close_to_open && self.is_fresh(node))
     }
 
     fn opened(&self, user: &UserOf<C>, node: &NodeOf<C>, mode: OpenMode) -> Opened {
@@ -172,7 +178,8 @@ impl<C: Connect> Core<C> {
                 if !node.is_file() {
                     return Err(Errno::EXIST);
                 }
-                self.permit_open(user, thread, &node, needed(mode)).await?;
+                let current = self.is_current(thread, &node);
+                self.permit_open(user, &node, needed(mode), current).await?;
                 if mode.truncate {
                     // Before the file counts as open, so that nothing is left open if this fails or the
                     // process is killed.

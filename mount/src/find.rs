@@ -157,7 +157,11 @@ impl<C: Connect> Core<C> {
             }
             Err(error) => return Err(self.stale(directory, error)),
         };
+        let ctime = ok.dir_attributes.as_ref().map(|after| after.ctime);
         let version = self.learn_names(directory, ok.dir_attributes, call, version);
+        if let Some(ctime) = ctime {
+            self.has_proven(user, directory, Access::LOOKUP, ctime);
+        }
         let attributes = match ok.attributes {
             Some(attributes) => attributes,
             None => self.attributes_of(user, ok.object).await?,

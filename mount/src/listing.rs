@@ -25,6 +25,9 @@ use crate::users::User;
 /// on what it has listed does so within this time, and then the names cost no LOOKUP.
 const KEEP_UNREFERENCED: Duration = Duration::from_secs(5);
 
+/// How long entries that were fetched when a directory was opened are used.
+const KEEP_UNREAD: Duration = Duration::from_secs(1);
+
 /// The number of entries of one listing whose types are asked for at the same time.
 const TYPES_AT_ONCE: usize = 32;
 
@@ -45,6 +48,8 @@ struct Stream {
     circle: CookieCircle,
     /// The directory's attributes before the latest fetch.
     unchanged: Option<Version>,
+    /// When the entries were fetched, if that was to open the directory and nobody has asked for them yet.
+    unread: Option<Instant>,
 }
 
 /// An open directory.
@@ -80,10 +85,11 @@ pub(crate) struct Listed<A> {
 }
 
 impl<C: Connect> Core<C> {
-    /// Opens a directory.
+    /// Opens a directory. If the server has to be asked and the kernel has no listing of it, the first entries are
+    /// fetched: their reply shows that the user may read the directory, and brings its attributes.
     ///
     /// # Errors
-    /// EACCES, or the error of ACCESS or GETATTR.
+    /// EACCES, or the error of ACCESS, GETATTR, READDIR or READDIRPLUS.
     pub(crate) async fn opendir(
         &self,
         user: &UserOf<C>,
@@ -91,17 +97,36 @@ impl<C: Connect> Core<C> {
         ino: u64,
     ) -> Result<OpenedDirectory, Errno> {
         let node = self.node(ino)?;
-        self.permit_open(user, thread, &node, Access::READ).await?;
+        let directory = OpenDirectory {
+            node: Rc::clone(&node),
+            user: Rc::clone(user),
+            stream: RefCell::default(),
+        };
+        let current = self.is_current(thread, &node);
+        let permitted = self.remembered(user, &node, Access::READ);
+        let is_listed = node.listed.get() == Some(node.names_version.get());
+        let asks = !current || permitted.is_none();
+        if asks
+            && permitted != Some(false)
+            && !is_listed
+            && !node.opened_unread.get()
+            && self.readdirplus.get()
+        {
+            self.hidden_are_gone(&node).await;
+            let mut stream = Stream {
+                unread: Some(Instant::now()),
+                ..Stream::default()
+            };
+            self.fetch_entries(&directory, &mut stream).await?;
+            directory.stream.replace(stream);
+        } else {
+            self.permit_open(user, &node, Access::READ, current).await?;
+        }
         // The kernel reads from its cached listing without a request.
         self.hidden_are_gone(&node).await;
         self.until_invalidated(&node).await;
         let version = node.names_version.get();
         let keep = node.listed.replace(Some(version)) == Some(version) && self.is_fresh(&node);
-        let directory = OpenDirectory {
-            node,
-            user: Rc::clone(user),
-            stream: RefCell::default(),
-        };
         let number = self.directories.borrow_mut().insert(Rc::new(directory));
         Ok(OpenedDirectory {
             number: number as u64,
@@ -120,6 +145,9 @@ impl<C: Connect> Core<C> {
         let index = usize::try_from(number).unwrap_or(usize::MAX);
         let directory = self.directories.borrow_mut().try_remove(index);
         if let Some(directory) = directory {
+            if directory.stream.borrow().unread.is_some() {
+                directory.node.opened_unread.set(true);
+            }
             self.inodes.borrow_mut().drop_unused(directory.node.ino);
         }
     }
@@ -137,18 +165,24 @@ impl<C: Connect> Core<C> {
         mut add: impl FnMut(&Listed<C::As>) -> bool,
     ) -> Result<(), Errno> {
         let directory = self.directory(number)?;
+        directory.node.opened_unread.set(false);
+        if offset == 0 {
+            self.hidden_are_gone(&directory.node).await;
+        }
         let mut stream = directory.stream.take();
-        if stream.position != offset || offset == 0 {
+        let of_opening = stream.unread.take().is_some_and(|fetched| {
+            fetched.elapsed() < KEEP_UNREAD && self.is_unchanged(&directory.node, &stream)
+        });
+        if stream.position != offset || (offset == 0 && !of_opening) {
             // The program went somewhere else or back to the beginning, or another one shares the open directory.
             stream = Stream {
                 position: offset,
                 verifier: stream.verifier,
                 ..Stream::default()
             };
-        }
-        if offset == 0 {
-            stream.verifier = Verifier::default();
-            self.hidden_are_gone(&directory.node).await;
+            if offset == 0 {
+                stream.verifier = Verifier::default();
+            }
         }
         if stream.entries.is_empty() && !stream.ended {
             self.fetch_entries(&directory, &mut stream).await?;
@@ -180,6 +214,14 @@ impl<C: Connect> Core<C> {
         }
         directory.stream.replace(stream);
         Ok(())
+    }
+
+    /// Returns whether nobody is known to have changed a directory since entries were fetched.
+    fn is_unchanged(&self, directory: &Node<C::As>, stream: &Stream) -> bool {
+        stream.version == directory.names_version.get()
+            && directory.changing.get() == 0
+            && directory.changed_by_us.get() < stream.call
+            && self.is_fresh(directory)
     }
 
     /// Removes objects that were listed a while ago and that the kernel has not looked up since.
@@ -331,7 +373,11 @@ impl<C: Connect> Core<C> {
                 .await;
             match listed {
                 Ok(ok) => {
+                    let ctime = ok.dir_attributes.as_ref().map(|after| after.ctime);
                     stream.version = self.learn_names(node, ok.dir_attributes, call, version);
+                    if let Some(ctime) = ctime {
+                        self.has_proven(&directory.user, node, Access::READ, ctime);
+                    }
                     stream.verifier = ok.verifier;
                     for entry in &ok.entries {
                         if let (Some(handle), Some(attributes)) = (entry.handle, &entry.attributes)

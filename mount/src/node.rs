@@ -27,13 +27,22 @@ pub(crate) struct NameEntry {
     pub(crate) call: u64,
 }
 
-/// The answer to an ACCESS.
+/// What the server has said of a user's permissions.
 #[derive(Debug)]
 pub(crate) struct Granted<A> {
     pub(crate) user: Rc<User<A>>,
+    /// The permissions that it has granted or refused.
+    pub(crate) asked: Access,
+    /// Those that it has granted.
     pub(crate) access: Access,
     /// The object's ctime: permissions change with it.
     pub(crate) ctime: NfsTime,
+}
+
+impl<A> Granted<A> {
+    pub(crate) fn is_of(&self, user: &Rc<User<A>>) -> bool {
+        Rc::ptr_eq(&self.user, user) || self.user.is_same_as(user)
+    }
 }
 
 /// The name to which a file was renamed because it was removed or replaced while open.
@@ -93,7 +102,7 @@ pub(crate) struct Node<A> {
     pub(crate) attributes: RefCell<Cached>,
     /// The directories and names under which it was found.
     pub(crate) places: RefCell<Vec<(u64, Box<[u8]>)>>,
-    /// The answers to ACCESS, the latest last.
+    /// The permissions of users, the latest last.
     pub(crate) granted: RefCell<Vec<Granted<A>>>,
 
     /// Modifications by this client that are in flight.
@@ -111,6 +120,8 @@ pub(crate) struct Node<A> {
     pub(crate) unsure: Cell<u64>,
     /// Of a directory: the version that the kernel has a listing of.
     pub(crate) listed: Cell<Option<u64>>,
+    /// Of a directory: whether a program has opened it last without reading its entries.
+    pub(crate) opened_unread: Cell<bool>,
     /// Of a directory: the number of files that have a hidden name in it. It stays in the table until they are gone.
     pub(crate) hides: Cell<u32>,
     /// Of a directory: the number of hidden files that are being removed.
@@ -176,6 +187,7 @@ impl<A> Node<A> {
             names_version: Cell::new(OUTDATED + 1),
             unsure: Cell::new(0),
             listed: Cell::new(None),
+            opened_unread: Cell::new(false),
             hides: Cell::new(0),
             unhiding: Cell::new(0),
             hidden_gone: Notify::default(),

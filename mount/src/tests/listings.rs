@@ -100,6 +100,80 @@ fn a_listing_from_the_beginning_is_a_new_one() {
     assert!(found);
 }
 
+/// The calls of opening and reading a directory that no program has used before: LOOKUP, ACCESS, GETATTR, READDIRPLUS.
+#[test]
+fn a_directory_is_opened_and_listed_with_one_call() {
+    let fixture = fixture();
+    let (core, user) = (&fixture.core, &fixture.user);
+    let calls = || {
+        [
+            fixture.calls::<nfs::Lookup>(),
+            fixture.calls::<nfs::Access>(),
+            fixture.calls::<nfs::Getattr>(),
+            fixture.calls::<nfs::Readdirplus>(),
+        ]
+    };
+    let (_, file) = fixture.create(b"f");
+    fixture.close(file).unwrap();
+    let before = calls();
+    let costs = |[lookup, access, getattr, readdirplus]: [u64; 4]| {
+        let [l, a, g, r] = before;
+        assert_eq!(
+            calls(),
+            [l + lookup, a + access, g + getattr, r + readdirplus]
+        );
+    };
+    assert_eq!(fixture.names(), ["f"]);
+    costs([0, 0, 0, 1]);
+    // The kernel has a listing now, which has to be current.
+    let open = || fixture.run(core.opendir(user, 1, ROOT)).unwrap();
+    let opened = open();
+    assert!(opened.keep);
+    core.releasedir(opened.number);
+    costs([0, 0, 1, 1]);
+    // This client's own changes show in a listing that was opened before them.
+    let root = core.node(ROOT).unwrap();
+    root.listed.set(None);
+    let opened = open();
+    costs([0, 0, 1, 2]);
+    let (_, file) = fixture.create(b"g");
+    fixture.close(file).unwrap();
+    assert_eq!(cookies(&fixture, opened.number, 0).unwrap().len(), 4);
+    core.releasedir(opened.number);
+    costs([0, 0, 1, 3]);
+}
+
+/// Databases open a directory to make its changes durable, again and again.
+#[test]
+fn a_directory_that_is_opened_and_not_listed_is_not_listed_for_each_opening() {
+    let fixture = fixture();
+    let core = &fixture.core;
+    for n in 0..10 {
+        let (_, file) = fixture.create(format!("f{n}").as_bytes());
+        fixture.close(file).unwrap();
+        let opening = core.opendir(&fixture.user, 1, ROOT);
+        let opened = fixture.run(opening).unwrap();
+        core.releasedir(opened.number);
+    }
+    assert_eq!(fixture.calls::<nfs::Readdirplus>(), 1);
+    assert_eq!(fixture.names().len(), 10);
+    // Programs read it again.
+    core.node(ROOT).unwrap().listed.set(None);
+    fixture.create(b"new");
+    assert_eq!(fixture.names().len(), 11);
+    assert_eq!(fixture.calls::<nfs::Readdirplus>(), 3);
+}
+
+#[test]
+fn a_directory_that_a_user_may_not_read_is_not_opened() {
+    let fixture = fixture();
+    let core = &fixture.core;
+    fixture.fails(nfs::Readdirplus::NUMBER, Status::ACCES);
+    let opening = core.opendir(&fixture.user, 1, ROOT);
+    assert_eq!(fixture.run(opening), Err(Errno::ACCESS));
+    assert!(core.directories.borrow().is_empty());
+}
+
 /// The rest of a listing that was fetched before another client changed the directory.
 #[test]
 fn a_listing_from_before_a_change_is_not_taken_for_what_names_are_after_it() {
