@@ -1,8 +1,8 @@
 //! The `explain` command: shows how operations would be transferred, and why.
 
 use nfs_binding::client::AttachOptions;
-use rpc_transport::rdma::{Choice, ConsideredMode, RdmaOptions, RoundTripFeatures, Version};
-use rpcrdma_compare::{Op, inline_size, operation};
+use rpc_transport::rdma::{Choice, ConsideredMode, RoundTripFeatures, Version};
+use rpcrdma_compare::{Op, operation};
 use rpcrdma_setup::access::Access;
 use rpcrdma_setup::costs::{Costs, CostsArg};
 use rpcrdma_setup::mount_options::{MountOptions, Proto};
@@ -57,7 +57,6 @@ fn setting(args: &ExplainArgs, access: &Access) -> Result<(Setting, Costs), Fail
         return Err(Failure::usage(text));
     }
     only_what_matters(args, &access.mount)?;
-    let inline = inline_size(args.inline)?;
     let version = match access.rdma.version {
         Choice::Only(version) => version,
         Choice::Auto => Version::TwoWg,
@@ -67,25 +66,18 @@ fn setting(args: &ExplainArgs, access: &Access) -> Result<(Setting, Costs), Fail
         requester: access.rdma.common.clone(),
         ..Setting::default()
     };
-    if version == Version::One {
-        let text = |name| format!("{name}: of version 2, which rpcrdma=1 leaves out");
-        if inline != RdmaOptions::DEFAULT_INLINE {
-            return Err(Failure::Usage(text("--inline")));
-        }
-        if args
-            .server_features
-            .is_some_and(|features| !features.is_none())
-        {
-            return Err(Failure::Usage(text("--server-features")));
-        }
+    let has_features = |features: RoundTripFeatures| !features.is_none();
+    if version == Version::One && args.server_features.is_some_and(has_features) {
+        let text = "--server-features: of version 2, which rpcrdma=1 leaves out";
+        return Err(Failure::usage(text));
     }
     setting.responder.features = args.server_features.unwrap_or(RoundTripFeatures::ALL);
-    if version != Version::One {
-        for options in [&mut setting.requester, &mut setting.responder] {
-            options.inline_send = inline;
-            options.inline_receive = inline;
-        }
-    }
+    args.inline.apply(&mut setting.responder);
+    access
+        .mount
+        .inline
+        .unwrap_or(args.inline)
+        .apply(&mut setting.requester);
     // These are the costs that a real client with these options would use. The simulation's own
     // times do not matter.
     let costs = CostsArg::load(args.mount.costs.as_ref())?;
@@ -103,6 +95,7 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
         proto: _,
         rpcrdma: _,
         features: _,
+        inline: _,
         attach:
             AttachOptions {
                 rsize,
@@ -169,7 +162,7 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
     match given.into_iter().find(|(_, given)| *given) {
         Some((name, _)) => Err(Failure::Usage(format!(
             "{name}: changes nothing in how an operation is carried; what does are rpcrdma=, features=, \
-             rsize=, wsize=, --inline, --server-features, --delay, --rate and --costs"
+             inline=, rsize=, wsize=, --inline, --server-features, --delay, --rate and --costs"
         ))),
         None => Ok(()),
     }

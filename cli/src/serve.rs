@@ -95,6 +95,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     rdma_options.common.costs = costs.model();
     note_other_delay(args.delay, &rdma_options.common.costs);
     rdma_options.common.features = args.features.unwrap_or(RoundTripFeatures::ALL);
+    if let Some(sizes) = args.inline {
+        sizes.apply(&mut rdma_options.common);
+    }
     if args.callbacks {
         rdma_options.common.callbacks = CALLBACKS;
     }

@@ -414,6 +414,18 @@ fn a_slip_in_an_option_is_understood() {
         ),
         (&["ls", "server:/export"], "nfs://SERVER[:PORT]/EXPORT/PATH"),
         (&["sim", "--seeds", "5..5"], "after the last"),
+        (
+            &["serve", "--memory", "--inline", "300k"],
+            "`300k` is not from 1k to 256k in steps of 1k",
+        ),
+        (
+            &["ls", "-o", "inline=4k:1000", "nfs://server/export"],
+            "mount option inline=4k:1000: 1k to 256k in steps of 1k",
+        ),
+        (
+            &["ls", "-o", "proto=tcp,inline=8k", "nfs://server/export"],
+            "mount option inline: only for NFS over RDMA",
+        ),
     ] {
         let finished = run(args);
         assert_eq!(finished.status.code(), Some(2), "{finished:#?}");

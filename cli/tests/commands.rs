@@ -558,7 +558,6 @@ fn explain_goes_by_the_options_that_matter_and_takes_no_others() {
         (&["-o", "soft"], "soft"),
         (&["-o", "timeo=10"], "timeo="),
         (&["--busy-poll"], "--busy-poll"),
-        (&["-o", "rpcrdma=1", "--inline", "8k"], "--inline"),
         (
             &["-o", "rpcrdma=1", "--server-features", "ddp"],
             "--server-features",
@@ -573,6 +572,18 @@ fn explain_goes_by_the_options_that_matter_and_takes_no_others() {
         assert!(finished.stderr.starts_with(&begins), "{finished:#?}");
     }
     explain(&["-o", "rpcrdma=1", "--server-features", "none", "null"]).ok();
+    // The client's sizes are those of the server unless it has its own.
+    for (options, trips) in [
+        (&["-o", "rpcrdma=1"][..], 1),
+        (&["-o", "rpcrdma=1", "--inline", "16k"], 0),
+        (&["-o", "rpcrdma=1,inline=4k", "--inline", "16k"], 1),
+        (&["-o", "rpcrdma=1,inline=16k:4k", "--inline", "16k"], 0),
+        (&["-o", "rpcrdma=1,inline=16k"], 1),
+    ] {
+        let said = explain(&[options, &["write:8k"]].concat()).ok().stdout;
+        let found = said.matches("1 turn-around").count();
+        assert_eq!(found, trips, "{options:?}: {said}");
+    }
     explain(&["-o", "rsize=4096,wsize=4096", "read", "write"]).ok();
 }
 

@@ -202,6 +202,42 @@ fn trees_survive_every_pairing_of_versions() {
     }
 }
 
+/// RFC 8797, section 4.2: in each direction the shorter of the sender's and the receiver's size applies.
+#[test]
+fn the_longest_messages_without_chunks_are_an_option_of_both_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, data) = (dir.path().join("source"), dir.path().join("data"));
+    tree::make_small(&source);
+    fs::create_dir(&data).unwrap();
+    let export = common::export("data", &data, "no_root_squash");
+    for (serves, wants, to_peer, from_peer) in [
+        (None, "256k", "4096 B", "4096 B"),
+        (Some("256k"), "4k", "4096 B", "4096 B"),
+        (Some("256k"), "256k", "262144 B", "262144 B"),
+        (Some("128k:64k"), "32k:256k", "32768 B", "131072 B"),
+        (Some("1k"), "64k", "1024 B", "1024 B"),
+    ] {
+        let option = serves.map_or(Vec::new(), |sizes| vec!["--inline", sizes]);
+        let server = Server::start([&["--export", &export][..], &option].concat());
+        let choice = format!("rpcrdma=1,inline={wants}");
+        let back = dir
+            .path()
+            .join(format!("{serves:?}-{wants}").replace(':', "-"));
+        there_and_back(&server, Proto::Rdma, &choice, &source, &back);
+        tree::assert_same(&source, &back);
+        let address = server.url(Proto::Rdma, "");
+        let address = address.trim_start_matches("nfs://").to_owned();
+        let ping = ["ping", "-v", "-c", "5", &address].map(str::to_owned);
+        let said = run([&ping[..], &options(Proto::Rdma, &choice)].concat()).ok();
+        for text in [
+            format!("inline, to the peer: {to_peer}"),
+            format!("inline, from the peer: {from_peer}"),
+        ] {
+            assert!(said.stdout.contains(&text), "{serves:?} {wants}: {said:#?}");
+        }
+    }
+}
+
 /// All combinations of features for fewer round trips, in both versions 2: 32 copies in each direction, with fewer
 /// of the identical files, because emulation is slow.
 #[test]

@@ -257,7 +257,10 @@ impl Access {
             let text = "mount option clientaddr: only verbs devices have a choice (see device=)";
             return Err(Failure::usage(text));
         }
-        let rdma = RdmaClientOptions::default();
+        let mut rdma = RdmaClientOptions::default();
+        if let Some(sizes) = mount.inline {
+            sizes.apply(&mut rdma.common);
+        }
         let costs = CostsArg::load(costs)?.on_link(link.delay, link.rate);
         let access = Self {
             mount,
@@ -625,6 +628,7 @@ fn only_rdma(mount: &MountOptions, has_costs: bool) -> Result<(), Failure> {
     let given = [
         ("mount option rpcrdma", mount.rpcrdma.is_some()),
         ("mount option features", mount.features.is_some()),
+        ("mount option inline", mount.inline.is_some()),
         ("--costs", has_costs),
         ("mount option device", mount.device.is_some()),
         ("mount option registration", mount.registration.is_some()),

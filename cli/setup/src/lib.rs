@@ -12,6 +12,7 @@
 //! * [`device`]: names of devices and how one is opened;
 //! * [`access`]: connecting to a server, and mounting an export of it;
 //! * [`costs`]: the cost model of a connection, given or measured;
+//! * [`inline`]: the longest messages without chunks that an end sends and receives;
 //! * [`units`] and [`columns`]: sizes and tables as people read and write them;
 //! * [`Failure`]: an error for the user, with its exit status.
 //!
@@ -38,6 +39,7 @@ pub mod congestion;
 pub mod costs;
 pub mod device;
 mod failure;
+pub mod inline;
 pub mod mount_options;
 pub mod mount_use;
 pub mod remount;

@@ -9,6 +9,7 @@ use nfs_binding::overrides::{Overridden, Overrides};
 use nfs_binding::proto::MAX_DATA;
 use rpc_transport::rdma::{Choice, RoundTripFeatures, Version};
 
+use crate::inline::InlineSizes;
 use crate::mount_use::{MountUse, OF_MOUNTS};
 use crate::remount;
 
@@ -53,6 +54,9 @@ pub struct MountOptions {
     pub rpcrdma: Option<Version>,
     /// `features=`: the features by which this end saves round trips, in version 2.
     pub features: Option<RoundTripFeatures>,
+    /// `inline=`: the longest messages without chunks that this end sends and receives, in every
+    /// version of RPC-over-RDMA.
+    pub inline: Option<InlineSizes>,
     /// `device=`: the RDMA device.
     pub device: Option<String>,
     /// `registration=`: the method by which the device registers memory for the server.
@@ -92,6 +96,7 @@ impl Default for MountOptions {
             mount_host: None,
             rpcrdma: None,
             features: None,
+            inline: None,
             device: None,
             registration: None,
             client_address: None,
@@ -263,6 +268,9 @@ const DIFFERENT: &[(&str, &str)] = &[
 /// The valid values of `features=`, for messages.
 const FEATURES: &str = "none, ddp, cont, or several with + between them as ddp:send+cont (:send, :receive: one way only)";
 
+/// The valid values of `inline=`, for messages.
+const INLINE: &str = "1k to 256k in steps of 1k, or two such sizes as SEND:RECEIVE,";
+
 /// Options that have an effect, for messages.
 const WITH_EFFECT: &[&str] = &[
     "proto=rdma|tcp|rdma6|tcp6",
@@ -277,6 +285,7 @@ const WITH_EFFECT: &[&str] = &[
     "nfsvers=3",
     "rpcrdma=1|2|2wg|auto",
     "features=",
+    "inline=",
     "device=",
     "registration=",
     "clientaddr=",
@@ -365,6 +374,7 @@ impl MountOptions {
             "mountproto" => format!("{:?} {}", self.mount_proto, self.mount_ipv6),
             "mounthost" => format!("{:?}", self.mount_host),
             "rpcrdma" => format!("{:?}", self.rpcrdma),
+            "inline" => format!("{:?}", self.inline),
             "device" => format!("{:?}", self.device),
             "registration" => format!("{:?}", self.registration),
             "clientaddr" => format!("{:?}", self.client_address),
@@ -422,6 +432,10 @@ impl MountOptions {
                     return Err(OptionError::Twice { first, second });
                 }
                 self.features = Some(second);
+            }
+            "inline" => {
+                let sizes = given.text()?.parse();
+                self.inline = Some(sizes.map_err(|_| given.wrong(INLINE))?);
             }
             "device" => self.device = Some(given.text()?.to_owned()),
             "registration" => self.registration = Some(given.text()?.to_owned()),
@@ -559,6 +573,7 @@ fn setting(name: &str) -> Option<&'static str> {
         "mountproto" => "mountproto",
         "mounthost" | "mountaddr" => "mounthost",
         "rpcrdma" => "rpcrdma",
+        "inline" => "inline",
         "device" => "device",
         "registration" => "registration",
         "clientaddr" => "clientaddr",
@@ -679,7 +694,7 @@ mod tests {
     fn options_are_read_over_the_defaults() {
         assert_eq!(MountOptions::parse("").unwrap(), MountOptions::default());
         let options = MountOptions::parse(
-            "proto=tcp,port=2050,mountport=2051,rpcrdma=1,features=ddp:send+cont,device=iwarp,\
+            "proto=tcp,port=2050,mountport=2051,rpcrdma=1,features=ddp:send+cont,inline=64k:8192,device=iwarp,\
              registration=windows,clientaddr=10.8.0.1,rsize=65536,wsize=70000,\
              nconnect=4,threads=2,timeo=25,retrans=5,soft,nordirplus,ro,vers=3,sec=sys",
         )
@@ -695,6 +710,10 @@ mod tests {
                     receive: false,
                 },
                 cont: Directions::BOTH,
+            }),
+            inline: Some(InlineSizes {
+                send: 65_536,
+                receive: 8192,
             }),
             device: Some("iwarp".into()),
             registration: Some("windows".into()),
@@ -775,6 +794,10 @@ mod tests {
             "features=ddp:both",
             "features=cont+",
             "retrans=-1",
+            "inline=512",
+            "inline=5000",
+            "inline=257k",
+            "inline=4k:512k",
             "clientaddr=here",
         ] {
             assert!(matches!(error(text), OptionError::Value { .. }), "{text}");
@@ -789,6 +812,10 @@ mod tests {
             ),
             ("features=ddp+kont", "as ddp:send+cont"),
             ("rsize=8q", "a number of bytes without a unit"),
+            (
+                "inline=300k",
+                "mount option inline=300k: 1k to 256k in steps of 1k, or two",
+            ),
         ] {
             let said = error(text).to_string();
             assert!(said.contains(meant), "{text}: {said}");
@@ -809,6 +836,10 @@ mod tests {
             (
                 "rsize=4096,rsize=8192",
                 "option rsize=4096 is overridden by rsize=8192",
+            ),
+            (
+                "inline=8k,inline=64k:8k",
+                "option inline=8k is overridden by inline=64k:8k",
             ),
             ("ro,rw", "option ro is overridden by rw"),
             ("hard,soft", "option hard is overridden by soft"),

@@ -3,6 +3,7 @@
 use clap::Args;
 use rpc_transport::rdma::RoundTripFeatures;
 use rpcrdma_compare::{LONG, Op};
+use rpcrdma_setup::inline::InlineSizes;
 use rpcrdma_setup::units;
 
 use super::MountArgs;
@@ -20,8 +21,8 @@ mode are counted from its plan, and priced by a cost model with the link's --del
 cheapest mode is chosen; among those within 2 % of it, the one with the fewest registrations, and
 then the fewest bytes unplaced. The same code decides for every call of every command. The cost
 model is printed first, with the source of each value. The only mount options with an effect here
-are those that affect transfer modes: rpcrdma=, features=, rsize= with a read, and wsize= with a
-write. Others that have one elsewhere are refused.
+are those that affect transfer modes: rpcrdma=, features=, inline=, rsize= with a read, and wsize=
+with a write. Others that have one elsewhere are refused.
 
 The resources of a mode, for both ends together, with the longest reply that the call can have:
   sends, B             Sends, and the bytes of all messages and RDMA operations
@@ -38,6 +39,7 @@ The resources of a mode, for both ends together, with the longest reply that the
 Examples:
   rpcrdma explain write:8192
   rpcrdma explain -o rpcrdma=1 read:64k write:1M
+  rpcrdma explain --inline 64k -o rpcrdma=1 write:8k
   rpcrdma explain --server-features none -o rpcrdma=2 write:8k
   rpcrdma explain --costs interrupt=20us,registration=9us write:8k
   rpcrdma explain --delay 1ms -o rpcrdma=2 readdirplus:64k null")]
@@ -47,11 +49,10 @@ pub(crate) struct ExplainArgs {
     #[arg(value_name = "OP[:SIZE]", required = true, value_parser = op)]
     pub(crate) ops: Vec<Op>,
 
-    /// Size of the receive buffers of both sides in version 2 of RPC-over-RDMA, bytes, and so the
-    /// longest message without chunks: 1k to 256k. Receives of version 2 have at least 4k, so less
-    /// limits only what is sent without chunks
-    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "4k")]
-    pub(crate) inline: u64,
+    /// Longest messages without chunks that the server sends and receives, in every version: see
+    /// `serve --inline`. They are also the client's, unless -o inline= says otherwise
+    #[arg(long, value_name = "SIZE|SEND:RECEIVE", default_value_t)]
+    pub(crate) inline: InlineSizes,
 
     /// Features for fewer round trips that the server offers in version 2: see `serve --features`.
     /// Default: all

@@ -23,6 +23,7 @@ const URL: &str = "nfs://SERVER[:PORT]/EXPORT/PATH";
 pub(crate) struct MountArgs {
     /// Mount options, as in nfs(5), separated by commas: proto=rdma|tcp, port=N, rpcrdma=1|2|2wg|auto,
     /// features=none|ddp|cont|ddp+cont (each also with :send or :receive; see `serve --help`),
+    /// inline=SIZE|SEND:RECEIVE (longest messages without chunks, in every version: see `serve --inline`; 4k),
     /// device=iwarp|verbs|verbs:NAME, registration=auto|windows|per-call|persistent-unsafe,
     /// clientaddr=ADDR (chooses the verbs device), rsize=N, wsize=N, nconnect=N (connections, 1
     /// to 16), threads=N (threads that drive these connections, at most one for each; over TCP and iwarp, not

@@ -12,6 +12,7 @@ use rpc_transport::limits::LEAST_MEMORY;
 use rpc_transport::rdma::{RoundTripFeatures, Versions};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
+use rpcrdma_setup::inline::InlineSizes;
 use rpcrdma_setup::units;
 
 use super::CaptureArgs;
@@ -84,6 +85,15 @@ pub(crate) struct ServeArgs {
     /// `--receive-memory`). Default: ddp+cont
     #[arg(long, value_name = "FEATURES")]
     pub(crate) features: Option<RoundTripFeatures>,
+
+    /// Longest messages without chunks that this end sends and receives, in every version of
+    /// RPC-over-RDMA: 1k to 256k, one size for both or two as SEND:RECEIVE. In each direction the
+    /// shorter of the sender's and the receiver's size applies (RFC 8797), so clients need `-o inline=`
+    /// as well; Linux's have 4096. Receive buffers have the size for receiving, in version 2 at least 4k,
+    /// and at least 65 KiB with `ddp:receive`. Default: 4k; clients of version 2 may then also ask for
+    /// receives of up to 32k, and receive buffers are as long as that
+    #[arg(long, value_name = "SIZE|SEND:RECEIVE")]
+    pub(crate) inline: Option<InlineSizes>,
 
     /// Memory for the calls, replies, fetched data and cached replies of all connections together.
     /// Each connection has 64 KiB of its own, and beyond that a fair share: at its share, it waits
