@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 use common::{
     Finished, Running, compare_costs, compare_device, compare_place, is_iwarp, patience, rpcrdma,
 };
+use rustix::io::Errno;
+use rustix::net::sockopt::tcp_congestion;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use serde_json::Value;
 
 /// Runs `compare`.
@@ -513,6 +516,154 @@ fn the_servers_of_a_comparison_that_is_killed_end() {
         assert!(Instant::now() < deadline, "{servers:?}");
         thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Returns the list of processors that a process may use, as the system says it.
+fn allowed(pid: u32) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.unwrap_or_default().trim().to_owned()
+}
+
+/// Returns the congestion control of each TCP connection of a process; `None` if the system does not
+/// let this process look.
+fn congestion_of_connections(pid: u32) -> Option<Vec<String>> {
+    let number = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    let process = pidfd_open(number, PidfdFlags::empty()).ok()?;
+    let mut found = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).ok()? {
+        let number = entry.ok()?.file_name();
+        let number = number.to_str().unwrap().parse().unwrap();
+        let copy = match pidfd_getfd(&process, number, PidfdGetfdFlags::empty()) {
+            Ok(copy) => copy,
+            Err(Errno::BADF) => continue,
+            Err(_) => return None,
+        };
+        let is_connected = rustix::net::getpeername(&copy).is_ok();
+        found.extend(tcp_congestion(&copy).ok().filter(|_| is_connected));
+    }
+    Some(found)
+}
+
+/// The conditions that are printed and written are held against what the system says of the processes
+/// and their sockets while they run.
+#[test]
+fn conditions_are_those_that_the_system_reports() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rows.json");
+    let mut command = rpcrdma();
+    command.args([
+        "compare", "--via", "tcp,v1", "--ops", "null", "--time", "1s",
+    ]);
+    command.args(["--no-trips", "--congestion", "reno", "--json"]);
+    command
+        .arg(&file)
+        .args(compare_place())
+        .args(compare_costs());
+    let comparison = Running::start(&mut command);
+    let deadline = Instant::now() + patience();
+    // The echo process of the TCP baseline, and one for each transport, which are all connected.
+    let connections = if is_iwarp() { 3 } else { 2 };
+    let (servers, sockets) = loop {
+        let servers = children(comparison.pid());
+        let sockets = congestion_of_connections(comparison.pid());
+        let enough = sockets.as_ref().is_none_or(|all| all.len() >= connections);
+        if servers.len() == 3 && enough {
+            break (servers, sockets);
+        }
+        assert!(Instant::now() < deadline, "{servers:?} {sockets:?}");
+        thread::sleep(Duration::from_millis(10));
+    };
+    match sockets {
+        Some(sockets) => {
+            let of_servers = servers
+                .iter()
+                .filter_map(|&pid| congestion_of_connections(pid));
+            let mut all = of_servers.flatten().chain(sockets);
+            assert!(all.all(|name| name == "reno"));
+        }
+        None => eprintln!("left out: this process may not look at sockets of another"),
+    }
+    let client = allowed(comparison.pid());
+    let server = allowed(servers[0]);
+    assert!(servers.iter().all(|&pid| allowed(pid) == server));
+    let finished = comparison.finish().ok();
+
+    let system = |path: &str| fs::read_to_string(path).unwrap();
+    let kernel = format!("Linux {}", system("/proc/sys/kernel/osrelease").trim());
+    let processors = system("/proc/cpuinfo");
+    let model = processors
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map(|(_, model)| model);
+    let usable = rustix::thread::sched_getaffinity(None).unwrap().count();
+    let rows: Vec<Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let v1 = row(&rows, "null", None, "v1");
+    assert_eq!(v1["kernel"], kernel);
+    assert_eq!(v1["processors"], usable);
+    if model.is_some() {
+        assert_eq!(v1["processor"].as_str(), model);
+    }
+    let said = finished.stdout.replace('\n', " ");
+    let mut parts = vec![
+        kernel,
+        "TCP congestion control reno; no delay added.".to_owned(),
+    ];
+    parts.extend(model.map(str::to_owned));
+    parts.push(match usable {
+        1 => "1 processor; nothing pinned to a processor".to_owned(),
+        count => {
+            format!("{count} processors; client pinned to processor {client}, servers to {server}")
+        }
+    });
+    if is_iwarp() {
+        let device = "device iwarp (software iWARP in user space over kernel TCP, CRC off)";
+        parts.push(device.to_owned());
+        assert_eq!(v1["loopback"], true);
+        assert!(v1["delayed_by"].is_null(), "{v1:#}");
+        parts.push("over the loopback interface".to_owned());
+    }
+    if usable > 1 {
+        assert_eq!(v1["processor_requester"].to_string(), client);
+        assert_eq!(v1["processor_responder"].to_string(), server);
+    }
+    for part in parts {
+        assert!(said.contains(&part), "no {part:?} in {said}");
+    }
+}
+
+/// The commit is one of this repository, if the program was built from one.
+#[test]
+fn the_commit_of_the_build_is_that_of_the_sources() {
+    let version = Running::start(rpcrdma().arg("--version"))
+        .finish()
+        .ok()
+        .stdout;
+    let Some((_, commit)) = version.split_once("(commit ") else {
+        eprintln!("left out: built without a repository: {version}");
+        return;
+    };
+    let commit = commit.trim_end().trim_end_matches(')');
+    let git = |words: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        git.args(["-C", env!("CARGO_MANIFEST_DIR")]).args(words);
+        git.stderr(Stdio::null()).stdout(Stdio::null()).status()
+    };
+    let object = commit.trim_end_matches("-modified");
+    match git(&["rev-parse", "HEAD"]) {
+        Ok(status) if status.success() => {
+            let found = git(&["cat-file", "-e", &format!("{object}^{{commit}}")]);
+            assert!(found.unwrap().success(), "{commit}");
+        }
+        _ => eprintln!("left out: no git, or no repository that this user may read"),
+    }
+    let args = ["--device", "sim", "--ops", "null", "--via", "v1"];
+    let args = [&["compare"], &args[..]].concat();
+    let finished = Running::start(rpcrdma().args(args)).finish().ok();
+    let said = format!(", commit {commit}, ");
+    assert!(finished.stdout.contains(&said), "{}", finished.stdout);
 }
 
 /// Regression test: without a terminal, nothing said for minutes what was being measured.

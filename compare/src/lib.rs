@@ -45,6 +45,7 @@ mod benchmark_target;
 mod calibration;
 mod child;
 mod differences;
+mod environment;
 mod explain;
 mod latency;
 mod measurement;
@@ -62,6 +63,7 @@ mod schedule;
 mod served;
 mod server_process;
 mod simulated;
+mod summary;
 mod table;
 mod targets;
 mod tcp_baseline;
@@ -74,13 +76,13 @@ use std::fmt;
 use std::thread;
 use std::time::Duration;
 
-use rdma::middleware::Rate;
 use rpcrdma_setup::costs::Costs;
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::{Context, Failure};
 
 use benchmark_target::Budget;
 use calibration::Calibration;
+pub use environment::Environment;
 pub use latency::Latency;
 use measurement::Measurement;
 use network::Network;
@@ -94,6 +96,7 @@ pub use run::{MeasuredRuns, RunOptions, RunRow, Runs, end_command};
 use schedule::Schedule;
 pub use server_process::serve_child;
 pub use simulated::operation;
+use summary::Carried;
 use targets::Setting;
 use tcp_baseline::TcpBaseline;
 pub use variant::Variant;
@@ -101,6 +104,7 @@ pub use variant::Variant;
 /// A validated description of what to measure.
 #[derive(Clone, Debug)]
 pub struct Comparison {
+    environment: Environment,
     options: Options,
     ops: Vec<Op>,
 }
@@ -110,8 +114,10 @@ pub struct Comparison {
 pub struct Measured {
     /// One row for each operation, size, transport or variant, and mode.
     pub rows: Vec<Row>,
-    /// A sentence that describes the measurement.
+    /// A sentence that describes the measurement: the transports, the device and the link.
     pub summary: String,
+    /// A sentence about the machine and the build of this program.
+    pub machine: String,
     /// A warning about disturbance by other work on this machine, if that was considerable.
     pub noise: Option<String>,
     /// The cost model that was used, if costs were measured or given.
@@ -119,6 +125,7 @@ pub struct Measured {
     comparison: Comparison,
     network: Option<Network>,
     processors: Option<(usize, usize)>,
+    congestion: Option<String>,
 }
 
 /// Shows the user what is being measured now.
@@ -138,7 +145,11 @@ impl Comparison {
         } else {
             options.decide_congestion()?;
         }
-        Ok(Self { options, ops })
+        Ok(Self {
+            environment: Environment::of_machine(options.commit.as_deref()),
+            options,
+            ops,
+        })
     }
 
     /// Performs the measurements. With `details`, a simulation also computes values that no table
@@ -154,16 +165,18 @@ impl Comparison {
         show: &dyn Fn(&dyn fmt::Display),
         complain: fn(&Failure),
     ) -> Result<Measured, Failure> {
-        let Self { options, ops } = &self;
+        let Self { options, ops, .. } = &self;
         if options.device == DeviceName::Sim {
             return Ok(Measured {
                 rows: simulated::rows(options, ops, details)?,
                 summary: simulated::summary(options),
+                machine: format!("{}.", self.environment.program()),
                 noise: None,
                 costs: None,
                 comparison: self,
                 network: None,
                 processors: None,
+                congestion: None,
             });
         }
         let network = options.set_delay.as_deref();
@@ -173,19 +186,30 @@ impl Comparison {
         if let Some((client, _)) = processors {
             processor::pin(client)?;
         }
-        let setting = self.setting(network.as_ref(), processors);
-        let (mut rows, device, costs) = measure(&setting, ops, show)?;
+        let setting = self.setting(network.as_ref(), processors, None);
+        let (_floor_process, address) = targets::start_baseline(&setting)?;
+        let mut floor = TcpBaseline::connect(address, options.congestion.as_ref())
+            .context("cannot connect to the floor process")?;
+        // A route can have a congestion control that sockets do not choose (ip-route(8), `congctl`).
+        let granted = floor.congestion().context("the floor's connection")?;
+        let setting = Setting {
+            congestion: Some(granted.name()),
+            ..setting
+        };
+        let (mut rows, device, costs) = measure(&setting, &mut floor, ops, show)?;
         if let Some(costs) = &costs {
             simulated::predict(options, costs, ops, &mut rows)?;
         }
         Ok(Measured {
             summary: summary(&setting, &device),
+            machine: summary::machine(&self.environment, processors),
             noise: table::noise(&rows, options.full),
             rows,
             costs,
             comparison: self,
             network,
             processors,
+            congestion: Some(granted.to_string()),
         })
     }
 
@@ -194,8 +218,13 @@ impl Comparison {
         &'a self,
         network: Option<&'a Network>,
         processors: Option<(usize, usize)>,
+        congestion: Option<&'a str>,
     ) -> Setting<'a> {
-        let Self { options, ops } = self;
+        let Self {
+            environment,
+            options,
+            ops,
+        } = self;
         Setting {
             options,
             mode: if options.busy_poll {
@@ -210,6 +239,8 @@ impl Comparison {
             network,
             ops,
             processors,
+            congestion,
+            environment,
         }
     }
 }
@@ -301,12 +332,16 @@ impl Measured {
     /// # Errors
     /// A process does not start, or an operation fails.
     pub fn plans(&self) -> Result<Vec<String>, Failure> {
-        let Comparison { options, ops } = &self.comparison;
+        let Comparison { options, ops, .. } = &self.comparison;
         if options.device == DeviceName::Sim {
             return simulated::plans(options, ops);
         }
         let network = self.network.as_ref();
-        explain::plans(&self.comparison.setting(network, self.processors), ops)
+        let congestion = self.congestion.as_deref();
+        let setting = self
+            .comparison
+            .setting(network, self.processors, congestion);
+        explain::plans(&setting, ops)
     }
 }
 
@@ -341,7 +376,12 @@ fn ops(options: &Options) -> Result<Vec<Op>, Failure> {
 /// The rows, the device's name for itself, and the cost model if costs were measured or given.
 type Found = (Vec<Row>, String, Option<Costs>);
 
-fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, Failure> {
+fn measure(
+    setting: &Setting<'_>,
+    floor: &mut TcpBaseline,
+    ops: &[Op],
+    show: Show<'_>,
+) -> Result<Found, Failure> {
     let &Setting { options, mode, .. } = setting;
     let delay = options.delay;
     let budget = Budget {
@@ -378,10 +418,6 @@ fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, F
         schedule.add("measuring round trips", time);
     }
 
-    let (_floor_process, address) = targets::start_baseline(setting)?;
-    let congestion = setting.options.congestion.as_ref();
-    let mut floor =
-        TcpBaseline::connect(address, congestion).context("cannot connect to the floor process")?;
     let measurement = |op, mode| Measurement {
         op,
         mode,
@@ -392,7 +428,7 @@ fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, F
     if calibrates {
         schedule.begin_next();
     }
-    let costs = calibration.costs(setting, &mut floor)?;
+    let costs = calibration.costs(setting, floor)?;
     let mut rows = Vec::new();
     let mut started = targets::start_targets(setting)?;
     let device = started
@@ -401,7 +437,7 @@ fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, F
     for &op in ops {
         schedule.begin_next();
         let what = measurement(op, mode);
-        let measured = measurement::measure(what, &mut floor, &mut started, budget)?;
+        let measured = measurement::measure(what, floor, &mut started, budget)?;
         if let Some(network) = setting.network {
             let mut p50s = measured.iter().filter_map(|row| row.p50_us);
             p50s.try_for_each(|p50| network.check(op, p50, delay))?;
@@ -418,7 +454,7 @@ fn measure(setting: &Setting<'_>, ops: &[Op], show: Show<'_>) -> Result<Found, F
         let (op, mode) = (Op::Null, Mode::Busy);
         let mut started = targets::start_targets(&Setting { mode, ..*setting })?;
         let what = measurement(op, mode);
-        let busy = measurement::measure(what, &mut floor, &mut started, budget)?;
+        let busy = measurement::measure(what, floor, &mut started, budget)?;
         let after = rows
             .iter()
             .take_while(|row: &&Row| row.op == op.name())
@@ -456,30 +492,15 @@ fn by(network: Option<&Network>) -> &'static str {
     }
 }
 
-/// Returns a sentence that describes the measurement.
+/// Returns the sentence that describes the measurement.
 fn summary(setting: &Setting<'_>, device: &str) -> String {
     let options = setting.options;
-    let delay = match options.delay {
-        Duration::ZERO => "no added delay".to_owned(),
-        delay => format!("{delay:?} added each way{}", by(setting.network)),
+    let delays = || trips::delays(setting.network, trips_delay(options));
+    let carried = Carried {
+        options,
+        device,
+        congestion: setting.congestion,
+        trips: options.round_trips.then(delays),
     };
-    let rate = options.rate.map_or(String::new(), |rate| {
-        format!(", {}bit/s each way", Rate(rate))
-    });
-    let congestion = targets::shown_congestion(options);
-    let crc = match options.device {
-        DeviceName::Iwarp => format!(", CRC {}", if options.crc { "on" } else { "off" }),
-        DeviceName::Verbs(_) | DeviceName::Sim => String::new(),
-    };
-    let tcp = match options.via.contains(&Variant::Tcp) {
-        true => "TCP and ",
-        false => "",
-    };
-    let core = match setting.processors.is_some_and(processor::share_a_core) {
-        true => " Client and servers are pinned to two threads of one core, as there is no other.",
-        false => "",
-    };
-    format!(
-        "NFS over {tcp}RPC-over-RDMA 1 and 2 (device {device}{crc}), {delay}{rate}{congestion}.{core}"
-    )
+    format!("{}; {}.", summary::protocols(options), carried.describe())
 }

@@ -128,6 +128,8 @@ pub struct Options {
     pub save_costs: bool,
     /// The capture to which the traffic of the clients over RDMA is added.
     pub capture: Option<Capture>,
+    /// The commit that this program was built from, for the conditions of the rows.
+    pub commit: Option<String>,
     /// Arguments that make this program call [`serve_child`](crate::serve_child) with the argument
     /// after them. Each server is a separate process that is started in this way.
     pub child: Vec<String>,
@@ -159,6 +161,7 @@ impl Default for Options {
             costs: None,
             save_costs: false,
             capture: None,
+            commit: None,
             child: Vec::new(),
         }
     }

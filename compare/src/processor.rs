@@ -11,9 +11,16 @@ use rpcrdma_setup::{Context, Failure};
 /// Returns two processors that this process may use, for the client and for servers: of two cores,
 /// if it may use several. Returns `None` if there is only one processor.
 pub(crate) fn pair() -> Option<(usize, usize)> {
-    let allowed = sched_getaffinity(None).ok()?;
+    choose(&usable(), core)
+}
+
+/// Returns the numbers of the processors that this thread may use; none if the system does not say.
+pub(crate) fn usable() -> Vec<usize> {
+    let Ok(allowed) = sched_getaffinity(None) else {
+        return Vec::new();
+    };
     let usable = (0..CpuSet::MAX_CPU).filter(|&number| allowed.is_set(number));
-    choose(&usable.collect::<Vec<_>>(), core)
+    usable.collect()
 }
 
 /// Returns whether two processors are threads of one core, as far as Linux says.

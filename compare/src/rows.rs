@@ -3,6 +3,8 @@
 
 use serde::Serialize;
 
+use crate::environment::Environment;
+
 /// How the two sides wait for messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -42,6 +44,18 @@ pub struct Conditions {
     /// The processor to which the responder and the baseline's server were pinned; null if they
     /// were not.
     pub processor_responder: Option<usize>,
+    /// The kind of device under RPC-over-RDMA; null for TCP.
+    pub device_kind: Option<&'static str>,
+    /// Whether client and server are connected by the loopback interface, as two processes on one
+    /// machine are over TCP, whatever their addresses are. Null for verbs devices, which reach
+    /// themselves in their own ways, and in a simulation.
+    pub loopback: Option<bool>,
+    /// What delays messages where a delay is added: the two processes, or the command that has the
+    /// network do it. Null where no delay is.
+    pub delayed_by: Option<String>,
+    /// The machine and the program; in JSON, each is a key of the row.
+    #[serde(flatten)]
+    pub environment: Environment,
 }
 
 /// The latency at one delay of the link.
@@ -182,6 +196,10 @@ pub(crate) mod tests {
                 registration: Some("per-call"),
                 processor_requester: Some(0),
                 processor_responder: None,
+                device_kind: Some("software iWARP in user space over kernel TCP"),
+                loopback: Some(true),
+                delayed_by: None,
+                environment: Environment::default(),
             },
             count: 100,
             p50_us: Some(512.25),

@@ -13,11 +13,13 @@ use rpcrdma_setup::units::show_size;
 use rpcrdma_setup::{Context, Failure};
 use rpcrdma_sim::{Measured, Operation, Setting, consider, measure};
 
+use crate::environment::Environment;
 use crate::explain::listen;
 use crate::op::Op;
 use crate::options::inline_size;
 use crate::options::{OpName, Options};
 use crate::rows::{Conditions, Mode, OverDelay, Row, Split};
+use crate::summary::kind;
 use crate::table;
 use crate::variant::{Variant, longest_inline};
 
@@ -252,6 +254,8 @@ pub(crate) fn rows(options: &Options, ops: &[Op], more: bool) -> Result<Vec<Row>
             };
             let what = measure(&setting, operation(op)).context(op)?;
             let mut row = row(op, via, &setting, &what);
+            row.conditions.device_kind = Some(kind(&options.device));
+            row.conditions.environment = Environment::of_program(options.commit.as_deref());
             (row.predicted_us, row.plan) = predicted(op, &setting, &setting.model())?.unzip();
             if more {
                 row.latency_over_delay = Some(over_delay(op, &setting)?);

@@ -14,11 +14,13 @@ use rpcrdma_setup::mount_options::{MountOptions, Proto};
 
 use crate::benchmark_target::BenchTarget;
 use crate::child::ChildProcess;
+use crate::environment::Environment;
 use crate::network::Network;
 use crate::op::Op;
 use crate::options::{Options, inline_size};
 use crate::rows::{Conditions, Mode};
 use crate::served::{Listening, Served, Task};
+use crate::summary;
 use crate::variant::Variant;
 
 /// The export of a server process.
@@ -43,16 +45,49 @@ fn congestion_name(options: &Options) -> Option<String> {
     options.congestion.as_ref().map(ToString::to_string)
 }
 
-/// Returns a part of a sentence with the congestion control.
-pub(crate) fn shown_congestion(options: &Options) -> String {
-    let name = congestion_name(options);
-    name.map_or(String::new(), |name| format!(", congestion control {name}"))
+/// What the conditions of a row say of the machine, besides the options.
+#[derive(Clone, Copy)]
+pub(crate) struct Surroundings<'a> {
+    /// The processors of the client and of the servers.
+    pub(crate) processors: Option<(usize, usize)>,
+    /// The congestion control that the system granted to TCP connections.
+    pub(crate) congestion: Option<&'a str>,
+    /// The machine and the program.
+    pub(crate) environment: &'a Environment,
 }
 
-/// Returns the congestion control under a transport or variant; `None` where there is no TCP.
-pub(crate) fn congestion_of(options: &Options, variant: Variant) -> Option<String> {
-    let over_tcp = variant.version().is_none() || options.device == DeviceName::Iwarp;
-    over_tcp.then(|| congestion_name(options)).flatten()
+/// Returns the conditions of the calls over one transport or variant. `registration` is how the
+/// client's device registers memory.
+///
+/// # Errors
+/// The receive size is not permitted.
+pub(crate) fn conditions(
+    options: &Options,
+    surroundings: Surroundings<'_>,
+    variant: Variant,
+    registration: Option<&'static str>,
+) -> Result<Conditions, Failure> {
+    let Surroundings {
+        processors,
+        congestion,
+        environment,
+    } = surroundings;
+    let rdma = variant.version().is_some();
+    let framed = rdma && options.device == DeviceName::Iwarp;
+    let over_tcp = !rdma || framed;
+    Ok(Conditions {
+        inline_bytes: variant.longest_inline(inline_size(options.inline)?),
+        rate_bits_per_s: options.rate,
+        crc: framed.then_some(options.crc),
+        congestion_control: congestion.filter(|_| over_tcp).map(str::to_owned),
+        registration,
+        processor_requester: processors.map(|(client, _)| client),
+        processor_responder: processors.map(|(_, server)| server),
+        device_kind: rdma.then(|| summary::kind(&options.device)),
+        loopback: over_tcp.then_some(true),
+        delayed_by: summary::delayed_by(options),
+        environment: environment.clone(),
+    })
 }
 
 /// The settings that benchmark targets share.
@@ -70,6 +105,10 @@ pub(crate) struct Setting<'a> {
     pub(crate) ops: &'a [Op],
     /// The processors of the client and of the servers.
     pub(crate) processors: Option<(usize, usize)>,
+    /// The congestion control that the system granted to TCP connections.
+    pub(crate) congestion: Option<&'a str>,
+    /// The machine and the program.
+    pub(crate) environment: &'a Environment,
 }
 
 /// Starts a server for each transport or variant and connects to it.
@@ -98,7 +137,6 @@ fn bench(setting: &Setting<'_>, variant: Variant) -> Result<BenchTarget, Failure
         processors,
         ..
     } = setting;
-    let inline = inline_size(options.inline)?;
     let served = served(options, variant, delay, mode.is_busy())?;
     let served = Served {
         processor: processors.map(|(_, server)| server),
@@ -115,16 +153,13 @@ fn bench(setting: &Setting<'_>, variant: Variant) -> Result<BenchTarget, Failure
         path: EXPORT.to_vec(),
     };
     let mounted = access.mount(&url)?;
-    let framed = variant.version().is_some() && options.device == DeviceName::Iwarp;
-    let conditions = Conditions {
-        inline_bytes: variant.longest_inline(inline),
-        rate_bits_per_s: options.rate,
-        crc: framed.then_some(options.crc),
-        congestion_control: congestion_of(options, variant),
-        registration: mounted.reached.registration(),
-        processor_requester: processors.map(|(client, _)| client),
-        processor_responder: processors.map(|(_, server)| server),
+    let registration = mounted.reached.registration();
+    let surroundings = Surroundings {
+        processors,
+        congestion: setting.congestion,
+        environment: setting.environment,
     };
+    let conditions = conditions(options, surroundings, variant, registration)?;
     BenchTarget::new(variant, &options.device, child, mounted, conditions, ops)
 }
 

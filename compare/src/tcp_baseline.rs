@@ -210,6 +210,14 @@ impl TcpBaseline {
         })
     }
 
+    /// Returns the congestion control of the connection, as the system granted it.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    pub(crate) fn congestion(&self) -> io::Result<CongestionControl> {
+        CongestionControl::of(&self.link.stream)
+    }
+
     fn start(&mut self, order: Order) -> io::Result<()> {
         self.link.set_busy(false)?;
         self.link.send(&order.encode())?;

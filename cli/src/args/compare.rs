@@ -305,6 +305,7 @@ impl CompareArgs {
             costs: self.costs.clone(),
             save_costs: self.save_costs.is_some(),
             capture: None,
+            commit: option_env!("RPCRDMA_COMMIT").map(str::to_owned),
             child: vec![CHILD.to_owned()],
         }
     }
@@ -453,6 +454,7 @@ mod tests {
             panic!("another command");
         };
         let defaults = Options {
+            commit: option_env!("RPCRDMA_COMMIT").map(str::to_owned),
             child: vec![CHILD.to_owned()],
             ..Options::default()
         };

@@ -46,7 +46,7 @@ privilege; `-o device=verbs` takes an RDMA device of this machine (`rpcrdma devi
 
 /// NFS over RPC-over-RDMA, on any machine.
 #[derive(Debug, Parser)]
-#[command(name = "rpcrdma", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(name = "rpcrdma", version = env!("RPCRDMA_VERSION"), after_help = EXAMPLES, max_term_width = 100)]
 pub(crate) struct Cli {
     /// Log more on standard error: -v for connections, -vv for every call, -vvv for the arguments of calls to a server and
     /// much else. RUST_LOG, when set,

@@ -64,7 +64,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
 /// Prints the results, with the plan of each operation if `explain` is set.
 fn print(measured: &Measured, results: &Results, explain: bool) -> Result<(), Failure> {
     if results.tables {
-        output::line(format_args!("{}\n", wrap(&measured.summary, WIDTH)))?;
+        output::line(wrap(&measured.summary, WIDTH))?;
+        output::line(format_args!("{}\n", wrap(&measured.machine, WIDTH)))?;
         measured.tables().iter().try_for_each(output::line)?;
         let paragraph = |text: &String| output::line(wrap(text, WIDTH));
         measured.answer().iter().try_for_each(paragraph)?;

@@ -4,7 +4,6 @@ use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rpcrdma_compare::{Changes, Measured, Reference, Report};
@@ -119,7 +118,12 @@ impl Outputs {
     /// # Errors
     /// One cannot be written.
     pub(super) fn write(self, measured: &Measured) -> Result<Results, Failure> {
-        let Measured { rows, summary, .. } = measured;
+        let Measured {
+            rows,
+            summary,
+            machine,
+            ..
+        } = measured;
         if let (Some(file), Some(costs)) = (self.costs, &measured.costs) {
             let json = costs.to_json(&format!("measured by compare: {summary}"));
             file.write(&serde_json::to_string_pretty(&json).map_err(Failure::work)?)?;
@@ -130,6 +134,7 @@ impl Outputs {
             let report = Report {
                 rows,
                 summary,
+                machine,
                 facts: &facts(),
                 noise: measured.noise.as_deref(),
                 changes: changes.as_ref(),
@@ -155,28 +160,17 @@ impl Results {
     }
 }
 
-/// Returns the facts needed to repeat the measurement: command line, versions and machine.
-pub(super) fn facts() -> [(&'static str, String); 4] {
+/// Returns the facts needed to repeat the measurement besides its conditions: the command line, the
+/// version and the date.
+pub(super) fn facts() -> [(&'static str, String); 3] {
     let words = env::args_os().skip(1);
     let words: Vec<String> = words
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
-    let system = rustix::system::uname();
-    let of = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     [
         ("command", format!("rpcrdma {}", words.join(" "))),
-        ("version", env!("CARGO_PKG_VERSION").to_owned()),
-        (
-            "system",
-            format!(
-                "{} {}, {}, {} processors",
-                of(system.sysname()),
-                of(system.release()),
-                of(system.machine()),
-                thread::available_parallelism().map_or(1, usize::from)
-            ),
-        ),
+        ("version", env!("RPCRDMA_VERSION").to_owned()),
         (
             "date",
             now.map_or_else(|_| String::new(), |now| show_date(now.as_secs()) + " UTC"),

@@ -30,6 +30,7 @@ pub(super) fn run(args: &CompareArgs, options: Options, run: RunOptions) -> Resu
         let report = RunReport {
             rows: &measured.rows,
             summary: &measured.summary,
+            machine: &measured.machine,
             legend: &legend,
             facts: &facts(),
         };
@@ -40,7 +41,8 @@ pub(super) fn run(args: &CompareArgs, options: Options, run: RunOptions) -> Resu
         json.write(&serde_json::to_string_pretty(&measured.rows).map_err(Failure::work)?)?;
     }
     if tables {
-        output::line(format_args!("{}\n", wrap(&measured.summary, WIDTH)))?;
+        output::line(wrap(&measured.summary, WIDTH))?;
+        output::line(format_args!("{}\n", wrap(&measured.machine, WIDTH)))?;
         output::line(measured.table())?;
         let paragraph = |text: &String| output::line(wrap(text, WIDTH));
         measured.answer().iter().try_for_each(paragraph)?;

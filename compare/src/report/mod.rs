@@ -30,6 +30,8 @@ pub struct Report<'a> {
     pub rows: &'a [Row],
     /// A sentence that describes the measurement.
     pub summary: &'a str,
+    /// A sentence about the machine and the build of this program.
+    pub machine: &'a str,
     /// The conditions of the measurement, as names and values, so that it can be repeated.
     pub facts: &'a [(&'a str, String)],
     /// The reason why the figures may be inexact, if there is one.
@@ -46,7 +48,11 @@ impl Report<'_> {
     pub fn render(&self) -> serde_json::Result<String> {
         let groups = figures::groups(self.rows);
         let palette = Palette::of(self.rows);
-        let mut out = head("What each way of carrying NFS costs", self.summary);
+        let mut out = head(
+            "What each way of carrying NFS costs",
+            self.summary,
+            self.machine,
+        );
         out.push_str(&answer(self.rows));
         if let Some(noise) = self.noise {
             // Writing to a String does not fail, here and below.
@@ -90,14 +96,15 @@ impl Report<'_> {
 }
 
 /// Formats the beginning of a page.
-fn head(title: &str, summary: &str) -> String {
+fn head(title: &str, summary: &str, machine: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{title}</title>\n<style>\n{}</style>\n</head>\n<body>\n\
-         <h1>{title}</h1>\n<p>{}</p>\n",
+         <h1>{title}</h1>\n<p>{}<br>\n{}</p>\n",
         include_str!("style.css"),
-        escape(summary)
+        escape(summary),
+        escape(machine)
     )
 }
 
@@ -294,6 +301,7 @@ mod tests {
         let report = Report {
             rows,
             summary: "a <test>",
+            machine: "on a <machine>",
             facts: &[("command", "rpcrdma compare </script>".to_owned())],
             noise: None,
             changes: None,

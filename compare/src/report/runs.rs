@@ -13,6 +13,8 @@ pub struct RunReport<'a> {
     pub rows: &'a [RunRow],
     /// A sentence that describes the measurement.
     pub summary: &'a str,
+    /// A sentence about the machine and the build of this program.
+    pub machine: &'a str,
     /// Remarks on how to read the table.
     pub legend: &'a [String],
     /// The conditions of the measurement, as names and values, so that it can be repeated.
@@ -25,7 +27,7 @@ impl RunReport<'_> {
     /// # Errors
     /// The rows cannot be written as JSON.
     pub fn render(&self) -> serde_json::Result<String> {
-        let mut out = head("What an application gains", self.summary);
+        let mut out = head("What an application gains", self.summary, self.machine);
         for sentence in sentences(self.rows) {
             // Writing to a String does not fail.
             let _ = writeln!(out, "<p>{}</p>", escape(&sentence));
@@ -106,6 +108,7 @@ mod tests {
         let report = RunReport {
             rows: &rows,
             summary: "a <test>",
+            machine: "on a <machine>",
             legend: &["read & see".to_owned()],
             facts: &[("command", "x".to_owned())],
         };

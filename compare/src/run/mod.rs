@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use rdma::middleware::Rate;
+use rdma::CongestionControl;
 use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::mount_options::MountOptions;
@@ -27,12 +27,13 @@ use rpcrdma_setup::units::count;
 use rpcrdma_setup::{Context, Failure};
 
 use crate::child::ChildProcess;
+use crate::environment::Environment;
 use crate::measurement::rotated;
 use crate::network::Network;
 use crate::options::Options;
-use crate::rows::Conditions;
 use crate::served::{Listening, PROCEDURES, Task, USAGE};
-use crate::targets;
+use crate::summary::{self, Carried};
+use crate::targets::{self, Surroundings};
 use crate::usage::{Both, Usage};
 use crate::variant::Variant;
 
@@ -120,8 +121,10 @@ pub struct Runs {
 pub struct MeasuredRuns {
     /// One row for each transport or variant.
     pub rows: Vec<RunRow>,
-    /// A sentence that describes the measurement.
+    /// A sentence that describes the measurement: the command, the device and the link.
     pub summary: String,
+    /// A sentence about the machine and the build of this program.
+    pub machine: String,
 }
 
 /// One run.
@@ -287,10 +290,19 @@ impl Runs {
                 }
             }
         }
-        let rows = row::rows(&self.workload, options, delays, &samples);
+        let congestion = options.congestion.as_ref().map(CongestionControl::name);
+        let environment = Environment::of_machine(options.commit.as_deref());
+        let surroundings = Surroundings {
+            // The command decides where it runs.
+            processors: None,
+            congestion,
+            environment: &environment,
+        };
+        let rows = row::rows(&self.workload, options, surroundings, delays, &samples)?;
         Ok(MeasuredRuns {
             rows,
-            summary: self.summary(network.is_some()),
+            summary: self.summary(congestion, delays.trips),
+            machine: summary::machine(&environment, None),
         })
     }
 
@@ -371,48 +383,24 @@ impl Runs {
         })
     }
 
-    fn summary(&self, by_network: bool) -> String {
+    fn summary(&self, congestion: Option<&str>, trips: Option<[Duration; 2]>) -> String {
         let options = &self.options;
-        let by = if by_network { " by the network" } else { "" };
-        let delay = match options.delay {
-            Duration::ZERO => "no added delay".to_owned(),
-            delay => format!("{delay:?} added each way{by}"),
+        let carried = Carried {
+            options,
+            device: &options.device.to_string(),
+            congestion,
+            trips,
         };
-        let rate = options.rate.map_or(String::new(), |rate| {
-            format!(", {}bit/s each way", Rate(rate))
-        });
-        let congestion = targets::shown_congestion(options);
         let mounted = match self.run.mount_options.as_str() {
             "" => String::new(),
             options => format!(" -o {options}"),
         };
         format!(
-            "`{}` in a mount{mounted} (device {}), {} over each transport, in turn; {delay}{rate}{congestion}.",
+            "`{}` in a mount{mounted}, {} over each transport, in turn; {}.",
             self.workload.name(),
-            options.device,
             count(self.run.runs.into(), "time", "times"),
+            carried.describe(),
         )
-    }
-}
-
-/// Returns the conditions of a run, which is pinned to no processor.
-fn conditions(
-    variant: Variant,
-    options: &Options,
-    registration: Option<&'static str>,
-) -> Conditions {
-    let framed = variant.version().is_some() && options.device == DeviceName::Iwarp;
-    Conditions {
-        // Checked when the first process was started.
-        inline_bytes: u32::try_from(options.inline)
-            .ok()
-            .and_then(|inline| variant.longest_inline(inline)),
-        rate_bits_per_s: options.rate,
-        crc: framed.then_some(options.crc),
-        congestion_control: targets::congestion_of(options, variant),
-        registration,
-        processor_requester: None,
-        processor_responder: None,
     }
 }
 

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rpcrdma_setup::Failure;
 use serde::Serialize;
 
 use super::workload::Workload;
-use super::{Delays, Sample, Samples, conditions};
+use super::{Delays, Sample, Samples};
 use crate::options::Options;
 use crate::rows::Conditions;
 use crate::table::number;
+use crate::targets::{Surroundings, conditions};
 use crate::variant::Variant;
 
 /// The variant that the others are compared with.
@@ -104,23 +106,33 @@ fn spread(values: impl Iterator<Item = f64>) -> Option<(f64, f64, f64)> {
 }
 
 /// Returns the rows of all samples, which are in the order of the options' variants.
+///
+/// # Errors
+/// The receive size is not permitted.
 pub(super) fn rows(
     workload: &Workload,
     options: &Options,
+    surroundings: Surroundings<'_>,
     delays: Delays,
     samples: &[Samples],
-) -> Vec<RunRow> {
+) -> Result<Vec<RunRow>, Failure> {
     let mut variants = options.via.iter().zip(samples);
     let v1 = variants.find(|(variant, _)| variant.name() == AGAINST);
     let v1 = v1.map(|(_, samples)| &samples.asked[..]);
     let all = options.via.iter().zip(samples);
-    all.filter_map(|(&variant, samples)| row(workload, options, delays, variant, samples, v1))
-        .collect()
+    let rows = all.filter_map(|(&variant, samples)| {
+        let registration = samples.asked.first()?.registration;
+        let conditions = conditions(options, surroundings, variant, registration);
+        let row = |conditions| row(workload, options, conditions, delays, variant, samples, v1);
+        conditions.map(row).transpose()
+    });
+    rows.collect()
 }
 
 fn row(
     workload: &Workload,
     options: &Options,
+    conditions: Conditions,
     delays: Delays,
     variant: Variant,
     samples: &Samples,
@@ -153,13 +165,12 @@ fn row(
         let count = |sample: &Sample| sample.procedures.get(name).copied().unwrap_or(0) as f64;
         (name.clone(), of(&count).unwrap_or(0.0))
     });
-    let registration = asked.first().and_then(|sample| sample.registration);
     Some(RunRow {
         command: workload.name().to_owned(),
         conveyance: variant.name(),
         device: rdma.then(|| options.device.to_string()),
         delay_us: seconds(options.delay) * 1e6,
-        conditions: conditions(variant, options, registration),
+        conditions,
         runs: asked.len() as u64,
         elapsed_s,
         elapsed_min_s,
@@ -314,6 +325,7 @@ fn beside(row: &RunRow, v1: &RunRow) -> Option<String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::environment::Environment;
     use crate::usage::Usage;
 
     fn sample(millis: u64, reads: u64) -> Sample {
@@ -356,7 +368,12 @@ pub(crate) mod tests {
         let v1 = samples([500, 520, 900], [900, 920, 1000], 60);
         let v2 = samples([300, 260, 450], [500, 460, 660], 0);
         let delays = Delays::new(options.delay, true);
-        rows(&workload, &options, delays, &[v1, v2])
+        let surroundings = Surroundings {
+            processors: None,
+            congestion: Some("cubic"),
+            environment: &Environment::default(),
+        };
+        rows(&workload, &options, surroundings, delays, &[v1, v2]).unwrap()
     }
 
     #[test]
