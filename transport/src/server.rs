@@ -338,6 +338,7 @@ impl Server {
             && let Some((origin, message)) = self.held.pop_front()
         {
             progress = true;
+            self.call_ended(origin, now);
             self.call(origin, message, now);
         }
         progress |= self.take_events(now);
@@ -459,7 +460,10 @@ impl Server {
                     token,
                 };
                 match self.is_full() {
-                    true => self.held.push_back((origin, message)),
+                    true => {
+                        self.call_begins(origin);
+                        self.held.push_back((origin, message));
+                    }
                     false => self.call(origin, message, now),
                 }
             }
@@ -498,15 +502,10 @@ impl Server {
     /// Closes the connections of this loop that were told to make room for others.
     #[cold]
     fn make_room(&mut self) {
-        let chosen = self.member.making_room();
-        if chosen.is_empty() {
-            return;
-        }
-        let busy = self.with_calls();
-        for (transport, conn) in chosen {
+        for (transport, conn) in self.member.making_room() {
             let served = &self.transports[transport];
             if let Some(peer) = served.peers.get(&conn) {
-                if busy.contains(&(transport, conn)) || peer.place.standing().is_busy() {
+                if peer.place.standing().is_busy() {
                     served.admission.tell_another(&peer.place);
                     continue;
                 }
@@ -629,6 +628,7 @@ impl Server {
                 // First of all, because the cache was told the vacant key: answering the earlier transmission
                 // makes another key vacant.
                 self.waiting.insert(origin);
+                self.call_begins(origin);
                 if let Some(earlier) = earlier {
                     self.answer_waiter(earlier, None, now);
                 }
@@ -641,8 +641,8 @@ impl Server {
                 }
                 if let Some(running) = self.running.get_mut(job) {
                     let earlier = std::mem::replace(&mut running.origin, origin);
-                    self.job_begins(origin);
-                    self.job_ended(earlier, now);
+                    self.call_begins(origin);
+                    self.call_ended(earlier, now);
                     self.reply(earlier, None, now);
                 }
                 false
@@ -666,7 +666,7 @@ impl Server {
             ServiceOutcome::Done(reply) => self.finish(origin, xid, key, reply, now),
             ServiceOutcome::Later(job) => {
                 self.stats.jobs += 1;
-                self.job_begins(origin);
+                self.call_begins(origin);
                 let id = self.running.insert(Running { origin, xid, key });
                 self.workers.submit(id, job);
             }
@@ -679,7 +679,7 @@ impl Server {
         self.workers.take_done(&mut done);
         for (id, reply) in done.drain(..) {
             if let Some(Running { origin, xid, key }) = self.running.try_remove(id) {
-                self.job_ended(origin, now);
+                self.call_ended(origin, now);
                 self.finish(origin, xid, key, reply, now);
             }
         }
@@ -691,17 +691,18 @@ impl Server {
         peers.get_mut(&origin.conn)
     }
 
-    /// Counts a job of a connection, which does not have to make room until it has ended.
-    fn job_begins(&mut self, origin: Origin) {
+    /// Counts a call in progress of a connection, which does not have to make room, and is not idle,
+    /// until it has ended.
+    fn call_begins(&mut self, origin: Origin) {
         if let Some(peer) = self.peer_of(origin) {
-            peer.place.standing().job_begins();
+            peer.place.standing().call_begins();
         }
     }
 
-    fn job_ended(&mut self, origin: Origin, now: Time) {
+    fn call_ended(&mut self, origin: Origin, now: Time) {
         if let Some(peer) = self.peer_of(origin) {
             peer.last_call = now;
-            peer.place.standing().job_ended();
+            peer.place.standing().call_ended();
         }
     }
 

@@ -14,7 +14,8 @@
 //! A *use* is a call that the service counts ([`crate::Request::count_as_use`]): one that reached
 //! what the service offers, by a client that it admits. A connection without any use is ranked by
 //! the time of its establishment, not of its last call, so calls that anybody can make (NULL) do
-//! not help it. A connection with a job in progress is never closed. If no connection can be
+//! not help it. A connection with a call in progress is never closed: one that a
+//! worker executes, that is held until a worker is free, or whose reply comes from another loop. If no connection can be
 //! closed, the new one is refused; over RDMA, its client is told that there is no room at present,
 //! and tries again. The new connection is also refused if the one to close is from the same host
 //! and was established or used within [`FRESH`]. Otherwise a client that wants more connections
@@ -84,8 +85,9 @@ pub(super) struct Standing {
     conn: AtomicU64,
     /// The time of the last use in nanoseconds, or 0 if there was none.
     used: AtomicU64,
-    /// The number of jobs in progress. Changed by the loop of the connection alone.
-    jobs: AtomicU32,
+    /// The number of calls in progress: jobs, held calls, and those that wait for another loop's
+    /// reply. Changed by the loop of the connection alone.
+    calls: AtomicU32,
     /// The value of `used` for which the connection is filed. Changed only under the lock.
     filed: AtomicU64,
     /// Whether the connection was told to make room: 0 or 1. Changed only under the lock.
@@ -101,10 +103,10 @@ impl Standing {
         }
     }
 
-    /// Returns whether the connection must not make room: it has jobs in progress, or is not there
+    /// Returns whether the connection must not make room: it has calls in progress, or is not there
     /// yet.
     pub(super) fn is_busy(&self) -> bool {
-        self.jobs.load(Relaxed) > 0 || self.conn.load(Relaxed) == NO_CONNECTION
+        self.calls.load(Relaxed) > 0 || self.conn.load(Relaxed) == NO_CONNECTION
     }
 
     fn is_fresh(&self, now: Time) -> bool {
@@ -112,15 +114,15 @@ impl Standing {
         now.since(Time::from_nanos(last)) < FRESH
     }
 
-    /// Counts a job that begins.
-    pub(super) fn job_begins(&self) {
-        self.jobs.store(self.jobs.load(Relaxed) + 1, Relaxed);
+    /// Counts a call in progress that begins.
+    pub(super) fn call_begins(&self) {
+        self.calls.store(self.calls.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Counts a job that has ended.
-    pub(super) fn job_ended(&self) {
-        let jobs = self.jobs.load(Relaxed);
-        self.jobs.store(jobs.saturating_sub(1), Relaxed);
+    /// Counts a call in progress that has ended.
+    pub(super) fn call_ended(&self) {
+        let calls = self.calls.load(Relaxed);
+        self.calls.store(calls.saturating_sub(1), Relaxed);
     }
 }
 
@@ -195,7 +197,7 @@ impl Filed {
         })
     }
 
-    /// Returns the connection without jobs, of this host or of any, whose last use is the longest
+    /// Returns the connection without calls in progress, of this host or of any, whose last use is the longest
     /// ago.
     fn longest_unused(&mut self, had_use: bool, of: Option<Host>) -> Option<Arc<Standing>> {
         let mut from = Rank {
@@ -273,7 +275,7 @@ impl Admission {
         let (limit, host) = (self.shared.places.limit, Host::new(peer));
         let mut filed = self.shared.places.filed.lock();
         let mut told = SmallVec::<[Arc<Standing>; 1]>::new();
-        // There are several to close if some that were chosen before had to stay because of a job.
+        // There are several to close if some that were chosen before had to stay because of a call.
         while filed.order.len() >= limit && filed.leaving < SPARE {
             let first = filed.first_to_go();
             let Some(first) = first.filter(|first| first.host != host || !first.is_fresh(now))
@@ -297,7 +299,7 @@ impl Admission {
             transport: self.transport,
             conn: AtomicU64::new(NO_CONNECTION),
             used: AtomicU64::new(0),
-            jobs: AtomicU32::new(0),
+            calls: AtomicU32::new(0),
             filed: AtomicU64::new(0),
             leaving: AtomicU32::new(0),
         });
@@ -310,7 +312,7 @@ impl Admission {
         Some(Place { shared, standing })
     }
 
-    /// Keeps a connection that was chosen to be closed, because a job has begun on it meanwhile,
+    /// Keeps a connection that was chosen to be closed, because a call has begun on it meanwhile,
     /// and chooses another one, if there is one.
     pub(super) fn tell_another(&self, stays: &Place) {
         let mut filed = self.shared.places.filed.lock();

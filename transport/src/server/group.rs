@@ -146,8 +146,8 @@ impl Member {
 
     /// Returns the connections of this loop that were told to make room since the last call.
     pub(super) fn making_room(&self) -> Vec<ConnKey> {
-        let mut making_room = self.shared.mailboxes[self.index].making_room.lock();
-        std::mem::take(&mut *making_room)
+        let mailbox = &self.shared.mailboxes[self.index];
+        std::mem::take(&mut *mailbox.making_room.lock())
     }
 }
 
@@ -196,9 +196,14 @@ impl Server {
                 .lock(),
         );
         for Handed { ticket, reply } in handed {
-            if let Some(origin) = self.waiting.try_remove(ticket) {
-                self.reply(origin, reply, now);
-            }
+            self.answer_waiting(ticket, reply, now);
+        }
+    }
+
+    fn answer_waiting(&mut self, ticket: usize, reply: Option<Message>, now: Time) {
+        if let Some(origin) = self.waiting.try_remove(ticket) {
+            self.call_ended(origin, now);
+            self.reply(origin, reply, now);
         }
     }
 
@@ -206,11 +211,7 @@ impl Server {
     /// transmission gets it.
     pub(super) fn answer_waiter(&mut self, waiter: Waiter, reply: Option<Message>, now: Time) {
         match waiter.member == self.member.index {
-            true => {
-                if let Some(origin) = self.waiting.try_remove(waiter.ticket) {
-                    self.reply(origin, reply, now);
-                }
-            }
+            true => self.answer_waiting(waiter.ticket, reply, now),
             false => self.member.hand(waiter, reply),
         }
     }

@@ -6,14 +6,12 @@
 //! This module finds the rest, including clients that are alive but idle or never finish a message.
 //! A client whose connection was closed reconnects with its next call.
 
-use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use rdma::Time;
 
 use super::{Place, Server};
-use crate::backchannel::ConnKey;
 use crate::{Backchannel, PeerOrigin};
 
 /// The default idle time-out: the same as in Linux's NFS server.
@@ -50,16 +48,6 @@ impl Server {
         self.idle_at.get_or_insert(now + self.options.idle_timeout);
     }
 
-    /// Returns the connections whose calls are executed, or wait for that or for a reply.
-    pub(super) fn with_calls(&self) -> HashSet<ConnKey> {
-        let running = self.running.iter().map(|(_, running)| &running.origin);
-        running
-            .chain(self.waiting.iter().map(|(_, origin)| origin))
-            .chain(self.held.iter().map(|(origin, _)| origin))
-            .map(|origin| (origin.transport, origin.conn))
-            .collect()
-    }
-
     /// Closes connections that have been idle for too long and schedules the next search. Searching
     /// only now and then keeps the cost of a call down to storing its time.
     #[cold]
@@ -68,12 +56,11 @@ impl Server {
         // At the job limit, calls may wait in the transports, and it is not known whose. Then no connection is
         // closed; TCP keep-alive still finds peers that are gone.
         let is_known = !self.takes_nothing();
-        let busy = self.with_calls();
         self.idle_at = None;
         let mut expired = Vec::new();
         for (at, transport) in self.transports.iter_mut().enumerate() {
             for (conn, peer) in &mut transport.peers {
-                if busy.contains(&(at, *conn)) || peer.may_be_called() {
+                if peer.place.standing().is_busy() || peer.may_be_called() {
                     peer.last_call = now;
                 }
                 let due = peer.last_call + limit;

@@ -183,6 +183,23 @@ impl World {
         {}
     }
 
+    /// Lets the first loop call the client of a connection, which does not answer.
+    fn start_callback(&mut self, conn: u64) {
+        let peer = SocketAddr::from(([10, 0, 0, 1], 700));
+        let callee = self.servers[0].callee((0, ConnectionId(conn)), peer);
+        let callback = crate::Call {
+            prog: PROG,
+            vers: 1,
+            proc: 1,
+            args: Message::default(),
+            reply: ReplyRoom::default(),
+        };
+        callee
+            .unwrap()
+            .call(callback, Duration::from_secs(60), |_| {});
+        self.settle();
+    }
+
     fn answered(&self, at: usize) -> Vec<(u64, bool)> {
         self.transports[at].borrow().answered.clone()
     }
@@ -444,17 +461,7 @@ fn calls_that_are_held_go_with_their_connection() {
     world.transports[0].borrow_mut().takes_calls = true;
     world.connect(0, 1);
     world.connect(0, 2);
-    let peer = SocketAddr::from(([10, 0, 0, 1], 700));
-    let callee = world.servers[0].callee((0, ConnectionId(1)), peer).unwrap();
-    let callback = crate::Call {
-        prog: PROG,
-        vers: 1,
-        proc: 1,
-        args: Message::default(),
-        reply: ReplyRoom::default(),
-    };
-    callee.call(callback, Duration::from_secs(60), |_| {});
-    world.settle();
+    world.start_callback(1);
     for xid in 0..4 {
         world.event(0, call(1 + u64::from(xid % 2), xid, xid.into()));
     }

@@ -231,3 +231,67 @@ fn only_so_many_connections_beyond_the_limit_wait_for_others_to_close() {
     world.connect_later(1, most + 5, HERE);
     assert_eq!(world.closed(1).len(), 5);
 }
+
+/// Regression test: a call that waited for another loop's reply, or was held for lack of workers,
+/// did not protect its connection. Then the search chose such connections in turn, and their loop
+/// woke itself without end until their calls had ended.
+#[test]
+fn connections_whose_calls_are_held_or_wait_do_not_make_room() {
+    let mut world = World::limited(2, 3);
+    for (at, conn) in [(0, 1), (1, 2), (1, 3)] {
+        world.connect_later(at, conn, HERE);
+    }
+    world.event(0, call(1, 7, 1));
+    for (conn, token) in [(2, 2), (3, 3)] {
+        world.event(1, call(conn, 7, token));
+        assert_eq!(world.answered(1).len(), conn as usize - 2, "the last waits");
+    }
+    world.connect_later(0, 4, host(1));
+    // Of the two at the second loop, the one whose call has been sent again later elsewhere.
+    world.settle();
+    assert_eq!((world.closed(0), world.closed(1)), (vec![], vec![2]));
+    world.connect_later(0, 5, host(1));
+    world.settle();
+    assert_eq!((world.closed(0), world.closed(1)), (vec![4], vec![2]));
+    assert!(!world.servers[1].step(), "nothing is to be done");
+    // The reply ends it.
+    assert!(world.servers[0].run_job());
+    world.settle();
+    assert_eq!(world.answered(1), [(2, false), (3, true)]);
+    world.call_later(0, 5, USE);
+    world.connect_later(0, 6, host(2));
+    world.settle();
+    assert_eq!((world.closed(0), world.closed(1)), (vec![4, 1], vec![2]));
+    world.connect_later(0, 7, host(3));
+    world.settle();
+    assert_eq!((world.closed(0), world.closed(1)), (vec![4, 1], vec![2, 3]));
+}
+
+#[test]
+fn connections_whose_calls_are_held_stay() {
+    let options = ServerOptions {
+        max_connections: 3,
+        max_jobs: 1,
+        callbacks: true,
+        ..ServerOptions::default()
+    };
+    let mut world = World::new(1, &options);
+    world.transports[0].borrow_mut().takes_calls = true;
+    for conn in 1..=3 {
+        world.connect_later(0, conn, HERE);
+    }
+    world.start_callback(3);
+    for conn in [1, 2, 3] {
+        world.event(0, call(conn, conn as u32, conn));
+    }
+    assert_eq!(world.servers[0].held.len(), 2, "one is a job");
+    world.connect_later(0, 4, host(1));
+    assert_eq!(world.closed(0), [4], "the new one");
+    for ended in 0..3 {
+        assert!(world.servers[0].run_job(), "{ended}");
+        world.settle();
+    }
+    assert_eq!(world.answered(0), [(1, true), (2, true), (3, true)]);
+    world.connect_later(0, 5, host(1));
+    assert_eq!(world.closed(0), [4, 1]);
+}
