@@ -6,6 +6,7 @@
 //! which it arrives first. If its retransmission arrives at another loop meanwhile, the executing
 //! loop hands over the reply.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use bytes::BytesMut;
@@ -33,8 +34,9 @@ struct Handed {
 struct Mailbox {
     /// The replies that other loops have handed over.
     handed: CountedMutex<Vec<Handed>>,
-    /// The connections that are to make room for others.
+    /// The connections that are to make room for others, and whether there are any.
     making_room: CountedMutex<Vec<ConnKey>>,
+    makes_room: AtomicBool,
     /// The loop, once it exists.
     wake: OnceLock<Arc<Wake>>,
 }
@@ -51,6 +53,8 @@ impl Shared {
     pub(super) fn make_room(&self, member: usize, place: ConnKey) {
         let mailbox = &self.mailboxes[member];
         mailbox.making_room.lock().push(place);
+        // After the push, and before the wake-up, with which the loop looks at it.
+        mailbox.makes_room.store(true, Relaxed);
         mailbox.wake();
     }
 }
@@ -77,6 +81,7 @@ impl ServerGroup {
         let mailbox = |_| Mailbox {
             handed: CountedMutex::new(&CONTENDED, Vec::new()),
             making_room: CountedMutex::new(&CONTENDED, Vec::new()),
+            makes_room: AtomicBool::new(false),
             wake: OnceLock::new(),
         };
         let cache = ReplyCache::new(options.reply_cache_entries, options.reply_cache_bytes);
@@ -147,6 +152,12 @@ impl Member {
     /// Returns the connections of this loop that were told to make room since the last call.
     pub(super) fn making_room(&self) -> Vec<ConnKey> {
         let mailbox = &self.shared.mailboxes[self.index];
+        // Without a lock, because a loop asks whenever it is woken.
+        if !mailbox.makes_room.load(Relaxed) {
+            return Vec::new();
+        }
+        // Before the list is taken: what is added to it later sets the flag again.
+        mailbox.makes_room.store(false, Relaxed);
         std::mem::take(&mut *mailbox.making_room.lock())
     }
 }
