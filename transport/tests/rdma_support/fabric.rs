@@ -315,11 +315,17 @@ impl World {
         self.disconnected((node, QpId(conn)), lost.clone(), lost);
     }
 
-    /// Delivers a forged message on all connections of a device.
-    pub fn inject(&mut self, node: usize, message: &[u8], invalidate: Option<Stag>) {
+    /// Returns the queue pairs of a device, the oldest first.
+    #[allow(dead_code, reason = "not every test looks at them")]
+    pub fn queue_pairs(&self, node: usize) -> Vec<QpId> {
         let mut qps: Vec<QpId> = self.nodes[node].qps.keys().copied().collect();
         qps.sort();
-        for at in qps.into_iter().map(|qp| (node, qp)) {
+        qps
+    }
+
+    /// Delivers a forged message on all connections of a device.
+    pub fn inject(&mut self, node: usize, message: &[u8], invalidate: Option<Stag>) {
+        for at in self.queue_pairs(node).into_iter().map(|qp| (node, qp)) {
             let up = self.qp(at).is_some_and(|qp| qp.up);
             if up && let Err((_, what)) = self.deliver(at, message, invalidate) {
                 let ended = Disconnect::Terminated(what.clone());
