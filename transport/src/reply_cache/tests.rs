@@ -279,7 +279,8 @@ fn bytes_are_bounded_and_running_calls_stay() {
 fn what_is_old_is_forgotten_unless_it_was_asked_for() {
     let mut cache = Part::new(10, 1 << 20);
     let (old, asked, running) = (key(1, b"x"), key(2, b"x"), key(3, b"x"));
-    for key in [old, asked] {
+    // The one that is asked for is the first one, and must not hide that the other one is old.
+    for key in [asked, old] {
         look_up(&mut cache, key, 0, NOW);
         cache.finish(key, reply(8), true, NOW);
     }
@@ -397,6 +398,58 @@ fn failures_evict_no_more_than_an_eighth_of_the_changes() {
         execute(&mut cache, key_by(0, xid), true);
     }
     assert_eq!((cache.changes.entries, cache.others.entries), (70, 10));
+    // The same holds for bytes, where these are the limit: a reply takes 712 with its overhead.
+    let mut cache = Part::new(1000, 80 * (OVERHEAD + 200));
+    for xid in 0..80 {
+        execute(&mut cache, key_by(0, xid), true);
+    }
+    for xid in 1000..1100 {
+        execute(&mut cache, key_by(1000, xid), false);
+    }
+    assert_eq!((cache.changes.entries, cache.others.entries), (70, 10));
+}
+
+/// Replies to calls that have changed nothing leave a part of the cache to replies of the other
+/// kind, and take the eighth that is theirs also from other clients' changes.
+#[test]
+fn failures_have_an_eighth_of_the_cache_beside_changes() {
+    let mut cache = Part::new(80, 1 << 20);
+    for xid in 0..5 {
+        execute(&mut cache, key_by(1000, xid), false);
+    }
+    for xid in 10..200 {
+        execute(&mut cache, key_by(0, xid), true);
+    }
+    assert_eq!((cache.changes.entries, cache.others.entries), (75, 5));
+    assert!((0..5).all(|xid| is_kept(&cache, &key_by(1000, xid))));
+}
+
+/// The search for a client that has its fair share begins where the last one ended, and must also
+/// find those before that place.
+#[test]
+fn the_search_for_a_client_with_a_fair_share_goes_round() {
+    let mut cache = Part::new(30, 1 << 20);
+    let mut xids = 0..;
+    // Executes calls of a user. Returns how many replies of the first three users are kept.
+    let mut calls = |user: u32, count: usize| {
+        for xid in xids.by_ref().take(count) {
+            execute(&mut cache, key_by(user, xid), true);
+        }
+        [0, 1, 2].map(|user| {
+            let client = key_by(user, 0).client();
+            let of = |done: &Done| done.key.client() == client;
+            cache.done.iter().filter(|(_, done)| of(done)).count()
+        })
+    };
+    calls(0, 10);
+    calls(1, 20);
+    assert_eq!(calls(2, 2), [10, 18, 2]);
+    // The average falls with each further client. The second one gives way first, and then the third
+    // one, until they have less than the average.
+    for user in 3..21 {
+        calls(user, 1);
+    }
+    assert_eq!(calls(21, 1), [9, 1, 1], "the first one is found again");
 }
 
 #[test]
@@ -420,6 +473,16 @@ fn users_of_this_host_are_clients_and_other_hosts_are_clients() {
     assert_ne!(client(host(1), user(None)), client(host(1), user(Some(8))));
     let elsewhere = PeerOrigin::OverTcp;
     assert_ne!(client(host(1), elsewhere), client(host(2), elsewhere));
+    // An IPv6 subscriber has 2^64 addresses.
+    let subscriber = |net, last| IpAddr::from([0x2001, 0xdb8, 0, net, 0, 0, 0, last]);
+    assert_eq!(
+        client(subscriber(1, 1), elsewhere),
+        client(subscriber(1, 2), elsewhere)
+    );
+    assert_ne!(
+        client(subscriber(1, 1), elsewhere),
+        client(subscriber(2, 1), elsewhere)
+    );
     assert_eq!(
         client(host(1), elsewhere),
         client(host(1), PeerOrigin::OverRdma)

@@ -16,6 +16,11 @@ const PROG: u32 = 400_000;
 const NULL: u32 = 0;
 const JOB: u32 = 1;
 const USE: u32 = 2;
+/// Procedures that must not be executed twice either: one that changes nothing, one that is refused,
+/// and one that fails on the way.
+const VAIN: u32 = 3;
+const DENIED: u32 = 4;
+const BROKEN: u32 = 5;
 
 /// A transport whose events the test makes.
 #[derive(Default)]
@@ -24,6 +29,8 @@ struct Scripted {
     /// The answers, with the tokens of the calls: true for a reply, false for none.
     answered: Vec<(u64, bool)>,
     closed: Vec<u64>,
+    /// Places that the transport took before it accepted connections.
+    places: Vec<(ConnectionId, Place)>,
     /// Whether clients take calls, which they never answer.
     takes_calls: bool,
 }
@@ -88,6 +95,11 @@ impl ServerTransport for Scripted {
         false
     }
 
+    fn take_place(&mut self, conn: ConnectionId) -> Option<Place> {
+        let at = self.places.iter().position(|(of, _)| *of == conn)?;
+        Some(self.places.remove(at).1)
+    }
+
     fn next_event(&mut self) -> Option<ServerTransportEvent> {
         self.events.pop_front()
     }
@@ -109,8 +121,14 @@ impl Service for Jobs {
         if request.proc == USE {
             request.count_as_use();
         }
-        if request.proc != JOB {
-            return ServiceOutcome::Done(Ok(Message::default()));
+        let error = match request.proc {
+            JOB => None,
+            DENIED => Some(AcceptStatus::GarbageArgs),
+            BROKEN => Some(AcceptStatus::SystemErr),
+            _ => return ServiceOutcome::Done(Ok(Message::default())),
+        };
+        if let Some(error) = error {
+            return ServiceOutcome::Done(Err(ErrorReply::Accepted(error)));
         }
         let executed = Arc::clone(&self.0);
         ServiceOutcome::Later(Box::new(move || {
@@ -120,7 +138,11 @@ impl Service for Jobs {
     }
 
     fn remember_reply(&self, _: u32, _: u32, proc: u32) -> bool {
-        proc == JOB
+        matches!(proc, JOB | VAIN | DENIED | BROKEN)
+    }
+
+    fn has_changed(&self, _: u32, _: u32, proc: u32, _: &Message) -> bool {
+        proc != VAIN
     }
 }
 
@@ -311,6 +333,27 @@ fn a_client_that_makes_many_calls_does_not_evict_the_replies_of_another() {
     assert_eq!(world.executed.load(Relaxed), executed);
     assert_eq!(world.servers[0].stats().replayed, 1);
     assert_eq!(world.answered(0).last(), Some(&(2, true)));
+}
+
+/// Replies of calls that have changed nothing evict no others, beyond an eighth of the cache.
+#[test]
+fn calls_that_have_changed_nothing_do_not_evict_the_reply_to_one_that_has() {
+    for (proc, is_kept) in [(VAIN, true), (DENIED, true), (BROKEN, false)] {
+        let options = ServerOptions {
+            reply_cache_entries: 64,
+            ..ServerOptions::default()
+        };
+        let mut world = World::new(1, &options);
+        world.connect(0, 1);
+        world.call(0, 5, 0);
+        assert!(world.servers[0].run_job());
+        for xid in 10..200 {
+            world.event(0, call_of(proc, 1, xid, 1));
+        }
+        world.call(0, 5, 2);
+        let replayed = world.servers[0].stats().replayed;
+        assert_eq!(replayed == 1, is_kept, "procedure {proc}");
+    }
 }
 
 #[test]

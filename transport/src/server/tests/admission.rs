@@ -232,6 +232,124 @@ fn only_so_many_connections_beyond_the_limit_wait_for_others_to_close() {
     assert_eq!(world.closed(1).len(), 5);
 }
 
+#[test]
+fn among_connections_with_use_a_host_with_most_of_them_gives_way_first() {
+    let mut world = World::limited(1, 4);
+    world.connect_later(0, 1, host(1));
+    world.call_later(0, 1, USE);
+    for conn in 2..=4 {
+        world.connect_later(0, conn, HERE);
+        world.call_later(0, conn, USE);
+    }
+    // The other host's use is the longest ago.
+    world.connect_later(0, 5, host(2));
+    assert_eq!(world.closed(0), [2]);
+    // Half of the connections is not most of them.
+    world.call_later(0, 5, USE);
+    world.connect_later(0, 6, host(3));
+    assert_eq!(world.closed(0), [2, 1]);
+}
+
+#[test]
+fn a_connection_that_is_not_accepted_yet_does_not_make_room() {
+    let world = World::limited(1, 1);
+    let admission = world.servers[0].transports[0].admission.clone();
+    let later = Time::ZERO + Duration::from_secs(5);
+    let place = admission.admit(host(1), Time::ZERO).unwrap();
+    assert!(admission.admit(host(2), later).is_none());
+    place.belongs_to(ConnectionId(1));
+    assert!(admission.admit(host(2), later).is_some());
+}
+
+/// Regression test: a connection that ended before the server took its event had to make room, and
+/// the server counted it, or its place was never given back.
+#[test]
+fn connections_that_the_server_does_not_know_yet_make_room() {
+    let mut world = World::limited(1, 1);
+    let admission = world.servers[0].transports[0].admission.clone();
+    let admit = |world: &World, conn: u64, last: u8| {
+        let place = admission.admit(host(last), world.clock.now()).unwrap();
+        let conn = ConnectionId(conn);
+        place.belongs_to(conn);
+        let mut transport = world.transports[0].borrow_mut();
+        transport.places.push((conn, place));
+    };
+    admit(&world, 1, 1);
+    admit(&world, 2, 2);
+    world.settle();
+    assert_eq!(world.closed(0), [1]);
+    assert_eq!(world.servers[0].stats().made_room, 0, "nobody used it");
+    // The transport drops the place of the first one, and reports the second one, which has its
+    // place already.
+    world.transports[0].borrow_mut().places.remove(0);
+    world.connect_from(0, 2, host(2));
+    assert_eq!(world.closed(0), [1]);
+    assert!(world.transports[0].borrow().places.is_empty());
+    assert_eq!(world.servers[0].member.shared.places.taken(), 1);
+}
+
+/// Regression test: each connection that had to stay because of a job left the limit exceeded by
+/// one, for ever.
+#[test]
+fn a_limit_that_is_exceeded_because_of_calls_is_reached_again() {
+    let mut world = World::limited(2, 2);
+    for conn in [1, 2] {
+        world.connect_later(0, conn, HERE);
+    }
+    // Both are chosen, and busy before the loop of theirs looks.
+    for conn in [3, 4] {
+        world.connect_later(1, conn, host(conn as u8));
+        world.call_later(1, conn, JOB);
+    }
+    for conn in [1, 2] {
+        let call = call(conn, 50 + conn as u32, 50 + conn);
+        world.servers[0].handle(0, call, Time::ZERO);
+    }
+    world.settle();
+    let shared = Arc::clone(&world.servers[0].member.shared);
+    assert_eq!((world.closed(0), world.closed(1)), (vec![], vec![]));
+    assert_eq!(shared.places.taken(), 4, "all are busy");
+    // Their calls end, and the next one is one too many no longer.
+    for at in [0, 0, 1, 1] {
+        assert!(world.servers[at].run_job());
+        world.settle();
+    }
+    world.connect_later(0, 5, host(5));
+    world.settle();
+    assert_eq!(shared.places.taken(), 2);
+    assert_eq!((world.closed(0), world.closed(1)), (vec![1, 2], vec![3]));
+}
+
+#[test]
+fn busy_connections_hide_no_other_one_of_the_same_time() {
+    let mut world = World::limited(1, 3);
+    for conn in 1..=3 {
+        world.connect_from(0, conn, HERE);
+    }
+    for conn in [1, 2] {
+        world.event(0, call(conn, conn as u32, conn));
+    }
+    world.connect_later(0, 4, HERE);
+    assert_eq!(world.closed(0), [3]);
+}
+
+/// The connections of a crowd that arrives in one step find room one after the other.
+#[test]
+fn a_crowd_finds_room_at_once() {
+    let mut world = World::limited(1, 50);
+    for conn in 0..50 {
+        world.connect_later(0, conn, HERE);
+    }
+    world.later();
+    let crowd = (50..100).map(|conn| ServerTransportEvent::Connected {
+        conn: ConnectionId(conn),
+        peer: SocketAddr::new(host(conn as u8), 700),
+    });
+    world.transports[0].borrow_mut().events.extend(crowd);
+    world.settle();
+    assert_eq!(world.closed(0), (0..50).collect::<Vec<_>>());
+}
+
 /// Regression test: a call that waited for another loop's reply, or was held for lack of workers,
 /// did not protect its connection. Then the search chose such connections in turn, and their loop
 /// woke itself without end until their calls had ended.
@@ -292,6 +410,9 @@ fn connections_whose_calls_are_held_stay() {
         world.settle();
     }
     assert_eq!(world.answered(0), [(1, true), (2, true), (3, true)]);
-    world.connect_later(0, 5, host(1));
-    assert_eq!(world.closed(0), [4, 1]);
+    // No call is in progress any more.
+    for (conn, goes) in [(5, 1), (6, 2), (7, 3)] {
+        world.connect_later(0, conn, host(conn as u8));
+        assert_eq!(world.closed(0).last(), Some(&goes));
+    }
 }
