@@ -590,8 +590,14 @@ fn explain_goes_by_the_options_that_matter_and_takes_no_others() {
 #[test]
 fn compare_says_what_its_simulation_is_like_and_keeps_the_order() {
     let help = run(["compare", "--help"]).ok().stdout;
-    for said in ["5µs each way", "100 Gbit/s", "an interrupt 2µs"] {
-        assert!(help.contains(said), "{said}: {help}");
+    let words: Vec<&str> = help.split_whitespace().collect();
+    for said in [
+        ["link-delay", "5us"],
+        ["rate", "100g"],
+        ["interrupt", "2us"],
+    ] {
+        let is_said = words.windows(2).any(|words| words == said);
+        assert!(is_said, "{said:?}: {help}");
     }
     let args = [
         "compare",
@@ -619,6 +625,68 @@ fn compare_says_what_its_simulation_is_like_and_keeps_the_order() {
         .flat_map(|(op, size)| [(op, size, "v2"), (op, size, "v1")])
         .collect();
     assert_eq!(found, wanted);
+}
+
+/// Copies decide between placement and longer receives, and so do the other costs.
+#[test]
+fn the_costs_of_the_simulation_are_options_and_are_printed() {
+    let args = [
+        "compare",
+        "--device",
+        "sim",
+        "--full",
+        "--ops",
+        "read",
+        "--sizes",
+        "16k",
+        "--inline",
+        "32k",
+        "--via",
+        "v2,v2-ddp",
+        "--costs",
+    ];
+    let compared = |costs: &str| run([&args[..], &[costs]].concat());
+    let times = |costs: &str| -> Vec<f64> {
+        let json = run([&args[..], &[costs, "--json", "-"]].concat())
+            .ok()
+            .stdout;
+        let rows: Vec<Value> = serde_json::from_str(&json).unwrap();
+        rows.iter()
+            .map(|row| row["p50_us"].as_f64().unwrap())
+            .collect()
+    };
+    let free = times("receiver-copy-rate=unlimited");
+    let dear = times("receiver-copy-rate=8g");
+    assert!(dear[0] > free[0] + 16.0, "{dear:?} {free:?}");
+    assert!(dear[1] < free[1] + 2.0, "{dear:?} {free:?}");
+    let cold = times("receiver-copy-rate-cold=8g,cache=cold");
+    assert_eq!(cold, dear);
+    let far = times("link-delay=1ms,interrupt=0");
+    assert!((2000.0..2010.0).contains(&far[0]), "{far:?}");
+    let printed = compared("post=1us").ok().stdout.replace('\n', " ");
+    assert!(printed.contains("post=1us, completion=200ns"), "{printed}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("costs.json");
+    fs::write(&file, r#"{"receiver-copy-rate": "8g"}"#).unwrap();
+    assert_eq!(times(file.to_str().unwrap()), dear);
+    for (costs, said) in [
+        (
+            "per-message=1us",
+            "`per-message` is no cost of the simulation",
+        ),
+        ("post=5", "post: "),
+        ("/no/file", "/no/file: neither"),
+    ] {
+        let refused = compared(costs);
+        assert_eq!(refused.status.code(), Some(2), "{refused:#?}");
+        assert!(refused.stderr.contains(said), "{refused:#?}");
+    }
+    let twice = run([&args[..], &["link-delay=1ms", "--delay", "1ms"]].concat());
+    assert_eq!(twice.status.code(), Some(2), "{twice:#?}");
+    assert!(
+        twice.stderr.contains("--delay: not with link-delay"),
+        "{twice:#?}"
+    );
 }
 
 #[test]

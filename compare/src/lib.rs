@@ -63,6 +63,7 @@ mod schedule;
 mod served;
 mod server_process;
 mod simulated;
+mod simulated_costs;
 mod summary;
 mod table;
 mod targets;
@@ -96,6 +97,7 @@ pub use run::{MeasuredRuns, RunOptions, RunRow, Runs, end_command};
 use schedule::Schedule;
 pub use server_process::serve_child;
 pub use simulated::operation;
+pub use simulated_costs::help as simulated_costs_help;
 use summary::Carried;
 use targets::Setting;
 use tcp_baseline::TcpBaseline;
@@ -169,7 +171,7 @@ impl Comparison {
         if options.device == DeviceName::Sim {
             return Ok(Measured {
                 rows: simulated::rows(options, ops, details)?,
-                summary: simulated::summary(options),
+                summary: simulated::summary(options)?,
                 machine: format!("{}.", self.environment.program()),
                 noise: None,
                 costs: None,

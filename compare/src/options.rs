@@ -200,7 +200,11 @@ impl Options {
                 "--save-costs: not with --delay or --rate: the file has this machine's own costs";
             return Err(Failure::Usage(text.to_owned()));
         }
-        Ok(())
+        match self.device {
+            // The simulation has costs of its own.
+            DeviceName::Sim => Ok(()),
+            _ => CostsArg::load(self.costs.as_ref()).map(drop),
+        }
     }
 
     /// Decides on the congestion control, which is never left to the system: its default differs

@@ -77,6 +77,8 @@ pub struct Split {
     pub interrupts_us: Option<f64>,
     /// Registration and invalidation of memory.
     pub registration_us: Option<f64>,
+    /// Copies by the processors of both sides.
+    pub copies_us: Option<f64>,
 }
 
 /// The measured costs of one operation. A value that does not apply or is unknown is null.
@@ -268,6 +270,7 @@ pub(crate) mod tests {
             "link_us",
             "interrupts_us",
             "registration_us",
+            "copies_us",
         ] {
             assert!(json[0].get(key).is_some(), "{key}");
         }

@@ -8,10 +8,10 @@ use rdma::Counters;
 use rpc_transport::rdma::CostModel;
 use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::costs::{Costs, CostsArg};
-use rpcrdma_setup::device::Policy;
+use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::units::show_size;
 use rpcrdma_setup::{Context, Failure};
-use rpcrdma_sim::{Measured, Operation, Setting, consider, measure};
+use rpcrdma_sim::{CopyCosts, Measured, Operation, Setting, consider, measure};
 
 use crate::environment::Environment;
 use crate::explain::listen;
@@ -19,6 +19,7 @@ use crate::op::Op;
 use crate::options::inline_size;
 use crate::options::{OpName, Options};
 use crate::rows::{Conditions, Mode, OverDelay, Row, Split};
+use crate::simulated_costs;
 use crate::summary::kind;
 use crate::table;
 use crate::variant::{Variant, longest_inline};
@@ -26,16 +27,33 @@ use crate::variant::{Variant, longest_inline};
 /// The delays for latency over delay, as multiples of the delay of the setting.
 const DELAYS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
-/// Returns the setting of the simulation: the cost model, modified by the options.
-fn setting(options: &Options) -> Setting {
+/// Returns the setting of the simulation: the costs, modified by the options.
+///
+/// # Errors
+/// The given costs cannot be used.
+fn setting(options: &Options) -> Result<Setting, Failure> {
     let mut setting = Setting::default();
+    if options.device == DeviceName::Sim
+        && let Some(costs) = &options.costs
+    {
+        let given = simulated_costs::set(&mut setting, costs)?;
+        for (option, is_given, cost) in [
+            ("--delay", !options.delay.is_zero(), "link-delay"),
+            ("--rate", options.rate.is_some(), "rate"),
+        ] {
+            if is_given && given.iter().any(|name| name == cost) {
+                let text = format!("{option}: not with {cost} in --costs, which is the same");
+                return Err(Failure::Usage(text));
+            }
+        }
+    }
     if !options.delay.is_zero() {
         setting.costs.delay = options.delay;
     }
     if let Some(rate) = options.rate {
         setting.costs.rate = (rate / 8).max(1);
     }
-    setting
+    Ok(setting)
 }
 
 /// Checks that the options make sense in a simulation, and that there is something to simulate.
@@ -61,7 +79,6 @@ pub(crate) fn check(options: &Options, ops: &[Op]) -> Result<(), Failure> {
             options.address != IpAddr::V4(Ipv4Addr::LOCALHOST),
         ),
         ("--registration", options.registration != Policy(None)),
-        ("--costs", options.costs.is_some()),
         ("--save-costs", options.save_costs),
         ("--capture", options.capture.is_some()),
     ];
@@ -69,6 +86,7 @@ pub(crate) fn check(options: &Options, ops: &[Op]) -> Result<(), Failure> {
         let text = format!("--device sim: not with {name}, which has no effect in a simulation");
         return Err(Failure::Usage(text));
     }
+    setting(options)?;
     if let Some(op) = ops.iter().find(|op| op.calls() > 1) {
         let text = format!(
             "--device sim: {op} takes {} calls in flight; the simulation counts one call, of 1 MiB at most",
@@ -202,6 +220,7 @@ fn split(op: Op, setting: &Setting, latency: Duration) -> Result<Split, Failure>
                 *cost = Duration::ZERO;
             }
         })?,
+        copies_us: less(|setting| setting.copies = CopyCosts::NONE)?,
     })
 }
 
@@ -231,7 +250,7 @@ fn configured(options: &Options, via: Variant) -> Result<Option<Setting>, Failur
     let Some(version) = via.version() else {
         return Ok(None);
     };
-    let mut setting = setting(options);
+    let mut setting = setting(options)?;
     setting.version = version;
     let inline = inline_size(options.inline)?;
     for end in [&mut setting.requester, &mut setting.responder] {
@@ -315,15 +334,27 @@ fn row(op: Op, via: Variant, setting: &Setting, what: &Measured) -> Row {
     }
 }
 
-/// Returns a sentence that describes the simulation.
-pub(crate) fn summary(options: &Options) -> String {
-    let setting = setting(options);
-    format!(
-        "NFS over RPC-over-RDMA 1 and 2, simulated: {:?} each way, {} Gbit/s, interrupts of {:?}.",
-        setting.costs.delay,
-        setting.costs.rate as f64 * 8.0 / 1e9,
-        setting.interrupt
-    )
+/// Returns a sentence that describes the simulation, and one with all of its costs unless they are the
+/// defaults in the short answer.
+///
+/// # Errors
+/// The given costs cannot be used.
+pub(crate) fn summary(options: &Options) -> Result<String, Failure> {
+    let setting = setting(options)?;
+    let rate = match setting.costs.rate {
+        CostModel::UNLIMITED => "no limit of the rate".to_owned(),
+        rate => format!("{} Gbit/s", rate as f64 * 8.0 / 1e9),
+    };
+    let mut text = format!(
+        "NFS over RPC-over-RDMA 1 and 2, simulated: {:?} each way, {rate}, interrupts of {:?}.",
+        setting.costs.delay, setting.interrupt,
+    );
+    // The short answer has those of the help.
+    if options.full || options.costs.is_some() {
+        let all = simulated_costs::list(&setting).replace(',', ", ");
+        text.push_str(&format!(" Costs: {all}."));
+    }
+    Ok(text)
 }
 
 /// Formats the rows as two tables, with a remark on how to read them.

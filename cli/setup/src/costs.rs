@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdma::middleware::{Delay, Rate};
+use rdma::middleware::{Delay, ParseLinkError, Rate};
 use rpc_transport::rdma::CostModel;
 use serde_json::{Map, Value};
 use transfer_plan::{CostParameter, Figure};
@@ -46,6 +46,21 @@ impl Default for Costs {
 pub struct CostsArg(String);
 
 impl CostsArg {
+    /// Takes a value whose costs are checked later, because it depends on the device which there
+    /// are.
+    #[must_use]
+    pub fn unchecked(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// Returns the names and values in the list or file.
+    ///
+    /// # Errors
+    /// The text is no list, or the file cannot be used.
+    pub fn entries(&self) -> Result<Entries, String> {
+        Entries::read(&self.0)
+    }
+
     /// Parses the value on the command line.
     ///
     /// # Errors
@@ -80,12 +95,108 @@ impl fmt::Display for CostsArg {
     }
 }
 
+/// The costs in a list or a file, before it is known which costs there are.
+#[derive(Debug)]
+pub struct Entries {
+    /// Names and values, in their order.
+    pub entries: Vec<(String, String)>,
+    /// The file that they came from.
+    pub file: Option<String>,
+    /// The file's own description of its source.
+    pub source: Option<String>,
+}
+
+impl Entries {
+    fn read(text: &str) -> Result<Self, String> {
+        match text.contains('=') {
+            true => Self::listed(text),
+            false => {
+                let read = fs::read_to_string(text).map_err(|error| {
+                    format!("{text}: neither NAME=VALUE,… nor a file that can be read: {error}")
+                })?;
+                Self::from_json(&read, text)
+            }
+        }
+    }
+
+    fn listed(text: &str) -> Result<Self, String> {
+        let mut entries = Vec::new();
+        for word in text.split(',') {
+            let pair = word.split_once('=');
+            let (name, value) = pair.ok_or_else(|| format!("`{word}` is not NAME=VALUE"))?;
+            let name = name.trim();
+            if entries.iter().any(|(other, _)| other == name) {
+                return Err(format!("{name} is given twice"));
+            }
+            entries.push((name.to_owned(), value.to_owned()));
+        }
+        Ok(Self {
+            entries,
+            file: None,
+            source: None,
+        })
+    }
+
+    fn from_json(text: &str, file: &str) -> Result<Self, String> {
+        let map: Map<String, Value> = serde_json::from_str(text)
+            .map_err(|error| format!("{file} is no JSON object: {error}"))?;
+        let source = match map.get(SOURCE) {
+            None => None,
+            Some(Value::String(source)) => Some(source.clone()),
+            Some(_) => return Err(format!("{file}: {SOURCE} is no string")),
+        };
+        let entries = map.into_iter().filter(|(name, _)| name != SOURCE);
+        let entries = entries.map(|(name, value)| match value {
+            Value::String(text) => Ok((name, text)),
+            _ => Err(format!("{file}: {name}: a string is wanted, like \"5us\"")),
+        });
+        Ok(Self {
+            entries: entries.collect::<Result<_, String>>()?,
+            file: Some(file.to_owned()),
+            source,
+        })
+    }
+}
+
 /// The value of a single cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Amount {
+pub enum Amount {
+    /// A duration.
     Time(Duration),
     /// A rate in bytes per second.
     Rate(u64),
+}
+
+impl Amount {
+    /// Parses a duration, like `5us`.
+    ///
+    /// # Errors
+    /// The reason why it is none.
+    pub fn time(text: &str) -> Result<Self, ParseLinkError> {
+        Delay::from_str(text).map(|time| Self::Time(time.0))
+    }
+
+    /// Parses a rate in bits per second, like `100g`, or `unlimited`.
+    ///
+    /// # Errors
+    /// The reason why it is none.
+    pub fn rate(text: &str) -> Result<Self, ParseLinkError> {
+        match text {
+            UNLIMITED => Ok(Self::Rate(CostModel::UNLIMITED)),
+            _ => Rate::from_str(text).map(|rate| Self::Rate((rate.0 / 8).max(1))),
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    /// Formats the value as on the command line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Time(time) => Delay(time).fmt(f),
+            Self::Rate(CostModel::UNLIMITED) => f.write_str(UNLIMITED),
+            Self::Rate(rate) => Rate(rate.saturating_mul(8)).fmt(f),
+        }
+    }
 }
 
 impl Costs {
@@ -110,72 +221,34 @@ impl Costs {
         self
     }
 
+    /// Parses a list, or a file that [`Costs::to_json`] or a user wrote. Costs may be missing.
     fn parse(text: &str) -> Result<Self, String> {
-        match text.contains('=') {
-            true => Self::listed(text),
-            false => {
-                let read = fs::read_to_string(text).map_err(|error| {
-                    format!("{text}: neither NAME=VALUE,… nor a file that can be read: {error}")
-                })?;
-                Self::from_json(&read, text)
-            }
-        }
+        Self::from_entries(Entries::read(text)?)
     }
 
-    fn listed(text: &str) -> Result<Self, String> {
+    fn from_entries(read: Entries) -> Result<Self, String> {
+        let (source, place) = match &read.file {
+            Some(file) => (FILE, format!("{file}: ")),
+            None => ("--costs", String::new()),
+        };
         let mut costs = Self::default();
-        for word in text.split(',') {
-            let pair = word.split_once('=');
-            let (name, value) = pair.ok_or_else(|| format!("`{word}` is not NAME=VALUE"))?;
-            let parameter = named(name)?;
-            if costs.is_given(parameter) {
-                return Err(format!("{name} is given twice"));
-            }
-            costs.set(parameter, value, "--costs")?;
+        for (name, value) in read.entries {
+            let set = named(&name).and_then(|parameter| costs.set(parameter, &value, source));
+            set.map_err(|error| format!("{place}{error}"))?;
         }
-        Ok(costs)
-    }
-
-    /// Parses a file that [`Costs::to_json`] or a user wrote. Costs may be missing.
-    fn from_json(text: &str, file: &str) -> Result<Self, String> {
-        let map: Map<String, Value> = serde_json::from_str(text)
-            .map_err(|error| format!("{file} is no JSON object: {error}"))?;
-        let said = match map.get(SOURCE) {
-            None => file.to_owned(),
-            Some(Value::String(source)) => format!("{file}: {source}"),
-            Some(_) => return Err(format!("{file}: {SOURCE} is no string")),
+        let file = match (read.file, read.source) {
+            (Some(file), Some(source)) => Some(format!("{file}: {source}")),
+            (file, _) => file,
         };
-        let mut costs = Self {
-            file: Some(said),
-            ..Self::default()
-        };
-        for (name, value) in map.iter().filter(|(name, _)| *name != SOURCE) {
-            let mut set = || {
-                let parameter = named(name)?;
-                let text = value.as_str();
-                let text =
-                    text.ok_or_else(|| format!("{name}: a string is wanted, like \"5us\""))?;
-                costs.set(parameter, text, FILE)
-            };
-            set().map_err(|error| format!("{file}: {error}"))?;
-        }
-        Ok(costs)
+        Ok(Self { file, ..costs })
     }
 
     fn set(&mut self, parameter: CostParameter, text: &str, source: &str) -> Result<(), String> {
-        let name = parameter.name();
-        let wrong = |error: &dyn fmt::Display| format!("{name}: {error}");
         let amount = match parameter.of(&mut self.model) {
-            Figure::Time(_) => {
-                let time = Delay::from_str(text).map_err(|error| wrong(&error))?;
-                Amount::Time(time.0)
-            }
-            Figure::Rate(_) if text == UNLIMITED => Amount::Rate(CostModel::UNLIMITED),
-            Figure::Rate(_) => {
-                let rate = Rate::from_str(text).map_err(|error| wrong(&error))?;
-                Amount::Rate((rate.0 / 8).max(1))
-            }
+            Figure::Time(_) => Amount::time(text),
+            Figure::Rate(_) => Amount::rate(text),
         };
+        let amount = amount.map_err(|error| format!("{}: {error}", parameter.name()))?;
         self.put(parameter, amount, &source.into());
         Ok(())
     }
@@ -254,11 +327,7 @@ impl Costs {
     }
 
     fn text(&self, parameter: CostParameter) -> String {
-        match self.amount(parameter) {
-            Amount::Time(time) => Delay(time).to_string(),
-            Amount::Rate(CostModel::UNLIMITED) => UNLIMITED.to_owned(),
-            Amount::Rate(rate) => rate.saturating_mul(8).to_string(),
-        }
+        self.amount(parameter).to_string()
     }
 
     /// Formats the costs as on the command line.
@@ -326,6 +395,10 @@ mod tests {
         }
     }
 
+    fn from_json(text: &str, file: &str) -> Result<Costs, String> {
+        Costs::from_entries(Entries::from_json(text, file)?)
+    }
+
     #[test]
     fn costs_are_read_as_they_are_written() {
         let costs =
@@ -342,7 +415,7 @@ mod tests {
         assert_eq!(again.model(), costs.model());
         assert!(again.is_given(CostParameter::Interrupt));
         let json = costs.to_json("measured").to_string();
-        let again = Costs::from_json(&json, "costs.json").unwrap();
+        let again = from_json(&json, "costs.json").unwrap();
         assert_eq!(again.model(), costs.model());
         let table = again.table();
         assert!(table.ends_with("\nfile: costs.json: measured\n"), "{table}");
@@ -367,9 +440,8 @@ mod tests {
             (r#"{"call": 5}"#, "a string is wanted"),
             (r#"{"source": 5}"#, "source is no string"),
             (r#"{"speed": "5us"}"#, "f: `speed` is no cost"),
-            (r#"{"speed": 5}"#, "f: `speed` is no cost"),
         ] {
-            let error = Costs::from_json(text, "f").unwrap_err();
+            let error = from_json(text, "f").unwrap_err();
             assert!(error.contains(what), "{text}: {error}");
         }
     }

@@ -1,5 +1,6 @@
 //! Options of `compare` and of the processes that it starts.
 
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +13,6 @@ use rpcrdma_setup::Failure;
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::units;
-use rpcrdma_sim::Setting;
 
 use super::CaptureArgs;
 
@@ -78,32 +78,21 @@ throughput.
 With --capture, the client's connections over RDMA are captured, which shows both directions. TCP
 and the floor are not. The figures then contain the cost of capturing; --snap 256 keeps it small.";
 
-/// Describes the simulated link when no option changes it, from the simulation's own default.
-fn simulated_link() -> String {
-    let setting = Setting::default();
-    let costs = &setting.costs;
+/// Describes the costs of the simulation when no option changes them.
+fn simulated_costs() -> String {
     format!(
         "\
-With --device sim, the link has a delay of {:?} each way and {} Gbit/s unless --delay and
---rate say otherwise. Posting takes {:?}, a completion {:?}, an interrupt {:?};
-registering {:?} and {:?} for each page, invalidating {:?} and {:?}; a device answers
-an RDMA Read after {:?}.",
-        costs.delay,
-        costs.rate as f64 * 8.0 / 1e9,
-        costs.post,
-        costs.completion,
-        setting.interrupt,
-        costs.register,
-        costs.register_page,
-        costs.invalidate,
-        costs.invalidate_page,
-        costs.read_response,
+With --device sim, --costs NAME=VALUE,… sets the costs of the simulation, which are by default
+(times in ns, us, ms or s; rates in bits per second with k, m or g, or unlimited):
+
+{}",
+        rpcrdma_compare::simulated_costs_help().trim_end()
     )
 }
 
 /// Measure what NFS operations cost by versions 1 and 2 of RPC-over-RDMA, and with --full over TCP.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = format!("{COLUMNS}\n\n{}", simulated_link()))]
+#[command(after_help = format!("{COLUMNS}\n\n{}", simulated_costs()))]
 pub(crate) struct CompareArgs {
     /// Device under RPC-over-RDMA: iwarp, verbs or verbs:NAME (see `rpcrdma devices`); or sim, for
     /// exact counts of the events that each reply has to wait for, in a simulation
@@ -246,8 +235,9 @@ pub(crate) struct CompareArgs {
 
     /// The cost model by which transfer modes are chosen and predicted: NAME=VALUE,… or a file that
     /// --save-costs wrote. Without this, the default costs decide; costs that are not given are
-    /// measured first, and predictions use them
-    #[arg(long, value_name = "COSTS", value_parser = CostsArg::parse)]
+    /// measured first, and predictions use them. With --device sim: the costs of the simulation,
+    /// which are listed below
+    #[arg(long, value_name = "COSTS", value_parser = costs)]
     pub(crate) costs: Option<CostsArg>,
 
     /// Write the measured cost model to FILE, for --costs of other commands. Not with --delay or
@@ -412,6 +402,11 @@ fn given<T: Clone>(list: &[T], default: Vec<T>) -> Vec<T> {
         true => default,
         false => list.to_vec(),
     }
+}
+
+/// Takes the costs unchecked: it depends on the device which there are.
+fn costs(text: &str) -> Result<CostsArg, Infallible> {
+    Ok(CostsArg::unchecked(text))
 }
 
 fn device_or_sim(text: &str) -> Result<DeviceName, String> {

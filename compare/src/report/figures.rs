@@ -9,10 +9,11 @@ use crate::rows::{Mode, Row};
 /// The size of the READ and WRITE that represents short ones, bytes.
 const SHORT: u64 = 8192;
 /// The parts of a latency, and the numbers of their colours.
-const PARTS: [(&str, usize); 4] = [
+const PARTS: [(&str, usize); 5] = [
     ("link", 1),
     ("interrupts", 4),
     ("registration", 5),
+    ("copies", 2),
     ("the rest", 0),
 ];
 
@@ -158,6 +159,7 @@ pub(crate) fn split(groups: &[Group<'_>]) -> Vec<String> {
                     row.split.link_us?,
                     row.split.interrupts_us?,
                     row.split.registration_us?,
+                    row.split.copies_us?,
                 ];
                 let rest = row.p50_us? - parts.iter().sum::<f64>();
                 Some(

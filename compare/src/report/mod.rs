@@ -394,9 +394,10 @@ mod tests {
         row.split.link_us = Some(20.0);
         row.split.interrupts_us = Some(4.0);
         row.split.registration_us = Some(1.0);
+        row.split.copies_us = Some(2.0);
         let page = page(&[row]);
         assert!(page.contains("what its time is made of"));
         // The total is 512.25.
-        assert!(page.contains("the rest 487"), "{page}");
+        assert!(page.contains("the rest 485"), "{page}");
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Tally {
     pub(crate) failed: Cell<u64>,
     /// The duration of the longest one.
     pub(crate) longest: Cell<Duration>,
+    /// Whether bulk data of the last reply arrived apart from the rest, and needs no copy.
+    pub(crate) placed: Cell<bool>,
     /// The last call that was started.
     pub(crate) last: RefCell<Option<Call>>,
 }
@@ -67,6 +69,11 @@ impl RpcClient for Counted {
         self.tally.longest.set(self.tally.longest.get().max(took));
         self.under_way.set(self.under_way.get() - 1);
         self.tally.ended.set(self.tally.ended.get() + 1);
+        if let Ok(reply) = &result {
+            // An item that no decoder has used yet lies apart.
+            let placed = reply.results().items_used().is_err();
+            self.tally.placed.set(placed);
+        }
         if result.is_err() {
             self.tally.failed.set(self.tally.failed.get() + 1);
         }

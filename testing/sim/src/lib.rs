@@ -48,7 +48,10 @@ mod trees;
 mod work;
 mod world;
 
-pub use measure::{CannotMeasure, Grants, Measured, Operation, Setting, consider, measure};
+pub use measure::{
+    Cache, CannotMeasure, Copied, CopyCosts, CopyRate, Grants, Measured, Operation, Setting,
+    consider, measure,
+};
 pub use pairing::{Pairing, UnknownPairing};
 pub use plan::{
     Crash, ExportChange, FeaturesOf, Flood, FloodOf, Hostile, Plan, Swarm, VersionsOf, Victim,

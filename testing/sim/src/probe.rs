@@ -1,6 +1,9 @@
 //! A test program besides NFS, with calls and replies of any length without DDP-eligible items,
 //! which NFS version 3 hardly has.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytes::Bytes;
 use onc_rpc::{AcceptStatus, Encoder, Message};
 use rpc_transport::{
@@ -120,6 +123,8 @@ pub struct Probe<S> {
     service: S,
     orders: Orders,
     programs: Vec<ProgramVersions>,
+    /// Whether bulk data of the last call arrived apart from the rest, and needs no copy.
+    placed: Arc<AtomicBool>,
 }
 
 impl<S: Service> Probe<S> {
@@ -144,7 +149,14 @@ impl<S: Service> Probe<S> {
             service,
             orders,
             programs,
+            placed: Arc::default(),
         }
+    }
+
+    /// Returns a value that says, after each call, whether its bulk data arrived apart from the
+    /// rest.
+    pub(crate) fn placed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.placed)
     }
 }
 
@@ -181,6 +193,9 @@ impl<S: Service> Service for Probe<S> {
     }
 
     fn call(&mut self, request: Request) -> ServiceOutcome {
+        // An item that no decoder has used yet lies apart.
+        let placed = request.args().items_used().is_err();
+        self.placed.store(placed, Ordering::Relaxed);
         match (request.prog, request.proc) {
             (PROGRAM, 0) => ServiceOutcome::Done(Ok(Message::default())),
             (PROGRAM, ECHO) => ServiceOutcome::Done(echo(&request)),

@@ -4,6 +4,8 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use nfs_binding::server::NfsServer;
@@ -51,6 +53,8 @@ pub(crate) struct ServerLoop {
     server: Server,
     pub(crate) port: Rc<RefCell<RdmaServer>>,
     pub(crate) node: NodeId,
+    /// Whether bulk data of the last call arrived apart from the rest ([`Probe`]).
+    pub(crate) placed: Arc<AtomicBool>,
     /// The causal path of each waiting job, in order.
     jobs: VecDeque<Path>,
     /// The number of jobs that were passed to workers.
@@ -100,6 +104,7 @@ impl ServerHost {
             let mut port = RdmaServer::new(wrap(device), options);
             port.listen(listen).map_err(|error| failed(&error))?;
             let service = Box::new(Probe::with_orders(nfs.clone(), orders.clone()));
+            let placed = service.placed();
             let (options, clock) = (server_options.clone(), fabric.clock());
             let mut server = Server::simulated_in_group(&group, index, service, options, clock);
             let port = Rc::new(RefCell::new(port));
@@ -111,6 +116,7 @@ impl ServerHost {
                 server,
                 port,
                 node,
+                placed,
                 jobs: VecDeque::new(),
                 taken: 0,
             });

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rpcrdma_sim::{Measured, Operation, Setting, measure};
+use rpcrdma_sim::{CopyCosts, Measured, Operation, Setting, measure};
 
 fn version_1(operation: Operation) -> Measured {
     measure(&Setting::default(), operation).expect("version 1 does all of these")
@@ -70,6 +70,7 @@ fn time_agrees_with_what_was_counted() {
     costs.rate = u64::MAX;
     costs.delay = Duration::from_micros(100);
     setting.interrupt = Duration::from_micros(7);
+    setting.copies = CopyCosts::NONE;
     for operation in [
         Operation::Null,
         Operation::Read(8192),

@@ -97,6 +97,14 @@ impl RdmaClient {
         self.driver.copied_bytes()
     }
 
+    /// Returns how many of these bytes were copied to send a message, such as a long one that was
+    /// assembled in memory that can be registered, on the connections that exist now. The others
+    /// were copied out of receives.
+    #[must_use]
+    pub fn assembled_bytes(&self) -> u64 {
+        self.driver.assembled_bytes()
+    }
+
     /// Returns the counters of a connection's requester.
     #[must_use]
     pub fn requester_counters(&self, conn: ConnectionId) -> Option<RequesterCounters> {

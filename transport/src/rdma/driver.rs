@@ -228,6 +228,13 @@ impl<E: CallEvent> Driver<E> {
         self.copied + links + self.pool.as_ref().map_or(0, ReceivePool::copied)
     }
 
+    /// Returns how many of the copied bytes were copied to send a message, on the connections that
+    /// exist now.
+    pub(super) fn assembled_bytes(&self) -> u64 {
+        let links = self.links.values();
+        links.map(|link| link.connection.copied_bytes()).sum()
+    }
+
     /// Returns the number of messages that only granted credits, sent on the connections that exist
     /// now.
     pub(super) fn grants_sent(&self) -> u64 {

@@ -1,12 +1,14 @@
 //! Measures the cost of a call without faults, counted along the causal path of its reply.
 
 mod calls;
+mod copies;
 mod grants;
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nfs_binding::client::{Nfs3, RpcClient};
@@ -26,6 +28,7 @@ use crate::server::{ServerHost, Slice};
 
 pub use self::calls::{CannotMeasure, Operation};
 use self::calls::{failed, make, prepare};
+pub use self::copies::{Cache, Copied, CopyCosts, CopyRate};
 use self::grants::GrantCounter;
 pub use self::grants::Grants;
 
@@ -48,6 +51,8 @@ pub struct Setting {
     pub costs: Costs,
     /// The time from an interrupt to the host's turn.
     pub interrupt: Duration,
+    /// The costs of copies.
+    pub copies: CopyCosts,
     /// The client's options.
     pub requester: RdmaOptions,
     /// The server's options.
@@ -82,8 +87,7 @@ impl Setting {
             invalidation_wait: self.interrupt,
             interrupt: self.interrupt,
             read_turnaround: costs.read_response,
-            // Simulated hosts read all data from where it arrived, without a copy.
-            copy_rate: CostModel::UNLIMITED,
+            copy_rate: self.copies.receiver_rate(),
             ..CostModel::default()
         }
     }
@@ -94,6 +98,7 @@ impl Default for Setting {
         Self {
             costs: Costs::default(),
             interrupt: Duration::from_micros(2),
+            copies: CopyCosts::default(),
             requester: RdmaClientOptions::default().common,
             responder: RdmaServerOptions::default().common,
             version: Version::One,
@@ -105,8 +110,10 @@ impl Default for Setting {
 /// The cost of one call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// The time from the call to its results.
+    /// The time from the call to its results, copies included.
     pub latency: Duration,
+    /// The copies of both ends that the results had to wait for.
+    pub copied: Copied,
     /// The number of round trips that the results had to wait for.
     pub round_trips: f64,
     /// The number of the client's interrupts that the results had to wait for.
@@ -194,7 +201,12 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
     let version = setting.version;
     let found = Rc::new(RefCell::new(Found::default()));
     let (result, view) = (Rc::clone(&found), fabric.clone());
-    let port = Rc::clone(&server.loops[0].port);
+    let served = Served {
+        address: address(1),
+        port: Rc::clone(&server.loops[0].port),
+        placed: Arc::clone(&server.loops[0].placed),
+    };
+    let copies = setting.copies;
     let client = ClientHost::start(
         &fabric,
         host(2),
@@ -204,7 +216,7 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
         |desk| {
             Box::pin(async move {
                 let counter = (version == Version::TwoWg).then_some(grants);
-                let measured = run(desk, &view, (address(1), port), operation, counter).await;
+                let measured = run(desk, &view, (served, copies), operation, counter).await;
                 result.borrow_mut().result = Some(measured);
             })
         },
@@ -225,10 +237,18 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
     found.unwrap_or_else(|| Err(failed("the call")("it did not end")))
 }
 
+/// The server, as the client's workload needs it.
+struct Served {
+    address: SocketAddr,
+    port: Rc<RefCell<RdmaServer>>,
+    /// Whether bulk data of the last call arrived apart from the rest.
+    placed: Arc<AtomicBool>,
+}
+
 async fn run(
     desk: Desk,
     fabric: &Fabric,
-    (server, responder): (SocketAddr, Rc<RefCell<RdmaServer>>),
+    (served, costs): (Served, CopyCosts),
     operation: Operation,
     grants: Option<Rc<RefCell<GrantCounter>>>,
 ) -> Result<Both, CannotMeasure> {
@@ -238,7 +258,7 @@ async fn run(
         credential: credential(),
         ..ClientOptions::default()
     };
-    let client = Client::connect(&desk.runtime, server, port, options).await;
+    let client = Client::connect(&desk.runtime, served.address, port, options).await;
     let client = client.map_err(failed("a connection"))?;
     let tally = Rc::new(Tally::default());
     let rpc = Counted::new(client, desk.under_way, Rc::clone(&tally));
@@ -252,13 +272,31 @@ async fn run(
     make(&nfs, file, operation, long.as_ref()).await?;
     rpc.sleep(PAUSE).await;
     // The counters of the devices, and of copies on the way to them.
+    let responder = &served.port;
     let counters = || (concrete.borrow().counters(), responder.borrow().counters());
-    let before = counters();
+    let copied = || {
+        let (requester, responder) = (concrete.borrow(), responder.borrow());
+        let before_sending = requester.assembled_bytes() + responder.assembled_bytes();
+        let all = requester.counters().copied_bytes + responder.counters().copied_bytes;
+        (before_sending, all - before_sending)
+    };
+    let (before, copied_before) = (counters(), copied());
     fabric.set_path(CLIENT, Path::default());
     let start = fabric.now();
     make(&nfs, file, operation, long.as_ref()).await?;
     let path = fabric.path(CLIENT);
-    let latency = fabric.now() - start;
+    let unplaced = match operation {
+        Operation::Read(len) if !tally.placed.get() => u64::from(len),
+        Operation::Write(len) if !served.placed.load(Ordering::Relaxed) => u64::from(len),
+        _ => 0,
+    };
+    let (before_sending, after_receiving) = copied();
+    let copied = Copied {
+        before_sending: before_sending - copied_before.0,
+        after_receiving: after_receiving - copied_before.1 + unplaced,
+        unplaced,
+    };
+    let latency = fabric.now() - start + costs.time(copied);
     // This also completes the work that the call did not wait for.
     rpc.sleep(PAUSE).await;
     let after = counters();
@@ -279,6 +317,7 @@ async fn run(
     });
     let measured = Measured {
         latency,
+        copied,
         round_trips: path.round_trips(),
         requester_interrupts: path.interrupts[CLIENT.0],
         responder_interrupts: path.interrupts[SERVER.0],
