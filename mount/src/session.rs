@@ -1,5 +1,6 @@
 //! A mount from its beginning to its end.
 
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::mem::ManuallyDrop;
@@ -10,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fuser::{BackgroundSession, Config, INodeNo, MountOption, Session, SessionACL};
-use nfs_binding::client::{ClientAs, Mount, NfsError, Object};
+use nfs_binding::client::{ClientAs, Mount, NfsError, NfsUrl, Object};
 use nfs_binding::proto::FileType;
 use onc_rpc::{AuthSys, Credential};
 use rdma::Pool;
@@ -166,7 +167,7 @@ pub fn mount(
     let path = prepare(at)?;
     let source = source_name(options);
     match mount_table::find(&path) {
-        Ok(Some(entry)) if entry.is_ours() && entry.source == *source => {
+        Ok(Some(entry)) if entry.is_ours() && is_same_source(&entry.source, &source) => {
             return Err(MountError::AlreadyMounted {
                 path,
                 source_name: source,
@@ -382,6 +383,14 @@ fn source_name(options: &Options) -> String {
     options.source.replace(',', "_")
 }
 
+/// Returns whether two sources are the same export of the same server: a URL and `SERVER:/PATH` may be.
+fn is_same_source(mounted: &OsStr, source: &str) -> bool {
+    let url = |source: &str| NfsUrl::from_source(source).ok();
+    let mounted = mounted.to_str();
+    let urls = mounted.and_then(url).zip(url(source));
+    mounted == Some(source) || urls.is_some_and(|(mounted, source)| mounted == source)
+}
+
 fn config(options: &Options) -> Config {
     let mut config = Config::default();
     config.n_threads = Some(READERS);
@@ -533,6 +542,16 @@ fn abort(connections: &Path, entry: &MountEntry) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_and_a_path_of_a_server_are_one_source() {
+        let same = |mounted: &str, source| is_same_source(mounted.as_ref(), source);
+        assert!(same("h:/x", "nfs://h/x") && same("nfs://h/x", "h:/x"));
+        assert!(same("[::1]:/x y", "nfs://[::1]/x%20y"));
+        assert!(same("of another program", "of another program"));
+        assert!(!same("h:/x", "nfs://h/y") && !same("h:/x", "nfs://g/x"));
+        assert!(!same("nfs://h:1/x", "nfs://h:2/x") && !same("h:/x", "nfs://h:2/x"));
+    }
 
     #[test]
     fn a_mount_is_aborted_by_the_number_of_its_device() {
