@@ -151,6 +151,21 @@ pub enum Special {
     Fifo,
 }
 
+/// How much data of files took which way, bytes ([`FileSystem::direct_io`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirectIoBytes {
+    /// Written directly from the memory in which it arrived.
+    pub written_in_place: u64,
+    /// Copied into aligned memory, and written directly from there.
+    pub written_copied: u64,
+    /// Written through the page cache.
+    pub written_buffered: u64,
+    /// Read directly into the memory from which it is sent.
+    pub read_direct: u64,
+    /// Read through the page cache.
+    pub read_buffered: u64,
+}
+
 /// A directory entry.
 #[derive(Debug)]
 pub struct DirEntry<'a> {
@@ -299,7 +314,21 @@ pub trait FileSystem: Send + Sync {
         Ok(None)
     }
 
-    /// Writes `data` at `offset` without copying it first.
+    /// Returns the number of bytes, a power of two, of which offset and length of reads are best a
+    /// multiple: the file system then needs no cache for them. 1 if it makes no difference.
+    fn read_unit(&self, file: &FileId) -> FsResult<u32> {
+        let _ = file;
+        Ok(1)
+    }
+
+    /// Returns how much data was read and written directly since the start, and how much was not.
+    /// `None` if the file system was not asked to do direct I/O.
+    fn direct_io(&self) -> Option<DirectIoBytes> {
+        None
+    }
+
+    /// Writes `data` at `offset` without copying it first, if the alignment of its memory allows
+    /// that.
     fn write(
         &self,
         who: &Caller,

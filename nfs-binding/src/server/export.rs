@@ -99,6 +99,7 @@ impl ExportOptions {
             crossmnt: self.crossmnt,
             inode_reuse: self.inode_reuse,
             most_open: None,
+            direct_io: false,
             identity_key: key.identity_key(),
             #[cfg(test)]
             indexed: false,

@@ -1,6 +1,8 @@
 //! Procedures on one object or its file system.
 
-use bytes::Bytes;
+use std::ops::Range;
+
+use bytes::{Buf as _, Bytes};
 use onc_rpc::Bulk;
 
 use super::call_context::CallContext;
@@ -18,6 +20,63 @@ use crate::proto::{
 const LONG_READ: u32 = 32 << 10;
 /// The recommended multiple of READ and WRITE lengths: a page.
 const MULTIPLE: u32 = 4096;
+
+/// The range that a READ reads from the file system: what is requested, enlarged to whole units of
+/// the file system ([`crate::fs::FileSystem::read_unit`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    offset: u64,
+    len: usize,
+    /// The number of bytes before those that are requested.
+    before: usize,
+    /// The number of bytes that are requested, or fewer if there is little room.
+    count: usize,
+}
+
+impl Span {
+    /// Returns the range for `count` bytes at `offset`. `room_for` says for how much of a length
+    /// there is memory.
+    fn new(offset: u64, count: u32, unit: u32, room_for: impl Fn(usize) -> usize) -> Self {
+        let as_requested = |len: usize| Self {
+            offset,
+            len,
+            before: 0,
+            count: len,
+        };
+        let (count, unit) = (count as usize, unit as usize);
+        // The remainder is less than the unit.
+        let before = (offset % unit as u64) as usize;
+        let len = (before + count).next_multiple_of(unit);
+        let room = room_for(len);
+        let len = len.min(room - room % unit);
+        // What is requested may take no more room than there is, when whole units take more.
+        if len <= before && count > 0 {
+            return as_requested(room_for(count));
+        }
+        Self {
+            offset: offset - before as u64,
+            len,
+            before,
+            count: count.min(len.saturating_sub(before)),
+        }
+    }
+
+    /// Returns the result for the bytes that are requested, and their range, from the result for
+    /// the whole range.
+    fn requested(self, read: Read) -> (Read, Range<usize>) {
+        let all = read.count as usize;
+        let count = all.saturating_sub(self.before).min(self.count);
+        // Without data, a short read has found the end, even if the file has grown since.
+        let is_last = self.before + count >= all;
+        let read = Read {
+            // It is no more than the count of the whole range.
+            count: count as u32,
+            eof: is_last && (read.eof || count == 0 && self.count > 0),
+            ..read
+        };
+        (read, self.before.min(all)..self.before.min(all) + count)
+    }
+}
 
 impl CallContext<'_> {
     /// Executes GETATTR (RFC 1813, section 3.3.1).
@@ -99,17 +158,22 @@ impl CallContext<'_> {
             }
             // A connection that uses much of the shared memory gets less data per READ, and asks
             // again.
-            let room = self.pool.room_for(count as usize);
-            count = count.min(u32::try_from(room).unwrap_or(count));
-            let mut buf = self.pool.alloc(count as usize).map_err(|error| {
+            let unit = target.fs().read_unit(&target.id)?;
+            let span = Span::new(args.offset, count, unit, |len| self.pool.room_for(len));
+            let mut buf = self.pool.alloc(span.len).map_err(|error| {
                 rdma::limited!(warn, %error, "READ deferred");
                 FsError::Later
             })?;
             let read = target
                 .fs()
-                .read(&target.who, &target.id, args.offset, &mut buf)?;
-            buf.truncate(read.count as usize);
-            Ok(ok(read, buf.freeze().into()))
+                .read(&target.who, &target.id, span.offset, &mut buf)?;
+            let (read, part) = span.requested(read);
+            buf.truncate(part.end);
+            let mut data = buf.freeze();
+            if part.start > 0 {
+                data.advance(part.start);
+            }
+            Ok(ok(read, data.into()))
         })
     }
 
@@ -211,5 +275,60 @@ impl CallContext<'_> {
                 case_preserving: rules.case_preserving,
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_is_enlarged_to_whole_units_and_cut_again() {
+        let span = |offset, count, unit| {
+            let span = Span::new(offset, count, unit, |len| len);
+            (span.offset, span.len, span.before, span.count)
+        };
+        assert_eq!(span(10, 20, 1), (10, 20, 0, 20));
+        assert_eq!(span(10, 0, 1), (10, 0, 0, 0));
+        assert_eq!(span(4096, 8192, 4096), (4096, 8192, 0, 8192));
+        assert_eq!(span(4096, 8193, 4096), (4096, 12_288, 0, 8193));
+        assert_eq!(span(4095, 2, 4096), (0, 8192, 4095, 2));
+        assert_eq!(span(8191, 1, 4096), (4096, 4096, 4095, 1));
+        let last = u64::MAX;
+        assert_eq!(span(last, 1, 4096), (last - 4095, 4096, 4095, 1));
+    }
+
+    #[test]
+    fn a_read_without_room_for_whole_units_gets_what_there_is_room_for() {
+        let span = |offset, count, room: usize| {
+            let span = Span::new(offset, count, 4096, |len| len.min(room));
+            (span.offset, span.len, span.before, span.count)
+        };
+        assert_eq!(span(0, 65_536, 10_000), (0, 8192, 0, 8192));
+        assert_eq!(span(100, 65_536, 10_000), (0, 8192, 100, 8092));
+        assert_eq!(span(100, 65_536, 4000), (100, 4000, 0, 4000));
+    }
+
+    #[test]
+    fn the_end_of_a_file_is_told_of_the_requested_part() {
+        let cut = |offset, count, (all, eof)| {
+            let span = Span::new(offset, count, 4096, |len| len);
+            let read = Read {
+                count: all,
+                eof,
+                attributes: crate::proto::Attributes::default(),
+            };
+            let (read, part) = span.requested(read);
+            (part, read.count, read.eof)
+        };
+        // A file of 5,000 bytes.
+        assert_eq!(cut(0, 5000, (5000, true)), (0..5000, 5000, true));
+        assert_eq!(cut(0, 4999, (5000, true)), (0..4999, 4999, false));
+        assert_eq!(cut(10, 4990, (5000, true)), (10..5000, 4990, true));
+        assert_eq!(cut(4999, 100, (904, true)), (903..904, 1, true));
+        assert_eq!(cut(5000, 100, (904, true)), (904..904, 0, true));
+        // Nothing was left when it was read, and the file has grown since.
+        assert_eq!(cut(5000, 100, (904, false)), (904..904, 0, true));
+        assert_eq!(cut(0, 100, (4096, false)), (0..100, 100, false));
     }
 }

@@ -21,6 +21,7 @@ use nfs_binding::fs::{Caller, DirectoryFs, FileId, FileSystem, FsError, FsResult
 use nfs_binding::proto::{Attributes, Stable};
 use onc_rpc::Bulk;
 
+mod direct;
 mod fuse;
 
 /// The environment variable of the process in the mount namespace: an empty directory for it.

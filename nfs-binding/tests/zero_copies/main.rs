@@ -10,6 +10,7 @@ mod watched;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -17,8 +18,8 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use iwarp::{Iwarp, Options};
 use nfs_binding::client::{AttachOptions, Mount, Nfs3};
-use nfs_binding::fs::DirectoryFs;
 use nfs_binding::fs::directory::DirectoryOptions;
+use nfs_binding::fs::{DirectIoBytes, DirectoryFs, FileSystem};
 use nfs_binding::proto::{FileHandle, ReadArgs, SetAttributes, Stable, WriteArgs};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use onc_rpc::{AuthSys, Credential};
@@ -59,10 +60,10 @@ struct Served {
     wire: Wire,
     files: Files,
     stop: Stop,
-    thread: JoinHandle<Counters>,
+    thread: JoinHandle<(Counters, Option<DirectIoBytes>)>,
 }
 
-fn serve(features: RoundTripFeatures) -> Served {
+fn serve(features: RoundTripFeatures, direct_io: bool) -> Served {
     let directory = tempfile::tempdir().unwrap();
     let (stop, path) = (Stop::new(), directory.path().to_path_buf());
     let (wire, files) = (Wire::default(), Files::default());
@@ -73,13 +74,15 @@ fn serve(features: RoundTripFeatures) -> Served {
             path,
             DirectoryOptions {
                 sync: false,
+                direct_io,
                 ..DirectoryOptions::default()
             },
         )
         .unwrap();
+        let backend = Arc::new(WatchedFs { fs, files: on_disk });
         let export = Export {
             path: "/data".into(),
-            backend: Arc::new(WatchedFs { fs, files: on_disk }),
+            backend: Arc::clone(&backend) as Arc<dyn FileSystem>,
             options: ExportOptions::for_server(false),
         };
         let service = NfsServer::new(vec![export], HandleKey::from_bytes([3; 16])).unwrap();
@@ -95,7 +98,8 @@ fn serve(features: RoundTripFeatures) -> Served {
             .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
             .unwrap();
         server.run(&stopped).unwrap();
-        port.borrow().counters()
+        let counters = port.borrow().counters();
+        (counters, backend.direct_io())
     });
     Served {
         directory,
@@ -236,7 +240,7 @@ fn rtr_bulk_data_is_where_it_was_received_and_read_from_end_to_end() {
         ("ddp+cont", &[8192, 65_536, 1 << 20]),
     ] {
         let features: RoundTripFeatures = features.parse().unwrap();
-        let served = serve(features);
+        let served = serve(features, false);
         let client = connect(&served, features);
         for &size in sizes {
             let data = data(size);
@@ -251,7 +255,7 @@ fn rtr_bulk_data_is_where_it_was_received_and_read_from_end_to_end() {
         let ours = client.port.borrow().counters();
         drop(client);
         served.stop.stop();
-        let theirs = served.thread.join().unwrap();
+        let (theirs, _) = served.thread.join().unwrap();
         let explicit = theirs.rdma_reads + theirs.rdma_writes + ours.registrations;
         assert_eq!(explicit, 0, "{features}: nothing but Sends");
         let copied = ours.copied_bytes + theirs.copied_bytes;
@@ -262,4 +266,46 @@ fn rtr_bulk_data_is_where_it_was_received_and_read_from_end_to_end() {
             "{features}: {copied} bytes copied in {messages} messages, with {bulk} of bulk data"
         );
     }
+}
+
+/// With direct I/O, the kernel's copy between the page cache and the memory of messages is gone as well:
+/// data that was placed by Sends is written by the device from its receives, and data that is sent was read
+/// by the device into its place.
+#[test]
+fn placed_data_is_written_and_read_without_the_page_cache() {
+    let features: RoundTripFeatures = "ddp+cont".parse().unwrap();
+    let served = serve(features, true);
+    let mut open = std::fs::File::options();
+    let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+    let probe = served.directory.path().join("probe");
+    if open
+        .write(true)
+        .create(true)
+        .custom_flags(flags)
+        .open(probe)
+        .is_err()
+    {
+        eprintln!("left out, for temporary files have no direct I/O: placed_data_is_written_...");
+        return;
+    }
+    let client = connect(&served, features);
+    let mut total = 0;
+    for size in [8192, 65_536, 1 << 20] {
+        let data = data(size);
+        for _ in 0..3 {
+            total += size as u64;
+            for (step, bytes) in moved(&served, &client, &data) {
+                assert_eq!(bytes, 0, "{size} bytes, {step}");
+            }
+        }
+    }
+    drop(client);
+    served.stop.stop();
+    let (_, direct) = served.thread.join().unwrap();
+    let expected = DirectIoBytes {
+        written_in_place: total,
+        read_direct: total,
+        ..DirectIoBytes::default()
+    };
+    assert_eq!(direct, Some(expected));
 }

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use nfs_binding::fs::{
-    Abilities, Caller, Change, DirEntry, FileId, FileSystem, Found, FsResult, HowToCreate, Listing,
-    NameRules, Object, Read, Renamed, Space, Special, Written,
+    Abilities, Caller, Change, DirEntry, DirectIoBytes, FileId, FileSystem, Found, FsResult,
+    HowToCreate, Listing, NameRules, Object, Read, Renamed, Space, Special, Written,
 };
 use nfs_binding::proto::{Access, Attributes, NfsTime, SetAttributes, Stable, Verifier};
 use onc_rpc::Bulk;
@@ -104,6 +104,14 @@ pub(crate) struct WatchedFs<F> {
 }
 
 impl<F: FileSystem> FileSystem for WatchedFs<F> {
+    fn read_unit(&self, file: &FileId) -> FsResult<u32> {
+        self.fs.read_unit(file)
+    }
+
+    fn direct_io(&self) -> Option<DirectIoBytes> {
+        self.fs.direct_io()
+    }
+
     fn read(&self, who: &Caller, file: &FileId, offset: u64, buf: &mut [u8]) -> FsResult<Read> {
         self.files.read.note(buf);
         self.fs.read(who, file, offset, buf)

@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use onc_rpc::Bulk;
 use rustix::fs::Access as Wanted;
 use rustix::io::{Errno, pread, pwritev};
-use smallvec::SmallVec;
 
 use super::*;
 
@@ -30,15 +29,7 @@ impl Served {
             .saturating_sub(offset)
             .min(buf.len() as u64);
         let buf = &mut buf[..possible as usize];
-        let mut count = 0;
-        while count < buf.len() {
-            match pread(&content.fd, &mut buf[count..], offset + count as u64) {
-                Ok(0) => break,
-                Ok(n) => count += n,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let count = self.read_by_either(&node, &content, offset, buf)?;
         let attributes = node.attributes();
         let attributes = attributes.inspect_err(|error| self.forget_if_gone(&node, *error))?;
         Ok(Read {
@@ -53,7 +44,8 @@ impl Served {
     /// The attributes before the write are read just before it, and only other writes of this export
     /// are locked out. So a client cannot see that a local process, or a client of another export of
     /// the same files, wrote between the two. The Linux server omits them; without them, the
-    /// Linux client takes every change for its own.
+    /// Linux client takes every change for its own. With direct I/O, other writes are not locked out,
+    /// and if there were any at the same time, the attributes are omitted as well.
     pub(super) fn write_content(
         &self,
         who: &Caller,
@@ -63,7 +55,7 @@ impl Served {
         stable: Stable,
     ) -> Change<Written> {
         let mut written = None;
-        let mut change = self.change(who, file, |node, _, _| {
+        let write = |node: &Arc<Node>, _: &Attributes, _: &mut Unstable| {
             require_file(node)?;
             self.may_io(node, who, Wanted::WRITE_OK)?;
             let _writing = node.begin_write();
@@ -73,11 +65,16 @@ impl Served {
             if end.is_none_or(|end| end > host::MAX_OFFSET) {
                 return Err(FsError::FileTooLarge);
             }
-            let count = write_all(&content.fd, offset, data)?;
+            let count = self.write_by_either(node, &content, offset, data)?;
             node.written();
             written = Some((Arc::clone(node), content, failures));
             Ok(count)
-        });
+        };
+        // Direct writes wait for the device, so they do not wait for one another.
+        let mut change = match self.direct_io {
+            Some(_) => self.change_beside(who, file, write),
+            None => self.change(who, file, write),
+        };
         // The sync runs without the file's lock: other writes can go on and share the wait.
         if let Some((node, content, failures)) = written
             && stable != Stable::Unstable
@@ -143,13 +140,28 @@ fn require_file(node: &Node) -> FsResult<()> {
 }
 
 /// The maximum number of pieces in one writev (`IOV_MAX`).
-const MAX_PIECES: usize = 1024;
+pub(super) const MAX_PIECES: usize = 1024;
+
+/// Reads up to the end of the file, or until `buf` is full.
+pub(super) fn read_all(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> FsResult<usize> {
+    let mut count = 0;
+    while count < buf.len() {
+        match pread(fd, &mut buf[count..], offset + count as u64) {
+            Ok(0) => break,
+            Ok(n) => count += n,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(count)
+}
 
 /// Writes as much as possible without copying. Fails only if nothing could be written.
-fn write_all(fd: &OwnedFd, offset: u64, data: &Bulk) -> FsResult<usize> {
-    let pieces = data.pieces().iter().map(|piece| IoSlice::new(piece));
-    let mut pieces: SmallVec<[IoSlice<'_>; 18]> = pieces.collect();
-    let mut pieces = &mut pieces[..];
+pub(super) fn write_all(
+    fd: &OwnedFd,
+    offset: u64,
+    mut pieces: &mut [IoSlice<'_>],
+) -> FsResult<usize> {
     let mut count = 0;
     while !pieces.is_empty() {
         let most = pieces.len().min(MAX_PIECES);

@@ -98,6 +98,16 @@ pub(super) fn stat(fd: impl AsFd) -> FsResult<Statx> {
     Ok(fs::statx(fd, c"", AtFlags::EMPTY_PATH, wanted())?)
 }
 
+/// Returns the alignment that direct I/O of an open file needs, where the kernel knows it.
+pub(super) fn stat_alignment(fd: impl AsFd) -> FsResult<Statx> {
+    Ok(fs::statx(
+        fd,
+        c"",
+        AtFlags::EMPTY_PATH,
+        StatxFlags::DIOALIGN,
+    )?)
+}
+
 /// Returns type, device and inode number of an open object, without asking the server of a network
 /// file system, which may be gone.
 pub(super) fn stat_known(fd: impl AsFd) -> FsResult<Statx> {

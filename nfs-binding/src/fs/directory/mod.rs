@@ -30,19 +30,20 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use onc_rpc::Bulk;
-use rdma::{CountedMutex, LockCounter};
+use rdma::{CountedRwLock, LockCounter};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::Resource;
 use smallvec::SmallVec;
 
 use super::lock::locked;
 use super::{
-    Abilities, Caller, Change, DirEntry, FileId, FileSystem, Found, FsError, FsResult, HowToCreate,
-    Listing, NameRules, Object, ObjectRef, Read, Renamed, Space, Special, Written,
+    Abilities, Caller, Change, DirEntry, DirectIoBytes, FileId, FileSystem, Found, FsError,
+    FsResult, HowToCreate, Listing, NameRules, Object, ObjectRef, Read, Renamed, Space, Special,
+    Written,
 };
 use super::{name, permission, wcc};
 use crate::proto::{
@@ -50,6 +51,7 @@ use crate::proto::{
     WccData,
 };
 use authority::Authority;
+use direct::DirectIo;
 use find::Finder;
 use host::OpenFiles;
 use idle_closer::CloserSignal;
@@ -62,6 +64,7 @@ mod change;
 mod content;
 mod cookies;
 mod crossing;
+mod direct;
 mod find;
 #[cfg(test)]
 pub(super) mod host;
@@ -121,6 +124,9 @@ pub struct DirectoryOptions {
     /// The maximum number of objects kept open, each with up to two descriptors. Default: a quarter
     /// of the descriptors that the process may have.
     pub most_open: Option<usize>,
+    /// Whether data is read and written without the page cache (`O_DIRECT`) where its alignment and
+    /// the file system allow that. Objects then take up to three descriptors.
+    pub direct_io: bool,
     /// The secret key of identities that do not fit into a handle and are hashed. Changing the key
     /// invalidates them.
     pub identity_key: IdentityKey,
@@ -138,6 +144,7 @@ impl Default for DirectoryOptions {
             crossmnt: false,
             inode_reuse: false,
             most_open: None,
+            direct_io: false,
             identity_key: IdentityKey::from_bytes([0; 16]),
             #[cfg(test)]
             indexed: false,
@@ -165,9 +172,11 @@ struct Served {
     /// Objects that were evicted from the table while they were in use.
     evicted: Mutex<Vec<Arc<Node>>>,
     closer_signal: Arc<CloserSignal>,
-    stripes: [CountedMutex<()>; STRIPES],
+    stripes: [CountedRwLock<()>; STRIPES],
     verifier: AtomicU64,
     synchronise: Box<sync::Synchronise>,
+    /// The state of direct I/O, if the export has that.
+    direct_io: Option<DirectIo>,
     options: DirectoryOptions,
     /// A reference for the threads that it starts.
     myself: Weak<Self>,
@@ -214,7 +223,11 @@ impl DirectoryFs {
         let authority = Authority::find()?;
         let open = options.most_open.unwrap_or_else(|| {
             let descriptors = rustix::process::getrlimit(Resource::Nofile).current;
-            let share = descriptors.unwrap_or(u64::MAX) / SHARE_OF_DESCRIPTORS;
+            let share = match options.direct_io {
+                true => SHARE_OF_DESCRIPTORS + SHARE_OF_DESCRIPTORS / 2,
+                false => SHARE_OF_DESCRIPTORS,
+            };
+            let share = descriptors.unwrap_or(u64::MAX) / share;
             usize::try_from(share).unwrap_or(usize::MAX)
         });
         let verifier = getrandom::u64().map_err(io::Error::other)?;
@@ -230,9 +243,10 @@ impl DirectoryFs {
             finder: Finder::default(),
             evicted: Mutex::default(),
             closer_signal: Arc::default(),
-            stripes: [const { CountedMutex::new(&CHANGES, ()) }; STRIPES],
+            stripes: [const { CountedRwLock::new(&CHANGES, ()) }; STRIPES],
             verifier: AtomicU64::new(verifier),
             synchronise,
+            direct_io: options.direct_io.then(DirectIo::new),
             options,
             myself: Weak::clone(myself),
         });
@@ -325,6 +339,17 @@ impl FileSystem for DirectoryFs {
 
     fn read(&self, who: &Caller, file: &FileId, offset: u64, buf: &mut [u8]) -> FsResult<Read> {
         self.0.read_content(who, file, offset, buf)
+    }
+
+    fn read_unit(&self, file: &FileId) -> FsResult<u32> {
+        match &self.0.direct_io {
+            Some(_) => Ok(self.0.find(file)?.volume.direct.unit()),
+            None => Ok(1),
+        }
+    }
+
+    fn direct_io(&self) -> Option<DirectIoBytes> {
+        self.0.direct_io.as_ref().map(DirectIo::bytes)
     }
 
     fn write(

@@ -2,10 +2,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use rustix::fs::{OFlags, Statx};
 
+use super::direct::DirectFile;
 use super::host::{self, OpenFiles};
 use super::volume::Volume;
 use crate::fs::lock::locked;
@@ -38,6 +39,9 @@ pub(super) struct Node {
     unstable: AtomicBool,
     /// The number of calls that are writing to the file, or about to open its content for that.
     writers: AtomicUsize,
+    /// Calls that change the object beside others (`Served::change_beside`): in the upper 32 bits
+    /// the number that have begun, in the lower ones the number that are being executed.
+    beside: AtomicU64,
     /// The round of the idle closer (`idle_closer.rs`) in which the object was last used.
     used: AtomicU64,
 }
@@ -61,9 +65,30 @@ pub(super) struct Content {
     pub(super) fd: OwnedFd,
     readable: bool,
     writable: bool,
+    /// The description for direct I/O, if the export has that (`direct.rs`). `None` inside if the
+    /// file does not support it.
+    pub(super) direct: OnceLock<Option<DirectFile>>,
 }
 
 impl Content {
+    fn new(fd: OwnedFd, readable: bool, writable: bool) -> Self {
+        Self {
+            fd,
+            readable,
+            writable,
+            direct: OnceLock::new(),
+        }
+    }
+
+    /// Returns the access mode with which it was opened.
+    pub(super) fn access(&self) -> OFlags {
+        match (self.readable, self.writable) {
+            (true, true) => OFlags::RDWR,
+            (false, true) => OFlags::WRONLY,
+            (_, false) => OFlags::RDONLY,
+        }
+    }
+
     fn serves(&self, purpose: Purpose) -> bool {
         match purpose {
             Purpose::Read => self.readable,
@@ -86,6 +111,7 @@ impl Node {
             failures: AtomicU64::new(0),
             unstable: AtomicBool::new(false),
             writers: AtomicUsize::new(0),
+            beside: AtomicU64::new(0),
             used: AtomicU64::new(0),
         }
     }
@@ -120,6 +146,16 @@ impl Node {
     pub(super) fn begin_write(&self) -> WriteInProgress<'_> {
         self.writers.fetch_add(1, Ordering::SeqCst);
         WriteInProgress(self)
+    }
+
+    /// Announces a change that others may be executed beside.
+    pub(super) fn begin_beside(&self) -> ChangeBeside<'_> {
+        let before = self.beside.fetch_add(BEGUN + 1, Ordering::SeqCst);
+        ChangeBeside {
+            node: self,
+            begun: before.wrapping_add(BEGUN) / BEGUN,
+            begins_alone: before.is_multiple_of(BEGUN),
+        }
     }
 
     /// Records a write.
@@ -186,11 +222,8 @@ impl Node {
             return Ok(Arc::clone(content));
         }
         let fd = files.reopen(self.path.as_fd(), access)?;
-        let opened = Arc::new(Content {
-            fd,
-            readable: purpose != Purpose::WriteOnly,
-            writable: writes,
-        });
+        let readable = purpose != Purpose::WriteOnly;
+        let opened = Arc::new(Content::new(fd, readable, writes));
         // A description with unstable data must stay open (`close_stable`). If that is write-only, a
         // readable one is opened for this call only.
         if writes || content.as_ref().is_none_or(|open| !open.writable) {
@@ -215,11 +248,7 @@ impl Node {
 
     /// Stores `fd`, which is open for reading and writing, as the open content of the object.
     pub(super) fn keep_content(&self, fd: OwnedFd) {
-        *locked(&self.content) = Some(Arc::new(Content {
-            fd,
-            readable: true,
-            writable: true,
-        }));
+        *locked(&self.content) = Some(Arc::new(Content::new(fd, true, true)));
     }
 
     /// Takes over the content of `other`, which is the same object, if only that is open for writing.
@@ -251,6 +280,31 @@ impl Node {
     #[cfg(test)]
     pub(super) fn close_content(&self) {
         *locked(&self.content) = None;
+    }
+}
+
+/// What a change that begins adds to [`Node::beside`], besides 1.
+const BEGUN: u64 = 1 << 32;
+
+/// A guard for a change that others may be executed beside ([`Node::begin_beside`]).
+#[must_use]
+pub(super) struct ChangeBeside<'a> {
+    node: &'a Node,
+    /// The number of such changes that had begun with this one.
+    begun: u64,
+    begins_alone: bool,
+}
+
+impl ChangeBeside<'_> {
+    /// Ends the change. Returns whether none was executed beside it.
+    pub(super) fn was_alone(self) -> bool {
+        self.begins_alone && self.node.beside.load(Ordering::SeqCst) / BEGUN == self.begun
+    }
+}
+
+impl Drop for ChangeBeside<'_> {
+    fn drop(&mut self) {
+        self.node.beside.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::DirectoryOptions;
 use super::cookies;
+use super::direct::DirectVolume;
 use super::host::{self, Listed, OpenFiles};
 use super::key::{self, IdentityKey, Naming, NoIdentity};
 use super::sync::SharedSync;
@@ -65,6 +66,8 @@ pub(super) struct Volume {
     pub(super) max_file_size: u64,
     /// Whether the cookies of its directories last. Otherwise they are made here (`cookies.rs`).
     cookies_last: bool,
+    /// What is known of direct I/O in it.
+    pub(super) direct: DirectVolume,
     key: IdentityKey,
 }
 
@@ -113,6 +116,7 @@ impl Volume {
             sync: Arc::new(SharedSync::new()),
             max_file_size,
             cookies_last: host::cookies_last(file_system),
+            direct: DirectVolume::new(),
             key: options.identity_key,
         };
         let root = volume.identify(&dir, stat).map_err(std::io::Error::other)?;
@@ -139,6 +143,7 @@ impl Volume {
             sync: Arc::clone(&self.sync),
             max_file_size: self.max_file_size,
             cookies_last: self.cookies_last,
+            direct: DirectVolume::new(),
             key: self.key,
         })
     }

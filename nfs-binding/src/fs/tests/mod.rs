@@ -7,6 +7,7 @@ use super::*;
 use crate::proto::{FileType, SetTime};
 
 mod changes;
+mod direct;
 mod files;
 mod host;
 mod identity;
