@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nfs_binding::fs::MemoryFs;
+use nfs_binding::fs::{DirectIoBytes, MemoryFs};
 use nfs_binding::server::{
     Export, ExportOptions, ExportSpec, HandleKey, IdentityPolicy, NfsServer, Privileges,
 };
@@ -54,6 +54,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
             args.device
         );
         return Err(Failure::Usage(text));
+    }
+    if args.direct_io && args.exports.is_empty() {
+        let text = "--direct-io: only for directories, and there is no --export";
+        return Err(Failure::usage(text));
     }
     let wanted = ThreadCount::new(args, threads::processors())?;
     let link = LinkOptions {
@@ -133,6 +137,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let exports = exports(args, &key, files)?;
     let describe = |export: &Export| format!("export {} {}", export.path, export.options);
     let exported: Vec<String> = exports.iter().map(describe).collect();
+    let direct = exports
+        .iter()
+        .filter(|export| export.backend.direct_io().is_some());
+    let direct: Vec<_> = direct
+        .map(|export| (export.path.clone(), Arc::clone(&export.backend)))
+        .collect();
     let trusted = args.trusted.iter().copied();
     let policy = trusted.fold(
         IdentityPolicy::of_this_process(),
@@ -159,6 +169,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     };
     let stop = stop_on_signal()?;
     plan.run(&stop, &exported)?;
+    for (path, backend) in direct {
+        if let Some(bytes) = backend.direct_io() {
+            output::complain(format_args!("export {path}: {}", direct_io(bytes)));
+        }
+    }
     for (lock, times) in rdma::contended_locks() {
         tracing::info!(lock, times, "a thread waited for another one");
     }
@@ -373,10 +388,25 @@ fn cannot_listen(address: SocketAddr, proto: Proto, error: io::Error) -> Failure
     ))
 }
 
+/// Describes which way the data of an export took.
+fn direct_io(bytes: DirectIoBytes) -> String {
+    format!(
+        "written directly: {} bytes from where they arrived, {} from a copy; {} through the page cache; \
+         read directly: {} bytes; {} through the page cache",
+        bytes.written_in_place,
+        bytes.written_copied,
+        bytes.written_buffered,
+        bytes.read_direct,
+        bytes.read_buffered
+    )
+}
+
 /// Opens the requested exports, of a server with this number of descriptors for files.
 fn exports(args: &ServeArgs, key: &HandleKey, files: u64) -> Result<Vec<Export>, Failure> {
-    // All exports share the descriptors for files equally. An open object can take two descriptors.
-    let objects = files / 2 / args.exports.len().max(1) as u64;
+    // All exports share the descriptors for files equally. An open object can take two descriptors,
+    // and one more for direct I/O.
+    let each = 2 + u64::from(args.direct_io);
+    let objects = files / each / args.exports.len().max(1) as u64;
     let most_open = usize::try_from(objects).ok();
     let mut exports = Vec::new();
     for text in &args.exports {
@@ -387,7 +417,7 @@ fn exports(args: &ServeArgs, key: &HandleKey, files: u64) -> Result<Vec<Export>,
         }
         let directory = spec.directory.display().to_string();
         let export = spec
-            .open(key, most_open)
+            .open(key, most_open, args.direct_io)
             .context(format_args!("cannot export {directory}"))?;
         exports.push(Export {
             // The path as in URLs, for a directory as well as for a name.

@@ -274,6 +274,7 @@ fn usage_errors_have_exit_status_2() {
         &["serve", "--memory=lots"],
         &["serve", "--memory", "lots"],
         &["serve", "--memory=0"],
+        &["serve", "--memory", "--direct-io"],
         &["serve", "--memory", "--memory-limit", "1M"],
         &["ls", "-o", "features=ddp,cont", "nfs://server/export"],
         &[

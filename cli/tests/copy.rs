@@ -4,7 +4,7 @@ mod common;
 
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -508,5 +508,76 @@ fn a_file_that_becomes_shorter_fails_cat() {
         let told = String::from_utf8_lossy(&failed.stderr);
         assert_eq!(failed.status.code(), Some(1), "{told}");
         assert!(told.contains("became shorter"), "{told}");
+    }
+}
+
+/// Returns the numbers in what a server with `--direct-io` prints at its end.
+fn direct_io_bytes(said: &str) -> Vec<u64> {
+    let (_, counts) = said.split_once("written directly: ").expect(said);
+    let numbers = counts.split(|c: char| !c.is_ascii_digit());
+    numbers.filter_map(|number| number.parse().ok()).collect()
+}
+
+#[test]
+fn files_are_served_without_the_page_cache() {
+    // 73 pages, and a part of one.
+    const PAGES: u64 = 73 * 4096;
+    let here = tempfile::tempdir().unwrap();
+    let (data, back) = (
+        tree::noise(PAGES as usize + 999, 7),
+        here.path().join("back"),
+    );
+    fs::write(here.path().join("f"), &data).unwrap();
+    for (proto, more) in [
+        (Proto::Rdma, "rpcrdma=2"),
+        (Proto::Rdma, "rpcrdma=2wg"),
+        (Proto::Rdma, "rpcrdma=1"),
+        // Up to 64 transmissions of 4 KiB; a longer WRITE would be fetched.
+        (Proto::Rdma, "rpcrdma=2,features=cont,wsize=65536"),
+        (Proto::Tcp, ""),
+    ] {
+        let there = tempfile::tempdir().unwrap();
+        let said = here.path().join("said");
+        let export = common::export("data", there.path(), "no_root_squash");
+        let mut command = rpcrdma();
+        command.stderr(fs::File::create(&said).unwrap());
+        let server = Server::start_command(command, 0, 0, ["--direct-io", "--export", &export]);
+        let url = server.url(proto, "/data/f");
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        for (name, from, to) in [
+            ("put", text(&here.path().join("f")), url.clone()),
+            ("get", url.clone(), text(&back)),
+        ] {
+            let args = [&[name.to_owned()], &options(proto, more)[..], &[from, to]];
+            run(args.concat()).ok();
+        }
+        assert!(fs::read(&back).unwrap() == data, "{more}");
+        assert!(fs::read(there.path().join("f")).unwrap() == data, "{more}");
+        fs::remove_file(&back).unwrap();
+        assert!(server.terminate().success());
+        let said = fs::read_to_string(said).unwrap();
+        let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+        let mut direct = fs::File::options();
+        let direct = direct.read(true).custom_flags(flags);
+        if direct.open(there.path().join("f")).is_err() {
+            assert!(said.contains("no direct I/O in the file system"), "{said}");
+            continue;
+        }
+        let counts = direct_io_bytes(&said);
+        let [in_place, copied, buffered, read, _] = counts[..] else {
+            panic!("{said}");
+        };
+        assert_eq!(
+            (in_place + copied, buffered),
+            (PAGES, 999),
+            "{more}: {said}"
+        );
+        assert_eq!(read, data.len() as u64, "{more}: {said}");
+        // What arrives aligned: placed data, and what an RDMA Read fetches. Continued messages are
+        // taken as long as there are credits.
+        if is_iwarp() && proto == Proto::Rdma {
+            let is_continued = more.contains("cont");
+            assert_eq!(in_place < PAGES, is_continued, "{more}: {said}");
+        }
     }
 }

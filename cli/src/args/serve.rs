@@ -50,6 +50,15 @@ pub(crate) struct ServeArgs {
           value_parser = MemoryExport::parse)]
     pub(crate) memory: Option<MemoryExport>,
 
+    /// Read and write files of --export without the page cache (O_DIRECT). Whole pages of what clients
+    /// write go to the storage from the memory in which they arrived, if that is aligned: placed by
+    /// Sends (`ddp`), or fetched by RDMA Reads. Other data is copied into aligned memory first, and
+    /// parts of a page go through the page cache. A file system that refuses is served through the
+    /// page cache, and a warning says so. At the end, the numbers of bytes are printed. See
+    /// docs/direct-io.md
+    #[arg(long)]
+    pub(crate) direct_io: bool,
+
     /// Also let this local user act for other users, such as the user of a gateway or proxy
     /// (repeatable). A server that does not run as root serves this user, too
     #[arg(long = "trust-uid", value_name = "UID", value_parser = uid)]

@@ -98,13 +98,20 @@ pub enum SpecError {
 
 impl ExportSpec {
     /// Opens the directory for [`super::NfsServer::new`] with the same key. At most `most_open`
-    /// objects in it are kept open.
+    /// objects in it are kept open. With `direct_io`, files are read and written without the page
+    /// cache where possible ([`DirectoryOptions::direct_io`]).
     ///
     /// # Errors
     /// The errors of [`DirectoryFs::open`].
-    pub fn open(self, key: &HandleKey, most_open: Option<usize>) -> io::Result<Export> {
+    pub fn open(
+        self,
+        key: &HandleKey,
+        most_open: Option<usize>,
+        direct_io: bool,
+    ) -> io::Result<Export> {
         let options = DirectoryOptions {
             most_open,
+            direct_io,
             ..self.options.directory(key)
         };
         Ok(Export {
@@ -391,10 +398,10 @@ mod tests {
         let host = tempfile::tempdir().unwrap();
         let text = format!("name={}:ro", host.path().display());
         let key = HandleKey::from_bytes([7; 16]);
-        let export = parse(&text).open(&key, None).unwrap();
+        let export = parse(&text).open(&key, None, false).unwrap();
         assert_eq!(export.path, "name");
         assert!(export.options.read_only && export.backend.blocks());
-        assert!(parse("/does/not/exist").open(&key, None).is_err());
+        assert!(parse("/does/not/exist").open(&key, None, false).is_err());
     }
 
     #[test]

@@ -301,7 +301,7 @@ fn an_export_below_another_is_seen_there_with_nohide() {
         ]
         .map(|text| {
             let spec = ExportSpec::parse(text).unwrap();
-            spec.open(&key, None).unwrap()
+            spec.open(&key, None, false).unwrap()
         })
     };
     // With crossmnt of the other export it is visible as well, still with its own options.

@@ -206,7 +206,7 @@ fn a_user_of_this_host_mounts_what_it_may_pass_in_an_export_below() {
         .map(|text| {
             ExportSpec::parse(&text)
                 .unwrap()
-                .open(&key(), None)
+                .open(&key(), None, false)
                 .unwrap()
         });
         Fixture::new(exports.into())
