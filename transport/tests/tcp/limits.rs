@@ -134,9 +134,10 @@ fn a_connection_over_the_limit_is_closed_and_the_others_stay() {
     // Then it makes room.
     let (patient, _) = connect(&runtime, server.address, options()).unwrap();
     runtime.block_on(patient.call(null())).unwrap();
-    runtime.block_on(runtime.sleep(Duration::from_millis(600)));
+    // The first client is refused while the other connection is fresh, and tries again until it is not.
     runtime.block_on(first.call(null())).unwrap();
-    assert_eq!((first.stats().reconnects, server.stop().made_room), (1, 2));
+    assert!(first.stats().reconnects > 0);
+    assert_eq!(server.stop().made_room, 2);
 }
 
 /// Regression test: a client that takes callbacks stopped reading because of the calls that it had queued, and
