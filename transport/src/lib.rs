@@ -133,8 +133,11 @@ pub use rpcrdma_connection::{ReducedArguments, ReplyRoom};
 pub use runtime::{Elapsed, Runtime, Sleep, Stepped};
 pub use server::{
     Admission, Place, SPARE, Server, ServerGroup, ServerOptions, ServerStats, TransportFailed,
+    after_attempts,
 };
-pub use service::{ErrorReply, ProgramVersions, Request, Service, ServiceOutcome, ServiceReply};
+pub use service::{
+    Attempted, ErrorReply, ProgramVersions, Request, Service, ServiceOutcome, ServiceReply,
+};
 pub use stop::Stop;
 pub use tcp::{DEFAULT_MAX_RECORD, TcpClient, TcpCounters, TcpOptions, TcpServer};
 pub use transports::{

@@ -22,11 +22,12 @@ use crate::poll_loop::{Armed, PollLoop, Wake, earlier};
 use crate::reply_cache::{CallKey, DEFAULT_BYTES, DEFAULT_ENTRIES, JobId, Known};
 use crate::workers::{Workers, catch};
 use crate::{
-    ConnectionId, ErrorReply, PeerOrigin, Request, ServerTransport, ServerTransportEvent, Service,
-    ServiceOutcome, ServiceReply, Stop,
+    Attempted, ConnectionId, ErrorReply, PeerOrigin, Request, ServerTransport,
+    ServerTransportEvent, Service, ServiceOutcome, ServiceReply, Stop,
 };
 
 mod admission;
+mod attempts;
 mod callbacks;
 mod group;
 mod idle;
@@ -35,8 +36,10 @@ mod tests;
 
 pub(crate) use admission::Use;
 pub use admission::{Admission, Place, SPARE};
+pub use attempts::after_attempts;
 pub use group::ServerGroup;
 
+use attempts::Attempt;
 use callbacks::Callbacks;
 use group::Member;
 use idle::{DEFAULT_IDLE, Peer};
@@ -132,7 +135,7 @@ struct Origin {
     token: u64,
 }
 
-/// A call that a worker executes.
+/// A call that a worker executes, or that waits for its attempt.
 struct Running {
     origin: Origin,
     xid: u32,
@@ -157,6 +160,8 @@ pub struct Server {
     next_transport: usize,
     workers: Workers,
     running: Slab<Running>,
+    /// The attempts of this turn; empty between steps.
+    attempts: Vec<Attempt>,
     /// The state that this loop shares with the others of its group.
     member: Member,
     /// Retransmissions of calls that other loops of the group execute, which wait for the reply.
@@ -257,6 +262,7 @@ impl Server {
             transports: Vec::new(),
             next_transport: 0,
             running: Slab::new(),
+            attempts: Vec::new(),
             stats: ServerStats::default(),
             lost: None,
             headers: BytesMut::with_capacity(HEADER_ROOM),
@@ -342,6 +348,9 @@ impl Server {
             self.call(origin, message, now);
         }
         progress |= self.take_events(now);
+        if !self.attempts.is_empty() {
+            self.run_attempts(now);
+        }
         // Last, so that no connection counts as idle whose calls had to wait.
         if self.idle_at.is_some_and(|at| at <= now) {
             self.close_idle(now);
@@ -369,6 +378,7 @@ impl Server {
                 };
                 progress = true;
                 self.handle(at, event, now);
+                self.run_full_batch(now);
                 if handled == TURN {
                     // There may be more.
                     empty = 0;
@@ -650,7 +660,7 @@ impl Server {
         }
     }
 
-    /// Executes a call, at once or on a worker thread.
+    /// Executes a call: at once, at the end of this turn, or on a worker thread.
     fn execute(
         &mut self,
         origin: Origin,
@@ -666,24 +676,38 @@ impl Server {
             ServiceOutcome::Done(reply) => self.finish(origin, xid, key, reply, now),
             ServiceOutcome::Later(job) => {
                 self.stats.jobs += 1;
-                self.call_begins(origin);
-                let id = self.running.insert(Running { origin, xid, key });
+                let id = self.begin(Running { origin, xid, key });
                 self.workers.submit(id, job);
             }
+            ServiceOutcome::Attempt(attempt) => {
+                let id = self.begin(Running { origin, xid, key });
+                self.attempts.push((id, attempt));
+            }
         }
+    }
+
+    /// Records a call that is answered later. Returns its index.
+    fn begin(&mut self, call: Running) -> usize {
+        self.call_begins(call.origin);
+        self.running.insert(call)
     }
 
     #[inline(never)]
     fn finish_jobs(&mut self, now: Time) {
         let mut done = std::mem::take(&mut self.done);
         self.workers.take_done(&mut done);
+        self.finish_all(&mut done, now);
+        self.done = done;
+    }
+
+    /// Answers calls that have ended, and leaves `done` empty.
+    fn finish_all(&mut self, done: &mut VecDeque<(usize, ServiceReply)>, now: Time) {
         for (id, reply) in done.drain(..) {
             if let Some(Running { origin, xid, key }) = self.running.try_remove(id) {
                 self.call_ended(origin, now);
                 self.finish(origin, xid, key, reply, now);
             }
         }
-        self.done = done;
     }
 
     fn peer_of(&mut self, origin: Origin) -> Option<&mut Peer> {

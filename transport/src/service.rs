@@ -48,6 +48,34 @@ pub enum ServiceOutcome {
     Done(ServiceReply),
     /// The reply takes time (for example a disk access): run this job on a worker thread.
     Later(Box<dyn FnOnce() -> ServiceReply + Send>),
+    /// The reply may be possible without waiting: run this attempt on the server's own thread,
+    /// soon, in a batch with those of other calls ([`crate::after_attempts`]).
+    Attempt(Box<dyn FnOnce() -> Attempted + Send>),
+}
+
+impl ServiceOutcome {
+    /// Executes what is left of the call on the calling thread, and returns the reply.
+    ///
+    /// # Errors
+    /// The reply is an RPC-level error.
+    pub fn complete(self) -> ServiceReply {
+        match self {
+            Self::Done(reply) => reply,
+            Self::Later(job) => job(),
+            Self::Attempt(attempt) => match attempt() {
+                Attempted::Done(reply) => reply,
+                Attempted::Later(job) => job(),
+            },
+        }
+    }
+}
+
+/// The result of an attempt to answer a call without waiting ([`ServiceOutcome::Attempt`]).
+pub enum Attempted {
+    /// The reply is ready.
+    Done(ServiceReply),
+    /// The call would have had to wait: run this job on a worker thread.
+    Later(Box<dyn FnOnce() -> ServiceReply + Send>),
 }
 
 /// A call that arrived. The service implements its program and version.
@@ -155,7 +183,8 @@ pub trait Service {
     fn programs(&self) -> &[ProgramVersions];
 
     /// Handles one call on the server's own thread. Work that may block belongs in
-    /// [`ServiceOutcome::Later`].
+    /// [`ServiceOutcome::Later`]. Work that must not run while the server uses its transports (for
+    /// example because it changes the identity of the thread) belongs in one of the others.
     fn call(&mut self, request: Request) -> ServiceOutcome;
 
     /// Returns whether executing the procedure twice can differ from executing it once (whether it

@@ -26,7 +26,7 @@ use onc_rpc::{
     Verifier,
 };
 use rdma::Pool;
-use rpc_transport::{Call, CallError, Reply, Request, Service, ServiceOutcome, ServiceReply};
+use rpc_transport::{Call, CallError, Reply, Request, Service, ServiceReply};
 
 /// The fault to inject into a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,10 +152,7 @@ impl InProcess {
             Cursor::default(),
         );
         let outcome = self.service.borrow_mut().call(request);
-        let reply = match outcome {
-            ServiceOutcome::Done(reply) => reply,
-            ServiceOutcome::Later(job) => job(),
-        };
+        let reply = outcome.complete();
         match prog {
             NFS_PROGRAM => self.note_writes(proc, args, reply?),
             _ => reply,

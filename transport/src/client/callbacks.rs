@@ -10,7 +10,7 @@ use rdma::{Pool, Time};
 use super::Shared;
 use crate::dispatch::{Disposition, answer, dispatch, error_of};
 use crate::workers::catch;
-use crate::{ConnectionId, Request, Service, ServiceOutcome};
+use crate::{ConnectionId, Request, Service};
 
 /// A call from the server that waits to be executed.
 pub(super) struct Callback {
@@ -43,12 +43,8 @@ impl Callbacks {
                 let xid = header.xid;
                 let request = Request::new(server, header, pool, message, args);
                 let service = &mut self.service;
-                let reply = catch(|| Ok(service.call(request)));
-                let reply = match reply.unwrap_or_else(|denial| ServiceOutcome::Done(Err(denial))) {
-                    ServiceOutcome::Done(reply) => reply,
-                    // A client has no worker threads.
-                    ServiceOutcome::Later(job) => catch(job),
-                };
+                // A client has no worker threads.
+                let reply = catch(|| service.call(request).complete());
                 Some(answer(xid, reply, &mut room))
             }
             Disposition::Answer(header) => {

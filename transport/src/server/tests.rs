@@ -9,6 +9,7 @@ use super::*;
 use crate::{CallError, PollSource, ProgramVersions, ReplyRoom};
 
 mod admission;
+mod attempts;
 
 const PROG: u32 = 400_000;
 /// Procedures: one that anybody may call, a job that must not be executed twice, and one that

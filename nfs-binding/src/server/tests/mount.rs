@@ -146,11 +146,7 @@ impl Fixture {
         args.encode(&mut out);
         let request = self.request(MOUNT_PROGRAM, mnt::Mount::NUMBER, out.finish());
         let request = request.from_origin(rpc_transport::PeerOrigin::ThisHost { user: Some(user) });
-        let reply = match self.server.call(request) {
-            ServiceOutcome::Done(reply) => reply,
-            ServiceOutcome::Later(job) => job(),
-        };
-        let reply = reply.unwrap();
+        let reply = self.server.call(request).complete().unwrap();
         let mounted = <mnt::Mount as Procedure>::Results::decode(&mut Decoder::new(&reply));
         status(mounted.unwrap())
     }
