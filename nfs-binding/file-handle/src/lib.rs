@@ -195,8 +195,24 @@ pub fn may_access(fd: impl AsFd, wanted: Access) -> Result<()> {
 /// # Errors
 /// `EPERM` if the kernel did not accept one of the ids. A change made before that remains.
 pub fn set_file_ids(uid: u32, gid: u32) -> Result<()> {
-    set_file_id(libc::SYS_setfsgid, gid)?;
+    set_file_group(gid)?;
+    set_file_user(uid)
+}
+
+/// Sets the user of [`set_file_ids`] alone.
+///
+/// # Errors
+/// `EPERM` if the kernel did not accept it.
+pub fn set_file_user(uid: u32) -> Result<()> {
     set_file_id(libc::SYS_setfsuid, uid)
+}
+
+/// Sets the group of [`set_file_ids`] alone.
+///
+/// # Errors
+/// `EPERM` if the kernel did not accept it.
+pub fn set_file_group(gid: u32) -> Result<()> {
+    set_file_id(libc::SYS_setfsgid, gid)
 }
 
 /// Returns the user and group that the calling thread uses for file access.
@@ -209,8 +225,8 @@ pub fn file_ids() -> (u32, u32) {
 }
 
 fn set_file_id(call: c_long, id: u32) -> Result<()> {
-    file_id(call, id);
     // The call has no error result: it returns the previous id.
+    file_id(call, id);
     match file_id(call, u32::MAX) == id {
         true => Ok(()),
         false => Err(Errno::PERM),

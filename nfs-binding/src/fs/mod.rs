@@ -16,6 +16,7 @@ mod lock;
 mod lru;
 pub mod memory;
 mod name;
+mod nonblocking;
 mod permission;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -26,6 +27,7 @@ pub use error::{FsError, FsResult};
 pub use file_id::FileId;
 pub use memory::MemoryFs;
 pub use name::MAX_NAME_LEN;
+pub use nonblocking::NonBlocking;
 
 /// The result of an operation that changes an object, with the object's attributes before and after
 /// (weak cache consistency, RFC 1813, section 2.6).
@@ -248,6 +250,12 @@ pub struct NameRules {
 pub trait FileSystem: Send + Sync {
     /// Returns whether operations can wait for a disk, and therefore must run on a worker thread.
     fn blocks(&self) -> bool;
+
+    /// Returns the operations that the server tries on its own thread, if operations can block and some
+    /// of them often need not.
+    fn nonblocking(&self) -> Option<&dyn NonBlocking> {
+        None
+    }
 
     /// Returns the root directory.
     fn root(&self) -> FileId;

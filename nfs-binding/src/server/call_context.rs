@@ -21,6 +21,11 @@ pub(super) struct CallContext<'a> {
     pub(super) pool: &'a Pool,
 }
 
+/// Returns the time if it is logged: otherwise the clock is not read.
+fn started() -> Option<Instant> {
+    tracing::enabled!(tracing::Level::DEBUG).then(Instant::now)
+}
+
 /// The object that a handle refers to, and the caller.
 pub(super) struct Target<'a> {
     shared: &'a Shared,
@@ -49,9 +54,30 @@ impl<'a> CallContext<'a> {
         procedure: &'static str,
         run: impl FnOnce() -> NfsResult<T, F>,
     ) -> NfsResult<T, F> {
-        // The clock is read only if the time is logged.
-        let started = tracing::enabled!(tracing::Level::DEBUG).then(Instant::now);
+        let started = started();
         let result = run();
+        self.log_done(procedure, &result, started);
+        result
+    }
+
+    /// Runs an attempt at a procedure, and logs its result if it has one.
+    pub(super) fn traced_attempt<T, F>(
+        &self,
+        procedure: &'static str,
+        run: impl FnOnce() -> Option<NfsResult<T, F>>,
+    ) -> Option<NfsResult<T, F>> {
+        let started = started();
+        let result = run()?;
+        self.log_done(procedure, &result, started);
+        Some(result)
+    }
+
+    fn log_done<T, F>(
+        &self,
+        procedure: &'static str,
+        result: &NfsResult<T, F>,
+        started: Option<Instant>,
+    ) {
         if let Some(started) = started {
             let status = result
                 .as_ref()
@@ -59,7 +85,6 @@ impl<'a> CallContext<'a> {
             let (peer, xid, took) = (self.peer.address, self.xid, started.elapsed());
             tracing::debug!(%peer, xid, procedure = %procedure, %status, ?took, "done");
         }
-        result
     }
 
     /// Resolves a handle.

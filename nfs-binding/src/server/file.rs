@@ -17,7 +17,7 @@ use crate::proto::{
 
 /// For READs longer than this, the server first checks how much data there is, to avoid allocating
 /// more memory for the reply than needed.
-const LONG_READ: u32 = 32 << 10;
+pub(super) const LONG_READ: u32 = 32 << 10;
 /// The recommended multiple of READ and WRITE lengths: a page.
 const MULTIPLE: u32 = 4096;
 

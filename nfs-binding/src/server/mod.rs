@@ -1,9 +1,10 @@
 //! The NFS and MOUNT server: all procedures of both programs, over any file system and any
 //! transport.
 //!
-//! Calls to a file system that does not block run on the server's own thread. All calls to one that
-//! does run on a worker ([`ServiceOutcome::Later`]). NULL and MOUNT's lists are always answered at
-//! once.
+//! Calls to a file system that does not block run on the server's own thread. Calls to one that
+//! does run on a worker ([`ServiceOutcome::Later`]), except those that a first attempt on the
+//! server's own thread answers without waiting ([`ServiceOutcome::Attempt`], `nonblocking.rs`). NULL
+//! and MOUNT's lists are always answered at once.
 //!
 //! READ sends directly from the memory of a file if the file system holds it in memory and the
 //! device can send from any memory. Otherwise the file system reads into memory from the
@@ -16,10 +17,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use onc_rpc::{AcceptStatus, AuthStat, Credential, Decoder, Encoder, Message};
+use onc_rpc::{AcceptStatus, AuthStat, Credential, DecodeError, Decoder, Encoder, Message};
 use rdma::IdMap;
 use rpc_transport::{
-    ErrorReply, ProgramVersions, ReducedArguments, Request, Service, ServiceOutcome, ServiceReply,
+    Attempted, ErrorReply, ProgramVersions, ReducedArguments, Request, Service, ServiceOutcome,
+    ServiceReply,
 };
 use siphasher::sip::SipHasher13;
 
@@ -45,6 +47,7 @@ mod mac_cache;
 mod make;
 mod mount;
 mod network;
+mod nonblocking;
 mod privileges;
 mod spec;
 #[cfg(test)]
@@ -231,19 +234,26 @@ impl NfsServer {
     }
 }
 
+fn decode<P: Procedure>(request: &Request) -> Result<P::Args, DecodeError> {
+    let mut input = request.args();
+    let args = P::Args::decode(&mut input)?;
+    input.items_used()?;
+    Ok(args)
+}
+
+fn log_arguments<P: Procedure>(request: &Request, args: &P::Args) {
+    tracing::trace!(peer = %request.peer, xid = request.xid, procedure = %P::NAME, ?args, "arguments");
+}
+
 /// Decodes the arguments of a procedure.
 ///
 /// If they cannot be decoded, the RPC layer answers GARBAGE_ARGS. Bytes after them are ignored, as
 /// by other servers. A bulk item at a position where the arguments have none is an error.
 /// The log at trace level has the arguments, with names, offsets and handles.
 fn arguments<P: Procedure>(request: &Request) -> Result<P::Args, ErrorReply> {
-    let mut input = request.args();
-    let decoded = P::Args::decode(&mut input).and_then(|args| {
-        input.items_used()?;
-        Ok(args)
-    });
+    let decoded = decode::<P>(request);
     if let Ok(args) = &decoded {
-        tracing::trace!(peer = %request.peer, xid = request.xid, procedure = %P::NAME, ?args, "arguments");
+        log_arguments::<P>(request, args);
     }
     decoded.map_err(|error| {
         tracing::debug!(peer = %request.peer, xid = request.xid, procedure = %P::NAME, %error, "undecodable arguments (GARBAGE_ARGS)");
@@ -441,6 +451,30 @@ impl Shared {
     }
 }
 
+/// Returns the job that answers a call on a worker.
+fn job(
+    shared: Arc<Arc<Shared>>,
+    mount: bool,
+    request: Request,
+) -> Box<dyn FnOnce() -> ServiceReply + Send> {
+    Box::new(move || {
+        if rpc_transport::is_worker() {
+            fs::directory::keep_identity();
+        }
+        shared.run(mount, &request)
+    })
+}
+
+/// Has the thread keep the identity of a caller until the end of the batch of attempts that it
+/// executes. A thread that executes no batch returns to its own after each operation.
+fn keep_identity_in_batch() {
+    if !fs::directory::keeps_identity()
+        && rpc_transport::after_attempts(fs::directory::return_to_server)
+    {
+        fs::directory::keep_identity();
+    }
+}
+
 impl Service for NfsServer {
     fn programs(&self) -> &[ProgramVersions] {
         &[
@@ -472,17 +506,20 @@ impl Service for NfsServer {
             (true, _) | (false, nfs::Null::NUMBER) => false,
             (false, _) => self.shared.blocks(&request),
         };
-        if later {
-            let shared = Arc::clone(&self.shared);
-            ServiceOutcome::Later(Box::new(move || {
-                if rpc_transport::is_worker() {
-                    fs::directory::keep_identity();
-                }
-                shared.run(mount, &request)
-            }))
-        } else {
-            ServiceOutcome::Done(self.shared.run(mount, &request))
+        if !later {
+            return ServiceOutcome::Done(self.shared.run(mount, &request));
         }
+        let shared = Arc::clone(&self.shared);
+        if mount || !nonblocking::is_attempted(&request) {
+            return ServiceOutcome::Later(job(shared, mount, request));
+        }
+        ServiceOutcome::Attempt(Box::new(move || {
+            keep_identity_in_batch();
+            match shared.attempt(&request) {
+                Some(reply) => Attempted::Done(Ok(reply)),
+                None => Attempted::Later(job(shared, mount, request)),
+            }
+        }))
     }
 
     fn remember_reply(&self, prog: u32, _: u32, proc: u32) -> bool {

@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 
 /// The length of the header of a request: length, opcode, unique number, node id, and the caller.
 const IN_HEADER: usize = 40;
@@ -22,6 +22,34 @@ const MODE: u32 = 0o40755;
 pub(crate) struct Mounted {
     /// Whether the kernel has asked for the birth time (Linux 6.6).
     asked_for_birth: Arc<AtomicBool>,
+    sleep: Arc<Sleep>,
+}
+
+/// Whether the daemon sleeps, and whether a request waits for it.
+#[derive(Default)]
+struct Sleep {
+    state: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl Sleep {
+    fn set(&self, sleeps: bool) {
+        *self.state.lock().unwrap() = (sleeps, false);
+        self.changed.notify_all();
+    }
+
+    /// Waits as long as the daemon sleeps.
+    fn wait(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.1 = true;
+        self.changed.notify_all();
+        drop(self.changed.wait_while(state, |state| state.0).unwrap());
+    }
+
+    fn wait_for_request(&self) {
+        let state = self.state.lock().unwrap();
+        drop(self.changed.wait_while(state, |state| !state.1).unwrap());
+    }
 }
 
 impl Mounted {
@@ -40,8 +68,23 @@ impl Mounted {
         }
         let asked_for_birth = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&asked_for_birth);
-        std::thread::spawn(move || serve(&device, births, &asked));
-        Some(Self { asked_for_birth })
+        let sleep = Arc::<Sleep>::default();
+        let sleeps = Arc::clone(&sleep);
+        std::thread::spawn(move || serve(&device, births, &asked, &sleeps));
+        Some(Self {
+            asked_for_birth,
+            sleep,
+        })
+    }
+
+    /// Makes the daemon answer no request, or wakes it.
+    pub(crate) fn set_asleep(&self, sleeps: bool) {
+        self.sleep.set(sleeps);
+    }
+
+    /// Waits until a request waits for the daemon, which sleeps.
+    pub(crate) fn wait_for_request(&self) {
+        self.sleep.wait_for_request();
     }
 
     /// Returns whether the kernel has asked for the birth time.
@@ -51,16 +94,19 @@ impl Mounted {
 }
 
 /// Answers requests until the file system is unmounted.
-fn serve(mut device: &File, births: bool, asked_for_birth: &AtomicBool) {
+fn serve(mut device: &File, births: bool, asked_for_birth: &AtomicBool, sleep: &Sleep) {
     let mut request = vec![0; MAX_REQUEST];
     while let Ok(count) = device.read(&mut request) {
         let Some(header) = request[..count].first_chunk::<IN_HEADER>() else {
             return;
         };
         let opcode = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
-        let answer = match opcode {
+        match opcode {
             // FUSE_FORGET, FUSE_INTERRUPT and FUSE_BATCH_FORGET have no answer.
             2 | 36 | 42 => continue,
+            _ => sleep.wait(),
+        }
+        let answer = match opcode {
             // FUSE_GETATTR
             3 => Some(attributes()),
             // FUSE_STATFS

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::fs::{Caller, DirectoryFs, FileId, FileSystem, FsError, FsResult, Object};
-use nfs_binding::proto::{Attributes, Stable};
+use nfs_binding::proto::{Access, Attributes, Stable};
 use onc_rpc::Bulk;
 
 mod direct;
@@ -560,6 +560,57 @@ fn fuse_below_is_found_after_a_restart_and_crossed_into_once() {
         // Opens the first mount again, which the idle closer may have forgotten.
         look_up(&fs, "below");
         assert!(look_up(&fs, "again").mounted.is_some());
+    });
+}
+
+/// The thread that serves all connections asks no file system in FUSE: its daemon may not answer.
+#[test]
+fn fuse_that_does_not_answer_is_left_to_workers() {
+    let name = "fuse_that_does_not_answer_is_left_to_workers";
+    let setup =
+        "mkdir export; mount -t tmpfs tmpfs export; mkdir export/below; echo text > export/f";
+    mounted(name, setup, |directory| {
+        let export = directory.join("export");
+        let Some(below) = fuse::Mounted::at(&export.join("below"), false) else {
+            return say(&format!(
+                "left out, for FUSE cannot be mounted here: {name}"
+            ));
+        };
+        let accepting = DirectoryOptions {
+            inode_reuse: true,
+            ..crossing()
+        };
+        let fs = open(&export, accepting);
+        let (slow, file) = (look_up(&fs, "below").id, look_up(&fs, "f").id);
+        let (who, mut buf) = (Caller::root(), [0; 10]);
+        assert_eq!(fs.read(&who, &file, 0, &mut buf).unwrap().count, 5);
+        let (attempts, root) = (fs.nonblocking().unwrap(), fs.root());
+        below.set_asleep(true);
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| fs.getattr(&slow));
+            below.wait_for_request();
+            let (tell, told) = std::sync::mpsc::channel();
+            scope.spawn(move || {
+                let mut buf = [0; 10];
+                let read = attempts.read(&who, &file, 0, &mut buf);
+                let others = (
+                    attempts.getattr(&file).is_some(),
+                    read.map(|read| read.count),
+                );
+                let below = [
+                    attempts.lookup(&who, &root, b"below").is_some(),
+                    attempts.getattr(&slow).is_some(),
+                    attempts.access(&who, &slow, Access::READ).is_some(),
+                ];
+                tell.send((others, below)).unwrap();
+            });
+            let answers = told.recv_timeout(Duration::from_secs(20));
+            let waits = !worker.is_finished();
+            below.set_asleep(false);
+            assert!(worker.join().unwrap().is_ok());
+            assert_eq!(answers, Ok(((true, Some(5)), [false; 3])));
+            assert!(waits, "the file system answered");
+        });
     });
 }
 

@@ -123,7 +123,7 @@ impl Served {
 
 /// Returns whether a READ at `offset` that got `count` of `wanted` bytes reached the end of the file, whose
 /// size was determined after that.
-fn is_end(offset: u64, count: usize, wanted: usize, size: u64) -> bool {
+pub(super) fn is_end(offset: u64, count: usize, wanted: usize, size: u64) -> bool {
     // The file may have grown since the host had no more bytes of it. A reply without data and without
     // the end makes clients report an error; knfsd reports the end as well (`nfsd_eof_on_read`).
     let nothing_left = count == 0 && wanted > 0;
@@ -131,7 +131,7 @@ fn is_end(offset: u64, count: usize, wanted: usize, size: u64) -> bool {
 }
 
 /// Checks that an object is a regular file, which can be read and written.
-fn require_file(node: &Node) -> FsResult<()> {
+pub(super) fn require_file(node: &Node) -> FsResult<()> {
     match node.file_type {
         FileType::Regular => Ok(()),
         FileType::Directory => Err(FsError::IsDirectory),

@@ -27,6 +27,10 @@ pub(super) const FUSE: u32 = 0x6573_5546;
 pub(super) const FAT: u32 = 0x4d44;
 pub(super) const EXFAT: u32 = 0x2011_bab0;
 const TMPFS: u32 = 0x0102_1994;
+const EXT4: u32 = 0xef53;
+const XFS: u32 = 0x5846_5342;
+const BTRFS: u32 = 0x9123_683e;
+const F2FS: u32 = 0xf2f5_2010;
 const RAMFS: u32 = 0x8584_58f6;
 const CIFS: u32 = 0xff53_4d42;
 const SMB2: u32 = 0xfe53_4d42;
@@ -49,6 +53,23 @@ fn resolve() -> ResolveFlags {
 pub(super) fn open_child(dir: impl AsFd, name: &[u8], cross: bool) -> FsResult<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     open(dir, name, flags, cross)
+}
+
+/// Opens the entry `name` of a directory with `O_PATH`. With `cached`, only if the kernel has it in its
+/// cache of names.
+///
+/// # Errors
+/// `EAGAIN` if it has not, and `EINVAL` before Linux 5.12; `EXDEV` if another file system is mounted
+/// there, and any other error of the system call.
+pub(super) fn open_child_of_mount(
+    dir: impl AsFd,
+    name: &[u8],
+    cached: bool,
+) -> Result<OwnedFd, Errno> {
+    let mut resolve = resolve();
+    resolve.set(ResolveFlags::CACHED, cached);
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fs::openat2(dir, name, flags, Mode::empty(), resolve)
 }
 
 /// Opens the parent directory. Returns `None` if this directory is the root of a mount and `cross`
@@ -156,6 +177,23 @@ pub(super) fn cookies_last(file_system: u32) -> bool {
             .is_ok_and(|release| is_since(release, (6, 6))),
         _ => true,
     }
+}
+
+/// Returns whether a file system of this type keeps its files in memory alone.
+pub(super) fn is_in_memory(file_system: u32) -> bool {
+    matches!(file_system, TMPFS | RAMFS)
+}
+
+/// Returns whether a file system of this type is known to keep the attributes of an open object in memory,
+/// so that asking for them does not wait.
+pub(super) fn keeps_attributes(file_system: u32) -> bool {
+    matches!(file_system, TMPFS | RAMFS | EXT4 | XFS | BTRFS | F2FS)
+}
+
+/// Returns whether the host has swapped memory out.
+pub(super) fn has_swapped() -> bool {
+    let memory = rustix::system::sysinfo();
+    memory.freeswap != memory.totalswap
 }
 
 /// Returns whether a release of Linux is this version or a later one.

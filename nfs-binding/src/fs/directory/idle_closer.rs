@@ -96,6 +96,7 @@ impl Served {
     fn is_all_closed(&self) -> bool {
         self.tables.is_empty()
             && locked(&self.evicted).is_empty()
+            && locked(&self.closing).is_empty()
             && locked(&self.crossed).is_empty()
     }
 }

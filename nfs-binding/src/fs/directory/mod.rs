@@ -27,10 +27,10 @@
 //! clients choose modes after applying their own masks.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use onc_rpc::Bulk;
@@ -42,8 +42,8 @@ use smallvec::SmallVec;
 use super::lock::locked;
 use super::{
     Abilities, Caller, Change, DirEntry, DirectIoBytes, FileId, FileSystem, Found, FsError,
-    FsResult, HowToCreate, Listing, NameRules, Object, ObjectRef, Read, Renamed, Space, Special,
-    Written,
+    FsResult, HowToCreate, Listing, NameRules, NonBlocking, Object, ObjectRef, Read, Renamed,
+    Space, Special, Written,
 };
 use super::{name, permission, wcc};
 use crate::proto::{
@@ -76,6 +76,7 @@ mod key;
 mod list;
 mod make;
 mod node;
+mod nonblocking;
 mod permit;
 mod placeholder;
 mod remove;
@@ -86,6 +87,7 @@ mod volume;
 
 pub(crate) use authority::capabilities_to_serve;
 pub use authority::keep_identity;
+pub(crate) use authority::{keeps_identity, return_to_server};
 pub use key::{IdentityKey, NoIdentity};
 
 /// The maximum number of hard links to a file that PATHCONF reports. The kernel does not tell that
@@ -171,6 +173,10 @@ struct Served {
     finder: Finder,
     /// Objects that were evicted from the table while they were in use.
     evicted: Mutex<Vec<Arc<Node>>>,
+    /// Descriptors for the idle closer to close, because closing can take time.
+    closing: Mutex<Vec<OwnedFd>>,
+    /// Whether the host has swapped memory out, as of the last round of the idle closer.
+    swapped: AtomicBool,
     closer_signal: Arc<CloserSignal>,
     stripes: [CountedRwLock<()>; STRIPES],
     verifier: AtomicU64,
@@ -242,6 +248,8 @@ impl DirectoryFs {
             other_exports: OnceLock::new(),
             finder: Finder::default(),
             evicted: Mutex::default(),
+            closing: Mutex::default(),
+            swapped: AtomicBool::new(host::has_swapped()),
             closer_signal: Arc::default(),
             stripes: [const { CountedRwLock::new(&CHANGES, ()) }; STRIPES],
             verifier: AtomicU64::new(verifier),
@@ -274,6 +282,10 @@ impl std::fmt::Debug for DirectoryFs {
 impl FileSystem for DirectoryFs {
     fn blocks(&self) -> bool {
         true
+    }
+
+    fn nonblocking(&self) -> Option<&dyn NonBlocking> {
+        Some(&*self.0)
     }
 
     fn root(&self) -> FileId {
@@ -545,8 +557,10 @@ impl Served {
         for node in idle {
             self.handle_evicted(Some(node));
         }
+        self.swapped.store(host::has_swapped(), Ordering::Relaxed);
         let unused = locked(&self.crossed).unused();
-        // Closing can take time, so it happens without the lock.
-        drop(unused);
+        let closing = std::mem::take(&mut *locked(&self.closing));
+        // Closing can take time, so it happens without the locks.
+        drop((unused, closing));
     }
 }

@@ -9,7 +9,7 @@ use rustix::fs::{OFlags, Statx};
 use super::direct::DirectFile;
 use super::host::{self, OpenFiles};
 use super::volume::Volume;
-use crate::fs::lock::locked;
+use crate::fs::lock::{locked, locked_soon};
 use crate::fs::{FileId, FsError, FsResult};
 use crate::proto::{Attributes, FileType};
 
@@ -44,7 +44,13 @@ pub(super) struct Node {
     beside: AtomicU64,
     /// The round of the idle closer (`idle_closer.rs`) in which the object was last used.
     used: AtomicU64,
+    /// The users whose access the kernel can check without reading an access control list from the
+    /// disk: 0 for none that is known, [`EVERYBODY`], or a user's number and 1.
+    access: AtomicU64,
 }
+
+/// The kernel has the access control list of an object in memory, or knows that it has none.
+const EVERYBODY: u64 = u64::MAX;
 
 /// The purpose that the content of an object is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +119,25 @@ impl Node {
             writers: AtomicUsize::new(0),
             beside: AtomicU64::new(0),
             used: AtomicU64::new(0),
+            access: AtomicU64::new(0),
         }
+    }
+
+    /// Records that the kernel has checked an access of a user. The check of the owner's needs no access
+    /// control list.
+    pub(super) fn record_access(&self, uid: u32, owner: u32) {
+        let known = match uid == owner {
+            true => u64::from(uid) + 1,
+            false => EVERYBODY,
+        };
+        self.access.store(known, Ordering::Relaxed);
+    }
+
+    /// Returns whether the kernel can check an access of a user without reading from the disk. (What it
+    /// has once read it keeps as long as the object is open.)
+    pub(super) fn knows_access(&self, uid: u32) -> bool {
+        let known = self.access.load(Ordering::Relaxed);
+        known == EVERYBODY || known == u64::from(uid) + 1
     }
 
     /// Records that the object is used in this round.
@@ -230,6 +254,14 @@ impl Node {
             *content = Some(Arc::clone(&opened));
         }
         Ok(opened)
+    }
+
+    /// Returns the descriptor for its content if it is open for reading. The caller has to check
+    /// permissions. Does not wait for a call that is opening it.
+    pub(super) fn content_soon(&self) -> Option<Arc<Content>> {
+        let content = locked_soon(&self.content)?;
+        let open = content.as_ref().filter(|open| open.serves(Purpose::Read));
+        open.map(Arc::clone)
     }
 
     /// Returns whether its content is open for writing.

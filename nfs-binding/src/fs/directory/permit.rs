@@ -32,11 +32,17 @@ impl Served {
     /// 4.4). For the same reason, a caller that may execute a file may read it. These exceptions do
     /// not cover immutable files and read-only mounts.
     pub(super) fn may_io(&self, node: &Node, who: &Caller, wanted: Wanted) -> FsResult<()> {
-        match ask(node, wanted) {
+        let (answer, uid) = (ask(node, wanted), self.authority.identity(who).uid);
+        if answer.is_ok() && node.knows_access(uid) {
+            return Ok(());
+        }
+        let owner = node.stat()?.stx_uid;
+        node.record_access(uid, owner);
+        match answer {
             Err(Errno::ACCESS) => {}
             other => return Ok(other?),
         }
-        let owner = self.authority.identity(who).uid == node.stat()?.stx_uid;
+        let owner = uid == owner;
         let executes = || wanted == Wanted::READ_OK && ask(node, Wanted::EXEC_OK).is_ok();
         if owner || executes() {
             return Ok(());
@@ -95,12 +101,25 @@ impl Served {
         wanted: Access,
     ) -> FsResult<(Access, Attributes)> {
         let node = self.find(file)?;
+        self.allowed_access_to(&node, who, wanted)
+    }
+
+    /// Executes ACCESS of an open object.
+    pub(super) fn allowed_access_to(
+        &self,
+        node: &Node,
+        who: &Caller,
+        wanted: Access,
+    ) -> FsResult<(Access, Attributes)> {
         let stat = node.stat()?;
         let _as_caller = self.authority.impersonate(who)?;
         let mut allowed = Access::empty();
         for (bits, how) in meanings(node.file_type) {
-            if wanted.intersects(bits) && is_allowed(ask(&node, how))? {
-                allowed |= bits;
+            if wanted.intersects(bits) {
+                if is_allowed(ask(node, how))? {
+                    allowed |= bits;
+                }
+                node.record_access(self.authority.identity(who).uid, stat.stx_uid);
             }
         }
         // The kernel allows opening the file nevertheless, for appending.

@@ -70,6 +70,12 @@ impl Tables {
         self.parts[id.spread(self.parts.len())].lock()
     }
 
+    /// Locks the part that holds all about an object, if that need not wait for a call that may be
+    /// waiting itself.
+    pub(super) fn soon(&self, id: &FileId) -> Option<MutexGuard<'_, Table>> {
+        self.parts[id.spread(self.parts.len())].lock_soon()
+    }
+
     /// Returns whether no object is open.
     pub(super) fn is_empty(&self) -> bool {
         self.parts.iter().all(|part| part.lock().is_empty())
@@ -230,6 +236,11 @@ impl Table {
     /// Records that an object is gone that cannot be found by its handle.
     pub(super) fn remember_gone(&mut self, id: FileId) {
         self.gone.insert(id, ());
+    }
+
+    /// Returns whether another object closes one.
+    pub(super) fn is_full(&self) -> bool {
+        self.open.is_full()
     }
 
     /// Returns whether no object is open.

@@ -7,6 +7,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{OFlags, Statx};
 use rustix::io::Errno;
@@ -68,7 +69,22 @@ pub(super) struct Volume {
     cookies_last: bool,
     /// What is known of direct I/O in it.
     pub(super) direct: DirectVolume,
+    /// Whether the attributes of its open objects are in memory.
+    pub(super) keeps_attributes: bool,
+    /// Whether all of it is in memory.
+    pub(super) in_memory: bool,
+    /// Whether it cannot be asked to read only what is in memory.
+    refuses_nowait: AtomicBool,
     key: IdentityKey,
+}
+
+/// How data is read without waiting for a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// With `RWF_NOWAIT`, which reads only what is in memory.
+    Cached,
+    /// In any way: it is in memory.
+    Memory,
 }
 
 impl Volume {
@@ -117,6 +133,9 @@ impl Volume {
             max_file_size,
             cookies_last: host::cookies_last(file_system),
             direct: DirectVolume::new(),
+            keeps_attributes: host::keeps_attributes(file_system),
+            in_memory: host::is_in_memory(file_system),
+            refuses_nowait: AtomicBool::new(false),
             key: options.identity_key,
         };
         let root = volume.identify(&dir, stat).map_err(std::io::Error::other)?;
@@ -144,6 +163,9 @@ impl Volume {
             max_file_size: self.max_file_size,
             cookies_last: self.cookies_last,
             direct: DirectVolume::new(),
+            keeps_attributes: self.keeps_attributes,
+            in_memory: self.in_memory,
+            refuses_nowait: AtomicBool::new(self.refuses_nowait.load(Ordering::Relaxed)),
             key: self.key,
         })
     }
@@ -200,6 +222,20 @@ impl Volume {
             true => host::list(dir, cookie, take),
             false => cookies::list(dir, cookie, &self.key, cookies::AT_ONCE, take),
         }
+    }
+
+    /// Returns how data of its files is read without waiting, if that is possible. `swapped` returns
+    /// whether the host has swapped memory out.
+    pub(super) fn reads(&self, swapped: impl FnOnce() -> bool) -> Option<Reads> {
+        match self.in_memory {
+            true => (!swapped()).then_some(Reads::Memory),
+            false => (!self.refuses_nowait.load(Ordering::Relaxed)).then_some(Reads::Cached),
+        }
+    }
+
+    /// Records that the file system cannot be asked to read only what is in memory.
+    pub(super) fn refuses_nowait(&self) {
+        self.refuses_nowait.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether objects are found by an index rather than by the kernel.

@@ -163,7 +163,7 @@ fn asynchronous() -> DirectoryOptions {
 /// Returns whether the process can change owners. Otherwise half of the tests cannot run on a
 /// directory of the host. A message that they are skipped goes directly to stderr, because the test
 /// harness hides the output of passing tests.
-pub(in crate::fs) fn privileged() -> bool {
+pub(crate) fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
         left_out("root");

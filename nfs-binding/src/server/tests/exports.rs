@@ -7,26 +7,6 @@ use crate::proto::{
     MknodWhat, RenameArgs, SetattrArgs, Stable, SymlinkArgs, WriteArgs,
 };
 
-/// A file system that does not block is not made to wait for workers by one that does.
-#[test]
-fn calls_run_on_a_worker_if_their_export_blocks() {
-    let host = tempfile::tempdir().unwrap();
-    let blocking = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
-    let mut rig = Fixture::new(vec![
-        export("/m", memory(), ""),
-        export("/d", Arc::new(blocking), ""),
-    ]);
-    for (path, on_worker) in [("/m", false), ("/d", true)] {
-        let object = rig.mount(path).unwrap();
-        let mut args = Encoder::new();
-        HandleArgs { object }.encode(&mut args);
-        let request = rig.request(NFS_PROGRAM, nfs::Getattr::NUMBER, args.finish());
-        let outcome = rig.server.call(request);
-        let later = matches!(outcome, ServiceOutcome::Later(_));
-        assert_eq!(later, on_worker, "{path}");
-    }
-}
-
 #[test]
 fn nothing_changes_through_a_read_only_export() {
     let fs = memory();

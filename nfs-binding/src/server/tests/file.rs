@@ -68,10 +68,12 @@ fn read_and_write(mut rig: Fixture) {
 }
 
 /// A call decodes its handle and checks the MAC once, whichever thread executes it. A call with two
-/// handles does so for each.
+/// handles does so for each. (A call that could not be answered without waiting is executed anew.)
 fn a_handle_is_opened_once(mut rig: Fixture) {
     let root = rig.root();
     let file = rig.create(root, "f");
+    // The first check of an access may have to wait.
+    rig.call::<nfs::Read>(&read(file, 0, 1)).unwrap();
     let opened = |rig: &Fixture| {
         rig.server.shared.exports[0]
             .handles

@@ -20,6 +20,7 @@ mod exports;
 mod file;
 mod make;
 mod mount;
+mod nonblocking;
 mod replaced;
 mod rpc;
 mod shares;
@@ -116,9 +117,9 @@ impl Fixture {
         let request = self.request(prog, proc, args);
         match self.server.call(request) {
             ServiceOutcome::Done(reply) => reply,
-            ServiceOutcome::Later(job) => {
+            outcome => {
                 assert!(self.blocks, "nothing to wait for");
-                std::thread::spawn(job).join().unwrap()
+                std::thread::spawn(|| outcome.complete()).join().unwrap()
             }
         }
     }
@@ -139,7 +140,7 @@ impl Fixture {
         let mut out = Encoder::new();
         args.encode(&mut out);
         let request = self.request(P::PROGRAM, P::NUMBER, out.finish());
-        matches!(self.server.call(request), ServiceOutcome::Later(_))
+        !matches!(self.server.call(request), ServiceOutcome::Done(_))
     }
 
     fn call<P: Procedure>(&mut self, args: &P::Args) -> P::Results {

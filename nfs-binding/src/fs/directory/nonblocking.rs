@@ -1,0 +1,253 @@
+//! Operations on the loop of the server, which must not wait: on objects that are open, with what the
+//! kernel has in its caches.
+//!
+//! What is not known to be safe is left to a worker:
+//!
+//! * Only some file systems are known to keep the attributes of an open object in memory
+//!   ([`host::keeps_attributes`]). On a network
+//!   file system, in FUSE or on an overlay, which can be of those, statx(2) can wait for ever.
+//! * A name is resolved by openat2(2) with `RESOLVE_CACHED`, except on tmpfs: that keeps no record of
+//!   names that do not exist, and has the others in memory anyway.
+//! * Data is read with `RWF_NOWAIT`, if the file system knows that; each is asked once. tmpfs has no
+//!   such thing and needs none, unless the host has swapped something out.
+//! * A check of permission can read an access control list from the disk, the first time that it is
+//!   needed. A worker makes the first check of each object ([`Node::knows_access`]), and opens its
+//!   content.
+//! * Locks that others may hold while they wait are tried for some hundred instructions.
+//! * Closing can take time: the last descriptor of a removed file frees its blocks. The idle closer
+//!   closes what would be closed here.
+//!
+//! A read whose data is in memory may still have to record the time of access, as with io_uring.
+
+use std::io::IoSliceMut;
+use std::os::fd::OwnedFd;
+
+use linux_file_handle::may_access;
+use rustix::fs::Access as Wanted;
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
+
+use super::content::{is_end, require_file};
+use super::node::Content;
+use super::volume::Reads;
+use super::*;
+use crate::fs::NonBlocking;
+
+/// An object in use by a call that must not wait.
+struct InUse<'a> {
+    served: &'a Served,
+    /// `None` only while it is dropped.
+    node: Option<Arc<Node>>,
+}
+
+impl std::ops::Deref for InUse<'_> {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        self.node.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        // If another thread has removed the object from the table meanwhile, this is the last
+        // reference.
+        if let Some(last) = self.node.take().and_then(Arc::into_inner) {
+            self.served.close_later(Arc::new(last));
+        }
+    }
+}
+
+impl Served {
+    /// Returns an object if it is open and its attributes are in memory.
+    fn in_use(&self, id: &FileId) -> Option<InUse<'_>> {
+        let node = match *id == self.root.id {
+            true => Arc::clone(&self.root),
+            false => self.tables.soon(id)?.open(id)?,
+        };
+        let served = self;
+        let node = InUse {
+            served,
+            node: Some(node),
+        };
+        node.volume.keeps_attributes.then_some(node)
+    }
+
+    /// Returns whether the kernel can check the caller's access to an object without waiting.
+    fn checks_at_once(&self, node: &Node, who: &Caller) -> bool {
+        node.volume.in_memory || node.knows_access(self.authority.identity(who).uid)
+    }
+
+    /// Has the idle closer close an object that is no longer in the table.
+    fn close_later(&self, node: Arc<Node>) {
+        locked(&self.evicted).push(node);
+        self.closer_signal.opened();
+    }
+
+    /// Has the idle closer close a descriptor.
+    fn close_descriptor_later(&self, descriptor: OwnedFd) {
+        locked(&self.closing).push(descriptor);
+        self.closer_signal.opened();
+    }
+
+    /// Keeps the entry `name` of `dir` open, as [`Served::keep_child`] does. Returns `None` if that could
+    /// take time.
+    fn keep_child_soon(&self, dir: &Node, name: &[u8], node: Node) -> Option<()> {
+        if node.id == self.root.id {
+            return Some(());
+        }
+        let is_indexed = self.is_indexed(&node);
+        let id = node.id;
+        // Whether a file has to stay open is asked of the host, also about other file systems.
+        let asks = matches!(self.authority, Authority::Own(_));
+        let table = self.tables.soon(&id);
+        let Some(mut table) = table.filter(|table| !(asks && table.is_full())) else {
+            self.close_later(Arc::new(node));
+            return None;
+        };
+        if is_indexed {
+            table.record_place(id, dir.id, name);
+        }
+        let (kept, closed) = table.keep_open(node, |_| false);
+        drop(table);
+        self.closer_signal.opened();
+        match closed {
+            // The object was open already, so that closing it once more has no effect on it.
+            Some(same) if same.id == id => drop(same),
+            Some(evicted) => self.close_later(evicted),
+            None => {}
+        }
+        drop(InUse {
+            served: self,
+            node: Some(kept),
+        });
+        Some(())
+    }
+
+    /// Reads from a file what is in memory. Returns the number of bytes, which is less than asked for at the
+    /// end of the file.
+    fn read_cached(
+        &self,
+        volume: &Volume,
+        fd: &OwnedFd,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Option<usize> {
+        let reads = volume.reads(|| self.swapped.load(Ordering::Relaxed))?;
+        let mut count = 0;
+        while count < buf.len() {
+            let (at, rest) = (offset + count as u64, &mut buf[count..]);
+            let read = match reads {
+                Reads::Memory => pread(fd, rest, at),
+                Reads::Cached => {
+                    let mut rest = [IoSliceMut::new(rest)];
+                    preadv2(fd, &mut rest, at, ReadWriteFlags::NOWAIT)
+                }
+            };
+            match read {
+                Ok(0) => break,
+                Ok(n) => count += n,
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP) => {
+                    volume.refuses_nowait();
+                    return None;
+                }
+                Err(_) => return None,
+            }
+        }
+        Some(count)
+    }
+}
+
+/// The content of an object in use by a call that must not wait.
+struct ContentInUse<'a> {
+    served: &'a Served,
+    /// `None` only while it is dropped.
+    content: Option<Arc<Content>>,
+}
+
+impl Drop for ContentInUse<'_> {
+    fn drop(&mut self) {
+        if let Some(last) = self.content.take().and_then(Arc::into_inner) {
+            self.served.close_descriptor_later(last.fd);
+        }
+    }
+}
+
+impl NonBlocking for Served {
+    fn getattr(&self, file: &FileId) -> Option<Attributes> {
+        self.in_use(file)?.attributes().ok()
+    }
+
+    fn lookup(&self, who: &Caller, dir: &FileId, name: &[u8]) -> Option<FsResult<Found>> {
+        if matches!(name, b"." | b"..") || name::check(name).is_err() {
+            return None;
+        }
+        let dir = self.in_use(dir)?;
+        let directory = dir.attributes().ok()?;
+        permission::require_directory(&directory).ok()?;
+        let _as_caller = self.authority.impersonate(who).ok()?;
+        let path = match host::open_child_of_mount(&*dir, name, !dir.volume.in_memory) {
+            Ok(path) => path,
+            Err(Errno::NOENT) => return Some(Err(FsError::NotFound)),
+            Err(_) => return None,
+        };
+        let opened =
+            host::stat(&path).and_then(|stat| Ok((dir.volume.identify(&path, &stat)?, stat)));
+        let (id, stat) = match opened {
+            // Another object may have been renamed over it, or it is of another file system.
+            Ok((id, stat)) if stat.stx_nlink > 0 && !dir.volume.is_subvolume_root(&stat) => {
+                (id, stat)
+            }
+            _ => {
+                self.close_descriptor_later(path);
+                return None;
+            }
+        };
+        let node = Node::new(id, Arc::clone(&dir.volume), path, &stat);
+        let object = Object {
+            id,
+            attributes: node.to_client(&stat),
+            mounted: None,
+        };
+        self.keep_child_soon(&dir, name, node)?;
+        Some(Ok(Found { object, directory }))
+    }
+
+    fn access(&self, who: &Caller, file: &FileId, wanted: Access) -> Option<(Access, Attributes)> {
+        let node = self.in_use(file)?;
+        if !self.checks_at_once(&node, who) {
+            return None;
+        }
+        self.allowed_access_to(&node, who, wanted).ok()
+    }
+
+    fn read(&self, who: &Caller, file: &FileId, offset: u64, buf: &mut [u8]) -> Option<Read> {
+        let node = self.in_use(file)?;
+        require_file(&node).ok()?;
+        let end = offset.checked_add(buf.len() as u64)?;
+        if !self.checks_at_once(&node, who) || end > host::MAX_OFFSET {
+            return None;
+        }
+        let content = node.content_soon()?;
+        let content = ContentInUse {
+            served: self,
+            content: Some(content),
+        };
+        let fd = &content.content.as_ref()?.fd;
+        let _as_caller = self.authority.impersonate(who).ok()?;
+        // All calls of a batch have arrived before the first of them is executed, so that a check for one
+        // holds for all.
+        let served = std::ptr::from_ref(self).addr();
+        if !authority::is_readable(served, file) {
+            may_access(&*node, Wanted::READ_OK).ok()?;
+            authority::remember_readable(served, *file);
+        }
+        let count = self.read_cached(&node.volume, fd, offset, buf)?;
+        let attributes = node.attributes().ok()?;
+        Some(Read {
+            count: u32::try_from(count).ok()?,
+            eof: is_end(offset, count, buf.len(), attributes.size),
+            attributes,
+        })
+    }
+}
