@@ -157,7 +157,7 @@ mod tests {
         for part in [
             "over the loopback interface, servers at 192.0.2.1 of this machine",
             "5ms added each way by the network (--set-delay)",
-            "10Gbit/s each way, by the sender",
+            "10gbit/s each way, by the sender",
         ] {
             assert!(said.contains(part), "{part}: {said}");
         }

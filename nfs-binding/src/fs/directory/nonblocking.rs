@@ -222,6 +222,10 @@ impl NonBlocking for Served {
     }
 
     fn read(&self, who: &Caller, file: &FileId, offset: u64, buf: &mut [u8]) -> Option<Read> {
+        if self.direct_io.is_some() {
+            // The data is not to be in the page cache.
+            return None;
+        }
         let node = self.in_use(file)?;
         require_file(&node).ok()?;
         let end = offset.checked_add(buf.len() as u64)?;
