@@ -36,15 +36,15 @@ fn rows(args: &[&str]) -> Vec<Value> {
 }
 
 #[track_caller]
-fn row<'a>(rows: &'a [Value], op: &str, size: Option<u64>, conveyance: &str) -> &'a Value {
+fn row<'a>(rows: &'a [Value], op: &str, size: Option<u64>, mode: &str) -> &'a Value {
     rows.iter()
         .find(|row| {
             row["op"] == op
                 && row["size"].as_u64() == size
-                && row["conveyance"] == conveyance
+                && row["transfer_mode"] == mode
                 && row["mode"] == "blocking"
         })
-        .unwrap_or_else(|| panic!("no row for {op} {size:?} over {conveyance}"))
+        .unwrap_or_else(|| panic!("no row for {op} {size:?} over {mode}"))
 }
 
 #[track_caller]
@@ -137,7 +137,7 @@ fn device_work_is_what_rfc_8166_prescribes() {
     for row in &rows {
         assert_eq!(
             row["sends"].is_null(),
-            row["conveyance"] == "tcp",
+            row["transfer_mode"] == "tcp",
             "{row:#}"
         );
         assert!(row["p50_us"].as_f64().unwrap() <= row["p99_us"].as_f64().unwrap());
@@ -148,7 +148,7 @@ fn device_work_is_what_rfc_8166_prescribes() {
         for conveyance in ["tcp", "v1", "v2"] {
             let tree = rows
                 .iter()
-                .find(|row| row["op"] == *op && row["conveyance"] == conveyance);
+                .find(|row| row["op"] == *op && row["transfer_mode"] == conveyance);
             assert!(tree.unwrap()["mib_per_s"].as_f64().unwrap() > 0.0);
         }
     }
@@ -317,7 +317,7 @@ fn json_goes_to_a_file_that_is_tried_before_anything_is_measured() {
     let finished = compare(&[&args[..], &[file.to_str().unwrap()]].concat()).ok();
     assert!(finished.stdout.contains("p50"), "{}", finished.stdout);
     let rows: Vec<Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    assert!(rows.iter().any(|row| row["conveyance"] == "v1"));
+    assert!(rows.iter().any(|row| row["transfer_mode"] == "v1"));
     compare(&[&args[..], &["/no/such/directory/rows.json"]].concat())
         .fails_with(&["/no/such/directory"]);
     // The existing file is not touched until there is something to write, and is then replaced
@@ -433,7 +433,7 @@ fn the_readme_says_what_is_counted_in_the_simulation() {
         let name = conveyance.split('`').nth(1);
         let Some(row) = rows
             .iter()
-            .find(|row| name.is_some_and(|name| row["conveyance"] == name))
+            .find(|row| name.is_some_and(|name| row["transfer_mode"] == name))
         else {
             continue;
         };
@@ -516,6 +516,173 @@ fn the_servers_of_a_comparison_that_is_killed_end() {
         assert!(Instant::now() < deadline, "{servers:?}");
         thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Without options, TCP and version 1 as Linux uses it are measured; the latter is the baseline. Each
+/// ratio has an interval, and each row the distribution of its latencies.
+#[test]
+fn by_default_linux_own_way_is_the_baseline_and_ratios_have_intervals() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rows.json");
+    let mut command = rpcrdma();
+    command
+        .args(["compare", "--time", "30ms", "--json"])
+        .arg(&file);
+    command.args(compare_place()).args(compare_costs());
+    let finished = Running::start(&mut command).finish().ok();
+    assert!(finished.stdout.contains("x v1-inv"), "{finished:#?}");
+    let rows: Vec<Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    for mode in ["tcp", "v1-inv", "v2-ddp-cont"] {
+        for (op, size) in [
+            ("null", None),
+            ("read", Some(8192)),
+            ("write", Some(1 << 20)),
+        ] {
+            let row = row(&rows, op, size, mode);
+            assert_eq!(row["baseline"], "v1-inv");
+            for ratio in ["baseline_ratio", "tcp_baseline_ratio"] {
+                let ends = &row[format!("{ratio}_interval")];
+                let [low, ratio, high] =
+                    [&ends[0], &row[ratio], &ends[1]].map(|value| value.as_f64().unwrap());
+                assert!(low <= ratio && ratio <= high, "{row:#}");
+            }
+            for point in row["latency_over_delay"].as_array().unwrap() {
+                let ends = &point["baseline_ratio_interval"];
+                assert!(
+                    ends[0].as_f64() <= point["baseline_ratio"].as_f64(),
+                    "{row:#}"
+                );
+                assert!(
+                    ends[1].as_f64() >= point["baseline_ratio"].as_f64(),
+                    "{row:#}"
+                );
+            }
+            let [p50, p99, p999] = ["p50_us", "p99_us", "p999_us"].map(|key| row[key].as_f64());
+            assert!(p50.is_some() && p50 <= p99 && p99 <= p999, "{row:#}");
+            // How every histogram in this encoding begins.
+            let histogram = row["histogram"].as_str().unwrap();
+            assert!(histogram.starts_with("HISTFAAA"), "{histogram}");
+            // For one release, with the names that the keys had before.
+            assert_eq!(row["conveyance"], row["transfer_mode"]);
+            assert_eq!(row["floor_ratio"], row["tcp_baseline_ratio"]);
+        }
+    }
+}
+
+/// Each figure is a file with the conditions of the measurement, beside its data.
+#[test]
+fn figures_are_files_with_their_conditions_and_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("new").join("figures");
+    let mut command = rpcrdma();
+    command.args(["compare", "--device", "sim", "--full", "--figures"]);
+    let finished = Running::start(command.arg(&folder)).finish().ok();
+    let conditions = finished.stdout.lines().next().unwrap();
+    let mut names: Vec<String> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    let svg: Vec<&String> = names.iter().filter(|name| name.ends_with(".svg")).collect();
+    assert_eq!(names.len(), 2 * svg.len(), "{names:?}");
+    let over_delay: Vec<&&String> = svg.iter().filter(|name| name.contains("delay")).collect();
+    // The short and the long READ and WRITE, and nothing else.
+    assert_eq!(over_delay.len(), 4, "{names:?}");
+    assert!(
+        over_delay
+            .iter()
+            .all(|name| name.starts_with("read") || name.starts_with("write"))
+    );
+    for name in svg {
+        let figure = fs::read_to_string(folder.join(name)).unwrap();
+        let data = fs::read_to_string(folder.join(name).with_extension("tsv")).unwrap();
+        assert!(figure.ends_with("</svg>\n") && figure.contains("command: rpcrdma compare"));
+        assert!(data.contains(&format!("# {conditions}")), "{data}");
+        let lines: Vec<&str> = data.lines().filter(|line| !line.starts_with('#')).collect();
+        assert!(lines[0].starts_with("transfer_mode\t"), "{data}");
+        assert!(lines.len() > 4, "{data}");
+        assert!(
+            lines.iter().all(|line| line.split('\t').count() == 3),
+            "{data}"
+        );
+    }
+    // A folder that cannot be is told of before anything is measured.
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let mut command = rpcrdma();
+    command
+        .args(["compare", "--figures"])
+        .arg(file.join("figures"));
+    Running::start(&mut command)
+        .finish()
+        .fails_with(&["cannot create"]);
+}
+
+/// A run is tested against a saved one, in words and by its exit status.
+#[test]
+fn a_run_is_tested_against_an_earlier_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("then.json");
+    let against = |args: &[&str]| {
+        let mut command = rpcrdma();
+        command
+            .arg("compare")
+            .args(args)
+            .arg("--against")
+            .arg(&file);
+        Running::start(&mut command).finish()
+    };
+    let save = |args: &[&str]| {
+        let mut command = rpcrdma();
+        command.arg("compare").args(args).arg("--json").arg(&file);
+        Running::start(&mut command).finish().ok();
+    };
+    let change = |key: &str, factor: f64| {
+        let mut rows: Vec<Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        rows[0][key] = (rows[0][key].as_f64().unwrap() * factor).into();
+        fs::write(&file, serde_json::to_vec(&rows).unwrap()).unwrap();
+    };
+    let simulated = ["--device", "sim", "--ops", "write", "--sizes", "8k"];
+    let simulated = [&simulated[..], &["--via", "v1-inv,v2-ddp"]].concat();
+    save(&simulated);
+    let same = against(&simulated).ok();
+    let said = "Of 2 rows: none slower; none faster; none not tested; none costing more.";
+    assert!(same.stdout.contains(said), "{same:#?}");
+    change("p50_us", 0.9);
+    against(&simulated).fails_with(&["--against", "1 slower (write 8 KiB v1-inv)"]);
+    save(&simulated);
+    change("rdma_reads", 0.0);
+    against(&simulated).fails_with(&["none slower", "1 costing more (write 8 KiB v1-inv)"]);
+    save(&["--device", "sim", "--ops", "read", "--via", "v1-inv"]);
+    against(&simulated).fails_with(&["no row could be tested"]);
+
+    // What was measured is tested by intervals.
+    let place = compare_place();
+    let place: Vec<&str> = place.iter().map(String::as_str).collect();
+    let measured = [
+        "--ops",
+        "null",
+        "--via",
+        "v1-inv",
+        "--time",
+        "50ms",
+        "--no-trips",
+    ];
+    let measured = [&measured[..], &place].concat();
+    save(&measured);
+    for key in ["tcp_baseline_ratio", "p50_us"] {
+        change(key, 0.01);
+    }
+    let mut rows: Vec<Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    for (key, ends) in [
+        ("tcp_baseline_ratio", "tcp_baseline_ratio_interval"),
+        ("p50_us", "p50_interval_us"),
+    ] {
+        let value = rows[0][key].clone();
+        rows[0][ends] = Value::Array(vec![value.clone(), value]);
+    }
+    fs::write(&file, serde_json::to_vec(&rows).unwrap()).unwrap();
+    against(&measured).fails_with(&["1 slower (null v1-inv)"]);
 }
 
 /// Returns the list of processors that a process may use, as the system says it.

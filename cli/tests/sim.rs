@@ -45,7 +45,7 @@ fn the_simulated_comparison_counts_what_replies_wait_for() {
     let rows: Vec<Value> = serde_json::from_str(&run(args).ok().stdout).unwrap();
     let counts_by = |conveyance: &str, op: &str| {
         let mut rows = rows.iter();
-        let row = rows.find(|row| row["op"] == op && row["conveyance"] == conveyance);
+        let row = rows.find(|row| row["op"] == op && row["transfer_mode"] == conveyance);
         let row = row.unwrap();
         let count = |key: &str| row[key].as_f64().unwrap();
         [
@@ -74,7 +74,7 @@ fn less_than_a_receive_limits_what_is_sent_inline() {
         ];
         let rows: Vec<Value> = serde_json::from_str(&run(args).ok().stdout).unwrap();
         let counts = |conveyance: &str| {
-            let row = rows.iter().find(|row| row["conveyance"] == conveyance);
+            let row = rows.iter().find(|row| row["transfer_mode"] == conveyance);
             let count = |key: &str| row.unwrap()[key].as_f64().unwrap();
             ["round_trips", "rdma_reads", "registrations", "inline_bytes"].map(count)
         };

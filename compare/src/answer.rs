@@ -1,10 +1,12 @@
-//! The answer of a comparison: a short table of version 1 and the best variant of version 2, and
-//! sentences that are computed from it.
+//! The answer of a comparison: a short table of version 1 and the best variant of version 2, beside
+//! TCP, and sentences that are computed from it.
 
 use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::units::{show_amount, show_size};
 
+use crate::interval::{Difference, Shown};
 use crate::rows::{Mode, Row};
+use crate::table;
 use crate::table::number;
 use crate::trips;
 use crate::variant::Variant;
@@ -25,10 +27,12 @@ const LONGER: f64 = 1.05;
 /// The largest distance from a whole number at which a measured count is shown as that number.
 const WHOLE: f64 = 0.1;
 
-/// Two rows of one operation, measured by version 1 and by a variant of version 2.
+/// The rows of one operation: by version 1, which is the baseline, by a variant of version 2, and over
+/// TCP if that was measured.
 struct Pair<'a> {
     v1: &'a Row,
     v2: &'a Row,
+    tcp: Option<&'a Row>,
 }
 
 impl<'a> Pair<'a> {
@@ -42,23 +46,37 @@ impl<'a> Pair<'a> {
         let Some(best) = best else {
             return Vec::new();
         };
-        let v1 = rows().filter(|row| row.conveyance == Variant::V1.name());
+        let v1 = rows().filter(|row| row.baseline == Some(row.conveyance));
         v1.filter_map(|v1| {
-            let same =
-                |row: &&Row| row.conveyance == best && (row.op, row.size) == (v1.op, v1.size);
-            rows().find(same).map(|v2| Self { v1, v2 })
+            let same = |name: &'static str| {
+                rows().find(|row| row.conveyance == name && (row.op, row.size) == (v1.op, v1.size))
+            };
+            let tcp = same(Variant::Tcp.name());
+            same(best).map(|v2| Self { v1, v2, tcp })
         })
         .collect()
     }
 
+    /// Returns the rows, in the order of the table.
+    fn rows(&self) -> impl Iterator<Item = &'a Row> + use<'a> {
+        self.tcp.into_iter().chain([self.v1, self.v2])
+    }
+
     /// Returns the shortest delay, in microseconds, that is longer than that of the rows and was
-    /// measured by both versions, with the ratio of the latencies there.
-    fn over_link(&self) -> Option<(f64, f64)> {
-        let points = |row: &'a Row| row.latency_over_delay.iter().flatten();
-        let longer = points(self.v1).filter(|point| point.delay_us > self.v1.delay_us);
-        let v1 = longer.min_by(|a, b| a.delay_us.total_cmp(&b.delay_us))?;
-        let v2 = points(self.v2).find(|point| point.delay_us == v1.delay_us)?;
-        Some((v1.delay_us, v2.p50_us / v1.p50_us))
+    /// measured.
+    fn link(&self) -> Option<f64> {
+        let points = self.v1.latency_over_delay.iter().flatten();
+        let delays = points.map(|point| point.delay_us);
+        let longer = delays.filter(|&delay| delay > self.v1.delay_us);
+        longer.min_by(f64::total_cmp)
+    }
+
+    /// Returns the ratio of one of the rows to the baseline over a link with that delay.
+    fn over_link(&self, row: &Row) -> Option<Shown> {
+        let delay = self.link()?;
+        let mut points = row.latency_over_delay.iter().flatten();
+        let point = points.find(|point| point.delay_us == delay)?;
+        row.shown(point.baseline_ratio, point.baseline_ratio_interval)
     }
 }
 
@@ -71,10 +89,6 @@ fn count(value: Option<f64>) -> String {
         Some(value) if (value - value.round()).abs() < WHOLE => format!("{}", value.round() + 0.0),
         Some(value) => format!("{value:.1}"),
     }
-}
-
-fn ratio(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
 }
 
 /// Formats a delay in one direction.
@@ -93,31 +107,21 @@ fn article(size: &str) -> &'static str {
     }
 }
 
-/// Returns the cells of the table, the headings first: one line for each operation and version.
+/// Returns the cells of the table, the headings first: one line for each operation and transfer mode.
 /// Returns `None` if no operation was measured by version 1 and by version 2.
 pub(crate) fn cells(rows: &[Row]) -> Option<Vec<[String; 10]>> {
     let pairs = Pair::all(rows);
-    let link = pairs.iter().find_map(Pair::over_link);
-    let over = match link {
-        Some((micros, _)) => format!("link of {}", delay(micros)),
+    let over = match pairs.iter().find_map(Pair::link) {
+        Some(micros) => format!("link of {}", delay(micros)),
         None => "link".to_owned(),
     };
+    let against = table::against(rows);
     let headings = [
-        "op",
-        "size",
-        "via",
-        "round trips",
-        "intr client",
-        "server",
-        "registered",
-        "p50 µs",
-        "x v1",
-        &over,
+        "op", "size", "via", "trips", "intr c", "intr s", "reg", "p50 µs", &against, &over,
     ];
     let mut lines = vec![headings.map(str::to_owned)];
     for pair in &pairs {
-        let over = pair.over_link().map(|(_, ratio)| ratio);
-        for (row, over) in [(pair.v1, over.map(|_| 1.0)), (pair.v2, over)] {
+        for row in pair.rows() {
             lines.push([
                 row.op.to_owned(),
                 row.size.map_or_else(String::new, show_size),
@@ -127,8 +131,8 @@ pub(crate) fn cells(rows: &[Row]) -> Option<Vec<[String; 10]>> {
                 count(row.interrupts_responder),
                 count(row.registrations),
                 number(row.p50_us),
-                ratio(row.v1_ratio),
-                ratio(over),
+                table::ratio(row.beside_baseline()),
+                table::ratio(pair.over_link(row)),
             ]);
         }
     }
@@ -159,6 +163,7 @@ pub(crate) fn sentences(rows: &[Row]) -> Vec<String> {
     };
     let mut sentences = vec![times(headline)];
     sentences.extend(work(headline));
+    sentences.extend(over_tcp(headline));
     sentences.extend(fewer_round_trips(&pairs));
     sentences.extend(dearer(&pairs));
     sentences
@@ -175,18 +180,27 @@ fn name(row: &Row) -> String {
     }
 }
 
+/// Returns what is said of the times of a row beside version 1: here, and over a longer link.
+fn beside(pair: &Pair<'_>, row: &Row) -> String {
+    let here = row.beside_baseline();
+    let here = here.map(|shown| format!("{} here", shown.of_the_time()));
+    let over_link = pair.over_link(row).zip(pair.link()).map(|(shown, micros)| {
+        format!(
+            "{} over a link of {} each way",
+            shown.of_the_time(),
+            delay(micros)
+        )
+    });
+    let times: Vec<String> = here.into_iter().chain(over_link).collect();
+    times.join(", ")
+}
+
 /// Returns the sentence about round trips and times.
-fn times(Pair { v1, v2 }: &Pair<'_>) -> String {
+fn times(pair: &Pair<'_>) -> String {
+    let &Pair { v1, v2, .. } = pair;
     let name = name(v1);
     let article = article(&name);
-    let over_link = Pair { v1, v2 }
-        .over_link()
-        .map(|(micros, ratio)| format!("{ratio:.2} over a link of {} each way", delay(micros)));
-    let here = v2
-        .v1_ratio
-        .map(|ratio| format!("{ratio:.2} of the time here"));
-    let times: Vec<String> = here.into_iter().chain(over_link).collect();
-    let times = times.join(", ");
+    let times = beside(pair, v2);
     match v1.round_trips.is_some() && v2.round_trips.is_some() {
         true => format!(
             "{article} {name} takes {} by version 1 and {} by version 2: {times}.",
@@ -197,6 +211,19 @@ fn times(Pair { v1, v2 }: &Pair<'_>) -> String {
     }
 }
 
+/// Returns the sentence about the same operation over TCP, if that was measured.
+fn over_tcp(pair: &Pair<'_>) -> Option<String> {
+    let tcp = pair.tcp?;
+    let trips = match tcp.round_trips {
+        Some(_) => format!(" {} and", plural(tcp.round_trips, "round trip")),
+        None => String::new(),
+    };
+    let times = beside(pair, tcp);
+    Some(format!(
+        "Over TCP it takes{trips}, beside version 1, {times}."
+    ))
+}
+
 /// Returns "1 round trip" or "2 round trips".
 fn plural(value: Option<f64>, what: &str) -> String {
     let count = count(value);
@@ -205,7 +232,7 @@ fn plural(value: Option<f64>, what: &str) -> String {
 }
 
 /// Returns the sentence about interrupts and registrations, if they were counted.
-fn work(Pair { v1, v2 }: &Pair<'_>) -> Option<String> {
+fn work(Pair { v1, v2, .. }: &Pair<'_>) -> Option<String> {
     let of = |row: &Row| {
         Some([
             row.interrupts_responder?,
@@ -259,8 +286,9 @@ fn dearer(pairs: &[Pair<'_>]) -> Vec<String> {
         (!found.is_empty()).then(|| found.join(", "))
     };
     let longer = list(&|pair| {
-        let ratio = pair.v2.v1_ratio.filter(|ratio| *ratio >= LONGER)?;
-        Some(format!("{ratio:.2} of the time"))
+        let shown = pair.v2.beside_baseline()?;
+        let is_longer = shown.difference() == Difference::More && shown.ratio >= LONGER;
+        is_longer.then(|| format!("{:.2} of the time", shown.ratio))
     });
     let interrupts = |row: &Row| Some(row.interrupts_requester? + row.interrupts_responder?);
     let more = list(&|pair| {
@@ -288,16 +316,32 @@ pub(crate) fn legend(rows: &[Row]) -> Vec<String> {
     };
     let mut lines = vec![
         format!(
-            "via: v1 is RPC-over-RDMA version 1 without remote invalidation; {} is version 2{with}.",
+            "via: {} is RPC-over-RDMA version 1 {}; {} is version 2{with}.",
+            first.v1.conveyance,
+            match first.v1.conveyance == Variant::V1Inv.name() {
+                true => "with remote invalidation, as Linux uses it",
+                false => "without remote invalidation",
+            },
             first.v2.conveyance
         ),
-        "intr: how often client and server are woken up. registered: pieces of memory. x v1: time divided by version 1's, the median of pairs of turns."
-            .to_owned(),
+        format!(
+            "trips: round trips. intr: how often client and server are woken up. reg: registered \
+             pieces of memory. {}: time divided by that of {}, the median of pairs of turns.",
+            table::against(rows),
+            first.v1.conveyance
+        ),
     ];
-    lines.extend(first.over_link().map(|(micros, _)| {
+    lines.extend(first.link().map(|micros| {
         let delay = delay(micros);
         format!("link of {delay}: the same ratio with {delay} added each way.")
     }));
+    if !first.v1.is_exact() {
+        lines.push(
+            "In brackets: confidence interval of 95 %, from the medians of rounds; `none` is a \
+             difference that it does not exclude, `~` a ratio of too few rounds for one."
+                .to_owned(),
+        );
+    }
     lines.extend(trips::remark(rows));
     lines
 }
@@ -305,8 +349,18 @@ pub(crate) fn legend(rows: &[Row]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interval::Interval;
     use crate::rows::OverDelay;
     use crate::rows::tests::sample;
+
+    fn point(delay_us: f64, p50_us: f64, low: f64, high: f64) -> OverDelay {
+        OverDelay {
+            delay_us,
+            p50_us,
+            baseline_ratio: Some(f64::midpoint(low, high)),
+            baseline_ratio_interval: Some(Interval { low, high }),
+        }
+    }
 
     /// Returns the rows of a WRITE as they would be measured: with small deviations from whole
     /// numbers.
@@ -318,21 +372,13 @@ mod tests {
             interrupts_responder: Some(2.03),
             interrupts_requester: Some(1.0),
             registrations: Some(1.0),
+            conveyance: "v1-inv",
+            baseline: Some("v1-inv"),
             p50_us: Some(40.2),
-            v1_ratio: Some(1.0),
             latency_over_delay: Some(vec![
-                OverDelay {
-                    delay_us: 0.0,
-                    p50_us: 40.2,
-                },
-                OverDelay {
-                    delay_us: 2000.0,
-                    p50_us: 8100.0,
-                },
-                OverDelay {
-                    delay_us: 1000.0,
-                    p50_us: 4100.0,
-                },
+                point(0.0, 40.2, 1.0, 1.0),
+                point(2000.0, 8100.0, 1.0, 1.0),
+                point(1000.0, 4100.0, 1.0, 1.0),
             ]),
             ..sample()
         };
@@ -342,11 +388,12 @@ mod tests {
             interrupts_responder: Some(0.98),
             registrations: Some(0.0),
             p50_us: Some(22.9),
-            v1_ratio: Some(0.57),
-            latency_over_delay: Some(vec![OverDelay {
-                delay_us: 1000.0,
-                p50_us: 2050.0,
-            }]),
+            baseline_ratio: Some(0.57),
+            baseline_ratio_interval: Some(Interval {
+                low: 0.55,
+                high: 0.58,
+            }),
+            latency_over_delay: Some(vec![point(1000.0, 2050.0, 0.49, 0.51)]),
             ..v1.clone()
         };
         vec![v1, v2]
@@ -358,7 +405,8 @@ mod tests {
             sentences(&write()),
             [
                 "An 8 KiB WRITE takes 2 round trips by version 1 and 1 by version 2: 0.57 of the \
-                 time here, 0.50 over a link of 1 ms each way.",
+                 time (0.55 to 0.58) here, 0.50 of the time (0.49 to 0.51) over a link of 1 ms each \
+                 way.",
                 "For it, version 1 needs 2 interrupts at the server, 1 at the client and 1 memory \
                  registration; version 2 needs 1, 1 and 0.",
                 "Version 2 needs fewer round trips for 8 KiB WRITE.",
@@ -397,7 +445,11 @@ mod tests {
     #[test]
     fn what_version_2_costs_is_said_as_well() {
         let mut rows = write();
-        rows[1].v1_ratio = Some(1.13);
+        rows[1].baseline_ratio = Some(1.13);
+        rows[1].baseline_ratio_interval = Some(Interval {
+            low: 1.08,
+            high: 1.2,
+        });
         rows[1].interrupts_responder = Some(12.3);
         rows[1].sends = Some(18.0);
         let said = sentences(&rows);
@@ -418,9 +470,49 @@ mod tests {
             row.latency_over_delay = None;
             row.interrupts_responder = None;
         }
-        let alone = "An 8 KiB WRITE by version 2 takes, beside version 1, 0.57 of the time here.";
+        let alone = "An 8 KiB WRITE by version 2 takes, beside version 1, 0.57 of the time \
+                     (0.55 to 0.58) here.";
         assert_eq!(sentences(&rows), [alone]);
         assert!(table(&rows).unwrap().contains(" -"));
+    }
+
+    /// A link of 1 ms once had 0.78 of version 1's time for NULL, which was noise.
+    #[test]
+    fn a_difference_that_the_interval_does_not_exclude_is_said_to_be_none() {
+        let mut rows = write();
+        let wide = Some(Interval {
+            low: 0.6,
+            high: 1.1,
+        });
+        rows[1].baseline_ratio = Some(0.78);
+        rows[1].baseline_ratio_interval = wide;
+        let point = &mut rows[1].latency_over_delay.as_mut().unwrap()[0];
+        (point.baseline_ratio, point.baseline_ratio_interval) = (Some(0.78), wide);
+        let text = table(&rows).unwrap();
+        assert_eq!(text.matches("none (0.60-1.10)").count(), 2, "{text}");
+        let said = sentences(&rows).concat();
+        assert!(
+            !text.contains("0.78") && !said.contains("0.78"),
+            "{text}{said}"
+        );
+        assert!(said.contains("the same time within the interval (0.60 to 1.10) here"));
+    }
+
+    #[test]
+    fn tcp_has_a_row_and_a_sentence_where_it_was_measured() {
+        let mut rows = write();
+        let tcp = Row {
+            conveyance: "tcp",
+            round_trips: Some(1.0),
+            ..rows[1].clone()
+        };
+        rows.insert(0, tcp);
+        assert_eq!(table(&rows).unwrap().lines().count(), 4);
+        assert_eq!(
+            sentences(&rows)[2],
+            "Over TCP it takes 1 round trip and, beside version 1, 0.57 of the time (0.55 to \
+             0.58) here, 0.50 of the time (0.49 to 0.51) over a link of 1 ms each way."
+        );
     }
 
     #[test]
@@ -448,7 +540,11 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 5, "{text}");
         assert!(lines[0].ends_with("link of 1 ms"), "{text}");
-        assert!(lines[2].ends_with("0.57          0.50"), "{text}");
+        let line = lines[2].split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            line.ends_with("0.57 (0.55-0.58) 0.50 (0.49-0.51)"),
+            "{text}"
+        );
         assert!(
             lines.iter().all(|line| line.chars().count() <= 100),
             "{text}"

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 
 /// The maximum recorded time: a minute, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
@@ -81,6 +84,22 @@ impl Latency {
     /// Returns the 99th percentile in microseconds.
     pub fn p99_us(&self) -> Option<f64> {
         self.percentile_us(99.0)
+    }
+
+    /// Returns the percentile 99.9 in microseconds.
+    pub fn p999_us(&self) -> Option<f64> {
+        self.percentile_us(99.9)
+    }
+
+    /// Returns the histogram of nanoseconds in the compressed encoding of HdrHistogram (V2 with
+    /// DEFLATE, in base64), which its programs and libraries read; `None` if it is empty.
+    pub fn encoded(&self) -> Option<String> {
+        if self.count() == 0 {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        let written = V2DeflateSerializer::new().serialize(&self.nanos, &mut bytes);
+        written.ok().map(|_| STANDARD.encode(bytes))
     }
 
     /// Returns the minimum and the maximum in microseconds.
@@ -183,6 +202,19 @@ mod tests {
         assert!(near(latency.p99_us(), 990.0));
         assert_eq!(latency.count(), 1000);
         assert_eq!(Latency::new().p50_us(), None);
+    }
+
+    #[test]
+    fn the_encoded_histogram_is_read_with_every_value() {
+        let latency = filled((1..=1000).chain([40_000]));
+        let bytes = STANDARD.decode(latency.encoded().unwrap()).unwrap();
+        let mut reader = hdrhistogram::serialization::Deserializer::new();
+        let read: Histogram<u64> = reader.deserialize(&mut &bytes[..]).unwrap();
+        assert_eq!(read, latency.nanos);
+        assert_eq!(read.len(), 1001);
+        let p999 = read.value_at_percentile(99.9) as f64 / 1e3;
+        assert!((p999 - latency.p999_us().unwrap()).abs() < 1.0, "{p999}");
+        assert_eq!(Latency::new().encoded(), None);
     }
 
     #[test]

@@ -47,6 +47,8 @@ mod child;
 mod differences;
 mod environment;
 mod explain;
+mod interval;
+mod json;
 mod latency;
 mod measurement;
 mod network;
@@ -84,6 +86,8 @@ use rpcrdma_setup::{Context, Failure};
 use benchmark_target::Budget;
 use calibration::Calibration;
 pub use environment::Environment;
+pub use interval::Interval;
+pub use json::{rows_json, run_rows_json};
 pub use latency::Latency;
 use measurement::Measurement;
 use network::Network;
@@ -91,7 +95,7 @@ pub use network::end_delay;
 pub use op::{LONG, MAX_RECORD, Op, Target};
 pub use options::{OpName, Options, inline_size};
 pub use reference::{Changes, Reference};
-pub use report::{Report, RunReport};
+pub use report::{Figure, Report, RunReport};
 pub use rows::{Conditions, Mode, OverDelay, Row, Split};
 pub use run::{MeasuredRuns, RunOptions, RunRow, Runs, end_command};
 use schedule::Schedule;
@@ -269,7 +273,11 @@ impl Measured {
                 by(network)
             ),
         };
-        let mut parts = vec![table::speed(&self.rows), table::costs(&self.rows)];
+        let mut parts = vec![
+            table::latency(&self.rows),
+            table::throughput(&self.rows),
+            table::costs(&self.rows),
+        ];
         parts.extend(table::grants(&self.rows));
         parts.extend(trips::remark(&self.rows));
         parts.push(format!(

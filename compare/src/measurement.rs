@@ -7,7 +7,8 @@ use std::time::Duration;
 use rpcrdma_setup::{Context, Failure};
 
 use crate::benchmark_target::{BenchTarget, Budget, WARM_UP};
-use crate::latency::{Latency, error_of_median, median, spread, weighted_median};
+use crate::interval::{Interval, Rounds};
+use crate::latency::{Latency, median, spread};
 use crate::op::Op;
 use crate::rows::{Mode, Row};
 use crate::tcp_baseline::{Kind, TcpBaseline};
@@ -22,7 +23,7 @@ const ROUNDS: u32 = 9;
 const SLICES: u32 = 6;
 /// The number of additional rounds, for latency alone, to distinguish variants on a busy machine.
 const MORE_ROUNDS: u32 = 2 * ROUNDS;
-/// The standard error of a ratio to version 1 that is small enough to stop.
+/// The standard error of a ratio to the baseline that is small enough to stop.
 const EXACT: f64 = 0.04;
 /// The minimum length of a slice. It begins with calls that are not timed.
 const SLICE: Duration = Duration::from_millis(3);
@@ -43,18 +44,21 @@ pub(crate) struct Measurement {
     pub(crate) delay: Duration,
     /// Whether a delay or rate was added to the link. No ratio to the baseline is computed then.
     pub(crate) slowed: bool,
-    /// Whether ratios to version 1 must be exact, which takes longer on a busy machine.
+    /// Whether ratios to the baseline must be exact, which takes longer on a busy machine.
     pub(crate) exact: bool,
 }
 
 /// The results of one variant so far.
 struct Tally {
     latency: Latency,
-    /// For each turn, its median divided by the baseline's, and its number of calls.
-    ratios: Vec<(f64, u64)>,
-    /// For each round, for each of its turns, its median divided by version 1's, and its number of
-    /// calls.
-    v1_ratios: Vec<Vec<(f64, u64)>>,
+    /// The medians of turns, in microseconds.
+    medians: Rounds,
+    /// The medians of turns divided by the TCP baseline's.
+    floor_ratios: Rounds,
+    /// The same, divided by those of the transfer mode that all are compared with.
+    baseline_ratios: Rounds,
+    /// The same, divided by those of version 1 without remote invalidation.
+    v1_ratios: Rounds,
     did: Both,
     calls: u64,
     streamed: u64,
@@ -66,8 +70,10 @@ impl Tally {
     fn new() -> Self {
         Self {
             latency: Latency::new(),
-            ratios: Vec::new(),
-            v1_ratios: Vec::new(),
+            medians: Rounds::default(),
+            floor_ratios: Rounds::default(),
+            baseline_ratios: Rounds::default(),
+            v1_ratios: Rounds::default(),
             did: Both::default(),
             calls: 0,
             streamed: 0,
@@ -76,17 +82,22 @@ impl Tally {
         }
     }
 
-    /// Returns the standard error of the ratio to version 1, if there is one. The turns of a round
-    /// follow one another in one order, so what disturbs one disturbs the next as well: only rounds
-    /// are independent.
-    fn v1_ratio_error(&self) -> Option<f64> {
-        let rounds = self.v1_ratios.iter().cloned();
-        error_of_median(rounds.filter_map(weighted_median).collect())
+    /// Begins the next round.
+    fn begin_round(&mut self) {
+        for rounds in [
+            &mut self.medians,
+            &mut self.floor_ratios,
+            &mut self.baseline_ratios,
+            &mut self.v1_ratios,
+        ] {
+            rounds.begin();
+        }
     }
 
-    /// Returns whether the ratio to version 1, if there is one, is exact enough.
+    /// Returns whether the ratio to the baseline, if there is one, is exact enough.
     fn is_exact(&self) -> bool {
-        self.v1_ratio_error().is_none_or(|error| error < EXACT)
+        let error = self.baseline_ratios.error();
+        error.is_none_or(|error| error < EXACT)
     }
 
     fn ops_per_s(&self) -> Option<f64> {
@@ -182,9 +193,7 @@ pub(crate) fn measure(
             break;
         }
         let order: Vec<usize> = rotated(benches.len(), round).collect();
-        for tally in &mut tallies {
-            tally.v1_ratios.push(Vec::new());
-        }
+        tallies.iter_mut().for_each(Tally::begin_round);
         let (turns, slice) = slices(share);
         for _ in 0..turns {
             turn(
@@ -225,10 +234,17 @@ pub(crate) fn measure(
             }
         }
     }
+    let baseline = baseline_of(benches);
     let rows = benches.iter().zip(tallies);
     Ok(rows
-        .map(|(bench, tally)| row(measurement, bench, tally, &baselines))
+        .map(|(bench, tally)| row(measurement, bench, tally, baseline, &baselines))
         .collect())
+}
+
+/// Returns the transfer mode that all are compared with, if it is among the targets.
+pub(crate) fn baseline_of(benches: &[BenchTarget]) -> Option<Variant> {
+    let variants: Vec<Variant> = benches.iter().map(|bench| bench.variant).collect();
+    Variant::baseline(&variants)
 }
 
 /// Runs one turn of the baseline and of each variant, in that order.
@@ -257,17 +273,24 @@ fn turn(
         tally.did = tally.did + did;
         tally.calls += calls;
     }
-    let v1 = benches
-        .iter()
-        .position(|bench| bench.variant == Variant::V1);
-    let v1 = v1.and_then(|v1| medians[v1]);
-    for (tally, median) in tallies.iter_mut().zip(medians) {
+    let of = |wanted: Variant| {
+        let at = benches.iter().position(|bench| bench.variant == wanted)?;
+        medians[at]
+    };
+    let (against, v1) = (baseline_of(benches).and_then(of), of(Variant::V1));
+    for (tally, &median) in tallies.iter_mut().zip(&medians) {
         let Some((p50, calls)) = median else {
             continue;
         };
-        tally.ratios.push((p50 / floor_us, calls));
-        if let Some(ratios) = tally.v1_ratios.last_mut() {
-            ratios.extend(v1.map(|(v1, v1_calls)| (p50 / v1, calls.min(v1_calls))));
+        tally.medians.push(p50, calls);
+        tally.floor_ratios.push(p50 / floor_us, calls);
+        for (ratios, against) in [
+            (&mut tally.baseline_ratios, against),
+            (&mut tally.v1_ratios, v1),
+        ] {
+            if let Some((other, other_calls)) = against {
+                ratios.push(p50 / other, calls.min(other_calls));
+            }
         }
     }
     Ok(())
@@ -332,28 +355,41 @@ fn row(
     measurement: Measurement,
     bench: &BenchTarget,
     tally: Tally,
+    baseline: Option<Variant>,
     baselines: &BaselineTally,
 ) -> Row {
     let size = measurement.op.size().map(f64::from);
     let raw_rate = baselines.stream_bytes as f64 / baselines.stream_time.as_secs_f64() / MIB;
     let ops_per_s = tally.ops_per_s();
+    let baseline_ratio = tally.baseline_ratios.value();
+    let floor_ratio = tally.floor_ratios.value().filter(|_| !measurement.slowed);
+    let stream_ratio = median(tally.stream_ratios.clone()).filter(|_| !measurement.slowed);
     Row {
         op: measurement.op.name(),
         size: measurement.op.size().map(u64::from),
         mode: measurement.mode,
         delay_us: measurement.delay.as_secs_f64() * 1e6,
         p50_us: tally.latency.p50_us(),
+        p50_interval_us: tally.medians.interval(tally.latency.p50_us()),
         p99_us: tally.latency.p99_us(),
-        v1_ratio_error: tally.v1_ratio_error(),
-        v1_ratio: weighted_median(tally.v1_ratios.into_iter().flatten().collect()),
+        p999_us: tally.latency.p999_us(),
+        histogram: tally.latency.encoded(),
+        baseline: baseline.map(Variant::name),
+        baseline_ratio,
+        baseline_ratio_interval: tally.baseline_ratios.interval(baseline_ratio),
+        baseline_ratio_error: tally.baseline_ratios.error(),
+        v1_ratio: tally.v1_ratios.value(),
+        v1_ratio_error: tally.v1_ratios.error(),
         mib_per_s: ops_per_s.zip(size).map(|(ops, size)| ops * size / MIB),
         ops_per_s,
         floor_p50_us: baselines.latency.p50_us(),
         floor_spread: spread(baselines.rounds.clone()),
-        floor_ratio: weighted_median(tally.ratios).filter(|_| !measurement.slowed),
+        floor_ratio,
+        floor_ratio_interval: floor_ratio.and(tally.floor_ratios.interval(floor_ratio)),
         raw_stream_mib_per_s: (baselines.stream_bytes > 0).then_some(raw_rate),
         raw_stream_spread: spread(baselines.stream_rounds.clone()),
-        stream_ratio: median(tally.stream_ratios).filter(|_| !measurement.slowed),
+        stream_ratio,
+        stream_ratio_interval: stream_ratio.and(Interval::of_median(tally.stream_ratios)),
         ..bench.counted(tally.did, tally.calls)
     }
 }
@@ -361,20 +397,6 @@ fn row(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn turns_of_a_round_are_not_independent() {
-        let rounds = |turns| {
-            let ratios = (0..9).map(|round| vec![(f64::from(round), 1); turns]);
-            Tally {
-                v1_ratios: ratios.collect(),
-                ..Tally::new()
-            }
-        };
-        assert!(rounds(1).v1_ratio_error().unwrap() > 1.0);
-        assert_eq!(rounds(6).v1_ratio_error(), rounds(1).v1_ratio_error());
-        assert_eq!(rounds(0).v1_ratio_error(), None);
-    }
 
     #[test]
     fn each_target_is_first_once() {

@@ -119,7 +119,7 @@ pub struct Options {
     pub pin: bool,
     /// Whether round trips are measured.
     pub round_trips: bool,
-    /// Whether ratios to version 1 are measured exactly, as checking predictions requires. On a
+    /// Whether ratios to the baseline are measured exactly, as checking predictions requires. On a
     /// busy machine this takes longer.
     pub exact: bool,
     /// The costs by which transfer modes are chosen and latencies predicted.
@@ -141,7 +141,7 @@ impl Default for Options {
             device: DeviceName::Iwarp,
             registration: Policy(None),
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            via: vec![Variant::V1, Variant::V2DdpCont],
+            via: vec![Variant::Tcp, Variant::V1Inv, Variant::V2DdpCont],
             ops: vec![OpName::Null, OpName::Read, OpName::Write],
             sizes: vec![8 << 10, 1 << 20],
             count: None,

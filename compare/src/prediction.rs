@@ -88,7 +88,7 @@ struct Way<'a> {
     variants: Vec<&'a str>,
     plan: &'a Option<String>,
     cost: f64,
-    /// The time relative to version 1 from interleaved turns, or the median itself, with its
+    /// The time relative to the baseline from interleaved turns, or the median itself, with its
     /// standard error.
     time: f64,
     error: Option<f64>,
@@ -100,17 +100,17 @@ type Taken = (f64, Option<f64>);
 /// Returns the transfer modes of one operation.
 fn ways<'a>(rows: &[&'a Row]) -> Vec<Way<'a>> {
     // Ratios of medians from interleaved turns are more exact than medians.
-    let in_turns = rows.iter().all(|row| row.v1_ratio.is_some());
+    let in_turns = rows.iter().all(|row| row.baseline_ratio.is_some());
     let mut ways: Vec<(Way<'a>, Vec<Taken>)> = Vec::new();
     for row in rows {
         let time = match in_turns {
-            true => row.v1_ratio,
+            true => row.baseline_ratio,
             false => row.p50_us,
         };
         let (Some(cost), Some(time)) = (row.predicted_us, time) else {
             continue;
         };
-        let measured = (time, row.v1_ratio_error.filter(|_| in_turns));
+        let measured = (time, row.baseline_ratio_error.filter(|_| in_turns));
         let same = |way: &(Way<'_>, _)| row.plan.is_some() && *way.0.plan == row.plan;
         match ways.iter_mut().find(|way| same(way)) {
             Some((way, all)) => {
@@ -237,15 +237,15 @@ mod tests {
             conveyance,
             predicted_us: Some(predicted),
             p50_us: Some(p50),
-            v1_ratio: None,
+            baseline_ratio: None,
             ..sample()
         }
     }
 
     fn in_turns(conveyance: &'static str, predicted: f64, ratio: f64, error: f64) -> Row {
         Row {
-            v1_ratio: Some(ratio),
-            v1_ratio_error: Some(error),
+            baseline_ratio: Some(ratio),
+            baseline_ratio_error: Some(error),
             ..row(conveyance, predicted, 1000.0)
         }
     }

@@ -1,4 +1,11 @@
-//! `compare --reference`: changes against an earlier report.
+//! `compare --reference` and `--against`: changes against an earlier report, row by row, and whether
+//! they are more than chance.
+//!
+//! The interval of a change follows from those of both runs: the squares of the distances from estimate
+//! to end are added, on a logarithmic scale (the method of variance estimates recovery). It has what
+//! differs between rounds of a run, but not what differs between runs alone: where memory lies, which
+//! the rounds of a run have in common, changes latencies by some percent. So a measured change counts
+//! only if all of the interval is beyond [`BETWEEN_RUNS`].
 
 use std::fs;
 use std::path::Path;
@@ -8,19 +15,25 @@ use rpcrdma_setup::units::show_size;
 use rpcrdma_setup::{Context, Failure};
 use serde_json::{Map, Value};
 
+use crate::interval::{Interval, Shown};
+use crate::json::OLD_KEYS;
 use crate::rows::Row;
 
 /// The keys by which a row is matched with an earlier one.
-const SAME: [&str; 5] = ["op", "size", "conveyance", "device", "mode"];
+const SAME: [&str; 5] = ["op", "size", "transfer_mode", "device", "mode"];
 /// The keys of the measurement conditions. A difference is reported, because it alone can change
-/// the figures.
-const CONDITIONS: [&str; 5] = [
+/// the figures, and the row is not tested.
+const CONDITIONS: [&str; 7] = [
     "delay_us",
     "inline_bytes",
     "rate_bits_per_s",
     "crc",
     "registration",
+    "congestion_control",
+    "optimized",
 ];
+/// The keys of conditions whose difference is only reported.
+const REMARKS: [&str; 5] = ["kernel", "processor", "processors", "version", "commit"];
 /// The counts that are compared.
 const COUNTS: [&str; 9] = [
     "round_trips",
@@ -35,6 +48,8 @@ const COUNTS: [&str; 9] = [
 ];
 /// The maximum difference of a count, relative to the greater value, or absolute.
 const SLACK: f64 = 0.1;
+/// The change of a measured time, relative to the earlier one, that two runs of one build can differ by.
+const BETWEEN_RUNS: f64 = 0.05;
 
 type Fields = Map<String, Value>;
 
@@ -53,20 +68,76 @@ pub(crate) struct Change {
     pub(crate) conveyance: String,
     pub(crate) then_us: Option<f64>,
     pub(crate) now_us: Option<f64>,
-    /// The new value divided by the earlier one: of the ratios to the baseline if both reports have
-    /// them, otherwise of the latencies.
-    pub(crate) ratio: Option<f64>,
+    /// The new value divided by the earlier one: of the ratios to the TCP baseline if both reports
+    /// have them, otherwise of the latencies.
+    pub(crate) ratio: Option<Shown>,
     /// Counts that changed, in words.
     pub(crate) counts: Vec<String>,
+    /// Whether a count is greater than before.
+    costs_more: bool,
+    /// Whether the row was measured under the same conditions.
+    alike: bool,
+}
+
+/// The outcome of the test of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Slower,
+    Faster,
+    /// No change that is more than chance.
+    Same,
+    /// There is no interval, or the conditions differ.
+    Untested,
 }
 
 impl Change {
     /// Formats the change for a table.
     pub(crate) fn percent(&self) -> String {
-        self.ratio.map_or_else(
-            || "-".to_owned(),
-            |ratio| format!("{:+.1} %", (ratio - 1.0) * 100.0),
-        )
+        let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+        match self.ratio {
+            None => "-".to_owned(),
+            Some(Shown {
+                ratio,
+                interval: Some(Interval { low, high }),
+                ..
+            }) => format!(
+                "{:+.1} % ({:+.1} to {:+.1})",
+                percent(ratio),
+                percent(low),
+                percent(high)
+            ),
+            Some(shown) => format!("{:+.1} %", percent(shown.ratio)),
+        }
+    }
+
+    /// Tests whether the time changed.
+    pub(crate) fn outcome(&self) -> Outcome {
+        let (ends, slack) = match self.ratio {
+            Some(Shown {
+                ratio, exact: true, ..
+            }) => ((ratio, ratio), 0.001),
+            Some(Shown {
+                interval: Some(Interval { low, high }),
+                ..
+            }) => ((low, high), BETWEEN_RUNS),
+            _ => return Outcome::Untested,
+        };
+        match ends {
+            _ if !self.alike => Outcome::Untested,
+            (low, _) if low > 1.0 + slack => Outcome::Slower,
+            (_, high) if high < 1.0 / (1.0 + slack) => Outcome::Faster,
+            _ => Outcome::Same,
+        }
+    }
+
+    /// Returns the outcome in a word, for a table.
+    pub(crate) fn verdict(&self) -> &'static str {
+        match self.outcome() {
+            Outcome::Slower => "slower",
+            Outcome::Faster => "faster",
+            Outcome::Same => "none",
+            Outcome::Untested => "not tested",
+        }
     }
 }
 
@@ -106,25 +177,45 @@ impl Reference {
         };
         let mut alone = Vec::new();
         let mut conditions = Vec::new();
+        let mut remarks = Vec::new();
         let mut met = 0;
         for row in rows {
             let Value::Object(now) = serde_json::to_value(row).map_err(Failure::work)? else {
                 continue;
             };
-            let same = |then: &&Fields| SAME.iter().all(|&key| then.get(key) == now.get(key));
+            let same =
+                |then: &&Fields| SAME.iter().all(|&key| value(then, key) == value(&now, key));
             let Some(then) = self.rows.iter().find(same) else {
-                alone.push(format!("{} {}", describe(&now), text(&now, "conveyance")));
+                alone.push(format!(
+                    "{} {}",
+                    describe(&now),
+                    text(&now, "transfer_mode")
+                ));
                 continue;
             };
             met += 1;
-            for key in CONDITIONS {
-                let values = (then.get(key), now.get(key));
-                let note = format!("{key} was {} and is {}", show(values.0), show(values.1));
-                if values.0 != values.1 && !conditions.contains(&note) {
-                    conditions.push(note);
+            let differ = |keys: &[&str], notes: &mut Vec<String>| {
+                let mut any = false;
+                for key in keys {
+                    let values = (then.get(*key), now.get(*key));
+                    // Reports of earlier releases lack some.
+                    if values.0.is_none() || values.0 == values.1 {
+                        continue;
+                    }
+                    any = true;
+                    let note = format!("{key} was {} and is {}", show(values.0), show(values.1));
+                    if !notes.contains(&note) {
+                        notes.push(note);
+                    }
                 }
-            }
-            changes.rows.push(change(then, &now));
+                any
+            };
+            let alike = !differ(&CONDITIONS, &mut conditions);
+            differ(&REMARKS, &mut remarks);
+            changes.rows.push(change(then, &now, alike));
+        }
+        if !remarks.is_empty() {
+            changes.notes.push(format!("{}.", remarks.join("; ")));
         }
         if !conditions.is_empty() {
             let what = conditions.join("; ");
@@ -146,7 +237,10 @@ impl Reference {
 impl Changes {
     /// Formats the changes as a table for the terminal.
     pub fn table(&self) -> String {
-        let mut table = Table::new(2, ["op", "via", "then µs", "now µs", "change", "counts"]);
+        let headings = [
+            "op", "via", "then µs", "now µs", "change", "outcome", "counts",
+        ];
+        let mut table = Table::new(2, headings);
         let time = |value: Option<f64>| value.map_or_else(|| "-".into(), |us| format!("{us:.2}"));
         for change in &self.rows {
             table.push([
@@ -155,20 +249,103 @@ impl Changes {
                 time(change.then_us),
                 time(change.now_us),
                 change.percent(),
+                change.verdict().to_owned(),
                 change.counts.join(", "),
             ]);
         }
         let notes: String = self.notes.iter().map(|note| format!("{note}\n")).collect();
-        format!("Against {}:\n\n{}{notes}", self.name, table.render())
+        let summary = self.summary();
+        format!(
+            "Against {}:\n\n{}{notes}{summary}",
+            self.name,
+            table.render()
+        )
+    }
+
+    fn names(&self, wanted: impl Fn(&Change) -> bool) -> Vec<String> {
+        let found = self.rows.iter().filter(|change| wanted(change));
+        let name = |change: &Change| format!("{} {}", change.what, change.conveyance);
+        found.map(name).collect()
+    }
+
+    /// Returns a sentence that says which rows changed by more than chance.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let of = |outcome| self.names(|change| change.outcome() == outcome);
+        let parts = [
+            ("slower", of(Outcome::Slower)),
+            ("faster", of(Outcome::Faster)),
+            ("not tested", of(Outcome::Untested)),
+            ("costing more", self.names(|change| change.costs_more)),
+        ];
+        let parts: Vec<String> = parts
+            .into_iter()
+            .map(|(what, names)| match names.len() {
+                0 => format!("none {what}"),
+                count => format!("{count} {what} ({})", names.join(", ")),
+            })
+            .collect();
+        format!("Of {} rows: {}.", self.rows.len(), parts.join("; "))
+    }
+
+    /// Tests the run against the earlier one.
+    ///
+    /// # Errors
+    /// A row is slower than before by more than chance, or has a greater count; or no row could be
+    /// tested.
+    pub fn check(&self) -> Result<(), Failure> {
+        let bad = |change: &Change| change.outcome() == Outcome::Slower || change.costs_more;
+        let is_tested = |change: &Change| change.outcome() != Outcome::Untested;
+        let summary = self.summary();
+        match self.rows.iter().any(is_tested) {
+            _ if self.rows.iter().any(bad) => {
+                Err(Failure::Work(format!("--against {}: {summary}", self.name)))
+            }
+            false => Err(Failure::Work(format!(
+                "--against {}: no row could be tested: {}",
+                self.name,
+                self.notes.join(" ")
+            ))),
+            true => Ok(()),
+        }
     }
 }
 
+/// Returns the value of a key, also in reports that have its old name.
+fn value<'a>(row: &'a Fields, key: &str) -> Option<&'a Value> {
+    let old = OLD_KEYS.iter().find(|(new, _)| *new == key);
+    row.get(key)
+        .or_else(|| old.and_then(|(_, old)| row.get(*old)))
+}
+
 fn text<'a>(row: &'a Fields, key: &str) -> &'a str {
-    row.get(key).and_then(Value::as_str).unwrap_or_default()
+    value(row, key).and_then(Value::as_str).unwrap_or_default()
 }
 
 fn number(row: &Fields, key: &str) -> Option<f64> {
-    row.get(key)?.as_f64()
+    value(row, key)?.as_f64()
+}
+
+/// Returns an estimate and the two ends of its interval.
+fn estimate(row: &Fields, key: &str, interval: &str) -> Option<[f64; 3]> {
+    let ends = value(row, interval)?.as_array()?;
+    let [low, high] = [ends.first()?.as_f64()?, ends.get(1)?.as_f64()?];
+    Some([number(row, key)?, low, high]).filter(|all| all.iter().all(|&value| value > 0.0))
+}
+
+/// Returns the ratio of two estimates with its interval.
+fn divided(now: [f64; 3], then: [f64; 3]) -> Shown {
+    let [[now, now_low, now_high], [then, then_low, then_high]] = [now, then];
+    let distance = |one: f64, other: f64| one.ln().hypot(other.ln()).exp();
+    let ratio = now / then;
+    Shown {
+        ratio,
+        interval: Some(Interval {
+            low: ratio / distance(now / now_low, then_high / then),
+            high: ratio * distance(now_high / now, then / then_low),
+        }),
+        exact: false,
+    }
 }
 
 fn show(value: Option<&Value>) -> String {
@@ -191,24 +368,48 @@ fn describe(row: &Fields) -> String {
     format!("{}{busy}{size}", text(row, "op"))
 }
 
-fn change(then: &Fields, now: &Fields) -> Change {
+fn change(then: &Fields, now: &Fields, alike: bool) -> Change {
     let both = |key| number(then, key).zip(number(now, key));
     let (then_us, now_us) = (number(then, "p50_us"), number(now, "p50_us"));
-    let ratio = both("floor_ratio").or_else(|| both("p50_us"));
-    let counts = COUNTS.iter().filter_map(|&key| {
-        let (was, is) = both(key)?;
+    let with_interval = |key, interval| {
+        let (then, now) = (estimate(then, key, interval), estimate(now, key, interval));
+        now.zip(then).map(|(now, then)| divided(now, then))
+    };
+    let alone = || {
+        let ratio = both("tcp_baseline_ratio").or_else(|| both("p50_us"));
+        let ratio = ratio.filter(|(was, _)| *was > 0.0);
+        ratio.map(|(was, is)| Shown {
+            ratio: is / was,
+            interval: None,
+            exact: text(now, "device") == "sim",
+        })
+    };
+    let beside_tcp = "tcp_baseline_ratio";
+    let ratio = match both(beside_tcp) {
+        Some(_) => with_interval(beside_tcp, "tcp_baseline_ratio_interval"),
+        None => with_interval("p50_us", "p50_interval_us"),
+    };
+    let mut counts = Vec::new();
+    let mut costs_more = false;
+    for key in COUNTS {
+        let Some((was, is)) = both(key) else {
+            continue;
+        };
         let slack = (was.abs().max(is.abs()) * SLACK).max(SLACK);
-        ((was - is).abs() > slack).then(|| format!("{key} {was:.2} → {is:.2}"))
-    });
+        if (was - is).abs() > slack {
+            costs_more |= is > was && alike;
+            counts.push(format!("{key} {was:.2} → {is:.2}"));
+        }
+    }
     Change {
         what: describe(now),
-        conveyance: text(now, "conveyance").to_owned(),
+        conveyance: text(now, "transfer_mode").to_owned(),
         then_us,
         now_us,
-        ratio: ratio
-            .filter(|(was, _)| *was > 0.0)
-            .map(|(was, is)| is / was),
-        counts: counts.collect(),
+        ratio: ratio.or_else(alone),
+        counts,
+        costs_more,
+        alike,
     }
 }
 
@@ -230,6 +431,10 @@ mod tests {
         let now = Row {
             p50_us: Some(256.0),
             floor_ratio: Some(0.64),
+            floor_ratio_interval: Some(Interval {
+                low: 0.62,
+                high: 0.65,
+            }),
             registrations: Some(0.0),
             sends: Some(2.01),
             ..sample()
@@ -238,16 +443,98 @@ mod tests {
         let [change] = &changes.rows[..] else {
             panic!("{changes:?}");
         };
-        assert_eq!(change.percent(), "-50.0 %");
+        assert!(change.percent().starts_with("-50.0 % (-5"), "{changes:?}");
+        assert_eq!(change.outcome(), Outcome::Faster);
+        assert!(changes.check().is_ok());
         assert_eq!(change.counts, ["registrations 1.00 → 0.00"]);
         assert!(changes.notes.is_empty(), "{changes:?}");
         assert!(changes.table().contains("-50.0 %"));
     }
 
     #[test]
+    fn a_row_is_slower_only_if_its_interval_is_beyond_what_runs_differ_by() {
+        let of = |ratio: f64, width: f64| Row {
+            floor_ratio: Some(ratio),
+            floor_ratio_interval: Some(Interval {
+                low: ratio - width,
+                high: ratio + width,
+            }),
+            ..sample()
+        };
+        let outcome = |then: Row, now: Row| {
+            let changes = reference(&[then]).changes(&[now]).unwrap();
+            (changes.rows[0].outcome(), changes.check().is_ok())
+        };
+        let base = || of(2.0, 0.02);
+        assert_eq!(outcome(base(), of(2.0, 0.02)), (Outcome::Same, true));
+        assert_eq!(outcome(base(), of(2.3, 0.02)), (Outcome::Slower, false));
+        assert_eq!(outcome(base(), of(2.3, 0.4)), (Outcome::Same, true));
+        assert_eq!(outcome(base(), of(2.08, 0.001)), (Outcome::Same, true));
+        assert_eq!(outcome(base(), of(1.6, 0.02)), (Outcome::Faster, true));
+        // More work is told from the counts, however fast it is done.
+        let more = Row {
+            rdma_reads: Some(1.0),
+            ..base()
+        };
+        let changes = reference(&[base()]).changes(&[more]).unwrap();
+        let failure = changes.check().unwrap_err().to_string();
+        assert!(
+            failure.contains("1 costing more (read 1 MiB v1)"),
+            "{failure}"
+        );
+        // Other conditions are no test.
+        let mut other = of(2.3, 0.02);
+        other.conditions.crc = Some(true);
+        assert_eq!(outcome(base(), other), (Outcome::Untested, false));
+        let few = Row {
+            floor_ratio_interval: None,
+            p50_interval_us: None,
+            ..base()
+        };
+        assert_eq!(outcome(base(), few), (Outcome::Untested, false));
+    }
+
+    #[test]
+    fn simulated_rows_need_no_interval() {
+        let of = |p50_us: f64| Row {
+            device: Some("sim".to_owned()),
+            p50_us: Some(p50_us),
+            p50_interval_us: None,
+            floor_ratio: None,
+            floor_ratio_interval: None,
+            ..sample()
+        };
+        let outcome = |now| {
+            let changes = reference(&[of(100.0)]).changes(&[of(now)]).unwrap();
+            changes.rows[0].outcome()
+        };
+        assert_eq!(outcome(100.0), Outcome::Same);
+        assert_eq!(outcome(100.5), Outcome::Slower);
+        assert_eq!(outcome(99.5), Outcome::Faster);
+    }
+
+    #[test]
+    fn reports_with_the_old_keys_are_read() {
+        let then = serde_json::json!([{
+            "op": "read", "size": 1 << 20, "conveyance": "v1", "device": "iwarp",
+            "mode": "blocking", "floor_ratio": 2.56, "p50_us": 100.0, "delay_us": 0.0,
+        }]);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("then.json");
+        fs::write(&path, then.to_string()).unwrap();
+        let changes = Reference::open(&path)
+            .unwrap()
+            .changes(&[sample()])
+            .unwrap();
+        assert_eq!(changes.rows[0].percent(), "-50.0 %");
+        assert_eq!(changes.rows[0].verdict(), "not tested");
+    }
+
+    #[test]
     fn without_a_floor_latencies_are_compared() {
         let slow = |p50_us| Row {
             p50_us: Some(p50_us),
+            p50_interval_us: None,
             floor_ratio: None,
             ..sample()
         };

@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use crate::environment::Environment;
+use crate::interval::{Interval, Shown};
 
 /// How the two sides wait for messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -65,6 +66,11 @@ pub struct OverDelay {
     pub delay_us: f64,
     /// The median latency with that delay.
     pub p50_us: f64,
+    /// The latency divided by that of the baseline with that delay: the median over turns, of a few
+    /// calls each. Null if the baseline was not measured.
+    pub baseline_ratio: Option<f64>,
+    /// The confidence interval of that ratio; null in a simulation, and with fewer than six turns.
+    pub baseline_ratio_interval: Option<Interval>,
 }
 
 /// The composition of a latency: each part is the time that the operation would save if this cost
@@ -89,6 +95,7 @@ pub struct Row {
     /// The bytes of data that one operation moves.
     pub size: Option<u64>,
     /// The transport or variant, as `--via` names it.
+    #[serde(rename = "transfer_mode")]
     pub conveyance: &'static str,
     /// The device under RPC-over-RDMA; null for TCP.
     pub device: Option<String>,
@@ -104,12 +111,31 @@ pub struct Row {
     pub count: u64,
     /// The median latency.
     pub p50_us: Option<f64>,
+    /// The confidence interval of the median, from the medians of rounds; null in a simulation and
+    /// for trees.
+    pub p50_interval_us: Option<Interval>,
     /// 99th percentile of latency.
     pub p99_us: Option<f64>,
+    /// Percentile 99.9 of latency. Of fewer than 1000 operations it is the longest time.
+    pub p999_us: Option<f64>,
+    /// All latencies in nanoseconds, in the encoding of HdrHistogram: V2, compressed, base64. Null in
+    /// a simulation.
+    pub histogram: Option<String>,
+    /// The transfer mode that `baseline_ratio` is relative to.
+    pub baseline: Option<&'static str>,
+    /// The median latency divided by the baseline's, computed like `floor_ratio`.
+    pub baseline_ratio: Option<f64>,
+    /// The confidence interval of `baseline_ratio`; null in a simulation, where the ratio is exact.
+    pub baseline_ratio_interval: Option<Interval>,
+    /// The standard error of `baseline_ratio`, estimated from the variation between rounds.
+    pub baseline_ratio_error: Option<f64>,
     /// The median latency divided by that of version 1 without remote invalidation, computed like
-    /// `floor_ratio`; null if version 1 was not measured.
+    /// `floor_ratio`; null if that was not measured. [`rows_json`](crate::rows_json) writes it for one
+    /// release.
+    #[serde(skip)]
     pub v1_ratio: Option<f64>,
     /// The standard error of `v1_ratio`, estimated from the variation between rounds.
+    #[serde(skip)]
     pub v1_ratio_error: Option<f64>,
     /// The latency that `rpcrdma explain` predicts with the measured or given costs. Null for TCP
     /// and trees.
@@ -160,22 +186,55 @@ pub struct Row {
     /// Bytes on the wire per operation, both directions; null for verbs devices.
     pub wire_bytes: Option<f64>,
     /// The median of a raw TCP exchange with the same number of bytes in each direction.
+    #[serde(rename = "tcp_baseline_p50_us")]
     pub floor_p50_us: Option<f64>,
     /// The variation of `floor_p50_us` between rounds: the interquartile range of the rounds'
     /// medians, divided by their median. More than a few percent indicate other work on the
     /// machine.
+    #[serde(rename = "tcp_baseline_spread")]
     pub floor_spread: Option<f64>,
     /// The median latency divided by the baseline's, for slices of a few milliseconds that take
     /// turns: the median over pairs of slices, each weighted by its number of calls. (A slice that
     /// other work cut short has few.)
+    #[serde(rename = "tcp_baseline_ratio")]
     pub floor_ratio: Option<f64>,
+    /// The confidence interval of `floor_ratio`.
+    #[serde(rename = "tcp_baseline_ratio_interval")]
+    pub floor_ratio_interval: Option<Interval>,
     /// The throughput of a raw TCP stream in the same direction with messages of the same size, for
     /// comparison. Operations can exceed it.
+    #[serde(rename = "tcp_stream_mib_per_s")]
     pub raw_stream_mib_per_s: Option<f64>,
     /// The variation of `raw_stream_mib_per_s` between rounds, computed like `floor_spread`.
+    #[serde(rename = "tcp_stream_spread")]
     pub raw_stream_spread: Option<f64>,
     /// The operation's throughput divided by the raw stream's: the median over rounds.
+    #[serde(rename = "tcp_stream_ratio")]
     pub stream_ratio: Option<f64>,
+    /// The confidence interval of `stream_ratio`.
+    #[serde(rename = "tcp_stream_ratio_interval")]
+    pub stream_ratio_interval: Option<Interval>,
+}
+
+impl Row {
+    /// Returns whether the row was computed by a simulation and not measured.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.device.as_deref() == Some("sim")
+    }
+
+    /// Returns a ratio of this row as it is shown, with its interval.
+    pub(crate) fn shown(&self, ratio: Option<f64>, interval: Option<Interval>) -> Option<Shown> {
+        ratio.map(|ratio| Shown {
+            ratio,
+            interval,
+            exact: self.is_exact(),
+        })
+    }
+
+    /// Returns the ratio to the baseline as it is shown.
+    pub(crate) fn beside_baseline(&self) -> Option<Shown> {
+        self.shown(self.baseline_ratio, self.baseline_ratio_interval)
+    }
 }
 
 #[cfg(test)]
@@ -205,7 +264,20 @@ pub(crate) mod tests {
             },
             count: 100,
             p50_us: Some(512.25),
+            p50_interval_us: Some(Interval {
+                low: 500.0,
+                high: 520.0,
+            }),
             p99_us: Some(1234.5),
+            p999_us: Some(2345.5),
+            histogram: None,
+            baseline: Some("v1"),
+            baseline_ratio: Some(1.0),
+            baseline_ratio_interval: Some(Interval {
+                low: 1.0,
+                high: 1.0,
+            }),
+            baseline_ratio_error: Some(0.0),
             v1_ratio: Some(1.0),
             v1_ratio_error: Some(0.0),
             predicted_us: Some(18.0),
@@ -213,6 +285,8 @@ pub(crate) mod tests {
             latency_over_delay: Some(vec![OverDelay {
                 delay_us: 1000.0,
                 p50_us: 2512.25,
+                baseline_ratio: Some(1.0),
+                baseline_ratio_interval: None,
             }]),
             split: Split::default(),
             mib_per_s: Some(2048.0),
@@ -234,9 +308,14 @@ pub(crate) mod tests {
             floor_p50_us: Some(400.0),
             floor_spread: Some(0.02),
             floor_ratio: Some(1.28),
+            floor_ratio_interval: Some(Interval {
+                low: 1.25,
+                high: 1.31,
+            }),
             raw_stream_mib_per_s: Some(1900.0),
             raw_stream_spread: Some(0.05),
             stream_ratio: None,
+            stream_ratio_interval: None,
         }
     }
 
@@ -246,11 +325,13 @@ pub(crate) mod tests {
         for key in [
             "op",
             "size",
-            "conveyance",
+            "transfer_mode",
             "device",
             "delay_us",
             "p50_us",
             "p99_us",
+            "p999_us",
+            "histogram",
             "mib_per_s",
             "cpu_us",
             "round_trips",
@@ -264,8 +345,10 @@ pub(crate) mod tests {
             "interrupts_responder",
             "copied_bytes",
             "wire_bytes",
-            "floor_p50_us",
-            "v1_ratio",
+            "tcp_baseline_p50_us",
+            "baseline",
+            "baseline_ratio",
+            "baseline_ratio_interval",
             "latency_over_delay",
             "link_us",
             "interrupts_us",
@@ -274,7 +357,11 @@ pub(crate) mod tests {
         ] {
             assert!(json[0].get(key).is_some(), "{key}");
         }
-        assert!(json[0]["stream_ratio"].is_null());
+        assert!(json[0]["tcp_stream_ratio"].is_null());
+        assert_eq!(
+            json[0]["tcp_baseline_ratio_interval"],
+            serde_json::json!([1.25, 1.31])
+        );
         assert_eq!(json[0]["mode"], "blocking");
     }
 

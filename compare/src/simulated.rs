@@ -94,8 +94,9 @@ pub(crate) fn check(options: &Options, ops: &[Op]) -> Result<(), Failure> {
         );
         return Err(Failure::Usage(text));
     }
-    // The complete lists are the defaults: in them, what is not simulated is left out.
-    let tcp = options.via != Variant::ALL && options.via.contains(&Variant::Tcp);
+    // In the lists that are used by default, what is not simulated is left out.
+    let by_default = options.via == Variant::ALL || options.via == Options::default().via;
+    let tcp = !by_default && options.via.contains(&Variant::Tcp);
     let tree = options.ops != OpName::ALL && options.ops.contains(&OpName::Tree);
     match (tcp, tree) {
         (true, _) => Err(Failure::usage(
@@ -187,6 +188,8 @@ fn over_delay(op: Op, setting: &Setting) -> Result<Vec<OverDelay>, Failure> {
         Ok(OverDelay {
             delay_us: micros(setting.costs.delay),
             p50_us: micros(what.latency),
+            baseline_ratio: None,
+            baseline_ratio_interval: None,
         })
     });
     points.collect()
@@ -282,17 +285,32 @@ pub(crate) fn rows(options: &Options, ops: &[Op], more: bool) -> Result<Vec<Row>
             }
             rows.push(row);
         }
-        let of_op = &mut rows[of_op..];
-        let v1 = of_op
-            .iter()
-            .find(|row| row.conveyance == Variant::V1.name());
-        if let Some(v1) = v1.and_then(|row| row.p50_us) {
-            for row in of_op {
-                row.v1_ratio = row.p50_us.map(|p50| p50 / v1);
-            }
-        }
+        compare(&mut rows[of_op..], Variant::baseline(&options.via));
     }
     Ok(rows)
+}
+
+/// Stores the ratios to the baseline and to version 1 in the rows of one operation.
+fn compare(rows: &mut [Row], baseline: Option<Variant>) {
+    let of = |rows: &[Row], variant: Variant| {
+        let mut rows = rows.iter();
+        rows.find(|row| row.conveyance == variant.name()).cloned()
+    };
+    let v1 = of(rows, Variant::V1).and_then(|row| row.p50_us);
+    let baseline = baseline.and_then(|variant| of(rows, variant));
+    for row in rows {
+        row.v1_ratio = row.p50_us.zip(v1).map(|(own, v1)| own / v1);
+        let Some(baseline) = &baseline else {
+            continue;
+        };
+        row.baseline = Some(baseline.conveyance);
+        let both = row.p50_us.zip(baseline.p50_us);
+        row.baseline_ratio = both.map(|(own, other)| own / other);
+        let others = baseline.latency_over_delay.iter().flatten();
+        for (own, other) in row.latency_over_delay.iter_mut().flatten().zip(others) {
+            own.baseline_ratio = Some(own.p50_us / other.p50_us);
+        }
+    }
 }
 
 fn row(op: Op, via: Variant, setting: &Setting, what: &Measured) -> Row {
@@ -363,7 +381,15 @@ pub(crate) fn text(rows: &[Row]) -> Vec<String> {
     let mut waited = Table::new(
         3,
         [
-            "op", "size", "via", "trips", "intr c", "intr s", "reg", "time µs", "x v1",
+            "op",
+            "size",
+            "via",
+            "trips",
+            "intr c",
+            "intr s",
+            "reg",
+            "time µs",
+            &table::against(rows),
         ],
     );
     let mut done = Table::new(
@@ -391,8 +417,7 @@ pub(crate) fn text(rows: &[Row]) -> Vec<String> {
             count(row.registrations),
             row.p50_us
                 .map_or_else(String::new, |time| format!("{time:.3}")),
-            row.v1_ratio
-                .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+            table::ratio(row.beside_baseline()),
         ]);
         let [op, size, via] = names();
         done.push([

@@ -3,6 +3,7 @@
 use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::units::show_size;
 
+use crate::interval::Shown;
 use crate::rows::{Mode, Row};
 
 const MIB: f64 = 1_048_576.0;
@@ -40,13 +41,32 @@ fn op(row: &Row) -> String {
     }
 }
 
-/// Formats the table of latency, throughput and CPU time, with the baseline.
-pub(crate) fn speed(rows: &[Row]) -> String {
+/// Formats a ratio with its interval; `-` if there is none.
+pub(crate) fn ratio(shown: Option<Shown>) -> String {
+    shown.map_or_else(|| "-".to_owned(), |shown| shown.cell())
+}
+
+/// Returns the heading of the column with the ratios to the baseline.
+pub(crate) fn against(rows: &[Row]) -> String {
+    let baseline = rows.iter().find_map(|row| row.baseline);
+    format!("x {}", baseline.unwrap_or("v1-inv"))
+}
+
+/// Formats the table of latency, beside the baseline and beside bare TCP.
+pub(crate) fn latency(rows: &[Row]) -> String {
+    let against = against(rows);
     let mut table = Table::new(
         3,
         [
-            "op", "size", "via", "p50 µs", "p99 µs", "x v1", "floor", "x p50", "ops/s", "MiB/s",
-            "raw", "x raw", "CPU µs",
+            "op",
+            "size",
+            "via",
+            "p50 µs",
+            "p99 µs",
+            "p99.9",
+            &against,
+            "bare TCP",
+            "x bare TCP",
         ],
     )
     .narrow();
@@ -57,13 +77,33 @@ pub(crate) fn speed(rows: &[Row]) -> String {
             row.conveyance.into(),
             number(row.p50_us),
             number(row.p99_us),
-            number(row.v1_ratio),
+            number(row.p999_us),
+            ratio(row.beside_baseline()),
             number(row.floor_p50_us),
-            number(row.floor_ratio),
+            ratio(row.shown(row.floor_ratio, row.floor_ratio_interval)),
+        ]);
+    }
+    table.render()
+}
+
+/// Formats the table of throughput, beside a raw TCP stream, and of CPU time.
+pub(crate) fn throughput(rows: &[Row]) -> String {
+    let mut table = Table::new(
+        3,
+        [
+            "op", "size", "via", "ops/s", "MiB/s", "raw", "x raw", "CPU µs",
+        ],
+    )
+    .narrow();
+    for row in rows {
+        table.push([
+            op(row),
+            size(row),
+            row.conveyance.into(),
             number(row.ops_per_s),
             number(row.mib_per_s),
             number(row.raw_stream_mib_per_s),
-            number(row.stream_ratio),
+            ratio(row.shown(row.stream_ratio, row.stream_ratio_interval)),
             number(row.cpu_us),
         ]);
     }
@@ -179,11 +219,16 @@ mod tests {
         wide.size = Some((3 << 20) / 2);
         wide.p50_us = Some(1_234_567.0);
         wide.p99_us = wide.p50_us;
+        wide.p999_us = wide.p50_us;
+        wide.baseline_ratio_interval = wide.floor_ratio_interval;
+        wide.stream_ratio = Some(0.97);
+        wide.stream_ratio_interval = wide.floor_ratio_interval;
         wide.raw_stream_mib_per_s = Some(12_345.0);
         wide.copied_bytes = Some(123_456_789.0);
         wide.wire_bytes = wide.copied_bytes;
         for text in [
-            speed(&[sample(), wide.clone()]),
+            latency(&[sample(), wide.clone()]),
+            throughput(&[sample(), wide.clone()]),
             costs(&[sample(), wide.clone()]),
         ] {
             let lines: Vec<&str> = text.lines().collect();

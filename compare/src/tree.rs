@@ -136,6 +136,8 @@ fn row(
         delay_us: delay.as_secs_f64() * 1e6,
         p50_us: latency.p50_us(),
         p99_us: latency.p99_us(),
+        p999_us: latency.p999_us(),
+        histogram: latency.encoded(),
         mib_per_s: Some(extent.bytes as f64 * copies / total.as_secs_f64() / MIB),
         ops_per_s: Some(copies / total.as_secs_f64()),
         ..bench.counted(tally.did, tally.times.len() as u64)

@@ -11,11 +11,14 @@ use std::time::Duration;
 use rpcrdma_setup::Failure;
 
 use crate::benchmark_target::BenchTarget;
+use crate::interval;
 use crate::latency::Latency;
+use crate::measurement::baseline_of;
 use crate::network::Network;
 use crate::op::Op;
 use crate::rows::{Mode, OverDelay, Row};
 use crate::targets::{self, Setting};
+use crate::variant::Variant;
 
 /// The delay of the shorter link in each direction, if none was given.
 pub(crate) const DELAY: Duration = Duration::from_millis(1);
@@ -139,10 +142,10 @@ pub(crate) fn measure(
     rows: &mut [Row],
 ) -> Result<(), Failure> {
     let mut links = Links::new(setting, delay)?;
-    let variants: Vec<&str> = links.benches[0]
-        .iter()
-        .map(|bench| bench.variant.name())
-        .collect();
+    let benches = &links.benches[0];
+    let variants: Vec<&str> = benches.iter().map(|bench| bench.variant.name()).collect();
+    let baseline = baseline_of(benches).map(Variant::name);
+    let baseline = variants.iter().position(|&name| Some(name) == baseline);
     let asked = setting.options.count;
     let calls = links.calls;
     let (fewest, most) = turns(asked, calls);
@@ -151,6 +154,8 @@ pub(crate) fn measure(
     for &op in ops {
         let none = || [Latency::new(), Latency::new()];
         let mut latencies: Vec<[Latency; 2]> = variants.iter().map(|_| none()).collect();
+        // The medians of turns over both links.
+        let mut medians: Vec<[Vec<f64>; 2]> = vec![Default::default(); variants.len()];
         // The links take turns, so that a disturbance affects both.
         let exact = |latencies: &[[Latency; 2]]| {
             let errors = latencies.iter().map(|both| error(both, longer));
@@ -161,8 +166,12 @@ pub(crate) fn measure(
                 break;
             }
             for link in [0, 1] {
-                for (bench, latencies) in links.over(link)?.iter_mut().zip(&mut latencies) {
-                    turn(bench, op, calls, setting.mode, &mut latencies[link])?;
+                let tallies = latencies.iter_mut().zip(&mut medians);
+                for (bench, (latencies, medians)) in links.over(link)?.iter_mut().zip(tallies) {
+                    let mut times = Latency::new();
+                    turn(bench, op, calls, setting.mode, &mut times)?;
+                    medians[link].push(times.p50_us().unwrap_or(f64::NAN));
+                    latencies[link].merge(&times);
                     let least = latencies[link].extremes_us().map(|it| it.0);
                     if let Some((network, least)) = setting.network.zip(least) {
                         network.check(op, least, delays[link])?;
@@ -170,7 +179,12 @@ pub(crate) fn measure(
                 }
             }
         }
-        for (&variant, both) in variants.iter().zip(latencies) {
+        let ratios = |index: usize, link: usize| {
+            let against = &medians[baseline?][link];
+            let own = medians[index][link].iter();
+            Some(own.zip(against).map(|(own, other)| own / other).collect())
+        };
+        for (index, (&variant, both)) in variants.iter().zip(latencies).enumerate() {
             let error = error(&both, longer);
             let [short, long] = both;
             let fast = |latency: &Latency| latency.percentile_us(UNDISTURBED);
@@ -181,7 +195,17 @@ pub(crate) fn measure(
             let delays = delays.map(|delay| delay.as_secs_f64() * 1e6);
             let points = delays.into_iter().zip([short.p50_us(), long.p50_us()]);
             let over_delay: Vec<OverDelay> = points
-                .filter_map(|(delay_us, p50)| p50.map(|p50_us| OverDelay { delay_us, p50_us }))
+                .enumerate()
+                .filter_map(|(link, (delay_us, p50))| {
+                    let (baseline_ratio, baseline_ratio_interval) =
+                        interval::of_turns(ratios(index, link).unwrap_or_default());
+                    p50.map(|p50_us| OverDelay {
+                        delay_us,
+                        p50_us,
+                        baseline_ratio,
+                        baseline_ratio_interval,
+                    })
+                })
                 .collect();
             let size = op.size().map(u64::from);
             let measured = (op.name(), size, variant, setting.mode);
@@ -194,6 +218,8 @@ pub(crate) fn measure(
                 let own = row.p50_us.map(|p50_us| OverDelay {
                     delay_us: row.delay_us,
                     p50_us,
+                    baseline_ratio: row.baseline_ratio,
+                    baseline_ratio_interval: row.baseline_ratio_interval,
                 });
                 // Skipped if it is one of the two delays, which were measured with more calls.
                 let other = own.filter(|own| !delays.contains(&own.delay_us));

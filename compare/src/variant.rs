@@ -59,6 +59,14 @@ impl Variant {
         }
     }
 
+    /// Returns the baseline among some variants: the one that all are compared with. It is version 1
+    /// as Linux uses it, or else without remote invalidation.
+    #[must_use]
+    pub fn baseline(among: &[Self]) -> Option<Self> {
+        let measured = |variant: &Self| among.contains(variant);
+        [Self::V1Inv, Self::V1].into_iter().find(measured)
+    }
+
     /// Returns the version of RPC-over-RDMA, or `None` for TCP.
     pub(crate) fn version(self) -> Option<Version> {
         match self {
@@ -154,6 +162,16 @@ impl Serves {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_baseline_is_version_1_as_linux_uses_it_if_that_is_measured() {
+        assert_eq!(Variant::baseline(&Variant::ALL), Some(Variant::V1Inv));
+        assert_eq!(
+            Variant::baseline(&[Variant::V2, Variant::V1]),
+            Some(Variant::V1)
+        );
+        assert_eq!(Variant::baseline(&[Variant::Tcp, Variant::V2]), None);
+    }
 
     #[test]
     fn names_are_read_as_they_are_written() {

@@ -38,19 +38,23 @@ pub(crate) const CHILD: &str = "internal-child";
 /// The long help: what is measured, and the meaning of the columns.
 const COLUMNS: &str = "\
 Starts a server process for each transport, with a file system in memory, and a process that
-echoes over bare TCP (the floor, or baseline). Everything is measured in this run, in rounds in
-which the floor and the transports take turns, so that other work on the machine affects all of
+echoes over bare TCP (the TCP baseline). Everything is measured in this run, in rounds in
+which that and the transports take turns, so that other work on the machine affects all of
 them. The client runs on one processor and the servers on another, as on two machines: of another
 core, if there are several.
 
-  p50, p99     latency, one call at a time
-  link of D    in the short table: the ratio of x v1 over a link with a delay of D each way
-  x v1         p50 divided by that of v1, which has no remote invalidation; computed like x p50
-  floor        a raw TCP ping-pong with the same number of bytes each way, in µs, without the added
+  p50, p99, p99.9
+               latency, one call at a time
+  x v1-inv     p50 divided by that of version 1 with remote invalidation, as Linux uses it, or of v1 if
+               only that is measured; computed like x bare TCP. In brackets: the confidence interval
+               of 95 %, from the medians of rounds. none: a difference that the interval does
+               not exclude. ~: too few rounds for an interval
+  link of D    in the short table: the same ratio over a link with a delay of D each way
+  bare TCP     a raw TCP ping-pong with the same number of bytes each way, in µs, without the added
                delay (unless --set-delay adds it) or rate: with --delay or --rate, there is no
                comparison with it
-  x p50        p50 divided by the floor's, measured in turns of a few milliseconds: the median of
-               the turns' ratios, so it can differ from p50 divided by floor
+  x bare TCP   p50 divided by that, measured in turns of a few milliseconds: the median of the turns'
+               ratios, so it can differ from p50 divided by bare TCP
   ops/s MiB/s  with several calls in flight
   raw          a raw TCP stream in one direction, in MiB/s, with messages of the same size and
                without added delay or rate. It is no upper bound: work that keeps both processors
@@ -71,12 +75,12 @@ core, if there are several.
   wire B       bytes on the wire, both directions, including the device's own framing; none
                for verbs devices, which do not count them
 
-If the floor or the raw stream varies from round to round, the machine did other work as well.
-Lines below the tables then say by how much: the floor for latencies, the raw stream for
+If bare TCP or the raw stream varies from round to round, the machine did other work as well.
+Lines below the tables then say by how much: bare TCP for latencies, the raw stream for
 throughput.
 
 With --capture, the client's connections over RDMA are captured, which shows both directions. TCP
-and the floor are not. The figures then contain the cost of capturing; --snap 256 keeps it small.";
+is not. The figures then contain the cost of capturing; --snap 256 keeps it small.";
 
 /// Describes the costs of the simulation when no option changes them.
 fn simulated_costs() -> String {
@@ -90,7 +94,7 @@ With --device sim, --costs NAME=VALUE,… sets the costs of the simulation, whic
     )
 }
 
-/// Measure what NFS operations cost by versions 1 and 2 of RPC-over-RDMA, and with --full over TCP.
+/// Measure what NFS operations cost over TCP, and by versions 1 and 2 of RPC-over-RDMA.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = format!("{COLUMNS}\n\n{}", simulated_costs()))]
 pub(crate) struct CompareArgs {
@@ -112,8 +116,8 @@ pub(crate) struct CompareArgs {
 
     /// Measure all transports and variants, all operations and six sizes, and print all figures:
     /// some four minutes. Without this and without a selection (--via, --ops, --sizes), the answer
-    /// takes half a minute: NULL, and READ and WRITE of 8 KiB and 1 MiB, by version 1 and by version 2
-    /// with all features
+    /// takes about a minute: NULL, and READ and WRITE of 8 KiB and 1 MiB, over TCP, by version 1 as
+    /// Linux uses it and by version 2 with all features
     #[arg(long)]
     pub(crate) full: bool,
 
@@ -139,10 +143,10 @@ pub(crate) struct CompareArgs {
     /// each run. Or it is the name of a preset: tree (many small files are copied and removed), random
     /// (random reads and writes with fsync), log (transactions that are synced, beside a table), which
     /// need nothing; fio, git, sqlite3, which need the program of that name. Without --via it runs over
-    /// tcp, v1, v2-ddp-cont and wg-ddp. See docs/compare.md
+    /// tcp, v1-inv, v2-ddp-cont and wg-ddp. See docs/compare.md
     #[arg(long, value_name = "COMMAND",
           conflicts_with_all = ["full", "ops", "sizes", "count", "time", "busy_poll", "no_pin", "explain",
-                                "check_explain", "save_costs", "reference", "capture"])]
+                                "check_explain", "save_costs", "reference", "against", "figures", "capture"])]
     pub(crate) run: Option<String>,
 
     /// With --run: a command that makes what the other one needs, through another mount before each
@@ -249,9 +253,20 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
+    /// Write the figures of the report to DIR, each as an SVG file with the conditions of the
+    /// measurement below it, and its data as tab-separated values beside it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) figures: Option<PathBuf>,
+
     /// Print the changes against an earlier report, which --json wrote
     #[arg(long, value_name = "REPORT.json")]
     pub(crate) reference: Option<PathBuf>,
+
+    /// The same, and fail if a row is slower than in that report by more than chance and 5 %, or has
+    /// more messages, RDMA operations, registrations, interrupts, round trips or copied bytes, or if
+    /// no row could be tested
+    #[arg(long, value_name = "REPORT.json", conflicts_with = "reference")]
+    pub(crate) against: Option<PathBuf>,
 
     /// Write the rows as JSON to FILE; `-` is standard output, and then no tables are printed. The
     /// keys are explained in docs/compare.md
@@ -270,7 +285,7 @@ impl CompareArgs {
             true => Options::full(),
             false => Options::default(),
         };
-        let files = self.json.is_some() || self.html.is_some();
+        let files = self.json.is_some() || self.html.is_some() || self.figures.is_some();
         Options {
             full: base.full,
             predict: base.predict || self.check_explain || files,

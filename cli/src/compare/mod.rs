@@ -56,9 +56,14 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
         true => measured.check_predictions(),
         false => Ok(()),
     };
-    let written = outputs.write(&measured);
-    let printed = written.and_then(|results| print(&measured, &results, args.explain));
-    output::ended(checked, printed)
+    let (tested, printed) = match outputs.write(&measured) {
+        Ok(results) => {
+            let printed = print(&measured, &results, args.explain);
+            (results.check(), printed)
+        }
+        Err(failure) => (Ok(()), Err(failure)),
+    };
+    output::ended(checked.and(tested), printed)
 }
 
 /// Prints the results, with the plan of each operation if `explain` is set.

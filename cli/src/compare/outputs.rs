@@ -6,7 +6,7 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rpcrdma_compare::{Changes, Measured, Reference, Report};
+use rpcrdma_compare::{Changes, Measured, Reference, Report, rows_json};
 use rpcrdma_setup::units::show_date;
 use rpcrdma_setup::{Context, Failure};
 
@@ -81,8 +81,12 @@ impl Place {
 pub(super) struct Outputs {
     json: Option<Place>,
     html: Option<Place>,
+    /// The folder of the figures.
+    figures: Option<PathBuf>,
     costs: Option<Place>,
     reference: Option<Reference>,
+    /// Whether the run is tested against the reference.
+    tests: bool,
 }
 
 /// The output that remains to be printed.
@@ -90,6 +94,7 @@ pub(super) struct Results {
     /// Whether to print tables: not if the rows went to standard output.
     pub(super) tables: bool,
     changes: Option<Changes>,
+    tests: bool,
 }
 
 impl Outputs {
@@ -98,19 +103,28 @@ impl Outputs {
     /// # Errors
     /// A file cannot be created, or the reference is not a report.
     pub(super) fn open(args: &CompareArgs) -> Result<Self, Failure> {
-        let reference = args.reference.as_deref().map(Reference::open).transpose()?;
+        let reference = args.against.as_deref().or(args.reference.as_deref());
+        let reference = reference.map(Reference::open).transpose()?;
         let place = |option, path: &Option<PathBuf>| Place::of(option, path.as_deref());
+        if let Some(folder) = &args.figures {
+            let what = format_args!("cannot create {}", folder.display());
+            fs::create_dir_all(folder).context(what)?;
+            // The first figure shows whether there can be files.
+            Place::open("--figures", &folder.join("figure.svg"))?;
+        }
         Ok(Self {
             reference,
+            tests: args.against.is_some(),
             json: place(JSON, &args.json)?,
             html: place("--html", &args.html)?,
+            figures: args.figures.clone(),
             costs: place("--save-costs", &args.save_costs)?,
         })
     }
 
     /// Returns whether there are output files, which contain more than the tables.
     pub(super) fn has_files(&self) -> bool {
-        self.json.is_some() || self.html.is_some()
+        self.json.is_some() || self.html.is_some() || self.figures.is_some()
     }
 
     /// Writes the files.
@@ -130,26 +144,59 @@ impl Outputs {
         }
         let changes = self.reference.map(|reference| reference.changes(rows));
         let changes = changes.transpose()?;
+        let facts = facts();
+        let report = Report {
+            rows,
+            summary,
+            machine,
+            facts: &facts,
+            noise: measured.noise.as_deref(),
+            changes: changes.as_ref(),
+        };
+        if let Some(folder) = self.figures {
+            let date = facts
+                .each_ref()
+                .map(|(name, value)| format!("{name}: {value}"))
+                .join("; ");
+            let conditions = [&**summary, machine, &date];
+            for figure in report.figures() {
+                for (extension, text) in [
+                    ("svg", figure.svg(&conditions)),
+                    ("tsv", figure.tsv(&conditions)),
+                ] {
+                    let path = folder.join(&figure.name).with_extension(extension);
+                    let what = format_args!("cannot write {}", path.display());
+                    fs::write(&path, text).context(what)?;
+                }
+            }
+        }
         if let Some(html) = self.html {
-            let report = Report {
-                rows,
-                summary,
-                machine,
-                facts: &facts(),
-                noise: measured.noise.as_deref(),
-                changes: changes.as_ref(),
-            };
             html.write(&report.render().map_err(Failure::work)?)?;
         }
         let tables = !matches!(self.json, Some(Place::Stdout));
         if let Some(json) = self.json {
-            json.write(&serde_json::to_string_pretty(rows).map_err(Failure::work)?)?;
+            json.write(&serde_json::to_string_pretty(&rows_json(rows)).map_err(Failure::work)?)?;
         }
-        Ok(Results { tables, changes })
+        Ok(Results {
+            tables,
+            changes,
+            tests: self.tests,
+        })
     }
 }
 
 impl Results {
+    /// Tests the run against an earlier one, if that was asked for.
+    ///
+    /// # Errors
+    /// A row is slower than before, or costs more.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        match &self.changes {
+            Some(changes) if self.tests => changes.check(),
+            _ => Ok(()),
+        }
+    }
+
     /// Prints the changes against the reference.
     ///
     /// # Errors

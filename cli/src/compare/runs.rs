@@ -1,6 +1,6 @@
 //! `compare --run`: prints what a command cost over each transport.
 
-use rpcrdma_compare::{Options, RunOptions, RunReport, Runs};
+use rpcrdma_compare::{Options, RunOptions, RunReport, Runs, run_rows_json};
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::columns::wrap;
 
@@ -38,7 +38,9 @@ pub(super) fn run(args: &CompareArgs, options: Options, run: RunOptions) -> Resu
     }
     let tables = !matches!(json, Some(Place::Stdout));
     if let Some(json) = json {
-        json.write(&serde_json::to_string_pretty(&measured.rows).map_err(Failure::work)?)?;
+        json.write(
+            &serde_json::to_string_pretty(&run_rows_json(&measured.rows)).map_err(Failure::work)?,
+        )?;
     }
     if tables {
         output::line(wrap(&measured.summary, WIDTH))?;

@@ -1,5 +1,6 @@
 //! A bar chart: the composition of each variant's cost.
 
+use super::figure::Figure;
 use super::scale::{Scale, show};
 use super::svg::{Anchor, Svg};
 
@@ -33,8 +34,22 @@ pub(crate) struct BarChart<'a> {
 }
 
 impl BarChart<'_> {
-    /// Renders the figure as SVG.
-    pub(crate) fn render(&self) -> String {
+    /// Returns the figure, whose data has a line for each part of each bar.
+    pub(crate) fn figure(&self) -> Figure {
+        let mut lines = Vec::new();
+        for panel in &self.panels {
+            for (name, parts) in self.names.iter().zip(&panel.bars) {
+                for (part, value) in parts.iter().flatten().enumerate() {
+                    let what = self.parts.get(part).map_or(&*panel.label, |(part, _)| part);
+                    lines.push(vec![name.clone(), what.to_owned(), value.to_string()]);
+                }
+            }
+        }
+        let headings = ["transfer_mode", "what", "value"];
+        Figure::new(self.title, self.draw(), &headings, lines)
+    }
+
+    fn draw(&self) -> Svg {
         let top = TITLE + if self.parts.is_empty() { 12.0 } else { 30.0 };
         let bottom = top + ROW * self.names.len() as f64;
         let mut svg = Svg::new(WIDTH, bottom + BOTTOM, self.title);
@@ -55,7 +70,7 @@ impl BarChart<'_> {
             let left = NAMES + (wide + GAP) * number as f64;
             self.panel(&mut svg, panel, (left, left + wide), (top, bottom));
         }
-        svg.finish()
+        svg
     }
 
     fn panel(

@@ -3,6 +3,7 @@
 use rpcrdma_setup::units::show_size;
 
 use super::bars::{BarChart, Panel};
+use super::figure::Figure;
 use super::lines::{Line, LineChart};
 use crate::rows::{Mode, Row};
 
@@ -81,7 +82,7 @@ impl<'a> Palette<'a> {
 }
 
 /// Draws latency over size, for each operation with several sizes.
-pub(crate) fn over_size(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<String> {
+pub(crate) fn over_size(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<Figure> {
     let mut out = Vec::new();
     for op in ["read", "write"] {
         let of_op: Vec<&Row> = groups
@@ -120,15 +121,18 @@ pub(crate) fn over_size(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<Stri
             word: Some(|bytes| show_size(bytes as u64).replace("iB", "")),
             lines,
         };
-        out.push(chart.render());
+        out.push(chart.figure(["bytes", "p50_us"]));
     }
     out
 }
 
-/// Draws latency over the delay of the link, for a selection of operations.
-pub(crate) fn over_delay(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<String> {
+/// Draws latency over the delay of the link for READ and WRITE alone, each size in a figure of its own:
+/// these are what the transfer modes differ in. Where neither was measured, it draws the other operations.
+pub(crate) fn over_delay(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<Figure> {
     let mut out = Vec::new();
-    for group in chosen(groups) {
+    let moves_data = |group: &Group<'_>| matches!(group.op, "read" | "write");
+    let all = !groups.iter().any(moves_data);
+    for group in chosen(groups).filter(|group| all || moves_data(group)) {
         let lines = lines(&group.rows, palette, |row| {
             let points = row.latency_over_delay.iter().flatten();
             points.map(|point| (point.delay_us, point.p50_us)).collect()
@@ -143,13 +147,13 @@ pub(crate) fn over_delay(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<Str
             word: None,
             lines,
         };
-        out.push(chart.render());
+        out.push(chart.figure(["delay_us", "p50_us"]));
     }
     out
 }
 
 /// Draws the composition of each latency, which is known in simulations only.
-pub(crate) fn split(groups: &[Group<'_>]) -> Vec<String> {
+pub(crate) fn split(groups: &[Group<'_>]) -> Vec<Figure> {
     let known = |row: &Row| row.split.link_us.is_some();
     let figures = chosen(groups).filter(|group| group.rows.iter().any(|row| known(row)));
     figures
@@ -179,13 +183,13 @@ pub(crate) fn split(groups: &[Group<'_>]) -> Vec<String> {
                     bars: bars.collect(),
                 }],
             };
-            chart.render()
+            chart.figure()
         })
         .collect()
 }
 
 /// Draws the counts of the events that each operation had to wait for.
-pub(crate) fn counts(groups: &[Group<'_>]) -> Vec<String> {
+pub(crate) fn counts(groups: &[Group<'_>]) -> Vec<Figure> {
     let panel = |group: &Group<'_>, label: &str, of: fn(&Row) -> Option<f64>| Panel {
         label: label.to_owned(),
         bars: group
@@ -207,7 +211,7 @@ pub(crate) fn counts(groups: &[Group<'_>]) -> Vec<String> {
                     panel(group, "registrations", |row| row.registrations),
                 ],
             };
-            chart.render()
+            chart.figure()
         })
         .collect()
 }

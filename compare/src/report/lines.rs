@@ -1,5 +1,6 @@
 //! A line chart of latencies.
 
+use super::figure::Figure;
 use super::scale::{Scale, show};
 use super::svg::{Anchor, Svg};
 
@@ -35,8 +36,18 @@ pub(crate) struct LineChart<'a> {
 }
 
 impl LineChart<'_> {
-    /// Renders the figure as SVG.
-    pub(crate) fn render(&self) -> String {
+    /// Returns the figure. `columns` are the names of the two values of a point in its data.
+    pub(crate) fn figure(&self, columns: [&'static str; 2]) -> Figure {
+        let lines = self.lines.iter().flat_map(|line| {
+            let point = |(x, y): &(f64, f64)| vec![line.name.clone(), x.to_string(), y.to_string()];
+            line.points.iter().map(point).collect::<Vec<_>>()
+        });
+        let [x, y] = columns;
+        let headings = ["transfer_mode", x, y];
+        Figure::new(self.title, self.draw(), &headings, lines.collect())
+    }
+
+    fn draw(&self) -> Svg {
         let entries: Vec<_> = self
             .lines
             .iter()
@@ -118,7 +129,7 @@ impl LineChart<'_> {
                 svg.marker(place, line.series, &says);
             }
         }
-        svg.finish()
+        svg
     }
 
     fn points(&self) -> impl Iterator<Item = (f64, f64)> {

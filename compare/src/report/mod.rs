@@ -1,6 +1,7 @@
 //! `compare --html`: a self-contained page with the rows and with figures for a paper.
 
 mod bars;
+mod figure;
 mod figures;
 mod lines;
 mod runs;
@@ -12,15 +13,16 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use crate::answer;
-use crate::reference::Changes;
+use crate::interval::{Difference, Shown};
+use crate::json::rows_json;
+use crate::reference::{Changes, Outcome};
 use crate::rows::Row;
+pub use figure::Figure;
 use figures::{Group, Palette};
 pub use runs::RunReport;
 use scale::show;
 use svg::escape;
 
-/// The variant that the others are compared with in the page's first table.
-const AGAINST: &str = "v1";
 /// The minimum difference of a ratio from 1 for it to be coloured.
 const NOTABLE: f64 = 0.02;
 
@@ -41,6 +43,18 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
+    /// Returns all figures of the page, with their data.
+    #[must_use]
+    pub fn figures(&self) -> Vec<Figure> {
+        let groups = figures::groups(self.rows);
+        let palette = Palette::of(self.rows);
+        let mut all = figures::over_size(&groups, &palette);
+        all.extend(figures::over_delay(&groups, &palette));
+        all.extend(figures::split(&groups));
+        all.extend(figures::counts(&groups));
+        all
+    }
+
     /// Renders the page.
     ///
     /// # Errors
@@ -67,20 +81,20 @@ impl Report<'_> {
             &mut out,
             "Latency over size",
             "One call at a time. Dashed: as many bytes each way over bare TCP.",
-            figures::over_size(&groups, &palette),
+            &figures::over_size(&groups, &palette),
         );
         section(
             &mut out,
             "Latency over link delay",
             "The slope is the number of round trips: each takes twice the delay.",
-            figures::over_delay(&groups, &palette),
+            &figures::over_delay(&groups, &palette),
         );
         section(
             &mut out,
             "What the time goes to",
             "Each part is what the call takes less in the same simulation when that costs nothing: \
              the link (no delay, any rate), interrupts, registration and invalidation.",
-            figures::split(&groups),
+            &figures::split(&groups),
         );
         let counted = match simulated {
             true => "Counted on the way of each reply: what it had to wait for.",
@@ -89,8 +103,8 @@ impl Report<'_> {
                  counted by the devices. Where there is no bar and no figure, none was measured."
             }
         };
-        section(&mut out, "Costs", counted, figures::counts(&groups));
-        out.push_str(&foot(self.facts, self.rows)?);
+        section(&mut out, "Costs", counted, &figures::counts(&groups));
+        out.push_str(&foot(self.facts, self.rows, &rows_json(self.rows))?);
         Ok(out)
     }
 }
@@ -109,7 +123,11 @@ fn head(title: &str, summary: &str, machine: &str) -> String {
 }
 
 /// Formats the end of a page: how it was made, and all rows.
-fn foot(facts: &[(&str, String)], rows: &[impl Serialize]) -> serde_json::Result<String> {
+fn foot(
+    facts: &[(&str, String)],
+    rows: &[impl Serialize],
+    json: &impl Serialize,
+) -> serde_json::Result<String> {
     let mut out = String::from("<h2>How this was made</h2>\n<dl>\n");
     for (name, value) in facts {
         let _ = writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
@@ -118,7 +136,7 @@ fn foot(facts: &[(&str, String)], rows: &[impl Serialize]) -> serde_json::Result
     out.push_str(&all_rows(rows)?);
     // The page contains the rows for other programs. `</` would end the element; JSON allows
     // the slash to be escaped.
-    let json = serde_json::to_string(rows)?.replace("</", "<\\/");
+    let json = serde_json::to_string(json)?.replace("</", "<\\/");
     let _ = writeln!(
         out,
         "<script type=\"application/json\" id=\"rows\">{json}</script>\n</body>\n</html>"
@@ -162,7 +180,7 @@ fn table<const N: usize>(lines: &[[String; N]], names: usize) -> String {
     out
 }
 
-fn section(out: &mut String, heading: &str, note: &str, figures: Vec<String>) {
+fn section(out: &mut String, heading: &str, note: &str, figures: &[Figure]) {
     if figures.is_empty() {
         return;
     }
@@ -171,7 +189,7 @@ fn section(out: &mut String, heading: &str, note: &str, figures: Vec<String>) {
         "<h2>{heading}</h2>\n<p class=\"note\">{note}</p>\n<div class=\"figures\">"
     );
     for figure in figures {
-        let _ = writeln!(out, "<figure>{figure}</figure>");
+        let _ = writeln!(out, "<figure>{}</figure>", figure.within_page());
     }
     out.push_str("</div>\n");
 }
@@ -186,8 +204,10 @@ fn latencies(groups: &[Group<'_>]) -> String {
         }
     }
     let mut out = String::from(
-        "<h2>Median latency, µs</h2>\n<p class=\"note\">In brackets: over that of v1, taken in each \
-         round by itself.</p>\n<div class=\"scroll\"><table>\n<tr><th class=\"name\">operation</th>",
+        "<h2>Median latency, µs</h2>\n<p class=\"note\">In brackets: over that of the baseline (version \
+         1, with remote invalidation if that was measured), taken in each turn by itself, with its \
+         confidence interval of 95 %. A difference that the interval does not exclude is none, and has no \
+         colour.</p>\n<div class=\"scroll\"><table>\n<tr><th class=\"name\">operation</th>",
     );
     for name in &variants {
         let _ = write!(out, "<th>{}</th>", escape(name));
@@ -201,12 +221,18 @@ fn latencies(groups: &[Group<'_>]) -> String {
                 out.push_str("<td>–</td>");
                 continue;
             };
-            match row.v1_ratio.filter(|_| name != AGAINST) {
-                Some(ratio) => {
-                    let class = notable(ratio);
+            let shown = row.beside_baseline();
+            match shown.filter(|_| row.baseline != Some(name)) {
+                Some(shown) => {
+                    let class = notable(shown);
+                    let cell = shown.cell();
+                    let cell = match shown.interval {
+                        Some(_) => cell,
+                        None => format!("({cell})"),
+                    };
                     let _ = write!(
                         out,
-                        "<td class=\"{class}\">{} <small>({ratio:.2})</small></td>",
+                        "<td class=\"{class}\">{} <small>{cell}</small></td>",
                         show(p50)
                     );
                 }
@@ -221,18 +247,21 @@ fn latencies(groups: &[Group<'_>]) -> String {
     out
 }
 
-fn notable(ratio: f64) -> &'static str {
-    match ratio {
-        less if less < 1.0 - NOTABLE => "good",
-        more if more > 1.0 + NOTABLE => "bad",
-        _ => "",
+/// Returns the colour of a ratio, as a class: none for a difference that is small, or that is not
+/// certain.
+fn notable(shown: Shown) -> &'static str {
+    match shown.difference() {
+        _ if (shown.ratio - 1.0).abs() <= NOTABLE => "",
+        Difference::Less => "good",
+        Difference::More => "bad",
+        Difference::None | Difference::Unknown => "",
     }
 }
 
 fn change_table(changes: &Changes) -> String {
     let mut out = format!(
         "<h2>Against {}</h2>\n<p class=\"note\">Latency then and now; the change is of the ratio to \
-         the floor where both runs have one, which another day's machine disturbs less.</p>\n",
+         the TCP baseline where both runs have one, which another day's machine disturbs less.</p>\n",
         escape(&changes.name)
     );
     for note in &changes.notes {
@@ -241,19 +270,24 @@ fn change_table(changes: &Changes) -> String {
     out.push_str(
         "<div class=\"scroll\"><table>\n<tr><th class=\"name\">operation</th>\
          <th class=\"name\">via</th><th>then, µs</th><th>now, µs</th><th>change</th>\
-         <th class=\"name\">counts that changed</th></tr>\n",
+         <th class=\"name\">outcome</th><th class=\"name\">counts that changed</th></tr>\n",
     );
     for change in &changes.rows {
-        let class = change.ratio.map_or("", notable);
+        let class = match change.outcome() {
+            Outcome::Slower => "bad",
+            Outcome::Faster => "good",
+            Outcome::Same | Outcome::Untested => "",
+        };
         let _ = writeln!(
             out,
             "<tr><td class=\"name\">{}</td><td class=\"name\">{}</td><td>{}</td><td>{}</td>\
-             <td class=\"{class}\">{}</td><td class=\"name\">{}</td></tr>",
+             <td class=\"{class}\">{}</td><td class=\"name\">{}</td><td class=\"name\">{}</td></tr>",
             escape(&change.what),
             escape(&change.conveyance),
             change.then_us.map_or_else(|| "–".to_owned(), show),
             change.now_us.map_or_else(|| "–".to_owned(), show),
             change.percent(),
+            change.verdict(),
             escape(&change.counts.join(", "))
         );
     }
@@ -268,9 +302,11 @@ fn all_rows(rows: &[impl Serialize]) -> serde_json::Result<String> {
          <details><summary>Show</summary><div class=\"scroll\"><table>\n",
     );
     for (number, row) in rows.iter().enumerate() {
-        let serde_json::Value::Object(row) = serde_json::to_value(row)? else {
+        let serde_json::Value::Object(mut row) = serde_json::to_value(row)? else {
             continue;
         };
+        // It is for programs, which find it in the JSON of the page.
+        row.remove("histogram");
         if number == 0 {
             let keys: String = row.keys().map(|key| format!("<th>{key}</th>")).collect();
             let _ = writeln!(out, "<tr>{keys}</tr>");
@@ -317,6 +353,8 @@ mod tests {
                     let points = [0.0, 1000.0, 2000.0].map(|delay_us| OverDelay {
                         delay_us,
                         p50_us: 50.0 + 2.0 * delay_us,
+                        baseline_ratio: Some(1.0),
+                        baseline_ratio_interval: None,
                     });
                     rows.push(Row {
                         op,
@@ -359,7 +397,7 @@ mod tests {
         let page = page(&rows);
         let answer = page.find("<p>An 8 KiB WRITE takes 1 round trip").unwrap();
         assert!(answer < page.find("Median latency").unwrap());
-        assert!(page.contains("<th>round trips</th>"));
+        assert!(page.contains("<th>trips</th>"));
     }
 
     #[test]
@@ -369,7 +407,7 @@ mod tests {
         let start = page.find("id=\"rows\">").unwrap() + "id=\"rows\">".len();
         let end = start + page[start..].find("</script>").unwrap();
         let embedded: serde_json::Value = serde_json::from_str(&page[start..end]).unwrap();
-        assert_eq!(embedded, serde_json::to_value(&rows).unwrap());
+        assert_eq!(embedded, serde_json::to_value(rows_json(&rows)).unwrap());
     }
 
     #[test]
@@ -379,7 +417,7 @@ mod tests {
             round_trips: None,
             floor_p50_us: None,
             latency_over_delay: None,
-            v1_ratio: None,
+            baseline_ratio: None,
             ..sample()
         };
         for rows in [vec![], vec![bare]] {

@@ -3,8 +3,10 @@
 use std::fmt::Write;
 
 use super::bars::{BarChart, Panel};
+use super::figure::Figure;
 use super::svg::escape;
 use super::{foot, head, section, table};
+use crate::json::run_rows_json;
 use crate::run::{RunRow, cells, sentences};
 
 /// The contents of the page.
@@ -40,22 +42,22 @@ impl RunReport<'_> {
             &mut out,
             "Time and round trips",
             "Medians over all runs; round trips are the slope of time over delay.",
-            vec![self.figure("Time and round trips of the command", &TIMES)],
+            &[self.figure("Time and round trips of the command", &TIMES)],
         );
         section(
             &mut out,
             "Costs",
             "Counted by the devices of both sides; processor times by the system.",
-            vec![
+            &[
                 self.figure("Work of the devices", &COUNTS),
                 self.figure("Processor time", &PROCESSORS),
             ],
         );
-        out.push_str(&foot(self.facts, self.rows)?);
+        out.push_str(&foot(self.facts, self.rows, &run_rows_json(self.rows))?);
         Ok(out)
     }
 
-    fn figure(&self, title: &str, figures: &[(&str, Figure)]) -> String {
+    fn figure(&self, title: &str, figures: &[(&str, Value)]) -> Figure {
         let panels = figures.iter().map(|(label, of)| Panel {
             label: (*label).to_owned(),
             bars: self
@@ -71,26 +73,26 @@ impl RunReport<'_> {
             parts: &[],
             panels: panels.collect(),
         }
-        .render()
+        .figure()
     }
 }
 
-/// A figure of a row.
-type Figure = fn(&RunRow) -> Option<f64>;
+/// A value of a row.
+type Value = fn(&RunRow) -> Option<f64>;
 
-const TIMES: [(&str, Figure); 2] = [
+const TIMES: [(&str, Value); 2] = [
     ("seconds", |row| Some(row.elapsed_s)),
     // A slope can be below zero, where there are few round trips and much noise.
     ("round trips", |row| row.round_trips.map(|it| it.max(0.0))),
 ];
-const COUNTS: [(&str, Figure); 3] = [
+const COUNTS: [(&str, Value); 3] = [
     ("NFS operations", |row| Some(row.operations)),
     ("RDMA Reads, Writes", |row| {
         Some(row.rdma_reads? + row.rdma_writes?)
     }),
     ("registrations", |row| row.registrations),
 ];
-const PROCESSORS: [(&str, Figure); 3] = [
+const PROCESSORS: [(&str, Value); 3] = [
     ("command, s", |row| Some(row.cpu_command_s)),
     ("mount, s", |row| Some(row.cpu_mount_s)),
     ("server, s", |row| Some(row.cpu_server_s)),
@@ -118,7 +120,7 @@ mod tests {
         assert_eq!(page.matches("<svg").count(), 3);
         let start = page.find("id=\"rows\">").unwrap() + "id=\"rows\">".len();
         let end = start + page[start..].find("</script>").unwrap();
-        let json = serde_json::to_string(&rows).unwrap();
+        let json = serde_json::to_string(&run_rows_json(&rows)).unwrap();
         assert_eq!(page[start..end].replace("<\\/", "</"), json);
     }
 }

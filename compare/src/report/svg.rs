@@ -23,19 +23,31 @@ impl Anchor {
 
 /// The colours of series on a light background; the style sheet has those for a dark one. The first
 /// is for the reference.
-const COLOURS: [&str; 8] = [
+const COLOURS: [&str; 12] = [
     "#6b7280", "#1f6fd6", "#0e8f9c", "#7a4fd0", "#c77800", "#c2368f", "#1d8f47", "#c0392b",
+    "#111827", "#8c6d1f", "#3f51b5", "#6d8f0e",
 ];
+/// The number of shapes of markers. It has no factor in common with the number of colours of series, so
+/// that a colour comes back with another shape.
+const SHAPES: usize = 5;
 /// Half the width of a marker.
 const MARKER: f64 = 3.4;
 
-/// Returns the number of the colour and marker of a series. They repeat after the last one.
+/// The height of a line of conditions below a figure.
+const NOTE: f64 = 11.0;
+
+/// Returns the number of the colour of a series. They repeat after the last one.
 pub(crate) fn style(series: usize) -> usize {
     match series < COLOURS.len() {
         true => series,
         // The first is reserved for the reference.
         false => 1 + (series - 1) % (COLOURS.len() - 1),
     }
+}
+
+/// Returns the number of the shape of a series' markers.
+fn shape(series: usize) -> usize {
+    series % SHAPES
 }
 
 /// Escapes the characters of a text that have a meaning in markup.
@@ -54,21 +66,28 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 /// A figure under construction.
+#[derive(Debug)]
 pub(crate) struct Svg {
+    width: f64,
+    height: f64,
+    label: String,
     out: String,
 }
 
 impl Svg {
     /// Returns an empty figure of `width` by `height` pixels. Screen readers read out `label`.
     pub(crate) fn new(width: f64, height: f64, label: &str) -> Self {
-        let label = escape(label);
         Self {
-            out: format!(
-                "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{label}\" \
-                 viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" height=\"{height:.0}\" \
-                 font-family=\"system-ui, sans-serif\" font-size=\"11\">\n"
-            ),
+            width,
+            height,
+            label: label.to_owned(),
+            out: String::new(),
         }
+    }
+
+    /// Returns the text that screen readers read out, which is the title.
+    pub(crate) fn label(&self) -> &str {
+        &self.label
     }
 
     fn push(&mut self, text: impl Display) {
@@ -136,7 +155,7 @@ impl Svg {
     pub(crate) fn marker(&mut self, (x, y): (f64, f64), series: usize, says: &str) {
         let (style, m) = (style(series), MARKER);
         let colour = COLOURS[style];
-        let shape = match style % 4 {
+        let shape = match shape(series) {
             0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{m}\""),
             1 => format!(
                 "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"",
@@ -151,6 +170,13 @@ impl Svg {
                 x + m * 1.2,
                 y + m,
                 x - m * 1.2
+            ),
+            3 => format!(
+                "<path d=\"M{x:.1} {:.1}L{:.1} {:.1}H{:.1}Z\"",
+                y + m * 1.2,
+                x - m * 1.2,
+                y - m,
+                x + m * 1.2
             ),
             _ => format!(
                 "<path d=\"M{x:.1} {:.1}L{:.1} {y:.1}L{x:.1} {:.1}L{:.1} {y:.1}Z\"",
@@ -209,10 +235,33 @@ impl Svg {
         y - top + LEGEND_LINE
     }
 
-    /// Returns the figure as SVG text.
-    pub(crate) fn finish(mut self) -> String {
-        self.out.push_str("</svg>\n");
-        self.out
+    /// Returns the figure as SVG text, with lines of small text below it.
+    pub(crate) fn render(&self, notes: &[String]) -> String {
+        let Self {
+            width,
+            height: own,
+            label,
+            out,
+        } = self;
+        let room = if notes.is_empty() { 0.0 } else { 2.0 * NOTE };
+        let height = own + room + NOTE * notes.len() as f64;
+        let label = escape(label);
+        let mut text = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{label}\" \
+             viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" height=\"{height:.0}\" \
+             font-family=\"system-ui, sans-serif\" font-size=\"11\">\n{out}"
+        );
+        for (number, note) in notes.iter().enumerate() {
+            let y = own + NOTE * (number as f64 + 1.5);
+            // Writing to a String does not fail.
+            let _ = writeln!(
+                text,
+                "<text class=\"label\" x=\"8\" y=\"{y:.1}\" font-size=\"8.5\" fill=\"#4b5563\">{}</text>",
+                escape(note)
+            );
+        }
+        text.push_str("</svg>\n");
+        text
     }
 }
 
@@ -221,13 +270,15 @@ const LEGEND_LINE: f64 = 15.0;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn no_text_is_taken_for_markup() {
         let mut svg = Svg::new(10.0, 10.0, "a \"b\" <c>");
         svg.text((0.0, 0.0), Anchor::Start, "label", "<script>&");
-        let out = svg.finish();
+        let out = svg.render(&[]);
         assert!(out.contains("&lt;script&gt;&amp;"), "{out}");
         assert!(out.contains("a &quot;b&quot; &lt;c&gt;"), "{out}");
     }
@@ -237,6 +288,20 @@ mod tests {
         assert_eq!(style(0), 0);
         for series in 1..100 {
             assert!((1..COLOURS.len()).contains(&style(series)));
+        }
+        // Version 1 and the ninth transfer mode once looked alike.
+        let looks: BTreeSet<_> = (0..56)
+            .map(|series| (style(series), shape(series)))
+            .collect();
+        assert_eq!(looks.len(), 56);
+        let colours: BTreeSet<_> = (0..COLOURS.len())
+            .map(|series| COLOURS[style(series)])
+            .collect();
+        assert_eq!(colours.len(), COLOURS.len());
+        // The style sheet has a colour on a dark ground for each.
+        for series in 0..COLOURS.len() {
+            let style = format!(".s{series} {{ stroke:");
+            assert!(include_str!("style.css").contains(&style), "{style}");
         }
     }
 }

@@ -8,14 +8,13 @@ use serde::Serialize;
 
 use super::workload::Workload;
 use super::{Delays, Sample, Samples};
+use crate::interval::{Interval, Shown};
 use crate::options::Options;
 use crate::rows::Conditions;
 use crate::table::number;
 use crate::targets::{Surroundings, conditions};
 use crate::variant::Variant;
 
-/// The variant that the others are compared with.
-const AGAINST: &str = "v1";
 const MIB: f64 = 1_048_576.0;
 /// The number of procedures that a sentence names, those that were called most often.
 const NAMED: usize = 6;
@@ -27,6 +26,7 @@ pub struct RunRow {
     /// The preset's name, or the command.
     pub command: String,
     /// The transport or variant, as `--via` names it.
+    #[serde(rename = "transfer_mode")]
     pub conveyance: &'static str,
     /// The device under RPC-over-RDMA; null for TCP.
     pub device: Option<String>,
@@ -43,12 +43,24 @@ pub struct RunRow {
     pub elapsed_min_s: f64,
     /// The longest time.
     pub elapsed_max_s: f64,
-    /// The median, over the rounds, of the time divided by that over `v1` in the same round; null if
-    /// version 1 was not measured.
+    /// The transfer mode that `baseline_ratio` is relative to.
+    pub baseline: Option<&'static str>,
+    /// The median, over the rounds, of the time divided by that over the baseline in the same round; null
+    /// if version 1 was not measured.
+    pub baseline_ratio: Option<f64>,
+    /// The least of these ratios.
+    pub baseline_ratio_min: Option<f64>,
+    /// The greatest.
+    pub baseline_ratio_max: Option<f64>,
+    /// The same as `baseline_ratio`, relative to version 1 without remote invalidation.
+    /// [`run_rows_json`](crate::run_rows_json) writes it for one release.
+    #[serde(skip)]
     pub v1_ratio: Option<f64>,
     /// The least of these ratios.
+    #[serde(skip)]
     pub v1_ratio_min: Option<f64>,
     /// The greatest.
+    #[serde(skip)]
     pub v1_ratio_max: Option<f64>,
     /// The round trips that the command waited for: the median of the rounds' slopes of time over added
     /// delay.
@@ -92,6 +104,19 @@ pub struct RunRow {
     pub cpu_server_s: f64,
 }
 
+impl RunRow {
+    /// Returns the ratio to the baseline as it is shown, between the least and the greatest of the
+    /// rounds.
+    fn shown(&self) -> Option<Shown> {
+        let ends = self.baseline_ratio_min.zip(self.baseline_ratio_max);
+        self.baseline_ratio.map(|ratio| Shown {
+            ratio,
+            interval: ends.map(|(low, high)| Interval { low, high }),
+            exact: false,
+        })
+    }
+}
+
 /// Returns the median, the least and the greatest of some values.
 fn spread(values: impl Iterator<Item = f64>) -> Option<(f64, f64, f64)> {
     let mut values: Vec<f64> = values.collect();
@@ -116,14 +141,23 @@ pub(super) fn rows(
     delays: Delays,
     samples: &[Samples],
 ) -> Result<Vec<RunRow>, Failure> {
-    let mut variants = options.via.iter().zip(samples);
-    let v1 = variants.find(|(variant, _)| variant.name() == AGAINST);
-    let v1 = v1.map(|(_, samples)| &samples.asked[..]);
+    let of = |wanted| {
+        let mut variants = options.via.iter().zip(samples);
+        let found = variants.find(|(variant, _)| Some(**variant) == wanted);
+        found
+            .map(|(_, samples)| &samples.asked[..])
+            .unwrap_or_default()
+    };
+    let against = [of(Variant::baseline(&options.via)), of(Some(Variant::V1))];
     let all = options.via.iter().zip(samples);
     let rows = all.filter_map(|(&variant, samples)| {
         let registration = samples.asked.first()?.registration;
         let conditions = conditions(options, surroundings, variant, registration);
-        let row = |conditions| row(workload, options, conditions, delays, variant, samples, v1);
+        let row = |conditions| {
+            row(
+                workload, options, conditions, delays, variant, samples, against,
+            )
+        };
         conditions.map(row).transpose()
     });
     rows.collect()
@@ -136,15 +170,18 @@ fn row(
     delays: Delays,
     variant: Variant,
     samples: &Samples,
-    v1: Option<&[Sample]>,
+    [baseline, v1]: [&[Sample]; 2],
 ) -> Option<RunRow> {
     let Samples { asked, trips } = samples;
     let seconds = |time: Duration| time.as_secs_f64();
     let of = |value: &dyn Fn(&Sample) -> f64| spread(asked.iter().map(value)).map(|it| it.0);
     let (elapsed_s, elapsed_min_s, elapsed_max_s) =
         spread(asked.iter().map(|sample| seconds(sample.elapsed)))?;
-    let ratios = asked.iter().zip(v1.unwrap_or_default());
-    let ratios = spread(ratios.map(|(own, v1)| seconds(own.elapsed) / seconds(v1.elapsed)));
+    let ratios = |others: &[Sample]| {
+        let both = asked.iter().zip(others);
+        spread(both.map(|(own, other)| seconds(own.elapsed) / seconds(other.elapsed)))
+    };
+    let (ratios, v1_ratios) = (ratios(baseline), ratios(v1));
     let longer = delays
         .trips
         .map_or(Duration::ZERO, |[near, far]| far - near);
@@ -175,9 +212,13 @@ fn row(
         elapsed_s,
         elapsed_min_s,
         elapsed_max_s,
-        v1_ratio: ratios.map(|it| it.0),
-        v1_ratio_min: ratios.map(|it| it.1),
-        v1_ratio_max: ratios.map(|it| it.2),
+        baseline: Variant::baseline(&options.via).map(Variant::name),
+        baseline_ratio: ratios.map(|it| it.0),
+        baseline_ratio_min: ratios.map(|it| it.1),
+        baseline_ratio_max: ratios.map(|it| it.2),
+        v1_ratio: v1_ratios.map(|it| it.0),
+        v1_ratio_min: v1_ratios.map(|it| it.1),
+        v1_ratio_max: v1_ratios.map(|it| it.2),
         round_trips: slopes.map(|it| it.0),
         round_trips_min: slopes.map(|it| it.1),
         round_trips_max: slopes.map(|it| it.2),
@@ -202,12 +243,14 @@ fn row(
 
 /// Returns the cells of the table: the headings, and a line for each row.
 pub(crate) fn cells(rows: &[RunRow]) -> Vec<[String; 13]> {
+    let baseline = rows.iter().find_map(|row| row.baseline);
+    let against = format!("x {}", baseline.unwrap_or("v1-inv"));
     let headings = [
         "via",
         "seconds",
         "least",
         "most",
-        "x v1",
+        &against,
         "trips",
         "NFS ops",
         "MiB",
@@ -225,7 +268,8 @@ pub(crate) fn cells(rows: &[RunRow]) -> Vec<[String; 13]> {
             number(Some(row.elapsed_s)),
             number(Some(row.elapsed_min_s)),
             number(Some(row.elapsed_max_s)),
-            number(row.v1_ratio),
+            row.shown()
+                .map_or_else(|| "-".to_owned(), |shown| shown.cell()),
             whole(row.round_trips),
             whole(Some(row.operations)),
             number(Some(row.rpc_bytes / MIB)),
@@ -246,8 +290,9 @@ pub(crate) fn cells(rows: &[RunRow]) -> Vec<[String; 13]> {
 /// Returns what was found: times and round trips beside version 1, and which calls were made.
 pub(crate) fn sentences(rows: &[RunRow]) -> Vec<String> {
     let mut out = Vec::new();
-    if let Some(v1) = rows.iter().find(|row| row.conveyance == AGAINST) {
-        for row in rows.iter().filter(|row| row.conveyance != AGAINST) {
+    let is_baseline = |row: &&RunRow| row.baseline == Some(row.conveyance);
+    if let Some(v1) = rows.iter().find(is_baseline) {
+        for row in rows.iter().filter(|row| !is_baseline(row)) {
             out.extend(beside(row, v1));
         }
     }
@@ -308,17 +353,20 @@ fn beside(row: &RunRow, v1: &RunRow) -> Option<String> {
         }
         _ => String::new(),
     };
+    let (least, most) = (row.baseline_ratio_min?, row.baseline_ratio_max?);
+    let none = match (least..=most).contains(&1.0) {
+        true => ", so no difference can be told",
+        false => "",
+    };
     Some(format!(
         "`{}` takes {} s by {} and {} s by {}{link}; the median of the rounds' ratios is {:.2} \
-         ({:.2} to {:.2}){trips}.",
+         ({least:.2} to {most:.2}{none}){trips}.",
         row.command,
         number(Some(row.elapsed_s)),
         row.conveyance,
         number(Some(v1.elapsed_s)),
         v1.conveyance,
-        row.v1_ratio?,
-        row.v1_ratio_min?,
-        row.v1_ratio_max?,
+        row.baseline_ratio?,
     ))
 }
 
@@ -398,6 +446,7 @@ pub(crate) mod tests {
             (v2.elapsed_s, v2.elapsed_min_s, v2.elapsed_max_s),
             (0.3, 0.26, 0.45)
         );
+        assert_eq!((v2.baseline, v2.baseline_ratio), (Some("v1"), Some(0.5)));
         assert_eq!(v2.v1_ratio, Some(0.5));
         let trips = |row: &RunRow| row.round_trips.map(f64::round);
         assert_eq!((trips(&rows[0]), trips(v2)), (Some(200.0), Some(100.0)));
@@ -424,6 +473,14 @@ pub(crate) mod tests {
             ["NFS calls over v2-ddp-cont: WRITE 60, READ 40."]
         );
         assert!(sentences(&[]).is_empty());
+        let mut noise = two();
+        noise[1].baseline_ratio_max = Some(1.1);
+        assert_eq!(cells(&noise)[2][4], "none (0.50-1.10)");
+        let said = sentences(&noise).concat();
+        assert!(
+            said.contains("(0.50 to 1.10, so no difference can be told)"),
+            "{said}"
+        );
         let mut rare = two();
         rare[0].procedures.insert("FSSTAT".to_owned(), 0.0);
         assert_eq!(sentences(&rare), sentences(&two()));
@@ -435,7 +492,7 @@ pub(crate) mod tests {
     fn a_line_of_the_table_has_each_figure_in_its_column() {
         let cells = cells(&two());
         assert_eq!(cells[0][5], "trips");
-        assert_eq!(cells[1][..6], ["v1", "0.52", "0.50", "0.90", "1.00", "200"]);
+        assert_eq!(cells[1][..6], ["v1", "0.52", "0.50", "0.90", "1", "200"]);
         assert_eq!(
             cells[1][6..],
             ["100", "3.00", "60", "0", "60", "0.03", "0.00+0.00"]

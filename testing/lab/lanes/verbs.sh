@@ -574,10 +574,10 @@ transfer_modes() {
 # trips FILE: operation, transfer mode and round trips of each of compare's rows that have them, of which
 # every key has a line of its own.
 trips() {
-    sed -nE 's/^ *"(op|conveyance|mode|round_trips)": "?([^",]*)"?,?$/\1 \2/p' "$1" | awk '
+    sed -nE 's/^ *"(op|transfer_mode|mode|round_trips)": "?([^",]*)"?,?$/\1 \2/p' "$1" | awk '
         { row[$1] = $2 }
         $1 == "round_trips" && $2 != "null" && row["mode"] == "blocking" {
-            print row["op"], row["conveyance"], $2
+            print row["op"], row["transfer_mode"], $2
         }'
 }
 

@@ -1,0 +1,271 @@
+//! Confidence intervals of medians. A difference that an interval does not exclude is not shown as one.
+
+use serde::Serialize;
+
+use crate::latency::{error_of_median, median, weighted_median};
+
+/// The confidence of intervals.
+const CONFIDENCE: f64 = 0.95;
+
+/// A confidence interval of 95 %.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(into = "[f64; 2]")]
+pub struct Interval {
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+impl From<Interval> for [f64; 2] {
+    fn from(Interval { low, high }: Interval) -> Self {
+        [low, high]
+    }
+}
+
+impl Interval {
+    /// Returns the interval of the median of the distribution that independent `values` are drawn
+    /// from, whatever that distribution is: between two of the values, counted from both ends. As
+    /// many values are below the median as a fair coin shows heads, which gives the probability
+    /// that the median is not between them. Returns `None` for fewer than six values, whose
+    /// extremes are not far enough apart.
+    pub(crate) fn of_median(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        let count = values.len();
+        // The probability of exactly `below` heads, and of at most as many.
+        let mut exactly = 0.5f64.powi(i32::try_from(count).ok()?);
+        let mut at_most = exactly;
+        let mut found = None;
+        for below in 0..count / 2 {
+            if 1.0 - 2.0 * at_most < CONFIDENCE {
+                break;
+            }
+            found = Some(Self {
+                low: values[below],
+                high: values[count - 1 - below],
+            });
+            exactly *= (count - below) as f64 / (below + 1) as f64;
+            at_most += exactly;
+        }
+        found
+    }
+
+    /// Returns the interval that contains `value` as well: an estimate that is computed from more than
+    /// the values of the interval can be beside it.
+    pub(crate) fn with(self, value: f64) -> Self {
+        Self {
+            low: self.low.min(value),
+            high: self.high.max(value),
+        }
+    }
+
+    /// Returns whether the interval contains a value.
+    #[must_use]
+    pub fn contains(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+}
+
+/// Figures of turns, by round. The turns of a round follow one another in one order, so what disturbs
+/// one disturbs the next as well: only rounds are independent.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds(Vec<Vec<(f64, u64)>>);
+
+impl Rounds {
+    /// Begins the next round.
+    pub(crate) fn begin(&mut self) {
+        self.0.push(Vec::new());
+    }
+
+    /// Adds the figure of a turn, with its number of calls, to this round.
+    pub(crate) fn push(&mut self, value: f64, calls: u64) {
+        if let Some(round) = self.0.last_mut() {
+            round.push((value, calls));
+        }
+    }
+
+    fn medians(&self) -> Vec<f64> {
+        self.0.iter().cloned().filter_map(weighted_median).collect()
+    }
+
+    /// Returns the median of all turns, each weighted by its number of calls: one that other work
+    /// cut short has few.
+    pub(crate) fn value(&self) -> Option<f64> {
+        weighted_median(self.0.iter().flatten().copied().collect())
+    }
+
+    /// Returns the interval of the rounds' medians, extended to an estimate that is not between them.
+    pub(crate) fn interval(&self, estimate: Option<f64>) -> Option<Interval> {
+        let interval = Interval::of_median(self.medians())?;
+        Some(estimate.map_or(interval, |value| interval.with(value)))
+    }
+
+    /// Returns the standard error of the median of rounds.
+    pub(crate) fn error(&self) -> Option<f64> {
+        error_of_median(self.medians())
+    }
+}
+
+/// Returns the median of ratios of independent turns, with its interval.
+pub(crate) fn of_turns(ratios: Vec<f64>) -> (Option<f64>, Option<Interval>) {
+    (median(ratios.clone()), Interval::of_median(ratios))
+}
+
+/// What a ratio says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Difference {
+    /// Less than 1 for certain.
+    Less,
+    /// More than 1 for certain.
+    More,
+    /// None that can be told from 1.
+    None,
+    /// Unknown: too few rounds.
+    Unknown,
+}
+
+/// A ratio with its interval, as tables and sentences show it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown {
+    pub(crate) ratio: f64,
+    pub(crate) interval: Option<Interval>,
+    /// Whether the ratio was computed and not measured, and needs no interval.
+    pub(crate) exact: bool,
+}
+
+impl Shown {
+    pub(crate) fn difference(&self) -> Difference {
+        match (self.interval, self.exact) {
+            (Some(interval), _) if interval.contains(1.0) => Difference::None,
+            (None, false) => Difference::Unknown,
+            _ if self.ratio < 1.0 => Difference::Less,
+            _ if self.ratio > 1.0 => Difference::More,
+            _ => Difference::None,
+        }
+    }
+
+    /// Formats the ratio for a table: `0.57 (0.55-0.60)`, or `none (0.97-1.04)` for a difference that
+    /// the interval does not exclude, or `~0.57` without an interval.
+    pub(crate) fn cell(&self) -> String {
+        let ratio = self.ratio;
+        match (self.interval, self.difference()) {
+            (Some(Interval { low, high }), _) if low == 1.0 && high == 1.0 => "1".to_owned(),
+            (Some(Interval { low, high }), Difference::None) => {
+                format!("none ({low:.2}-{high:.2})")
+            }
+            (Some(Interval { low, high }), _) => format!("{ratio:.2} ({low:.2}-{high:.2})"),
+            (None, Difference::Unknown) => format!("~{ratio:.2}"),
+            (None, _) => format!("{ratio:.2}"),
+        }
+    }
+
+    /// Formats the ratio for a sentence about times: `0.57 of the time (0.55 to 0.60)`.
+    pub(crate) fn of_the_time(&self) -> String {
+        let ratio = self.ratio;
+        match (self.interval, self.difference()) {
+            (Some(Interval { low, high }), Difference::None) => {
+                format!("the same time within the interval ({low:.2} to {high:.2})")
+            }
+            (Some(Interval { low, high }), _) => {
+                format!("{ratio:.2} of the time ({low:.2} to {high:.2})")
+            }
+            (None, Difference::Unknown) => format!("about {ratio:.2} of the time"),
+            (None, _) => format!("{ratio:.2} of the time"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(count: u32) -> Option<[f64; 2]> {
+        Interval::of_median((1..=count).map(f64::from).collect()).map(Into::into)
+    }
+
+    /// The ranks are those of tables of the sign test, for a two-sided level of 5 %.
+    #[test]
+    fn intervals_are_between_the_ranks_of_the_sign_test() {
+        assert_eq!(of(5), None);
+        assert_eq!(of(6), Some([1.0, 6.0]));
+        assert_eq!(of(8), Some([1.0, 8.0]));
+        assert_eq!(of(9), Some([2.0, 8.0]));
+        assert_eq!(of(12), Some([3.0, 10.0]));
+        assert_eq!(of(20), Some([6.0, 15.0]));
+        assert_eq!(of(27), Some([8.0, 20.0]));
+        assert!(of(1000).is_some_and(|[low, high]| low > 460.0 && high < 540.0));
+    }
+
+    /// Of samples of nine from a skewed distribution, at least 95 of 100 intervals contain its median.
+    #[test]
+    fn nineteen_of_twenty_intervals_contain_the_median() {
+        let mut state = 1u64;
+        let mut next = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let uniform = (state >> 11) as f64 / (1u64 << 53) as f64;
+            -(1.0 - uniform).ln()
+        };
+        let samples = 4000;
+        let met = (0..samples)
+            .filter(|_| {
+                let values = (0..9).map(|_| next()).collect();
+                Interval::of_median(values).unwrap().contains(2f64.ln())
+            })
+            .count();
+        let share = met as f64 / f64::from(samples);
+        assert!((0.95..0.972).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn turns_of_a_round_are_not_independent() {
+        let rounds = |turns| {
+            let mut rounds = Rounds::default();
+            for round in 0..9 {
+                rounds.begin();
+                (0..turns).for_each(|_| rounds.push(f64::from(round), 1));
+            }
+            rounds
+        };
+        assert!(rounds(1).error().unwrap() > 1.0);
+        assert_eq!(rounds(6).error(), rounds(1).error());
+        assert_eq!(rounds(6).interval(None), rounds(1).interval(None));
+        assert_eq!(rounds(1).interval(Some(8.5)).unwrap().high, 8.5);
+        assert_eq!(
+            (
+                rounds(0).value(),
+                rounds(0).error(),
+                rounds(0).interval(None)
+            ),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn a_difference_inside_its_interval_is_none() {
+        let shown = |ratio, interval: Option<(f64, f64)>, exact| Shown {
+            ratio,
+            interval: interval.map(|(low, high)| Interval { low, high }),
+            exact,
+        };
+        let less = shown(0.57, Some((0.551, 0.6)), false);
+        assert_eq!(less.difference(), Difference::Less);
+        assert_eq!(less.cell(), "0.57 (0.55-0.60)");
+        let noise = shown(0.78, Some((0.6, 1.1)), false);
+        assert_eq!(noise.difference(), Difference::None);
+        assert_eq!(noise.cell(), "none (0.60-1.10)");
+        assert!(!noise.of_the_time().contains("0.78"));
+        let few = shown(0.78, None, false);
+        assert_eq!(
+            (few.difference(), &*few.cell()),
+            (Difference::Unknown, "~0.78")
+        );
+        let counted = shown(1.2, None, true);
+        assert_eq!(
+            (counted.difference(), &*counted.cell()),
+            (Difference::More, "1.20")
+        );
+        assert_eq!(shown(1.0, Some((1.0, 1.0)), false).cell(), "1");
+    }
+}
