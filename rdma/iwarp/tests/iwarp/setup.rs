@@ -116,6 +116,57 @@ fn initiator_with_a_responder_that_answers_in_revision_1() {
     }
 }
 
+/// Regression test: a responder of revision 1 is told no limit of RDMA Reads, and was held to the one
+/// that the initiator would have offered in revision 2.
+#[test]
+fn a_responder_of_revision_1_may_have_as_many_reads_as_the_device_takes() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut node = Node::new(Options::default());
+    let address = listener.local_addr().unwrap();
+    let options = ConnectOptions {
+        inbound_reads: 2,
+        ..connect_options()
+    };
+    let qp = node.device.connect(address, &options).unwrap();
+    node.receive(qp, 1, 64);
+    let mut raw = Raw::over(listener.accept().unwrap().0);
+    let (_, _, private) = raw.read_frame(REQUEST, &mut node);
+    assert_eq!(private[..4], [0, 2, 0, 16]);
+    raw.write(&frame(REPLY, 0x00, 1, b""));
+    let mut caller = Caller { node, qp, raw };
+    caller.established();
+    // The responses cannot be sent, because the peer does not read.
+    let big = vec![0xcc; 64 << 20];
+    let region = rdma::Region::RemoteRead(caller.node.bytes(&big));
+    let segment = caller.node.device.register(qp, region).unwrap();
+    for msn in 1..=100 {
+        let request = read_request(msn, 5, 64 << 20, segment.stag.0, segment.offset);
+        caller.raw.send_ulpdu(&request);
+        idle(&mut caller.node);
+    }
+    assert!(caller.node.events.is_empty(), "{:?}", caller.node.events);
+}
+
+/// Regression test: a draining connection made room for peers, but not for a connection of its own
+/// device.
+#[test]
+fn a_connection_that_only_drains_makes_room_for_an_own_one() {
+    let mut node = Node::new(Options {
+        max_connections: 1,
+        ..Options::default()
+    });
+    let (mut over, qp) = Raw::set_up(&mut node, false);
+    node.device.disconnect(qp);
+    assert!(matches!(node.next(), Event::Disconnected { .. }));
+    node.device.destroy(qp);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = listener.local_addr().unwrap();
+    node.device.connect(remote, &connect_options()).unwrap();
+    let mut raw = Raw::over(listener.accept().unwrap().0);
+    raw.read_frame(REQUEST, &mut node);
+    assert!(matches!(over.read_fpdu(&mut node), Got::End | Got::Reset));
+}
+
 /// Sends FIN.
 fn shut(raw: &mut Raw) {
     raw.socket.shutdown(std::net::Shutdown::Write).unwrap();
