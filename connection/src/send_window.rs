@@ -365,3 +365,36 @@ impl SendWindow {
         Some(Action::plain_send(message))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_v2_wg::{Body, Header};
+
+    use super::*;
+    use crate::dialect::VersionTwoWg;
+
+    /// Regression test: beyond the limit, the number of messages that may still arrive wrapped to
+    /// almost 2^32, so that replies in several messages were planned as if none of them waited.
+    #[test]
+    fn beyond_the_limit_no_message_is_receivable() {
+        let mut window = SendWindow::new(&VersionTwoWg, 1, 0);
+        window.call_began();
+        let call = |xid| {
+            let body = Body::Middle {
+                direction: Direction::Call,
+                remaining: 100,
+            };
+            let header = Header {
+                xid,
+                credit: 1,
+                body,
+            };
+            Segments::from_iter([header.encode()])
+        };
+        assert_eq!(window.receivable(), 1);
+        for (xid, left) in [(1, 0), (2, 0)] {
+            window.received(&call(xid)).unwrap();
+            assert_eq!(window.receivable(), left, "{xid}");
+        }
+    }
+}
