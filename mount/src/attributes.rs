@@ -104,10 +104,21 @@ impl Cached {
         self.fetched.map_or(Duration::MAX, since)
     }
 
+    /// Returns how long the attributes are known not to have changed.
+    pub(crate) fn unchanged_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since)
+    }
+
     /// Moves the time at which the attributes were fetched into the past.
     #[cfg(test)]
     pub(crate) fn age_by(&mut self, time: Duration) {
         self.fetched = self.fetched.and_then(|fetched| fetched.checked_sub(time));
+    }
+
+    /// Moves the time of the last change into the past.
+    #[cfg(test)]
+    pub(crate) fn unchanged_since_by(&mut self, time: Duration) {
+        self.since = self.since.checked_sub(time).unwrap();
     }
 
     /// Makes the next use fetch the attributes.

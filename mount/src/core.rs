@@ -4,8 +4,8 @@
 //! nothing of FUSE's formats, so that all of it is tested with a server in the same process. Its
 //! methods are spread over modules by subject: [`find`](crate::find), [`access`](crate::access),
 //! [`files`](crate::files), [`transfer`](crate::transfer), [`write_behind`](crate::write_behind),
-//! [`names`](crate::names), [`hide`](crate::hide), [`listing`](crate::listing) and
-//! [`status`](crate::status).
+//! [`names`](crate::names), [`hide`](crate::hide), [`listing`](crate::listing),
+//! [`prefetch`](crate::prefetch) and [`status`](crate::status).
 //!
 //! Caches follow Linux's own client. Attributes are trusted for some seconds ([`Cached`]), and names as
 //! long as the attributes of their directory are. Names are dropped when another client changes the
@@ -102,6 +102,10 @@ pub(crate) struct Core<C: Connect> {
     /// Inodes from listings to which the kernel holds no reference, and when they were listed. No FORGET
     /// comes for them.
     pub(crate) unreferenced: RefCell<VecDeque<(Instant, u64)>>,
+    /// Directories whose names are kept for lookups, and when they were fetched.
+    pub(crate) listings: RefCell<VecDeque<(Instant, u64)>>,
+    /// The number of these names.
+    pub(crate) listed_names: Rc<Cell<usize>>,
     /// Bytes of memory that unwritten and uncommitted data takes, in all files (`Dirty::total`).
     pub(crate) unwritten: Cell<usize>,
     /// Woken when `unwritten` falls.
@@ -161,6 +165,8 @@ impl<C: Connect> Core<C> {
             read_memory: RefCell::new(ReadMemory::new(read_memory)),
             directories: RefCell::default(),
             unreferenced: RefCell::default(),
+            listings: RefCell::default(),
+            listed_names: Rc::default(),
             unwritten: Cell::new(0),
             unwritten_less: Notify::default(),
             unsaved: RefCell::default(),
@@ -433,6 +439,7 @@ impl<C: Connect> Core<C> {
         name: &[u8],
         node: Option<&Node<C::As>>,
     ) {
+        directory.strike(name);
         let mut names = directory.names.borrow_mut();
         if names.len() >= MANY_NAMES && node.is_none() {
             names.retain(|_, entry| entry.ino.is_some());
@@ -453,6 +460,10 @@ impl<C: Connect> Core<C> {
                 if places.len() >= PLACES {
                     places.remove(0);
                 }
+                if places.is_empty() {
+                    // Nearly all objects have one.
+                    places.reserve_exact(1);
+                }
                 places.push((directory.ino, name.into()));
             }
         }
@@ -462,6 +473,7 @@ impl<C: Connect> Core<C> {
     /// See [`Node::outdate_name`] for one that may still be the same.
     pub(crate) fn forget_name(&self, directory: &Node<C::As>, name: &[u8]) {
         directory.names.borrow_mut().remove(name);
+        directory.strike(name);
     }
 
     /// Stores the attributes of a directory from a reply that also has names in it (LOOKUP, READDIRPLUS).

@@ -158,6 +158,7 @@ pub(crate) async fn run<C: Connect, S: Future<Output = ()>>(
                 core.interrupts.look(now, is_killed);
                 core.read_memory.borrow_mut().drop_idle(now);
                 core.drop_unreferenced(now);
+                core.drop_listings(now);
                 if now.saturating_duration_since(sent) >= INTERVAL {
                     sent = now;
                     core.send_everything();

@@ -1,4 +1,4 @@
-//! LOOKUP and GETATTR, and what is remembered of their results.
+//! LOOKUP and GETATTR, and what is remembered of their results. [`crate::prefetch`] answers lookups of first contact.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::options::LookupCache;
 /// again; they show whether another client has created the name. It is short, because for a missing
 /// name an open looks the same as a lookup, and so cannot be answered afresh. It costs one call per
 /// second for each directory in which programs look for missing names.
-const ABSENT: Duration = Duration::from_secs(1);
+pub(crate) const ABSENT: Duration = Duration::from_secs(1);
 /// The permission bits that let everybody search a directory.
 const SEARCHABLE: u32 = 0o111;
 
@@ -56,7 +56,7 @@ impl<C: Connect> Core<C> {
     /// # Errors
     /// The error of LOOKUP, except ENOENT, which is a result.
     pub(crate) async fn lookup(
-        &self,
+        self: &Rc<Self>,
         user: &UserOf<C>,
         thread: u32,
         parent: u64,
@@ -75,7 +75,12 @@ impl<C: Connect> Core<C> {
             Err(Errno::NOENT) => Ok(Found {
                 stat: None,
                 trust: match self.options.lookup_cache {
-                    LookupCache::All => self.name_trust(&directory).min(self.absence(&directory)),
+                    LookupCache::All => {
+                        let unsettled = self.unsettled_absence(&directory, name);
+                        self.name_trust(&directory)
+                            .min(self.absence(&directory))
+                            .min(unsettled.unwrap_or(Duration::MAX))
+                    }
                     _ => Duration::ZERO,
                 },
             }),
@@ -84,8 +89,8 @@ impl<C: Connect> Core<C> {
     }
 
     /// Returns the object of a name, with fresh attributes, and whether a call has just brought those.
-    pub(crate) async fn find(
-        &self,
+    async fn find(
+        self: &Rc<Self>,
         user: &UserOf<C>,
         directory: &NodeOf<C>,
         name: &[u8],
@@ -103,6 +108,15 @@ impl<C: Connect> Core<C> {
                 }
             }
         }
+        match self.listed_name(user, directory, name).await? {
+            Some(Some(node)) => match self.refresh(user, &node).await {
+                Err(Errno::STALE) => {}
+                outcome => return outcome.map(|asked| (node, asked)),
+            },
+            Some(None) => return Err(Errno::NOENT),
+            None => {}
+        }
+        self.count_lookup(user, directory);
         let node = self.ask_name(user, directory, name).await?;
         self.settled(user, &node).await?;
         Ok((node, true))
@@ -310,7 +324,7 @@ impl<C: Connect> Core<C> {
     }
 
     /// Returns how much longer names of a directory are taken not to exist.
-    fn absence(&self, directory: &Node<C::As>) -> Duration {
+    pub(crate) fn absence(&self, directory: &Node<C::As>) -> Duration {
         match self.options.close_to_open {
             true => ABSENT.saturating_sub(directory.attributes.borrow().age(Instant::now())),
             false => Duration::MAX,

@@ -27,6 +27,7 @@ pub(crate) struct Inodes<A> {
     by_number: HashMap<u64, Rc<Node<A>>>,
     by_handle: HashMap<FileHandle, u64>,
     spare: u64,
+    changed_and_gone: u64,
 }
 
 impl<A> Inodes<A> {
@@ -37,6 +38,7 @@ impl<A> Inodes<A> {
             by_number: HashMap::from([(root.ino, root)]),
             by_handle,
             spare: SPARE,
+            changed_and_gone: 0,
         }
     }
 
@@ -94,6 +96,7 @@ impl<A> Inodes<A> {
             return;
         }
         let node = Rc::clone(node);
+        self.changed_and_gone = self.changed_and_gone.max(node.changed_by_us.get());
         self.by_number.remove(&ino);
         self.by_handle.remove(&node.handle);
         for (directory, name) in node.places.take() {
@@ -104,6 +107,12 @@ impl<A> Inodes<A> {
                 }
             }
         }
+    }
+
+    /// Returns the number of the latest call that had begun when this client last modified an object that is not in the
+    /// table any more. What calls up to this number have brought may be from before the modification.
+    pub(crate) fn changed_and_gone(&self) -> u64 {
+        self.changed_and_gone
     }
 
     /// Returns all objects.

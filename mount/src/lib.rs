@@ -51,6 +51,7 @@ mod names;
 mod node;
 mod notify;
 mod options;
+mod prefetch;
 mod read_ahead;
 mod read_memory;
 mod remount;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use nfs_binding::client::CookieCircle;
 use nfs_binding::proto::{
-    Access, EntryPlus, FileType, Name, ReaddirArgs, ReaddirplusArgs, Verifier,
+    Access, Attributes, EntryPlus, FileType, Name, ReaddirArgs, ReaddirplusArgs, Verifier,
 };
 use rustix::io::Errno;
 
@@ -50,6 +50,21 @@ struct Stream {
     unchanged: Option<Version>,
     /// When the entries were fetched, if that was to open the directory and nobody has asked for them yet.
     unread: Option<Instant>,
+}
+
+/// The entries of a reply to READDIRPLUS.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub(crate) entries: Vec<EntryPlus>,
+    /// Whether nothing follows the entries.
+    pub(crate) eof: bool,
+    pub(crate) verifier: Verifier,
+    pub(crate) dir_attributes: Option<Attributes>,
+    /// The version of the directory that the entries belong to; see [`Node::names_version`].
+    pub(crate) version: u64,
+    /// The number of the call, and when it began.
+    pub(crate) call: u64,
+    pub(crate) began: Instant,
 }
 
 /// An open directory.
@@ -171,7 +186,7 @@ impl<C: Connect> Core<C> {
         }
         let mut stream = directory.stream.take();
         let of_opening = stream.unread.take().is_some_and(|fetched| {
-            fetched.elapsed() < KEEP_UNREAD && self.is_unchanged(&directory.node, &stream)
+            fetched.elapsed() < KEEP_UNREAD && Self::is_unchanged(&directory.node, &stream)
         });
         if stream.position != offset || (offset == 0 && !of_opening) {
             // The program went somewhere else or back to the beginning, or another one shares the open directory.
@@ -217,11 +232,11 @@ impl<C: Connect> Core<C> {
     }
 
     /// Returns whether nobody is known to have changed a directory since entries were fetched.
-    fn is_unchanged(&self, directory: &Node<C::As>, stream: &Stream) -> bool {
+    fn is_unchanged(directory: &Node<C::As>, stream: &Stream) -> bool {
         stream.version == directory.names_version.get()
             && directory.changing.get() == 0
             && directory.changed_by_us.get() < stream.call
-            && self.is_fresh(directory)
+            && !directory.attributes.borrow().is_expired()
     }
 
     /// Removes objects that were listed a while ago and that the kernel has not looked up since.
@@ -349,47 +364,85 @@ impl<C: Connect> Core<C> {
         }
     }
 
+    /// Fetches entries with READDIRPLUS: those from a position on that fit a reply of `count` bytes. Stores the attributes
+    /// of the directory and of known objects, and keeps the entries for lookups.
+    ///
+    /// # Errors
+    /// The error of READDIRPLUS.
+    pub(crate) async fn readdirplus(
+        &self,
+        user: &UserOf<C>,
+        node: &NodeOf<C>,
+        (cookie, verifier): (u64, Verifier),
+        count: u32,
+    ) -> Result<Fetched, Errno> {
+        let args = &ReaddirplusArgs {
+            dir: node.handle,
+            cookie,
+            verifier,
+            dir_count: count,
+            max_count: count,
+        };
+        let version = node.names_version.get();
+        let began = Instant::now();
+        let before = {
+            let cached = node.attributes.borrow();
+            (cached.version(), cached.unchanged_for(began))
+        };
+        let call = self.begin();
+        let listed = self.ask(user, |nfs| async move { nfs.readdirplus(args).await });
+        let ok = match listed.await {
+            Ok(ok) => ok,
+            Err(error) => {
+                if error == Errno::OPNOTSUPP && cookie == 0 {
+                    self.readdirplus.set(false);
+                }
+                return Err(self.stale(node, error));
+            }
+        };
+        let version = self.learn_names(node, ok.dir_attributes.clone(), call, version);
+        if let Some(after) = &ok.dir_attributes {
+            self.has_proven(user, node, Access::READ, after.ctime);
+        }
+        for entry in &ok.entries {
+            if let (Some(handle), Some(attributes)) = (entry.handle, &entry.attributes)
+                && let Some(known) = self.inodes.borrow().find(&handle)
+            {
+                self.learn(&known, attributes.clone(), call);
+            }
+        }
+        let fetched = Fetched {
+            entries: ok.entries,
+            eof: ok.eof,
+            verifier: ok.verifier,
+            dir_attributes: ok.dir_attributes,
+            version,
+            call,
+            began,
+        };
+        self.keep_entries(node, cookie, &fetched, before);
+        Ok(fetched)
+    }
+
     async fn fetch_from(
         &self,
         directory: &OpenDirectory<C::As>,
         stream: &mut Stream,
     ) -> Result<(Vec<EntryPlus>, bool), Errno> {
-        let (node, user) = (&directory.node, &*directory.user);
+        let (node, user) = (&directory.node, &directory.user);
         let (dir, cookie, verifier) = (node.handle, stream.position, stream.verifier);
         // Also where the kernel wants no objects: it wants their types.
         if self.readdirplus.get() {
-            let args = &ReaddirplusArgs {
-                dir,
-                cookie,
-                verifier,
-                dir_count: self.limits.list,
-                max_count: self.limits.list,
-            };
-            let version = node.names_version.get();
-            let call = self.begin();
-            stream.call = call;
-            let listed = self
-                .ask(user, |nfs| async move { nfs.readdirplus(args).await })
-                .await;
-            match listed {
-                Ok(ok) => {
-                    let ctime = ok.dir_attributes.as_ref().map(|after| after.ctime);
-                    stream.version = self.learn_names(node, ok.dir_attributes, call, version);
-                    if let Some(ctime) = ctime {
-                        self.has_proven(&directory.user, node, Access::READ, ctime);
-                    }
-                    stream.verifier = ok.verifier;
-                    for entry in &ok.entries {
-                        if let (Some(handle), Some(attributes)) = (entry.handle, &entry.attributes)
-                            && let Some(known) = self.inodes.borrow().find(&handle)
-                        {
-                            self.learn(&known, attributes.clone(), call);
-                        }
-                    }
-                    return Ok((ok.entries, ok.eof));
+            let position = (cookie, verifier);
+            let listed = self.readdirplus(user, node, position, self.limits.list);
+            match listed.await {
+                Ok(fetched) => {
+                    (stream.version, stream.call) = (fetched.version, fetched.call);
+                    stream.verifier = fetched.verifier;
+                    return Ok((fetched.entries, fetched.eof));
                 }
-                Err(Errno::OPNOTSUPP) if cookie == 0 => self.readdirplus.set(false),
-                Err(error) => return Err(self.stale(node, error)),
+                Err(Errno::OPNOTSUPP) if cookie == 0 => {}
+                Err(error) => return Err(error),
             }
         }
         let args = &ReaddirArgs {
@@ -417,6 +470,6 @@ impl<C: Connect> Core<C> {
 }
 
 /// Returns whether an entry is the directory itself or the one above it.
-fn is_dots(entry: &EntryPlus) -> bool {
+pub(crate) fn is_dots(entry: &EntryPlus) -> bool {
     matches!(&entry.name.0[..], b"." | b"..")
 }

@@ -1,6 +1,6 @@
 //! One object of the server that the kernel knows.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
@@ -11,6 +11,7 @@ use crate::attributes::Cached;
 use crate::direct::Hull;
 use crate::dirty::Dirty;
 use crate::notify::Notify;
+use crate::prefetch::Lookups;
 use crate::users::User;
 
 /// The version of a [`NameEntry`] that may be wrong. Directories have later ones.
@@ -118,6 +119,8 @@ pub(crate) struct Node<A> {
     /// The number of the latest call that had begun when the directory was changed so that it is unknown whether this
     /// client alone has changed it. A name that was found absent before may exist.
     pub(crate) unsure: Cell<u64>,
+    /// Of a directory: the lookups in it, and names that were fetched for more of them.
+    pub(crate) lookups_below: RefCell<Option<Box<Lookups>>>,
     /// Of a directory: the version that the kernel has a listing of.
     pub(crate) listed: Cell<Option<u64>>,
     /// Of a directory: whether a program has opened it last without reading its entries.
@@ -154,7 +157,7 @@ pub(crate) struct Node<A> {
     pub(crate) dirty: RefCell<Dirty<Rc<User<A>>>>,
     /// Whether this client is changing the size.
     pub(crate) resizing: Cell<bool>,
-    /// Woken when a COMMIT or a modification by this client ends.
+    /// Woken when a COMMIT, a modification by this client or a READDIRPLUS for lookups ends.
     pub(crate) progress: Notify,
     pub(crate) write_error: Cell<WriteError>,
     /// Whether a COMMIT is in flight, or about to be.
@@ -186,6 +189,7 @@ impl<A> Node<A> {
             names: RefCell::default(),
             names_version: Cell::new(OUTDATED + 1),
             unsure: Cell::new(0),
+            lookups_below: RefCell::default(),
             listed: Cell::new(None),
             opened_unread: Cell::new(false),
             hides: Cell::new(0),
@@ -235,6 +239,20 @@ impl<A> Node<A> {
             && self.hidden.borrow().is_none()
     }
 
+    /// Returns what is known of the lookups in a directory.
+    pub(crate) fn lookups(&self) -> RefMut<'_, Lookups> {
+        RefMut::map(self.lookups_below.borrow_mut(), |it| {
+            &mut **it.get_or_insert_default()
+        })
+    }
+
+    /// Makes lookups of a name in a directory not use the names that were fetched.
+    pub(crate) fn strike(&self, name: &[u8]) {
+        if let Some(lookups) = &mut *self.lookups_below.borrow_mut() {
+            lookups.strike(name);
+        }
+    }
+
     /// Returns what a name was last found to be, if no other client has changed the directory since.
     pub(crate) fn known_name(&self, name: &[u8]) -> Option<Option<u64>> {
         let names = self.names.borrow();
@@ -260,6 +278,7 @@ impl<A> Node<A> {
     /// remembered ([`Node::last_known`]): an open file must not be lost with a name that the kernel still has
     /// for it.
     pub(crate) fn outdate_name(&self, name: &[u8]) {
+        self.strike(name);
         let mut names = self.names.borrow_mut();
         match names.get_mut(name) {
             Some(entry) if entry.ino.is_some() => entry.version = OUTDATED,

@@ -4,6 +4,7 @@
 mod appends;
 mod direct_writes;
 mod end;
+mod first_contact;
 mod hidden;
 mod interrupted;
 mod listings;

@@ -1,0 +1,488 @@
+//! Names and attributes that READDIRPLUS brings before programs ask for them.
+//!
+//! A program that walks a tree by name, such as `git status`, looks up one name after the other, and each LOOKUP of first
+//! contact waits for a round trip. After some LOOKUPs in one directory, a READDIRPLUS is sent beside the next one. Its
+//! entries answer the lookups that follow, and if it has reached the end of the directory, names that it lacks do not
+//! exist.
+//!
+//! Coherence: an entry answers for [`PRESENT`] after it was fetched, so that a name of first contact is hardly older than
+//! one from a LOOKUP. Names that do not exist follow the same rule as those that were looked up (`ABSENT` in
+//! [`find`](crate::find)): once a second, the attributes of the directory show whether somebody has changed it. Their
+//! times may be coarse. So a listing is used for longer than `ABSENT` only if the directory had not changed for
+//! [`SETTLED`] when it was fetched. This client's own changes strike names from a listing, and a change by
+//! another client ends all of it. An open of a file asks the server in any case.
+//!
+//! Costs: a directory that does not end with the first reply, of [`FIRST`] bytes, is not read at once. Each fetch that
+//! answered no lookup makes the next one wait for four times as many, so that random lookups in a directory of a million
+//! files cost hardly more than before.
+
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use nfs_binding::proto::{Access, Attributes, EntryPlus, FileHandle, NfsTime, Verifier};
+use rustix::io::Errno;
+
+use crate::attributes::Version;
+use crate::core::{Connect, Core, NodeOf, UserOf};
+use crate::find::ABSENT;
+use crate::listing::{Fetched, is_dots};
+use crate::node::Node;
+use crate::options::LookupCache;
+
+/// How long a fetched entry answers lookups.
+const PRESENT: Duration = Duration::from_secs(1);
+/// How long a directory must not have changed for its times to show every later change. Some file systems count whole
+/// seconds.
+const SETTLED: Duration = Duration::from_secs(2);
+/// The maximum length of the first reply for a directory, bytes: some 150 entries. Later ones may be twice as long each,
+/// up to the length of any listing's replies.
+const FIRST: u32 = 32 << 10;
+/// The number of LOOKUPs in a directory, the last with a READDIRPLUS beside it: at first, and at most. One suffices if
+/// the names of the directory above were looked up in the same way.
+const LOOKUPS: (u32, u32) = (2, 1024);
+/// The number of directories below one that may be fetched at their first LOOKUP without answering others.
+const UNPAID: u8 = 4;
+/// The time within which LOOKUPs in a directory belong together.
+const TOGETHER: Duration = Duration::from_secs(3);
+/// The maximum number of names of one listing.
+const NAMES: usize = 4096;
+/// The maximum number of names in the listings of all directories, some 20 MB. The oldest listings go first.
+const ALL_NAMES: usize = 1 << 16;
+/// How long a listing is kept for names that do not exist.
+const KEEP: Duration = Duration::from_secs(60);
+
+/// The object of an entry that no program has asked for.
+#[derive(Debug)]
+struct Sibling {
+    handle: FileHandle,
+    attributes: Attributes,
+}
+
+/// The names of a directory, from its beginning to its end or to some position.
+#[derive(Debug)]
+struct Listing {
+    /// The names. One without an object exists or not: it has to be looked up.
+    names: HashMap<Box<[u8]>, Option<Box<Sibling>>>,
+    /// The version of the directory ([`Node::names_version`]).
+    version: u64,
+    /// The number of the first call.
+    call: u64,
+    /// When the first call began.
+    fetched: Instant,
+    /// The directory's times of last change, which all replies have unless somebody changes it meanwhile.
+    times: (NfsTime, NfsTime),
+    /// Whether the directory had not changed for [`SETTLED`].
+    settled: bool,
+    /// Where the listing goes on; `None` at the end of the directory, or if it has enough names.
+    next: Option<(u64, Verifier)>,
+    /// Whether the listing has all names.
+    complete: bool,
+    /// The number of replies.
+    replies: u32,
+    /// The number of names in all listings.
+    all: Rc<Cell<usize>>,
+}
+
+impl Drop for Listing {
+    fn drop(&mut self) {
+        self.all.set(self.all.get() - self.names.len());
+    }
+}
+
+/// What is known of the lookups in a directory.
+#[derive(Debug, Default)]
+pub(crate) struct Lookups {
+    listing: Option<Box<Listing>>,
+    /// The number of LOOKUPs since the last READDIRPLUS, and the time of the last of them.
+    asked: u32,
+    last: Option<Instant>,
+    /// The number of LOOKUPs after which the next READDIRPLUS is sent, if no lookup has been answered since the last one.
+    /// 0: there was none.
+    patience: u32,
+    /// The number of lookups that were answered since the last READDIRPLUS, and when the last one was.
+    answered: u32,
+    answered_last: Option<Instant>,
+    /// The number of directories below this one that were fetched at their first LOOKUP, since one of them has answered
+    /// a lookup.
+    unpaid: u8,
+    /// Whether a READDIRPLUS of this directory that lookups may wait for is in flight.
+    fetching: bool,
+}
+
+/// The answer of a listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Object,
+    Absent,
+}
+
+impl Lookups {
+    /// Strikes a name from the listing: it has to be looked up.
+    pub(crate) fn strike(&mut self, name: &[u8]) {
+        let Some(listing) = &mut self.listing else {
+            return;
+        };
+        match listing.names.get_mut(name) {
+            Some(entry) => *entry = None,
+            // A name that is not in a listing of all names would be taken not to exist.
+            None if listing.complete || listing.next.is_some() => {
+                listing.names.insert(name.into(), None);
+                listing.all.set(listing.all.get() + 1);
+            }
+            None => {}
+        }
+    }
+
+    /// Counts an answered lookup.
+    fn has_answered(&mut self, now: Instant) -> bool {
+        self.answered = self.answered.saturating_add(1);
+        self.asked = 0;
+        self.answered_last = Some(now);
+        self.answered == 1
+    }
+}
+
+/// A READDIRPLUS for lookups, from its beginning to its end.
+struct Fetching<A>(Rc<Node<A>>);
+
+impl<A> Drop for Fetching<A> {
+    fn drop(&mut self) {
+        self.0.lookups().fetching = false;
+        self.0.progress.wake();
+    }
+}
+
+impl<C: Connect> Core<C> {
+    /// Returns what a listing says of a name: `Some(None)` if the name does not exist. Waits for a listing that is being
+    /// fetched.
+    ///
+    /// # Errors
+    /// EACCES, or the error of ACCESS or GETATTR.
+    pub(crate) async fn listed_name(
+        &self,
+        user: &UserOf<C>,
+        directory: &NodeOf<C>,
+        name: &[u8],
+    ) -> Result<Option<Option<NodeOf<C>>>, Errno> {
+        let fetched = || (!directory.lookups().fetching).then_some(());
+        directory.progress.until(fetched).await;
+        let Some(answer) = self.answer(directory, name) else {
+            return Ok(None);
+        };
+        if !self.is_fresh(directory)
+            || (answer == Answer::Absent && self.absence(directory).is_zero())
+        {
+            self.getattr_now(user, directory).await?;
+        }
+        self.permit(user, directory, Access::LOOKUP).await?;
+        // The attributes may have shown a change.
+        let Some(answer) = self.answer(directory, name) else {
+            return Ok(None);
+        };
+        let now = Instant::now();
+        let first = directory.lookups().has_answered(now);
+        if first && let Some(above) = self.above(directory) {
+            above.lookups().unpaid = 0;
+        }
+        match answer {
+            Answer::Absent => Ok(Some(None)),
+            Answer::Object => Ok(self.take_sibling(directory, name).map(Some)),
+        }
+    }
+
+    /// Returns whether the mount caches what lookups of fetched names need: names, and attributes of all types.
+    fn keeps_entries(&self) -> bool {
+        let times = &self.options.attributes;
+        self.options.lookup_cache != LookupCache::None
+            && !times.file_min.is_zero()
+            && !times.directory_min.is_zero()
+    }
+
+    /// Returns the directory in which a directory was found.
+    fn above(&self, directory: &NodeOf<C>) -> Option<NodeOf<C>> {
+        let (above, _) = directory.places.borrow().first().cloned()?;
+        self.inodes.borrow().get(above)
+    }
+
+    fn answer(&self, directory: &NodeOf<C>, name: &[u8]) -> Option<Answer> {
+        let lookups = directory.lookups_below.borrow();
+        let listing = lookups.as_ref()?.listing.as_ref()?;
+        if listing.version != directory.names_version.get() {
+            return None;
+        }
+        let age = listing.fetched.elapsed();
+        match listing.names.get(name) {
+            Some(Some(_)) => {
+                // An object may have been changed by this client, under another name, and forgotten.
+                let changed = self.inodes.borrow().changed_and_gone();
+                (age < PRESENT && listing.call > changed).then_some(Answer::Object)
+            }
+            Some(None) => None,
+            None => {
+                let may = self.options.lookup_cache == LookupCache::All
+                    && listing.complete
+                    && listing.call > directory.unsure.get()
+                    && (listing.settled || age < ABSENT);
+                may.then_some(Answer::Absent)
+            }
+        }
+    }
+
+    /// Puts the object of an entry into the table.
+    fn take_sibling(&self, directory: &NodeOf<C>, name: &[u8]) -> Option<NodeOf<C>> {
+        let (sibling, version, call, fetched) = {
+            let mut lookups = directory.lookups();
+            let listing = lookups.listing.as_mut()?;
+            let sibling = listing.names.get_mut(name)?.take()?;
+            (sibling, listing.version, listing.call, listing.fetched)
+        };
+        let Sibling { handle, attributes } = *sibling;
+        let known = self.inodes.borrow().find(&handle);
+        let node = known.unwrap_or_else(|| {
+            let (trust, _) = self.trust(attributes.file_type);
+            let mut inodes = self.inodes.borrow_mut();
+            inodes.add(handle, attributes, call, fetched, trust)
+        });
+        self.remember_of(directory, version, name, Some(&node));
+        Some(node)
+    }
+
+    /// Returns how much longer a name that a listing lacks is taken not to exist, or `None` if that does not depend on a
+    /// listing that may miss a change.
+    pub(crate) fn unsettled_absence(&self, directory: &NodeOf<C>, name: &[u8]) -> Option<Duration> {
+        if directory.known_name(name).is_some() {
+            return None;
+        }
+        let lookups = directory.lookups_below.borrow();
+        let listing = lookups.as_ref()?.listing.as_ref()?;
+        (!listing.settled).then(|| ABSENT.saturating_sub(listing.fetched.elapsed()))
+    }
+
+    /// Counts a LOOKUP that is about to be sent. Begins to fetch entries if there were enough in this directory.
+    pub(crate) fn count_lookup(self: &Rc<Self>, user: &UserOf<C>, directory: &NodeOf<C>) {
+        if !self.readdirplus.get() || !self.keeps_entries() {
+            return;
+        }
+        let now = Instant::now();
+        let together = |last: Option<Instant>| {
+            last.is_some_and(|last| now.saturating_duration_since(last) < TOGETHER)
+        };
+        let above = self.above(directory).filter(|above| {
+            let above = above.lookups();
+            together(above.answered_last) && above.unpaid < UNPAID
+        });
+        let mut lookups = directory.lookups();
+        if !together(lookups.last) {
+            lookups.asked = 0;
+        }
+        lookups.last = Some(now);
+        lookups.asked += 1;
+        let is_first = lookups.patience == 0;
+        let patience = match is_first || lookups.answered > 0 {
+            true if above.is_some() => 1,
+            true => LOOKUPS.0,
+            false => lookups.patience,
+        };
+        if lookups.fetching || lookups.asked < patience {
+            return;
+        }
+        let position = lookups.position(directory.names_version.get());
+        let Some((cookie, verifier, replies)) = position else {
+            return;
+        };
+        lookups.patience = match is_first || lookups.answered > 0 {
+            true => LOOKUPS.0 * 4,
+            false => (lookups.patience * 4).min(LOOKUPS.1),
+        };
+        (lookups.asked, lookups.answered) = (0, 0);
+        lookups.fetching = true;
+        drop(lookups);
+        if is_first
+            && patience == 1
+            && let Some(above) = above
+        {
+            above.lookups().unpaid += 1;
+        }
+        let max = self.limits.list;
+        let count = FIRST.saturating_mul(1 << replies.min(10)).min(max);
+        let (core, user) = (Rc::clone(self), Rc::clone(user));
+        let fetching = Fetching(Rc::clone(directory));
+        self.spawn(async move {
+            // By the way, the call keeps the entries of unknown objects.
+            let directory = &fetching.0;
+            let position = (cookie, verifier);
+            match core.readdirplus(&user, directory, position, count).await {
+                Ok(fetched) => core.remember_known(directory, &fetched),
+                Err(error) => {
+                    tracing::debug!(ino = directory.ino, %error, "names were not fetched");
+                }
+            }
+        });
+    }
+
+    /// Keeps the entries of a reply for lookups, if they are the first of the directory or go on where the kept ones end.
+    /// `cookie` is the position of which they were asked.
+    pub(crate) fn keep_entries(
+        &self,
+        directory: &NodeOf<C>,
+        cookie: u64,
+        fetched: &Fetched,
+        (before, unchanged_for): (Version, Duration),
+    ) {
+        let Some(attributes) = fetched.dir_attributes.as_ref() else {
+            return;
+        };
+        if !self.keeps_entries() {
+            return;
+        }
+        let mut lookups = directory.lookups();
+        let after = Version::from(attributes);
+        let times = (after.mtime, after.ctime);
+        if overlaps(directory, fetched) || fetched.version != directory.names_version.get() {
+            lookups.listing = None;
+            return;
+        }
+        if cookie == 0 {
+            lookups.listing = Some(Box::new(Listing {
+                names: HashMap::new(),
+                version: fetched.version,
+                call: fetched.call,
+                fetched: fetched.began,
+                times,
+                settled: before == after && unchanged_for >= SETTLED,
+                next: None,
+                complete: false,
+                replies: 0,
+                all: Rc::clone(&self.listed_names),
+            }));
+            self.listings
+                .borrow_mut()
+                .push_back((fetched.began, directory.ino));
+        }
+        let Some(listing) = &mut lookups.listing else {
+            return;
+        };
+        let goes_on = listing.next.is_some_and(|(next, _)| next == cookie);
+        if cookie != 0 && !goes_on {
+            return;
+        }
+        if listing.times != times || listing.version != fetched.version {
+            lookups.listing = None;
+            return;
+        }
+        listing.keep(fetched, |handle| {
+            self.inodes.borrow().find(handle).is_some()
+        });
+        drop(lookups);
+        self.drop_listings(Instant::now());
+    }
+
+    /// Remembers the names of objects that are in the table, as a LOOKUP of each would have.
+    fn remember_known(&self, directory: &NodeOf<C>, fetched: &Fetched) {
+        if overlaps(directory, fetched) || fetched.version != directory.names_version.get() {
+            return;
+        }
+        for entry in fetched.entries.iter().filter(|entry| !is_dots(entry)) {
+            let known = entry.handle.filter(|_| entry.attributes.is_some());
+            let known = known.and_then(|handle| self.inodes.borrow().find(&handle));
+            if let Some(node) = known
+                && !directory.is_known_after(&entry.name.0, fetched.call)
+            {
+                self.remember_of(directory, fetched.version, &entry.name.0, Some(&node));
+            }
+        }
+    }
+
+    /// Drops listings that are out of date or too many, and the objects of those that do not answer any more.
+    pub(crate) fn drop_listings(&self, now: Instant) {
+        let mut listings = self.listings.borrow_mut();
+        let mut kept = VecDeque::new();
+        while let Some((fetched, ino)) = listings.front().copied() {
+            let age = now.saturating_duration_since(fetched);
+            let too_many = self.listed_names.get() > ALL_NAMES;
+            if age < PRESENT.max(ABSENT) && !too_many {
+                break;
+            }
+            listings.pop_front();
+            let Some(node) = self.inodes.borrow().get(ino) else {
+                continue;
+            };
+            let mut lookups = node.lookups();
+            // It may have a later listing, which has an entry of its own.
+            let Some(listing) = lookups.listing.as_mut().filter(|it| it.fetched == fetched) else {
+                continue;
+            };
+            let useful = listing.complete && listing.settled && age < KEEP && !too_many;
+            match useful && listing.version == node.names_version.get() {
+                true => {
+                    listing.names.values_mut().for_each(|entry| *entry = None);
+                    kept.push_back((fetched, ino));
+                }
+                false => lookups.listing = None,
+            }
+        }
+        // They stay older than all others.
+        kept.append(&mut listings);
+        *listings = kept;
+    }
+}
+
+/// Returns whether this client has changed the directory since entries were asked for.
+fn overlaps<A>(directory: &Node<A>, fetched: &Fetched) -> bool {
+    directory.changing.get() > 0 || directory.changed_by_us.get() >= fetched.call
+}
+
+impl Lookups {
+    /// Moves the time at which the names were fetched into the past.
+    #[cfg(test)]
+    pub(crate) fn age_by(&mut self, time: Duration) {
+        if let Some(listing) = &mut self.listing {
+            listing.fetched = listing.fetched.checked_sub(time).unwrap();
+        }
+    }
+
+    /// Returns the number of names, and whether they are all.
+    #[cfg(test)]
+    pub(crate) fn names(&self) -> (usize, bool) {
+        let listing = self.listing.as_ref();
+        listing.map_or((0, false), |it| (it.names.len(), it.complete))
+    }
+
+    /// Returns the position from which entries are fetched, and the number of replies so far.
+    fn position(&self, version: u64) -> Option<(u64, Verifier, u32)> {
+        match &self.listing {
+            Some(listing) if listing.version == version && listing.fetched.elapsed() < PRESENT => {
+                let (cookie, verifier) = listing.next?;
+                Some((cookie, verifier, listing.replies))
+            }
+            _ => Some((0, Verifier::default(), 0)),
+        }
+    }
+}
+
+impl Listing {
+    /// Adds the entries of a reply. `is_known` says whether an object is in the table, where its attributes are kept.
+    fn keep(&mut self, fetched: &Fetched, is_known: impl Fn(&FileHandle) -> bool) {
+        let sibling = |entry: &EntryPlus| {
+            let handle = entry.handle.filter(|handle| !is_known(handle))?;
+            let attributes = entry.attributes.clone()?;
+            Some(Box::new(Sibling { handle, attributes }))
+        };
+        let before = self.names.len();
+        for entry in fetched.entries.iter().filter(|entry| !is_dots(entry)) {
+            // A name that is in the listing already may have been struck from it.
+            self.names
+                .entry((&*entry.name.0).into())
+                .or_insert_with(|| sibling(entry));
+        }
+        self.all.set(self.all.get() + self.names.len() - before);
+        self.replies += 1;
+        self.complete = fetched.eof;
+        let last = fetched.entries.last().map(|last| last.cookie);
+        self.next = last
+            .filter(|_| !fetched.eof && self.names.len() < NAMES)
+            .map(|cookie| (cookie, fetched.verifier));
+    }
+}
