@@ -594,7 +594,9 @@ fn the_first_request_after_a_restart_of_the_server_succeeds_with_softerr() {
     }
     let mut place = Place::new();
     fs::write(place.export().join("file"), "there").unwrap();
-    let soft = "softerr,timeo=10,retrans=0,noac,lookupcache=none";
+    // A pause was up to three seconds, so that a call that waits for 2.5 may have met no attempt. On a busy machine, a
+    // server needs a part of them to answer.
+    let soft = "softerr,timeo=25,retrans=0,noac,lookupcache=none";
     run(place.words(&["-o", soft])).ok();
     let file = place.mnt().join("file");
     assert_eq!(fs::read_to_string(&file).unwrap(), "there");
@@ -602,7 +604,7 @@ fn the_first_request_after_a_restart_of_the_server_succeeds_with_softerr() {
     let exported = common::export("data", &place.export(), "no_root_squash");
     let words = ["--export", &exported];
     // The longer the outage, the longer the pauses between the attempts of programs that try.
-    for requests in 1..=4 {
+    for requests in [1, 4] {
         let elsewhere = Server::start(words);
         std::mem::replace(&mut place.server, elsewhere).kill();
         for _ in 0..requests {
