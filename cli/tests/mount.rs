@@ -240,6 +240,59 @@ fn a_mount_in_the_background_has_a_log_and_ends_with_umount() {
     until("no mount", || mounted(&place.mnt()).is_none());
 }
 
+/// Looks up all files of a tree, as `git status` does, and lists it as `ls -l` and as `ls` do.
+#[test]
+fn a_tree_is_looked_up_and_listed_with_few_calls() {
+    if !is_usable() {
+        return;
+    }
+    let place = Place::new();
+    let files = |root: &Path| -> Vec<PathBuf> {
+        let names = (0..10).flat_map(|d| (0..12).map(move |f| format!("d{d}/f{f}")));
+        names.map(|name| root.join(name)).collect()
+    };
+    for file in files(&place.export()) {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, "x").unwrap();
+    }
+    // Each mount knows nothing of the files at its beginning.
+    let calls = |work: &dyn Fn(&Path)| {
+        let log = place.dir.path().join("log");
+        run(place.words(&["-vv", "--log", log.to_str().unwrap()])).ok();
+        let count = || {
+            let said = fs::read_to_string(&log).unwrap();
+            said.lines()
+                .filter(|line| line.contains(" call xid="))
+                .count()
+        };
+        let before = count();
+        work(&place.mnt());
+        let calls = count() - before;
+        place.umount(&[]).ok();
+        fs::remove_file(&log).unwrap();
+        calls
+    };
+    let stat_all = |mnt: &Path| {
+        for file in files(mnt) {
+            assert_eq!(fs::symlink_metadata(file).unwrap().len(), 1);
+        }
+    };
+    let looked_up = calls(&stat_all);
+    // Without a listing of each directory, that takes 130 LOOKUPs.
+    assert!((10..=43).contains(&looked_up), "{looked_up}");
+    let list = |mnt: &Path, attributes: bool| {
+        for directory in fs::read_dir(mnt).unwrap() {
+            for file in fs::read_dir(directory.unwrap().path()).unwrap() {
+                assert!(!attributes || file.unwrap().metadata().unwrap().len() == 1);
+            }
+        }
+    };
+    let names = calls(&|mnt| list(mnt, false));
+    let attributes = calls(&|mnt| list(mnt, true));
+    assert!((11..=25).contains(&names), "{names}");
+    assert!(attributes <= names + 2, "{attributes} {names}");
+}
+
 /// Regression test: the old data stayed behind the new, as the kernel takes the file for a new one.
 #[test]
 fn a_file_that_has_appeared_at_the_server_is_truncated_by_an_open_that_would_create_it() {
