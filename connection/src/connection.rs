@@ -30,8 +30,8 @@ use smallvec::SmallVec;
 
 use crate::action::{ReceivesFor, ReceivesId};
 use crate::open::Open;
-use crate::requester::{PendingCall, PendingCalls, RequesterCounters};
-use crate::responder::ResponderCounters;
+use crate::requester::{PendingCall, PendingCalls, Requester, RequesterCounters};
+use crate::responder::{Responder, ResponderCounters};
 use crate::{Action, CallError, CallId, Config, Event, ReplyRoom, Role};
 
 /// The XID of the first operation that a server's extensions begin; later ones count downwards. The
@@ -633,6 +633,18 @@ impl Connection {
             copied: self.copied_bytes(),
         };
         self.phase = Phase::Ended(Box::new(ended));
+    }
+
+    /// Frees memory of queues that earlier traffic needed, because the connection has been quiet for a while.
+    /// Returns the number of bytes freed.
+    pub fn give_back(&mut self) -> usize {
+        let mut freed = rdma::shrink(&mut self.actions);
+        if let Phase::Open(open) = &mut self.phase {
+            freed += rdma::shrink(&mut open.shared.actions);
+            freed += open.requester.as_mut().map_or(0, Requester::give_back);
+            freed += open.responder.as_mut().map_or(0, Responder::give_back);
+        }
+        freed
     }
 
     fn closed(&mut self) {

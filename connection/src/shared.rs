@@ -9,6 +9,7 @@ use rdma::Stag;
 use rpcrdma_chunks::Chunks;
 use rpcrdma_v2::{Direction, Side};
 use rpcrdma_v2_wg::limits::{MAX_CREDITS, MIN_CREDITS};
+use slab::Slab;
 use tracing::field::{DisplayValue, display};
 use transfer_plan::Limits;
 
@@ -50,6 +51,14 @@ pub(crate) fn most_messages(config: &Config) -> u32 {
     };
     let credits = config.credits.saturating_add(callbacks);
     credits.clamp(MIN_CREDITS, MAX_CREDITS)
+}
+
+/// Frees memory that a slab needed for more entries than it has now, and returns the number of bytes freed.
+pub(crate) fn shrink_slab<T>(slab: &mut Slab<T>) -> usize {
+    let before = slab.capacity();
+    slab.shrink_to_fit();
+    let freed = before.saturating_sub(slab.capacity());
+    freed.saturating_mul(size_of::<T>())
 }
 
 impl Shared {

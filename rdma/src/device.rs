@@ -618,6 +618,14 @@ pub trait Device {
     /// it; [`Device::posted_shared_receives`] tells how many are left.
     fn destroy(&mut self, qp: QpId);
 
+    /// Frees memory that the device needed for earlier traffic of these queue pairs, which have been quiet for a
+    /// while, and of all together. Returns the number of bytes freed. Does nothing by default, for a device whose
+    /// queues do not grow.
+    fn give_back(&mut self, quiet: &[QpId]) -> usize {
+        let _ = quiet;
+        0
+    }
+
     /// Registers memory for the peer of `qp` and for no other peer. The handle is unpredictable,
     /// and the bounds are exact.
     ///

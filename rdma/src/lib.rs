@@ -50,6 +50,7 @@ mod readiness;
 mod scatter;
 mod send_buffer;
 mod shared_receives;
+mod shrink;
 mod tap;
 mod time;
 
@@ -75,5 +76,6 @@ pub use readiness::{Interest, Poller, Readiness};
 pub use scatter::{OtherBuffers, Places, Scatter};
 pub use send_buffer::bound_send_buffer;
 pub use shared_receives::SharedReceiveQueue;
+pub use shrink::shrink;
 pub use tap::{Frame, Setup, Tap};
 pub use time::{Clock, Time};

@@ -44,7 +44,7 @@ use self::remembered::RememberedPlans;
 use self::watch::AnswerWatch;
 use crate::action::{ReceivesFor, ReceivesId};
 use crate::plan::{ConsideredMode, consider_call};
-use crate::shared::Shared;
+use crate::shared::{Shared, shrink_slab};
 use crate::{Action, CallError};
 
 /// Calls that were made and not started yet. They can be moved to another connection.
@@ -163,6 +163,14 @@ impl Requester {
             may_be_invalidated,
             ..Self::new(credits, counts_sends)
         }
+    }
+
+    /// Frees memory that more calls needed than are unfinished, and returns the number of bytes freed.
+    pub(crate) fn give_back(&mut self) -> usize {
+        self.by_xid.shrink_to_fit();
+        shrink_slab(&mut self.calls)
+            + rdma::shrink(&mut self.pending)
+            + rdma::shrink(&mut self.ready)
     }
 
     fn new(credits: u32, counts_sends: bool) -> Self {

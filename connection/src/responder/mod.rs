@@ -25,7 +25,7 @@ use self::fetch::Fetch;
 use crate::action::ReadId;
 use crate::dialect::{BadMessage, CallHeader, ErrorMessage, PeerError, Plain};
 use crate::plan::LastReply;
-use crate::shared::Shared;
+use crate::shared::{Shared, shrink_slab};
 use crate::{Action, CallId};
 
 /// Length of the longest reply payload that is not charged to the connection's account, bytes. The
@@ -153,6 +153,14 @@ impl Responder {
             last_reply: LastReply::default(),
             counters: ResponderCounters::default(),
         }
+    }
+
+    /// Frees memory that more calls needed than are unanswered, and returns the number of bytes freed.
+    pub(crate) fn give_back(&mut self) -> usize {
+        shrink_slab(&mut self.calls)
+            + rdma::shrink(&mut self.no_memory)
+            + rdma::shrink(&mut self.put_off)
+            + rdma::shrink(&mut self.reads)
     }
 
     /// Applies new limits and settings, and sends replies that waited for them.

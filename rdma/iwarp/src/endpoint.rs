@@ -216,6 +216,18 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Frees memory of queues that earlier traffic needed, and returns the number of bytes freed.
+    pub(super) fn give_back(&mut self) -> usize {
+        let Memory {
+            receives, reads, ..
+        } = &mut self.memory;
+        rdma::shrink(&mut self.work)
+            + rdma::shrink(&mut self.responses)
+            + rdma::shrink(receives)
+            + rdma::shrink(reads)
+            + self.transmitter.give_back()
+    }
+
     // ---- the end ----
 
     /// Releases all memory except bytes that are being sent.
@@ -334,5 +346,41 @@ impl Out<'_> {
 
     pub(super) fn fail(&mut self, qp: QpId, id: WrId, error: WorkError, buf: Option<Scatter>) {
         self.complete(qp, id, Err(Failed { error, buf }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_many_requests_needed_is_given_back() {
+        let limits = Limits {
+            send_wr: 1000,
+            recv_wr: 1000,
+            gather: 4,
+            scatter: 4,
+        };
+        let mut endpoint = Endpoint::new(QpId(1), limits);
+        let (mut events, mut counters) = (VecDeque::new(), Counters::default());
+        for number in 0..1000 {
+            let wr = SendWr::Invalidate { stag: Stag(1) };
+            let posted = endpoint.post_send(WrId(number), wr, true, &mut counters);
+            assert!(posted.is_ok());
+            let frame = Bytes::from_static(b"frame");
+            endpoint.transmitter.raw(frame, 0, Finishes::Nothing);
+        }
+        assert!(endpoint.give_back() < 1000 * size_of::<Work>());
+        assert_eq!(endpoint.work.len(), 1000, "they are still posted");
+        let mut out = Out {
+            events: &mut events,
+            counters: &mut counters,
+            shared: &mut SharedQueues::default(),
+        };
+        endpoint.end(&FailedRequest::Nobody, &mut out);
+        endpoint.transmitter.clear();
+        let freed = endpoint.give_back();
+        assert!(freed > 900 * (size_of::<Work>() + 100), "{freed}");
+        assert_eq!(endpoint.give_back(), 0);
     }
 }

@@ -396,6 +396,10 @@ impl Device for Iwarp {
         self.shared.state().destroy(qp);
     }
 
+    fn give_back(&mut self, quiet: &[QpId]) -> usize {
+        self.shared.state().give_back(quiet)
+    }
+
     fn register(
         &mut self,
         qp: QpId,

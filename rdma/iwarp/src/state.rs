@@ -517,6 +517,18 @@ impl State {
         }
     }
 
+    /// Frees memory of queues that earlier traffic needed: those of these queue pairs, and those that all have in
+    /// common. Returns the number of bytes freed.
+    pub(super) fn give_back(&mut self, quiet: &[QpId]) -> usize {
+        let mut freed = rdma::shrink(&mut self.events) + rdma::shrink(&mut self.ready);
+        for qp in quiet {
+            if let Some((conn, _)) = self.qp_mut(*qp) {
+                freed += conn.endpoint.give_back();
+            }
+        }
+        freed
+    }
+
     /// Posts to a queue pair's send queue. A request that ends a batch is written at once.
     pub(super) fn post_send(
         &mut self,

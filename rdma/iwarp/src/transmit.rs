@@ -125,6 +125,11 @@ impl Transmitter {
         (self.framed_bytes, self.written) = (0, 0);
     }
 
+    /// Frees memory that more FPDUs needed than are framed now, and returns the number of bytes freed.
+    pub(super) fn give_back(&mut self) -> usize {
+        rdma::shrink(&mut self.framed)
+    }
+
     /// Frames a segment: header, RDMAP header if it is a Read Request or a Terminate, payload.
     pub(super) fn frame(
         &mut self,

@@ -208,6 +208,11 @@ macro_rules! forward {
             $inner.destroy_shared_receives(receives)
         }
     };
+    (@ give_back $self:ident $inner:expr) => {
+        fn give_back(&mut $self, quiet: &[$crate::QpId]) -> usize {
+            $inner.give_back(quiet)
+        }
+    };
     (@ post_send $self:ident $inner:expr) => {
         fn post_send(
             &mut $self,
@@ -226,7 +231,7 @@ impl<D: crate::Device + ?Sized> crate::Device for Box<D> {
     crate::forward!(self => (**self);
         attributes pool counters attach ready set_busy_poll poll arm next_deadline listen
         local_address carrier close_listener connect prepare_accept accept reject disconnect abort
-        destroy register reclaim post_receive shared_receives post_send);
+        destroy give_back register reclaim post_receive shared_receives post_send);
 }
 
 #[cfg(test)]

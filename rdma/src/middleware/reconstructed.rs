@@ -447,7 +447,8 @@ impl<D: fmt::Debug, T> fmt::Debug for Reconstructed<D, T> {
 impl<D: Device, T: Tap> Device for Reconstructed<D, T> {
     crate::forward!(self => self.device;
         attributes pool counters attach ready set_busy_poll arm next_deadline listen
-        local_address carrier close_listener disconnect abort post_receive shared_receives);
+        local_address carrier close_listener disconnect abort give_back post_receive
+        shared_receives);
 
     fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
         // A request may have been posted after the owner read its clock. Its completion is not before it.

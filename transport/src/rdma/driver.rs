@@ -4,6 +4,7 @@
 //! Clients and servers have the same driver. It knows queue pairs, memory and deadlines; the
 //! protocol is in [`Connection`].
 
+mod give_back;
 mod receives;
 
 use std::collections::VecDeque;
@@ -18,6 +19,7 @@ use rdma::{
 use rpcrdma_connection::{Action, Connection, Event, ReadId, RegistrationId};
 use rpcrdma_negotiation::VersionDecision;
 
+use self::give_back::Traffic;
 use self::receives::ignore;
 use super::link_phase::{Closing, LinkPhase, Reached};
 use super::queue_pair::{Done, QueuePair};
@@ -107,6 +109,7 @@ pub(super) struct Link {
     /// The first error of a work request other than "flushed".
     pub(super) failure: Option<WorkError>,
     progress: Progress,
+    traffic: Traffic,
     /// The time at which the earliest timer for the connection's time-outs expires.
     timer: Option<Time>,
     /// Whether the connection is in the list of those on which something waits for memory.
@@ -132,6 +135,7 @@ impl Link {
             phase: LinkPhase::Active(Reached::Connecting),
             failure: None,
             progress: Progress::default(),
+            traffic: Traffic::default(),
             timer: None,
             waits: false,
         }
@@ -187,10 +191,12 @@ pub(super) struct Driver<E> {
     waiting: Vec<QpId>,
     /// Checks for peers that make no progress, at a server.
     progress: Option<ProgressChecks>,
-    /// How long after the end of a connection free memory is returned to the system, and whether
-    /// the timer for that is set.
+    /// The interval at which memory is given back that was needed only for earlier traffic, and whether the timer
+    /// for that is set.
     pub(super) give_back_after: Option<Duration>,
     gives_back: bool,
+    /// Bytes freed since free memory was returned to the system.
+    freed: usize,
     /// Replies delivered.
     pub(super) replies: u64,
     /// Bytes copied for connections that have ended.
@@ -215,6 +221,7 @@ impl<E: CallEvent> Driver<E> {
             progress: progress_timeout.map(ProgressChecks::new),
             give_back_after: None,
             gives_back: false,
+            freed: 0,
             replies: 0,
             copied: 0,
             now: Time::ZERO,
@@ -267,11 +274,7 @@ impl<E: CallEvent> Driver<E> {
             pool.promise_fewer(gone.queue.receives.promised());
             pool.connection_ended();
         }
-        if let Some(after) = self.give_back_after
-            && !std::mem::replace(&mut self.gives_back, true)
-        {
-            self.timers.set(self.now + after, Timer::GiveBack);
-        }
+        self.note_freed(usize::MAX);
         Some(gone)
     }
 
@@ -281,6 +284,8 @@ impl<E: CallEvent> Driver<E> {
         self.device.poll(now, &mut self.inbox);
         if self.inbox.is_empty() {
             self.repost();
+        } else if !self.gives_back {
+            self.plan_give_back();
         }
     }
 

@@ -14,6 +14,7 @@ mod receive_buffers;
 mod receive_memory;
 mod receive_pool;
 mod receives;
+mod send_queue;
 mod server;
 mod shared_use;
 mod slow_senders;

@@ -137,7 +137,8 @@ pub struct RdmaServerOptions {
     /// before its connection is closed. While memory is short, the timeout is two seconds for
     /// connections that hold more than their guaranteed memory.
     pub progress_timeout: Duration,
-    /// How long after the end of a connection free memory is returned to the system. `None`: never.
+    /// The interval at which memory is given back that only earlier traffic needed: that of connections which have
+    /// ended since, or have sent nothing for a whole interval. `None`: never.
     pub give_back_after: Option<Duration>,
     /// Bytes of fetched chunks that the unanswered calls of one connection may hold together.
     /// Further calls wait.

@@ -7,6 +7,7 @@ use rdma::{Device, Pool, PoolExhausted, PostError, QpId, SendWr, Stag, WrId};
 
 use super::gather;
 use super::receives::Receives;
+use super::send_queue::SendQueue;
 
 /// The first `wr_id` of receives. The `wr_id` of a request in the send queue is its sequence number,
 /// which stays far below.
@@ -19,19 +20,6 @@ pub(super) const RECEIVE: WrId = WrId(u64::MAX);
 /// which one a message has taken.
 pub(super) fn shared_receive(number: u64) -> WrId {
     WrId(RECEIVES | number)
-}
-
-/// The state of a request in the send queue. `T` is the context that the completion returns to the
-/// poster.
-#[derive(Debug)]
-enum Work<T> {
-    /// The request is done. Its entry is removed when it is the oldest.
-    Done,
-    /// The request has no completion of its own. As requests start in order, the completion of a
-    /// later one says that it is done.
-    Silent,
-    /// The request is signaled. Its completion brings this context back.
-    Signaled(T),
 }
 
 /// A completion.
@@ -59,16 +47,8 @@ struct Queued<T> {
 #[derive(Debug)]
 pub(crate) struct QueuePair<T> {
     qp: QpId,
-    /// The posted requests, oldest first. The sequence number of the oldest is `first`.
-    work: VecDeque<Work<Option<T>>>,
-    first: u64,
-    /// Number of posted requests that are not known to be done.
-    busy: usize,
-    /// Number of unsignaled requests since the last signaled one.
-    silent: usize,
-    /// Number of signaled requests that have not completed, and of those that have.
-    awaited: usize,
-    completed: u64,
+    /// The posted requests that are not known to be done, with the contexts of signaled ones.
+    sends: SendQueue<Option<T>>,
     /// Whether every request is signaled, to see whether the peer makes progress.
     watched: bool,
     /// The pool into which gather lists that are too long for the device are copied.
@@ -90,12 +70,7 @@ impl<T> QueuePair<T> {
     pub(crate) fn new(qp: QpId, capacity: usize, receives: Receives, pool: Pool) -> Self {
         Self {
             qp,
-            work: VecDeque::new(),
-            first: 0,
-            busy: 0,
-            silent: 0,
-            awaited: 0,
-            completed: 0,
+            sends: SendQueue::default(),
             watched: false,
             pool,
             backlog: VecDeque::new(),
@@ -114,12 +89,22 @@ impl<T> QueuePair<T> {
     /// Returns whether signaled requests are outstanding. They complete unless the peer or the
     /// network fails.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.awaited > 0
+        self.sends.awaited() > 0
+    }
+
+    /// Returns how many requests have been posted.
+    pub(crate) fn posted(&self) -> u64 {
+        self.sends.next()
+    }
+
+    /// Frees memory that more requests needed than wait or are posted now, and returns the number of bytes freed.
+    pub(crate) fn give_back(&mut self) -> usize {
+        rdma::shrink(&mut self.backlog) + self.sends.give_back()
     }
 
     /// Returns how many signaled requests have completed.
     pub(crate) fn completed(&self) -> u64 {
-        self.completed
+        self.sends.completed()
     }
 
     pub(crate) fn qp(&self) -> QpId {
@@ -139,7 +124,7 @@ impl<T> QueuePair<T> {
         context: Option<T>,
         ends_message: bool,
     ) {
-        let waits = match self.backlog.is_empty() && self.busy < self.capacity {
+        let waits = match self.backlog.is_empty() && self.sends.busy() < self.capacity {
             true => self.try_post(device, wr, context).err(),
             false => Some((wr, context)),
         };
@@ -209,7 +194,7 @@ impl<T> QueuePair<T> {
     }
 
     fn post_waiting(&mut self, device: &mut dyn Device) {
-        while self.busy < self.capacity
+        while self.sends.busy() < self.capacity
             && let Some(Queued {
                 wr,
                 context,
@@ -243,18 +228,13 @@ impl<T> QueuePair<T> {
         // One in every half queue is signaled, so a queue that is full by this count has a completion to wait
         // for. A device may also refuse for lack of memory, or of room for the bindings of windows; then
         // perhaps none is signaled, and a timer tries again (`wants_retry`).
-        let signaled =
-            context.is_some() || self.watched || self.silent + 1 >= self.capacity.div_ceil(2);
-        let id = WrId(self.first + self.work.len() as u64);
+        let signaled = context.is_some()
+            || self.watched
+            || self.sends.silent() + 1 >= self.capacity.div_ceil(2);
+        let id = WrId(self.sends.next());
         match device.post_send(self.qp, id, wr, signaled) {
             Ok(()) => {
-                self.busy += 1;
-                self.awaited += usize::from(signaled);
-                self.silent = if signaled { 0 } else { self.silent + 1 };
-                self.work.push_back(match signaled {
-                    true => Work::Signaled(context),
-                    false => Work::Silent,
-                });
+                self.sends.push(signaled.then_some(context));
                 Ok(())
             }
             Err((PostError::QueueFull, wr)) => Err((wr, context)),
@@ -274,44 +254,14 @@ impl<T> QueuePair<T> {
         if id.0 >= RECEIVES {
             return Done::Receive;
         }
-        let index = id.0.checked_sub(self.first);
-        let Some(index) = index.and_then(|index| usize::try_from(index).ok()) else {
-            return Done::Nothing;
-        };
-        let Some(entry) = self.work.get_mut(index) else {
-            return Done::Nothing;
-        };
-        let context = match std::mem::replace(entry, Work::Done) {
-            Work::Signaled(context) => {
-                self.busy -= 1;
-                self.awaited -= 1;
-                self.completed += 1;
-                context
-            }
-            // An unsignaled request that failed.
-            Work::Silent => {
-                self.busy -= 1;
-                None
-            }
-            Work::Done => None,
-        };
-        for earlier in self.work.iter_mut().take(index) {
-            if matches!(earlier, Work::Silent) {
-                *earlier = Work::Done;
-                self.busy -= 1;
-            }
-        }
-        while matches!(self.work.front(), Some(Work::Done)) {
-            self.work.pop_front();
-            self.first += 1;
-        }
+        let context = self.sends.complete(id.0).flatten();
         context.map_or(Done::Nothing, Done::Work)
     }
 
     /// Returns the number of entries that are free in the send queue.
     pub(crate) fn room(&self) -> usize {
         match self.backlog.is_empty() {
-            true => self.capacity.saturating_sub(self.busy),
+            true => self.capacity.saturating_sub(self.sends.busy()),
             false => 0,
         }
     }
@@ -330,6 +280,6 @@ impl<T> QueuePair<T> {
     /// Returns whether requests wait for room that no completion will announce. Only signaled requests
     /// complete.
     pub(crate) fn wants_retry(&self) -> bool {
-        !self.backlog.is_empty() && self.awaited == 0
+        !self.backlog.is_empty() && self.sends.awaited() == 0
     }
 }

@@ -492,8 +492,10 @@ impl ReceivePool {
         })
     }
 
-    /// Posts what could not be posted before, and considers whether fewer receives are enough.
-    pub(super) fn check(&mut self, device: &mut dyn Device, now: Time) {
+    /// Posts what could not be posted before, and considers whether fewer receives are enough. Returns the number of
+    /// bytes of those that are not needed any more.
+    pub(super) fn check(&mut self, device: &mut dyn Device, now: Time) -> usize {
+        let before = self.target;
         if self.planned.is_some_and(|planned| planned <= now) {
             self.planned = None;
         }
@@ -505,6 +507,8 @@ impl ReceivePool {
                 self.armed = false;
             }
         }
+        let fewer = before - self.target;
         self.fill(device);
+        fewer.saturating_mul(self.structure.memory())
     }
 }

@@ -9,7 +9,7 @@ use rdma::{QpId, Time};
 pub(super) enum Timer {
     /// Time to retry what waits for memory.
     Memory,
-    /// Time to return memory to the system after connections have ended.
+    /// Time to give back memory that only earlier traffic needed.
     GiveBack,
     /// Time to consider the number of shared receives.
     Receives,

@@ -83,7 +83,8 @@ impl<E: CallEvent> Driver<E> {
     /// Posts shared receives that could not be posted before, and considers their number.
     pub(in crate::rdma) fn check_receives(&mut self) {
         if let Some(pool) = &mut self.pool {
-            pool.check(&mut *self.device, self.now);
+            let freed = pool.check(&mut *self.device, self.now);
+            self.note_freed(freed);
             self.check_slow_senders();
             self.plan_receives();
         }
@@ -113,13 +114,6 @@ impl<E: CallEvent> Driver<E> {
                 link.fail(&mut *self.device, reason);
             }
         }
-    }
-
-    /// Returns free memory to the system.
-    #[cold]
-    pub(in crate::rdma) fn give_back(&mut self) {
-        self.gives_back = false;
-        self.device.pool().give_back();
     }
 
     fn plan_receives(&mut self) {

@@ -1,0 +1,92 @@
+//! The return of memory that was needed only for earlier traffic.
+//!
+//! Queues grow with the calls in flight, and keep their memory, so that steady traffic allocates none. After a burst on
+//! each of thousands of connections that would be most of a server's memory. So while there is traffic, a timer looks at
+//! all connections: one that has sent nothing for a whole interval gives the memory of its queues back, once. An idle
+//! server has no timer. A call costs nothing for this.
+//!
+//! What was freed stays in the heap of the process, from where it is returned to the system when it is much.
+
+use std::mem;
+
+use rdma::QpId;
+
+use super::{CallEvent, Driver, Link};
+use crate::rdma::timers::Timer;
+
+/// Number of freed bytes from which on free memory is returned to the system. That takes milliseconds.
+const MUCH: usize = 4 << 20;
+
+/// The traffic of a connection, as the last look found it.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    /// Number of requests posted until then.
+    posted: u64,
+    /// Whether it has sent anything since it last gave memory back.
+    keeps: bool,
+}
+
+impl Traffic {
+    /// Records how many requests have been posted. Returns whether there are new ones.
+    fn look(&mut self, posted: u64) -> bool {
+        let changed = mem::replace(&mut self.posted, posted) != posted;
+        self.keeps |= changed;
+        changed
+    }
+}
+
+impl Link {
+    /// Frees memory that earlier traffic needed, and returns the number of bytes freed.
+    fn give_back(&mut self) -> usize {
+        self.queue.give_back() + self.connection.give_back()
+    }
+}
+
+impl<E: CallEvent> Driver<E> {
+    /// Sets the timer for [`Driver::give_back`], if there is such an interval and no timer yet.
+    pub(super) fn plan_give_back(&mut self) {
+        if let Some(after) = self.give_back_after
+            && !mem::replace(&mut self.gives_back, true)
+        {
+            self.timers.set(self.now + after, Timer::GiveBack);
+        }
+    }
+
+    /// Records that so many bytes are not needed any more, or `usize::MAX` if an unknown number.
+    pub(super) fn note_freed(&mut self, bytes: usize) {
+        if bytes > 0 {
+            self.freed = self.freed.saturating_add(bytes);
+            self.plan_give_back();
+        }
+    }
+
+    /// Frees the memory that connections needed for earlier traffic and that have been quiet since the last look. Returns
+    /// free memory to the system if it has become much.
+    #[cold]
+    pub(in crate::rdma) fn give_back(&mut self) {
+        self.gives_back = false;
+        let (mut traffic, mut quiet, mut freed) = (false, Vec::<QpId>::new(), 0_usize);
+        for (qp, link) in &mut self.links {
+            if link.traffic.look(link.queue.posted()) {
+                traffic = true;
+            } else if mem::take(&mut link.traffic.keeps) {
+                quiet.push(*qp);
+                freed += link.give_back();
+            }
+        }
+        if !quiet.is_empty() || !traffic {
+            freed += self.device.give_back(&quiet);
+        }
+        if !traffic {
+            freed += rdma::shrink(&mut self.inbox) + rdma::shrink(&mut self.events);
+        }
+        self.freed = self.freed.saturating_add(freed);
+        if self.freed >= MUCH {
+            self.freed = 0;
+            self.device.pool().give_back();
+        }
+        if traffic {
+            self.plan_give_back();
+        }
+    }
+}
