@@ -452,6 +452,10 @@ impl Shared {
 }
 
 /// Returns the job that answers a call on a worker.
+#[expect(
+    clippy::redundant_allocation,
+    reason = "see the field of `NfsServer` of this type"
+)]
 fn job(
     shared: Arc<Arc<Shared>>,
     mount: bool,

@@ -19,9 +19,12 @@ const BATCH: usize = 16;
 /// An attempt to answer the call with this index in `Server::running`.
 pub(super) type Attempt = (usize, Box<dyn FnOnce() -> Attempted + Send>);
 
+/// What restores the state of a thread.
+type Restore = fn();
+
 thread_local! {
     /// What restores the state of this thread after the batch that it executes, if it executes one.
-    static RESTORE: RefCell<Option<Vec<fn()>>> = const { RefCell::new(None) };
+    static RESTORE: RefCell<Option<Vec<Restore>>> = const { RefCell::new(None) };
 }
 
 /// Has the server call `restore` on this thread after the batch of attempts
