@@ -77,7 +77,14 @@ pub(crate) struct Change {
     costs_more: bool,
     /// Whether the row was measured under the same conditions.
     alike: bool,
+    /// The number of rows that are tested together.
+    among: usize,
 }
+
+/// The probability that one or more of all rows are told to differ by chance.
+const FALSE_ALARM: f64 = 0.05;
+/// The half-width of a confidence interval of 95 %, in standard errors.
+const INTERVAL_ERRORS: f64 = 1.96;
 
 /// The outcome of the test of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,16 +117,23 @@ impl Change {
         }
     }
 
-    /// Tests whether the time changed.
+    /// Tests whether the time changed, as one of several rows.
     pub(crate) fn outcome(&self) -> Outcome {
         let (ends, slack) = match self.ratio {
             Some(Shown {
                 ratio, exact: true, ..
             }) => ((ratio, ratio), 0.001),
             Some(Shown {
+                ratio,
                 interval: Some(Interval { low, high }),
                 ..
-            }) => ((low, high), BETWEEN_RUNS),
+            }) => {
+                // Of many tests, each at 95 %, some would fail by chance. This bound of the normal
+                // distribution's tail holds for all of them together.
+                let errors = (2.0 * (self.among as f64 / FALSE_ALARM).ln()).sqrt();
+                let wider = |end: f64| ratio * (end / ratio).powf(errors / INTERVAL_ERRORS);
+                ((wider(low), wider(high)), BETWEEN_RUNS)
+            }
             _ => return Outcome::Untested,
         };
         match ends {
@@ -214,6 +228,11 @@ impl Reference {
             differ(&REMARKS, &mut remarks);
             changes.rows.push(change(then, &now, alike));
         }
+        let among = changes.rows.len();
+        changes
+            .rows
+            .iter_mut()
+            .for_each(|change| change.among = among);
         if !remarks.is_empty() {
             changes.notes.push(format!("{}.", remarks.join("; ")));
         }
@@ -410,6 +429,7 @@ fn change(then: &Fields, now: &Fields, alike: bool) -> Change {
         counts,
         costs_more,
         alike,
+        among: 1,
     }
 }
 
@@ -471,6 +491,19 @@ mod tests {
         assert_eq!(outcome(base(), of(2.3, 0.4)), (Outcome::Same, true));
         assert_eq!(outcome(base(), of(2.08, 0.001)), (Outcome::Same, true));
         assert_eq!(outcome(base(), of(1.6, 0.02)), (Outcome::Faster, true));
+        // Of a hundred rows, one that is as far away by chance is to be expected.
+        let now = of(2.3, 0.12);
+        assert_eq!(outcome(base(), now.clone()).0, Outcome::Slower);
+        let many = |row: Row| {
+            let rows = 1..=100;
+            let row = |size| Row {
+                size: Some(size),
+                ..row.clone()
+            };
+            rows.map(row).collect::<Vec<_>>()
+        };
+        let changes = reference(&many(base())).changes(&many(now)).unwrap();
+        assert_eq!(changes.rows[0].outcome(), Outcome::Same);
         // More work is told from the counts, however fast it is done.
         let more = Row {
             rdma_reads: Some(1.0),
