@@ -697,12 +697,12 @@ fn allowed(pid: u32) -> String {
 /// Returns the congestion control of each TCP connection of a process; `None` if the system does not
 /// let this process look.
 fn congestion_of_connections(pid: u32) -> Option<Vec<String>> {
-    let number = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    let number = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
     let process = pidfd_open(number, PidfdFlags::empty()).ok()?;
     let mut found = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).ok()? {
         let number = entry.ok()?.file_name();
-        let number = number.to_str().unwrap().parse().unwrap();
+        let number = number.to_str()?.parse().ok()?;
         let copy = match pidfd_getfd(&process, number, PidfdGetfdFlags::empty()) {
             Ok(copy) => copy,
             Err(Errno::BADF) => continue,

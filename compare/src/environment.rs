@@ -74,10 +74,9 @@ impl Environment {
 
 impl fmt::Display for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for text in [&self.kernel, &self.machine, &self.processor] {
-            if let Some(text) = text {
-                write!(f, "{text}, ")?;
-            }
+        let known = [&self.kernel, &self.machine, &self.processor];
+        for text in known.into_iter().flatten() {
+            write!(f, "{text}, ")?;
         }
         match self.processors {
             Some(1) => f.write_str("1 processor"),
