@@ -4,7 +4,7 @@ use nfs_binding::client::AttachOptions;
 use rpc_transport::rdma::{Choice, ConsideredMode, RoundTripFeatures, Version};
 use rpcrdma_compare::{Op, operation};
 use rpcrdma_setup::access::Access;
-use rpcrdma_setup::costs::{Costs, CostsArg};
+use rpcrdma_setup::costs::Costs;
 use rpcrdma_setup::mount_options::{MountOptions, Proto};
 use rpcrdma_setup::units::show_size;
 use rpcrdma_setup::{Context, Failure};
@@ -80,9 +80,14 @@ fn setting(args: &ExplainArgs, access: &Access) -> Result<(Setting, Costs), Fail
         .apply(&mut setting.requester);
     // These are the costs that a real client with these options would use. The simulation's own
     // times do not matter.
-    let costs = CostsArg::load(args.mount.costs.as_ref())?;
-    let rate = args.mount.rate.map(|rate| rate.0);
-    let costs = costs.on_link(args.mount.delay.0, rate);
+    let costs = match access.device.class_costs() {
+        Ok(class) => access.costs.clone().or_of(&class),
+        // The table says where each cost comes from, and another machine may have the device.
+        Err(failure) => {
+            output::complain(format_args!("note: default costs are shown: {failure}"));
+            access.costs.clone()
+        }
+    };
     setting.chosen_by = Some(costs.model());
     Ok((setting, costs))
 }

@@ -96,8 +96,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     };
     let costs = CostsArg::load(args.costs.as_ref())?;
     let costs = costs.on_link(args.delay.0, args.rate.map(|rate| rate.0));
-    rdma_options.common.costs = costs.model();
-    note_other_delay(args.delay, &rdma_options.common.costs);
+    note_other_delay(args.delay, &costs.model());
     rdma_options.common.features = args.features.unwrap_or(RoundTripFeatures::ALL);
     if let Some(sizes) = args.inline {
         sizes.apply(&mut rdma_options.common);
@@ -162,6 +161,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         link,
         device,
         rdma: rdma_options,
+        costs,
         limits,
         addresses,
         ports: (args.port, args.tcp_port),

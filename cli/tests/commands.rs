@@ -728,6 +728,26 @@ fn explain_says_where_costs_come_from_and_the_server_is_told_of() {
         default.contains("item 0 placed") && default.contains("default"),
         "{default}"
     );
+    // The device has costs of its own, which others replace.
+    let of_device = |text: &str| {
+        text.lines()
+            .any(|l| l.starts_with("rate ") && l.contains(" device "))
+    };
+    assert!(of_device(&default), "{default}");
+    let long = explain(&["read:256k"]).ok().stdout;
+    let taken = |text: &str| {
+        text.lines()
+            .filter(|line| line.starts_with("->"))
+            .collect::<String>()
+    };
+    assert!(taken(&long).contains("RDMA operation"), "{long}");
+    let dear = explain(&["--costs", "registration=1ms,rate=100g", "read:256k"])
+        .ok()
+        .stdout;
+    assert!(
+        !taken(&dear).contains("RDMA operation") && !of_device(&dear),
+        "{dear}"
+    );
     let none = explain(&["--server-features", "none", "write:8k"])
         .ok()
         .stdout;

@@ -396,6 +396,37 @@ fn remote_invalidation_saves_an_interrupt() {
     );
 }
 
+/// The default features take what is cheapest on the device: on a software device, a long READ goes
+/// through a chunk, as several Sends wake their receiver more than once; a WRITE is placed, which
+/// spares a round trip. `--costs` decides otherwise.
+#[test]
+fn the_costs_of_the_class_of_the_device_decide() {
+    if !common::is_iwarp() {
+        return;
+    }
+    const LONG: u64 = 256 << 10;
+    let registrations = |costs: &[&str]| {
+        let args = [
+            "--ops",
+            "read,write",
+            "--sizes",
+            "256k",
+            "--via",
+            "v2-ddp-cont",
+        ];
+        let fast = ["--count", "9", "--no-trips", "--no-pin"];
+        let rows = rows(&[&args[..], &fast, costs].concat());
+        ["read", "write"]
+            .map(|op| row(&rows, op, Some(LONG), "v2-ddp-cont")["registrations"].clone())
+    };
+    assert_eq!(registrations(&[]), [1.0, 0.0]);
+    assert_eq!(registrations(&["--costs", "registration=1ms"]), [0.0, 0.0]);
+    assert_eq!(
+        registrations(&["--costs", "read-turnaround=0,interrupt=0,group=1ms"]),
+        [1.0, 1.0]
+    );
+}
+
 /// The predictions of `explain` are right for nine operations of ten.
 #[test]
 fn predictions_come_true_in_the_simulation() {

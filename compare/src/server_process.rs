@@ -156,7 +156,8 @@ fn serve(args: &Served) -> Result<(), Failure> {
                 let costs = costs.map_err(|error| odd(&error))?;
                 let costs = CostsArg::load(costs.as_ref())?;
                 variant.configure(&mut options.common, args.inline);
-                options.common.costs = costs.model();
+                let class = &device.attributes().costs;
+                options.common.costs = costs.or_of(class).model();
                 let mut port = RdmaServer::new(device, options);
                 let address = port.listen(any_port).context(what)?;
                 let port = Rc::new(RefCell::new(port));

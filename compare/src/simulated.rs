@@ -8,7 +8,7 @@ use rdma::Counters;
 use rpc_transport::rdma::CostModel;
 use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::costs::{Costs, CostsArg};
-use rpcrdma_setup::device::{DeviceName, Policy};
+use rpcrdma_setup::device::{DeviceChoice, DeviceName, Policy};
 use rpcrdma_setup::units::show_size;
 use rpcrdma_setup::{Context, Failure};
 use rpcrdma_sim::{CopyCosts, Measured, Operation, Setting, consider, measure};
@@ -152,13 +152,19 @@ pub(crate) fn predict(
     ops: &[Op],
     rows: &mut [Row],
 ) -> Result<(), Failure> {
+    let choice = DeviceChoice {
+        name: options.device.clone(),
+        registration: options.registration,
+        address: Some(options.address),
+        ..DeviceChoice::default()
+    };
+    let ends = CostsArg::load(options.costs.as_ref())?.or_of(&choice.class_costs()?);
     // What the simulation counts is one call.
     for &op in ops.iter().filter(|op| op.calls() == 1) {
         for &via in &options.via {
             let Some(mut setting) = configured(options, via)? else {
                 continue;
             };
-            let ends = CostsArg::load(options.costs.as_ref())?;
             setting.chosen_by = Some(ends.model());
             let predicted = predicted(op, &setting, &costs.model())?;
             let (predicted_us, plan) = predicted.unzip();

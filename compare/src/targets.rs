@@ -203,8 +203,8 @@ pub(crate) fn access(
     if let Some(version) = variant.version() {
         rdma.version = Choice::Only(version);
         variant.configure(&mut rdma.common, inline_size(options.inline)?);
-        rdma.common.costs = CostsArg::load(options.costs.as_ref())?.model();
     }
+    let costs = CostsArg::load(options.costs.as_ref())?;
     Ok(Access {
         mount: MountOptions {
             proto: match variant.version() {
@@ -214,6 +214,7 @@ pub(crate) fn access(
             ..MountOptions::default()
         },
         rdma,
+        costs,
         device: DeviceChoice {
             name: options.device.clone(),
             registration: options.registration,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::{Buf, Carrier, Poller, Pool, Scatter, Time};
+use crate::{Buf, Carrier, ClassCosts, Poller, Pool, Scatter, Time};
 
 /// Identifies a queue pair of a device, and with it a connection. Not reused while the device
 /// exists.
@@ -424,6 +424,8 @@ pub struct Attributes {
     pub remote_invalidation: bool,
     /// The capabilities of shared receive queues, or `None` if the device has none.
     pub shared_receives: Option<SharedReceives>,
+    /// What operations cost on devices of this class.
+    pub costs: ClassCosts,
 }
 
 /// The options for [`Device::connect`].

@@ -38,6 +38,7 @@
 mod backlog;
 mod budget;
 mod carrier;
+mod class_costs;
 mod congestion;
 mod contention;
 mod device;
@@ -59,6 +60,7 @@ pub mod middleware;
 pub use backlog::lengthen_backlog;
 pub use budget::{Account, Budget, Charge, GUARANTEED, PER_CALL};
 pub use carrier::Carrier;
+pub use class_costs::ClassCosts;
 pub use congestion::{CongestionControl, begin_connect};
 pub use contention::{CountedMutex, CountedRwLock, LockCounter, contended_locks};
 pub use device::{

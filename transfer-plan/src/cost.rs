@@ -9,9 +9,9 @@
 //! leaves out plans that place short items by Sends. The model leaves out costs that are the same
 //! for all transfer modes.
 //!
-//! Each end has one cost model, with round default figures or those given by `--costs`. Of transfer
-//! modes whose estimates differ by 2 % or less, which no measurement tells apart, the one with the
-//! fewest registrations is taken, and then the one that leaves the fewest bytes unplaced. Bulk data
+//! Each end has one cost model, with the round figures of its device's class or those given by
+//! `--costs`. Of transfer modes whose estimates differ by 2 % or less, which no measurement tells
+//! apart, the one with the fewest registrations is taken, and then the one that leaves the fewest bytes unplaced. Bulk data
 //! is thus placed wherever that costs no more than padding, copies or nothing.
 
 use std::fmt;

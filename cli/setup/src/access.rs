@@ -23,7 +23,7 @@ use rpc_transport::{
 };
 use rpcrdma_callbacks::Answers;
 
-use crate::costs::CostsArg;
+use crate::costs::{Costs, CostsArg};
 use crate::device::{DeviceChoice, DeviceName, Opened, Resources};
 use crate::mount_options::{MountOptions, Proto};
 use crate::{Context, Failure};
@@ -223,6 +223,9 @@ pub struct Access {
     pub link: LinkOptions,
     /// The service that answers the server's calls, if the client accepts any.
     pub answers: Option<Answers>,
+    /// The costs by which transfers are planned. Those of the device's class replace defaults when the
+    /// device is open.
+    pub costs: Costs,
     /// How long a server that had answered may be unreachable before calls fail. `None`: the
     /// transport's default ([`ClientOptions::give_up_after`]), which suits a command that ends.
     pub give_up_after: Option<Duration>,
@@ -276,6 +279,7 @@ impl Access {
             device,
             link,
             answers: None,
+            costs,
             give_up_after: None,
         };
         access.check_threads()?;
@@ -407,10 +411,12 @@ impl Access {
             patience: self.patience(),
             ..self.rdma.clone()
         };
-        let callbacks = self.answers.is_some();
+        let (callbacks, costs) = (self.answers.is_some(), self.costs.clone());
         let open = move |choice: &DeviceChoice| {
             let opened = link.device(choice)?;
             let mut options = options.clone();
+            let class = &opened.device.attributes().costs;
+            options.common.costs = costs.clone().or_of(class).model();
             if callbacks {
                 options.common.callbacks = CALLBACKS;
             }

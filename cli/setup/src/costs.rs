@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rdma::ClassCosts;
 use rdma::middleware::{Delay, ParseLinkError, Rate};
 use rpc_transport::rdma::CostModel;
 use serde_json::{Map, Value};
@@ -20,6 +21,10 @@ const SOURCE: &str = "source";
 /// The source of a cost that was not given, and of one that a file gave without a source.
 const DEFAULT: &str = "default";
 const FILE: &str = "file";
+/// The source of a cost that the class of the device has.
+const DEVICE: &str = "device";
+/// The source of a rate that is limited to that of the link.
+const LIMIT: &str = "--rate";
 /// The source of a measured cost that was too small to be measured.
 const UNFOUND: &str = "too little to tell";
 /// The word for an unlimited rate.
@@ -271,9 +276,69 @@ impl Costs {
         }
     }
 
-    /// Returns whether this cost was given or measured, rather than taken from the defaults.
+    /// Returns whether this cost was given or measured, rather than taken from the defaults or those
+    /// of the device.
     pub fn is_given(&self, parameter: CostParameter) -> bool {
-        &*self.sources[place(parameter)] != DEFAULT
+        !matches!(&*self.sources[place(parameter)], DEFAULT | DEVICE)
+    }
+
+    /// Replaces default costs by those of the device's class. Those of the program, of copies and of
+    /// a call, are no matter of the device.
+    #[must_use]
+    pub fn or_of(mut self, device: &ClassCosts) -> Self {
+        let ClassCosts {
+            link_delay,
+            rate,
+            read_rate,
+            write_rate,
+            per_message,
+            registration,
+            registration_page,
+            invalidation,
+            invalidation_wait,
+            interrupt,
+            read_turnaround,
+            group,
+            placement,
+            ..
+        } = *device;
+        let own = CostModel::default();
+        let mut of_device = Self::of(
+            CostModel {
+                link_delay,
+                rate,
+                read_rate,
+                write_rate,
+                per_message,
+                registration,
+                registration_page,
+                invalidation,
+                invalidation_wait,
+                interrupt,
+                read_turnaround,
+                copy_rate: own.copy_rate,
+                group,
+                placement,
+                call: own.call,
+            },
+            DEVICE,
+        );
+        for parameter in [CostParameter::CopyRate, CostParameter::Call] {
+            of_device.sources[place(parameter)] = DEFAULT.into();
+        }
+        for parameter in CostParameter::ALL {
+            // A link that is faster than the device makes nothing faster.
+            let is_limit = &*self.sources[place(parameter)] == LIMIT;
+            let is_less = matches!(
+                (self.amount(parameter), of_device.amount(parameter)),
+                (Amount::Rate(own), Amount::Rate(device)) if device < own
+            );
+            if !self.is_given(parameter) || (is_limit && is_less) {
+                let source = &of_device.sources[place(parameter)];
+                self.put(parameter, of_device.amount(parameter), source);
+            }
+        }
+        self
     }
 
     /// Returns the cost model without the sources.
@@ -320,7 +385,7 @@ impl Costs {
             CostParameter::WriteRate,
         ] {
             if matches!(self.amount(parameter), Amount::Rate(own) if own > rate) {
-                self.put(parameter, Amount::Rate(rate), &"--rate".into());
+                self.put(parameter, Amount::Rate(rate), &LIMIT.into());
             }
         }
         self
@@ -459,6 +524,32 @@ mod tests {
             line.is_some_and(|line| line.contains(UNFOUND))
         };
         assert!(from("call ") && !from("interrupt "), "{table}");
+    }
+
+    #[test]
+    fn the_device_decides_what_is_not_given() {
+        let class = ClassCosts {
+            rate: 3_000_000_000,
+            interrupt: Duration::from_micros(8),
+            ..ClassCosts::default()
+        };
+        let costs = Costs::parse("interrupt=2us").unwrap().or_of(&class);
+        assert_eq!(us(&costs, CostParameter::Interrupt), 2.0);
+        assert_eq!(us(&costs, CostParameter::Rate), 3e9);
+        assert!(!costs.is_given(CostParameter::Rate));
+        let table = costs.table();
+        let from = |name: &str, source: &str| {
+            let line = table.lines().find(|line| line.starts_with(name));
+            assert!(line.is_some_and(|line| line.contains(source)), "{table}");
+        };
+        from("interrupt ", " --costs ");
+        from("rate ", " device ");
+        from("copy-rate ", " default ");
+        // The slower one of link and device counts.
+        for (link, wanted) in [(1_000_000_000, 1e9), (5_000_000_000, 3e9)] {
+            let costs = Costs::default().on_link(Duration::ZERO, Some(8 * link));
+            assert_eq!(us(&costs.or_of(&class), CostParameter::Rate), wanted);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use iwarp::{CrcPolicy, Iwarp};
 use rdma::middleware::{Linked, Reconstructed, Shaper};
-use rdma::{CongestionControl, Device, LoopSeat, Pool};
+use rdma::{ClassCosts, CongestionControl, Device, LoopSeat, Pool};
 use rdma_capture::{Capture, Origin};
 use rdma_core::{self, OpenError, Registration};
 
@@ -232,6 +232,15 @@ impl DeviceChoice {
                 })
             }
         }
+    }
+
+    /// Returns what operations cost on devices of the class of this one, which is opened for that.
+    ///
+    /// # Errors
+    /// See [`DeviceChoice::open`].
+    pub fn class_costs(&self) -> Result<ClassCosts, Failure> {
+        let opened = self.open(None, false, None)?;
+        Ok(opened.device.attributes().costs)
     }
 
     /// Returns the same choice with the local address that leads to `remote`, unless one is set, so

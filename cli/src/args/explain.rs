@@ -20,9 +20,10 @@ features of this program unless --server-features says otherwise. The resources 
 mode are counted from its plan, and priced by a cost model with the link's --delay and --rate. The
 cheapest mode is chosen; among those within 2 % of it, the one with the fewest registrations, and
 then the fewest bytes unplaced. The same code decides for every call of every command. The cost
-model is printed first, with the source of each value. The only mount options with an effect here
-are those that affect transfer modes: rpcrdma=, features=, inline=, rsize= with a read, and wsize=
-with a write. Others that have one elsewhere are refused.
+model is printed first, with the source of each value; without --costs, most are those of the
+class of the device. The only mount options with an effect here are those that affect transfer
+modes: rpcrdma=, features=, inline=, rsize= with a read, and wsize= with a write. Others that have
+one elsewhere are refused.
 
 The resources of a mode, for both ends together, with the longest reply that the call can have:
   sends, B             Sends, and the bytes of all messages and RDMA operations

@@ -16,6 +16,7 @@ use rpc_transport::{
 };
 use rpcrdma_callbacks::Orders;
 use rpcrdma_setup::access::LinkOptions;
+use rpcrdma_setup::costs::Costs;
 use rpcrdma_setup::device::DeviceChoice;
 use rpcrdma_setup::mount_options::Proto;
 use rpcrdma_setup::{Context, Failure};
@@ -78,6 +79,8 @@ pub(super) struct Plan {
     pub(super) link: LinkOptions,
     pub(super) device: DeviceChoice,
     pub(super) rdma: RdmaServerOptions,
+    /// The costs by which transfers are planned, where the device's are not to be used.
+    pub(super) costs: Costs,
     pub(super) limits: Limits,
     pub(super) addresses: Vec<IpAddr>,
     /// The ports for RDMA and for TCP.
@@ -194,10 +197,11 @@ impl Plan {
         let device = self.link.device(&choice)?.device;
         let attributes = device.attributes();
         let name = attributes.name.clone();
-        let options = RdmaServerOptions {
+        let mut options = RdmaServerOptions {
             budget,
             ..self.rdma.clone()
         };
+        options.common.costs = self.costs.clone().or_of(&attributes.costs).model();
         enough_for_one(&options, attributes, self.group.loops())?;
         let mut rdma = RdmaServer::new(device, options);
         let mut listening = Vec::new();

@@ -17,7 +17,7 @@ use super::regions::Policy;
 use super::report::memlock;
 use super::siblings::Membership;
 use super::{OpenError, Options, Registration, sys};
-use rdma::{Attributes, LoopSeat, Pool, SharedReceives, WhenEmpty};
+use rdma::{Attributes, ClassCosts, LoopSeat, Pool, SharedReceives, WhenEmpty};
 
 /// Number of entries of a send queue: the program's requests, and as many window bindings.
 const SEND_WR: u32 = 256;
@@ -166,6 +166,10 @@ fn attributes(device: &str, can: &Capabilities, registration: Registration) -> A
                 Kind::Adapter => WhenEmpty::Waits,
             },
         }),
+        costs: match can.kind {
+            Kind::Rxe | Kind::Siw => ClassCosts::software(),
+            Kind::Iwarp | Kind::Adapter => ClassCosts::default(),
+        },
     }
 }
 

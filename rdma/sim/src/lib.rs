@@ -88,7 +88,7 @@ pub use random::Random;
 
 use std::fmt;
 
-use rdma::{Attributes, QpId, SharedReceives, WhenEmpty};
+use rdma::{Attributes, ClassCosts, QpId, SharedReceives, WhenEmpty};
 
 /// Identifies a host of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,6 +127,7 @@ pub fn attributes() -> Attributes {
         max_region: 1 << 30,
         max_inbound_reads: 32,
         max_outbound_reads: 32,
+        costs: ClassCosts::default(),
         max_private_data: 56,
         remote_invalidation: true,
         shared_receives: Some(SharedReceives {

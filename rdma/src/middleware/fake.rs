@@ -12,10 +12,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::{
-    AcceptOptions, Attributes, Carrier, Completion, ConnectError, ConnectOptions, ConnectRequest,
-    Counters, Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, Pool, PostError,
-    QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, SharedReceiveQueue, SharedReceives,
-    SharedReceivesId, Stag, Success, Time, WhenEmpty, WorkError, WrId,
+    AcceptOptions, Attributes, Carrier, ClassCosts, Completion, ConnectError, ConnectOptions,
+    ConnectRequest, Counters, Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller,
+    Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, SharedReceiveQueue,
+    SharedReceives, SharedReceivesId, Stag, Success, Time, WhenEmpty, WorkError, WrId,
 };
 
 /// Send queue limit of every fake device.
@@ -101,6 +101,7 @@ pub(crate) fn pair() -> (Fake, Fake) {
             max_region: 1 << 20,
             max_inbound_reads: 4,
             max_outbound_reads: 4,
+            costs: ClassCosts::default(),
             max_private_data: 16,
             remote_invalidation: true,
             shared_receives: Some(SharedReceives {

@@ -10,10 +10,10 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use rdma::{
-    AcceptOptions, Attributes, Carrier, Completion, ConnectError, ConnectOptions, ConnectRequest,
-    Counters, Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller, Pool, PostError,
-    QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, SharedReceiveQueue, SharedReceives,
-    SharedReceivesId, Stag, Success, Time, WhenEmpty, WorkError, WrId,
+    AcceptOptions, Attributes, Carrier, ClassCosts, Completion, ConnectError, ConnectOptions,
+    ConnectRequest, Counters, Device, DeviceError, Disconnect, Event, Failed, ListenerId, Poller,
+    Pool, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, SharedReceiveQueue,
+    SharedReceives, SharedReceivesId, Stag, Success, Time, WhenEmpty, WorkError, WrId,
 };
 
 /// Returns the address of every listener.
@@ -155,6 +155,7 @@ pub fn attributes() -> Attributes {
         max_region: 1 << 30,
         max_inbound_reads: 16,
         max_outbound_reads: 16,
+        costs: ClassCosts::default(),
         max_private_data: 56,
         remote_invalidation: true,
         shared_receives: None,
