@@ -96,12 +96,13 @@ impl Effort {
     }
 
     /// Adds the waits of a message in `sends` Sends, of which the peer can receive `credits` now. A
-    /// peer grants more when half of what it can receive is used (version-two-07, section 4.2.1.1).
-    /// So the first wait comes at the end of the credits in hand, and each later one half of them
-    /// further on; the sender uses the other half until the grant has come.
+    /// peer grants more when half of what it can receive is used, and again when the other half is
+    /// (version-two-07, section 4.2.1.1). So after each wait for the first of two grants, the second
+    /// one comes in time, and there is a wait for each `credits` messages. It lasts from the message
+    /// that uses up the first half; the sender uses the other half meanwhile.
     pub fn wait_for_credits(&mut self, sends: u32, credits: u32) {
         let (missing, half) = (sends.saturating_sub(credits), u64::from(credits / 2));
-        let waits = u64::from(missing).div_ceil(half.max(1));
+        let waits = u64::from(missing.div_ceil(credits.max(1)));
         self.waits += waits;
         self.during_waits += waits * half;
     }
@@ -452,7 +453,9 @@ mod tests {
             (16, 16, 0),
             (17, 16, 1),
             (24, 16, 1),
-            (25, 16, 2),
+            (25, 16, 1),
+            (32, 16, 1),
+            (33, 16, 2),
             (3, 0, 3),
             (4, 1, 3),
             (u32::MAX, u32::MAX, 0),
@@ -473,7 +476,7 @@ mod tests {
         );
         effort.wait_for_credits(17, 4);
         assert!(
-            effort.to_string().ends_with(", 8 waits for credits"),
+            effort.to_string().ends_with(", 5 waits for credits"),
             "{effort}"
         );
     }
