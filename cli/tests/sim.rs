@@ -103,3 +103,98 @@ fn less_than_a_receive_limits_what_is_sent_inline() {
         assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
     }
 }
+
+/// What longer receives bring by themselves, and what continuation brings with short ones.
+#[test]
+fn receives_of_several_lengths_are_compared_over_their_memory() {
+    let args = [
+        "compare",
+        "--device",
+        "sim",
+        "--delay",
+        "1ms",
+        "--receives",
+        "2k..4k,128k",
+        "--ops",
+        "write",
+        "--sizes",
+        "64k",
+    ];
+    let json = run([&args[..], &["--json", "-"]].concat()).ok().stdout;
+    let rows: Vec<Value> = serde_json::from_str(&json).unwrap();
+    let counts = |conveyance: &str, length: u64| {
+        let row = rows.iter().find(|row| {
+            row["conveyance"] == conveyance && row["inline_bytes"].as_u64() == Some(length)
+        });
+        let memory = ["receive_memory_requester", "receive_memory_responder"];
+        let memory = memory.map(|key| row?[key].as_u64());
+        let count = |key: &str| row?[key].as_f64();
+        (count("round_trips"), count("registrations"), memory)
+    };
+    // A client asks for 128 credits, and a server grants 64. There are six receives beyond.
+    let memory = |length| [Some(134 * length), Some(70 * length)];
+    let chunk = |length| (Some(2.0), Some(1.0), memory(length));
+    let sends = |length| (Some(1.0), Some(0.0), memory(length));
+    let long = 128 << 10;
+    for via in ["v1-inv", "v2", "v2-ddp"] {
+        assert_eq!(counts(via, 4096), chunk(4096), "{via}");
+        assert_eq!(counts(via, long), sends(long), "{via}");
+    }
+    for via in ["v2-cont", "v2-ddp-cont", "wg", "wg-ddp"] {
+        assert_eq!(counts(via, 4096), sends(4096), "{via}");
+        assert_eq!(counts(via, long), sends(long), "{via}");
+    }
+    // Receives of version 2 are not so short.
+    assert_eq!(counts("v1-inv", 2048), chunk(2048));
+    assert_eq!(rows.len(), 1 + 7 + 7);
+
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("page.html");
+    let page_name = page.to_str().unwrap();
+    let text = run([&args[..], &["--html", page_name]].concat())
+        .ok()
+        .stdout;
+    for said in [
+        "WRITE of 64 KiB: round trips over memory for receives",
+        "WRITE of 64 KiB: time, µs, over memory for receives",
+        "816.0 KiB by v2-cont, v2-ddp-cont, wg, wg-ddp (receives of 4 KiB)",
+        "25.5 MiB by v1-inv, v2, v2-ddp",
+    ] {
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words(&text).contains(said), "{said}: {text}");
+    }
+    let page = std::fs::read_to_string(page).unwrap();
+    assert_eq!(page.matches("<svg").count(), 2);
+}
+
+/// With 64 credits, 1 MiB in 106 messages waits once for credits, and so takes as many round trips as an
+/// RDMA Read, and no registration (version-two-07, section 4.2.1.1).
+#[test]
+fn a_message_that_waits_once_for_credits_is_continued() {
+    let rows = |receives: &str| {
+        let args = [
+            "compare",
+            "--device",
+            "sim",
+            "--delay",
+            "1ms",
+            "--ops",
+            "write",
+            "--sizes",
+            "1M",
+            "--via",
+            "wg",
+            "--receives",
+            receives,
+            "--json",
+            "-",
+        ];
+        let rows: Vec<Value> = serde_json::from_str(&run(args).ok().stdout).unwrap();
+        let count = |key: &str| rows[0][key].as_f64().unwrap();
+        assert!((count("p50_us") / count("predicted_us") - 1.0).abs() < 0.01);
+        (count("round_trips"), count("registrations"))
+    };
+    assert_eq!(rows("10k"), (2.0, 0.0));
+    // Two waits would be a round trip more than the RDMA Read.
+    assert_eq!(rows("8k"), (2.0, 1.0));
+}

@@ -203,9 +203,11 @@ fn times(pair: &Pair<'_>) -> String {
     let times = beside(pair, v2);
     match v1.round_trips.is_some() && v2.round_trips.is_some() {
         true => format!(
-            "{article} {name} takes {} by version 1 and {} by version 2: {times}.",
+            "{article} {name} takes {} by version 1{} and {} by version 2{}: {times}.",
             plural(v1.round_trips, "round trip"),
-            count(v2.round_trips)
+            with_receives(v1),
+            count(v2.round_trips),
+            with_receives(v2)
         ),
         false => format!("{article} {name} by version 2 takes, beside version 1, {times}."),
     }
@@ -222,6 +224,14 @@ fn over_tcp(pair: &Pair<'_>) -> Option<String> {
     Some(format!(
         "Over TCP it takes{trips}, beside version 1, {times}."
     ))
+}
+
+/// Returns a phrase with the length of the receives, on which round trips depend in each version.
+fn with_receives(row: &Row) -> String {
+    let length = row.conditions.inline_bytes;
+    length.map_or_else(String::new, |length| {
+        format!(" with receives of {}", show_size(length.into()))
+    })
 }
 
 /// Returns "1 round trip" or "2 round trips".
@@ -325,8 +335,8 @@ pub(crate) fn legend(rows: &[Row]) -> Vec<String> {
             first.v2.conveyance
         ),
         format!(
-            "trips: round trips. intr: how often client and server are woken up. reg: registered \
-             pieces of memory. {}: time divided by that of {}, the median of pairs of turns.",
+            "trips: round trips. intr: wake-ups of client and server. reg: registered pieces of memory. \
+             {}: time divided by that of {}, the median of pairs of turns.",
             table::against(rows),
             first.v1.conveyance
         ),
@@ -404,9 +414,9 @@ mod tests {
         assert_eq!(
             sentences(&write()),
             [
-                "An 8 KiB WRITE takes 2 round trips by version 1 and 1 by version 2: 0.57 of the \
-                 time (0.55 to 0.58) here, 0.50 of the time (0.49 to 0.51) over a link of 1 ms each \
-                 way.",
+                "An 8 KiB WRITE takes 2 round trips by version 1 with receives of 4 KiB and 1 by version \
+                 2 with receives of 4 KiB: 0.57 of the time (0.55 to 0.58) here, 0.50 of the time (0.49 \
+                 to 0.51) over a link of 1 ms each way.",
                 "For it, version 1 needs 2 interrupts at the server, 1 at the client and 1 memory \
                  registration; version 2 needs 1, 1 and 0.",
                 "Version 2 needs fewer round trips for 8 KiB WRITE.",
@@ -420,7 +430,10 @@ mod tests {
         rows[1].round_trips = Some(1.48);
         rows[1].interrupts_responder = Some(1.31);
         let said = sentences(&rows).join("\n");
-        assert!(said.contains("by version 1 and 1.5 by version 2"), "{said}");
+        assert!(
+            said.contains("by version 1 with receives of 4 KiB and 1.5 by version 2"),
+            "{said}"
+        );
         assert!(said.contains("version 2 needs 1.3, 1 and 0."), "{said}");
         assert!(said.contains("as many for 8 KiB WRITE."), "{said}");
         rows[1].round_trips = Some(3.0);

@@ -89,6 +89,7 @@ impl BenchTarget {
     pub(crate) fn counted(&self, did: Both, operations: u64) -> Row {
         let each = |count: u64| (operations > 0).then(|| count as f64 / operations as f64);
         let device = |count: u64| each(count).filter(|_| self.device.is_some());
+        let receives = |usage: Usage| self.device.as_ref().map(|_| usage.receive_memory);
         let total = did.total();
         Row {
             conveyance: self.variant.name(),
@@ -104,6 +105,8 @@ impl BenchTarget {
             interrupts_requester: each(did.client.interrupts),
             interrupts_responder: each(did.server.interrupts),
             grants: device(total.grants).filter(|_| self.variant.has_grants()),
+            receive_memory_requester: receives(did.client),
+            receive_memory_responder: receives(did.server),
             copied_bytes: each(total.copied_bytes),
             wire_bytes: each(total.wire_bytes_sent).filter(|_| self.counts_wire()),
             ..Row::default()
@@ -139,7 +142,10 @@ impl BenchTarget {
     pub(crate) fn usage(&mut self) -> Result<Both, Failure> {
         let server: Usage = self.server.ask(USAGE)?;
         let reached = &self.mounted.reached;
-        let client = Usage::now(&reached.counters(), reached.grants_sent());
+        let client = Usage {
+            receive_memory: reached.receive_memory(),
+            ..Usage::now(&reached.counters(), reached.grants_sent())
+        };
         Ok(Both { client, server })
     }
 

@@ -108,6 +108,7 @@ fn measure(setting: &Setting<'_>, baseline: &mut TcpBaseline) -> Result<CostMode
         ..CostModel::default()
     };
     let options = Options {
+        receives: Vec::new(),
         // Shorter messages than the usual ones would make more Sends of what has one or two here.
         inline: setting
             .options

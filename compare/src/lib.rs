@@ -56,6 +56,7 @@ mod op;
 mod options;
 mod prediction;
 mod processor;
+mod receives;
 mod reference;
 mod report;
 mod rows;
@@ -93,7 +94,7 @@ use measurement::Measurement;
 use network::Network;
 pub use network::end_delay;
 pub use op::{LONG, MAX_RECORD, Op, Target};
-pub use options::{OpName, Options, inline_size};
+pub use options::{OpName, Options};
 pub use reference::{Changes, Reference};
 pub use report::{Figure, Report, RunReport};
 pub use rows::{Conditions, Mode, OverDelay, Row, Split};
@@ -145,6 +146,7 @@ impl Comparison {
     pub fn new(mut options: Options) -> Result<Self, Failure> {
         options.check_distinct()?;
         options.check_costs()?;
+        receives::prepare(&mut options)?;
         let ops = ops(&options)?;
         if options.device == DeviceName::Sim {
             simulated::check(&options, &ops)?;
@@ -174,7 +176,7 @@ impl Comparison {
         let Self { options, ops, .. } = &self;
         if options.device == DeviceName::Sim {
             return Ok(Measured {
-                rows: simulated::rows(options, ops, details)?,
+                rows: receives::in_turn(options, |step| simulated::rows(step, ops, details))?,
                 summary: simulated::summary(options)?,
                 machine: format!("{}.", self.environment.program()),
                 noise: None,
@@ -202,10 +204,23 @@ impl Comparison {
             congestion: Some(granted.name()),
             ..setting
         };
-        let (mut rows, device, costs) = measure(&setting, &mut floor, ops, show)?;
-        if let Some(costs) = &costs {
-            simulated::predict(options, costs, ops, &mut rows)?;
-        }
+        let (mut device, mut costs) = (String::new(), None);
+        let rows = receives::in_turn(options, |step| {
+            let setting = Setting {
+                options: step,
+                ..setting
+            };
+            let show = |what: &dyn fmt::Display| match options.receives.is_empty() {
+                true => show(what),
+                false => show(&format_args!("{}: {what}", receives::name(step))),
+            };
+            let mut rows;
+            (rows, device, costs) = measure(&setting, &mut floor, ops, &show)?;
+            if let Some(costs) = &costs {
+                simulated::predict(step, costs, ops, &mut rows)?;
+            }
+            Ok(rows)
+        })?;
         Ok(Measured {
             summary: summary(&setting, &device),
             machine: summary::machine(&self.environment, processors),
@@ -256,6 +271,9 @@ impl Measured {
     #[must_use]
     pub fn tables(&self) -> Vec<String> {
         let options = &self.comparison.options;
+        if !options.receives.is_empty() {
+            return receives::tables(&self.rows);
+        }
         if !options.full
             && let Some(table) = answer::table(&self.rows)
         {
@@ -290,7 +308,10 @@ impl Measured {
     /// and times by version 1 and by version 2. There are none if only one of them was measured.
     #[must_use]
     pub fn answer(&self) -> Vec<String> {
-        answer::sentences(&self.rows)
+        match self.comparison.options.receives.is_empty() {
+            true => answer::sentences(&self.rows),
+            false => receives::sentences(&self.rows),
+        }
     }
 
     /// Returns remarks on how to read the short table; none for the full ones, which have their
@@ -302,7 +323,7 @@ impl Measured {
         }
         let mut lines = answer::legend(&self.rows);
         lines.push(
-            "`rpcrdma compare --full` measures all variants and operations, and throughput; \
+            "`compare --receives` gives all versions equal receives, `--full` measures all; \
              `--help` explains it."
                 .to_owned(),
         );
@@ -314,7 +335,7 @@ impl Measured {
     #[must_use]
     pub fn predictions(&self) -> Vec<String> {
         let options = &self.comparison.options;
-        match options.full || options.exact {
+        match (options.full || options.exact) && options.receives.is_empty() {
             true => prediction::report(&self.rows),
             false => Vec::new(),
         }

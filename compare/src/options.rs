@@ -13,12 +13,12 @@ use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::units::show_size;
 
-use crate::variant::Variant;
+use crate::variant::{Receives, Variant};
 
 /// The permitted sizes of messages without chunks in version 2, in bytes: those that private data
 /// can express in version 1. Receives are never shorter than 4096 bytes in version 2
 /// (version-two-01, section 2.3), so a smaller size limits only what is sent.
-const INLINE: RangeInclusive<u32> = 1024..=262_144;
+pub(crate) const INLINE: RangeInclusive<u32> = 1024..=262_144;
 
 /// An operation to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +103,8 @@ pub struct Options {
     /// The size of the longest message without chunks in version 2, in bytes, and of both sides'
     /// receives if that is at least 4096.
     pub inline: u64,
+    /// The lengths of receives, in bytes, that all variants have in turn, instead of their usual ones.
+    pub receives: Vec<u32>,
     /// Whether iWARP frames have CRCs.
     pub crc: bool,
     /// The congestion control of all TCP connections: of the iwarp device, of NFS over TCP, and of
@@ -150,6 +152,7 @@ impl Default for Options {
             set_delay: None,
             rate: None,
             inline: 4096,
+            receives: Vec::new(),
             crc: false,
             congestion: None,
             busy_poll: false,
@@ -179,6 +182,17 @@ impl Options {
             full: true,
             predict: true,
             ..Self::default()
+        }
+    }
+
+    /// Returns the lengths of receives: the first of [`Options::receives`], or the usual ones.
+    ///
+    /// # Errors
+    /// A size is not permitted.
+    pub(crate) fn receive_lengths(&self) -> Result<Receives, Failure> {
+        match self.receives.first() {
+            Some(&size) => Ok(Receives::Equal(size)),
+            None => inline_size(self.inline).map(Receives::Usual),
         }
     }
 
@@ -241,6 +255,9 @@ impl Options {
         if let Some(op) = repeated(&self.ops) {
             return twice("--ops", &op.name());
         }
+        if let Some(size) = repeated(&self.receives) {
+            return twice("--receives", &show_size(size.into()));
+        }
         match repeated(&self.sizes) {
             Some(size) => twice("--sizes", &show_size(size)),
             None => Ok(()),
@@ -260,7 +277,7 @@ fn repeated<T: Copy + PartialEq>(list: &[T]) -> Option<T> {
 ///
 /// # Errors
 /// The requested size is not permitted.
-pub fn inline_size(asked: u64) -> Result<u32, Failure> {
+pub(crate) fn inline_size(asked: u64) -> Result<u32, Failure> {
     match u32::try_from(asked) {
         Ok(size) if INLINE.contains(&size) => Ok(size),
         _ => {

@@ -181,6 +181,11 @@ pub struct Row {
     pub grants: Option<f64>,
     /// Wake-ups per operation at which nothing but such messages had arrived, both sides.
     pub grant_interrupts: Option<f64>,
+    /// Bytes of receives that the requester promises its responder at most: one receive for each message
+    /// that its credits allow, and those beyond. Null for TCP.
+    pub receive_memory_requester: Option<u64>,
+    /// Bytes of receives that the responder promises the requester of this connection at most.
+    pub receive_memory_responder: Option<u64>,
     /// Bytes copied in user space per operation, both sides.
     pub copied_bytes: Option<f64>,
     /// Bytes on the wire per operation, both directions; null for verbs devices.
@@ -303,6 +308,8 @@ pub(crate) mod tests {
             interrupts_responder: Some(1.0),
             grants: None,
             grant_interrupts: None,
+            receive_memory_requester: Some(134 << 12),
+            receive_memory_responder: Some(70 << 12),
             copied_bytes: Some(0.0),
             wire_bytes: Some(1_050_000.0),
             floor_p50_us: Some(400.0),

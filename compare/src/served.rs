@@ -8,7 +8,7 @@ use rpcrdma_setup::Failure;
 use serde::{Deserialize, Serialize};
 
 use crate::run::{Attach, Phase, Preset};
-use crate::variant::Serves;
+use crate::variant::{Receives, Serves};
 
 /// The request for a [`Usage`](crate::usage::Usage) over the control channel.
 pub(crate) const USAGE: &str = "usage";
@@ -41,8 +41,8 @@ pub(crate) struct Served {
     pub(crate) delay: Duration,
     /// The rate at which this side can send, in bits per second.
     pub(crate) rate: Option<u64>,
-    /// The receive size in version 2, in bytes.
-    pub(crate) inline: u32,
+    /// The lengths of receives.
+    pub(crate) receives: Receives,
     /// Whether iWARP frames have CRCs.
     pub(crate) crc: bool,
     /// The congestion control of TCP connections.
@@ -66,7 +66,7 @@ impl Served {
             listen,
             delay: Duration::ZERO,
             rate: None,
-            inline: 0,
+            receives: Receives::Usual(0),
             crc: false,
             congestion,
             busy_poll: false,

@@ -14,7 +14,6 @@ use nfs_binding::fs::MemoryFs;
 use nfs_binding::proto::{NFS_PROGRAM, nfs};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer, Squash};
 use onc_rpc::Message;
-use rdma::Counters;
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Versions};
 use rpc_transport::{
     ProgramVersions, ReducedArguments, Request, Server, ServerOptions, Service, ServiceOutcome,
@@ -132,57 +131,59 @@ fn serve(args: &Served) -> Result<(), Failure> {
     let calls = Rc::new(RefCell::new(BTreeMap::new()));
     let service = memory_service(MEMORY, Rc::clone(&calls))?;
     let mut server = Server::new(service, options).context("cannot start the server")?;
-    let (address, counters): (SocketAddr, Box<dyn Fn() -> (Counters, u64)>) =
-        match variant.version() {
-            Some(version) => {
-                let device = link
-                    .device(&DeviceChoice {
-                        name: args.device.parse().map_err(|error: String| odd(&error))?,
-                        registration: args
-                            .registration
-                            .parse()
-                            .map_err(|error: String| odd(&error))?,
-                        address: Some(args.listen),
-                        resources: Resources::default(),
-                        // The client's side shows the same bytes, so there is no capture here.
-                        ..DeviceChoice::default()
-                    })?
-                    .device;
-                let mut options = RdmaServerOptions {
-                    versions: Versions::only(version),
-                    ..RdmaServerOptions::default()
-                };
-                let costs = args.costs.as_deref().map(CostsArg::parse).transpose();
-                let costs = costs.map_err(|error| odd(&error))?;
-                let costs = CostsArg::load(costs.as_ref())?;
-                variant.configure(&mut options.common, args.inline);
-                let class = &device.attributes().costs;
-                options.common.costs = costs.or_of(class).model();
-                let mut port = RdmaServer::new(device, options);
-                let address = port.listen(any_port).context(what)?;
-                let port = Rc::new(RefCell::new(port));
-                server
-                    .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
-                    .context("cannot listen")?;
-                let counters = move || {
-                    let port = port.borrow();
-                    (port.counters(), port.grants_sent())
-                };
-                (address, Box::new(counters))
-            }
-            None => {
-                let port = TcpServer::bind(any_port, link.tcp()).context(what)?;
-                let address = port.local_addr();
-                let port = Rc::new(RefCell::new(port));
-                server
-                    .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
-                    .context("cannot listen")?;
-                (
-                    address,
-                    Box::new(move || (tcp_counters(&port.borrow().counters()), 0)),
-                )
-            }
-        };
+    let (address, usage): (SocketAddr, Box<dyn Fn() -> Usage>) = match variant.version() {
+        Some(version) => {
+            let device = link
+                .device(&DeviceChoice {
+                    name: args.device.parse().map_err(|error: String| odd(&error))?,
+                    registration: args
+                        .registration
+                        .parse()
+                        .map_err(|error: String| odd(&error))?,
+                    address: Some(args.listen),
+                    resources: Resources::default(),
+                    // The client's side shows the same bytes, so there is no capture here.
+                    ..DeviceChoice::default()
+                })?
+                .device;
+            let mut options = RdmaServerOptions {
+                versions: Versions::only(version),
+                ..RdmaServerOptions::default()
+            };
+            let costs = args.costs.as_deref().map(CostsArg::parse).transpose();
+            let costs = costs.map_err(|error| odd(&error))?;
+            let costs = CostsArg::load(costs.as_ref())?;
+            variant.configure(&mut options.common, args.receives);
+            let class = &device.attributes().costs;
+            options.common.costs = costs.or_of(class).model();
+            let mut port = RdmaServer::new(device, options);
+            let address = port.listen(any_port).context(what)?;
+            let port = Rc::new(RefCell::new(port));
+            server
+                .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
+                .context("cannot listen")?;
+            let usage = move || {
+                let port = port.borrow();
+                Usage {
+                    receive_memory: port.receive_memory(),
+                    ..Usage::now(&port.counters(), port.grants_sent())
+                }
+            };
+            (address, Box::new(usage))
+        }
+        None => {
+            let port = TcpServer::bind(any_port, link.tcp()).context(what)?;
+            let address = port.local_addr();
+            let port = Rc::new(RefCell::new(port));
+            server
+                .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
+                .context("cannot listen")?;
+            (
+                address,
+                Box::new(move || Usage::now(&tcp_counters(&port.borrow().counters()), 0)),
+            )
+        }
+    };
 
     let control = Control::default();
     let (_, mut stop) = control.take();
@@ -196,10 +197,7 @@ fn serve(args: &Served) -> Result<(), Failure> {
         let (order, next) = control.take();
         stop = next;
         match order {
-            Some(Order::Usage) => {
-                let (device, grants) = counters();
-                answer(&Usage::now(&device, grants))?;
-            }
+            Some(Order::Usage) => answer(&usage())?,
             Some(Order::Procedures) => answer(&*calls.borrow())?,
             Some(Order::End) => return Ok(()),
             None => {}

@@ -16,7 +16,6 @@ use rpcrdma_sim::{CopyCosts, Measured, Operation, Setting, consider, measure};
 use crate::environment::Environment;
 use crate::explain::listen;
 use crate::op::Op;
-use crate::options::inline_size;
 use crate::options::{OpName, Options};
 use crate::rows::{Conditions, Mode, OverDelay, Row, Split};
 use crate::simulated_costs;
@@ -261,9 +260,9 @@ fn configured(options: &Options, via: Variant) -> Result<Option<Setting>, Failur
     };
     let mut setting = setting(options)?;
     setting.version = version;
-    let inline = inline_size(options.inline)?;
+    let receives = options.receive_lengths()?;
     for end in [&mut setting.requester, &mut setting.responder] {
-        via.configure(end, inline);
+        via.configure(end, receives);
     }
     Ok(Some(setting))
 }
@@ -352,6 +351,8 @@ fn row(op: Op, via: Variant, setting: &Setting, what: &Measured) -> Row {
         interrupts_responder: Some(f64::from(what.responder_interrupts)),
         grants: what.grants.map(|grants| grants.messages),
         grant_interrupts: what.grants.map(|grants| grants.interrupts),
+        receive_memory_requester: Some(what.requester_receives),
+        receive_memory_responder: Some(what.responder_receives),
         copied_bytes: both(|counters| counters.copied_bytes),
         wire_bytes: both(|counters| counters.wire_bytes_sent),
         ..Row::default()

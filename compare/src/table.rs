@@ -18,7 +18,7 @@ pub(crate) fn number(value: Option<f64>) -> String {
 }
 
 /// Formats a count per operation, without decimals if it is whole.
-fn count(value: Option<f64>) -> String {
+pub(crate) fn count(value: Option<f64>) -> String {
     match value {
         Some(value) if (value - value.round()).abs() < 0.005 => format!("{value:.0}"),
         other => number(other),

@@ -17,7 +17,7 @@ use crate::child::ChildProcess;
 use crate::environment::Environment;
 use crate::network::Network;
 use crate::op::Op;
-use crate::options::{Options, inline_size};
+use crate::options::Options;
 use crate::rows::{Conditions, Mode};
 use crate::served::{Listening, Served, Task};
 use crate::summary;
@@ -76,7 +76,7 @@ pub(crate) fn conditions(
     let framed = rdma && options.device == DeviceName::Iwarp;
     let over_tcp = !rdma || framed;
     Ok(Conditions {
-        inline_bytes: variant.longest_inline(inline_size(options.inline)?),
+        inline_bytes: variant.longest_inline(options.receive_lengths()?),
         rate_bits_per_s: options.rate,
         crc: framed.then_some(options.crc),
         congestion_control: congestion.filter(|_| over_tcp).map(str::to_owned),
@@ -180,7 +180,7 @@ pub(crate) fn served(
         listen: options.address,
         delay,
         rate: options.rate,
-        inline: inline_size(options.inline)?,
+        receives: options.receive_lengths()?,
         crc: options.crc,
         congestion: congestion_name(options),
         busy_poll,
@@ -202,7 +202,7 @@ pub(crate) fn access(
     let mut rdma = RdmaClientOptions::default();
     if let Some(version) = variant.version() {
         rdma.version = Choice::Only(version);
-        variant.configure(&mut rdma.common, inline_size(options.inline)?);
+        variant.configure(&mut rdma.common, options.receive_lengths()?);
     }
     let costs = CostsArg::load(options.costs.as_ref())?;
     Ok(Access {

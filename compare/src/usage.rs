@@ -25,6 +25,9 @@ pub(crate) struct Usage {
     pub(crate) invalidations: u64,
     /// Wake-ups of this side from sleep by an arrival.
     pub(crate) interrupts: u64,
+    /// Bytes of receives that this side promises its peer at most. It is no sum: differences and sums
+    /// have the greater of two values.
+    pub(crate) receive_memory: u64,
     /// Bytes copied in user space.
     pub(crate) copied_bytes: u64,
     /// Bytes put on the wire.
@@ -52,6 +55,7 @@ impl Usage {
             invalidations: device.local_invalidations + device.remote_invalidations,
             interrupts: device.interrupts,
             copied_bytes: device.copied_bytes,
+            receive_memory: 0,
             wire_bytes_sent: device.wire_bytes_sent,
         }
     }
@@ -67,6 +71,7 @@ impl Usage {
             invalidations: f(self.invalidations, other.invalidations),
             interrupts: f(self.interrupts, other.interrupts),
             copied_bytes: f(self.copied_bytes, other.copied_bytes),
+            receive_memory: self.receive_memory.max(other.receive_memory),
             wire_bytes_sent: f(self.wire_bytes_sent, other.wire_bytes_sent),
         }
     }

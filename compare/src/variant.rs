@@ -1,6 +1,9 @@
 //! The transports and protocol variants that are compared with each other.
 
+use serde::{Deserialize, Serialize};
+
 use rpc_transport::rdma::{Directions, RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version};
+use rpcrdma_setup::inline::InlineSizes;
 
 /// A transport or protocol variant that carries NFS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +16,8 @@ pub enum Variant {
     /// Version 1 with remote invalidation (Send With Invalidate), where the server supports it in
     /// its replies
     V1Inv,
+    /// Version 1 with remote invalidation, and receives as long as those of version 2 with placement
+    V1Long,
     /// Version 2 without features for fewer round trips; like all of version 2 here with remote
     /// invalidation
     V2,
@@ -31,9 +36,21 @@ pub enum Variant {
 
 impl Variant {
     /// All variants, in the order of tables.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Tcp,
         Self::V1,
+        Self::V1Inv,
+        Self::V1Long,
+        Self::V2,
+        Self::V2Ddp,
+        Self::V2Cont,
+        Self::V2DdpCont,
+        Self::Wg,
+        Self::WgDdp,
+    ];
+
+    /// The variants that are compared with receives of equal length, unless others are asked for.
+    pub(crate) const EQUAL: [Self; 7] = [
         Self::V1Inv,
         Self::V2,
         Self::V2Ddp,
@@ -43,6 +60,16 @@ impl Variant {
         Self::WgDdp,
     ];
 
+    /// Returns whether receives can have this length. Those of version 2 have at least 4096 bytes
+    /// (version-two-01, section 2.3).
+    pub(crate) fn can_have(self, size: u32) -> bool {
+        self.version().is_some_and(|version| {
+            let mut options = RdmaClientOptions::default().common;
+            self.configure(&mut options, Receives::Equal(size));
+            options.receive_size(version) == size
+        })
+    }
+
     /// Returns the name in options, tables and rows.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -50,6 +77,7 @@ impl Variant {
             Self::Tcp => "tcp",
             Self::V1 => "v1",
             Self::V1Inv => "v1-inv",
+            Self::V1Long => "v1-long",
             Self::V2 => "v2",
             Self::V2Ddp => "v2-ddp",
             Self::V2Cont => "v2-cont",
@@ -71,7 +99,7 @@ impl Variant {
     pub(crate) fn version(self) -> Option<Version> {
         match self {
             Self::Tcp => None,
-            Self::V1 | Self::V1Inv => Some(Version::One),
+            Self::V1 | Self::V1Inv | Self::V1Long => Some(Version::One),
             Self::V2 | Self::V2Ddp | Self::V2Cont | Self::V2DdpCont => Some(Version::Two),
             Self::Wg | Self::WgDdp => Some(Version::TwoWg),
         }
@@ -82,31 +110,30 @@ impl Variant {
         self.version() == Some(Version::TwoWg)
     }
 
-    /// Returns the size of receive buffers in bytes. `inline` is the one to use in version 2.
-    pub(crate) fn inline(self, inline: u32) -> Option<u32> {
-        match self.version()? {
-            Version::Two | Version::TwoWg => Some(inline),
-            _ => Some(RdmaOptions::DEFAULT_INLINE),
-        }
-    }
-
     /// Sets the options of either end. All differences between the variants of RPC-over-RDMA are
-    /// here. In version 2, receive buffers have `inline` bytes.
-    pub(crate) fn configure(self, options: &mut RdmaOptions, inline: u32) {
-        if let Some(inline) = self.inline(inline) {
-            options.inline_send = inline;
-            options.inline_receive = inline;
-        }
+    /// here.
+    pub(crate) fn configure(self, options: &mut RdmaOptions, receives: Receives) {
         options.remote_invalidation = self != Self::V1;
         options.features = self.features();
+        let size = match (receives, self) {
+            (Receives::Equal(size), _) => {
+                // Placement does not make receives longer.
+                options.least_placement = 0;
+                size
+            }
+            (Receives::Usual(inline), Self::V1Long) => placing_receives(inline),
+            (Receives::Usual(_), Self::Tcp | Self::V1 | Self::V1Inv) => RdmaOptions::DEFAULT_INLINE,
+            (Receives::Usual(inline), _) => inline,
+        };
+        InlineSizes::both(size).apply(options);
     }
 
     /// Returns the length of the longest message without chunks in bytes, including the data placed
-    /// by Sends. `inline` is the one to use in version 2 without placement.
-    pub(crate) fn longest_inline(self, inline: u32) -> Option<u32> {
+    /// by Sends.
+    pub(crate) fn longest_inline(self, receives: Receives) -> Option<u32> {
         let version = self.version()?;
         let mut options = RdmaClientOptions::default().common;
-        self.configure(&mut options, inline);
+        self.configure(&mut options, receives);
         Some(longest_inline(&options, version))
     }
 
@@ -121,6 +148,23 @@ impl Variant {
         }
         features
     }
+}
+
+/// The lengths of receives in a comparison, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Receives {
+    /// The usual ones of each variant: those of Linux in version 1, this inline threshold in
+    /// version 2, and at least 65 KiB with placement.
+    Usual(u32),
+    /// The same length in all variants. Receives of version 2 have at least 4096 bytes.
+    Equal(u32),
+}
+
+/// Returns the length of receives of version 2 with placement and this inline threshold, in bytes.
+fn placing_receives(inline: u32) -> u32 {
+    let mut options = RdmaClientOptions::default().common;
+    Variant::V2Ddp.configure(&mut options, Receives::Usual(inline));
+    options.receive_size(Version::Two)
 }
 
 /// Returns the length in bytes of the longest message without chunks if both ends have these
@@ -185,13 +229,38 @@ mod tests {
     #[test]
     fn receives_that_bulk_data_is_placed_in_are_longer() {
         let sizes = |inline| {
+            let receives = Receives::Usual(inline);
             let of = [Variant::Tcp, Variant::V1, Variant::V2, Variant::V2DdpCont];
-            assert_eq!(Variant::Wg.longest_inline(inline), Some(inline));
-            of.map(|variant| variant.longest_inline(inline))
+            assert_eq!(Variant::Wg.longest_inline(receives), Some(inline));
+            of.map(|variant| variant.longest_inline(receives))
         };
         assert_eq!(sizes(8192), [None, Some(4096), Some(8192), Some(65 << 10)]);
         // The receives have 4096 bytes, of which messages without placement take a quarter.
         assert_eq!(sizes(1024), [None, Some(4096), Some(1024), Some(65 << 10)]);
+    }
+
+    #[test]
+    fn version_1_can_have_receives_as_long_as_those_for_placement() {
+        for inline in [1024, 4096, 128 << 10] {
+            let length = |variant: Variant| variant.longest_inline(Receives::Usual(inline));
+            assert_eq!(length(Variant::V1Long), length(Variant::V2DdpCont));
+            assert_eq!(length(Variant::V1Inv), Some(4096));
+        }
+    }
+
+    #[test]
+    fn receives_of_one_length_are_equal_in_all_variants_and_take_as_much_memory() {
+        for size in [4096, 16 << 10, 65 << 10, 256 << 10] {
+            for variant in Variant::ALL.into_iter().skip(1) {
+                assert_eq!(variant.longest_inline(Receives::Equal(size)), Some(size));
+                let mut options = RdmaOptions::server();
+                variant.configure(&mut options, Receives::Equal(size));
+                let longest = options.longest_receives(variant.version() != Some(Version::One));
+                assert_eq!(longest.size(), size as usize, "{variant:?}");
+            }
+        }
+        let short = |variant: Variant| variant.longest_inline(Receives::Equal(1024));
+        assert_eq!(short(Variant::V1Inv), Some(1024));
     }
 
     #[test]

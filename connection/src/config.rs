@@ -82,6 +82,9 @@ pub struct Options {
     /// Version 2: the maximum length, in bytes, to which this end enlarges its receives at the
     /// peer's request.
     pub max_receive_size: u32,
+    /// Version 2: the least length, in bytes, of the segment that bulk data is placed in, if this end
+    /// receives such data. The receives are at least 1 KiB longer.
+    pub least_placement: u32,
     /// Version 2, client: the maximum number of receives posted beyond those for credits, for
     /// replies in several messages.
     pub spare_receives: u32,
@@ -123,6 +126,7 @@ impl Options {
             max_segment: DEFAULT_MAX_SEGMENT,
             callbacks: CallbackOptions::default(),
             max_receive_size: DEFAULT_MAX_RECEIVE,
+            least_placement: round_trips::TARGET,
             spare_receives: DEFAULT_SPARE_RECEIVES,
             group_timeout: DEFAULT_GROUP_TIMEOUT,
             initial_message_count: 0,
@@ -170,7 +174,7 @@ impl Options {
     #[must_use]
     pub fn receives(&self, operations: bool) -> ReceiveStructure {
         match operations && self.features.ddp.receive {
-            true => round_trips::placing(self.plain_receive_size(operations)),
+            true => round_trips::placing(self.plain_receive_size(operations), self.least_placement),
             false => self.plain_receives(operations),
         }
     }

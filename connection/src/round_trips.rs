@@ -13,8 +13,9 @@ use crate::{Config as ConnectionConfig, ReceiveSegment, ReceiveStructure};
 /// rest of the message around the bulk data in common calls. Anything longer continues in the next
 /// segment.
 const HEAD: u32 = 1024;
-/// Length of the segment for bulk data, in bytes: 1 MiB takes 16 transmissions.
-const TARGET: u32 = 64 << 10;
+/// The default of [`Options::least_placement`](crate::Options::least_placement), in bytes: 1 MiB takes
+/// 16 transmissions.
+pub(crate) const TARGET: u32 = 64 << 10;
 /// Alignment of the segment for bulk data in bytes: a page, as file systems and page caches need
 /// it.
 const PAGE: u32 = 4096;
@@ -24,10 +25,10 @@ const MAX_TRANSMISSIONS: u32 = 64;
 const MAX_TRANSMISSION: u32 = 1 << 20;
 
 /// Returns the structure of receives that hold messages of `plain` bytes and that bulk data can be
-/// placed in.
+/// placed in: at least `target` bytes of it.
 #[must_use]
-pub(crate) fn placing(plain: u32) -> ReceiveStructure {
-    let target = plain.saturating_sub(HEAD).max(TARGET);
+pub(crate) fn placing(plain: u32, target: u32) -> ReceiveStructure {
+    let target = plain.saturating_sub(HEAD).max(target);
     let segment = |len, align, ddp| ReceiveSegment { len, align, ddp };
     let segments = [segment(HEAD, 1, false), segment(target, PAGE, true)];
     ReceiveStructure::new(segments).unwrap_or_else(|_| ReceiveStructure::plain(plain as usize))
@@ -129,7 +130,7 @@ mod tests {
 
     #[test]
     fn receives_for_placement_grow_by_a_tail_and_never_lose_a_segment() {
-        let receives = placing(4096);
+        let receives = placing(4096, TARGET);
         assert_eq!(receives.size() as u32, HEAD + TARGET);
         assert!(receives.segments()[1].ddp);
         assert_eq!(resized(&receives, 4096), receives);
@@ -139,7 +140,12 @@ mod tests {
         assert!(!longer.segments()[2].ddp);
         let plain = ReceiveStructure::plain(4096);
         assert_eq!(resized(&plain, 1024), ReceiveStructure::plain(1024));
-        let long = placing(256 << 10);
+        let long = placing(256 << 10, TARGET);
         assert_eq!(long.size(), 256 << 10);
+        for size in [4096, 8192] {
+            assert_eq!(placing(size, 0).size(), size as usize);
+        }
+        // No segment is empty.
+        assert_eq!(placing(HEAD, 0), ReceiveStructure::plain(HEAD as usize));
     }
 }

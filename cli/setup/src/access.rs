@@ -146,6 +146,12 @@ impl Reached {
         self.port.ask_rdma(RdmaClient::grants_sent).iter().sum()
     }
 
+    /// Returns the bytes of the receives of all connections over RDMA if the server uses all that it ever
+    /// could at a time.
+    pub fn receive_memory(&self) -> u64 {
+        self.port.ask_rdma(RdmaClient::receive_memory).iter().sum()
+    }
+
     /// Returns the counters of the device, or of TCP.
     pub fn counters(&self) -> Counters {
         match &self.port {

@@ -20,6 +20,20 @@ impl Table {
         }
     }
 
+    /// Returns a table whose number of columns is known only when the program runs.
+    pub fn with_columns(left: usize, header: Vec<String>) -> Self {
+        Self {
+            left,
+            gap: GAPS[0],
+            lines: vec![header],
+        }
+    }
+
+    /// Adds a line of any number of cells.
+    pub fn push_line(&mut self, cells: Vec<String>) {
+        self.lines.push(cells);
+    }
+
     /// Makes the gaps between columns narrow, for a table with many.
     #[must_use]
     pub fn narrow(mut self) -> Self {

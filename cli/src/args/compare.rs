@@ -200,9 +200,22 @@ pub(crate) struct CompareArgs {
 
     /// Size of the receive buffers of both sides in version 2 of RPC-over-RDMA, bytes, and so the
     /// longest message without chunks: 1k to 256k. Receives of version 2 have at least 4k, so less
-    /// limits only what is sent without chunks; version 1 uses the usual 4096
+    /// limits only what is sent without chunks. In version 1, v1 and v1-inv have the 4096 of Linux, and
+    /// v1-long has receives as long as those of version 2 with placement: 65k, or more with a larger
+    /// SIZE
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "4k")]
     pub(crate) inline: u64,
+
+    /// Give receives of both sides each of these lengths in turn, in all variants, and print round
+    /// trips and time over the memory that they take: what each transfer mode brings beside longer
+    /// receives
+    ///
+    /// LENGTH,… or FIRST..LAST, which stands for the powers of two between: 1k..256k. Receives of
+    /// version 2 have at least 4k. Without --ops and --sizes, READ and WRITE of 8 KiB, 64 KiB and 1 MiB
+    /// are measured; without --via, v1-inv and all variants of version 2
+    #[arg(long, value_name = "LENGTHS", value_parser = Lengths::parse,
+          conflicts_with_all = ["run", "full", "reference", "check_explain", "save_costs"])]
+    pub(crate) receives: Option<Lengths>,
 
     /// Checksums in iWARP frames
     #[arg(long, value_enum, default_value_t = Crc::Off)]
@@ -281,10 +294,15 @@ impl CompareArgs {
     /// Converts the arguments to the options of a comparison.
     pub(crate) fn options(&self) -> Options {
         let selects = !(self.via.is_empty() && self.ops.is_empty() && self.sizes.is_empty());
-        let base = match self.full || selects {
+        let receives = self.receives.as_ref().map_or(&[][..], |lengths| &lengths.0);
+        let mut base = match self.full || selects || !receives.is_empty() {
             true => Options::full(),
             false => Options::default(),
         };
+        if !receives.is_empty() {
+            base.ops = vec![OpName::Write, OpName::Read];
+            base.sizes = vec![8 << 10, 64 << 10, 1 << 20];
+        }
         let files = self.json.is_some() || self.html.is_some() || self.figures.is_some();
         Options {
             full: base.full,
@@ -301,6 +319,7 @@ impl CompareArgs {
             set_delay: self.set_delay.clone(),
             rate: self.rate.map(|rate| rate.0),
             inline: self.inline,
+            receives: receives.to_vec(),
             crc: self.crc.is_on(),
             congestion: self.congestion.clone(),
             busy_poll: self.busy_poll,
@@ -369,7 +388,8 @@ impl CompareArgs {
         if self.inline != Options::default().inline
             && only(&[Variant::Tcp, Variant::V1, Variant::V1Inv])
         {
-            let text = "--inline: of version 2, and --via has no variant of that";
+            let text =
+                "--inline: of version 2 and v1-long, and --via has none of these; see --receives";
             return Err(Failure::usage(text));
         }
         if self.capture.capture.is_some() && only(&[Variant::Tcp]) {
@@ -422,6 +442,36 @@ fn given<T: Clone>(list: &[T], default: Vec<T>) -> Vec<T> {
 /// Takes the costs unchecked: it depends on the device which there are.
 fn costs(text: &str) -> Result<CostsArg, Infallible> {
     Ok(CostsArg::unchecked(text))
+}
+
+/// The lengths of receives for a sweep, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lengths(Vec<u32>);
+
+impl Lengths {
+    /// Parses a list, in which `FIRST..LAST` stands for the powers of two from one to the other.
+    fn parse(text: &str) -> Result<Self, String> {
+        let length = |text: &str| {
+            let size = units::size(text)?;
+            u32::try_from(size).map_err(|_| format!("`{text}`: receives have at most 256k"))
+        };
+        let mut lengths = Vec::new();
+        for part in text.split(',') {
+            let Some((first, last)) = part.split_once("..") else {
+                lengths.push(length(part)?);
+                continue;
+            };
+            let (first, last) = (length(first)?, length(last)?);
+            if !first.is_power_of_two() || first > last {
+                return Err(format!(
+                    "`{part}`: write a power of two, and after `..` a length that is not smaller"
+                ));
+            }
+            let powers = std::iter::successors(Some(first), |length| length.checked_mul(2));
+            lengths.extend(powers.take_while(|length| *length <= last));
+        }
+        Ok(Self(lengths))
+    }
 }
 
 fn device_or_sim(text: &str) -> Result<DeviceName, String> {
@@ -542,6 +592,22 @@ mod tests {
         for variant in Variant::ALL {
             let value = variant.to_possible_value().unwrap();
             assert_eq!(value.get_name(), variant.name());
+        }
+    }
+
+    #[test]
+    fn lengths_of_receives_are_a_list_or_powers_of_two() {
+        for (text, lengths) in [
+            ("4k", &[4096][..]),
+            ("4k,65k", &[4096, 66_560]),
+            ("1k..8k", &[1024, 2048, 4096, 8192]),
+            ("4k..10k,65k", &[4096, 8192, 66_560]),
+            ("4k..4k", &[4096]),
+        ] {
+            assert_eq!(Lengths::parse(text).unwrap().0, lengths, "{text}");
+        }
+        for bad in ["", "8k..4k", "3k..8k", "..8k", "4k..", "0..4k", "8G", "4k,"] {
+            assert!(Lengths::parse(bad).is_err(), "{bad}");
         }
     }
 

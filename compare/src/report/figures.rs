@@ -73,7 +73,7 @@ impl<'a> Palette<'a> {
         Self(names)
     }
 
-    fn series(&self, conveyance: &str) -> usize {
+    pub(crate) fn series(&self, conveyance: &str) -> usize {
         self.0
             .iter()
             .position(|&name| name == conveyance)

@@ -4,6 +4,7 @@ mod bars;
 mod figure;
 mod figures;
 mod lines;
+mod receives;
 mod runs;
 mod scale;
 mod svg;
@@ -15,6 +16,7 @@ use serde::Serialize;
 use crate::answer;
 use crate::interval::{Difference, Shown};
 use crate::json::rows_json;
+use crate::receives::{is_sweep, sentences};
 use crate::reference::{Changes, Outcome};
 use crate::rows::Row;
 pub use figure::Figure;
@@ -46,8 +48,11 @@ impl Report<'_> {
     /// Returns all figures of the page, with their data.
     #[must_use]
     pub fn figures(&self) -> Vec<Figure> {
-        let groups = figures::groups(self.rows);
         let palette = Palette::of(self.rows);
+        if is_sweep(self.rows) {
+            return receives::over_memory(self.rows, &palette);
+        }
+        let groups = figures::groups(self.rows);
         let mut all = figures::over_size(&groups, &palette);
         all.extend(figures::over_delay(&groups, &palette));
         all.extend(figures::split(&groups));
@@ -60,6 +65,9 @@ impl Report<'_> {
     /// # Errors
     /// The rows cannot be written as JSON.
     pub fn render(&self) -> serde_json::Result<String> {
+        if is_sweep(self.rows) {
+            return self.render_sweep();
+        }
         let groups = figures::groups(self.rows);
         let palette = Palette::of(self.rows);
         let mut out = head(
@@ -104,6 +112,30 @@ impl Report<'_> {
             }
         };
         section(&mut out, "Costs", counted, &figures::counts(&groups));
+        out.push_str(&foot(self.facts, self.rows, &rows_json(self.rows))?);
+        Ok(out)
+    }
+
+    /// Renders the page of `--receives`, which compares memory and not variants.
+    fn render_sweep(&self) -> serde_json::Result<String> {
+        let mut out = head(
+            "What NFS gains from the memory for receives",
+            self.summary,
+            self.machine,
+        );
+        for sentence in sentences(self.rows) {
+            let _ = writeln!(out, "<p>{}</p>", escape(&sentence));
+        }
+        if let Some(noise) = self.noise {
+            let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(noise));
+        }
+        section(
+            &mut out,
+            "Round trips and time over memory",
+            "Each point is one length of receives, the same at both ends: one receive for each message \
+             that credits allow, whether the messages are long or short.",
+            &receives::over_memory(self.rows, &Palette::of(self.rows)),
+        );
         out.push_str(&foot(self.facts, self.rows, &rows_json(self.rows))?);
         Ok(out)
     }
@@ -383,6 +415,23 @@ mod tests {
         // An unknown variant is shown like any other.
         assert!(page.matches("v9-new").count() > 20);
         assert!(page.contains("a &lt;test&gt;") && page.contains("&lt;/script&gt;"));
+    }
+
+    #[test]
+    fn receives_of_several_lengths_are_drawn_over_their_memory() {
+        let mut rows = Vec::new();
+        for (size, trips) in [(4096, 2.0), (65_536, 1.0)] {
+            let mut row = sample();
+            row.conditions.inline_bytes = Some(size);
+            row.round_trips = Some(trips);
+            row.receive_memory_requester = Some(134 * u64::from(size));
+            rows.push(row);
+        }
+        let page = page(&rows);
+        assert_eq!(page.matches("<svg").count(), 2);
+        assert!(page.contains("READ of 1 MiB: round trips over memory"));
+        assert!(page.contains("READ of 1 MiB in 1 round trip takes at least"));
+        assert!(!page.contains("Latency over size"));
     }
 
     #[test]

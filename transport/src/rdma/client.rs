@@ -90,6 +90,14 @@ impl RdmaClient {
         self.driver.grants_sent()
     }
 
+    /// Returns the bytes of the receives of the present connections if their peers use all that they
+    /// ever could at a time: what credits promise. It is without what the pool rounds up. Receives that
+    /// connections share take less while there is less traffic.
+    #[must_use]
+    pub fn receive_memory(&self) -> u64 {
+        self.driver.receive_memory()
+    }
+
     /// Returns the number of bytes that the transport has copied, without those that the device
     /// counts ([`rdma::Counters::copied_bytes`]). The number never decreases.
     #[must_use]
@@ -133,7 +141,7 @@ impl RdmaClient {
 
     /// Returns the maximum number of bytes that shared receives take once there is another
     /// connection: as much as a receive for each message that servers may send.
-    fn receive_memory(&self, receives: &ReceiveStructure) -> usize {
+    fn receive_limit(&self, receives: &ReceiveStructure) -> usize {
         let common = &self.options.common;
         let messages = common.credits.saturating_add(common.callbacks.credits);
         let messages =
@@ -198,7 +206,7 @@ impl RdmaClient {
         let common = &self.options.common;
         let operations = self.options.version.may_have_operations();
         let receives = common.longest_receives(operations);
-        let limit = self.receive_memory(&receives);
+        let limit = self.receive_limit(&receives);
         let shared_receives = match self.driver.shared_receives(|| receives, limit) {
             Ok(shared) => shared,
             Err(error) => return self.not_opened(conn, error.to_string()),

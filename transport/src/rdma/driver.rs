@@ -20,7 +20,7 @@ use rpcrdma_connection::{Action, Connection, Event, ReadId, RegistrationId};
 use rpcrdma_negotiation::VersionDecision;
 
 use self::give_back::Traffic;
-use self::receives::ignore;
+use self::receives::{Receivable, ignore};
 use super::link_phase::{Closing, LinkPhase, Reached};
 use super::queue_pair::{Done, QueuePair};
 use super::receive_pool::{Arrived, ReceivePool};
@@ -114,6 +114,8 @@ pub(super) struct Link {
     timer: Option<Time>,
     /// Whether the connection is in the list of those on which something waits for memory.
     waits: bool,
+    /// The number of receives that the peer may use, and the most that it ever could.
+    receivable: Receivable,
 }
 
 impl Link {
@@ -138,6 +140,7 @@ impl Link {
             traffic: Traffic::default(),
             timer: None,
             waits: false,
+            receivable: Receivable::default(),
         }
     }
 
@@ -457,11 +460,13 @@ impl<E: CallEvent> Driver<E> {
                 Action::PostReceives { id, count } => {
                     let pool = self.pool.as_mut();
                     let posted = link.queue.receives.post(device, pool, count);
+                    link.receivable.add(count);
                     let event = Event::ReceivesPosted { id, posted };
                     link.connection.handle(self.now, event);
                 }
                 Action::ReleaseReceives { count } => {
                     link.queue.receives.release(self.pool.as_mut(), count);
+                    link.receivable.subtract(count);
                 }
                 Action::Decided(decision) => return Some(Notice::Decided(decision)),
                 Action::Misjudged => return Some(Notice::Misjudged),

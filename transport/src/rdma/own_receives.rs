@@ -77,6 +77,11 @@ impl OwnReceives {
         }
     }
 
+    /// Returns the structure of the receives that are posted from now on.
+    pub(super) fn structure(&self) -> &ReceiveStructure {
+        &self.structure
+    }
+
     /// Posts a receive that has the current structure, or `other`.
     fn post_receive(
         &mut self,

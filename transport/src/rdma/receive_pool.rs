@@ -236,6 +236,11 @@ impl ReceivePool {
         self.id
     }
 
+    /// Returns the structure of all receives.
+    pub(super) fn structure(&self) -> &ReceiveStructure {
+        &self.structure
+    }
+
     /// Returns the length in bytes of the longest message that a receive can take.
     pub(super) fn longest(&self) -> usize {
         self.structure.size()

@@ -102,6 +102,14 @@ impl RdmaServer {
         self.driver.grants_sent()
     }
 
+    /// Returns the bytes of the receives of the present connections if their peers use all that they
+    /// ever could at a time: what credits promise. It is without what the pool rounds up. Receives that
+    /// connections share take less while there is less traffic.
+    #[must_use]
+    pub fn receive_memory(&self) -> u64 {
+        self.driver.receive_memory()
+    }
+
     /// Returns the number of bytes that the transport has copied, without those that the device
     /// counts ([`rdma::Counters::copied_bytes`]). The number never decreases.
     #[must_use]

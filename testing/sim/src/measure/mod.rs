@@ -16,7 +16,7 @@ use rdma::{Counters, Pool, Time};
 use rdma_sim::{Costs, Fabric, Faults, Host, NodeId, Path, Turn, attributes};
 use rpc_transport::rdma::{
     Choice, ConsideredMode, CostModel, RdmaClientOptions, RdmaOptions, RdmaServer,
-    RdmaServerOptions, Version,
+    RdmaServerOptions, Version, Versions,
 };
 use rpc_transport::{Client, ClientOptions, ClientTransport};
 
@@ -126,6 +126,10 @@ pub struct Measured {
     pub invalidations: u32,
     /// The messages that only grant credits, in a version that has them.
     pub grants: Option<Grants>,
+    /// Bytes of the receives that the client promises the server at most.
+    pub requester_receives: u64,
+    /// Bytes of the receives that the server promises the client at most.
+    pub responder_receives: u64,
     /// The counters of the client's device for this call, whether waited for or not.
     pub requester: Counters,
     /// The counters of the server's device for this call, whether waited for or not.
@@ -178,6 +182,8 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
             costs: setting.model(),
             ..setting.responder.clone()
         },
+        // Receives are as long as this version needs them.
+        versions: Versions::only(setting.version),
         ..RdmaServerOptions::default()
     };
     let server = ServerHost::start(
@@ -300,6 +306,10 @@ async fn run(
     // This also completes the work that the call did not wait for.
     rpc.sleep(PAUSE).await;
     let after = counters();
+    let promised = (
+        concrete.borrow().receive_memory(),
+        responder.borrow().receive_memory(),
+    );
     let sum = |counts: [u32; rdma_sim::MAX_NODES]| counts.iter().sum();
     let last = tally.last.borrow_mut().take();
     let mut granted = None;
@@ -324,6 +334,8 @@ async fn run(
         registrations: sum(path.registrations),
         invalidations: sum(path.invalidations),
         grants: granted,
+        requester_receives: promised.0,
+        responder_receives: promised.1,
         requester: since(before.0, after.0),
         responder: since(before.1, after.1),
     };

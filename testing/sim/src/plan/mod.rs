@@ -424,6 +424,7 @@ fn write_options(f: &mut fmt::Formatter<'_>, end: &str, options: &RdmaOptions) -
         max_segment,
         callbacks,
         max_receive_size,
+        least_placement,
         spare_receives,
         group_timeout,
         initial_message_count,
@@ -448,7 +449,8 @@ fn write_options(f: &mut fmt::Formatter<'_>, end: &str, options: &RdmaOptions) -
     )?;
     writeln!(
         f,
-        "{end}: version 2: features {features}, receives up to {max_receive_size}, \
+        "{end}: version 2: features {features}, receives up to {max_receive_size} (for placement from \
+         {least_placement} on), \
          {spare_receives} spare, groups within {group_timeout:?}, {} further extensions",
         extensions.len()
     )?;

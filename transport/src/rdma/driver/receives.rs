@@ -13,6 +13,25 @@ use super::super::slow_senders;
 use super::super::timers::Timer;
 use super::{CallEvent, Driver};
 
+/// The number of receives that the peer of a connection may use.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Receivable {
+    now: u32,
+    /// The most that there were at a time.
+    most: u32,
+}
+
+impl Receivable {
+    pub(super) fn add(&mut self, count: u32) {
+        self.now = self.now.saturating_add(count);
+        self.most = self.most.max(self.now);
+    }
+
+    pub(super) fn subtract(&mut self, count: u32) {
+        self.now = self.now.saturating_sub(count);
+    }
+}
+
 impl<E: CallEvent> Driver<E> {
     /// Returns whether connections share receives.
     pub(in crate::rdma) fn shares_receives(&self) -> bool {
@@ -71,6 +90,22 @@ impl<E: CallEvent> Driver<E> {
             Some(pool) => Receives::Shared(SharedUse::new(structure, pool.longest(), account)),
             None => Receives::Own(OwnReceives::new(qp, structure, prepared)),
         }
+    }
+
+    /// Returns the bytes of the receives of all connections if their peers use all that they ever could
+    /// at a time.
+    pub(in crate::rdma) fn receive_memory(&self) -> u64 {
+        let links = self.links.values();
+        links
+            .map(|link| {
+                let each = match (&link.queue.receives, &self.pool) {
+                    (Receives::Own(own), _) => own.structure().size(),
+                    (Receives::Shared(_), Some(pool)) => pool.structure().size(),
+                    (Receives::Shared(_), None) => 0,
+                };
+                u64::from(link.receivable.most).saturating_mul(each as u64)
+            })
+            .sum()
     }
 
     /// Handles [`rdma::Event::SharedReceivesLow`].
