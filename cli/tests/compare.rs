@@ -401,7 +401,7 @@ fn remote_invalidation_saves_an_interrupt() {
 /// spares a round trip. `--costs` decides otherwise.
 #[test]
 fn the_costs_of_the_class_of_the_device_decide() {
-    if !common::is_iwarp() {
+    if !is_iwarp() {
         return;
     }
     const LONG: u64 = 256 << 10;
