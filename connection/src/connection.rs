@@ -37,10 +37,6 @@ use crate::{Action, CallError, CallId, Config, Event, ReplyRoom, Role};
 /// The XID of the first operation that a server's extensions begin; later ones count downwards. The
 /// XIDs of its calls count upwards from low numbers.
 const SERVER_FIRST_XID: u32 = u32::MAX;
-/// The maximum number of messages that a server refuses or discards before the version of a
-/// connection is known. A client needs two at most, as it knows two versions with the number 2; each
-/// refusal allows another message, so without a limit a peer could ask for refusals for ever.
-const MAX_REFUSED: u32 = 8;
 /// The distance between the XIDs of a client's operations and those of its calls.
 const XID_DISTANCE: u32 = 1 << 31;
 
@@ -533,8 +529,6 @@ impl Connection {
                     Err(reason) => self.close(reason),
                 }
             }
-            // The connection is being closed.
-            _ if listening.received >= MAX_REFUSED => {}
             FirstMessage::Refuse(answer) => {
                 tracing::info!(
                     version = answer.version,
@@ -545,26 +539,13 @@ impl Connection {
                 listening.sent = listening.sent.wrapping_add(1);
                 let message: Bytes = answer.encode(listening.credit());
                 self.actions.push_back(Action::plain_send(message));
-                self.check_refused();
             }
             FirstMessage::Discard => {
                 let reason = "the first message is too short, or an error";
                 rdma::limited!(warn, reason, "bad message from the requester");
                 listening.counters.discarded += 1;
                 listening.received = listening.received.wrapping_add(1);
-                self.check_refused();
             }
-        }
-    }
-
-    /// Closes a connection whose client begins with none of the versions again and again.
-    fn check_refused(&mut self) {
-        if let Phase::Listening(listening) = &self.phase
-            && listening.received >= MAX_REFUSED
-        {
-            self.close(format!(
-                "{MAX_REFUSED} messages, none of which begins a version"
-            ));
         }
     }
 

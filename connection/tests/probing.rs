@@ -213,28 +213,6 @@ fn wg_s4_3_2_a_client_whose_first_version_is_refused_can_continue() {
     }
 }
 
-/// Each refusal allows one more message, so a peer could be refused for ever.
-#[test]
-fn a_client_that_begins_with_no_version_loses_its_connection() {
-    for versions in [Versions::default(), Versions::only(Version::One)] {
-        for (version, len, answers) in [(9_u32, 28, 8), (9, 8, 0)] {
-            let mut server = Endpoint::new(support::server(versions, Options::server()));
-            server.establish(None);
-            for message in 1..=20 {
-                let words = [message, version, 1, 0, 0, 0, 0].map(u32::to_be_bytes);
-                let message = Bytes::from(words.concat()).slice(..len);
-                if server.closed.is_none() {
-                    server.receive(&message, None).unwrap();
-                    server.run();
-                }
-            }
-            assert_eq!(server.sent.len(), answers, "{versions} {len}");
-            let reason = server.closed.as_deref().unwrap();
-            assert!(reason.contains("8 messages"), "{reason}");
-        }
-    }
-}
-
 /// Hosts may divide a message anywhere, also where negotiation looks.
 #[test]
 fn the_first_messages_may_be_divided_anywhere() {
