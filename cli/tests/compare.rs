@@ -479,7 +479,7 @@ fn the_readme_says_what_is_counted_in_the_simulation() {
         assert_eq!(figures, counted, "{line}");
         seen += 1;
     }
-    assert_eq!(seen, 4);
+    assert_eq!(seen, 5);
 }
 
 /// Returns the processes whose parent is `parent`.

@@ -335,8 +335,7 @@ pub(crate) fn legend(rows: &[Row]) -> Vec<String> {
             first.v2.conveyance
         ),
         format!(
-            "trips: round trips. intr: wake-ups of client and server. reg: registered pieces of memory. \
-             {}: time divided by that of {}, the median of pairs of turns.",
+            "trips: round trips. intr: wake-ups. reg: memory registrations. {}: time over that of {}.",
             table::against(rows),
             first.v1.conveyance
         ),

@@ -45,10 +45,10 @@ core, if there are several.
 
   p50, p99, p99.9
                latency, one call at a time
-  x v1-inv     p50 divided by that of version 1 with remote invalidation, as Linux uses it, or of v1 if
-               only that is measured; computed like x bare TCP. In brackets: the confidence interval
-               of 95 %, from the medians of rounds. none: a difference that the interval does
-               not exclude. ~: too few rounds for an interval
+  x v1-inv     p50 divided by that of version 1 with remote invalidation, as Linux uses it, or
+               of v1 if only that is measured; computed like x bare TCP. In brackets: the
+               confidence interval of 95 %, from the medians of rounds. none: a difference that
+               the interval does not exclude. ~: too few rounds for an interval
   link of D    in the short table: the same ratio over a link with a delay of D each way
   bare TCP     a raw TCP ping-pong with the same number of bytes each way, in µs, without the added
                delay (unless --set-delay adds it) or rate: with --delay or --rate, there is no
