@@ -272,6 +272,11 @@ fn repeated<T: Copy + PartialEq>(list: &[T]) -> Option<T> {
     again.map(|(_, value)| *value)
 }
 
+/// Returns whether receives can have this length: private data expresses it in steps of 1 KiB.
+pub(crate) fn is_permitted(size: u32) -> bool {
+    INLINE.contains(&size) && size.is_multiple_of(*INLINE.start())
+}
+
 /// Returns the size of the longest message without chunks in version 2, in bytes; receives have at
 /// least 4096.
 ///
@@ -279,10 +284,10 @@ fn repeated<T: Copy + PartialEq>(list: &[T]) -> Option<T> {
 /// The requested size is not permitted.
 pub(crate) fn inline_size(asked: u64) -> Result<u32, Failure> {
     match u32::try_from(asked) {
-        Ok(size) if INLINE.contains(&size) => Ok(size),
+        Ok(size) if is_permitted(size) => Ok(size),
         _ => {
             let (low, high) = (INLINE.start(), INLINE.end());
-            let text = format!("--inline {asked}: not from {low} to {high}");
+            let text = format!("--inline {asked}: not from {low} to {high} in steps of {low}");
             Err(Failure::Usage(text))
         }
     }
@@ -309,6 +314,18 @@ mod tests {
         assert!(is_refused(1, None, None));
         assert!(is_refused(1, Some("true"), None));
         assert!(is_refused(0, None, Some(1 << 30)));
+    }
+
+    #[test]
+    fn receives_have_whole_kibibytes() {
+        assert_eq!(inline_size(66_560).unwrap(), 66_560);
+        for size in [0, 1000, 70_000, 262_145, 1 << 40] {
+            let refused = inline_size(size).unwrap_err().to_string();
+            assert!(
+                refused.contains("1024 to 262144 in steps of 1024"),
+                "{refused}"
+            );
+        }
     }
 
     #[test]

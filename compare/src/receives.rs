@@ -10,7 +10,7 @@ use rpcrdma_setup::Failure;
 use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::units::{show_amount, show_size};
 
-use crate::options::{INLINE, Options};
+use crate::options::{INLINE, Options, is_permitted};
 use crate::rows::Row;
 use crate::table::{self, number};
 use crate::variant::Variant;
@@ -25,8 +25,7 @@ pub(crate) fn prepare(options: &mut Options) -> Result<(), Failure> {
         return Ok(());
     }
     let (low, high) = (INLINE.start(), INLINE.end());
-    let is_permitted = |size: &u32| INLINE.contains(size) && size.is_multiple_of(*low);
-    if let Some(size) = options.receives.iter().find(|&size| !is_permitted(size)) {
+    if let Some(size) = options.receives.iter().find(|&&size| !is_permitted(size)) {
         let text = format!("--receives {size}: not from {low} to {high} in steps of {low}");
         return Err(Failure::Usage(text));
     }

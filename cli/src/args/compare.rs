@@ -199,7 +199,7 @@ pub(crate) struct CompareArgs {
     pub(crate) rate: Option<Rate>,
 
     /// Size of the receive buffers of both sides in version 2 of RPC-over-RDMA, bytes, and so the
-    /// longest message without chunks: 1k to 256k. Receives of version 2 have at least 4k, so less
+    /// longest message without chunks: 1k to 256k in steps of 1k. Receives of version 2 have at least 4k, so less
     /// limits only what is sent without chunks. In version 1, v1 and v1-inv have the 4096 of Linux, and
     /// v1-long has receives as long as those of version 2 with placement: 65k, or more with a larger
     /// SIZE
@@ -214,7 +214,8 @@ pub(crate) struct CompareArgs {
     /// version 2 have at least 4k. Without --ops and --sizes, READ and WRITE of 8 KiB, 64 KiB and 1 MiB
     /// are measured; without --via, v1-inv and all variants of version 2
     #[arg(long, value_name = "LENGTHS", value_parser = Lengths::parse,
-          conflicts_with_all = ["run", "full", "reference", "check_explain", "save_costs"])]
+          conflicts_with_all = ["run", "full", "reference", "against", "explain", "check_explain",
+                                "save_costs"])]
     pub(crate) receives: Option<Lengths>,
 
     /// Checksums in iWARP frames
@@ -608,6 +609,21 @@ mod tests {
         }
         for bad in ["", "8k..4k", "3k..8k", "..8k", "4k..", "0..4k", "8G", "4k,"] {
             assert!(Lengths::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_finds_one_row_of_each_mode_is_refused_for_several_lengths_of_receives() {
+        for with in [
+            &["--reference", "then.json"][..],
+            &["--against", "then.json"],
+            &["--explain"],
+            &["--check-explain"],
+            &["--save-costs", "costs.json"],
+        ] {
+            let words = ["rpcrdma", "compare", "--receives", "4k,16k"];
+            let refused = Cli::try_parse_from(words.iter().chain(with)).unwrap_err();
+            assert!(refused.to_string().contains(with[0]), "{refused}");
         }
     }
 
