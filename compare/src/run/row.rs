@@ -16,6 +16,8 @@ use crate::targets::{Surroundings, conditions};
 use crate::variant::Variant;
 
 const MIB: f64 = 1_048_576.0;
+/// The fewest runs of which the least and the greatest ratio are an interval: of 94 %.
+const INTERVAL_RUNS: u64 = 5;
 /// The number of procedures that a sentence names, those that were called most often.
 const NAMED: usize = 6;
 
@@ -105,10 +107,16 @@ pub struct RunRow {
 }
 
 impl RunRow {
+    /// Returns whether the least and the greatest of the rounds are the ends of an interval.
+    fn has_interval(&self) -> bool {
+        self.runs >= INTERVAL_RUNS
+    }
+
     /// Returns the ratio to the baseline as it is shown, between the least and the greatest of the
-    /// rounds.
+    /// rounds if there are enough.
     fn shown(&self) -> Option<Shown> {
         let ends = self.baseline_ratio_min.zip(self.baseline_ratio_max);
+        let ends = ends.filter(|_| self.has_interval());
         self.baseline_ratio.map(|ratio| Shown {
             ratio,
             interval: ends.map(|(low, high)| Interval { low, high }),
@@ -355,6 +363,7 @@ fn beside(row: &RunRow, v1: &RunRow) -> Option<String> {
     };
     let (least, most) = (row.baseline_ratio_min?, row.baseline_ratio_max?);
     let none = match (least..=most).contains(&1.0) {
+        _ if !row.has_interval() => ", too few runs for an interval",
         true => ", so no difference can be told",
         false => "",
     };
@@ -405,7 +414,7 @@ pub(crate) mod tests {
             ..Options::default()
         };
         // Version 1 waits for 200 round trips in all rounds but a disturbed one, version 2 for 100.
-        let samples = |asked: [u64; 3], far: [u64; 3], reads| Samples {
+        let samples = |asked: [u64; 5], far: [u64; 5], reads| Samples {
             asked: asked.map(|ms| sample(ms, reads)).to_vec(),
             trips: asked
                 .into_iter()
@@ -413,8 +422,8 @@ pub(crate) mod tests {
                 .map(|(near, far)| [near, far].map(|ms| sample(ms, reads)))
                 .collect(),
         };
-        let v1 = samples([500, 520, 900], [900, 920, 1000], 60);
-        let v2 = samples([300, 260, 450], [500, 460, 660], 0);
+        let v1 = samples([500, 500, 520, 900, 900], [900, 900, 920, 1000, 1000], 60);
+        let v2 = samples([300, 300, 260, 450, 450], [500, 500, 460, 660, 660], 0);
         let delays = Delays::new(options.delay, true);
         let surroundings = Surroundings {
             processors: None,
@@ -479,6 +488,14 @@ pub(crate) mod tests {
         let said = sentences(&noise).concat();
         assert!(
             said.contains("(0.50 to 1.10, so no difference can be told)"),
+            "{said}"
+        );
+        let mut few = two();
+        few[1].runs = 4;
+        assert_eq!(cells(&few)[2][4], "~0.50");
+        let said = sentences(&few).concat();
+        assert!(
+            said.contains("(0.50 to 0.60, too few runs for an interval)"),
             "{said}"
         );
         let mut rare = two();
