@@ -18,12 +18,13 @@ use serde_json::{Map, Value};
 use crate::interval::{Interval, Shown};
 use crate::json::OLD_KEYS;
 use crate::rows::Row;
+use crate::trips::INEXACT;
 
 /// The keys by which a row is matched with an earlier one.
 const SAME: [&str; 5] = ["op", "size", "transfer_mode", "device", "mode"];
 /// The keys of the measurement conditions. A difference is reported, because it alone can change
 /// the figures, and the row is not tested.
-const CONDITIONS: [&str; 7] = [
+const CONDITIONS: [&str; 8] = [
     "delay_us",
     "inline_bytes",
     "rate_bits_per_s",
@@ -31,7 +32,12 @@ const CONDITIONS: [&str; 7] = [
     "registration",
     "congestion_control",
     "optimized",
+    "costs",
 ];
+/// The key of what delays messages. It decides nothing in a row without delays, where it is null.
+const DELAYED_BY: &str = "delayed_by";
+/// The keys of processors. Whether there is one is a condition; which one it is, is none.
+const PINNED: [&str; 2] = ["processor_requester", "processor_responder"];
 /// The keys of conditions whose difference is only reported.
 const REMARKS: [&str; 5] = ["kernel", "processor", "processors", "version", "commit"];
 /// The counts that are compared.
@@ -48,6 +54,12 @@ const COUNTS: [&str; 9] = [
 ];
 /// The maximum difference of a count, relative to the greater value, or absolute.
 const SLACK: f64 = 0.1;
+/// The count that the clock measures, except in a simulation, and the key of its standard error.
+const BY_CLOCK: (&str, &str) = ("round_trips", "round_trips_error");
+/// The least difference of round trips by the clock that counts: they are whole numbers in truth.
+const TRIPS_SLACK: f64 = 0.5;
+/// The distance, in standard errors, beyond which a difference of round trips is more than chance.
+const TRIPS_ERRORS: f64 = 3.0;
 /// The change of a measured time, relative to the earlier one, that two runs of one build can differ by.
 const BETWEEN_RUNS: f64 = 0.05;
 
@@ -208,24 +220,24 @@ impl Reference {
                 continue;
             };
             met += 1;
-            let differ = |keys: &[&str], notes: &mut Vec<String>| {
-                let mut any = false;
-                for key in keys {
-                    let values = (then.get(*key), now.get(*key));
-                    // Reports of earlier releases lack some.
-                    if values.0.is_none() || values.0 == values.1 {
-                        continue;
-                    }
-                    any = true;
-                    let note = format!("{key} was {} and is {}", show(values.0), show(values.1));
-                    if !notes.contains(&note) {
-                        notes.push(note);
-                    }
-                }
-                any
+            let differ = |keys: &[&str], same: fn(&Value, &Value) -> bool, notes: &mut _| {
+                differ(then, &now, keys, same, notes)
             };
-            let alike = !differ(&CONDITIONS, &mut conditions);
-            differ(&REMARKS, &mut remarks);
+            let different = [
+                differ(&CONDITIONS, |was, is| was == is, &mut conditions),
+                differ(
+                    &[DELAYED_BY],
+                    |was, is| was.is_null() || is.is_null() || was == is,
+                    &mut conditions,
+                ),
+                differ(
+                    &PINNED,
+                    |was, is| was.is_null() == is.is_null(),
+                    &mut conditions,
+                ),
+            ];
+            let alike = !different.contains(&true);
+            differ(&REMARKS, |was, is| was == is, &mut remarks);
             changes.rows.push(change(then, &now, alike));
         }
         let among = changes.rows.len();
@@ -330,6 +342,45 @@ impl Changes {
     }
 }
 
+/// Returns whether the values of some of `keys` are not the `same` in both rows, and adds a note for
+/// each of these.
+fn differ(
+    then: &Fields,
+    now: &Fields,
+    keys: &[&str],
+    same: fn(&Value, &Value) -> bool,
+    notes: &mut Vec<String>,
+) -> bool {
+    let mut any = false;
+    for key in keys {
+        // Reports of earlier releases lack some.
+        let Some(was) = then.get(*key) else {
+            continue;
+        };
+        let is = now.get(*key);
+        if same(was, is.unwrap_or(&Value::Null)) {
+            continue;
+        }
+        any = true;
+        let note = format!("{key} was {} and is {}", show(Some(was)), show(is));
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    any
+}
+
+/// Returns the difference of a count that is not yet a change.
+fn slack(key: &str, then: &Fields, now: &Fields, greater: f64) -> f64 {
+    let (by_clock, error) = BY_CLOCK;
+    if key != by_clock || text(now, "device") == "sim" {
+        return (greater * SLACK).max(SLACK);
+    }
+    // A slope without its error has at most the one with which it is still shown.
+    let error = |row| number(row, error).unwrap_or(INEXACT);
+    TRIPS_SLACK.max(TRIPS_ERRORS * error(then).hypot(error(now)))
+}
+
 /// Returns the value of a key, also in reports that have its old name.
 fn value<'a>(row: &'a Fields, key: &str) -> Option<&'a Value> {
     let old = OLD_KEYS.iter().find(|(new, _)| *new == key);
@@ -414,8 +465,7 @@ fn change(then: &Fields, now: &Fields, alike: bool) -> Change {
         let Some((was, is)) = both(key) else {
             continue;
         };
-        let slack = (was.abs().max(is.abs()) * SLACK).max(SLACK);
-        if (was - is).abs() > slack {
+        if (was - is).abs() > slack(key, then, now, was.abs().max(is.abs())) {
             costs_more |= is > was && alike;
             counts.push(format!("{key} {was:.2} → {is:.2}"));
         }
@@ -436,6 +486,7 @@ fn change(then: &Fields, now: &Fields, alike: bool) -> Change {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::Conditions;
     use crate::rows::tests::sample;
 
     fn reference(rows: &[Row]) -> Reference {
@@ -525,6 +576,55 @@ mod tests {
             ..base()
         };
         assert_eq!(outcome(base(), few), (Outcome::Untested, false));
+    }
+
+    #[test]
+    fn round_trips_by_the_clock_change_only_beyond_their_errors() {
+        let of = |device: Option<&str>, trips: f64, error: Option<f64>| Row {
+            device: device.map(str::to_owned),
+            round_trips: Some(trips),
+            round_trips_error: error,
+            ..sample()
+        };
+        let costs_more = |then: Row, now: Row| {
+            let changes = reference(&[then]).changes(&[now]).unwrap();
+            changes.rows[0].costs_more
+        };
+        for device in [Some("iwarp"), None] {
+            let of = |trips, error| of(device, trips, error);
+            let base = || of(1.0, Some(0.02));
+            assert!(!costs_more(base(), of(1.4, Some(0.02))), "less than half");
+            assert!(costs_more(base(), of(1.6, Some(0.02))));
+            assert!(!costs_more(base(), of(1.6, Some(0.24))), "within the error");
+            assert!(
+                !costs_more(of(1.0, None), of(1.7, None)),
+                "no error is said"
+            );
+            assert!(costs_more(of(1.0, Some(0.24)), of(2.2, Some(0.24))));
+        }
+        let exact = |trips| of(Some("sim"), trips, None);
+        assert!(costs_more(exact(1.0), exact(1.2)));
+    }
+
+    #[test]
+    fn conditions_that_decide_the_result_must_be_the_same() {
+        let alike = |change: fn(&mut Conditions), other: fn(&mut Conditions)| {
+            let (mut then, mut now) = (sample(), sample());
+            change(&mut then.conditions);
+            other(&mut now.conditions);
+            let changes = reference(&[then]).changes(&[now]).unwrap();
+            assert_eq!(changes.rows[0].alike, changes.notes.is_empty());
+            changes.rows[0].alike
+        };
+        let none = |_: &mut Conditions| ();
+        assert!(alike(none, none));
+        assert!(!alike(none, |now| now.costs = Some("post=1us".to_owned())));
+        assert!(!alike(none, |now| now.processor_requester = None));
+        assert!(!alike(none, |now| now.processor_responder = Some(1)));
+        assert!(alike(none, |now| now.processor_requester = Some(7)));
+        let by_ends = |row: &mut Conditions| row.delayed_by = Some("client and server".to_owned());
+        assert!(alike(none, by_ends), "nothing was delayed");
+        assert!(!alike(by_ends, |now| now.delayed_by = Some("tc".to_owned())));
     }
 
     #[test]

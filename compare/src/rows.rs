@@ -54,6 +54,9 @@ pub struct Conditions {
     /// What delays messages where a delay is added: the two processes, or the command that has the
     /// network do it. Null where no delay is.
     pub delayed_by: Option<String>,
+    /// The costs that were given, which decide transfer modes; in a simulation all costs, which decide
+    /// times as well. As on the command line. Null for TCP, and where none were given.
+    pub costs: Option<String>,
     /// The machine and the program; in JSON, each is a key of the row.
     #[serde(flatten)]
     pub environment: Environment,
@@ -265,6 +268,7 @@ pub(crate) mod tests {
                 device_kind: Some("software iWARP in user space over kernel TCP"),
                 loopback: Some(true),
                 delayed_by: None,
+                costs: None,
                 environment: Environment::default(),
             },
             count: 100,

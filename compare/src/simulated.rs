@@ -335,6 +335,7 @@ fn row(op: Op, via: Variant, setting: &Setting, what: &Measured) -> Row {
         conditions: Conditions {
             inline_bytes: Some(longest_inline(&setting.requester, setting.version)),
             rate_bits_per_s: setting.costs.rate.checked_mul(8),
+            costs: Some(simulated_costs::list(setting)),
             ..Conditions::default()
         },
         count: 1,

@@ -60,7 +60,7 @@ pub(crate) struct Surroundings<'a> {
 /// client's device registers memory.
 ///
 /// # Errors
-/// The receive size is not permitted.
+/// The receive size is not permitted, or the costs cannot be read.
 pub(crate) fn conditions(
     options: &Options,
     surroundings: Surroundings<'_>,
@@ -75,6 +75,7 @@ pub(crate) fn conditions(
     let rdma = variant.version().is_some();
     let framed = rdma && options.device == DeviceName::Iwarp;
     let over_tcp = !rdma || framed;
+    let costs = options.costs.as_ref().filter(|_| rdma);
     Ok(Conditions {
         inline_bytes: variant.longest_inline(options.receive_lengths()?),
         rate_bits_per_s: options.rate,
@@ -86,8 +87,23 @@ pub(crate) fn conditions(
         device_kind: rdma.then(|| summary::kind(&options.device)),
         loopback: over_tcp.then_some(true),
         delayed_by: summary::delayed_by(options),
+        costs: costs.map(given_costs).transpose()?,
         environment: environment.clone(),
     })
+}
+
+/// Returns the costs of a list or a file as a list, in the order of their names.
+fn given_costs(given: &CostsArg) -> Result<String, Failure> {
+    let entries = given.entries();
+    let mut entries = entries
+        .map_err(|error| Failure::Usage(format!("--costs {error}")))?
+        .entries;
+    entries.sort_unstable();
+    let list: Vec<String> = entries
+        .into_iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    Ok(list.join(","))
 }
 
 /// The settings that benchmark targets share.

@@ -42,7 +42,7 @@ const LONGER_NETWORK: u32 = 30;
 const LEAST: Duration = Duration::from_millis(1);
 /// The standard error, in round trips, above which no figure is given: it would tell one round trip
 /// from two by chance.
-const INEXACT: f64 = 0.25;
+pub(crate) const INEXACT: f64 = 0.25;
 /// The standard error, in round trips, at which measuring stops. A busy machine needs more calls to
 /// reach it.
 const ERROR: f64 = 0.03;
