@@ -271,7 +271,7 @@ impl Measured {
     #[must_use]
     pub fn tables(&self) -> Vec<String> {
         let options = &self.comparison.options;
-        if !options.receives.is_empty() {
+        if self.is_of_receives() {
             return receives::tables(&self.rows);
         }
         if !options.full
@@ -304,13 +304,19 @@ impl Measured {
         parts
     }
 
+    /// Returns whether the rows have receives of the lengths that [`Options::receives`] lists.
+    #[must_use]
+    pub fn is_of_receives(&self) -> bool {
+        !self.comparison.options.receives.is_empty()
+    }
+
     /// Returns what was found, in sentences that are computed from the rows: round trips, interrupts
     /// and times by version 1 and by version 2. There are none if only one of them was measured.
     #[must_use]
     pub fn answer(&self) -> Vec<String> {
-        match self.comparison.options.receives.is_empty() {
-            true => answer::sentences(&self.rows),
-            false => receives::sentences(&self.rows),
+        match self.is_of_receives() {
+            false => answer::sentences(&self.rows),
+            true => receives::sentences(&self.rows),
         }
     }
 
@@ -335,7 +341,7 @@ impl Measured {
     #[must_use]
     pub fn predictions(&self) -> Vec<String> {
         let options = &self.comparison.options;
-        match (options.full || options.exact) && options.receives.is_empty() {
+        match (options.full || options.exact) && !self.is_of_receives() {
             true => prediction::report(&self.rows),
             false => Vec::new(),
         }

@@ -95,17 +95,6 @@ pub(crate) fn memory(row: &Row) -> Option<u64> {
     Some(row.receive_memory_requester? + row.receive_memory_responder?)
 }
 
-/// Returns whether the rows were measured with receives of several lengths: a transfer mode has several
-/// rows for one operation.
-pub(crate) fn is_sweep(rows: &[Row]) -> bool {
-    let same = |a: &Row, b: &Row| {
-        (a.op, a.size, a.conveyance, a.mode) == (b.op, b.size, b.conveyance, b.mode)
-            && a.conditions.inline_bytes != b.conditions.inline_bytes
-    };
-    rows.first()
-        .is_some_and(|first| rows.iter().any(|row| same(first, row)))
-}
-
 /// The rows of one operation of one size.
 pub(crate) struct Swept<'a> {
     pub(crate) op: &'static str,
@@ -187,15 +176,16 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<String> {
     }
     parts.push(listed(&all));
     parts.push(
-        "memory: of the receives for one connection, client and server, one for each message that credits\n\
-         allow. Where connections share receives, fewer are posted while there is less traffic."
+        "memory: of the receives for one connection, client and server. The client has one for each message\n\
+         that the credits which it asks for allow, the server for those that it grants. Where connections\n\
+         share receives, fewer are posted while there is less traffic. ≤: the fastest with at most that memory."
             .to_owned(),
     );
     parts
 }
 
 /// Draws a value over the memory as text: a line for each transfer mode, a column for each power of
-/// two. Of rows with about the same memory, the fastest one counts.
+/// two. Of the rows with at most that memory, the fastest one counts.
 fn over_memory(swept: &Swept<'_>, what: &str, value: impl Fn(&Row) -> Option<String>) -> String {
     let power = |row: &Row| Some(memory(row)?.max(1).next_power_of_two());
     let mut columns: Vec<u64> = swept.rows.iter().filter_map(|row| power(row)).collect();
@@ -208,7 +198,9 @@ fn over_memory(swept: &Swept<'_>, what: &str, value: impl Fn(&Row) -> Option<Str
     let mut table = Table::with_columns(1, heads);
     for mode in swept.modes() {
         let cells = columns.iter().map(|&column| {
-            let rows = swept.of(mode).filter(|row| power(row) == Some(column));
+            let rows = swept
+                .of(mode)
+                .filter(|row| power(row).is_some_and(|bytes| bytes <= column));
             let fastest = rows.min_by(|a, b| {
                 let time = |row: &Row| row.p50_us.unwrap_or(f64::INFINITY);
                 time(a).total_cmp(&time(b))
@@ -268,12 +260,16 @@ fn sentence(swept: &Swept<'_>) -> Option<String> {
     let trips = swept.least_trips()?;
     // Modes that take as much with receives of the same length are named together.
     let mut found: Vec<(u64, String, Vec<&str>)> = Vec::new();
-    let mut without = Vec::new();
+    let (mut without, mut unknown) = (Vec::new(), Vec::new());
     for mode in swept.modes() {
         let smallest = swept.smallest(mode, trips);
         let Some((bytes, length)) = smallest.and_then(|row| Some((memory(row)?, length(row))))
         else {
-            without.push(mode);
+            // Rows without a figure may take as few.
+            match swept.of(mode).all(|row| row.round_trips.is_some()) {
+                true => without.push(mode),
+                false => unknown.push(mode),
+            }
             continue;
         };
         match found
@@ -292,16 +288,17 @@ fn sentence(swept: &Swept<'_>) -> Option<String> {
             format!("{bytes} by {} (receives of {length})", modes.join(", "))
         })
         .collect();
-    let rest = match &without[..] {
-        [] => String::new(),
-        modes => format!(
-            "; more round trips with all lengths by {}",
-            modes.join(", ")
-        ),
-    };
+    let rest = [
+        ("more round trips with all of them by", without),
+        ("not all was measured by", unknown),
+    ];
+    let rest = rest.into_iter().filter(|(_, modes)| !modes.is_empty());
+    let rest: String = rest
+        .map(|(what, modes)| format!("; {what} {}", modes.join(", ")))
+        .collect();
     let plural = if trips == 1.0 { "" } else { "s" };
     Some(format!(
-        "{} in {trips} round trip{plural} takes at least {}{rest}.",
+        "{} in {trips} round trip{plural} takes, of the lengths measured, at least {}{rest}.",
         swept.name(),
         list.join("; ")
     ))
@@ -344,10 +341,23 @@ mod tests {
         assert_eq!(
             sentences(&swept()),
             [
-                "WRITE of 64 KiB in 1 round trip takes at least 816.0 KiB by v2-cont (receives of 4 KiB); \
-                 25.5 MiB by v1-inv (receives of 128 KiB); more round trips with all lengths by v2."
+                "WRITE of 64 KiB in 1 round trip takes, of the lengths measured, at least 816.0 KiB by \
+                 v2-cont (receives of 4 KiB); 25.5 MiB by v1-inv (receives of 128 KiB); more round trips \
+                 with all of them by v2."
             ]
         );
+        // A figure that is too inexact to be shown is not a greater one.
+        let unknown = Row {
+            round_trips: None,
+            ..row("wg", 4096, 0.0)
+        };
+        let said = sentences(&[&swept()[..], &[unknown.clone()]].concat()).concat();
+        assert!(
+            said.ends_with("by v2; not all was measured by wg."),
+            "{said}"
+        );
+        let some = [&swept()[..], &[unknown, row("wg", 8192, 2.0)]].concat();
+        assert_eq!(sentences(&some).concat(), said);
         assert!(sentences(&[]).is_empty());
     }
 
@@ -363,7 +373,16 @@ mod tests {
         assert_eq!(lines[1], ["via", "≤", "1", "MiB", "≤", "32", "MiB"]);
         assert_eq!(lines[2], ["v1-inv", "2.0", "1.0"]);
         assert_eq!(lines[3], ["v2-cont", "1.0", "1.0"]);
-        assert_eq!(lines[4], ["v2", "2.0"]);
+        // What 1 MiB does, 32 MiB do as well.
+        assert_eq!(lines[4], ["v2", "2.0", "2.0"]);
+        let mut longer = row("v2-cont", 256 << 10, 2.0);
+        longer.p50_us = Some(2000.0);
+        let rows: Vec<Row> = rows.into_iter().chain([longer]).collect();
+        let text = over_memory(&Swept::all(&rows)[0], "round trips", |row| {
+            row.round_trips.map(|trips| format!("{trips:.1}"))
+        });
+        let line = text.lines().nth(3).map(words).unwrap();
+        assert_eq!(line, ["v2-cont", "1.0", "1.0", "1.0"]);
     }
 
     #[test]

@@ -147,6 +147,7 @@ impl Outputs {
         let facts = facts();
         let report = Report {
             rows,
+            of_receives: measured.is_of_receives(),
             summary,
             machine,
             facts: &facts,

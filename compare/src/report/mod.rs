@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::answer;
 use crate::interval::{Difference, Shown};
 use crate::json::rows_json;
-use crate::receives::{is_sweep, sentences};
+use crate::receives::sentences;
 use crate::reference::{Changes, Outcome};
 use crate::rows::Row;
 pub use figure::Figure;
@@ -32,6 +32,8 @@ const NOTABLE: f64 = 0.02;
 pub struct Report<'a> {
     /// All results.
     pub rows: &'a [Row],
+    /// Whether the rows are of `--receives`, whose page is about memory, however many lengths there are.
+    pub of_receives: bool,
     /// A sentence that describes the measurement.
     pub summary: &'a str,
     /// A sentence about the machine and the build of this program.
@@ -49,7 +51,7 @@ impl Report<'_> {
     #[must_use]
     pub fn figures(&self) -> Vec<Figure> {
         let palette = Palette::of(self.rows);
-        if is_sweep(self.rows) {
+        if self.of_receives {
             return receives::over_memory(self.rows, &palette);
         }
         let groups = figures::groups(self.rows);
@@ -65,7 +67,7 @@ impl Report<'_> {
     /// # Errors
     /// The rows cannot be written as JSON.
     pub fn render(&self) -> serde_json::Result<String> {
-        if is_sweep(self.rows) {
+        if self.of_receives {
             return self.render_sweep();
         }
         let groups = figures::groups(self.rows);
@@ -132,8 +134,9 @@ impl Report<'_> {
         section(
             &mut out,
             "Round trips and time over memory",
-            "Each point is one length of receives, the same at both ends: one receive for each message \
-             that credits allow, whether the messages are long or short.",
+            "Each point is one length of receives, the same at both ends: at the client one receive for \
+             each message that the credits which it asks for allow, at the server for those that it grants, \
+             whether the messages are long or short.",
             &receives::over_memory(self.rows, &Palette::of(self.rows)),
         );
         out.push_str(&foot(self.facts, self.rows, &rows_json(self.rows))?);
@@ -366,8 +369,13 @@ mod tests {
     use crate::rows::tests::sample;
 
     fn page(rows: &[Row]) -> String {
+        page_of(rows, false)
+    }
+
+    fn page_of(rows: &[Row], of_receives: bool) -> String {
         let report = Report {
             rows,
+            of_receives,
             summary: "a <test>",
             machine: "on a <machine>",
             facts: &[("command", "rpcrdma compare </script>".to_owned())],
@@ -427,11 +435,13 @@ mod tests {
             row.receive_memory_requester = Some(134 * u64::from(size));
             rows.push(row);
         }
-        let page = page(&rows);
-        assert_eq!(page.matches("<svg").count(), 2);
-        assert!(page.contains("READ of 1 MiB: round trips over memory"));
-        assert!(page.contains("READ of 1 MiB in 1 round trip takes at least"));
-        assert!(!page.contains("Latency over size"));
+        for rows in [&rows[..], &rows[1..]] {
+            let page = page_of(rows, true);
+            assert_eq!(page.matches("<svg").count(), 2);
+            assert!(page.contains("READ of 1 MiB: round trips over memory"));
+            assert!(page.contains("READ of 1 MiB in 1 round trip takes"));
+            assert!(!page.contains("Latency over size"));
+        }
     }
 
     #[test]
