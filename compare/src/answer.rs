@@ -1,6 +1,7 @@
 //! The answer of a comparison: a short table of version 1 and the best variant of version 2, beside
 //! TCP, and sentences that are computed from it.
 
+use rpc_transport::rdma::RdmaOptions;
 use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::units::{show_amount, show_size};
 
@@ -19,6 +20,8 @@ const BEST: [Variant; 4] = [
     Variant::V2Cont,
     Variant::V2,
 ];
+/// The length of the receives of Linux, in bytes.
+const LINUX_RECEIVES: u32 = RdmaOptions::DEFAULT_INLINE;
 /// The size of the WRITE that the first sentence is about, if it was measured: a small file, and
 /// more than fits into the receives of version 1.
 const USUAL_SIZE: u64 = 8 << 10;
@@ -329,7 +332,10 @@ pub(crate) fn legend(rows: &[Row]) -> Vec<String> {
             "via: {} is RPC-over-RDMA version 1 {}; {} is version 2{with}.",
             first.v1.conveyance,
             match first.v1.conveyance == Variant::V1Inv.name() {
-                true => "with remote invalidation, as Linux uses it",
+                // With other receives, it is not what Linux has.
+                true if first.v1.conditions.inline_bytes == Some(LINUX_RECEIVES) =>
+                    "with remote invalidation, as Linux uses it",
+                true => "with remote invalidation",
                 false => "without remote invalidation",
             },
             first.v2.conveyance
@@ -346,8 +352,9 @@ pub(crate) fn legend(rows: &[Row]) -> Vec<String> {
     }));
     if !first.v1.is_exact() {
         lines.push(
-            "In brackets: confidence interval of 95 %, from the medians of rounds; `none` is a \
-             difference that it does not exclude, `~` a ratio of too few rounds for one."
+            "In brackets: confidence interval of 95 %, from the medians of rounds (over a link: from turns of \
+             a few calls); `none` is a difference that it does not exclude, `~` a ratio of too few rounds or \
+             turns for one."
                 .to_owned(),
         );
     }
@@ -452,6 +459,9 @@ mod tests {
         let said = sentences(&rows).join(" ");
         assert!(!said.contains("round trip"), "{said}");
         assert!(legend(&rows).concat().contains("standard error"));
+        assert!(legend(&rows)[0].contains("as Linux uses it"));
+        rows[0].conditions.inline_bytes = Some(16 << 10);
+        assert!(!legend(&rows)[0].contains("Linux"));
     }
 
     #[test]

@@ -49,7 +49,8 @@ core, if there are several.
                of v1 if only that is measured; computed like x bare TCP. In brackets: the
                confidence interval of 95 %, from the medians of rounds. none: a difference that
                the interval does not exclude. ~: too few rounds for an interval
-  link of D    in the short table: the same ratio over a link with a delay of D each way
+  link of D    in the short table: the same ratio over a link with a delay of D each way, with its
+               interval from turns of a few calls, not from rounds
   bare TCP     a raw TCP ping-pong with the same number of bytes each way, in µs, without the added
                delay (unless --set-delay adds it) or rate: with --delay or --rate, there is no
                comparison with it

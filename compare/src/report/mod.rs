@@ -103,7 +103,7 @@ impl Report<'_> {
             &mut out,
             "What the time goes to",
             "Each part is what the call takes less in the same simulation when that costs nothing: \
-             the link (no delay, any rate), interrupts, registration and invalidation.",
+             the link (no delay, any rate), interrupts, registration and invalidation, copies.",
             &figures::split(&groups),
         );
         let counted = match simulated {
