@@ -23,8 +23,12 @@ pub struct CopyRate {
     pub cold: u64,
 }
 
-/// The cost of copies by the processors of both ends. A reply waits for each of them: nothing else
-/// happens on the way of a single call while a processor copies.
+/// The cost of copies by the processors of both ends. A reply waits for each of them, one after the
+/// other.
+///
+/// That is exact where nothing else happens on the way of a call while a processor copies. Of a
+/// message in several Sends, a receiver can copy one part while the next arrives, so there the cost
+/// is an upper bound.
 ///
 /// The defaults are round figures, of which that of a warm cache is the default of
 /// [`CostModel::copy_rate`].
