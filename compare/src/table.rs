@@ -7,6 +7,7 @@ use crate::interval::Shown;
 use crate::rows::{Mode, Row};
 
 const MIB: f64 = 1_048_576.0;
+
 /// Formats a measured value with about three significant digits; `-` if there is none.
 pub(crate) fn number(value: Option<f64>) -> String {
     match value {

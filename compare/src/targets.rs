@@ -25,6 +25,7 @@ use crate::variant::Variant;
 
 /// The export of a server process.
 pub(crate) const EXPORT: &[u8] = b"/memory";
+
 /// Starts the server of the TCP baseline, and returns the process and its address.
 ///
 /// # Errors

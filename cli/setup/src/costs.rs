@@ -300,7 +300,6 @@ impl Costs {
             read_turnaround,
             group,
             placement,
-            ..
         } = *device;
         let own = CostModel::default();
         let mut of_device = Self::of(
