@@ -351,13 +351,13 @@ mod tests {
             round_trips: None,
             ..row("wg", 4096, 0.0)
         };
-        let said = sentences(&[&swept()[..], &[unknown.clone()]].concat()).concat();
+        let with = |more: &[Row]| sentences(&[&swept(), more].concat()).concat();
+        let said = with(std::slice::from_ref(&unknown));
         assert!(
             said.ends_with("by v2; not all was measured by wg."),
             "{said}"
         );
-        let some = [&swept()[..], &[unknown, row("wg", 8192, 2.0)]].concat();
-        assert_eq!(sentences(&some).concat(), said);
+        assert_eq!(with(&[unknown, row("wg", 8192, 2.0)]), said);
         assert!(sentences(&[]).is_empty());
     }
 

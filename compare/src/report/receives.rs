@@ -8,15 +8,19 @@ use super::lines::{Line, LineChart};
 use crate::receives::{Swept, memory};
 use crate::rows::Row;
 
+/// A value that is drawn: its name, its key, and itself.
+type Drawn = (&'static str, &'static str, fn(&Row) -> Option<f64>);
+
+const VALUES: [Drawn; 2] = [
+    ("round trips", "round_trips", |row| row.round_trips),
+    ("median latency, µs", "p50_us", |row| row.p50_us),
+];
+
 /// Draws round trips and time over the memory for receives, for each operation and size.
 pub(crate) fn over_memory(rows: &[Row], palette: &Palette<'_>) -> Vec<Figure> {
-    let values: [(&str, &'static str, fn(&Row) -> Option<f64>); 2] = [
-        ("round trips", "round_trips", |row| row.round_trips),
-        ("median latency, µs", "p50_us", |row| row.p50_us),
-    ];
     let mut out = Vec::new();
     for swept in Swept::all(rows) {
-        for (what, column, value) in values {
+        for (what, column, value) in VALUES {
             let lines = swept.modes().into_iter().map(|mode| {
                 let points = swept.of(mode);
                 let points = points.filter_map(|row| Some((memory(row)? as f64, value(row)?)));
