@@ -176,9 +176,10 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<String> {
     }
     parts.push(listed(&all));
     parts.push(
-        "memory: of the receives for one connection, client and server. The client has one for each message\n\
-         that the credits which it asks for allow, the server for those that it grants. Where connections\n\
-         share receives, fewer are posted while there is less traffic. ≤: the fastest with at most that memory."
+        "memory: of the receives for one connection, client and server. The client has one for each\n\
+         message that the credits which it asks for allow, the server for those that it grants. Where\n\
+         connections share receives, fewer are posted while there is less traffic. ≤: the fastest length\n\
+         with at most that memory."
             .to_owned(),
     );
     parts

@@ -200,10 +200,10 @@ pub(crate) struct CompareArgs {
     pub(crate) rate: Option<Rate>,
 
     /// Size of the receive buffers of both sides in version 2 of RPC-over-RDMA, bytes, and so the
-    /// longest message without chunks: 1k to 256k in steps of 1k. Receives of version 2 have at least 4k, so less
-    /// limits only what is sent without chunks. In version 1, v1 and v1-inv have the 4096 of Linux, and
-    /// v1-long has receives as long as those of version 2 with placement: 65k, or more with a larger
-    /// SIZE
+    /// longest message without chunks: 1k to 256k in steps of 1k. Receives of version 2 have at
+    /// least 4k, so less limits only what is sent without chunks. In version 1, v1 and v1-inv have
+    /// the 4096 of Linux, and v1-long has receives as long as those of version 2 with placement: 65k,
+    /// or more with a larger SIZE
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "4k")]
     pub(crate) inline: u64,
 
