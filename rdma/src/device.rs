@@ -424,6 +424,9 @@ pub struct Attributes {
     pub remote_invalidation: bool,
     /// The capabilities of shared receive queues, or `None` if the device has none.
     pub shared_receives: Option<SharedReceives>,
+    /// Whether the device works only as long as its owner thread never changes its credentials (user,
+    /// groups and capabilities): not even if it restores them before it uses the device again.
+    pub keeps_credentials: bool,
     /// What operations cost on devices of this class.
     pub costs: ClassCosts,
 }

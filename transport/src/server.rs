@@ -156,6 +156,8 @@ pub struct Server {
     poll_loop: PollLoop,
     wake: Arc<Wake>,
     transports: Vec<ServedTransport>,
+    /// Whether a transport needs this thread to keep its credentials.
+    keeps_credentials: bool,
     /// The transport whose events are taken first in the next step.
     next_transport: usize,
     workers: Workers,
@@ -260,6 +262,7 @@ impl Server {
             poll_loop,
             wake,
             transports: Vec::new(),
+            keeps_credentials: false,
             next_transport: 0,
             running: Slab::new(),
             attempts: Vec::new(),
@@ -284,6 +287,7 @@ impl Server {
         let mut added = transport.borrow_mut();
         added.set_admission(admission.clone());
         added.set_reduced_arguments(reduced);
+        self.keeps_credentials |= added.keeps_credentials();
         drop(added);
         self.transports.push(ServedTransport {
             transport,
@@ -585,6 +589,7 @@ impl Server {
                         .pool(origin.conn);
                     let request = Request::new(peer, header, pool, message, args)
                         .from_origin(from)
+                        .on_thread_that_keeps_credentials(self.keeps_credentials)
                         .with_use(used)
                         .with_backchannel(callee);
                     self.execute(origin, xid, request, key, now);

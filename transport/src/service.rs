@@ -102,6 +102,7 @@ pub struct Request {
     args: Cursor,
     client: Option<Backchannel>,
     used: Option<Use>,
+    keeps_credentials: bool,
 }
 
 impl Request {
@@ -128,6 +129,7 @@ impl Request {
             args,
             client: None,
             used: None,
+            keeps_credentials: false,
         }
     }
 
@@ -150,6 +152,21 @@ impl Request {
     pub(crate) fn with_use(mut self, used: Use) -> Self {
         self.used = Some(used);
         self
+    }
+
+    /// Sets what [`Request::keeps_credentials`] returns.
+    #[must_use]
+    pub fn on_thread_that_keeps_credentials(mut self, keeps: bool) -> Self {
+        self.keeps_credentials = keeps;
+        self
+    }
+
+    /// Returns whether the server's own thread must never change its credentials (user, groups and
+    /// capabilities), because a transport depends on them, which need not be that of this call. Then
+    /// neither [`Service::call`] nor an attempt may change them, even if it restores them. Workers may.
+    #[must_use]
+    pub fn keeps_credentials(&self) -> bool {
+        self.keeps_credentials
     }
 
     /// Tells the server that the call reached what the service is there for, by a client that it
@@ -184,7 +201,8 @@ pub trait Service {
 
     /// Handles one call on the server's own thread. Work that may block belongs in
     /// [`ServiceOutcome::Later`]. Work that must not run while the server uses its transports (for
-    /// example because it changes the identity of the thread) belongs in one of the others.
+    /// example because it changes the identity of the thread) belongs there too or, if it does not
+    /// block, in [`ServiceOutcome::Attempt`]; see [`Request::keeps_credentials`].
     fn call(&mut self, request: Request) -> ServiceOutcome;
 
     /// Returns whether executing the procedure twice can differ from executing it once (whether it

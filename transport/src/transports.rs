@@ -262,6 +262,12 @@ pub trait ServerTransport: PollSource {
     /// Returns whether the transport's connections are RDMA connections.
     fn is_rdma(&self) -> bool;
 
+    /// Returns whether the transport works only as long as the thread of its loop never changes its
+    /// credentials ([`rdma::Attributes::keeps_credentials`]).
+    fn keeps_credentials(&self) -> bool {
+        false
+    }
+
     /// Sets the admission of the transport's connections, before it is first polled. A transport
     /// that can tell a client that there is no room requests a place before it accepts a
     /// connection. For other transports, the server requests the place when a connection is

@@ -9,7 +9,7 @@ use rdma::{Pool, Time};
 use rdma_support::fabric::{FakeDevice, World, address, attributes};
 use rdma_support::{POOL, Pair, data, message, options, room, speaking};
 use rpc_transport::ServerTransport;
-use rpc_transport::rdma::{Choice, Version, Versions};
+use rpc_transport::rdma::{Choice, RdmaServer, Version, Versions};
 
 fn plain(xid: u32) -> Message {
     message(xid, 0, &[])
@@ -120,6 +120,20 @@ fn a_responder_that_cannot_send_closes_the_connection(version: Version) {
     );
 }
 
+/// Linux refuses the calls of a verbs device on a thread that has changed its credentials.
+#[test]
+fn a_server_says_whether_its_device_needs_the_credentials_of_its_thread() {
+    for keeps_credentials in [false, true] {
+        let attributes = rdma::Attributes {
+            keeps_credentials,
+            ..attributes()
+        };
+        let device = FakeDevice::new(&World::new(), attributes, Pool::new(POOL));
+        let server = RdmaServer::new(Box::new(device), options().1);
+        assert_eq!(server.keeps_credentials(), keeps_credentials);
+    }
+}
+
 #[test]
 fn a_client_that_closes_a_connection_says_why() {
     // Three pieces do not fit the device's gather list, and there is no memory to join them in.
@@ -166,7 +180,7 @@ fn rfc8797_s4_settings_may_change_with_a_new_connection() {
     let mut smaller = server;
     (smaller.common.inline_receive, smaller.common.inline_send) = (1024, 1024);
     smaller.common.remote_invalidation = false;
-    pair.server = rpc_transport::rdma::RdmaServer::new(Box::new(device(POOL)), smaller);
+    pair.server = RdmaServer::new(Box::new(device(POOL)), smaller);
     pair.server.listen(address()).unwrap();
     let conn = pair.connect();
     pair.call(conn, call(), &room(500, &[])).reply();

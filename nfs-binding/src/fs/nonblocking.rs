@@ -13,6 +13,10 @@ use crate::proto::{Access, Attributes};
 /// the operation of the same name of [`FileSystem`](super::FileSystem) has to be called. That finds
 /// out why it fails.
 pub trait NonBlocking: Send + Sync {
+    /// Returns whether the operations that have a caller change the credentials of the thread, even if only
+    /// for a while.
+    fn changes_credentials(&self) -> bool;
+
     /// Returns the attributes of an object.
     fn getattr(&self, file: &FileId) -> Option<Attributes>;
 

@@ -475,7 +475,7 @@ fn keep_identity_in_batch() {
     if !fs::directory::keeps_identity()
         && rpc_transport::after_attempts(fs::directory::return_to_server)
     {
-        fs::directory::keep_identity();
+        fs::directory::keep_identity_in_batch();
     }
 }
 
@@ -514,7 +514,7 @@ impl Service for NfsServer {
             return ServiceOutcome::Done(self.shared.run(mount, &request));
         }
         let shared = Arc::clone(&self.shared);
-        if mount || !nonblocking::is_attempted(&request) {
+        if mount || !shared.is_attempted(&request) {
             return ServiceOutcome::Later(job(shared, mount, request));
         }
         ServiceOutcome::Attempt(Box::new(move || {

@@ -8,20 +8,12 @@ use rpc_transport::Request;
 
 use super::call_context::{CallContext, Target};
 use super::file::LONG_READ;
-use super::{Shared, decode, encode, log_arguments};
+use super::{Shared, decode, encode, handle, log_arguments};
 use crate::fs::NonBlocking;
 use crate::proto::{
     Access, AccessArgs, AccessOk, AccessResult, DirOpArgs, Failed, GetattrResult, HandleArgs,
     LookupOk, LookupResult, Procedure, ReadArgs, ReadOk, ReadResult, Status, nfs,
 };
-
-/// Returns whether an attempt can answer a call, which is one of the NFS program.
-pub(super) fn is_attempted(request: &Request) -> bool {
-    matches!(
-        request.proc,
-        nfs::Getattr::NUMBER | nfs::Lookup::NUMBER | nfs::Access::NUMBER | nfs::Read::NUMBER
-    )
-}
 
 fn answer<P: Procedure>(
     request: &Request,
@@ -34,6 +26,26 @@ fn answer<P: Procedure>(
 }
 
 impl Shared {
+    /// Returns whether an attempt can answer a call, which is one of the NFS program.
+    pub(super) fn is_attempted(&self, request: &Request) -> bool {
+        match request.proc {
+            nfs::Getattr::NUMBER => true,
+            nfs::Lookup::NUMBER | nfs::Access::NUMBER | nfs::Read::NUMBER => {
+                !request.keeps_credentials() || self.keeps_credentials(request)
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns whether an attempt at a call of a user leaves the thread its credentials.
+    #[cold]
+    fn keeps_credentials(&self, request: &Request) -> bool {
+        let number = handle::claimed_export(&mut request.args());
+        let exported = number.and_then(|number| self.export_of(number));
+        let fs = exported.and_then(|exported| exported.export.backend.nonblocking());
+        fs.is_some_and(|fs| !fs.changes_credentials())
+    }
+
     /// Tries to execute a call of the NFS program without waiting. Returns the results, or `None` if a
     /// worker has to execute it.
     pub(super) fn attempt(&self, request: &Request) -> Option<Message> {

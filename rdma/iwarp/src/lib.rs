@@ -243,6 +243,7 @@ impl Iwarp {
                 max_wr: MAX_SHARED_WR,
                 when_empty: WhenEmpty::Waits,
             }),
+            keeps_credentials: false,
             costs: costs(),
         };
         let (wake, woken) = pipe::new()?;

@@ -110,6 +110,10 @@ impl EventChannel {
         let mut raw = ptr::null_mut();
         // SAFETY: the channel is valid and there is room for the answer.
         if unsafe { (self.libraries.cm.rdma_get_cm_event)(self.raw.as_ptr(), &mut raw) } != 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::WouldBlock {
+                rdma::limited!(warn, %error, "the connection manager reports no events");
+            }
             return None;
         }
         // SAFETY: the event is valid until it is acknowledged, and so is its private data. For

@@ -166,6 +166,10 @@ fn attributes(device: &str, can: &Capabilities, registration: Registration) -> A
                 Kind::Adapter => WhenEmpty::Waits,
             },
         }),
+        // Linux refuses writes to the connection manager's file (EACCES) unless the thread has the
+        // credentials object with which it was opened (`ucma_write`). Each change installs another one,
+        // and changing back does not bring the first one back.
+        keeps_credentials: true,
         costs: match can.kind {
             Kind::Rxe | Kind::Siw => ClassCosts::software(),
             Kind::Iwarp | Kind::Adapter => ClassCosts::default(),

@@ -134,5 +134,6 @@ pub fn attributes() -> Attributes {
             max_wr: 4096,
             when_empty: WhenEmpty::Waits,
         }),
+        keeps_credentials: false,
     }
 }

@@ -108,6 +108,7 @@ pub(crate) fn pair() -> (Fake, Fake) {
                 max_wr: 16,
                 when_empty: WhenEmpty::EndsConnection,
             }),
+            keeps_credentials: false,
         },
         pool: Pool::new(1 << 20),
     };

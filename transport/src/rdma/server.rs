@@ -515,6 +515,10 @@ impl ServerTransport for RdmaServer {
         true
     }
 
+    fn keeps_credentials(&self) -> bool {
+        self.driver.device.attributes().keeps_credentials
+    }
+
     fn set_admission(&mut self, admission: Admission) {
         self.admission = Some(admission);
     }

@@ -34,6 +34,7 @@ struct Scripted {
     places: Vec<(ConnectionId, Place)>,
     /// Whether clients take calls, which they never answer.
     takes_calls: bool,
+    keeps_credentials: bool,
 }
 
 impl PollSource for Scripted {
@@ -94,6 +95,10 @@ impl ServerTransport for Scripted {
 
     fn is_rdma(&self) -> bool {
         false
+    }
+
+    fn keeps_credentials(&self) -> bool {
+        self.keeps_credentials
     }
 
     fn take_place(&mut self, conn: ConnectionId) -> Option<Place> {

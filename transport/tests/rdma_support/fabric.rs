@@ -159,6 +159,7 @@ pub fn attributes() -> Attributes {
         max_private_data: 56,
         remote_invalidation: true,
         shared_receives: None,
+        keeps_credentials: false,
     }
 }
 

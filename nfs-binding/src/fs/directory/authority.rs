@@ -45,38 +45,56 @@ thread_local! {
     static IMPERSONATED: RefCell<Option<Impersonated>> = const { RefCell::new(None) };
     /// The last file that this thread was found to be allowed to read with its present identity.
     static READABLE: RefCell<Option<(usize, FileId)>> = const { RefCell::new(None) };
-    /// Whether this thread keeps the identity between operations.
-    static KEEPS: Cell<bool> = const { Cell::new(false) };
+    /// How long this thread keeps the identity.
+    static KEEPS: Cell<Keeps> = const { Cell::new(Keeps::Operation) };
+}
+
+/// How long a thread keeps the identity of a caller.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keeps {
+    /// Until the operation ends.
+    Operation,
+    /// Until [`return_to_server`]: for some operations whose calls had all arrived before.
+    Batch,
+    /// Until an operation of another caller.
+    Always,
 }
 
 /// Makes this thread keep the caller's identity between operations on exported directories. For
 /// threads that do nothing else, such as a server's workers.
 pub fn keep_identity() {
-    KEEPS.set(true);
+    KEEPS.set(Keeps::Always);
+}
+
+/// Makes this thread keep the caller's identity between operations until [`return_to_server`]. The calls
+/// of these operations must all have arrived.
+pub(crate) fn keep_identity_in_batch() {
+    KEEPS.set(Keeps::Batch);
 }
 
 /// Returns whether this thread keeps the caller's identity between operations.
 pub(crate) fn keeps_identity() -> bool {
-    KEEPS.get()
+    KEEPS.get() != Keeps::Operation
 }
 
-/// Returns this thread to the server's identity, and ends the effect of [`keep_identity`].
+/// Returns this thread to the server's identity, and ends the effect of [`keep_identity_in_batch`].
 pub(crate) fn return_to_server() {
-    KEEPS.set(false);
+    KEEPS.set(Keeps::Operation);
     forget_readable();
     become_server();
 }
 
 /// Records that the kernel allows this thread's present identity to read the file `id` of the file
-/// system at the address `served`.
+/// system at the address `served`. That holds until the end of a batch: the calls of later operations may
+/// arrive after the permission was withdrawn.
 pub(super) fn remember_readable(served: usize, id: FileId) {
-    if KEEPS.get() {
+    if KEEPS.get() == Keeps::Batch {
         READABLE.set(Some((served, id)));
     }
 }
 
-/// Returns whether the kernel allowed this thread's present identity to read a file, in an operation
-/// since [`keep_identity`].
+/// Returns whether the kernel allowed this thread's present identity to read a file, in an operation of
+/// this batch.
 pub(super) fn is_readable(served: usize, id: &FileId) -> bool {
     READABLE.with_borrow(|last| last.as_ref().is_some_and(|last| *last == (served, *id)))
 }
@@ -337,7 +355,7 @@ impl Server {
 
 impl Drop for Impersonation {
     fn drop(&mut self) {
-        if self.impersonated && !KEEPS.get() {
+        if self.impersonated && !keeps_identity() {
             become_server();
         }
     }
@@ -432,7 +450,7 @@ mod tests {
         let thread = std::thread::spawn(move || {
             let before = (file_ids(), getgroups().unwrap(), effective());
             for who in [member(), Caller::root(), Caller::new(1002, 5)] {
-                keep_identity();
+                keep_identity_in_batch();
                 drop(authority.impersonate(&who).unwrap());
                 assert_eq!(file_ids(), (who.uid, who.gid));
                 assert!(keeps_identity());

@@ -87,7 +87,7 @@ mod volume;
 
 pub(crate) use authority::capabilities_to_serve;
 pub use authority::keep_identity;
-pub(crate) use authority::{keeps_identity, return_to_server};
+pub(crate) use authority::{keep_identity_in_batch, keeps_identity, return_to_server};
 pub use key::{IdentityKey, NoIdentity};
 
 /// The maximum number of hard links to a file that PATHCONF reports. The kernel does not tell that

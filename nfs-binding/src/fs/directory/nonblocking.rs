@@ -174,6 +174,10 @@ impl Drop for ContentInUse<'_> {
 }
 
 impl NonBlocking for Served {
+    fn changes_credentials(&self) -> bool {
+        matches!(self.authority, Authority::Callers(_))
+    }
+
     fn getattr(&self, file: &FileId) -> Option<Attributes> {
         self.in_use(file)?.attributes().ok()
     }

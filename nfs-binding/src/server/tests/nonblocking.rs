@@ -286,6 +286,43 @@ fn other_file_systems_are_asked_by_workers() {
     }
 }
 
+/// A verbs device does not work any more after its thread has been another user, even for a while.
+#[test]
+fn a_loop_that_keeps_its_credentials_attempts_no_call_that_changes_them() {
+    let is_root = rustix::process::geteuid().is_root();
+    let host = tempfile::tempdir().unwrap();
+    let fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
+    let mut rig = Fixture::new(vec![export("/m", Arc::new(fs), "")]);
+    let object = rig.root();
+    let mut is_attempted = |proc, args: &dyn Fn(&mut Encoder), keeps| {
+        let mut out = Encoder::new();
+        args(&mut out);
+        let request = rig.request(NFS_PROGRAM, proc, out.finish());
+        let request = request.on_thread_that_keeps_credentials(keeps);
+        matches!(rig.server.call(request), ServiceOutcome::Attempt(_))
+    };
+    let handle = HandleArgs { object };
+    let access = AccessArgs {
+        object,
+        access: Access::READ,
+    };
+    let read = ReadArgs {
+        file: object,
+        offset: 0,
+        count: 1,
+    };
+    let what = what(object, "f");
+    for keeps in [false, true] {
+        let mut attempted = |proc, args: &dyn Fn(&mut Encoder)| is_attempted(proc, args, keeps);
+        assert!(attempted(nfs::Getattr::NUMBER, &|out| handle.encode(out)));
+        let expected = !keeps || !is_root;
+        let lookup = attempted(nfs::Lookup::NUMBER, &|out| what.encode(out));
+        let access = attempted(nfs::Access::NUMBER, &|out| access.encode(out));
+        let read = attempted(nfs::Read::NUMBER, &|out| read.encode(out));
+        assert_eq!([lookup, access, read], [expected; 3], "{keeps}");
+    }
+}
+
 /// A file system that does not block is not made to wait for workers by one that does.
 #[test]
 fn calls_to_a_file_system_in_memory_are_no_attempts() {

@@ -497,6 +497,7 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, attributes: &Attributes) -> fmt:
         remote_invalidation,
         // Simulated clients and servers do not use them.
         shared_receives: _,
+        keeps_credentials: _,
         costs: _,
     } = attributes;
     writeln!(

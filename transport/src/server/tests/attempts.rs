@@ -188,3 +188,51 @@ fn attempts_are_bounded_and_their_replies_remembered() {
     assert_eq!(tokens(&transport), [0, 1, 2, 9]);
     assert_eq!((server.stats().replayed, RESTORED.get()), (1, 3));
 }
+
+/// The loop has one thread for all of its transports.
+#[test]
+fn a_service_learns_that_any_transport_of_the_loop_needs_the_credentials_of_the_thread() {
+    struct Told(Arc<AtomicUsize>);
+
+    impl Service for Told {
+        fn programs(&self) -> &[ProgramVersions] {
+            Attempts.programs()
+        }
+
+        fn call(&mut self, request: Request) -> ServiceOutcome {
+            let keeps = request.keeps_credentials();
+            self.0.fetch_add(usize::from(keeps), Relaxed);
+            ServiceOutcome::Done(Ok(Message::default()))
+        }
+
+        fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
+            false
+        }
+    }
+
+    fn scripted(keeps_credentials: bool) -> Rc<RefCell<Scripted>> {
+        Rc::new(RefCell::new(Scripted {
+            keeps_credentials,
+            ..Scripted::default()
+        }))
+    }
+
+    for (keeping, expected) in [(None, 0), (Some(0), 2), (Some(1), 2)] {
+        let told = Arc::default();
+        let service = Box::new(Told(Arc::clone(&told)));
+        let options = ServerOptions::default();
+        let mut server = Server::simulated(service, options, Clock::simulated());
+        for at in 0..2 {
+            let transport = scripted(keeping == Some(at));
+            server.add_transport(Rc::clone(&transport) as _).unwrap();
+            let (conn, peer) = (ConnectionId(1), ([10, 0, 0, 1], 700).into());
+            let connected = ServerTransportEvent::Connected { conn, peer };
+            transport
+                .borrow_mut()
+                .events
+                .extend([connected, call_of(SUCCEEDS, 1, 1, 1)]);
+        }
+        while server.step() {}
+        assert_eq!(told.load(Relaxed), expected, "{keeping:?}");
+    }
+}
