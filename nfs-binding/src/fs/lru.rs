@@ -57,6 +57,11 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         }
     }
 
+    /// Returns whether there is an entry with this key.
+    pub(super) fn contains(&self, key: &K) -> bool {
+        self.index.contains_key(key)
+    }
+
     /// Returns the value of `key`, which becomes the most recently used.
     pub(super) fn get(&mut self, key: &K) -> Option<&mut V> {
         let at = *self.index.get(key)?;

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Served;
 use crate::fs::lock::locked;
@@ -35,6 +35,19 @@ pub(super) struct CloserSignal {
 #[derive(Default)]
 struct State {
     closed: bool,
+    /// Whether so much is queued for closing that the end of the round is too late.
+    hurried: bool,
+}
+
+/// The reason why the thread is awake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awake {
+    /// The thread must end.
+    Closed,
+    /// Much is queued for closing.
+    Hurried,
+    /// The round has ended.
+    Round,
 }
 
 impl CloserSignal {
@@ -49,6 +62,18 @@ impl CloserSignal {
         self.opened.store(true, Ordering::Release);
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Has the thread close what is queued, without waiting for the end of the round.
+    pub(super) fn hurry(&self) {
+        locked(&self.state).hurried = true;
+        self.changed.notify_all();
+    }
+
+    /// Returns whether the thread has still to do so.
+    #[cfg(test)]
+    pub(super) fn is_hurried(&self) -> bool {
+        locked(&self.state).hurried
     }
 
     /// Makes the thread end.
@@ -67,13 +92,18 @@ impl CloserSignal {
             .closed
     }
 
-    /// Waits for the length of a round. Returns false when the thread must end.
-    fn wait_a_round(&self, round: Duration) -> bool {
+    /// Waits until the end of a round, or until the thread has something to do before.
+    fn wait_until(&self, end: Instant) -> Awake {
         let state = locked(&self.state);
-        let open = |state: &mut State| !state.closed;
-        let waited = self.changed.wait_timeout_while(state, round, open);
-        let (state, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
-        !state.closed
+        let left = end.saturating_duration_since(Instant::now());
+        let nothing = |state: &mut State| !state.closed && !state.hurried;
+        let waited = self.changed.wait_timeout_while(state, left, nothing);
+        let (mut state, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        match (state.closed, std::mem::take(&mut state.hurried)) {
+            (true, _) => Awake::Closed,
+            (false, true) => Awake::Hurried,
+            (false, false) => Awake::Round,
+        }
     }
 
     /// Resets the flag, so that the next opened object sets it again.
@@ -103,17 +133,23 @@ impl Served {
 
 fn run(closer_signal: &CloserSignal, served: &Weak<Served>, round: Duration) {
     while closer_signal.wait_for_work() {
+        let mut end = Instant::now() + round;
         loop {
-            if !closer_signal.wait_a_round(round) {
-                return;
-            }
+            let awake = closer_signal.wait_until(end);
             let Some(served) = served.upgrade() else {
                 return;
             };
-            closer_signal.reset();
-            served.close_idle(ROUNDS, COMPLETE);
-            if served.is_all_closed() {
-                break;
+            match awake {
+                Awake::Closed => return,
+                Awake::Hurried => served.close_queued(),
+                Awake::Round => {
+                    closer_signal.reset();
+                    served.close_idle(ROUNDS, COMPLETE);
+                    if served.is_all_closed() {
+                        break;
+                    }
+                    end = Instant::now() + round;
+                }
             }
         }
     }
@@ -155,11 +191,27 @@ mod tests {
         let gone = host.path().join("f (deleted)");
         assert!(is_open(&gone), "its blocks stay on the disk");
         start(&fs.0, Duration::from_millis(1)).unwrap();
-        let limit = std::time::Instant::now() + Duration::from_secs(10);
+        let limit = Instant::now() + Duration::from_secs(10);
         while is_open(&gone) {
-            assert!(std::time::Instant::now() < limit, "still open");
+            assert!(Instant::now() < limit, "still open");
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn what_is_queued_is_closed_before_the_end_of_the_round_if_it_is_much() {
+        let signal = CloserSignal::default();
+        let hour = Instant::now() + Duration::from_secs(3600);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| signal.wait_until(hour));
+            signal.hurry();
+            assert_eq!(waiting.join().unwrap(), Awake::Hurried);
+        });
+        // The round goes on.
+        assert_eq!(signal.wait_until(Instant::now()), Awake::Round);
+        signal.hurry();
+        signal.close();
+        assert_eq!(signal.wait_until(hour), Awake::Closed);
     }
 
     /// A listing opens the file systems below to tell what they are, but keeps no object open.
@@ -187,9 +239,9 @@ mod tests {
         assert!(crosses());
         assert!(!locked(&fs.0.crossed).is_empty() && fs.0.tables.is_empty());
         start(&fs.0, Duration::from_millis(1)).unwrap();
-        let limit = std::time::Instant::now() + Duration::from_secs(10);
+        let limit = Instant::now() + Duration::from_secs(10);
         while !locked(&fs.0.crossed).is_empty() {
-            assert!(std::time::Instant::now() < limit, "still open");
+            assert!(Instant::now() < limit, "still open");
             std::thread::yield_now();
         }
         assert!(crosses(), "it is opened again");

@@ -29,7 +29,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -171,10 +171,13 @@ struct Served {
     /// The roots of other exports, which are not crossed into.
     other_exports: OnceLock<Vec<FileId>>,
     finder: Finder,
-    /// Objects that were evicted from the table while they were in use.
+    /// Objects that are no longer in the table, or never were, for the idle closer to sync and close. They
+    /// were in use when they were evicted, or the last call that used them must not wait.
     evicted: Mutex<Vec<Arc<Node>>>,
     /// Descriptors for the idle closer to close, because closing can take time.
     closing: Mutex<Vec<OwnedFd>>,
+    /// About how many of these two are of calls that must not wait.
+    queued: AtomicUsize,
     /// Whether the host has swapped memory out, as of the last round of the idle closer.
     swapped: AtomicBool,
     closer_signal: Arc<CloserSignal>,
@@ -249,6 +252,7 @@ impl DirectoryFs {
             finder: Finder::default(),
             evicted: Mutex::default(),
             closing: Mutex::default(),
+            queued: AtomicUsize::new(0),
             swapped: AtomicBool::new(host::has_swapped()),
             closer_signal: Arc::default(),
             stripes: [const { CountedRwLock::new(&CHANGES, ()) }; STRIPES],
@@ -552,15 +556,25 @@ impl Served {
     /// complete if it has not changed for `complete`.
     fn close_idle(&self, rounds: u64, complete: Duration) {
         let keeps = |node: &Node| self.must_stay_open(node) && !permit::is_program(node, complete);
-        let mut idle = self.tables.next_round(rounds, keeps);
-        idle.append(&mut locked(&self.evicted));
-        for node in idle {
+        for node in self.tables.next_round(rounds, keeps) {
             self.handle_evicted(Some(node));
         }
+        self.close_queued();
         self.swapped.store(host::has_swapped(), Ordering::Relaxed);
         let unused = locked(&self.crossed).unused();
+        // Closing can take time, so it happens without the lock.
+        drop(unused);
+    }
+
+    /// Closes the objects and descriptors that were queued for that.
+    fn close_queued(&self) {
+        self.queued.store(0, Ordering::Relaxed);
+        let evicted = std::mem::take(&mut *locked(&self.evicted));
         let closing = std::mem::take(&mut *locked(&self.closing));
+        for node in evicted {
+            self.handle_evicted(Some(node));
+        }
         // Closing can take time, so it happens without the locks.
-        drop((unused, closing));
+        drop(closing);
     }
 }

@@ -32,6 +32,10 @@ use super::volume::Reads;
 use super::*;
 use crate::fs::NonBlocking;
 
+/// The maximum number of objects and descriptors that wait for the idle closer. With so many, names are
+/// left to workers, which close by themselves what they opened. (What loops are about to queue adds to it.)
+const MOST_QUEUED: usize = 64;
+
 /// An object in use by a call that must not wait.
 struct InUse<'a> {
     served: &'a Served,
@@ -77,45 +81,46 @@ impl Served {
         node.volume.in_memory || node.knows_access(self.authority.identity(who).uid)
     }
 
-    /// Has the idle closer close an object that is no longer in the table.
+    /// Has the idle closer close an object that is not in the table.
     fn close_later(&self, node: Arc<Node>) {
         locked(&self.evicted).push(node);
-        self.closer_signal.opened();
+        self.count_queued();
     }
 
     /// Has the idle closer close a descriptor.
     fn close_descriptor_later(&self, descriptor: OwnedFd) {
         locked(&self.closing).push(descriptor);
+        self.count_queued();
+    }
+
+    /// Counts what was queued for the idle closer. With [`MOST_QUEUED`], that begins at once.
+    fn count_queued(&self) {
         self.closer_signal.opened();
+        if self.queued.fetch_add(1, Ordering::Relaxed) + 1 == MOST_QUEUED {
+            self.closer_signal.hurry();
+        }
     }
 
     /// Keeps the entry `name` of `dir` open, as [`Served::keep_child`] does. Returns `None` if that could
-    /// take time.
+    /// take time: an object that is evicted has to be synced.
     fn keep_child_soon(&self, dir: &Node, name: &[u8], node: Node) -> Option<()> {
         if node.id == self.root.id {
             return Some(());
         }
-        let is_indexed = self.is_indexed(&node);
-        let id = node.id;
-        // Whether a file has to stay open is asked of the host, also about other file systems.
-        let asks = matches!(self.authority, Authority::Own(_));
+        let (is_indexed, id) = (self.is_indexed(&node), node.id);
         let table = self.tables.soon(&id);
-        let Some(mut table) = table.filter(|table| !(asks && table.is_full())) else {
+        let Some(mut table) = table.filter(|table| !table.evicts_for(&id)) else {
             self.close_later(Arc::new(node));
             return None;
         };
         if is_indexed {
             table.record_place(id, dir.id, name);
         }
-        let (kept, closed) = table.keep_open(node, |_| false);
+        let (kept, same) = table.keep_open(node, |_| false);
         drop(table);
         self.closer_signal.opened();
-        match closed {
-            // The object was open already, so that closing it once more has no effect on it.
-            Some(same) if same.id == id => drop(same),
-            Some(evicted) => self.close_later(evicted),
-            None => {}
-        }
+        // The object was open already, so that closing it once more has no effect on it.
+        drop(same);
         drop(InUse {
             served: self,
             node: Some(kept),
@@ -184,6 +189,9 @@ impl NonBlocking for Served {
 
     fn lookup(&self, who: &Caller, dir: &FileId, name: &[u8]) -> Option<FsResult<Found>> {
         if matches!(name, b"." | b"..") || name::check(name).is_err() {
+            return None;
+        }
+        if self.queued.load(Ordering::Relaxed) >= MOST_QUEUED {
             return None;
         }
         let dir = self.in_use(dir)?;
@@ -257,5 +265,66 @@ impl NonBlocking for Served {
             eof: is_end(offset, count, buf.len(), attributes.size),
             attributes,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::{FileSystem, HowToCreate};
+    use crate::proto::{SetAttributes, Stable};
+
+    /// Serves a directory in memory, and keeps this many objects open. No thread closes any.
+    fn served(most_open: usize) -> (tempfile::TempDir, DirectoryFs) {
+        let host = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = DirectoryOptions {
+            most_open: Some(most_open),
+            ..DirectoryOptions::default()
+        };
+        let fs = DirectoryFs::open(host.path(), options).unwrap();
+        fs.0.closer_signal.close();
+        (host, fs)
+    }
+
+    fn look_up(fs: &DirectoryFs, name: &[u8]) -> Option<FileId> {
+        let found = NonBlocking::lookup(&*fs.0, &Caller::root(), &fs.root(), name)?;
+        Some(found.unwrap().object.id)
+    }
+
+    /// The evicted object would have unstable data until the idle closer's next round.
+    #[test]
+    fn a_name_that_is_looked_up_evicts_no_object() {
+        let (host, fs) = served(1);
+        let how = HowToCreate::Guarded(SetAttributes::default());
+        let who = Caller::root();
+        let open = fs
+            .create(&who, &fs.root(), b"open", &how)
+            .result
+            .unwrap()
+            .id;
+        let written = fs.write(&who, &open, 0, &b"data".into(), Stable::Unstable);
+        written.result.unwrap();
+        std::fs::write(host.path().join("other"), "").unwrap();
+        for _ in 0..3 {
+            assert_eq!(look_up(&fs, b"other"), None);
+            assert!(fs.0.tables.of(&open).open(&open).is_some());
+            assert_eq!(look_up(&fs, b"open"), Some(open), "it is open already");
+        }
+    }
+
+    #[test]
+    fn names_are_left_to_workers_while_much_waits_to_be_closed() {
+        let (host, fs) = served(1000);
+        std::fs::write(host.path().join("f"), "").unwrap();
+        assert!(look_up(&fs, b"f").is_some());
+        for queued in 0..MOST_QUEUED {
+            assert!(look_up(&fs, b"f").is_some(), "{queued}");
+            let file = std::fs::File::open(host.path()).unwrap();
+            fs.0.close_descriptor_later(file.into());
+        }
+        assert_eq!(look_up(&fs, b"f"), None);
+        assert!(fs.0.closer_signal.is_hurried());
+        fs.0.close_queued();
+        assert!(look_up(&fs, b"f").is_some());
     }
 }

@@ -204,6 +204,11 @@ impl Table {
         (node, closed)
     }
 
+    /// Returns whether [`Table::keep_open`] of this object evicts another one.
+    pub(super) fn evicts_for(&self, id: &FileId) -> bool {
+        self.open.is_full() && !self.open.contains(id)
+    }
+
     /// If the table is full, makes the least recently used objects that are in use, or for which
     /// `keeps` returns true, count as just used, so that another one is evicted.
     fn spare_oldest(&mut self, keeps: impl Fn(&Node) -> bool) {
@@ -236,11 +241,6 @@ impl Table {
     /// Records that an object is gone that cannot be found by its handle.
     pub(super) fn remember_gone(&mut self, id: FileId) {
         self.gone.insert(id, ());
-    }
-
-    /// Returns whether another object closes one.
-    pub(super) fn is_full(&self) -> bool {
-        self.open.is_full()
     }
 
     /// Returns whether no object is open.
