@@ -163,6 +163,12 @@ impl Served {
     }
 }
 
+/// Returns whether a read of what is in memory ended before the end of the file, of `size` bytes. Linux 5.9 and
+/// 5.10 can return 0 there (preadv2(2), section BUGS), and the file can have grown meanwhile.
+fn is_cut_short(offset: u64, count: usize, wanted: usize, size: u64) -> bool {
+    count < wanted && offset.saturating_add(count as u64) < size
+}
+
 /// The content of an object in use by a call that must not wait.
 struct ContentInUse<'a> {
     served: &'a Served,
@@ -260,6 +266,9 @@ impl NonBlocking for Served {
         }
         let count = self.read_cached(&node.volume, fd, offset, buf)?;
         let attributes = node.attributes().ok()?;
+        if is_cut_short(offset, count, buf.len(), attributes.size) {
+            return None;
+        }
         Some(Read {
             count: u32::try_from(count).ok()?,
             eof: is_end(offset, count, buf.len(), attributes.size),
@@ -309,6 +318,21 @@ mod tests {
             assert_eq!(look_up(&fs, b"other"), None);
             assert!(fs.0.tables.of(&open).open(&open).is_some());
             assert_eq!(look_up(&fs, b"open"), Some(open), "it is open already");
+        }
+    }
+
+    #[test]
+    fn a_read_that_ends_before_the_end_of_the_file_is_left_to_a_worker() {
+        for (offset, count, wanted, size, cut) in [
+            (0, 0, 10, 10, true),
+            (4096, 4096, 8192, 8193, true),
+            (0, 10, 10, 20, false),
+            (0, 10, 20, 10, false),
+            (20, 0, 10, 10, false),
+            (u64::MAX, 1, 2, u64::MAX, false),
+        ] {
+            let is = is_cut_short(offset, count, wanted, size);
+            assert_eq!(is, cut, "{count} of {wanted} at {offset} of {size}");
         }
     }
 
