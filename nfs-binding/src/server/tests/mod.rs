@@ -15,6 +15,7 @@ use crate::proto::{
     SetAttributes, Status,
 };
 
+mod batches;
 mod directory;
 mod exports;
 mod file;
