@@ -126,15 +126,24 @@ impl Node {
     /// Records that the kernel has checked an access of a user. The check of the owner's needs no access
     /// control list.
     pub(super) fn record_access(&self, uid: u32, owner: u32) {
-        let known = match uid == owner {
-            true => u64::from(uid) + 1,
-            false => EVERYBODY,
-        };
-        self.access.store(known, Ordering::Relaxed);
+        if uid != owner {
+            self.access.store(EVERYBODY, Ordering::Relaxed);
+        } else if self.access.load(Ordering::Relaxed) != EVERYBODY {
+            self.access.store(u64::from(uid) + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets the check of a user who is not the owner any more: the next one needs the access control list.
+    fn forget_former_owner(&self, owner: u32) {
+        let known = self.access.load(Ordering::Relaxed);
+        if known != EVERYBODY && known != u64::from(owner) + 1 {
+            self.access.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Returns whether the kernel can check an access of a user without reading from the disk. (What it
-    /// has once read it keeps as long as the object is open.)
+    /// has once read it keeps as long as the object is open. If a program of the host has changed the owner
+    /// since the last attributes were read, a check of the former owner's may read from the disk, once.)
     pub(super) fn knows_access(&self, uid: u32) -> bool {
         let known = self.access.load(Ordering::Relaxed);
         known == EVERYBODY || known == u64::from(uid) + 1
@@ -220,6 +229,7 @@ impl Node {
 
     /// Converts metadata to the attributes that clients see.
     pub(super) fn to_client(&self, stat: &Statx) -> Attributes {
+        self.forget_former_owner(stat.stx_uid);
         Attributes {
             fsid: self.volume.shown,
             ..host::attributes(stat)

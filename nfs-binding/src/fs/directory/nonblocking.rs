@@ -233,10 +233,13 @@ impl NonBlocking for Served {
 
     fn access(&self, who: &Caller, file: &FileId, wanted: Access) -> Option<(Access, Attributes)> {
         let node = self.in_use(file)?;
+        let stat = node.stat().ok()?;
+        let attributes = node.to_client(&stat);
         if !self.checks_at_once(&node, who) {
             return None;
         }
-        self.allowed_access_to(&node, who, wanted).ok()
+        let allowed = self.allowed_access_to(&node, &stat, who, wanted).ok()?;
+        Some((allowed, attributes))
     }
 
     fn read(&self, who: &Caller, file: &FileId, offset: u64, buf: &mut [u8]) -> Option<Read> {

@@ -3,7 +3,7 @@
 use std::time::UNIX_EPOCH;
 
 use linux_file_handle::may_access;
-use rustix::fs::{Access as Wanted, StatxAttributes};
+use rustix::fs::{Access as Wanted, Statx, StatxAttributes};
 use rustix::io::Errno;
 
 use super::*;
@@ -101,17 +101,19 @@ impl Served {
         wanted: Access,
     ) -> FsResult<(Access, Attributes)> {
         let node = self.find(file)?;
-        self.allowed_access_to(&node, who, wanted)
+        let stat = node.stat()?;
+        let allowed = self.allowed_access_to(&node, &stat, who, wanted)?;
+        Ok((allowed, node.to_client(&stat)))
     }
 
-    /// Executes ACCESS of an open object.
+    /// Executes ACCESS of an open object with these metadata.
     pub(super) fn allowed_access_to(
         &self,
         node: &Node,
+        stat: &Statx,
         who: &Caller,
         wanted: Access,
-    ) -> FsResult<(Access, Attributes)> {
-        let stat = node.stat()?;
+    ) -> FsResult<Access> {
         let _as_caller = self.authority.impersonate(who)?;
         let mut allowed = Access::empty();
         for (bits, how) in meanings(node.file_type) {
@@ -126,7 +128,7 @@ impl Served {
         if stat.stx_attributes.contains(StatxAttributes::APPEND) {
             allowed -= Access::MODIFY | Access::DELETE;
         }
-        Ok((allowed & wanted, node.to_client(&stat)))
+        Ok(allowed & wanted)
     }
 }
 

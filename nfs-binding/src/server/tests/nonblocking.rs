@@ -263,7 +263,21 @@ fn a_worker_makes_the_first_check_for_others_than_the_owner() {
         assert_eq!([1001, 1001].map(&mut by), [By::Worker, By::Loop]);
         let first = if is_in_memory { By::Loop } else { By::Worker };
         assert_eq!([1002, 1002].map(&mut by), [first, By::Loop]);
-        assert_eq!([1003, 1001, 1002].map(by), [By::Loop; 3]);
+        assert_eq!([1003, 1001, 1002].map(&mut by), [By::Loop; 3]);
+        // The owner's check does not undo that the kernel knows the list.
+        served.rig.credential = user(1001);
+        assert_eq!(served.access(file).0, By::Loop);
+        served.rig.credential = user(1002);
+        assert_eq!(served.read(file, 0, 10).0, By::Loop);
+        // A former owner is checked as others are.
+        fs::write(served.path("g"), b"data").unwrap();
+        chown(served.path("g"), Some(1001), Some(1001)).unwrap();
+        served.rig.credential = user(1001);
+        let given = served.look_up("g").1.unwrap();
+        served.read(given, 0, 10).1.unwrap();
+        assert_eq!(served.read(given, 0, 10).0, By::Loop);
+        chown(served.path("g"), Some(1002), Some(1002)).unwrap();
+        assert_eq!(served.access(given).0, first);
     }
 }
 
