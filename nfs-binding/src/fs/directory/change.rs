@@ -113,7 +113,7 @@ mod tests {
     /// A direct write waits for the device. Others do not wait for it, and leave out the attributes
     /// that they cannot know.
     #[test]
-    fn direct_writes_do_not_wait_for_one_another() {
+    fn direct_writes_and_commits_do_not_wait_for_direct_writes() {
         let host = tempfile::tempdir().unwrap();
         let options = DirectoryOptions {
             sync: false,
@@ -138,6 +138,19 @@ mod tests {
             drop(held);
             let second = second.expect("a write that waits for nothing");
             assert!(second.result.is_ok() && second.wcc.before.is_none());
+        });
+        let (done, committed) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let held = fs.0.hold_beside(&node);
+            scope.spawn(|| done.send(fs.commit(&Caller::root(), &file, 0, 0)).unwrap());
+            let commit = committed.recv_timeout(Duration::from_secs(60));
+            drop(held);
+            assert!(
+                commit
+                    .expect("a COMMIT that waits for nothing")
+                    .result
+                    .is_ok()
+            );
         });
         let third = write();
         assert!(third.result.is_ok() && third.wcc.before.is_some());

@@ -107,12 +107,17 @@ impl Served {
         _offset: u64,
         _count: u32,
     ) -> Change<()> {
-        let change = self.change(who, file, |node, _, unstable| {
+        let commit = |node: &Arc<Node>, _: &Attributes, unstable: &mut Unstable| {
             require_file(node)?;
             self.may_io(node, who, Wanted::WRITE_OK)?;
             unstable.push(Arc::clone(node));
             Ok(Arc::clone(node))
-        });
+        };
+        // It does not wait for direct writes, which wait for the device: it is for those that have ended.
+        let change = match self.direct_io {
+            Some(_) => self.change_beside(who, file, commit),
+            None => self.change(who, file, commit),
+        };
         let result = change.result.map(|node| self.close_writable(&node));
         Change {
             wcc: change.wcc,
