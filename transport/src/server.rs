@@ -350,6 +350,7 @@ impl Server {
             progress = true;
             self.call_ended(origin, now);
             self.call(origin, message, now);
+            self.run_full_batch(now);
         }
         progress |= self.take_events(now);
         if !self.attempts.is_empty() {

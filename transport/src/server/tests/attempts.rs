@@ -89,13 +89,13 @@ impl ServerTransport for Checked {
 
     fn call(
         &mut self,
-        _: ConnectionId,
-        _: u32,
-        _: Message,
-        _: &ReplyRoom,
-        _: Time,
+        conn: ConnectionId,
+        xid: u32,
+        message: Message,
+        room: &ReplyRoom,
+        now: Time,
     ) -> Result<(), CallError> {
-        Err(CallError::Closed)
+        self.0.call(conn, xid, message, room, now)
     }
 
     fn cancel_call(&mut self, _: ConnectionId, _: u32) {}
@@ -187,6 +187,44 @@ fn attempts_are_bounded_and_their_replies_remembered() {
     while server.step() {}
     assert_eq!(tokens(&transport), [0, 1, 2, 9]);
     assert_eq!((server.stats().replayed, RESTORED.get()), (1, 3));
+}
+
+/// While callbacks are outstanding, calls beyond the job limit are held.
+#[test]
+fn attempts_of_calls_that_were_held_run_in_batches_as_well() {
+    let options = ServerOptions {
+        max_jobs: 40,
+        callbacks: true,
+        ..ServerOptions::default()
+    };
+    let mut server = Server::simulated(Box::new(Attempts), options, Clock::simulated());
+    let transport = Rc::new(RefCell::new(Checked::default()));
+    transport.borrow_mut().0.takes_calls = true;
+    server.add_transport(Rc::clone(&transport) as _).unwrap();
+    let (conn, peer) = (ConnectionId(1), ([10, 0, 0, 1], 700).into());
+    let connected = ServerTransportEvent::Connected { conn, peer };
+    let jobs = (0..40).map(|xid| call_of(BLOCKS, 1, xid, u64::from(xid)));
+    let events = std::iter::once(connected).chain(jobs);
+    transport.borrow_mut().0.events.extend(events);
+    while server.step() {}
+    let callback = crate::Call {
+        prog: PROG,
+        vers: 1,
+        proc: 1,
+        args: Message::default(),
+        reply: ReplyRoom::default(),
+    };
+    let callee = server.callee((0, conn), peer).unwrap();
+    callee.call(callback, Duration::from_secs(60), |_| {});
+    let held = (40..80).map(|xid| call_of(SUCCEEDS, 1, xid, u64::from(xid)));
+    transport.borrow_mut().0.events.extend(held);
+    while server.step() {}
+    assert_eq!(server.held.len(), 40);
+    while server.run_job() {}
+    RESTORED.set(0);
+    while server.step() {}
+    assert_eq!(tokens(&transport), Vec::from_iter(0..80));
+    assert_eq!(RESTORED.get(), 3);
 }
 
 /// The loop has one thread for all of its transports.
