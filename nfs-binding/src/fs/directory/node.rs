@@ -1,7 +1,7 @@
 //! An open object of the host's directory.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use rustix::fs::{OFlags, Statx};
@@ -47,7 +47,13 @@ pub(super) struct Node {
     /// The users whose access the kernel can check without reading an access control list from the
     /// disk: 0 for none that is known, [`EVERYBODY`], or a user's number and 1.
     access: AtomicU64,
+    /// The number of READs that are left to workers, because the data of an earlier one was not in memory.
+    left_to_workers: AtomicU32,
 }
+
+/// The number of READs that are left to workers after one whose data was not in memory. An attempt that
+/// fails costs the loop some time, and more of a file that is in part in memory may be missing.
+pub(super) const LEFT_TO_WORKERS: u32 = 8;
 
 /// The kernel has the access control list of an object in memory, or knows that it has none.
 const EVERYBODY: u64 = u64::MAX;
@@ -120,6 +126,7 @@ impl Node {
             beside: AtomicU64::new(0),
             used: AtomicU64::new(0),
             access: AtomicU64::new(0),
+            left_to_workers: AtomicU32::new(0),
         }
     }
 
@@ -147,6 +154,22 @@ impl Node {
     pub(super) fn knows_access(&self, uid: u32) -> bool {
         let known = self.access.load(Ordering::Relaxed);
         known == EVERYBODY || known == u64::from(uid) + 1
+    }
+
+    /// Leaves some of the next READs to workers.
+    pub(super) fn leave_to_workers(&self) {
+        self.left_to_workers
+            .store(LEFT_TO_WORKERS, Ordering::Relaxed);
+    }
+
+    /// Returns whether a READ is left to a worker, and counts it.
+    pub(super) fn is_left_to_worker(&self) -> bool {
+        // Loops that count at the same time may leave one more.
+        let left = self.left_to_workers.load(Ordering::Relaxed);
+        if left > 0 {
+            self.left_to_workers.store(left - 1, Ordering::Relaxed);
+        }
+        left > 0
     }
 
     /// Records that the object is used in this round.

@@ -9,7 +9,8 @@
 //! * A name is resolved by openat2(2) with `RESOLVE_CACHED`, except on tmpfs: that keeps no record of
 //!   names that do not exist, and has the others in memory anyway.
 //! * Data is read with `RWF_NOWAIT`, if the file system knows that; each is asked once. tmpfs has no
-//!   such thing and needs none, unless the host has swapped something out.
+//!   such thing and needs none, unless the host has swapped something out. After a READ whose data was not
+//!   in memory, some more of the file are left to workers: the kernel begins to read ahead in the attempt.
 //! * A check of permission can read an access control list from the disk, the first time that it is
 //!   needed. A worker makes the first check of each object ([`Node::knows_access`]), and opens its
 //!   content.
@@ -250,7 +251,7 @@ impl NonBlocking for Served {
         let node = self.in_use(file)?;
         require_file(&node).ok()?;
         let end = offset.checked_add(buf.len() as u64)?;
-        if !self.checks_at_once(&node, who) || end > host::MAX_OFFSET {
+        if !self.checks_at_once(&node, who) || end > host::MAX_OFFSET || node.is_left_to_worker() {
             return None;
         }
         let content = node.content_soon()?;
@@ -267,9 +268,14 @@ impl NonBlocking for Served {
             may_access(&*node, Wanted::READ_OK).ok()?;
             authority::remember_readable(served, *file);
         }
-        let count = self.read_cached(&node.volume, fd, offset, buf)?;
+        let read = self.read_cached(&node.volume, fd, offset, buf);
+        let Some(count) = read else {
+            node.leave_to_workers();
+            return None;
+        };
         let attributes = node.attributes().ok()?;
         if is_cut_short(offset, count, buf.len(), attributes.size) {
+            node.leave_to_workers();
             return None;
         }
         Some(Read {

@@ -81,7 +81,8 @@ pub(super) struct Volume {
 /// How data is read without waiting for a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reads {
-    /// With `RWF_NOWAIT`, which reads only what is in memory.
+    /// With `RWF_NOWAIT`, which returns only what is in memory. For what is not, Linux begins to read
+    /// ahead since version 5.9: it does not wait for the data, but it may look up blocks and submit I/O.
     Cached,
     /// In any way: it is in memory.
     Memory,
