@@ -18,6 +18,8 @@ pub(super) struct CallContext<'a> {
     peer: Peer,
     xid: u32,
     credential: &'a Credential,
+    /// Whether the call may wait for a file to be read that tells who its caller is.
+    may_wait: bool,
     pub(super) pool: &'a Pool,
 }
 
@@ -44,7 +46,16 @@ impl<'a> CallContext<'a> {
             peer: super::peer(request),
             xid: request.xid,
             credential: &request.cred,
+            may_wait: true,
             pool: &request.pool,
+        }
+    }
+
+    /// Creates the context of an attempt at a call, which must not wait.
+    pub(super) fn of_attempt(shared: &'a Shared, request: &'a Request) -> Self {
+        Self {
+            may_wait: false,
+            ..Self::new(shared, request)
         }
     }
 
@@ -98,7 +109,10 @@ impl<'a> CallContext<'a> {
             return Err(Status::ACCES);
         }
         let policy = &self.shared.policy;
-        let who = policy.caller(self.peer, self.credential, options)?;
+        let who = match self.may_wait {
+            true => policy.caller(self.peer, self.credential, options),
+            false => policy.caller_if_known(self.peer, self.credential, options),
+        }?;
         self.request.count_as_use();
         Ok(Target {
             shared: self.shared,

@@ -7,6 +7,7 @@
 //! users may only act for themselves. A peer with an unknown user is mapped to the anonymous user.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use onc_rpc::Credential;
 use rdma::Time;
@@ -105,6 +106,36 @@ impl IdentityPolicy {
         credential: &Credential,
         options: &ExportOptions,
     ) -> Result<Caller, Status> {
+        self.caller_of(peer, credential, options, |uid| {
+            Ok(self.users.groups(uid, Time::now()))
+        })
+    }
+
+    /// Returns the identity as [`IdentityPolicy::caller`] does, without reading a file.
+    ///
+    /// # Errors
+    /// [`Status::JUKEBOX`] if the files of users and groups have to be read, and the errors of
+    /// [`IdentityPolicy::admit`].
+    pub(super) fn caller_if_known(
+        &self,
+        peer: Peer,
+        credential: &Credential,
+        options: &ExportOptions,
+    ) -> Result<Caller, Status> {
+        self.caller_of(peer, credential, options, |uid| {
+            let groups = self.users.groups_if_known(uid, Time::now());
+            groups.ok_or(Status::JUKEBOX)
+        })
+    }
+
+    /// Returns the identity under which a call is executed. `groups` finds the groups of a local user.
+    fn caller_of(
+        &self,
+        peer: Peer,
+        credential: &Credential,
+        options: &ExportOptions,
+        groups: impl FnOnce(u32) -> Result<Arc<Groups>, Status>,
+    ) -> Result<Caller, Status> {
         self.admit(peer, options)?;
         let PeerOrigin::ThisHost { user } = peer.origin else {
             return Ok(options.caller(credential));
@@ -116,7 +147,7 @@ impl IdentityPolicy {
                 options.caller_squashed(credential, Squash::None)
             }
             Some(uid) if self.speaks_for_others(uid) => options.caller(credential),
-            Some(uid) => self.user(uid, peer.address, credential, options),
+            Some(uid) => user_for_itself(uid, peer.address, credential, options, groups)?,
             None => {
                 rdma::limited!(warn, peer = %peer.address,
                         "it is on this host, but no user has its end of the connection open: it is \
@@ -148,35 +179,35 @@ impl IdentityPolicy {
             None => options.anonymous(),
         })
     }
+}
 
-    /// Returns the identity for a local user who may only act for itself.
-    fn user(
-        &self,
-        uid: u32,
-        peer: SocketAddr,
-        credential: &Credential,
-        options: &ExportOptions,
-    ) -> Caller {
-        let Credential::Sys(claimed) = credential else {
-            return options.anonymous();
-        };
-        if claimed.uid != uid {
-            rdma::limited!(warn, %peer, uid, claimed = claimed.uid,
-                    "a user of this host claims to be another: it is taken for nobody; if it speaks \
-                     for others, as a gateway does, say so with `serve --trust-uid {uid}`");
-            return options.anonymous();
-        }
-        let groups = self.users.groups(uid, Time::now());
-        let gid = match groups.contains(claimed.gid) {
-            true => claimed.gid,
-            false => groups.primary.unwrap_or(options.anonymous_gid),
-        };
-        if gid != claimed.gid {
-            rdma::limited!(warn, %peer, uid, claimed = claimed.gid, instead = gid,
-                    "a user of this host claims a group that /etc/passwd and /etc/group do not give it");
-        }
-        local_caller(uid, gid, &groups, options)
+/// Returns the identity for a local user who may only act for itself.
+fn user_for_itself(
+    uid: u32,
+    peer: SocketAddr,
+    credential: &Credential,
+    options: &ExportOptions,
+    groups: impl FnOnce(u32) -> Result<Arc<Groups>, Status>,
+) -> Result<Caller, Status> {
+    let Credential::Sys(claimed) = credential else {
+        return Ok(options.anonymous());
+    };
+    if claimed.uid != uid {
+        rdma::limited!(warn, %peer, uid, claimed = claimed.uid,
+                "a user of this host claims to be another: it is taken for nobody; if it speaks \
+                 for others, as a gateway does, say so with `serve --trust-uid {uid}`");
+        return Ok(options.anonymous());
     }
+    let groups = groups(uid)?;
+    let gid = match groups.contains(claimed.gid) {
+        true => claimed.gid,
+        false => groups.primary.unwrap_or(options.anonymous_gid),
+    };
+    if gid != claimed.gid {
+        rdma::limited!(warn, %peer, uid, claimed = claimed.gid, instead = gid,
+                "a user of this host claims a group that /etc/passwd and /etc/group do not give it");
+    }
+    Ok(local_caller(uid, gid, &groups, options))
 }
 
 /// Returns the identity of a local user with one of its groups as the primary one. It has all its groups, like

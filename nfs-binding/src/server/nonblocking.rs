@@ -49,7 +49,7 @@ impl Shared {
     /// Tries to execute a call of the NFS program without waiting. Returns the results, or `None` if a
     /// worker has to execute it.
     pub(super) fn attempt(&self, request: &Request) -> Option<Message> {
-        let context = CallContext::new(self, request);
+        let context = CallContext::of_attempt(self, request);
         macro_rules! dispatch {
             ($($procedure:ident => $run:ident,)*) => {
                 match request.proc {

@@ -100,12 +100,17 @@ impl Users {
         }
     }
 
+    /// Returns the groups of a user at `now` or shortly before, if the files need not be read for that.
+    pub(super) fn groups_if_known(&self, uid: u32, now: Time) -> Option<Arc<Groups>> {
+        let known = self.known.read();
+        let (read, groups) = known.users.get(&uid)?;
+        (now.since(*read) < MAX_AGE).then(|| Arc::clone(groups))
+    }
+
     /// Returns the groups of a user at `now` or shortly before.
     pub(super) fn groups(&self, uid: u32, now: Time) -> Arc<Groups> {
-        if let Some((read, groups)) = self.known.read().users.get(&uid)
-            && now.since(*read) < MAX_AGE
-        {
-            return Arc::clone(groups);
+        if let Some(groups) = self.groups_if_known(uid, now) {
+            return groups;
         }
         let found = fs::read(&self.passwd)
             .and_then(|passwd| Ok(Groups::find(uid, &passwd, &fs::read(&self.group)?)));

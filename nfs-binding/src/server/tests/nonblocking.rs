@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
 use linux_file_handle::file_ids;
+use rpc_transport::PeerOrigin;
 use rustix::fs::Advice;
 
 use super::*;
@@ -302,6 +303,37 @@ fn other_file_systems_are_asked_by_workers() {
         ServiceOutcome::Attempt(attempt) => assert!(matches!(attempt(), Attempted::Later(_))),
         _ => panic!("GETATTR is attempted"),
     }
+}
+
+/// The groups of a user of this host are in files, which are read again after a while.
+#[test]
+fn a_worker_finds_the_groups_of_a_local_user() {
+    let host = tempfile::tempdir_in("/dev/shm").unwrap();
+    let fs = DirectoryFs::open(host.path(), DirectoryOptions::default()).unwrap();
+    let mut rig = Fixture::new(vec![export("/m", Arc::new(fs), "")]);
+    let object = rig.root();
+    let backend = Arc::clone(&rig.server.shared.exports[0].export.backend);
+    let policy = IdentityPolicy::of_user(0);
+    rig.server = NfsServer::with_policy(vec![export("/m", backend, "")], key(), policy).unwrap();
+    rig.credential = user(4711);
+    let mut is_answered_at_once = || {
+        let mut args = Encoder::new();
+        HandleArgs { object }.encode(&mut args);
+        let request = rig.request(NFS_PROGRAM, nfs::Getattr::NUMBER, args.finish());
+        let user = Some(4711);
+        let request = request.from_origin(PeerOrigin::ThisHost { user });
+        let ServiceOutcome::Attempt(attempt) = rig.server.call(request) else {
+            panic!("GETATTR is attempted");
+        };
+        match attempt() {
+            Attempted::Done(reply) => reply.map(|_| true),
+            Attempted::Later(job) => job().map(|_| false),
+        }
+    };
+    assert_eq!(
+        [(); 2].map(|()| is_answered_at_once()),
+        [Ok(false), Ok(true)]
+    );
 }
 
 /// A verbs device does not work any more after its thread has been another user, even for a while.
