@@ -14,9 +14,9 @@
 //! A *use* is a call that the service counts ([`crate::Request::count_as_use`]): one that reached
 //! what the service offers, by a client that it admits. A connection without any use is ranked by
 //! the time of its establishment, not of its last call, so calls that anybody can make (NULL) do
-//! not help it. A connection with a call in progress is never closed: one that a
-//! worker executes, that is held until a worker is free, or whose reply comes from another loop. If no connection can be
-//! closed, the new one is refused; over RDMA, its client is told that there is no room at present,
+//! not help it. A connection with a call in progress is never closed. Such a call is executed by a
+//! worker, waits for its attempt ([`crate::ServiceOutcome::Attempt`]), is held until a worker is free,
+//! or gets its reply from another loop. If no connection can be closed, the new one is refused; over RDMA, its client is told that there is no room at present,
 //! and tries again. The new connection is also refused if the one to close is from the same host
 //! and was established or used within [`FRESH`]. Otherwise a client that wants more connections
 //! than there can be (`nconnect`) would close its own in turn. (Also, a connection that ends before
@@ -85,8 +85,8 @@ pub(super) struct Standing {
     conn: AtomicU64,
     /// The time of the last use in nanoseconds, or 0 if there was none.
     used: AtomicU64,
-    /// The number of calls in progress: jobs, held calls, and those that wait for another loop's
-    /// reply. Changed by the loop of the connection alone.
+    /// The number of calls in progress: jobs, attempts, held calls, and those that wait for another
+    /// loop's reply. Changed by the loop of the connection alone.
     calls: AtomicU32,
     /// The value of `used` for which the connection is filed. Changed only under the lock.
     filed: AtomicU64,

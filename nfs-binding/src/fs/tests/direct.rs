@@ -45,6 +45,15 @@ fn direct() -> Direct {
 }
 
 impl Direct {
+    /// Returns whether the file system has direct I/O. Otherwise, says that the test is left out, or a part
+    /// of it.
+    fn is_supported(&self) -> bool {
+        if !self.supported {
+            left_out("a file system with direct I/O for temporary files");
+        }
+        self.supported
+    }
+
     /// Returns data in memory whose address has the remainder `at` modulo a page.
     fn placed(&self, data: &[u8], at: usize) -> Bytes {
         let mut buf = self.pool.alloc(at + data.len()).unwrap();
@@ -97,8 +106,8 @@ fn overlay(content: &mut Vec<u8>, offset: usize, data: &[u8]) {
 #[test]
 fn whole_pages_are_written_from_where_they_are_and_the_rest_through_the_cache() {
     let direct = direct();
-    if !direct.supported {
-        return left_out("a file system with direct I/O for temporary files");
+    if !direct.is_supported() {
+        return;
     }
     let data: Vec<u8> = (0..20_000_u32).map(|n| (n % 251) as u8).collect();
     let page = |n: usize| n * 4096;
@@ -146,8 +155,8 @@ fn whole_pages_are_written_from_where_they_are_and_the_rest_through_the_cache() 
 #[test]
 fn reads_are_direct_if_they_are_aligned_and_stop_at_the_end() {
     let direct = direct();
-    if !direct.supported {
-        return left_out("a file system with direct I/O for temporary files");
+    if !direct.is_supported() {
+        return;
     }
     assert_eq!(direct.fixture.fs.read_unit(&direct.file), Ok(4096));
     let data: Vec<u8> = (0..10_000_u32).map(|n| (n % 251) as u8).collect();
@@ -232,7 +241,7 @@ fn direct_and_buffered_io_of_one_file_see_each_other() {
         );
     }
     assert_eq!(direct.on_host(), content);
-    if direct.supported {
+    if direct.is_supported() {
         let bytes = direct.bytes();
         let counts = [
             bytes.written_in_place,
@@ -252,6 +261,9 @@ fn writes_at_the_same_time_that_share_pages_lose_nothing() {
     const WRITERS: usize = 4;
     const LEN: usize = 4096 * 3 + 1000;
     let direct = direct();
+    if !direct.is_supported() {
+        return;
+    }
     let (fs, file) = (&direct.fixture.fs, &direct.file);
     for round in 0..50_u8 {
         std::thread::scope(|scope| {
@@ -278,6 +290,9 @@ fn writes_at_the_same_time_that_share_pages_lose_nothing() {
 #[test]
 fn a_lone_write_has_the_attributes_before_it() {
     let direct = direct();
+    if !direct.is_supported() {
+        return;
+    }
     let data = direct.placed(&[1; 8192], 0);
     for _ in 0..2 {
         let change = direct.write(0, &data.clone().into(), Stable::Unstable);
