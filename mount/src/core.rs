@@ -14,7 +14,7 @@
 //! and the attributes before it, which the server reports (`wcc_data`), differ from the cached ones.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -106,6 +106,8 @@ pub(crate) struct Core<C: Connect> {
     pub(crate) listings: RefCell<VecDeque<(Instant, u64)>>,
     /// The number of these names.
     pub(crate) listed_names: Rc<Cell<usize>>,
+    /// Whether names in a file system (`fsid`) differ if their case does, as far as the server was asked.
+    pub(crate) compares_bytes: RefCell<HashMap<u64, bool>>,
     /// Bytes of memory that unwritten and uncommitted data takes, in all files (`Dirty::total`).
     pub(crate) unwritten: Cell<usize>,
     /// Woken when `unwritten` falls.
@@ -167,6 +169,7 @@ impl<C: Connect> Core<C> {
             unreferenced: RefCell::default(),
             listings: RefCell::default(),
             listed_names: Rc::default(),
+            compares_bytes: RefCell::default(),
             unwritten: Cell::new(0),
             unwritten_less: Notify::default(),
             unsaved: RefCell::default(),

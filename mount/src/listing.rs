@@ -420,7 +420,7 @@ impl<C: Connect> Core<C> {
             call,
             began,
         };
-        self.keep_entries(node, cookie, &fetched, before);
+        self.keep_entries(user, node, cookie, &fetched, before);
         Ok(fetched)
     }
 

@@ -120,7 +120,7 @@ pub(crate) struct Node<A> {
     /// client alone has changed it. A name that was found absent before may exist.
     pub(crate) unsure: Cell<u64>,
     /// Of a directory: the lookups in it, and names that were fetched for more of them.
-    pub(crate) lookups_below: RefCell<Option<Box<Lookups>>>,
+    pub(crate) lookups_below: RefCell<Option<Box<Lookups<A>>>>,
     /// Of a directory: the version that the kernel has a listing of.
     pub(crate) listed: Cell<Option<u64>>,
     /// Of a directory: whether a program has opened it last without reading its entries.
@@ -240,7 +240,7 @@ impl<A> Node<A> {
     }
 
     /// Returns what is known of the lookups in a directory.
-    pub(crate) fn lookups(&self) -> RefMut<'_, Lookups> {
+    pub(crate) fn lookups(&self) -> RefMut<'_, Lookups<A>> {
         RefMut::map(self.lookups_below.borrow_mut(), |it| {
             &mut **it.get_or_insert_default()
         })

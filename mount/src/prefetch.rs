@@ -12,6 +12,10 @@
 //! [`SETTLED`] when it was fetched. This client's own changes strike names from a listing, and a change by
 //! another client ends all of it. An open of a file asks the server in any case.
 //!
+//! Servers find objects under names that they do not list: directories with snapshots, names in another case, or in
+//! another Unicode form. So a listing shows only that plain names ([`is_listed_if_it_exists`]) do not exist, and only in
+//! a file system that distinguishes case.
+//!
 //! Costs: a directory that does not end with the first reply, of [`FIRST`] bytes, is not read at once. Each fetch that
 //! answered no lookup makes the next one wait for four times as many, so that random lookups in a directory of a million
 //! files cost hardly more than before.
@@ -21,7 +25,9 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use nfs_binding::proto::{Access, Attributes, EntryPlus, FileHandle, NfsTime, Verifier};
+use nfs_binding::proto::{
+    Access, Attributes, EntryPlus, FileHandle, HandleArgs, NfsTime, Verifier,
+};
 use rustix::io::Errno;
 
 use crate::attributes::Version;
@@ -30,6 +36,7 @@ use crate::find::ABSENT;
 use crate::listing::{Fetched, is_dots};
 use crate::node::Node;
 use crate::options::LookupCache;
+use crate::users::User;
 
 /// How long a fetched entry answers lookups.
 const PRESENT: Duration = Duration::from_secs(1);
@@ -50,6 +57,12 @@ const TOGETHER: Duration = Duration::from_secs(3);
 const NAMES: usize = 4096;
 /// The maximum number of names in the listings of all directories, some 20 MB. The oldest listings go first.
 const ALL_NAMES: usize = 1 << 16;
+/// The maximum length of a name that a listing can show not to exist. Servers answer ENAMETOOLONG for longer ones.
+const LONGEST: usize = 255;
+/// Directories that some servers have without listing them: snapshots.
+const UNLISTED: [&[u8]; 5] = [b".zfs", b".snapshot", b".snapshots", b"~snapshot", b".ckpt"];
+/// The maximum number of file systems whose comparison of names is remembered.
+const FILE_SYSTEMS: usize = 64;
 /// How long a listing is kept for names that do not exist.
 const KEEP: Duration = Duration::from_secs(60);
 
@@ -62,7 +75,10 @@ struct Sibling {
 
 /// The names of a directory, from its beginning to its end or to some position.
 #[derive(Debug)]
-struct Listing {
+struct Listing<A> {
+    /// The user for whom it was fetched, or `None` if there were several. Servers may hide entries that a user may not
+    /// access, so a name that is not in the listing may exist for others.
+    user: Option<Rc<User<A>>>,
     /// The names. One without an object exists or not: it has to be looked up.
     names: HashMap<Box<[u8]>, Option<Box<Sibling>>>,
     /// The version of the directory ([`Node::names_version`]).
@@ -85,16 +101,16 @@ struct Listing {
     all: Rc<Cell<usize>>,
 }
 
-impl Drop for Listing {
+impl<A> Drop for Listing<A> {
     fn drop(&mut self) {
         self.all.set(self.all.get() - self.names.len());
     }
 }
 
 /// What is known of the lookups in a directory.
-#[derive(Debug, Default)]
-pub(crate) struct Lookups {
-    listing: Option<Box<Listing>>,
+#[derive(Debug)]
+pub(crate) struct Lookups<A> {
+    listing: Option<Box<Listing<A>>>,
     /// The number of LOOKUPs since the last READDIRPLUS, and the time of the last of them.
     asked: u32,
     last: Option<Instant>,
@@ -118,7 +134,22 @@ enum Answer {
     Absent,
 }
 
-impl Lookups {
+impl<A> Default for Lookups<A> {
+    fn default() -> Self {
+        Self {
+            listing: None,
+            asked: 0,
+            last: None,
+            patience: 0,
+            answered: 0,
+            answered_last: None,
+            unpaid: 0,
+            fetching: false,
+        }
+    }
+}
+
+impl<A> Lookups<A> {
     /// Strikes a name from the listing: it has to be looked up.
     pub(crate) fn strike(&mut self, name: &[u8]) {
         let Some(listing) = &mut self.listing else {
@@ -168,7 +199,7 @@ impl<C: Connect> Core<C> {
     ) -> Result<Option<Option<NodeOf<C>>>, Errno> {
         let fetched = || (!directory.lookups().fetching).then_some(());
         directory.progress.until(fetched).await;
-        let Some(answer) = self.answer(directory, name) else {
+        let Some(answer) = self.answer(user, directory, name) else {
             return Ok(None);
         };
         if !self.is_fresh(directory)
@@ -178,7 +209,7 @@ impl<C: Connect> Core<C> {
         }
         self.permit(user, directory, Access::LOOKUP).await?;
         // The attributes may have shown a change.
-        let Some(answer) = self.answer(directory, name) else {
+        let Some(answer) = self.answer(user, directory, name) else {
             return Ok(None);
         };
         let now = Instant::now();
@@ -206,7 +237,7 @@ impl<C: Connect> Core<C> {
         self.inodes.borrow().get(above)
     }
 
-    fn answer(&self, directory: &NodeOf<C>, name: &[u8]) -> Option<Answer> {
+    fn answer(&self, user: &UserOf<C>, directory: &NodeOf<C>, name: &[u8]) -> Option<Answer> {
         let lookups = directory.lookups_below.borrow();
         let listing = lookups.as_ref()?.listing.as_ref()?;
         if listing.version != directory.names_version.get() {
@@ -222,12 +253,49 @@ impl<C: Connect> Core<C> {
             Some(None) => None,
             None => {
                 let may = self.options.lookup_cache == LookupCache::All
+                    && is_listed_if_it_exists(name)
+                    && self.compares_bytes(directory)
                     && listing.complete
+                    && listing.is_of(user)
                     && listing.call > directory.unsure.get()
                     && (listing.settled || age < ABSENT);
                 may.then_some(Answer::Absent)
             }
         }
+    }
+
+    /// Returns whether the server has said that names in the file system of a directory differ if their case does.
+    fn compares_bytes(&self, directory: &NodeOf<C>) -> bool {
+        let fsid = directory.attributes.borrow().get().fsid;
+        let known = self.compares_bytes.borrow();
+        known.get(&fsid).copied().unwrap_or(false)
+    }
+
+    /// Asks the server whether names in the file system of a directory differ if their case does (PATHCONF), unless it
+    /// was asked before. Until there is an answer, a listing does not show that a name does not exist.
+    fn ask_for_comparison(self: &Rc<Self>, user: &UserOf<C>, directory: &NodeOf<C>) {
+        let fsid = directory.attributes.borrow().get().fsid;
+        {
+            let mut known = self.compares_bytes.borrow_mut();
+            if known.contains_key(&fsid) {
+                return;
+            }
+            if known.len() >= FILE_SYSTEMS {
+                known.clear();
+            }
+            known.insert(fsid, false);
+        }
+        let (core, user, directory) = (Rc::clone(self), Rc::clone(user), Rc::clone(directory));
+        self.spawn(async move {
+            let args = &HandleArgs {
+                object: directory.handle,
+            };
+            let rules = core.ask(&user, |nfs| async move { nfs.pathconf(args).await });
+            if let Ok(rules) = rules.await {
+                let mut known = core.compares_bytes.borrow_mut();
+                known.insert(fsid, !rules.case_insensitive);
+            }
+        });
     }
 
     /// Puts the object of an entry into the table.
@@ -265,6 +333,7 @@ impl<C: Connect> Core<C> {
         if !self.readdirplus.get() || !self.keeps_entries() {
             return;
         }
+        self.ask_for_comparison(user, directory);
         let now = Instant::now();
         let together = |last: Option<Instant>| {
             last.is_some_and(|last| now.saturating_duration_since(last) < TOGETHER)
@@ -326,6 +395,7 @@ impl<C: Connect> Core<C> {
     /// `cookie` is the position of which they were asked.
     pub(crate) fn keep_entries(
         &self,
+        user: &UserOf<C>,
         directory: &NodeOf<C>,
         cookie: u64,
         fetched: &Fetched,
@@ -346,6 +416,7 @@ impl<C: Connect> Core<C> {
         }
         if cookie == 0 {
             lookups.listing = Some(Box::new(Listing {
+                user: Some(Rc::clone(user)),
                 names: HashMap::new(),
                 version: fetched.version,
                 call: fetched.call,
@@ -371,6 +442,9 @@ impl<C: Connect> Core<C> {
         if listing.times != times || listing.version != fetched.version {
             lookups.listing = None;
             return;
+        }
+        if !listing.is_of(user) {
+            listing.user = None;
         }
         listing.keep(fetched, |handle| {
             self.inodes.borrow().find(handle).is_some()
@@ -429,12 +503,18 @@ impl<C: Connect> Core<C> {
     }
 }
 
+/// Returns whether every server that compares names byte by byte lists a name under which it finds an object. Servers may
+/// normalise characters that are not ASCII.
+fn is_listed_if_it_exists(name: &[u8]) -> bool {
+    name.is_ascii() && name.len() <= LONGEST && !UNLISTED.contains(&name)
+}
+
 /// Returns whether this client has changed the directory since entries were asked for.
 fn overlaps<A>(directory: &Node<A>, fetched: &Fetched) -> bool {
     directory.changing.get() > 0 || directory.changed_by_us.get() >= fetched.call
 }
 
-impl Lookups {
+impl<A> Lookups<A> {
     /// Moves the time at which the names were fetched into the past.
     #[cfg(test)]
     pub(crate) fn age_by(&mut self, time: Duration) {
@@ -462,7 +542,12 @@ impl Lookups {
     }
 }
 
-impl Listing {
+impl<A> Listing<A> {
+    /// Returns whether all of it was fetched for this user.
+    fn is_of(&self, user: &User<A>) -> bool {
+        self.user.as_ref().is_some_and(|it| it.is_same_as(user))
+    }
+
     /// Adds the entries of a reply. `is_known` says whether an object is in the table, where its attributes are kept.
     fn keep(&mut self, fetched: &Fetched, is_known: impl Fn(&FileHandle) -> bool) {
         let sibling = |entry: &EntryPlus| {

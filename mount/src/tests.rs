@@ -54,8 +54,8 @@ use crate::users::Requester;
 impl Connect for InProcess {
     type As = Self;
 
-    fn of(&self, _: &AuthSys) -> Self {
-        self.clone()
+    fn of(&self, credential: &AuthSys) -> Self {
+        self.with_credential(credential)
     }
 }
 

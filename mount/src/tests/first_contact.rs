@@ -340,6 +340,89 @@ fn a_directory_below_itself_is_walked_like_any_other() {
     }
 }
 
+/// Servers find objects under names that they do not list: directories with snapshots, and other forms of a name.
+#[test]
+fn names_that_a_server_may_have_without_listing_them_are_looked_up() {
+    let [one, _two] = fetched(4);
+    let asks = |name: &str| {
+        let lookups = one.calls::<nfs::Lookup>();
+        let looking = one.core.lookup(&one.user, 1, ROOT, name.as_bytes());
+        let outcome = one
+            .run(looking)
+            .map(|found| found.stat.map(|stat| stat.ino));
+        (outcome, one.calls::<nfs::Lookup>() - lookups)
+    };
+    assert_eq!(asks("none"), (Ok(None), 0));
+    for name in [
+        ".zfs",
+        ".snapshot",
+        ".snapshots",
+        "~snapshot",
+        ".ckpt",
+        "Müller",
+    ] {
+        assert_eq!(asks(name), (Ok(None), 1), "{name}");
+    }
+    assert_eq!(asks(&"x".repeat(256)), (Err(Errno::NAMETOOLONG), 1));
+}
+
+/// A file system that has said (PATHCONF) that it does not distinguish case, or has said nothing.
+#[test]
+fn a_listing_does_not_show_that_a_name_in_another_case_does_not_exist() {
+    for status in [None, Some(Status::NOTSUPP)] {
+        let [one, two] = clients();
+        two.make_files(ROOT, 4);
+        one.server.plan(move |proc, _| match (proc, status) {
+            (nfs::Pathconf::NUMBER, None) => Fault::CaseInsensitive,
+            (nfs::Pathconf::NUMBER, Some(status)) => Fault::Status(status),
+            _ => Fault::None,
+        });
+        for name in ["f0", "f1"] {
+            assert!(one.find_below(ROOT, name).is_some());
+        }
+        let root = one.core.node(ROOT).unwrap();
+        assert!(root.lookups().names().1);
+        let lookups = one.calls::<nfs::Lookup>();
+        for n in 0..3 {
+            assert_eq!(one.find_below(ROOT, &format!("F{n}")), None);
+        }
+        assert_eq!(one.calls::<nfs::Lookup>(), lookups + 3);
+        assert_eq!(one.calls::<nfs::Pathconf>(), 1);
+    }
+}
+
+/// A server may hide entries that a user may not access, so that other users have more.
+#[test]
+fn a_listing_shows_the_absence_of_names_only_to_the_user_that_it_was_fetched_for() {
+    let [one, two] = fetched(4);
+    let other = one.core.user(Requester {
+        uid: 1000,
+        gid: 1000,
+        pid: 0,
+    });
+    let looking = |user: &UserOf<InProcess>, name: &str| {
+        let lookups = one.calls::<nfs::Lookup>();
+        let looking = one.core.lookup(user, 1, ROOT, name.as_bytes());
+        let found = one.run(looking).map(|found| found.stat.is_some());
+        (found, one.calls::<nfs::Lookup>() - lookups)
+    };
+    assert_eq!(looking(&one.user, "none"), (Ok(false), 0));
+    assert_eq!(looking(&other, "none of it"), (Ok(false), 1));
+    assert_eq!(looking(&other, "f2"), (Ok(true), 0));
+    // What the other user may not search is not shown to it, neither what is there nor what is not.
+    let private = SetAttributes {
+        mode: Some(0o700),
+        ..SetAttributes::default()
+    };
+    let setting = two.core.setattr(&two.user, ROOT, None, private);
+    two.run(setting).unwrap();
+    let root = one.core.node(ROOT).unwrap();
+    one.run(one.core.getattr_now(&one.user, &root)).unwrap();
+    for name in ["f3", "none", "none at all"] {
+        assert_eq!(looking(&other, name).0, Err(Errno::ACCESS), "{name}");
+    }
+}
+
 /// Listings that nobody uses take no memory for long.
 #[test]
 fn names_that_were_fetched_are_dropped() {

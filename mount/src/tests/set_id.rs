@@ -4,19 +4,12 @@ use super::*;
 
 /// A client of an ordinary user, who has a file with these bits that the kernel was told of, open.
 fn with_set_id() -> (Fixture, u64, u64) {
-    let export = Export {
-        path: "/data".into(),
-        backend: Arc::new(MemoryFs::new(64 << 20).unwrap()),
-        options: ExportOptions::for_server(false),
-    };
-    let key = HandleKey::from_bytes([7; 16]);
-    let service = Box::new(NfsServer::new(vec![export], key).unwrap());
-    let server = InProcess::with_uid(service, 1000);
-    let runtime = Runtime::new().unwrap();
-    let attach = AttachOptions::default();
-    let attached = Mount::attach(server.clone(), &server, b"/data", &attach);
-    let (mount, _) = runtime.block_on(attached).unwrap();
-    let fixture = client(&runtime, &server, &mount, 1);
+    let mut fixture = fixture();
+    fixture.user = fixture.core.user(Requester {
+        uid: 1000,
+        gid: 1000,
+        pid: 0,
+    });
     let (ino, file) = fixture.create(b"f");
     let mode = SetAttributes {
         mode: Some(0o4755),

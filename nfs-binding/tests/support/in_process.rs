@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use nfs_binding::client::RpcClient;
 use nfs_binding::proto::{
-    CommitArgs, CommitResult, Data, FileHandle, NFS_PROGRAM, Procedure, ReaddirplusResult, Stable,
-    Status, WriteArgs, WriteResult, Xdr, nfs,
+    CommitArgs, CommitResult, Data, FileHandle, NFS_PROGRAM, PathconfResult, Procedure,
+    ReaddirplusResult, Stable, Status, WriteArgs, WriteResult, Xdr, nfs,
 };
 use onc_rpc::{
     AuthSys, BulkItem, CallHeader, Credential, Cursor, Decoder, Encoder, Message, Position,
@@ -49,21 +49,24 @@ pub(crate) enum Fault {
     /// The last entry of a reply to READDIRPLUS has this cookie, and the reply does not say that the listing
     /// has ended.
     LastCookie(u64),
+    /// READDIRPLUS returns no attributes of the directory itself.
+    NoDirectoryAttributes,
+    /// PATHCONF says that names which differ only in case are the same.
+    CaseInsensitive,
 }
 
 /// Chooses the fault for a call of the NFS program, from the procedure's number and the number of
 /// its earlier calls.
 type Plan = Box<dyn FnMut(u32, u64) -> Fault>;
 
-/// A server in this process, and a client of it: clones are of the same server.
+/// A server in this process, and a client of it with these credentials: clones are of the same server.
 #[derive(Clone)]
-pub(crate) struct InProcess(Rc<State>);
+pub(crate) struct InProcess(Rc<State>, Credential);
 
 /// The state that the clones of an [`InProcess`] share.
 pub(crate) struct State {
     service: RefCell<Box<dyn Service>>,
     pub(crate) pool: Pool,
-    credential: Credential,
     plan: RefCell<Plan>,
     calls: RefCell<BTreeMap<(u32, u32), u64>>,
     /// Uncommitted WRITEs: file, offset, length.
@@ -81,18 +84,9 @@ pub(crate) struct State {
 impl InProcess {
     /// Calls are made as root's.
     pub(crate) fn new(service: Box<dyn Service>) -> Self {
-        Self::with_uid(service, 0)
-    }
-
-    pub(crate) fn with_uid(service: Box<dyn Service>, uid: u32) -> Self {
-        Self(Rc::new(State {
+        let state = Rc::new(State {
             service: RefCell::new(service),
             pool: Pool::new(256 << 20),
-            credential: Credential::Sys(AuthSys {
-                uid,
-                gid: uid,
-                ..AuthSys::default()
-            }),
             plan: RefCell::new(Box::new(|_, _| Fault::None)),
             calls: RefCell::default(),
             unstable: RefCell::default(),
@@ -100,7 +94,13 @@ impl InProcess {
             restarts: Cell::new(0),
             random: Cell::new(1),
             under_way: Cell::new((0, 0)),
-        }))
+        });
+        Self(state, Credential::Sys(AuthSys::default()))
+    }
+
+    /// Returns a client of the same server with other credentials.
+    pub(crate) fn with_credential(&self, credential: &AuthSys) -> Self {
+        Self(Rc::clone(&self.0), Credential::Sys(credential.clone()))
     }
 
     pub(crate) fn plan(&self, plan: impl FnMut(u32, u64) -> Fault + 'static) {
@@ -144,7 +144,7 @@ impl InProcess {
                 prog,
                 vers: 3,
                 proc,
-                cred: self.credential.clone(),
+                cred: self.1.clone(),
                 verf: Verifier::default(),
             },
             self.pool.clone(),
@@ -226,7 +226,11 @@ impl InProcess {
             _ => Fault::None,
         };
         match fault {
-            Fault::None | Fault::NoAttributes { .. } | Fault::LastCookie(_) => {}
+            Fault::None
+            | Fault::NoAttributes { .. }
+            | Fault::LastCookie(_)
+            | Fault::NoDirectoryAttributes
+            | Fault::CaseInsensitive => {}
             Fault::ReplyLost => drop(self.execute(call.prog, call.proc, &call.args)),
             Fault::Restart => self.restart(),
             Fault::Status(status) => {
@@ -263,6 +267,20 @@ impl InProcess {
                 ok.entries.last_mut().expect("an entry").cookie = cookie;
             }
             results = encode(&listing);
+        }
+        if fault == Fault::NoDirectoryAttributes {
+            let mut listing: ReaddirplusResult = decode(&results);
+            if let Ok(ok) = &mut listing {
+                ok.dir_attributes = None;
+            }
+            results = encode(&listing);
+        }
+        if fault == Fault::CaseInsensitive {
+            let mut rules: PathconfResult = decode(&results);
+            if let Ok(ok) = &mut rules {
+                ok.case_insensitive = true;
+            }
+            results = encode(&rules);
         }
         let room = &call.reply;
         let payload = results.payload_len();
