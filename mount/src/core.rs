@@ -312,6 +312,21 @@ impl<C: Connect> Core<C> {
         }
     }
 
+    /// Returns the results of a call that is not repeated.
+    ///
+    /// # Errors
+    /// The error of the call.
+    pub(crate) fn outcome<T, F>(
+        &self,
+        outcome: Result<NfsResult<T, F>, CallError>,
+    ) -> Result<T, Errno> {
+        match outcome {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(Failed { status, .. })) => Err(of_status(status)),
+            Err(error) => Err(of_call(&error, self.options.softerr)),
+        }
+    }
+
     /// Returns how long attributes of a type are trusted: at least and at most.
     pub(crate) fn trust(&self, file_type: FileType) -> (Duration, Duration) {
         let times = &self.options.attributes;

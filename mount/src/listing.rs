@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use nfs_binding::client::CookieCircle;
+use nfs_binding::client::{CookieCircle, Nfs3};
 use nfs_binding::proto::{
     Access, Attributes, EntryPlus, FileType, Name, ReaddirArgs, ReaddirplusArgs, Verifier,
 };
@@ -65,6 +65,15 @@ pub(crate) struct Fetched {
     /// The number of the call, and when it began.
     pub(crate) call: u64,
     pub(crate) began: Instant,
+}
+
+/// Whether a call is made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// As long as [`Core::ask`] does.
+    AsUsual,
+    /// Not at all: no program has asked for it.
+    Never,
 }
 
 /// An open directory.
@@ -375,6 +384,7 @@ impl<C: Connect> Core<C> {
         node: &NodeOf<C>,
         (cookie, verifier): (u64, Verifier),
         count: u32,
+        repeat: Repeat,
     ) -> Result<Fetched, Errno> {
         let args = &ReaddirplusArgs {
             dir: node.handle,
@@ -390,8 +400,17 @@ impl<C: Connect> Core<C> {
             (cached.version(), cached.unchanged_for(began))
         };
         let call = self.begin();
-        let listed = self.ask(user, |nfs| async move { nfs.readdirplus(args).await });
-        let ok = match listed.await {
+        let outcome = match repeat {
+            Repeat::AsUsual => {
+                let listed = self.ask(user, |nfs| async move { nfs.readdirplus(args).await });
+                listed.await
+            }
+            Repeat::Never => {
+                let outcome = Nfs3::new(&user.caller).readdirplus(args).await;
+                self.outcome(outcome)
+            }
+        };
+        let ok = match outcome {
             Ok(ok) => ok,
             Err(error) => {
                 if error == Errno::OPNOTSUPP && cookie == 0 {
@@ -434,7 +453,7 @@ impl<C: Connect> Core<C> {
         // Also where the kernel wants no objects: it wants their types.
         if self.readdirplus.get() {
             let position = (cookie, verifier);
-            let listed = self.readdirplus(user, node, position, self.limits.list);
+            let listed = self.readdirplus(user, node, position, self.limits.list, Repeat::AsUsual);
             match listed.await {
                 Ok(fetched) => {
                     (stream.version, stream.call) = (fetched.version, fetched.call);

@@ -9,7 +9,7 @@
 //! one from a LOOKUP. Names that do not exist follow the same rule as those that were looked up (`ABSENT` in
 //! [`find`](crate::find)): once a second, the attributes of the directory show whether somebody has changed it. Their
 //! times may be coarse. So a listing is used for longer than `ABSENT` only if the directory had not changed for
-//! [`SETTLED`] when it was fetched. This client's own changes strike names from a listing, and a change by
+//! [`SETTLED`] when it was fetched, and this client has not changed it since. Its own changes strike names from a listing, and a change by
 //! another client ends all of it. An open of a file asks the server in any case.
 //!
 //! Servers find objects under names that they do not list: directories with snapshots, names in another case, or in
@@ -22,9 +22,12 @@
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::select;
+use nfs_binding::client::RpcClient;
 use nfs_binding::proto::{
     Access, Attributes, EntryPlus, FileHandle, HandleArgs, NfsTime, Verifier,
 };
@@ -33,7 +36,7 @@ use rustix::io::Errno;
 use crate::attributes::Version;
 use crate::core::{Connect, Core, NodeOf, UserOf};
 use crate::find::ABSENT;
-use crate::listing::{Fetched, is_dots};
+use crate::listing::{Fetched, Repeat, is_dots};
 use crate::node::Node;
 use crate::options::LookupCache;
 use crate::users::User;
@@ -53,6 +56,9 @@ const LOOKUPS: (u32, u32) = (2, 1024);
 const UNPAID: u8 = 4;
 /// The time within which LOOKUPs in a directory belong together.
 const TOGETHER: Duration = Duration::from_secs(3);
+/// How long lookups wait for a READDIRPLUS that was sent for them, since it was sent. A server that is slow with it may
+/// still answer LOOKUPs.
+const WAIT: Duration = Duration::from_millis(100);
 /// The maximum number of names of one listing.
 const NAMES: usize = 4096;
 /// The maximum number of names in the listings of all directories, some 20 MB. The oldest listings go first.
@@ -123,8 +129,8 @@ pub(crate) struct Lookups<A> {
     /// The number of directories below this one that were fetched at their first LOOKUP, since one of them has answered
     /// a lookup.
     unpaid: u8,
-    /// Whether a READDIRPLUS of this directory that lookups may wait for is in flight.
-    fetching: bool,
+    /// When the READDIRPLUS of this directory that lookups may wait for was sent, if one is in flight.
+    fetching: Option<Instant>,
 }
 
 /// The answer of a listing.
@@ -144,7 +150,7 @@ impl<A> Default for Lookups<A> {
             answered: 0,
             answered_last: None,
             unpaid: 0,
-            fetching: false,
+            fetching: None,
         }
     }
 }
@@ -180,14 +186,14 @@ struct Fetching<A>(Rc<Node<A>>);
 
 impl<A> Drop for Fetching<A> {
     fn drop(&mut self) {
-        self.0.lookups().fetching = false;
+        self.0.lookups().fetching = None;
         self.0.progress.wake();
     }
 }
 
 impl<C: Connect> Core<C> {
-    /// Returns what a listing says of a name: `Some(None)` if the name does not exist. Waits for a listing that is being
-    /// fetched.
+    /// Returns what a listing says of a name: `Some(None)` if the name does not exist. Waits a little for a listing that
+    /// is being fetched.
     ///
     /// # Errors
     /// EACCES, or the error of ACCESS or GETATTR.
@@ -197,8 +203,7 @@ impl<C: Connect> Core<C> {
         directory: &NodeOf<C>,
         name: &[u8],
     ) -> Result<Option<Option<NodeOf<C>>>, Errno> {
-        let fetched = || (!directory.lookups().fetching).then_some(());
-        directory.progress.until(fetched).await;
+        Self::until_fetched(user, directory).await;
         let Some(answer) = self.answer(user, directory, name) else {
             return Ok(None);
         };
@@ -220,6 +225,20 @@ impl<C: Connect> Core<C> {
         match answer {
             Answer::Absent => Ok(Some(None)),
             Answer::Object => Ok(self.take_sibling(directory, name).map(Some)),
+        }
+    }
+
+    /// Waits for a listing that is being fetched, until [`WAIT`] after its call was sent.
+    async fn until_fetched(user: &UserOf<C>, directory: &NodeOf<C>) {
+        let fetching = || directory.lookups_below.borrow().as_ref()?.fetching;
+        let Some(sent) = fetching() else {
+            return;
+        };
+        let left = WAIT.saturating_sub(sent.elapsed());
+        if !left.is_zero() {
+            let ended = || fetching().is_none().then_some(());
+            let ended = pin!(directory.progress.until(ended));
+            select(ended, pin!(user.caller.sleep(left))).await;
         }
     }
 
@@ -258,7 +277,7 @@ impl<C: Connect> Core<C> {
                     && listing.complete
                     && listing.is_of(user)
                     && listing.call > directory.unsure.get()
-                    && (listing.settled || age < ABSENT);
+                    && (listing.shows_changes_of(directory) || age < ABSENT);
                 may.then_some(Answer::Absent)
             }
         }
@@ -325,7 +344,8 @@ impl<C: Connect> Core<C> {
         }
         let lookups = directory.lookups_below.borrow();
         let listing = lookups.as_ref()?.listing.as_ref()?;
-        (!listing.settled).then(|| ABSENT.saturating_sub(listing.fetched.elapsed()))
+        (!listing.shows_changes_of(directory))
+            .then(|| ABSENT.saturating_sub(listing.fetched.elapsed()))
     }
 
     /// Counts a LOOKUP that is about to be sent. Begins to fetch entries if there were enough in this directory.
@@ -354,7 +374,7 @@ impl<C: Connect> Core<C> {
             true => LOOKUPS.0,
             false => lookups.patience,
         };
-        if lookups.fetching || lookups.asked < patience {
+        if lookups.fetching.is_some() || lookups.asked < patience {
             return;
         }
         let position = lookups.position(directory.names_version.get());
@@ -366,7 +386,7 @@ impl<C: Connect> Core<C> {
             false => (lookups.patience * 4).min(LOOKUPS.1),
         };
         (lookups.asked, lookups.answered) = (0, 0);
-        lookups.fetching = true;
+        lookups.fetching = Some(now);
         drop(lookups);
         if is_first
             && patience == 1
@@ -379,10 +399,11 @@ impl<C: Connect> Core<C> {
         let (core, user) = (Rc::clone(self), Rc::clone(user));
         let fetching = Fetching(Rc::clone(directory));
         self.spawn(async move {
-            // By the way, the call keeps the entries of unknown objects.
             let directory = &fetching.0;
             let position = (cookie, verifier);
-            match core.readdirplus(&user, directory, position, count).await {
+            // `readdirplus` itself stores the entries of unknown objects (`keep_entries`).
+            let listed = core.readdirplus(&user, directory, position, count, Repeat::Never);
+            match listed.await {
                 Ok(fetched) => core.remember_known(directory, &fetched),
                 Err(error) => {
                     tracing::debug!(ino = directory.ino, %error, "names were not fetched");
@@ -488,7 +509,8 @@ impl<C: Connect> Core<C> {
             let Some(listing) = lookups.listing.as_mut().filter(|it| it.fetched == fetched) else {
                 continue;
             };
-            let useful = listing.complete && listing.settled && age < KEEP && !too_many;
+            let useful =
+                listing.complete && listing.shows_changes_of(&node) && age < KEEP && !too_many;
             match useful && listing.version == node.names_version.get() {
                 true => {
                     listing.names.values_mut().for_each(|entry| *entry = None);
@@ -543,6 +565,12 @@ impl<A> Lookups<A> {
 }
 
 impl<A> Listing<A> {
+    /// Returns whether the times of the directory show every change since it was fetched. If this client has changed it
+    /// since, its times may be too coarse to show a later change by another client.
+    fn shows_changes_of(&self, directory: &Node<A>) -> bool {
+        self.settled && directory.changing.get() == 0 && self.call > directory.changed_by_us.get()
+    }
+
     /// Returns whether all of it was fetched for this user.
     fn is_of(&self, user: &User<A>) -> bool {
         self.user.as_ref().is_some_and(|it| it.is_same_as(user))

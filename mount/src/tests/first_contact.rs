@@ -423,6 +423,56 @@ fn a_listing_shows_the_absence_of_names_only_to_the_user_that_it_was_fetched_for
     }
 }
 
+/// A server that is slow with READDIRPLUS, or fetches the directory from tape, still answers LOOKUPs.
+#[test]
+fn lookups_do_not_wait_for_long_for_a_listing_that_no_program_has_asked_for() {
+    for fault in [Fault::Status(Status::JUKEBOX), Fault::Slow] {
+        let [one, two] = clients();
+        two.make_files(ROOT, 3);
+        let lookups = one.calls::<nfs::Lookup>();
+        one.server.plan(move |proc, _| match proc {
+            nfs::Readdirplus::NUMBER => fault,
+            _ => Fault::None,
+        });
+        one.run(async {
+            for name in ["f0", "f1", "f2"] {
+                let looking = one.core.lookup(&one.user, 1, ROOT, name.as_bytes());
+                assert!(looking.await.unwrap().stat.is_some());
+            }
+            assert_eq!(one.calls::<nfs::Readdirplus>(), 1);
+            assert_eq!(one.calls::<nfs::Lookup>(), lookups + 3);
+            let root = one.core.node(ROOT).unwrap();
+            assert!(!root.lookups().names().1);
+        });
+        assert_eq!(one.calls::<nfs::Readdirplus>(), 1);
+    }
+}
+
+/// The times of a server may be too coarse to tell a change by another client from one by this client just before it.
+#[test]
+fn after_an_own_change_a_listing_shows_the_absence_of_names_for_a_second_only() {
+    let [one, _two] = clients();
+    one.make_files(ROOT, 4);
+    let root = one.core.node(ROOT).unwrap();
+    root.attributes.borrow_mut().unchanged_since_by(3 * SECOND);
+    for n in 0..2 {
+        assert_eq!(one.find_below(ROOT, &format!("other {n}")), None);
+    }
+    assert!(root.lookups().names().1);
+    let lookups_after = |name: &str| {
+        let lookups = one.calls::<nfs::Lookup>();
+        let looking = one.core.lookup(&one.user, 1, ROOT, name.as_bytes());
+        let found = one.run(looking).unwrap();
+        assert!(found.stat.is_none() && found.trust <= SECOND);
+        one.calls::<nfs::Lookup>() - lookups
+    };
+    one.directory_age_by(ROOT, SECOND);
+    assert_eq!(lookups_after("none"), 0);
+    let (_, file) = one.create(b"own");
+    one.close(file).unwrap();
+    assert_eq!(lookups_after("none of it"), 1);
+}
+
 /// Listings that nobody uses take no memory for long.
 #[test]
 fn names_that_were_fetched_are_dropped() {

@@ -49,6 +49,8 @@ pub(crate) enum Fault {
     /// The last entry of a reply to READDIRPLUS has this cookie, and the reply does not say that the listing
     /// has ended.
     LastCookie(u64),
+    /// The call is executed, and the reply comes after ten seconds of [`RpcClient::sleep`].
+    Slow,
     /// READDIRPLUS returns no attributes of the directory itself.
     NoDirectoryAttributes,
     /// PATHCONF says that names which differ only in case are the same.
@@ -231,6 +233,7 @@ impl InProcess {
             | Fault::LastCookie(_)
             | Fault::NoDirectoryAttributes
             | Fault::CaseInsensitive => {}
+            Fault::Slow => self.sleep(Duration::from_secs(10)).await,
             Fault::ReplyLost => drop(self.execute(call.prog, call.proc, &call.args)),
             Fault::Restart => self.restart(),
             Fault::Status(status) => {
