@@ -39,6 +39,7 @@ use crate::listing::OpenDirectory;
 use crate::node::{NameEntry, Node};
 use crate::notify::Notify;
 use crate::options::Options;
+use crate::prefetch::Queues;
 use crate::read_memory::ReadMemory;
 use crate::users::{Requester, User, Users};
 
@@ -102,8 +103,8 @@ pub(crate) struct Core<C: Connect> {
     /// Inodes from listings to which the kernel holds no reference, and when they were listed. No FORGET
     /// comes for them.
     pub(crate) unreferenced: RefCell<VecDeque<(Instant, u64)>>,
-    /// Directories whose names are kept for lookups, and when they were fetched.
-    pub(crate) listings: RefCell<VecDeque<(Instant, u64)>>,
+    /// Directories whose names are kept for lookups.
+    pub(crate) listings: RefCell<Queues>,
     /// The number of these names.
     pub(crate) listed_names: Rc<Cell<usize>>,
     /// Whether names in a file system (`fsid`) differ if their case does, as far as the server was asked.

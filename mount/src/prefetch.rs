@@ -41,7 +41,7 @@ use crate::node::Node;
 use crate::options::LookupCache;
 use crate::users::User;
 
-/// How long a fetched entry answers lookups.
+/// How long a fetched entry answers lookups, from when the first call of its listing was sent.
 const PRESENT: Duration = Duration::from_secs(1);
 /// How long a directory must not have changed for its times to show every later change. Some file systems count whole
 /// seconds.
@@ -52,8 +52,8 @@ const FIRST: u32 = 32 << 10;
 /// The number of LOOKUPs in a directory, the last with a READDIRPLUS beside it: at first, and at most. One suffices if
 /// the names of the directory above were looked up in the same way.
 const LOOKUPS: (u32, u32) = (2, 1024);
-/// The number of directories below one that may be fetched at their first LOOKUP without answering others.
-const UNPAID: u8 = 4;
+/// The maximum number of fetches at the first LOOKUP in directories below one that have answered no other lookup yet.
+const UNANSWERED: u8 = 4;
 /// The time within which LOOKUPs in a directory belong together.
 const TOGETHER: Duration = Duration::from_secs(3);
 /// How long lookups wait for a READDIRPLUS that was sent for them, since it was sent. A server that is slow with it may
@@ -71,6 +71,28 @@ const UNLISTED: [&[u8]; 5] = [b".zfs", b".snapshot", b".snapshots", b"~snapshot"
 const FILE_SYSTEMS: usize = 64;
 /// How long a listing is kept for names that do not exist.
 const KEEP: Duration = Duration::from_secs(60);
+
+/// How long a listing answers lookups of its names, or of others if it does not show changes.
+const ANSWERS: Duration = match PRESENT.as_nanos() > ABSENT.as_nanos() {
+    true => PRESENT,
+    false => ABSENT,
+};
+
+/// The directories that have listings, and when each of those was fetched, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    /// Listings that may have objects.
+    recent: VecDeque<(Instant, u64)>,
+    /// Listings that only show which names do not exist.
+    stripped: VecDeque<(Instant, u64)>,
+}
+
+impl Queues {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> (usize, usize) {
+        (self.recent.len(), self.stripped.len())
+    }
+}
 
 /// The object of an entry that no program has asked for.
 #[derive(Debug)]
@@ -117,18 +139,20 @@ impl<A> Drop for Listing<A> {
 #[derive(Debug)]
 pub(crate) struct Lookups<A> {
     listing: Option<Box<Listing<A>>>,
+    /// A listing of all names, while a later one of the same state of the directory does not have all of them yet.
+    former: Option<Box<Listing<A>>>,
     /// The number of LOOKUPs since the last READDIRPLUS, and the time of the last of them.
     asked: u32,
     last: Option<Instant>,
     /// The number of LOOKUPs after which the next READDIRPLUS is sent, if no lookup has been answered since the last one.
-    /// 0: there was none.
+    /// 0: there was no READDIRPLUS for lookups yet.
     patience: u32,
     /// The number of lookups that were answered since the last READDIRPLUS, and when the last one was.
     answered: u32,
     answered_last: Option<Instant>,
-    /// The number of directories below this one that were fetched at their first LOOKUP, since one of them has answered
-    /// a lookup.
-    unpaid: u8,
+    /// The number of fetches at the first LOOKUP in directories below this one that have answered no lookup yet: those
+    /// since one of them has answered its first.
+    unanswered_below: u8,
     /// When the READDIRPLUS of this directory that lookups may wait for was sent, if one is in flight.
     fetching: Option<Instant>,
 }
@@ -144,32 +168,42 @@ impl<A> Default for Lookups<A> {
     fn default() -> Self {
         Self {
             listing: None,
+            former: None,
             asked: 0,
             last: None,
             patience: 0,
             answered: 0,
             answered_last: None,
-            unpaid: 0,
+            unanswered_below: 0,
             fetching: None,
         }
     }
 }
 
 impl<A> Lookups<A> {
-    /// Strikes a name from the listing: it has to be looked up.
+    /// Strikes a name from the listings: it has to be looked up.
     pub(crate) fn strike(&mut self, name: &[u8]) {
-        let Some(listing) = &mut self.listing else {
-            return;
-        };
-        match listing.names.get_mut(name) {
-            Some(entry) => *entry = None,
-            // A name that is not in a listing of all names would be taken not to exist.
-            None if listing.complete || listing.next.is_some() => {
-                listing.names.insert(name.into(), None);
-                listing.all.set(listing.all.get() + 1);
+        for listing in [&mut self.listing, &mut self.former].into_iter().flatten() {
+            match listing.names.get_mut(name) {
+                Some(entry) => *entry = None,
+                // A name that is not in a listing of all names would be taken not to exist.
+                None if listing.complete || listing.next.is_some() => {
+                    listing.names.insert(name.into(), None);
+                    listing.all.set(listing.all.get() + 1);
+                }
+                None => {}
             }
-            None => {}
         }
+    }
+
+    /// Returns the listing that shows which names do not exist.
+    fn all_names(&self) -> Option<&Listing<A>> {
+        let mut listings = [&self.listing, &self.former].into_iter().flatten();
+        listings.find(|it| it.complete).map(|it| &**it)
+    }
+
+    fn drop_all(&mut self) {
+        (self.listing, self.former) = (None, None);
     }
 
     /// Counts an answered lookup.
@@ -220,7 +254,7 @@ impl<C: Connect> Core<C> {
         let now = Instant::now();
         let first = directory.lookups().has_answered(now);
         if first && let Some(above) = self.above(directory) {
-            above.lookups().unpaid = 0;
+            above.lookups().unanswered_below = 0;
         }
         match answer {
             Answer::Absent => Ok(Some(None)),
@@ -258,29 +292,27 @@ impl<C: Connect> Core<C> {
 
     fn answer(&self, user: &UserOf<C>, directory: &NodeOf<C>, name: &[u8]) -> Option<Answer> {
         let lookups = directory.lookups_below.borrow();
-        let listing = lookups.as_ref()?.listing.as_ref()?;
-        if listing.version != directory.names_version.get() {
-            return None;
+        let lookups = lookups.as_ref()?;
+        let is_current = |it: &&Listing<C::As>| it.version == directory.names_version.get();
+        let newest = lookups.listing.as_deref().filter(is_current);
+        if let Some(listing) = newest
+            && let Some(entry) = listing.names.get(name)
+        {
+            // An object may have been changed by this client, under another name, and forgotten.
+            let changed = self.inodes.borrow().changed_and_gone();
+            let may =
+                entry.is_some() && listing.fetched.elapsed() < PRESENT && listing.call > changed;
+            return may.then_some(Answer::Object);
         }
-        let age = listing.fetched.elapsed();
-        match listing.names.get(name) {
-            Some(Some(_)) => {
-                // An object may have been changed by this client, under another name, and forgotten.
-                let changed = self.inodes.borrow().changed_and_gone();
-                (age < PRESENT && listing.call > changed).then_some(Answer::Object)
-            }
-            Some(None) => None,
-            None => {
-                let may = self.options.lookup_cache == LookupCache::All
-                    && is_listed_if_it_exists(name)
-                    && self.compares_bytes(directory)
-                    && listing.complete
-                    && listing.is_of(user)
-                    && listing.call > directory.unsure.get()
-                    && (listing.shows_changes_of(directory) || age < ABSENT);
-                may.then_some(Answer::Absent)
-            }
-        }
+        let listing = lookups.all_names().filter(is_current)?;
+        let may = self.options.lookup_cache == LookupCache::All
+            && !listing.names.contains_key(name)
+            && is_listed_if_it_exists(name)
+            && self.compares_bytes(directory)
+            && listing.is_of(user)
+            && listing.call > directory.unsure.get()
+            && (listing.shows_changes_of(directory) || listing.fetched.elapsed() < ABSENT);
+        may.then_some(Answer::Absent)
     }
 
     /// Returns whether the server has said that names in the file system of a directory differ if their case does.
@@ -343,7 +375,7 @@ impl<C: Connect> Core<C> {
             return None;
         }
         let lookups = directory.lookups_below.borrow();
-        let listing = lookups.as_ref()?.listing.as_ref()?;
+        let listing = lookups.as_ref()?.all_names()?;
         (!listing.shows_changes_of(directory))
             .then(|| ABSENT.saturating_sub(listing.fetched.elapsed()))
     }
@@ -360,7 +392,7 @@ impl<C: Connect> Core<C> {
         };
         let above = self.above(directory).filter(|above| {
             let above = above.lookups();
-            together(above.answered_last) && above.unpaid < UNPAID
+            together(above.answered_last) && above.unanswered_below < UNANSWERED
         });
         let mut lookups = directory.lookups();
         if !together(lookups.last) {
@@ -392,7 +424,7 @@ impl<C: Connect> Core<C> {
             && patience == 1
             && let Some(above) = above
         {
-            above.lookups().unpaid += 1;
+            above.lookups().unanswered_below += 1;
         }
         let max = self.limits.list;
         let count = FIRST.saturating_mul(1 << replies.min(10)).min(max);
@@ -432,10 +464,13 @@ impl<C: Connect> Core<C> {
         let after = Version::from(attributes);
         let times = (after.mtime, after.ctime);
         if overlaps(directory, fetched) || fetched.version != directory.names_version.get() {
-            lookups.listing = None;
+            lookups.drop_all();
             return;
         }
         if cookie == 0 {
+            let all = [lookups.listing.take(), lookups.former.take()];
+            let all = all.into_iter().flatten().find(|it| it.complete);
+            lookups.former = all.filter(|it| it.version == fetched.version && it.times == times);
             lookups.listing = Some(Box::new(Listing {
                 user: Some(Rc::clone(user)),
                 names: HashMap::new(),
@@ -449,9 +484,8 @@ impl<C: Connect> Core<C> {
                 replies: 0,
                 all: Rc::clone(&self.listed_names),
             }));
-            self.listings
-                .borrow_mut()
-                .push_back((fetched.began, directory.ino));
+            let mut listings = self.listings.borrow_mut();
+            listings.recent.push_back((fetched.began, directory.ino));
         }
         let Some(listing) = &mut lookups.listing else {
             return;
@@ -461,7 +495,7 @@ impl<C: Connect> Core<C> {
             return;
         }
         if listing.times != times || listing.version != fetched.version {
-            lookups.listing = None;
+            lookups.drop_all();
             return;
         }
         if !listing.is_of(user) {
@@ -470,8 +504,13 @@ impl<C: Connect> Core<C> {
         listing.keep(fetched, |handle| {
             self.inodes.borrow().find(handle).is_some()
         });
+        if listing.complete {
+            lookups.former = None;
+        }
         drop(lookups);
-        self.drop_listings(Instant::now());
+        if self.listed_names.get() > ALL_NAMES {
+            self.drop_listings(Instant::now());
+        }
     }
 
     /// Remembers the names of objects that are in the table, as a LOOKUP of each would have.
@@ -492,36 +531,60 @@ impl<C: Connect> Core<C> {
 
     /// Drops listings that are out of date or too many, and the objects of those that do not answer any more.
     pub(crate) fn drop_listings(&self, now: Instant) {
-        let mut listings = self.listings.borrow_mut();
-        let mut kept = VecDeque::new();
-        while let Some((fetched, ino)) = listings.front().copied() {
-            let age = now.saturating_duration_since(fetched);
-            let too_many = self.listed_names.get() > ALL_NAMES;
-            if age < PRESENT.max(ABSENT) && !too_many {
-                break;
-            }
-            listings.pop_front();
-            let Some(node) = self.inodes.borrow().get(ino) else {
-                continue;
-            };
-            let mut lookups = node.lookups();
-            // It may have a later listing, which has an entry of its own.
-            let Some(listing) = lookups.listing.as_mut().filter(|it| it.fetched == fetched) else {
-                continue;
-            };
-            let useful =
-                listing.complete && listing.shows_changes_of(&node) && age < KEEP && !too_many;
-            match useful && listing.version == node.names_version.get() {
-                true => {
-                    listing.names.values_mut().for_each(|entry| *entry = None);
-                    kept.push_back((fetched, ino));
-                }
-                false => lookups.listing = None,
+        let mut queues = self.listings.borrow_mut();
+        let Queues { recent, stripped } = &mut *queues;
+        let age = |fetched| now.saturating_duration_since(fetched);
+        while let Some(fetched) = recent.pop_front_if(|(fetched, _)| age(*fetched) >= ANSWERS) {
+            let useful = self.with_listing(fetched, |listing, node| {
+                let useful = listing.complete
+                    && listing.shows_changes_of(node)
+                    && listing.version == node.names_version.get();
+                listing.names.values_mut().for_each(|entry| *entry = None);
+                useful
+            });
+            match useful {
+                Some(true) => stripped.push_back(fetched),
+                Some(false) => self.drop_listing(fetched),
+                None => {}
             }
         }
-        // They stay older than all others.
-        kept.append(&mut listings);
-        *listings = kept;
+        while let Some(fetched) = stripped.pop_front_if(|(fetched, _)| {
+            age(*fetched) >= KEEP || self.listed_names.get() > ALL_NAMES
+        }) {
+            self.drop_listing(fetched);
+        }
+        while self.listed_names.get() > ALL_NAMES
+            && let Some(fetched) = recent.pop_front()
+        {
+            self.drop_listing(fetched);
+        }
+    }
+
+    /// Does something with the listing of a directory that was fetched at some time, if it is still there.
+    fn with_listing<T>(
+        &self,
+        (fetched, ino): (Instant, u64),
+        mut action: impl FnMut(&mut Listing<C::As>, &NodeOf<C>) -> T,
+    ) -> Option<T> {
+        let node = self.inodes.borrow().get(ino)?;
+        let mut lookups = node.lookups_below.borrow_mut();
+        let lookups = lookups.as_mut()?;
+        let mut listings = [&mut lookups.listing, &mut lookups.former].into_iter();
+        // A later listing has an entry of its own.
+        let listing = listings.find_map(|it| it.as_mut().filter(|it| it.fetched == fetched))?;
+        Some(action(listing, &node))
+    }
+
+    fn drop_listing(&self, (fetched, ino): (Instant, u64)) {
+        let node = self.inodes.borrow().get(ino);
+        let Some(node) = node else {
+            return;
+        };
+        if let Some(lookups) = &mut *node.lookups_below.borrow_mut() {
+            for listing in [&mut lookups.listing, &mut lookups.former] {
+                listing.take_if(|it| it.fetched == fetched);
+            }
+        }
     }
 }
 
@@ -540,7 +603,7 @@ impl<A> Lookups<A> {
     /// Moves the time at which the names were fetched into the past.
     #[cfg(test)]
     pub(crate) fn age_by(&mut self, time: Duration) {
-        if let Some(listing) = &mut self.listing {
+        for listing in [&mut self.listing, &mut self.former].into_iter().flatten() {
             listing.fetched = listing.fetched.checked_sub(time).unwrap();
         }
     }

@@ -483,5 +483,62 @@ fn names_that_were_fetched_are_dropped() {
     assert!(core.listed_names.get() >= 100);
     core.drop_listings(Instant::now() + SECOND);
     assert_eq!(core.listed_names.get(), 0);
-    assert!(core.listings.borrow().is_empty());
+    assert_eq!(core.listings.borrow().len(), (0, 0));
+}
+
+/// Listings that only show which names do not exist are kept for a minute, and are looked at only when they are dropped.
+#[test]
+fn names_of_a_directory_that_has_not_changed_are_kept_longer() {
+    let [one, _two] = clients();
+    one.make_files(ROOT, 4);
+    let root = one.core.node(ROOT).unwrap();
+    root.attributes.borrow_mut().unchanged_since_by(3 * SECOND);
+    for n in 0..2 {
+        assert_eq!(one.find_below(ROOT, &format!("other {n}")), None);
+    }
+    let core = &one.core;
+    let listings = || core.listings.borrow().len();
+    assert_eq!(listings(), (1, 0));
+    for age in [SECOND, 2 * SECOND, 59 * SECOND] {
+        core.drop_listings(Instant::now() + age);
+        assert_eq!(listings(), (0, 1));
+        assert!(core.listed_names.get() >= 4 && root.lookups().names().1);
+    }
+    core.drop_listings(Instant::now() + 60 * SECOND);
+    assert_eq!(listings(), (0, 0));
+    assert_eq!(core.listed_names.get(), 0);
+}
+
+/// Lookups of names that exist, in a large directory of which all names are known, begin to fetch them once more.
+#[test]
+fn all_names_of_a_directory_stay_known_until_they_are_fetched_again() {
+    let [one, two] = clients();
+    two.make_files(ROOT, 300);
+    let root = one.core.node(ROOT).unwrap();
+    // So far, the attributes are those of before the files were made.
+    one.run(one.core.getattr_now(&one.user, &root)).unwrap();
+    root.attributes.borrow_mut().unchanged_since_by(3 * SECOND);
+    assert_eq!(one.names().len(), 300);
+    assert!(root.lookups().names().1);
+    one.directory_age_by(ROOT, 2 * SECOND);
+    for n in 200..202 {
+        assert!(one.find_below(ROOT, &format!("f{n}")).is_some());
+    }
+    let (names, complete) = root.lookups().names();
+    assert!(names < 300 && !complete);
+    let lookups = one.calls::<nfs::Lookup>();
+    for n in 0..10 {
+        assert_eq!(one.find_below(ROOT, &format!("none{n}")), None);
+    }
+    assert_eq!(one.calls::<nfs::Lookup>(), lookups);
+    // This client's own change shows.
+    let (new, file) = one.create(b"none11");
+    one.close(file).unwrap();
+    one.core.forget(new, 1);
+    assert_eq!(one.find_below(ROOT, "none11"), Some(new));
+    // Another client's too.
+    let (_, file) = two.create(b"none12");
+    two.close(file).unwrap();
+    one.directory_age_by(ROOT, SECOND);
+    assert!(one.find_below(ROOT, "none12").is_some());
 }
