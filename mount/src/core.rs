@@ -100,7 +100,7 @@ pub(crate) struct Core<C: Connect> {
     pub(crate) files: RefCell<Slab<Rc<OpenFile<C::As>>>>,
     pub(crate) read_memory: RefCell<ReadMemory<C::As>>,
     pub(crate) directories: RefCell<Slab<Rc<OpenDirectory<C::As>>>>,
-    /// Inodes from listings to which the kernel holds no reference, and when they were listed. No FORGET
+    /// Inodes from listings to which the kernel may hold no reference, and when they were listed. No FORGET
     /// comes for them.
     pub(crate) unreferenced: RefCell<VecDeque<(Instant, u64)>>,
     /// Directories whose names are kept for lookups.

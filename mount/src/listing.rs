@@ -141,8 +141,12 @@ impl<C: Connect> Core<C> {
                 unread: Some(Instant::now()),
                 ..Stream::default()
             };
-            self.fetch_entries(&directory, &mut stream).await?;
+            let has_attributes = self.fetch_entries(&directory, &mut stream).await?;
             directory.stream.replace(stream);
+            // Close-to-open: the reply need not have the directory's attributes (RFC 1813, section 3.3.17).
+            if !has_attributes && !current {
+                self.getattr_now(user, &node).await?;
+            }
         } else {
             self.permit_open(user, &node, Access::READ, current).await?;
         }
@@ -301,11 +305,12 @@ impl<C: Connect> Core<C> {
         }
     }
 
+    /// Fetches the entries from the position of a stream on. Returns whether the reply had the directory's attributes.
     async fn fetch_entries(
         &self,
         directory: &OpenDirectory<C::As>,
         stream: &mut Stream,
-    ) -> Result<(), Errno> {
+    ) -> Result<bool, Errno> {
         // In a directory that changes, an old cookie may have a new place.
         let version = directory.node.attributes.borrow().version();
         if stream.unchanged.replace(version) != Some(version) {
@@ -321,7 +326,7 @@ impl<C: Connect> Core<C> {
             return Err(Errno::LOOP);
         }
         let fetched = self.fetch_from(directory, stream).await;
-        let (mut entries, eof) = match fetched {
+        let (mut entries, eof, has_attributes) = match fetched {
             // The directory has changed, and the server does not know the position any more.
             Err(Errno::IO) if stream.position != 0 && stream.verifier != Verifier::default() => {
                 stream.verifier = Verifier::default();
@@ -345,7 +350,7 @@ impl<C: Connect> Core<C> {
         self.fetch_types(directory, &mut entries).await;
         stream.entries = entries.into();
         stream.ended = eof;
-        Ok(())
+        Ok(has_attributes)
     }
 
     /// Fetches the attributes of entries that came without. FUSE cannot say that a type is unknown, and
@@ -443,11 +448,12 @@ impl<C: Connect> Core<C> {
         Ok(fetched)
     }
 
+    /// Fetches entries. Returns them, whether nothing follows, and whether the reply had the directory's attributes.
     async fn fetch_from(
         &self,
         directory: &OpenDirectory<C::As>,
         stream: &mut Stream,
-    ) -> Result<(Vec<EntryPlus>, bool), Errno> {
+    ) -> Result<(Vec<EntryPlus>, bool, bool), Errno> {
         let (node, user) = (&directory.node, &directory.user);
         let (dir, cookie, verifier) = (node.handle, stream.position, stream.verifier);
         // Also where the kernel wants no objects: it wants their types.
@@ -458,7 +464,8 @@ impl<C: Connect> Core<C> {
                 Ok(fetched) => {
                     (stream.version, stream.call) = (fetched.version, fetched.call);
                     stream.verifier = fetched.verifier;
-                    return Ok((fetched.entries, fetched.eof));
+                    let has_attributes = fetched.dir_attributes.is_some();
+                    return Ok((fetched.entries, fetched.eof, has_attributes));
                 }
                 Err(Errno::OPNOTSUPP) if cookie == 0 => {}
                 Err(error) => return Err(error),
@@ -475,6 +482,7 @@ impl<C: Connect> Core<C> {
             .ask(user, |nfs| async move { nfs.readdir(args).await })
             .await
             .map_err(|error| self.stale(node, error))?;
+        let has_attributes = ok.dir_attributes.is_some();
         self.learn_maybe(node, ok.dir_attributes, call);
         stream.verifier = ok.verifier;
         let entries = ok.entries.into_iter().map(|entry| EntryPlus {
@@ -484,7 +492,7 @@ impl<C: Connect> Core<C> {
             attributes: None,
             handle: None,
         });
-        Ok((entries.collect(), ok.eof))
+        Ok((entries.collect(), ok.eof, has_attributes))
     }
 }
 

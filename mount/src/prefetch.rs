@@ -253,8 +253,11 @@ impl<C: Connect> Core<C> {
         };
         let now = Instant::now();
         let first = directory.lookups().has_answered(now);
-        if first && let Some(above) = self.above(directory) {
-            above.lookups().unanswered_below = 0;
+        if first
+            && let Some(above) = self.above(directory)
+            && let Some(above) = &mut *above.lookups_below.borrow_mut()
+        {
+            above.unanswered_below = 0;
         }
         match answer {
             Answer::Absent => Ok(Some(None)),
@@ -362,7 +365,11 @@ impl<C: Connect> Core<C> {
         let node = known.unwrap_or_else(|| {
             let (trust, _) = self.trust(attributes.file_type);
             let mut inodes = self.inodes.borrow_mut();
-            inodes.add(handle, attributes, call, fetched, trust)
+            let node = inodes.add(handle, attributes, call, fetched, trust);
+            // The kernel gets no reference to it if the lookup fails or is interrupted.
+            let unreferenced = (Instant::now(), node.ino);
+            self.unreferenced.borrow_mut().push_back(unreferenced);
+            node
         });
         self.remember_of(directory, version, name, Some(&node));
         Some(node)
@@ -391,8 +398,10 @@ impl<C: Connect> Core<C> {
             last.is_some_and(|last| now.saturating_duration_since(last) < TOGETHER)
         };
         let above = self.above(directory).filter(|above| {
-            let above = above.lookups();
-            together(above.answered_last) && above.unanswered_below < UNANSWERED
+            let above = above.lookups_below.borrow();
+            above.as_ref().is_some_and(|above| {
+                together(above.answered_last) && above.unanswered_below < UNANSWERED
+            })
         });
         let mut lookups = directory.lookups();
         if !together(lookups.last) {

@@ -86,6 +86,7 @@ fn a_walk_of_a_tree_by_name_takes_few_calls_for_each_directory() {
 fn lookups_that_go_on_wait_for_the_names_that_are_being_fetched() {
     let [one, two] = clients();
     two.make_files(ROOT, 50);
+    let before = one.calls::<nfs::Lookup>();
     one.run(async {
         let looking = (0..50).map(async |n| {
             let name = format!("f{n}");
@@ -94,7 +95,7 @@ fn lookups_that_go_on_wait_for_the_names_that_are_being_fetched() {
         });
         futures_util::future::join_all(looking).await;
     });
-    assert!(one.calls::<nfs::Lookup>() <= two.calls::<nfs::Lookup>() + 2);
+    assert_eq!(one.calls::<nfs::Lookup>(), before + 2);
     assert_eq!(one.calls::<nfs::Readdirplus>(), 1);
 }
 
@@ -149,7 +150,15 @@ fn fetched(files: usize) -> [Fixture; 2] {
 
 #[test]
 fn a_name_that_another_client_makes_after_the_others_were_fetched_is_found_within_a_second() {
-    let [one, two] = fetched(4);
+    let [one, two] = clients();
+    two.make_files(ROOT, 4);
+    let root = one.core.node(ROOT).unwrap();
+    one.run(one.core.getattr_now(&one.user, &root)).unwrap();
+    // The times show every change from now on.
+    root.attributes.borrow_mut().unchanged_since_by(3 * SECOND);
+    for name in ["f0", "f1"] {
+        assert!(one.find_below(ROOT, name).is_some());
+    }
     let looking = || {
         one.run(one.core.lookup(&one.user, 1, ROOT, b"new"))
             .unwrap()
@@ -161,7 +170,9 @@ fn a_name_that_another_client_makes_after_the_others_were_fetched_is_found_withi
     let (_, file) = two.create(b"new");
     two.close(file).unwrap();
     one.directory_age_by(ROOT, SECOND);
+    let getattrs = one.calls::<nfs::Getattr>();
     assert!(looking().stat.is_some());
+    assert_eq!(one.calls::<nfs::Getattr>(), getattrs + 1);
 }
 
 /// Its modification times need not show a change within the same second. A directory that has not changed for longer
@@ -225,12 +236,15 @@ fn own_changes_show_in_names_that_were_fetched() {
     let (new, file) = fixture.create(b"new");
     fixture.close(file).unwrap();
     core.forget(new, 1);
-    assert_eq!(fixture.find_below(ROOT, "new"), Some(new));
     fixture.unlink(b"f2").unwrap();
-    assert_eq!(fixture.find_below(ROOT, "f2"), None);
     let f3 = fixture.find_below(ROOT, "f3").unwrap();
     fixture.rename(b"f3", b"f4").unwrap();
     core.forget(f3, 1);
+    // What was fetched has to answer, or the server.
+    root.names.borrow_mut().clear();
+    assert!(root.lookups().names().1);
+    assert_eq!(fixture.find_below(ROOT, "new"), Some(new));
+    assert_eq!(fixture.find_below(ROOT, "f2"), None);
     assert_eq!(fixture.find_below(ROOT, "f3"), None);
     assert_eq!(fixture.find_below(ROOT, "f4"), Some(f3));
 }
@@ -541,4 +555,23 @@ fn all_names_of_a_directory_stay_known_until_they_are_fetched_again() {
     two.close(file).unwrap();
     one.directory_age_by(ROOT, SECOND);
     assert!(one.find_below(ROOT, "none12").is_some());
+}
+
+/// A lookup of a fetched name fails, so that the kernel does not learn of the object and never forgets it.
+#[test]
+fn an_object_whose_lookup_fails_leaves_the_table() {
+    let [mut one, two] = clients();
+    one.options().attributes.file_min = Duration::from_nanos(1);
+    two.make_files(ROOT, 3);
+    for name in ["f0", "f1"] {
+        let ino = one.find_below(ROOT, name).unwrap();
+        one.core.forget(ino, 1);
+    }
+    assert_eq!(one.core.inodes.borrow().len(), 1);
+    one.fails(nfs::Getattr::NUMBER, Status::IO);
+    let looking = one.core.lookup(&one.user, 1, ROOT, b"f2");
+    assert_eq!(one.run(looking).err(), Some(Errno::IO));
+    let later = Instant::now() + Duration::from_secs(6);
+    one.core.drop_unreferenced(later);
+    assert_eq!(one.core.inodes.borrow().len(), 1);
 }

@@ -408,3 +408,19 @@ fn a_listing_may_come_to_an_old_cookie_again() {
         }
     }
 }
+
+/// Attributes of the directory are optional in a reply to READDIRPLUS.
+#[test]
+fn an_opened_directory_is_current_though_the_listing_came_without_its_attributes() {
+    let [one, two] = clients();
+    let (_, file) = two.create(b"f");
+    two.close(file).unwrap();
+    assert!(one.find(b"f").is_some());
+    two.unlink(b"f").unwrap();
+    one.server.plan(|proc, _| match proc {
+        nfs::Readdirplus::NUMBER => Fault::NoDirectoryAttributes,
+        _ => Fault::None,
+    });
+    assert_eq!(one.names(), [b"".as_slice(); 0]);
+    assert_eq!(one.find(b"f"), None);
+}
