@@ -1088,3 +1088,35 @@ fn receives_of_all_connections_have_a_limit() {
     assert!(accepted > 5, "{accepted} connections");
     assert!(pool.in_use() - before > 3 << 18, "most of it is used");
 }
+
+/// Returns whether a server does nothing by itself within this time.
+fn rests(pair: &Pair, time: Duration) -> bool {
+    let next = pair.server.next_deadline();
+    next.is_none_or(|next| next > pair.now() + time)
+}
+
+/// A back end answers when nobody looks for memory to give back any more. Its unsignaled replies are followed by no event.
+#[test]
+fn a_server_looks_for_memory_to_give_back_after_late_replies() {
+    const INTERVAL: Duration = Duration::from_secs(10);
+    let (client, mut server) = options();
+    server.give_back_after = Some(INTERVAL);
+    let (_world, mut pair) = Pair::fake_with(client, server, attributes());
+    let conn = pair.connect();
+    pair.submit(conn, message(1, 2, &[]), &room(2, &[]));
+    pair.until(|pair| pair.held.len() == 1);
+    for _ in 0..20 {
+        pair.ahead += INTERVAL;
+        pair.settle();
+    }
+    assert!(rests(&pair, 2 * INTERVAL));
+    let (conn, token, _) = pair.held.remove(0);
+    let now = pair.now();
+    pair.server.reply(conn, token, Some(reply(1, 2, &[])), now);
+    assert!(!rests(&pair, INTERVAL));
+    for _ in 0..20 {
+        pair.ahead += INTERVAL;
+        pair.settle();
+    }
+    assert!(rests(&pair, 2 * INTERVAL));
+}

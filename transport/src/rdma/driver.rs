@@ -19,7 +19,7 @@ use rdma::{
 use rpcrdma_connection::{Action, Connection, Event, ReadId, RegistrationId};
 use rpcrdma_negotiation::VersionDecision;
 
-use self::give_back::Traffic;
+use self::give_back::{Look, Traffic};
 use self::receives::{Receivable, ignore};
 use super::link_phase::{Closing, LinkPhase, Reached};
 use super::queue_pair::{Done, QueuePair};
@@ -198,6 +198,7 @@ pub(super) struct Driver<E> {
     /// for that is set.
     pub(super) give_back_after: Option<Duration>,
     gives_back: bool,
+    look: Look,
     /// Bytes freed since free memory was returned to the system.
     freed: usize,
     /// Replies delivered.
@@ -224,6 +225,7 @@ impl<E: CallEvent> Driver<E> {
             progress: progress_timeout.map(ProgressChecks::new),
             give_back_after: None,
             gives_back: false,
+            look: Look::default(),
             freed: 0,
             replies: 0,
             copied: 0,

@@ -463,6 +463,8 @@ impl ServerTransport for RdmaServer {
         if let Some(link) = self.driver.links.get_mut(&qp) {
             link.connection.reply(CallId(token), message);
             self.run(qp);
+            // An unsignaled reply is followed by no event, which would set the timer.
+            self.driver.plan_give_back();
         }
     }
 

@@ -3,11 +3,14 @@
 //! Queues grow with the calls in flight, and keep their memory, so that steady traffic allocates none. After a burst on
 //! each of thousands of connections that would be most of a server's memory. So while there is traffic, a timer looks at
 //! all connections: one that has sent nothing for a whole interval gives the memory of its queues back, once. An idle
-//! server has no timer. A call costs nothing for this.
+//! server has no timer. A call costs nothing for this. Each look is done in steps of [`AT_ONCE`] connections, between which
+//! the server handles events.
 //!
-//! What was freed stays in the heap of the process, from where it is returned to the system when it is much.
+//! What was freed stays in the heap of the process. Once 4 MiB have been freed, the pool's and the allocator's free memory
+//! is returned to the system.
 
 use std::mem;
+use std::time::Duration;
 
 use rdma::QpId;
 
@@ -16,6 +19,18 @@ use crate::rdma::timers::Timer;
 
 /// Number of freed bytes from which on free memory is returned to the system. That takes milliseconds.
 const MUCH: usize = 4 << 20;
+/// The maximum number of connections that one step of a look is for, and the time until the next step.
+const AT_ONCE: usize = 1000;
+const NEXT_STEP: Duration = Duration::from_millis(1);
+
+/// A look at all connections.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    /// The connections that no step has been for yet.
+    left: Vec<QpId>,
+    /// Whether any of the others has sent something since the last look.
+    traffic: bool,
+}
 
 /// The traffic of a connection, as the last look found it.
 #[derive(Debug, Default)]
@@ -44,7 +59,7 @@ impl Link {
 
 impl<E: CallEvent> Driver<E> {
     /// Sets the timer for [`Driver::give_back`], if there is such an interval and no timer yet.
-    pub(super) fn plan_give_back(&mut self) {
+    pub(in crate::rdma) fn plan_give_back(&mut self) {
         if let Some(after) = self.give_back_after
             && !mem::replace(&mut self.gives_back, true)
         {
@@ -60,32 +75,48 @@ impl<E: CallEvent> Driver<E> {
         }
     }
 
-    /// Frees the memory that connections needed for earlier traffic and that have been quiet since the last look. Returns
-    /// free memory to the system if it has become much.
+    /// Frees the memory that connections needed for earlier traffic and that have been quiet since the last look: one step
+    /// of the present look, or of a new one. At the end of a look, returns free memory to the system if it has become
+    /// much.
     #[cold]
     pub(in crate::rdma) fn give_back(&mut self) {
-        self.gives_back = false;
-        let (mut traffic, mut quiet, mut freed) = (false, Vec::<QpId>::new(), 0_usize);
-        for (qp, link) in &mut self.links {
+        if self.look.left.is_empty() {
+            self.look.left.extend(self.links.keys());
+        }
+        let (mut quiet, mut freed) = (Vec::new(), 0_usize);
+        let from = self.look.left.len().saturating_sub(AT_ONCE);
+        for qp in self.look.left.drain(from..) {
+            // It may have ended since the look began.
+            let Some(link) = self.links.get_mut(&qp) else {
+                continue;
+            };
             if link.traffic.look(link.queue.posted()) {
-                traffic = true;
+                self.look.traffic = true;
             } else if mem::take(&mut link.traffic.keeps) {
-                quiet.push(*qp);
+                quiet.push(qp);
                 freed += link.give_back();
             }
         }
-        if !quiet.is_empty() || !traffic {
+        let ends = self.look.left.is_empty();
+        let idle = ends && !self.look.traffic;
+        if !quiet.is_empty() || idle {
             freed += self.device.give_back(&quiet);
         }
-        if !traffic {
+        if idle {
             freed += rdma::shrink(&mut self.inbox) + rdma::shrink(&mut self.events);
         }
         self.freed = self.freed.saturating_add(freed);
+        if !ends {
+            self.timers.set(self.now + NEXT_STEP, Timer::GiveBack);
+            return;
+        }
+        let look = mem::take(&mut self.look);
+        self.gives_back = false;
         if self.freed >= MUCH {
             self.freed = 0;
             self.device.pool().give_back();
         }
-        if traffic {
+        if look.traffic {
             self.plan_give_back();
         }
     }
