@@ -1,5 +1,5 @@
 //! What a call to an exported directory costs the server, beside one to the file system in memory: switches
-//! of threads, which are counted, and processor time.
+//! of threads, which are counted and limited, and processor time, which is printed.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::cell::RefCell;
@@ -23,10 +23,6 @@ use rpcrdma_benches::load::{self, Op, Plan};
 const TURNS: usize = 5;
 /// The maximum number of switches of threads for each call.
 const MOST_SWITCHES: f64 = 0.3;
-/// The maximum processor time for each call, as a multiple of that of the file system in memory. In the
-/// profile of tests, GETATTR takes 1.5 to 1.7 times as much and READ 1.9 to 2.4 times. When all
-/// calls went to workers, it was 5 times as much and more.
-const MOST_TIME: f64 = 3.0;
 
 /// A server on threads of this process.
 struct Running {
@@ -157,7 +153,7 @@ fn calls_to_a_directory_cost_no_switches_of_threads() {
                 parent.display()
             );
             println!("{what}");
-            assert!(switches <= MOST_SWITCHES && ratio <= MOST_TIME, "{what}");
+            assert!(switches <= MOST_SWITCHES, "{what}");
         }
         directory.end();
     }

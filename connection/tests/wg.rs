@@ -389,11 +389,13 @@ fn a_call_is_continued_where_it_does_not_wait_for_credits() {
 
 #[test]
 fn a_call_that_waits_for_credits_arrives() {
-    // One wait takes no more round trips than an RDMA Read, however long the path is. Two do, and
-    // one of a reply does as well, as RDMA Writes are not waited for.
+    // One wait takes no more round trips than an RDMA Read, however long the path is, and goes for as
+    // many messages as the peer has credits for. Two do, and one of a reply does as well, as RDMA
+    // Writes are not waited for.
     for (call, reply, expected) in [
         (46_000, 1000, (12, 0, 0)),
-        (60_000, 1000, (1, 1, 0)),
+        (60_000, 1000, (15, 0, 0)),
+        (70_000, 1000, (1, 1, 0)),
         (1000, 46_000, (1, 0, 1)),
     ] {
         let mut pair = connected(|client, server| {
