@@ -51,7 +51,7 @@ pub(crate) enum Fault {
     LastCookie(u64),
     /// The call is executed, and the reply comes after ten seconds of [`RpcClient::sleep`].
     Slow,
-    /// READDIRPLUS returns no attributes of the directory itself.
+    /// READDIRPLUS returns no attributes of the directory itself, neither beside the entries nor in that of `.`.
     NoDirectoryAttributes,
     /// PATHCONF says that names which differ only in case are the same.
     CaseInsensitive,
@@ -275,6 +275,11 @@ impl InProcess {
             let mut listing: ReaddirplusResult = decode(&results);
             if let Ok(ok) = &mut listing {
                 ok.dir_attributes = None;
+                for entry in &mut ok.entries {
+                    if matches!(&entry.name.0[..], b"." | b"..") {
+                        (entry.attributes, entry.handle) = (None, None);
+                    }
+                }
             }
             results = encode(&listing);
         }
