@@ -100,7 +100,7 @@ fn write_times(path: &Path) -> Vec<f64> {
             if message.windows(WRITE.len()).any(|bytes| bytes == WRITE) {
                 calls.insert(xid.to_vec(), time);
             }
-        } else if let Some(called) = calls.remove(&xid.to_vec()) {
+        } else if let Some(called) = calls.remove(xid) {
             took.push((time - called) as f64 / 1e6);
         }
     }

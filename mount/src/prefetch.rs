@@ -486,7 +486,11 @@ impl<C: Connect> Core<C> {
         let mut queues = self.listings.borrow_mut();
         let Queues { recent, stripped } = &mut *queues;
         let age = |fetched| now.saturating_duration_since(fetched);
-        while let Some(fetched) = recent.pop_front_if(|(fetched, _)| age(*fetched) >= ANSWERS) {
+        while recent
+            .front()
+            .is_some_and(|(fetched, _)| age(*fetched) >= ANSWERS)
+            && let Some(fetched) = recent.pop_front()
+        {
             let useful = self.with_listing(fetched, |listing, node| {
                 let useful = listing.complete
                     && listing.shows_changes_of(node)
@@ -500,9 +504,12 @@ impl<C: Connect> Core<C> {
                 None => {}
             }
         }
-        while let Some(fetched) = stripped.pop_front_if(|(fetched, _)| {
+        let is_over = |(fetched, _): &(Instant, u64)| {
             age(*fetched) >= KEEP || self.listed_names.get() > ALL_NAMES
-        }) {
+        };
+        while stripped.front().is_some_and(is_over)
+            && let Some(fetched) = stripped.pop_front()
+        {
             self.drop_listing(fetched);
         }
         while self.listed_names.get() > ALL_NAMES

@@ -167,6 +167,9 @@ fn a_connection_that_only_drains_makes_room_for_an_own_one() {
     assert!(matches!(over.read_fpdu(&mut node), Got::End | Got::Reset));
 }
 
+/// Refuses a connection.
+type Refusal = fn(&mut Raw);
+
 /// Sends FIN.
 fn shut(raw: &mut Raw) {
     raw.socket.shutdown(std::net::Shutdown::Write).unwrap();
@@ -177,7 +180,7 @@ fn shut(raw: &mut Raw) {
 #[test]
 fn initiator_tries_revision_1_when_a_responder_refuses_revision_2() {
     // Whether the responder has read the Request Frame before, and how it refuses.
-    let refusals: [(bool, fn(&mut Raw)); 4] = [
+    let refusals: [(bool, Refusal); 4] = [
         (true, shut),
         (true, |raw| {
             let socket = socket2::SockRef::from(&raw.socket);
