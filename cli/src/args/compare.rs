@@ -54,7 +54,7 @@ core, if there are several.
   bare TCP     a raw TCP ping-pong with the same number of bytes each way, in µs, without the added
                delay (unless --set-delay adds it) or rate: with --delay or --rate, there is no
                comparison with it
-  x bare TCP   p50 divided by that, measured in turns of a few milliseconds: the median of the turns'
+  x bare TCP   p50 divided by that, measured in turns of some milliseconds: the median of the turns'
                ratios, so it can differ from p50 divided by bare TCP
   ops/s MiB/s  with several calls in flight
   raw          a raw TCP stream in one direction, in MiB/s, with messages of the same size and
