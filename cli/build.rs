@@ -1,7 +1,7 @@
 //! Finds the commit that the program is built from, which `--version` and `compare` say: RPCRDMA_COMMIT
 //! for the compiler, if it is known, and RPCRDMA_VERSION.
 //!
-//! It is the variable RPCRDMA_COMMIT of the environment, or else that of the package (cargo notes it
+//! The commit is the variable RPCRDMA_COMMIT of the environment, or else that of the package (cargo notes it
 //! in the file that [`PACKAGED`] names), or else the one that git says. A commit changes nothing that was
 //! built: the script runs again when sources are newer, not when there is a new commit.
 

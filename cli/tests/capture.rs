@@ -152,7 +152,7 @@ fn client_and_server_capture_the_same_connections() {
     assert_eq!(content(&serve).connections, 3);
 }
 
-/// What one sees in Wireshark is what the call took, and its round trips.
+/// The times in a capture, as Wireshark shows them, are those of the call and its round trips.
 #[test]
 fn captures_of_a_delayed_link_show_the_time_of_each_end() {
     /// Milliseconds each way.

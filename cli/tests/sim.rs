@@ -104,7 +104,7 @@ fn less_than_a_receive_limits_what_is_sent_inline() {
     }
 }
 
-/// What longer receives bring by themselves, and what continuation brings with short ones.
+/// The gain of longer receives by themselves, and that of continuation with short ones.
 #[test]
 fn receives_of_several_lengths_are_compared_over_their_memory() {
     let args = [

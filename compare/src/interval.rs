@@ -111,7 +111,7 @@ pub(crate) fn of_turns(ratios: Vec<f64>) -> (Option<f64>, Option<Interval>) {
     (median(ratios.clone()), Interval::of_median(ratios))
 }
 
-/// What a ratio says.
+/// The verdict on a ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Difference {
     /// Less than 1 for certain.

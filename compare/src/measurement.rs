@@ -55,9 +55,9 @@ struct Tally {
     medians: Rounds,
     /// The medians of turns divided by the TCP baseline's.
     floor_ratios: Rounds,
-    /// The same, divided by those of the transfer mode that all are compared with.
+    /// The medians of turns divided by those of the transfer mode that all are compared with.
     baseline_ratios: Rounds,
-    /// The same, divided by those of version 1 without remote invalidation.
+    /// The medians of turns divided by those of version 1 without remote invalidation.
     v1_ratios: Rounds,
     did: Both,
     calls: u64,

@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::processor;
 use crate::variant::Variant;
 
-/// What carried the measured traffic: the transports, the device and the link.
+/// The transports, the device and the link that carried the measured traffic.
 pub(crate) struct Carried<'a> {
     pub(crate) options: &'a Options,
     /// The device's name for itself, or that of the option.

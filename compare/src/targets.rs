@@ -46,7 +46,7 @@ fn congestion_name(options: &Options) -> Option<String> {
     options.congestion.as_ref().map(ToString::to_string)
 }
 
-/// What the conditions of a row say of the machine, besides the options.
+/// The conditions of a row that are not options: processors, congestion control, machine.
 #[derive(Clone, Copy)]
 pub(crate) struct Surroundings<'a> {
     /// The processors of the client and of the servers.

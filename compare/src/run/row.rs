@@ -54,7 +54,7 @@ pub struct RunRow {
     pub baseline_ratio_min: Option<f64>,
     /// The greatest.
     pub baseline_ratio_max: Option<f64>,
-    /// The same as `baseline_ratio`, relative to version 1 without remote invalidation.
+    /// The ratio like `baseline_ratio`, relative to version 1 without remote invalidation.
     /// [`run_rows_json`](crate::run_rows_json) writes it for one release.
     #[serde(skip)]
     pub v1_ratio: Option<f64>,
