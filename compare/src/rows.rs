@@ -51,7 +51,7 @@ pub struct Conditions {
     /// machine are over TCP, whatever their addresses are. Null for verbs devices, which reach
     /// themselves in their own ways, and in a simulation.
     pub loopback: Option<bool>,
-    /// What delays messages where a delay is added: the two processes, or the command that has the
+    /// The cause of an added delay: the two processes, or the command that has the
     /// network do it. Null where no delay is.
     pub delayed_by: Option<String>,
     /// The costs that were given, which decide transfer modes; in a simulation all costs, which decide

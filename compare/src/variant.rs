@@ -156,7 +156,7 @@ pub(crate) enum Receives {
     /// The usual ones of each variant: those of Linux in version 1, this inline threshold in
     /// version 2, and at least 65 KiB with placement.
     Usual(u32),
-    /// The same length in all variants. Receives of version 2 have at least 4096 bytes.
+    /// One length in all variants. Receives of version 2 have at least 4096 bytes.
     Equal(u32),
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct Fetched {
 /// Whether a call is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// As long as [`Core::ask`] does.
+    /// Repeated for as long as [`Core::ask`] repeats its calls.
     AsUsual,
     /// Not at all: no program has asked for it.
     Never,

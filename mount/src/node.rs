@@ -28,13 +28,13 @@ pub(crate) struct NameEntry {
     pub(crate) call: u64,
 }
 
-/// What the server has said of a user's permissions.
+/// A user's permissions, as far as the server has told them.
 #[derive(Debug)]
 pub(crate) struct Granted<A> {
     pub(crate) user: Rc<User<A>>,
     /// The permissions that it has granted or refused.
     pub(crate) asked: Access,
-    /// Those that it has granted.
+    /// The permissions that it has granted.
     pub(crate) access: Access,
     /// The object's ctime: permissions change with it.
     pub(crate) ctime: NfsTime,

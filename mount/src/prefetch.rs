@@ -78,7 +78,7 @@ const ANSWERS: Duration = match PRESENT.as_nanos() > ABSENT.as_nanos() {
     false => ABSENT,
 };
 
-/// What is known of the lookups in a directory.
+/// The lookups in a directory so far.
 #[derive(Debug)]
 pub(crate) struct Lookups<A> {
     listing: Option<Box<Listing<A>>>,

@@ -99,7 +99,7 @@ impl DirectIo {
     }
 }
 
-/// What is known of direct I/O in a file system.
+/// The state of direct I/O in a file system.
 #[derive(Debug)]
 pub(super) struct DirectVolume {
     /// The largest unit of the files that were opened so far.

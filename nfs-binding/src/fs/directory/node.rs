@@ -348,7 +348,7 @@ impl Node {
     }
 }
 
-/// What a change that begins adds to [`Node::beside`], besides 1.
+/// The amount that a change adds to [`Node::beside`] when it begins, besides 1.
 const BEGUN: u64 = 1 << 32;
 
 /// A guard for a change that others may be executed beside ([`Node::begin_beside`]).

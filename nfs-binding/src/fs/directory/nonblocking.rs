@@ -1,7 +1,7 @@
 //! Operations on the loop of the server, which must not wait: on objects that are open, with what the
 //! kernel has in its caches.
 //!
-//! What is not known to be safe is left to a worker:
+//! A worker does what is not known to be safe:
 //!
 //! * Only some file systems are known to keep the attributes of an open object in memory
 //!   ([`host::keeps_attributes`]). On a network

@@ -67,7 +67,7 @@ pub(super) struct Volume {
     pub(super) max_file_size: u64,
     /// Whether the cookies of its directories last. Otherwise they are made here (`cookies.rs`).
     cookies_last: bool,
-    /// What is known of direct I/O in it.
+    /// The state of direct I/O in it.
     pub(super) direct: DirectVolume,
     /// Whether the attributes of its open objects are in memory.
     pub(super) keeps_attributes: bool,
