@@ -16,15 +16,7 @@ const PACKAGED: &str = ".cargo_vcs_info.json";
 /// The number of digits of a commit that are shown.
 const DIGITS: usize = 12;
 /// The folders whose sources are not in the program.
-const APART: [&str; 7] = [
-    "benches/",
-    "drafts/",
-    "examples/",
-    "testing/fuzz/",
-    "testing/hostile/",
-    "testing/lab/",
-    "testing/wire-check/",
-];
+const APART: [&str; 4] = ["benches/", "drafts/", "examples/", "testing/"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,5 +1,5 @@
 //! Tests that the same seed gives the same log, byte for byte: twice in one process, and in another
-//! process. (`testing/sim/same-logs` compares builds, in CI.)
+//! process. (`sim/same-logs` compares builds, in CI.)
 
 use std::process::Command;
 
