@@ -277,10 +277,10 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "REPORT.json")]
     pub(crate) reference: Option<PathBuf>,
 
-    /// The same, and fail if a row is slower than in that report by more than chance and 5 %, or has
-    /// more messages, RDMA operations, registrations, interrupts or copied bytes, or round trips (by
-    /// the clock: by more than a half and three standard errors), or if no row could be tested. Times
-    /// that did not change fail in one of twenty runs at most
+    /// Print the changes against an earlier report, like --reference, and fail if a row is slower than
+    /// in that report by more than chance and 5 %, or has more messages, RDMA operations, registrations,
+    /// interrupts or copied bytes, or round trips (by the clock: by more than a half and three standard
+    /// errors), or if no row could be tested. Times that did not change fail in one of twenty runs at most
     #[arg(long, value_name = "REPORT.json", conflicts_with = "reference")]
     pub(crate) against: Option<PathBuf>,
 
