@@ -647,8 +647,9 @@ fn the_first_request_after_a_restart_of_the_server_succeeds_with_softerr() {
     }
     let mut place = Place::new();
     fs::write(place.export().join("file"), "there").unwrap();
-    // A pause was up to three seconds, so that a call that waits for 2.5 may have met no attempt. On a busy machine, a
-    // server needs a part of them to answer.
+    // Calls give up after 2.5 s. That is less than the pause of up to 3 s that there once was between attempts to
+    // connect, so with such a pause a call could end before the next attempt. It is also enough for a server on a busy
+    // machine to answer.
     let soft = "softerr,timeo=25,retrans=0,noac,lookupcache=none";
     run(place.words(&["-o", soft])).ok();
     let file = place.mnt().join("file");
