@@ -9,7 +9,7 @@ use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use rpcrdma_benches::against;
 use rpcrdma_connection::dialect::{Dialect, VersionTwo};
-use rpcrdma_ext_send_ddp::{BufferStructure, Frame, Headers, lay_out};
+use rpcrdma_extension::layout::{BufferStructure, Frame, Headers, lay_out};
 use rpcrdma_v2::{Body, Chunks, Direction, Header, Optional, ReadSegment, Segment};
 use transfer_plan::{ChunkLimits, CostModel, Item, Limits, ReplyNeed, Shape, plan_call};
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rdma::Pool;
 use rpcrdma_ext_continuation::Features as RoundTripFeatures;
+use rpcrdma_extension::layout::TARGET;
 use rpcrdma_negotiation::{Choice, Evidence, Version, Versions};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
@@ -126,7 +127,7 @@ impl Options {
             max_segment: DEFAULT_MAX_SEGMENT,
             callbacks: CallbackOptions::default(),
             max_receive_size: DEFAULT_MAX_RECEIVE,
-            least_placement: round_trips::TARGET,
+            least_placement: TARGET,
             spare_receives: DEFAULT_SPARE_RECEIVES,
             group_timeout: DEFAULT_GROUP_TIMEOUT,
             initial_message_count: 0,
@@ -174,7 +175,9 @@ impl Options {
     #[must_use]
     pub fn receives(&self, operations: bool) -> ReceiveStructure {
         match operations && self.features.ddp.receive {
-            true => round_trips::placing(self.plain_receive_size(operations), self.least_placement),
+            true => {
+                ReceiveStructure::placing(self.plain_receive_size(operations), self.least_placement)
+            }
             false => self.plain_receives(operations),
         }
     }
@@ -198,7 +201,7 @@ impl Options {
     pub fn longest_receives(&self, operations: bool) -> ReceiveStructure {
         let receives = self.receives(operations);
         match operations && receives.len() < self.max_receive_size {
-            true => round_trips::resized(&receives, self.max_receive_size),
+            true => receives.resized(self.max_receive_size),
             false => receives,
         }
     }

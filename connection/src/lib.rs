@@ -141,6 +141,7 @@ mod send_window;
 // What configurations and inspection are made of.
 pub use rpcrdma_ext_continuation::Features as RoundTripFeatures;
 pub use rpcrdma_ext_xchar::NotChanged;
+pub use rpcrdma_extension::layout::{BadStructure, ReceiveSegment, ReceiveStructure};
 pub use rpcrdma_negotiation::{Choice, Evidence, Features, Version, VersionDecision, Versions};
 pub use rpcrdma_v1::PrivateData;
 pub use rpcrdma_v2::{Direction, Side};
@@ -152,9 +153,7 @@ pub use config::{CallbackOptions, Config, MakeExtension, Options, Role};
 pub use connection::Connection;
 pub use error::CallError;
 pub use plan::ConsideredMode;
-pub use receives::{
-    BEYOND_CREDITS, BadStructure, EXTRA_RECEIVES, REPOST_LATER, ReceiveSegment, ReceiveStructure,
-};
+pub use receives::{BEYOND_CREDITS, EXTRA_RECEIVES, REPOST_LATER, receive_memory};
 pub use reduced_arguments::ReducedArguments;
 pub use reply_room::ReplyRoom;
 pub use requester::{PendingCalls, RequesterCounters};

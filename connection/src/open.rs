@@ -27,7 +27,7 @@ use crate::dialect::{
 use crate::requester::{PendingCall, PendingCalls, Requester};
 use crate::responder::{ReplyTerms, Responder};
 use crate::shared::{Shared, most_messages};
-use crate::{Action, CallError, Config, ReceiveStructure, round_trips};
+use crate::{Action, CallError, Config, ReceiveStructure};
 
 /// Credits requested and granted in a direction without calls: the minimum.
 const LEAST_CREDITS: u32 = 1;
@@ -435,7 +435,7 @@ impl Open {
                 self.shared.send_operation(header);
             }
             ExtensionAction::ReplaceReceives { size } => {
-                let receives = round_trips::resized(&self.shared.config.receives, size);
+                let receives = self.shared.config.receives.resized(size);
                 let action = Action::ReplaceReceives(receives);
                 self.shared.actions.push_back(action);
             }

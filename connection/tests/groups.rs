@@ -13,8 +13,9 @@ use onc_rpc::{Message, Position, Segments};
 use rdma::Time;
 use rpcrdma_connection::{CallError, Options, Side};
 use rpcrdma_ext_continuation::{Request, XMTCONT, XMTREQ};
-use rpcrdma_ext_send_ddp::{BufferStructure, ReceiveBufferStructure, RoundTripSupport, Support};
+use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport, Support};
 use rpcrdma_ext_xchar::{Characteristic, Init, UPDXCH, Update};
+use rpcrdma_extension::layout::BufferStructure;
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::extension::{
     CallCandidate, CallToPlan, Cost, Extension, IncomingReply, NotTransferred, Operation, Outbox,

@@ -5,9 +5,9 @@
 mod support;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use rpcrdma_ext_send_ddp::BufferStructure;
 use rpcrdma_ext_wg_ddp::header_type::{CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED};
 use rpcrdma_ext_wg_ddp::{CallPlaced, PlacedItem, PlacedMiddle, structure_value};
+use rpcrdma_extension::layout::BufferStructure;
 use rpcrdma_v2_wg::header_type::{
     CONNPROP_FINAL, CONNPROP_MIDDLE, GRANT, REPLY_INLINE, REPLY_MIDDLE,
 };

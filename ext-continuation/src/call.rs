@@ -8,9 +8,9 @@ use bytes::Bytes;
 use onc_rpc::padded;
 use rpcrdma_ext_send_ddp::limits::MAX_ITEMS;
 use rpcrdma_ext_send_ddp::{
-    DirectedItem, DirectedItems, DirectedSet, DirectedSets, Direction, Frame, Headers, Items,
-    Location, PlacedItem,
+    DirectedItem, DirectedItems, DirectedSet, DirectedSets, Direction, Items, Location, PlacedItem,
 };
+use rpcrdma_extension::layout::{Frame, Headers};
 use rpcrdma_v2::extension::{CallCandidate, CallToPlan, Cost, NotTransferred, Transmissions};
 use rpcrdma_v2::{Chunks, Segment};
 use smallvec::SmallVec;

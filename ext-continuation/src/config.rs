@@ -3,10 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rpcrdma_ext_send_ddp::{
-    BufferStructure, Frame, ReceiveBufferStructure, RoundTripSupport, Support,
-};
+use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport, Support};
 use rpcrdma_ext_xchar::Peer;
+use rpcrdma_extension::layout::{BufferStructure, Frame};
 
 use crate::{RequestReceiveLimit, ResponseSendLimit};
 

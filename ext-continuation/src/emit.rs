@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
-use rpcrdma_ext_send_ddp::{Frame, Headers, Layout, Rest, cut, lay_out, pad};
+use rpcrdma_extension::layout::{Frame, Headers, Layout, Rest, lay_out};
 use rpcrdma_v2::extension::{NotTransferred, Transmission, Transmissions};
 use smallvec::SmallVec;
 
@@ -131,21 +131,12 @@ impl Arranged {
                     payload
                 }
             };
-            let mut transmission = Transmission::new(opttype_here, info, payload);
-            let placed = &mut transmission.placed;
-            let mut at = header + payload_len;
-            for (number, run) in part.runs.iter().enumerate() {
-                let gap = u64::from(run.at).checked_sub(at).ok_or_else(other)?;
-                match number {
-                    // Less than a buffer, whose length is 32 bits.
-                    0 => transmission.padding = gap as u32,
-                    _ => pad(placed, gap),
-                }
-                let data = data(run.item).ok_or_else(other)?;
-                cut(data, run.from, run.len, |piece| placed.push(piece));
-                at = u64::from(run.at) + run.len;
-            }
-            transmissions.push(transmission);
+            let (padding, placed) = part.placed(header, data).ok_or_else(other)?;
+            transmissions.push(Transmission {
+                padding,
+                placed,
+                ..Transmission::new(opttype_here, info, payload)
+            });
         }
         Ok(transmissions)
     }

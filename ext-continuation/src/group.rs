@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use onc_rpc::{Bulk, BulkItem, Message, Position, Segments, padded};
-use rpcrdma_ext_send_ddp::{BadPlacement, Frame, Location, Place, PlacedItem, cut, locate, twice};
+use rpcrdma_ext_send_ddp::{Location, PlacedItem};
+use rpcrdma_extension::layout::{BadPlacement, Frame, Place, cut, locate, twice};
 use rpcrdma_v2::Direction;
 use rpcrdma_v2::extension::{Operation, Written};
 use smallvec::SmallVec;

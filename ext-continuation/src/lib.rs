@@ -15,7 +15,7 @@
 //!
 //! ```
 //! use rpcrdma_ext_continuation::{Config, Features, Transmit};
-//! use rpcrdma_ext_send_ddp::BufferStructure;
+//! use rpcrdma_extension::layout::BufferStructure;
 //!
 //! let features: Features = "ddp+cont:receive".parse()?;
 //! assert_eq!(features.to_string(), "ddp+cont:receive");

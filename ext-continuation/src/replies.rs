@@ -5,7 +5,7 @@ use std::fmt;
 
 use onc_rpc::padded;
 use rpcrdma_ext_send_ddp::limits::MAX_ITEMS;
-use rpcrdma_ext_send_ddp::{Frame, Headers, lay_out};
+use rpcrdma_extension::layout::{Frame, Headers, lay_out};
 use rpcrdma_v2::extension::CallToPlan;
 use smallvec::SmallVec;
 

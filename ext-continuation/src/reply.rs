@@ -7,8 +7,9 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use onc_rpc::padded;
 use rpcrdma_ext_send_ddp::{
-    Ability, DirectedItems, Direction, Frame, Handling, Headers, Location, PlacedItem, choose,
+    Ability, DirectedItems, Direction, Handling, Location, PlacedItem, choose,
 };
+use rpcrdma_extension::layout::{Frame, Headers};
 use rpcrdma_v2::extension::{
     Cost, NotTransferred, ReplyCandidate, ReplyCandidates, ReplyToPlan, Transmissions,
 };

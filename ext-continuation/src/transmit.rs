@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use onc_rpc::Message;
-use rpcrdma_ext_send_ddp::{Frame, ReceiveBufferStructure, RoundTripSupport};
+use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport};
 use rpcrdma_ext_xchar::{Characteristic, ReceiveBufferSize};
+use rpcrdma_extension::layout::Frame;
 use rpcrdma_v2::extension::{
     CallCandidate, CallToPlan, ConnectionLimits, Extension, NotTransferred, Operation, Outbox,
     Planned, Property, Refusal, ReplyCandidates, ReplyToPlan, TransferMode, Transmissions,

@@ -8,7 +8,8 @@ use common::{
     reply_candidates, stream,
 };
 use rpcrdma_ext_continuation::{Config, Continuation, Directions, Features, Request, Response};
-use rpcrdma_ext_send_ddp::{BufferStructure, Location, Support};
+use rpcrdma_ext_send_ddp::{Location, Support};
+use rpcrdma_extension::layout::BufferStructure;
 use rpcrdma_v2::extension::{CallCandidate, Routed, Transmissions};
 use rpcrdma_v2::{Answer, Chunks, Direction};
 use transfer_plan::ReplyNeed;

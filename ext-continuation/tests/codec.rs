@@ -10,9 +10,10 @@ use rpcrdma_ext_continuation::{
     ResponseSendLimit, TransmissionId, register,
 };
 use rpcrdma_ext_send_ddp::{
-    DirectedItem, DirectedSet, Direction as Directed, Location, PlacedItem, Spot,
+    DirectedItem, DirectedSet, Direction as Directed, Location, PlacedItem,
 };
 use rpcrdma_ext_xchar::{Characteristic, Peer, Registry};
+use rpcrdma_extension::layout::Spot;
 use rpcrdma_v2::{Direction, Segment};
 
 fn few<T>(g: &mut Gen, max: usize, mut one: impl FnMut(&mut Gen) -> T) -> Vec<T> {

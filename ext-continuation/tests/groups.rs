@@ -11,8 +11,9 @@ use onc_rpc::Message;
 use rpcrdma_ext_continuation::{
     Fault, OutOfRange, Report, RequestReceiveLimit, TransmissionId, XMTCONT, XMTERR, XMTREQ,
 };
-use rpcrdma_ext_send_ddp::{BufferStructure, ReceiveBufferStructure, RoundTripSupport, Support};
+use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport, Support};
 use rpcrdma_ext_xchar::{Characteristic, UPDXCH, Update};
+use rpcrdma_extension::layout::BufferStructure;
 use rpcrdma_v2::extension::{IncomingCall, Planned, Routed, Transferred};
 use rpcrdma_v2::{Body, Chunks, Direction, ErrorBody, Header};
 use transfer_plan::ReplyNeed;

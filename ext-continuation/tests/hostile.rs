@@ -11,8 +11,9 @@ use rpcrdma_ext_continuation::{
     Continuation, Fault, OutOfRange, Request, Response, TransmissionId, XMTCONT, XMTREQ, XMTRESP,
 };
 use rpcrdma_ext_send_ddp::{
-    DirectedItem, DirectedSet, Direction as Directed, Location, PlacedItem, Spot,
+    DirectedItem, DirectedSet, Direction as Directed, Location, PlacedItem,
 };
+use rpcrdma_extension::layout::Spot;
 use rpcrdma_v2::extension::{CallCandidate, IncomingCall, Routed, Transmissions};
 use rpcrdma_v2::{Answer, Chunks, Direction, Segment, WriteChunk};
 use smallvec::SmallVec;

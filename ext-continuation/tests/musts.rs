@@ -10,6 +10,7 @@ fn the_list_of_requirements_and_the_tests_agree() {
         crates: &[
             "ext-continuation",
             "ext-send-ddp",
+            "extension",
             "connection",
             "transport",
         ],

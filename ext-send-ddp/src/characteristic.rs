@@ -4,10 +4,11 @@ use std::fmt;
 
 use bytes::{BufMut, BytesMut};
 use rpcrdma_ext_xchar::Characteristic;
+use rpcrdma_extension::layout::BufferStructure;
 use rpcrdma_v2::limits::DEFAULT_INLINE;
 use rpcrdma_v2::{Malformed, Reader};
 
-use crate::BufferStructure;
+use crate::{get_structure, put_structure};
 
 /// XCHAR_RTRSUPP: the operations of rtrext-00 that an end supports (section 8.2).
 #[derive(Debug)]
@@ -62,17 +63,17 @@ impl Characteristic for ReceiveBufferStructure {
     const ID: u32 = 5;
     const NAME: &'static str = "receive buffer structure";
 
-    /// Returns a structure of one segment that is not for placement (note 1 of table 3). Its actual
+    /// Returns a structure of one segment that is not for placement (section 8.3; note 1 of table 3). Its actual
     /// length is the announced receive buffer size, if there is one.
     fn default_value() -> BufferStructure {
         BufferStructure::plain(DEFAULT_INLINE)
     }
 
     fn encode(value: &BufferStructure, out: &mut BytesMut) {
-        value.encode_into(out);
+        put_structure(out, value);
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<BufferStructure, Malformed> {
-        BufferStructure::decode(from)
+        get_structure(from)
     }
 }

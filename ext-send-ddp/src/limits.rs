@@ -1,14 +1,7 @@
 //! Limits on the contents of a header. The draft sets none; these bound the memory that one message
 //! can claim.
 
-/// Maximum number of groups in a buffer structure.
-pub const MAX_GROUPS: usize = 64;
-/// Maximum number of segments of one receive buffer, for placement or not, that this end accepts.
-/// Devices scatter a receive to about thirty segments.
-pub const MAX_SEGMENTS: u64 = 256;
 /// Maximum number of bulk items in one message, and of directions in one call.
 pub const MAX_ITEMS: usize = 16;
-/// Maximum number of buffer segments that one item spans: four megabytes in pages.
-pub const MAX_SPAN: usize = 1024;
 /// Maximum number of sets of directions in one call.
 pub const MAX_SETS: usize = 16;

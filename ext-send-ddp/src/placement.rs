@@ -2,27 +2,20 @@
 
 use bytes::{BufMut, BytesMut};
 use onc_rpc::put_words;
+use rpcrdma_extension::layout::Spot;
+use rpcrdma_extension::layout::limits::MAX_SPAN;
 use rpcrdma_v2::{Malformed, Reader, Segment};
 use smallvec::SmallVec;
 
 use crate::kind;
-use crate::limits::{MAX_ITEMS, MAX_SPAN};
-
-/// A place in receive buffers: `xmdl_offset` and `xmdl_bsnum`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spot {
-    /// Offset in the first segment, in bytes.
-    pub offset: u32,
-    /// Numbers of the segments, in the order in which their contents are joined.
-    pub segments: SmallVec<[u32; 2]>,
-}
+use crate::limits::MAX_ITEMS;
 
 /// `xmddp_loc`: the location of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// XMDTYPE_EXRW: the item must be fetched from this memory, or was written into it.
     Explicit(SmallVec<[Segment; 1]>),
-    /// XMDTYPE_TBSN: the item is in the transmissions themselves.
+    /// XMDTYPE_TBSN: the item is in the transmissions themselves (`xmdl_offset` and `xmdl_bsnum`).
     Placed(Spot),
     /// XMDTYPE_TOOSHORT: the item is in the payload stream, because it was shorter than the minimum
     /// in its direction. In replies only.

@@ -2,13 +2,17 @@
 
 use bytes::{Bytes, BytesMut};
 use quickcheck::{Arbitrary, Gen, quickcheck};
-use rpcrdma_ext_send_ddp::limits::{MAX_GROUPS, MAX_ITEMS, MAX_SETS, MAX_SPAN};
+use rpcrdma_ext_send_ddp::limits::{MAX_ITEMS, MAX_SETS};
 use rpcrdma_ext_send_ddp::{
-    BufferSegment, BufferStructure, DirectedItem, DirectedSet, Direction, Frame, Location,
-    PlacedItem, ReceiveBufferStructure, RoundTripSupport, SegmentFlags, SegmentGroup, Spot,
-    Support, Unusable, get_items, get_sets, items_len, put_items, put_sets, sets_len,
+    DirectedItem, DirectedSet, Direction, Location, PlacedItem, ReceiveBufferStructure,
+    RoundTripSupport, Support, get_items, get_sets, items_len, put_items, put_sets, put_structure,
+    sets_len,
 };
 use rpcrdma_ext_xchar::{Characteristic, Peer, Registry};
+use rpcrdma_extension::layout::limits::{MAX_GROUPS, MAX_SPAN};
+use rpcrdma_extension::layout::{
+    BufferSegment, BufferStructure, Frame, SegmentFlags, SegmentGroup, Spot, Unusable,
+};
 use rpcrdma_v2::{Malformed, Reader, Segment};
 
 fn words(words: &[u32]) -> Bytes {
@@ -110,7 +114,7 @@ fn decodes_to_the_same_bytes(bytes: &[u8]) -> bool {
     let structure = ReceiveBufferStructure::from_bytes(bytes);
     let structure = structure.is_ok_and(|structure| {
         let _ = Frame::new(&structure);
-        put(|out| structure.encode_into(out)) != bytes
+        put(|out| put_structure(out, &structure)) != bytes
     });
     items || sets || structure
 }
@@ -149,7 +153,7 @@ quickcheck! {
         let all = [
             put(|out| put_items(out, &items.0)),
             put(|out| put_sets(out, &sets.0)),
-            put(|out| any.0.encode_into(out)),
+            put(|out| put_structure(out, &any.0)),
         ];
         !all.iter().any(|bytes| decodes_to_the_same_bytes(&flip(bytes, &flips)))
     }
@@ -158,7 +162,7 @@ quickcheck! {
         let cut = |bytes: Bytes| bytes.slice(..at % bytes.len());
         let items = cut(put(|out| put_items(out, &items.0)));
         let sets = cut(put(|out| put_sets(out, &sets.0)));
-        let structure = cut(put(|out| any.0.encode_into(out)));
+        let structure = cut(put(|out| put_structure(out, &any.0)));
         Reader::whole(&items, get_items).is_err()
             && Reader::whole(&sets, get_sets).is_err()
             && ReceiveBufferStructure::from_bytes(&structure).is_err()

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
-use rpcrdma_ext_send_ddp::{Frame, Headers, Layout, Rest, cut, lay_out, pad};
+use rpcrdma_extension::layout::{Frame, Headers, Layout, Rest, lay_out};
 use rpcrdma_v2::extension::{NotTransferred, Transmission, Transmissions};
 
 use crate::codec::limits::MIDDLE_LEN;
@@ -119,30 +119,14 @@ impl Arranged {
                 return Err(other());
             }
             let header = rpcrdma_v2_wg::limits::PREFIX_LEN + info.len();
-            let mut end = header as u64 + payload_len;
-            let (mut padding, mut placed_data) = (0, Segments::new());
-            for (number, run) in part.runs.iter().enumerate() {
-                let gap = u64::from(run.at).checked_sub(end).ok_or_else(other)?;
-                let index = placed.get(run.item).ok_or_else(other)?;
-                let item = message.items().get(*index).ok_or_else(other)?;
-                match number {
-                    // Less than a buffer, whose length is 32 bits.
-                    0 => padding = gap as u32,
-                    _ => pad(&mut placed_data, gap),
-                }
-                let mut len = 0;
-                cut(item.data.pieces(), run.from, run.len, |piece| {
-                    len += piece.len() as u64;
-                    placed_data.push(piece);
-                });
-                if len != run.len {
-                    return Err(other());
-                }
-                end = u64::from(run.at) + run.len;
-            }
+            let data = |item: usize| {
+                let item = message.items().get(*placed.get(item)?)?;
+                Some(item.data.pieces())
+            };
+            let (padding, placed) = part.placed(header as u64, data).ok_or_else(other)?;
             transmissions.push(Transmission {
                 padding,
-                placed: placed_data,
+                placed,
                 ..Transmission::new(opttype, info, payload)
             });
         }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use onc_rpc::{BulkItem, Message, Position, Segments, padded};
 use rpcrdma_chunks::Direction;
-use rpcrdma_ext_send_ddp::{Frame, Place, Spot, cut, locate, twice};
+use rpcrdma_extension::layout::{Frame, Place, Spot, cut, locate, twice};
 use rpcrdma_v2_wg::ErrorBody;
 use smallvec::SmallVec;
 
@@ -203,7 +203,7 @@ fn spot(frame: &Frame, item: &PlacedItem) -> Option<Spot> {
     let (mut left, mut offset) = (u64::from(item.length), u64::from(item.offset));
     let mut number = item.segment;
     while left > 0 {
-        if segments.len() == rpcrdma_ext_send_ddp::limits::MAX_SPAN {
+        if segments.len() == rpcrdma_extension::layout::limits::MAX_SPAN {
             return None;
         }
         let (_, target) = frame.find(number)?;

@@ -39,7 +39,7 @@
 //! A client's state at the beginning of a connection, and the properties that it announces:
 //!
 //! ```
-//! use rpcrdma_ext_send_ddp::BufferStructure;
+//! use rpcrdma_extension::layout::BufferStructure;
 //! use rpcrdma_ext_wg_ddp::{Config, Placement};
 //! use rpcrdma_v2::extension::Extension as _;
 //!

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use onc_rpc::Message;
 use rpcrdma_chunks::{CallChunks, Direction, Malformed, Reader};
-use rpcrdma_ext_send_ddp::{BufferStructure, Frame};
+use rpcrdma_extension::layout::{BufferStructure, Frame};
 use rpcrdma_v2::extension::{
     Extension, IncomingCall, IncomingReply, Operation, Outbox, Property, Refusal, TransferMode,
     Transferred,

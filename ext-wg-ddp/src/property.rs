@@ -2,8 +2,8 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use rpcrdma_chunks::{Malformed, Reader};
-use rpcrdma_ext_send_ddp::limits::MAX_GROUPS;
-use rpcrdma_ext_send_ddp::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup};
+use rpcrdma_extension::layout::limits::MAX_GROUPS;
+use rpcrdma_extension::layout::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup};
 
 /// The numbers of the properties, from the range for experiments.
 pub mod property_id {

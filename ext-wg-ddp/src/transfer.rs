@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Buf as _;
 use onc_rpc::{Message, Position};
 use rpcrdma_chunks::{Chunks, WriteChunk, unused};
-use rpcrdma_ext_send_ddp::Frame;
+use rpcrdma_extension::layout::Frame;
 use rpcrdma_v2::extension::{
     CallCandidate, CallToPlan, Cost, NotTransferred, Planned, ReplyCandidate, ReplyCandidates,
     ReplyToPlan, TransferMode, Transmission, Transmissions,

@@ -3,3 +3,5 @@
 //! and the layout of receives. No I/O and no clock.
 
 #![forbid(unsafe_code)]
+
+pub mod layout;

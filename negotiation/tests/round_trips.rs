@@ -1,9 +1,10 @@
 //! Tests of the use of rtrext-00 and its reasons, for pairs of configurations.
 
 use rpcrdma_ext_continuation::{Config, RequestReceiveLimit, ResponseSendLimit};
-use rpcrdma_ext_send_ddp::{BufferStructure, ReceiveBufferStructure, RoundTripSupport};
+use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport};
 use rpcrdma_ext_xchar::{BackwardSupport, INITXCH};
 use rpcrdma_ext_xchar::{Characteristic, Config as Exchanged, Exchange, Init, Registry, Subset};
+use rpcrdma_extension::layout::BufferStructure;
 use rpcrdma_negotiation::{FeatureReason, PeerProperties, decide_round_trips};
 use rpcrdma_v2::extension::{Extensions, Property, Routed};
 use rpcrdma_v2::{Body, Direction, Header, Optional, Side};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rdma::{Attributes, Buf, SharedReceives, Tap, Time};
 use rdma_sim::{Fabric, Faults, Host, NodeId, Random, SimDevice, Turn};
 use rpc_transport::Retry;
-use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
+use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions, receive_memory};
 use rpcrdma_callbacks::Totals;
 
 use crate::client::{ClientHost, Tally};
@@ -145,7 +145,7 @@ fn receives(
     let credits = options.credits + options.callbacks.credits + options.spare_receives;
     let count = connections * (credits as usize + EXTRA);
     if are_shared(shares) {
-        return count * options.longest_receives(true).memory();
+        return count * receive_memory(&options.longest_receives(true));
     }
     let longest = match resizes {
         true => options.max_receive_size,

@@ -10,6 +10,7 @@ use iwarp::{Iwarp, Options};
 use peak_alloc::PeakAlloc;
 use rdma::Pool;
 use rdma_support::{POOL, Pair, message, open, options, reply, room};
+use rpc_transport::rdma::receive_memory;
 use rpc_transport::{PollSource, ServerTransport};
 
 #[global_allocator]
@@ -30,7 +31,7 @@ fn what_a_burst_of_calls_needed_is_given_back_when_connections_are_quiet() {
     client.common.credits = CALLS;
     server.common.credits = CALLS;
     server.give_back_after = Some(INTERVAL);
-    let receive = server.common.longest_receives(true).memory();
+    let receive = receive_memory(&server.common.longest_receives(true));
     let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
     let mut pair = Pair::new(device(), client, device(), server, anywhere);
     pair.client.set_busy_poll(true);

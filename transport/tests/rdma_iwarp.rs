@@ -15,7 +15,9 @@ use bytes::Bytes;
 use iwarp::{Iwarp, Options};
 use rdma::{Counters, Pool, Time};
 use rdma_support::{End, POOL, Pair, data, message, open, options, reply, room};
-use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
+use rpc_transport::rdma::{
+    RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, receive_memory,
+};
 use rpc_transport::{
     CallError, ClientTransport, ClientTransportEvent, ConnectionId, PollLoop, PollSource,
     ServerTransport, ServerTransportEvent,
@@ -107,7 +109,7 @@ fn many_calls_in_flight_each_get_their_own_reply_and_all_memory_comes_back() {
     let (client, mut server) = options();
     server.common.credits = 128;
     // Shared receives have become as many as arrived at once.
-    let receives = 128 * client.common.longest_receives(true).memory();
+    let receives = 128 * receive_memory(&client.common.longest_receives(true));
     let mut pair = pair_with(client, server);
     pair.echo();
     let conn = pair.connect();

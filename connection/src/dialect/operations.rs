@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use onc_rpc::Segments;
 use rdma::Stag;
-use rpcrdma_ext_send_ddp::pad;
+use rpcrdma_extension::layout::pad;
 use rpcrdma_v2::extension::{DuplicateOpttype, Extension, Extensions, Routed, Transmissions};
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header};
 

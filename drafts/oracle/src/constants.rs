@@ -7,6 +7,7 @@ use rpcrdma_ext_send_ddp as ddp;
 use rpcrdma_ext_wg_ddp as placed;
 use rpcrdma_ext_xchar as xchar;
 use rpcrdma_ext_xchar::Characteristic;
+use rpcrdma_extension::layout::SegmentFlags;
 use rpcrdma_v2_wg::{ErrorBody, ReverseSupport, header_type, property_id};
 
 use crate::xdr::{Body, Specification};
@@ -32,7 +33,7 @@ pub fn of_crates() -> Vec<(&'static str, u64)> {
         ("RTRS_XREQ", ddp::Support::XREQ.bits()),
         ("RTRS_XRESP", ddp::Support::XRESP.bits()),
         ("RTRS_XCONT", ddp::Support::XCONT.bits()),
-        ("XMRSFLAG_DDP", ddp::SegmentFlags::DDP.bits()),
+        ("XMRSFLAG_DDP", SegmentFlags::DDP.bits()),
         ("ROPT_XMTREQ", cont::XMTREQ),
         ("ROPT_XMTRESP", cont::XMTRESP),
         ("ROPT_XMTCONT", cont::XMTCONT),
@@ -118,7 +119,7 @@ pub fn of_crates() -> Vec<(&'static str, u64)> {
         ("RDMA2_PROPID_RBSTRUCT", placed::property_id::STRUCTURE),
         ("RDMA2_PROPID_PLACEMENT", placed::property_id::SUPPORT),
         ("RDMA2_PROPID_RESMIN", placed::property_id::SMALLEST_RESULT),
-        ("RDMA2_RBUF_TARGET", ddp::SegmentFlags::DDP.bits()),
+        ("RDMA2_RBUF_TARGET", SegmentFlags::DDP.bits()),
         ("RDMA2_PLACE_CALLS", placed::Support::CALLS.bits()),
         ("RDMA2_PLACE_RESULTS", placed::Support::RESULTS.bits()),
         ("RDMA2_RESMIN_NONE", placed::NO_RESULTS),

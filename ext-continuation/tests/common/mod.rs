@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use onc_rpc::{BulkItem, Message, Position, padded};
 use rpcrdma_ext_continuation::{Config, Features, Report, Transmit, XMTERR, register};
-use rpcrdma_ext_send_ddp::BufferStructure;
 use rpcrdma_ext_xchar::{BackwardSupport, Config as Exchanged, Exchange, Registry};
+use rpcrdma_extension::layout::BufferStructure;
 use rpcrdma_v2::extension::{
     Action, CallCandidate, CallToPlan, Extensions, IncomingCall, IncomingReply, OutgoingOperation,
     ReplyCandidate, ReplyCandidates, ReplyToPlan, Routed, Transferred, Transmission, Transmissions,

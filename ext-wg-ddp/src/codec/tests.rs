@@ -2,7 +2,7 @@
 
 use quickcheck::{Arbitrary, Gen, quickcheck};
 use rpcrdma_chunks::{ReadSegment, Segment};
-use rpcrdma_ext_send_ddp::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup};
+use rpcrdma_extension::layout::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup};
 use rpcrdma_v2_wg::EXPERIMENTAL;
 
 use super::*;

@@ -1,7 +1,7 @@
 //! Joining of parts, and each reason for which they are refused.
 
 use quickcheck::quickcheck;
-use rpcrdma_ext_send_ddp::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup};
+use rpcrdma_extension::layout::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup};
 
 use super::*;
 

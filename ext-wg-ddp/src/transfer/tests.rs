@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use onc_rpc::BulkItem;
-use rpcrdma_ext_send_ddp::BufferStructure;
+use rpcrdma_extension::layout::BufferStructure;
 use transfer_plan::{ChunkCounts, ChunkLimits, Limits};
 
 use super::*;

@@ -9,9 +9,9 @@ use rpcrdma_ext_continuation::{
     ResponseSendLimit, Transmit,
 };
 use rpcrdma_ext_send_ddp::{
-    BufferSegment, BufferStructure, Frame, Headers, Layout, ReceiveBufferStructure,
-    RoundTripSupport, SegmentFlags, SegmentGroup, lay_out, locate, twice,
+    ReceiveBufferStructure, RoundTripSupport, get_structure, put_structure,
 };
+use rpcrdma_extension::layout::{BufferSegment, BufferStructure, Frame, Headers, Layout, SegmentFlags, SegmentGroup, lay_out, locate, twice};
 use rpcrdma_ext_xchar::Characteristic;
 use rpcrdma_v2::extension::{
     Action, CallToPlan, Extension, Extensions, Operation, Outbox, Property, Refusal, Routed,
@@ -55,14 +55,14 @@ fn decoders(bytes: &[u8]) {
     one(bytes, Response::decode, Response::encode);
     one(bytes, Continuation::decode, Continuation::encode);
     one(bytes, Report::decode, Report::encode);
-    let structure = |bytes: &[u8]| Reader::whole(bytes, BufferStructure::decode);
+    let structure = |bytes: &[u8]| Reader::whole(bytes, get_structure);
     one(bytes, structure, |structure| {
         let frame = crate::within(1 << 13, || Frame::new(structure));
         if let Ok(frame) = frame {
             assert_eq!(frame.len(), structure.sum());
         }
         let mut out = BytesMut::new();
-        structure.encode_into(&mut out);
+        put_structure(&mut out, &structure);
         out.freeze()
     });
 }

@@ -4,7 +4,7 @@
 use arbitrary::{Arbitrary, Unstructured};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use onc_rpc::{BulkItem, Message, Position, padded};
-use rpcrdma_ext_send_ddp::{BufferSegment, BufferStructure, Frame, SegmentFlags, SegmentGroup};
+use rpcrdma_extension::layout::{BufferSegment, BufferStructure, Frame, SegmentFlags, SegmentGroup};
 use rpcrdma_ext_wg_ddp::header_type::{
     CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE,
 };

@@ -14,7 +14,7 @@ use rdma::{
 };
 use rpcrdma_connection::{
     BEYOND_CREDITS, CallId, Config, Connection, Event, PendingCalls, ReceiveStructure,
-    RequesterCounters, ResponderCounters, Role,
+    RequesterCounters, ResponderCounters, Role, receive_memory,
 };
 use rpcrdma_negotiation::KnownServers;
 use rpcrdma_v1::PrivateData;
@@ -147,7 +147,7 @@ impl RdmaClient {
         let messages =
             messages.saturating_add(common.spare_receives.saturating_add(BEYOND_CREDITS));
         let connections = self.driver.links.len() + 1;
-        let each = receives.memory().saturating_mul(connections);
+        let each = receive_memory(receives).saturating_mul(connections);
         each.saturating_mul(messages as usize)
     }
 

@@ -29,6 +29,7 @@ pub use receive_pool::shares_receives;
 pub use rpcrdma_connection::{
     BadStructure, CallbackOptions, ConsideredMode, MakeExtension, Options as RdmaOptions,
     Properties, ReceiveSegment, ReceiveStructure, RequesterCounters, ResponderCounters,
+    receive_memory,
 };
 pub use rpcrdma_ext_continuation::{Directions, Features as RoundTripFeatures, UnknownFeature};
 pub use rpcrdma_ext_xchar::NotChanged;

@@ -171,7 +171,7 @@ impl SparePieces {
 #[cfg(test)]
 mod tests {
     use rdma::Pool;
-    use rpcrdma_connection::ReceiveSegment;
+    use rpcrdma_connection::{ReceiveSegment, receive_memory};
 
     use super::alloc as alloc_by;
     use super::*;
@@ -198,17 +198,20 @@ mod tests {
     fn receives_are_made_as_the_structure_says() {
         let pool = Pool::new(1 << 20);
         let structure = structure(&[(1024, 4, false), (65_536, 4096, true), (100, 64, false)]);
-        assert_eq!((structure.size(), structure.memory()), (66_660, 73_728));
+        assert_eq!(
+            (structure.size(), receive_memory(&structure)),
+            (66_660, 73_728)
+        );
         for _ in 0..3 {
             let receive = alloc(&structure, &pool, &mut SparePieces::default()).unwrap();
             assert_eq!(lengths(&receive), [1024, 65_536, 100]);
             for (piece, segment) in receive.pieces().zip(structure.segments()) {
                 assert_eq!(piece.as_ptr().addr() % segment.align as usize, 0);
             }
-            assert_eq!(pool.in_use(), structure.memory());
+            assert_eq!(pool.in_use(), receive_memory(&structure));
         }
         let plain = ReceiveStructure::plain(5000);
-        assert_eq!((plain.size(), plain.memory()), (5000, 8192));
+        assert_eq!((plain.size(), receive_memory(&plain)), (5000, 8192));
         assert_eq!(
             alloc(&plain, &pool, &mut SparePieces::default())
                 .unwrap()
@@ -237,7 +240,7 @@ mod tests {
             assert_eq!(got.concat(), message);
             assert_eq!(
                 pool.in_use(),
-                structure.memory(),
+                receive_memory(&structure),
                 "the message and the spare pieces"
             );
             let next = alloc(&structure, &pool, &mut spare).unwrap();

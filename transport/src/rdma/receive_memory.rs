@@ -4,7 +4,7 @@
 //! credits. Receives that bulk data can be placed in are long, and calls in several transmissions hold
 //! the receives that they arrived in, so both are allowed only within the first half of the limit.
 
-use rpcrdma_connection::{BEYOND_CREDITS, ReceiveStructure, round_trips};
+use rpcrdma_connection::{BEYOND_CREDITS, ReceiveStructure, receive_memory, round_trips};
 
 use super::RoundTripFeatures;
 
@@ -82,7 +82,7 @@ fn share_of(
         callbacks,
         features,
     } = wish;
-    let each = receives.memory();
+    let each = receive_memory(receives);
     let left = limit.saturating_sub(taken);
     let room = |bytes: usize| u32::try_from(bytes / each).unwrap_or(u32::MAX);
     let wanted = credits
@@ -101,7 +101,7 @@ fn share_of(
     let held = round_trips::held_by_a_call(features, credits) as usize;
     let groups = held > 0 && spared(each.saturating_mul(count + held));
     let count = if groups { count + held } else { count };
-    let larger = round_trips::resized(receives, longest).memory().max(each);
+    let larger = receive_memory(&receives.resized(longest)).max(each);
     let larger = larger.saturating_mul(count);
     let longer = spared(larger);
     Some(Share {
@@ -119,9 +119,7 @@ fn share_of(
 
 /// Returns the bytes of receives that a connection with one credit takes.
 pub(super) fn least(receives: &ReceiveStructure) -> usize {
-    receives
-        .memory()
-        .saturating_mul(BEYOND_CREDITS as usize + 1)
+    receive_memory(receives).saturating_mul(BEYOND_CREDITS as usize + 1)
 }
 
 #[cfg(test)]
@@ -148,7 +146,7 @@ mod tests {
             assert!(taken <= limit);
             shares.push(share);
         }
-        assert!(limit - taken < (BEYOND_CREDITS as usize + 1) * plain.memory());
+        assert!(limit - taken < (BEYOND_CREDITS as usize + 1) * receive_memory(&plain));
         shares
     }
 
@@ -244,7 +242,7 @@ mod tests {
                 let receives = if share.placing { placing() } else { receives };
                 (cont || !share.groups)
                     && taken + share.memory <= limit
-                    && share.memory >= receives.memory() * count as usize
+                    && share.memory >= receive_memory(&receives) * count as usize
                     && (1..=wish.credits).contains(&share.credits)
             })
         }

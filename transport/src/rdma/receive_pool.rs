@@ -49,7 +49,7 @@ use bytes::Bytes;
 use onc_rpc::Segments;
 use rdma::{Account, Attributes, Budget, Buf, Device, DeviceError, Pool, PoolExhausted, Scatter};
 use rdma::{SharedReceivesId, Time, WhenEmpty};
-use rpcrdma_connection::{BEYOND_CREDITS, REPOST_LATER, ReceiveStructure};
+use rpcrdma_connection::{BEYOND_CREDITS, REPOST_LATER, ReceiveStructure, receive_memory};
 
 use super::queue_pair::shared_receive;
 use super::receive_buffers::{SparePieces, alloc, restore};
@@ -162,7 +162,7 @@ pub fn shares_receives(attributes: &Attributes) -> bool {
 
 /// Returns the number of bytes that the least number of receives takes.
 pub(super) fn least(structure: &ReceiveStructure) -> usize {
-    structure.memory().saturating_mul(LEAST)
+    receive_memory(structure).saturating_mul(LEAST)
 }
 
 impl ReceivePool {
@@ -216,7 +216,7 @@ impl ReceivePool {
 
     /// Sets the maximum number of bytes that receives, posted or in use, take.
     pub(super) fn set_limit(&mut self, device: &dyn Device, limit: usize) {
-        let each = self.structure.memory().max(1);
+        let each = receive_memory(&self.structure).max(1);
         self.limit = limit.max(least(&self.structure));
         let max_wr = device.attributes().shared_receives;
         let max_wr = max_wr.map_or(LEAST, |shared| shared.max_wr);
@@ -422,7 +422,7 @@ impl ReceivePool {
             let part = self.most.saturating_sub(LEAST) / connections;
             part.saturating_sub(BEYOND_CREDITS as usize)
         } else if self.tight {
-            self.limit / self.structure.memory().max(1) / connections
+            self.limit / receive_memory(&self.structure).max(1) / connections
         } else {
             return u32::MAX;
         };
@@ -475,7 +475,7 @@ impl ReceivePool {
             self.armed = device.arm_shared_receives(self.id, below).is_ok();
         }
         let taken = self.account.held();
-        let taken = taken.saturating_sub(posted.saturating_mul(self.structure.memory()));
+        let taken = taken.saturating_sub(posted.saturating_mul(receive_memory(&self.structure)));
         self.tight = !self.armed || taken > self.limit / TIGHT_PART;
     }
 
@@ -514,6 +514,6 @@ impl ReceivePool {
         }
         let fewer = before - self.target;
         self.fill(device);
-        fewer.saturating_mul(self.structure.memory())
+        fewer.saturating_mul(receive_memory(&self.structure))
     }
 }

@@ -6,9 +6,10 @@ use rpcrdma_ext_continuation::{
     ResponseSendLimit, TransmissionId,
 };
 use rpcrdma_ext_send_ddp::{
-    BufferSegment, BufferStructure, DirectedItem, DirectedSet, Direction, Location, PlacedItem,
-    ReceiveBufferStructure, RoundTripSupport, SegmentFlags, SegmentGroup, Spot, Support,
+    DirectedItem, DirectedSet, Direction, Location, PlacedItem, ReceiveBufferStructure,
+    RoundTripSupport, Support,
 };
+use rpcrdma_extension::layout::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup, Spot};
 use rpcrdma_v2::WriteChunk;
 
 use super::any::{few, number};

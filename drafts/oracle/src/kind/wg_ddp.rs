@@ -5,11 +5,11 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use quickcheck::{Arbitrary, Gen};
-use rpcrdma_ext_send_ddp::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup};
 use rpcrdma_ext_wg_ddp::{
     CallPlaced, PlacedItem, PlacedMiddle, ReplyPlaced, Support, header_type, smallest_result_from,
     smallest_result_value, structure_from, structure_value, support_from, support_value,
 };
+use rpcrdma_extension::layout::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup};
 use rpcrdma_v2_wg::limits::PREFIX_LEN;
 use rpcrdma_v2_wg::{Prefix, Reader, VERSION};
 

@@ -1,5 +1,5 @@
 //! The sender's arithmetic: it distributes the bytes of a message over transmissions, so that bulk
-//! data arrives in target segments (sections 4.2, 6.2, 7.2 and 7.3).
+//! data arrives in target segments (rtrext-00, sections 4.2, 6.2, 7.2 and 7.3).
 //!
 //! The payload stream starts right after the header of the first transmission, and continues after
 //! those of further ones. Bulk data begins in the next free target: one that begins behind the
@@ -9,10 +9,12 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
+use onc_rpc::Segments;
 use smallvec::SmallVec;
 
-use crate::limits::MAX_SPAN;
-use crate::{Frame, Spot};
+use super::limits::MAX_SPAN;
+use super::{Frame, Spot, cut, pad};
 
 /// Number of bytes of each segment number in the first header.
 const NUMBER_LEN: u64 = 4;
@@ -83,6 +85,35 @@ impl Part {
             Some(run) => u64::from(run.at) + run.len,
             None => header + (self.payload.end - self.payload.start),
         }
+    }
+
+    /// Returns the number of zero bytes between the payload and the bulk data of the transmission, and
+    /// the bulk data, with the padding that it contains, without copying. The header has `header` bytes;
+    /// `data` returns the bytes of an item. Returns `None` if the items are not those of the layout, or
+    /// if the header is longer.
+    pub fn placed<'a>(
+        &self,
+        header: u64,
+        data: impl Fn(usize) -> Option<&'a [Bytes]>,
+    ) -> Option<(u32, Segments)> {
+        let (mut padding, mut placed) = (0, Segments::new());
+        let mut end = header + (self.payload.end - self.payload.start);
+        for (number, run) in self.runs.iter().enumerate() {
+            let gap = u64::from(run.at).checked_sub(end)?;
+            match number {
+                // Less than a buffer, whose length is 32 bits.
+                0 => padding = gap as u32,
+                _ => pad(&mut placed, gap),
+            }
+            let mut found = 0;
+            cut(data(run.item)?, run.from, run.len, |piece| {
+                found += piece.len() as u64;
+                placed.push(piece);
+            });
+            (found == run.len).then_some(())?;
+            end = u64::from(run.at) + run.len;
+        }
+        Some((padding, placed))
     }
 }
 

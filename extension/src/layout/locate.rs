@@ -1,10 +1,19 @@
-//! The receiver's arithmetic: it finds the transmission and offset of an item (sections 6.2 and
-//! 7.3).
+//! The receiver's arithmetic: it finds the transmission and offset of an item (rtrext-00, sections
+//! 6.2 and 7.3).
 
 use smallvec::SmallVec;
 
-use crate::limits::MAX_SPAN;
-use crate::{Frame, Spot};
+use super::Frame;
+use super::limits::MAX_SPAN;
+
+/// The place of an item in the receive buffers of a message: an offset and the segments from there on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spot {
+    /// Offset in the first segment, in bytes.
+    pub offset: u32,
+    /// Numbers of the segments, in the order in which their contents are joined.
+    pub segments: SmallVec<[u32; 2]>,
+}
 
 /// Bytes of an item in one buffer segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,11 +36,10 @@ impl Place {
     }
 }
 
-/// An invalid description of an item's place: the value, and the range of valid values (section
-/// 9.5).
+/// An invalid description of an item's place: the value, and the range of valid values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPlacement {
-    /// OPTXERR_BADTBSN: the number of a segment, or the count of numbers if that is wrong.
+    /// The number of a segment, or the count of numbers if that is wrong.
     #[error("buffer segment {value}, valid are {min} to {max}")]
     Segment {
         /// The value received.
@@ -41,7 +49,7 @@ pub enum BadPlacement {
         /// The largest valid value.
         max: u32,
     },
-    /// OPTXERR_BADOFF: an offset. If it is within the range, it is not a multiple of four.
+    /// An offset. If it is within the range, it is not a multiple of four.
     #[error("offset {value}, valid are {min} to {max}")]
     Offset {
         /// The value received.

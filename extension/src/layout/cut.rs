@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use onc_rpc::Segments;
 
-/// Bytes for padding. Padding must never be memory with other contents (section 7.2;
+/// Bytes for padding. Padding must never be memory with other contents (rtrext-00, section 7.2;
 /// drafts/errata.md).
 static ZEROES: [u8; 4096] = [0; 4096];
 

@@ -1,10 +1,10 @@
 //! A receive buffer as the placement arithmetic sees it: the positions and numbers of its segments
-//! for placement (section 6.2).
+//! for placement.
 
 use smallvec::SmallVec;
 
-use crate::BufferStructure;
-use crate::limits::MAX_SEGMENTS;
+use super::BufferStructure;
+use super::limits::MAX_SEGMENTS;
 
 /// A target: a buffer segment into which bulk data may be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Target {
 /// The reason why a well-formed buffer structure cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// `xmrbuf_length` is not the sum of the segment lengths.
+    /// The announced length is not the sum of the segment lengths.
     #[error("buffer of {said} bytes with segments of {sum}")]
     Length {
         /// The announced length in bytes.
@@ -167,8 +167,8 @@ impl Frame {
     }
 
     /// Returns the number, within a group, of target `index` of transmission `transmission`. All
-    /// targets of all buffers of the group are counted, used or not (section 6.2). `None` if the
-    /// number exceeds 32 bits.
+    /// targets of all buffers of the group are counted, used or not. `None` if the number exceeds 32
+    /// bits.
     #[must_use]
     pub fn number(&self, transmission: usize, index: usize) -> Option<u32> {
         let before = transmission.checked_mul(self.targets.len())?;

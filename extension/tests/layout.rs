@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use quickcheck::{Arbitrary, Gen, QuickCheck};
-use rpcrdma_ext_send_ddp::{
+use rpcrdma_extension::layout::{
     BadPlacement, BufferSegment, BufferStructure, Frame, Headers, Layout, NoRoom, SegmentFlags,
     SegmentGroup, Spot, lay_out, locate, twice,
 };
@@ -322,7 +322,7 @@ fn rtr_s4_2_a_mebibyte_goes_into_sixteen_transmissions() {
     assert_eq!(layout.parts.len(), 16);
     let numbers: Vec<u32> = (0..16).collect();
     assert_eq!(&layout.spots[0].segments[..], numbers);
-    let full = |part: &rpcrdma_ext_send_ddp::Part| part.len(40) == 1024 + 65_536;
+    let full = |part: &rpcrdma_extension::layout::Part| part.len(40) == 1024 + 65_536;
     assert!(layout.parts.iter().all(full));
     let less = lay_out(&head_and_segment(), &HEADERS, 156, &[1 << 20], 15);
     assert_eq!(less, Err(NoRoom::Transmissions(15)));
