@@ -56,3 +56,26 @@ impl fmt::Display for Direction {
         })
     }
 }
+
+/// One end of a connection. Unlike [`Role`], it never changes: a client is also the responder of
+/// reverse-direction calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The end that established the connection.
+    Client,
+    /// The end that accepted the connection.
+    Server,
+}
+
+impl Side {
+    /// Returns the role of a message's receiver. The role follows from `direction`; if that could
+    /// not be decoded, it is the role of this end in the forward direction.
+    #[must_use]
+    pub fn role(self, direction: Option<Direction>) -> Role {
+        match (direction, self) {
+            (Some(direction), _) => direction.receiver(),
+            (None, Self::Client) => Role::Requester,
+            (None, Self::Server) => Role::Responder,
+        }
+    }
+}

@@ -46,7 +46,7 @@ pub use codec::{
     write_list_len,
 };
 pub use credits::{CreditOverrun, RequesterCredits, ResponderCredits};
-pub use direction::Direction;
+pub use direction::{Direction, Side};
 pub use fixed::{FIXED_LEN, Fixed, Role, proc};
 pub use list::{Chunks, ReadSegment, Segment, WriteChunk};
 pub use malformed::Malformed;

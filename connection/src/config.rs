@@ -6,10 +6,10 @@ use std::time::Duration;
 use rdma::Pool;
 use rpcrdma_ext_continuation::Features as RoundTripFeatures;
 use rpcrdma_extension::layout::TARGET;
+use rpcrdma_extension::Extension;
 use rpcrdma_negotiation::{Choice, Evidence, Version, Versions};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
-use rpcrdma_v2::extension::Extension;
 use rpcrdma_v2::limits::{
     DEFAULT_INLINE as V2_INLINE, FIRST_MESSAGE_MAX, MAX_CHUNK_SEGMENTS, MAX_WRITE_CHUNKS,
 };

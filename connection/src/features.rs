@@ -2,13 +2,13 @@
 
 use rpcrdma_ext_wg_ddp::Placement;
 use rpcrdma_ext_xchar::Exchange;
+use rpcrdma_extension::ConnectionLimits;
 use rpcrdma_negotiation::{
     FeatureReason, Features, OwnProperties, PeerProperties, RoundTrips, Version, WithReason,
     decide_features, decide_round_trips,
 };
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
-use rpcrdma_v2::extension::ConnectionLimits;
 use rpcrdma_v2_wg::base::Base;
 
 use crate::dialect::{self, OperationRouter};

@@ -13,12 +13,12 @@
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
 use rdma::{Account, Charge, Stag, Time};
-use rpcrdma_v1::{Agreed, PrivateData};
-use rpcrdma_v2::extension::{
-    Action as ExtensionAction, DuplicateOpttype, IncomingCall, IncomingReply, OutgoingOperation,
+use rpcrdma_chunks::{Direction, Side};
+use rpcrdma_extension::{
+    Action as ExtensionAction, DuplicateNumber, IncomingCall, IncomingReply, OutgoingMessage,
     ReverseDirection, Transferred,
 };
-use rpcrdma_v2::{Direction, Side};
+use rpcrdma_v1::{Agreed, PrivateData};
 use transfer_plan::{ChunkLimits, Limits};
 
 use crate::dialect::{
@@ -156,13 +156,13 @@ impl Open {
     /// XIDs from `first_xid` downwards.
     ///
     /// # Errors
-    /// [`DuplicateOpttype`]: two extensions own the same operation.
+    /// [`DuplicateNumber`]: two extensions own the same operation.
     pub(crate) fn new(
         config: Config,
         dialect: &'static dyn Dialect,
         peer: Option<PrivateData>,
         first_xid: u32,
-    ) -> Result<Self, DuplicateOpttype> {
+    ) -> Result<Self, DuplicateNumber> {
         let operations = OperationRouter::new(&config, dialect, first_xid)?;
         let terms = Terms::new(&config, dialect, peer, operations.as_deref());
         let account = config.pool.account().cloned();
@@ -423,14 +423,19 @@ impl Open {
 
     fn extension_wants(&mut self, action: ExtensionAction) {
         match action {
-            ExtensionAction::Send(operation) => {
-                let OutgoingOperation { xid, optional } = operation;
+            ExtensionAction::Send(message) => {
+                let OutgoingMessage {
+                    xid,
+                    direction,
+                    number,
+                    fields,
+                } = message;
                 let header = OperationHeader {
                     xid,
-                    credits: self.credits(optional.direction),
-                    direction: optional.direction,
-                    opttype: optional.opttype,
-                    info: optional.info,
+                    credits: self.credits(direction),
+                    direction,
+                    number,
+                    fields,
                 };
                 self.shared.send_operation(header);
             }

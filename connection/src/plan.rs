@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma_v2::extension::{
+use rpcrdma_extension::{
     CallCandidate, CallToPlan, Extensions, Planned, ReplyCandidate, ReplyToPlan, TransferMode,
 };
 use smallvec::SmallVec;

@@ -89,7 +89,7 @@ impl Shared {
         self.config.peer.map(display)
     }
 
-    /// Returns the [`plan_state`](rpcrdma_v2::extension::TransferMode::plan_state) of the extension
+    /// Returns the [`plan_state`](rpcrdma_extension::TransferMode::plan_state) of the extension
     /// with this number.
     pub(crate) fn plan_state(&mut self, extension: usize) -> Option<u64> {
         let operations = self.operations.as_mut()?;

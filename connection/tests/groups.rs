@@ -16,12 +16,12 @@ use rpcrdma_ext_continuation::{Request, XMTCONT, XMTREQ};
 use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport, Support};
 use rpcrdma_ext_xchar::{Characteristic, Init, UPDXCH, Update};
 use rpcrdma_extension::layout::BufferStructure;
-use rpcrdma_negotiation::Version;
-use rpcrdma_v2::extension::{
-    CallCandidate, CallToPlan, Cost, Extension, IncomingReply, NotTransferred, Operation, Outbox,
-    Planned, Refusal, ReplyCandidates, ReplyToPlan, TransferMode, Transferred, Transmission,
-    Transmissions, Written,
+use rpcrdma_extension::{
+    CallCandidate, CallToPlan, Cost, Extension, IncomingReply, NotTransferred, Outbox, Planned,
+    ReceivedMessage, Refusal, ReplyCandidates, ReplyToPlan, TransferMode, Transferred,
+    Transmission, Transmissions, Written,
 };
+use rpcrdma_negotiation::Version;
 use rpcrdma_v2::{Answer, Body, Chunks, Direction, ErrorBody, Header, Optional, Reader};
 use support::{Pair, Posted, Seen, bytes, configs_with, data, message, open, reply, room};
 
@@ -352,16 +352,16 @@ impl Extension for Carrier {
         "carrier"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[CARRY]
     }
 
-    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+    fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
         if op.direction == Direction::Reply {
-            let mut info = Reader::new(op.info);
+            let mut info = Reader::new(op.delimited()?.0);
             let (position, len) = (info.u32()?, u64::from(info.u32()?));
             let mut whole: BytesMut = op.message.iter().flatten().copied().collect();
-            let payload = whole.split_off(op.payload_at).freeze();
+            let payload = whole.split_off(op.delimited()?.1).freeze();
             out.transferred(Transferred::Reply(IncomingReply {
                 xid: op.xid,
                 granted: op.credits,

@@ -17,13 +17,13 @@ use rpcrdma_connection::dialect::{
     Operations, Outgoing, Plain, Receiver, VersionTwo, decode_header,
 };
 use rpcrdma_connection::{CallError, Config, Direction, Side};
-use rpcrdma_negotiation::{FeatureReason, Version, WithReason};
-use rpcrdma_v2::extension::{
+use rpcrdma_extension::{
     CallCandidate, CallToPlan, ConnectionLimits, Cost, Extension, IncomingCall, NotTransferred,
-    Operation, Outbox, Planned, Refusal, ReplyCandidate, ReplyCandidates, ReplyToPlan, Start,
+    Outbox, Planned, ReceivedMessage, Refusal, ReplyCandidate, ReplyCandidates, ReplyToPlan, Start,
     TransferMode, Transferred, Transmission, Transmissions,
 };
-use rpcrdma_v2::{Body, CallChunks, ErrorBody, Header, Malformed, Optional, Reader};
+use rpcrdma_negotiation::{FeatureReason, Version, WithReason};
+use rpcrdma_v2::{Body, CallChunks, ErrorBody, Header, Malformed, Optional, Reader, operations};
 use support::{Endpoint, Pair, bytes, data, message, open, room};
 use transfer_plan::ChunkCounts;
 
@@ -122,9 +122,12 @@ impl Dialect for Ten {
         };
         match (decode_header(&message, decode), operations) {
             (Err(error), _) => bad(error.to_string()),
-            (Ok((Some(header), at)), Some(operations)) => operations
-                .route(&header, &message, at)
-                .unwrap_or_else(|| bad("an operation of no extension".to_owned())),
+            (Ok((Some(header), at)), Some(router)) => {
+                match operations::received(&header, &message, at) {
+                    Some(operation) => router.route(&operation),
+                    None => bad("no operation".to_owned()),
+                }
+            }
             (Ok((Some(_), _)), None) => bad("this end has no operations".to_owned()),
             (Ok((None, _)), operations) => {
                 message[0] = with_version(&message[0], 2);
@@ -158,11 +161,11 @@ impl Operations for Ten {
     }
 
     fn encode_operation(&self, out: &mut BytesMut, header: OperationHeader) {
-        for word in [header.xid, NUMBER, header.credits, header.opttype] {
+        for word in [header.xid, NUMBER, header.credits, header.number] {
             out.put_u32(word);
         }
         out.put_u32(header.direction.number());
-        out.extend_from_slice(&header.info);
+        out.extend_from_slice(&header.fields);
     }
 }
 
@@ -186,7 +189,7 @@ impl Extension for Parts {
         "parts"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[RECEIVE_SIZE, PART, LAST_PART]
     }
 
@@ -196,9 +199,9 @@ impl Extension for Parts {
         }
     }
 
-    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        if op.opttype == RECEIVE_SIZE {
-            self.peer = Some(Reader::new(op.info).u32()?);
+    fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        if op.number == RECEIVE_SIZE {
+            self.peer = Some(Reader::new(op.delimited()?.0).u32()?);
             out.limits_changed();
             match op.direction {
                 Direction::Call => out.reply(op.xid, RECEIVE_SIZE, self.size()),
@@ -207,8 +210,8 @@ impl Extension for Parts {
             return Ok(());
         }
         let mut whole: BytesMut = op.message.iter().flatten().copied().collect();
-        self.calls.push(whole.split_off(op.payload_at).freeze());
-        if op.opttype == LAST_PART {
+        self.calls.push(whole.split_off(op.delimited()?.1).freeze());
+        if op.number == LAST_PART {
             let parts = std::mem::take(&mut self.calls);
             out.transferred(Transferred::Call(IncomingCall {
                 xid: op.xid,

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use onc_rpc::Segments;
 use rpcrdma_chunks::Fixed;
 use rpcrdma_connection::{Event, Options, Side};
+use rpcrdma_extension::{Extension, Outbox, ReceivedMessage, Refusal, Start};
 use rpcrdma_negotiation::{
     Choice, Evidence, Version, VersionAction, VersionDecision, VersionReason, Versions,
 };
-use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal, Start};
 use rpcrdma_v2::{Body, Header};
 use rpcrdma_v2_wg::{FlowControl, Header as WgHeader, Prefix};
 use support::{Endpoint, Pair, bytes, message, open, reply, room};
@@ -27,7 +27,7 @@ impl Extension for Talker {
         "talker"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[TALK]
     }
 
@@ -37,7 +37,7 @@ impl Extension for Talker {
         }
     }
 
-    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+    fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
         out.answered(op.xid);
         Ok(())
     }

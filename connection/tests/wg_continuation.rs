@@ -11,8 +11,8 @@ use bytes::Bytes;
 use onc_rpc::Message;
 use rdma::{Budget, PER_CALL, Pool, Stag};
 use rpcrdma_connection::{CallbackOptions, Options, ReplyRoom};
+use rpcrdma_extension::{Extension, Outbox, ReceivedMessage, Refusal};
 use rpcrdma_negotiation::{Version, Versions};
-use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal};
 use rpcrdma_v2_wg::header_type::{
     CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, CONNPROP_MIDDLE, GRANT, REPLY_INLINE, REPLY_MIDDLE,
 };
@@ -604,11 +604,11 @@ impl Extension for Answering {
         "answering"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[OPERATION]
     }
 
-    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+    fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
         out.reply(op.xid, OPERATION, Bytes::new());
         Ok(())
     }

@@ -11,7 +11,7 @@ use rpcrdma_ext_send_ddp::{
     DirectedItem, DirectedItems, DirectedSet, DirectedSets, Direction, Items, Location, PlacedItem,
 };
 use rpcrdma_extension::layout::{Frame, Headers};
-use rpcrdma_v2::extension::{CallCandidate, CallToPlan, Cost, NotTransferred, Transmissions};
+use rpcrdma_extension::{CallCandidate, CallToPlan, Cost, NotTransferred, Transmissions};
 use rpcrdma_v2::{Chunks, Segment};
 use smallvec::SmallVec;
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
 use rpcrdma_extension::layout::{Frame, Headers, Layout, Rest, lay_out};
-use rpcrdma_v2::extension::{NotTransferred, Transmission, Transmissions};
+use rpcrdma_extension::{NotTransferred, Transmission, Transmissions};
 use smallvec::SmallVec;
 
 use crate::{Continuation, XMTCONT};

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use onc_rpc::{Bulk, BulkItem, Message, Position, Segments, padded};
 use rpcrdma_ext_send_ddp::{Location, PlacedItem};
 use rpcrdma_extension::layout::{BadPlacement, Frame, Place, cut, locate, twice};
+use rpcrdma_extension::{ReceivedMessage, Written};
 use rpcrdma_v2::Direction;
-use rpcrdma_v2::extension::{Operation, Written};
 use smallvec::SmallVec;
 
 use crate::report::OutOfRange;
@@ -50,9 +50,10 @@ pub(crate) struct Part<'a> {
 impl<'a> Part<'a> {
     /// Returns the transmission of this operation. Its payload must lie within it (section 9.5) and be a
     /// multiple of four bytes.
-    pub(crate) fn new(op: &Operation<'a>, payload: u32) -> Result<Self, Fault> {
-        let len: u64 = op.message.iter().map(|piece| piece.len() as u64).sum();
-        let at = op.payload_at as u64;
+    pub(crate) fn new(op: &ReceivedMessage<'a>, payload: u32) -> Result<Self, Fault> {
+        let len = op.message_len() as u64;
+        // Every version that this extension is for says how long its fields are.
+        let at = op.delimited().map_or(len, |(_, at)| at as u64);
         let room = len.saturating_sub(at);
         if u64::from(payload) > room || !payload.is_multiple_of(4) {
             return Err(Fault::Payload(OutOfRange {
@@ -110,7 +111,7 @@ pub(crate) struct GroupHeader {
 
 impl GroupHeader {
     /// Returns the group that begins with an operation, whose number of transmissions has been checked.
-    pub(crate) fn new(op: &Operation<'_>, count: u32) -> Self {
+    pub(crate) fn new(op: &ReceivedMessage<'_>, count: u32) -> Self {
         Self {
             xid: op.xid,
             direction: op.direction,
@@ -168,7 +169,7 @@ impl Group {
     /// Adds a further transmission.
     pub(crate) fn continued(
         &mut self,
-        op: &Operation<'_>,
+        op: &ReceivedMessage<'_>,
         cont: Continuation,
     ) -> Result<(), Fault> {
         let expected = self.lead.opttype();

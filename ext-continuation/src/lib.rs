@@ -3,7 +3,7 @@
 //! No I/O and no clock.
 //!
 //! [`Transmit`] is the state of one end of a connection: an
-//! [`Extension`](rpcrdma_v2::extension::Extension) of version 2 that owns the draft's four
+//! [`Extension`](rpcrdma_extension::Extension) of version 2 that owns the draft's four
 //! operations, announces what it accepts ([`Config`]), and carries RPC messages if both ends
 //! support it ([`decide`]) and the connection engine finds it cheapest. The crate
 //! `rpcrdma-ext-send-ddp` computes where bulk data goes; this crate divides messages into groups,

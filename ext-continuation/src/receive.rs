@@ -2,8 +2,8 @@
 //! reports (sections 4.2, 5.4 and 9).
 
 use rpcrdma_ext_send_ddp::{DirectedItem, DirectedSet, Location, PlacedItem, check_ranges};
-use rpcrdma_v2::extension::{
-    IncomingCall, IncomingReply, Operation, Outbox, Refusal, Transferred, Written,
+use rpcrdma_extension::{
+    IncomingCall, IncomingReply, Outbox, ReceivedMessage, Refusal, Transferred, Written,
 };
 use rpcrdma_v2::limits::{MAX_CHUNK_SEGMENTS, MAX_READ_SEGMENTS};
 use rpcrdma_v2::{
@@ -47,16 +47,16 @@ impl Transmit {
     /// Handles one of the extension's operations.
     pub(crate) fn operation(
         &mut self,
-        op: &Operation<'_>,
+        op: &ReceivedMessage<'_>,
         out: &mut Outbox<'_>,
     ) -> Result<(), Refusal> {
-        if op.opttype != XMTCONT {
+        if op.number != XMTCONT {
             self.interrupted(out, |_| Fault::OperationType {
                 expected: XMTCONT,
-                found: op.opttype,
+                found: op.number,
             });
         }
-        let done = match op.opttype {
+        let done = match op.number {
             XMTREQ if !self.config.takes_calls => {
                 Err(OperationError::Refused(Refusal::Unsupported))
             }
@@ -122,25 +122,31 @@ impl Transmit {
     /// or if its header cannot be decoded.
     pub(crate) fn refuse_truncated_call(
         &mut self,
-        op: &Operation<'_>,
+        op: &ReceivedMessage<'_>,
         out: &mut Outbox<'_>,
     ) -> bool {
-        let found = match (op.direction, op.opttype) {
-            (Direction::Call, XMTREQ) => Request::decode(op.info).map(|_| 0),
-            (Direction::Call, XMTCONT) => Continuation::decode(op.info).map(|cont| cont.number),
+        let found = match (op.direction, op.number) {
+            (Direction::Call, XMTREQ) => op
+                .delimited()
+                .and_then(|(info, _)| Request::decode(info))
+                .map(|_| 0),
+            (Direction::Call, XMTCONT) => op
+                .delimited()
+                .and_then(|(info, _)| Continuation::decode(info))
+                .map(|cont| cont.number),
             _ => return false,
         };
         let Ok(number) = found else {
             return false;
         };
-        if op.opttype == XMTCONT
+        if op.number == XMTCONT
             && self.incoming.is_none()
             && self.is_abandoned(op.xid, op.direction)
         {
             // The rest of a group that was refused already, which was reported then.
             return true;
         }
-        if op.opttype == XMTREQ {
+        if op.number == XMTREQ {
             self.interrupted(out, |_| Fault::OperationType {
                 expected: XMTCONT,
                 found: XMTREQ,
@@ -157,8 +163,12 @@ impl Transmit {
         true
     }
 
-    fn request(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), OperationError> {
-        let request = Request::decode(op.info)?;
+    fn request(
+        &mut self,
+        op: &ReceivedMessage<'_>,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), OperationError> {
+        let request = Request::decode(op.delimited()?.0)?;
         if op.direction != Direction::Call {
             return Err(Malformed::Rule("ROPT_XMTREQ that is not a CALL").into());
         }
@@ -168,10 +178,17 @@ impl Transmit {
         self.begin(op, Lead::Request(request), count, payload, out)
     }
 
-    fn response(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), OperationError> {
+    fn response(
+        &mut self,
+        op: &ReceivedMessage<'_>,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), OperationError> {
         // Errors in the form of a reply are not reported (RFC 8166, section 4.5).
         let discard = |reason| OperationError::Refused(Refusal::Discard(reason));
-        let response = Response::decode(op.info).map_err(|_| discard("malformed ROPT_XMTRESP"))?;
+        let response = op
+            .delimited()
+            .and_then(|(info, _)| Response::decode(info))
+            .map_err(|_| discard("malformed ROPT_XMTRESP"))?;
         if op.direction != Direction::Reply {
             return Err(discard("ROPT_XMTRESP that is not a REPLY"));
         }
@@ -187,7 +204,7 @@ impl Transmit {
 
     fn begin(
         &mut self,
-        op: &Operation<'_>,
+        op: &ReceivedMessage<'_>,
         lead: Lead,
         count: u32,
         payload: u32,
@@ -205,7 +222,7 @@ impl Transmit {
 
     fn continuation(
         &mut self,
-        op: &Operation<'_>,
+        op: &ReceivedMessage<'_>,
         out: &mut Outbox<'_>,
     ) -> Result<(), OperationError> {
         if self.incoming.is_none() && self.is_abandoned(op.xid, op.direction) {
@@ -214,10 +231,15 @@ impl Transmit {
             )));
         }
         let group = self.incoming.take();
-        let cont = Continuation::decode(op.info).map_err(|reason| match op.direction {
-            Direction::Call => OperationError::from(reason),
-            Direction::Reply => OperationError::Refused(Refusal::Discard("malformed ROPT_XMTCONT")),
-        })?;
+        let cont = op
+            .delimited()
+            .and_then(|(info, _)| Continuation::decode(info))
+            .map_err(|reason| match op.direction {
+                Direction::Call => OperationError::from(reason),
+                Direction::Reply => {
+                    OperationError::Refused(Refusal::Discard("malformed ROPT_XMTCONT"))
+                }
+            })?;
         let Some(mut group) = group else {
             return Err(fault_in(op, cont.number, Fault::Continuation));
         };
@@ -303,8 +325,8 @@ impl Transmit {
     /// Handles a ROPT_XMTERR, which is never answered with another. The bad transmission that it
     /// names may be one that this end never sent. The group that it interrupted is lost
     /// nevertheless, if this end sent such a group and it can have been incomplete then.
-    fn reported(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        let report = Report::decode(op.info);
+    fn reported(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        let report = op.delimited().and_then(|(info, _)| Report::decode(info));
         let report = report.map_err(|_| Refusal::Discard("malformed ROPT_XMTERR"))?;
         let bad = Some(report.bad).filter(|bad| self.sent_as(bad).is_some());
         let group = report.broken_into().filter(|group| {
@@ -353,7 +375,7 @@ impl Transmit {
     }
 }
 
-fn fault_in(op: &Operation<'_>, number: u32, fault: Fault) -> OperationError {
+fn fault_in(op: &ReceivedMessage<'_>, number: u32, fault: Fault) -> OperationError {
     let bad = TransmissionId {
         xid: op.xid,
         direction: op.direction,
@@ -368,7 +390,7 @@ fn fault_in(op: &Operation<'_>, number: u32, fault: Fault) -> OperationError {
 
 /// Checks the number of transmissions that a group announces. The draft has no error for a number
 /// that is too high (section 5.2); this implementation reports BADSEQ.
-fn check_count(op: &Operation<'_>, found: u32, most: u32) -> Result<u32, OperationError> {
+fn check_count(op: &ReceivedMessage<'_>, found: u32, most: u32) -> Result<u32, OperationError> {
     match (1..=most).contains(&found) {
         true => Ok(found),
         false => {

@@ -6,7 +6,7 @@ use std::fmt;
 use onc_rpc::padded;
 use rpcrdma_ext_send_ddp::limits::MAX_ITEMS;
 use rpcrdma_extension::layout::{Frame, Headers, lay_out};
-use rpcrdma_v2::extension::CallToPlan;
+use rpcrdma_extension::CallToPlan;
 use smallvec::SmallVec;
 
 use crate::operation::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN, response_header};

@@ -10,7 +10,7 @@ use rpcrdma_ext_send_ddp::{
     Ability, DirectedItems, Direction, Handling, Location, PlacedItem, choose,
 };
 use rpcrdma_extension::layout::{Frame, Headers};
-use rpcrdma_v2::extension::{
+use rpcrdma_extension::{
     Cost, NotTransferred, ReplyCandidate, ReplyCandidates, ReplyToPlan, Transmissions,
 };
 use rpcrdma_v2::{WriteChunk, fill};

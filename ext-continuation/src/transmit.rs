@@ -6,11 +6,12 @@ use onc_rpc::Message;
 use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport};
 use rpcrdma_ext_xchar::{Characteristic, ReceiveBufferSize};
 use rpcrdma_extension::layout::Frame;
-use rpcrdma_v2::extension::{
-    CallCandidate, CallToPlan, ConnectionLimits, Extension, NotTransferred, Operation, Outbox,
-    Planned, Property, Refusal, ReplyCandidates, ReplyToPlan, TransferMode, Transmissions,
+use rpcrdma_extension::{
+    CallCandidate, CallToPlan, ConnectionLimits, Extension, Heard, Kind, NotTransferred, Outbox,
+    PeerError, Planned, Property, ReceivedMessage, Refusal, ReplyCandidates, ReplyToPlan,
+    TransferMode, Transmissions,
 };
-use rpcrdma_v2::{Body, Chunks, Direction, ErrorBody, Header, OPTIONAL};
+use rpcrdma_v2::{Chunks, Direction, OPTIONAL};
 
 use crate::call::SentCalls;
 use crate::group::Group;
@@ -30,7 +31,7 @@ const MAX_ABANDONED: usize = 4;
 const MAX_REPLIES: usize = 256;
 
 /// The state of message continuation at one end of a connection: an
-/// [`Extension`](rpcrdma_v2::extension::Extension) of version 2 that carries RPC messages.
+/// [`Extension`](rpcrdma_extension::Extension) of version 2 that carries RPC messages.
 #[derive(Debug)]
 pub struct Transmit {
     pub(crate) config: Config,
@@ -159,7 +160,7 @@ impl Extension for Transmit {
         "round-trip reduction"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[XMTREQ, XMTRESP, XMTCONT, XMTERR]
     }
 
@@ -176,25 +177,21 @@ impl Extension for Transmit {
         properties
     }
 
-    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+    fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
         self.operation(op, out)
     }
 
-    fn refuse_truncated(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> bool {
+    fn refuse_truncated(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> bool {
         self.refuse_truncated_call(op, out)
     }
 
-    fn observed(&mut self, header: &Header, out: &mut Outbox<'_>) {
-        let found = match &header.body {
-            Body::Optional(optional) => Err(optional.opttype),
-            body => Ok(body.procedure()),
-        };
-        self.interrupted(out, |_| match found {
-            Ok(found) => Fault::HeaderType {
+    fn observed(&mut self, heard: &Heard, out: &mut Outbox<'_>) {
+        self.interrupted(out, |_| match heard.kind {
+            Kind::Base(found) => Fault::HeaderType {
                 expected: OPTIONAL,
                 found,
             },
-            Err(found) => Fault::OperationType {
+            Kind::Extension(found) => Fault::OperationType {
                 expected: XMTCONT,
                 found,
             },
@@ -287,14 +284,12 @@ impl TransferMode for Transmit {
         self.transmit_reply(xid, plan.of()?, message)
     }
 
-    fn call_refused(&mut self, xid: u32, error: ErrorBody) {
+    fn call_refused(&mut self, xid: u32, error: PeerError) {
         self.outstanding.remove(xid);
         match error {
             // Section 5.1: this error is how an end learns that the peer lacks the extension.
-            ErrorBody::InvalidOption => self.refused = true,
-            ErrorBody::BadHeader | ErrorBody::Version { .. } => {
-                self.faults = self.faults.saturating_add(1);
-            }
+            PeerError::Option => self.refused = true,
+            _ => self.faults = self.faults.saturating_add(1),
         }
     }
 

@@ -10,8 +10,9 @@ use common::{
 use rpcrdma_ext_continuation::{Config, Continuation, Directions, Features, Request, Response};
 use rpcrdma_ext_send_ddp::{Location, Support};
 use rpcrdma_extension::layout::BufferStructure;
-use rpcrdma_v2::extension::{CallCandidate, Routed, Transmissions};
-use rpcrdma_v2::{Answer, Chunks, Direction};
+use rpcrdma_extension::{CallCandidate, PeerError, Transmissions};
+use rpcrdma_v2::operations::Routed;
+use rpcrdma_v2::{Chunks, Direction};
 use transfer_plan::ReplyNeed;
 
 const XID: u32 = 0x0102_0304;
@@ -151,7 +152,7 @@ fn rtr_s1_4_an_end_that_takes_no_calls_says_so_and_refuses_them() {
     for (number, sent) in sent.iter().enumerate() {
         let routed = client.receive(&encode(XID, Direction::Call, sent));
         match number {
-            0 => assert_eq!(routed, Routed::Refused(Answer::invalid_option(XID))),
+            0 => assert_eq!(routed, Routed::Refused(PeerError::Option)),
             _ => assert!(matches!(routed, Routed::Discarded(_)), "{routed:?}"),
         }
     }
@@ -269,8 +270,8 @@ fn numbered(sent: &Transmissions, initial: u32, count: usize) {
         }
     };
     for (number, sent) in sent.iter().enumerate().skip(1) {
-        assert_eq!(sent.opttype, 7);
-        let cont = Continuation::decode(&sent.info).expect("well-formed");
+        assert_eq!(sent.number, 7);
+        let cont = Continuation::decode(&sent.fields).expect("well-formed");
         assert_eq!((cont.number as usize, cont.initial), (number, initial));
         total += cont.payload;
     }

@@ -291,7 +291,7 @@ fn rtr_s8_1_characteristics_have_their_numbers_and_defaults() {
     }
     assert!(register(&mut registry).is_err());
     for id in [4, 6, 7] {
-        let property = |value| rpcrdma_v2::extension::Property { id, value };
+        let property = |value| rpcrdma_extension::Property { id, value };
         assert!(registry.check(&property(words(&[9]))).is_ok());
         assert!(registry.check(&property(words(&[]))).is_err());
         assert!(registry.check(&property(words(&[9, 9]))).is_err());

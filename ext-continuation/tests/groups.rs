@@ -14,7 +14,8 @@ use rpcrdma_ext_continuation::{
 use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport, Support};
 use rpcrdma_ext_xchar::{Characteristic, UPDXCH, Update};
 use rpcrdma_extension::layout::BufferStructure;
-use rpcrdma_v2::extension::{IncomingCall, Planned, Routed, Transferred};
+use rpcrdma_extension::{Extensions, IncomingCall, Planned, Transferred};
+use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{Body, Chunks, Direction, ErrorBody, Header};
 use transfer_plan::ReplyNeed;
 
@@ -186,6 +187,12 @@ fn rtr_s5_4_a_call_that_was_reported_is_sent_in_another_way() {
     }
 }
 
+/// Has a truncated operation refused by its owner.
+fn refuse_truncated(end: &mut Extensions, header: &Header, beginning: &[Bytes], at: usize) -> bool {
+    let operation = operations::received(header, beginning, at).expect("an operation");
+    end.refuse_truncated(&operation)
+}
+
 /// A server that has no memory for a transmission refuses the call, drops the rest of the group, and
 /// can be sent the next call in the same way.
 #[test]
@@ -200,16 +207,18 @@ fn a_call_without_memory_for_its_transmissions_is_refused_once_and_sent_in_anoth
             let extensions = &mut server.extensions;
             match number < at {
                 true => assert_eq!(server.receive(bytes), Routed::Taken),
-                false => assert!(extensions.refuse_truncated(&header, &beginning, payload_at)),
+                false => assert!(refuse_truncated(
+                    extensions, &header, &beginning, payload_at
+                )),
             }
         }
         server.look();
         assert!(!server.extensions.is_collecting() && server.arrived.is_empty());
         assert_eq!(server.operations.len(), 1, "one report for the whole group");
-        let report = server.operations.pop_front().expect("a report").optional;
-        let (xid, direction, opttype) = (XID, report.direction, report.opttype);
+        let report = server.operations.pop_front().expect("a report");
+        let (xid, direction, opttype) = (XID, report.direction, report.number);
         assert_eq!((direction, opttype), (Direction::Reply, XMTERR));
-        let bytes = operation(xid, direction, opttype, report.info).encode();
+        let bytes = operation(xid, direction, opttype, report.fields).encode();
         assert_eq!(client.receive(&bytes), Routed::Taken);
         assert_eq!(client.take_rejected(), (XID, Direction::Call));
         for bytes in send(&mut client, XID + 1, 150_000) {
@@ -230,10 +239,12 @@ fn refusals_for_want_of_memory_are_no_reason_to_give_up_the_extension() {
         let (header, payload_at) = Header::decode(&group[0]).expect("a header");
         let beginning = [group[0].slice(..1024)];
         let extensions = &mut server.extensions;
-        assert!(extensions.refuse_truncated(&header, &beginning, payload_at));
+        assert!(refuse_truncated(
+            extensions, &header, &beginning, payload_at
+        ));
         server.look();
-        let report = server.operations.pop_front().expect("a report").optional;
-        let bytes = operation(xid, report.direction, report.opttype, report.info).encode();
+        let report = server.operations.pop_front().expect("a report");
+        let bytes = operation(xid, report.direction, report.number, report.fields).encode();
         assert_eq!(client.receive(&bytes), Routed::Taken);
         assert_eq!(client.take_rejected(), (xid, Direction::Call));
     }
@@ -271,8 +282,8 @@ fn rtr_s5_4_a_reply_that_was_reported_is_told_to_the_responder() {
     assert_eq!(client.receive(&wire[0]), Routed::Taken);
     assert!(matches!(client.receive(&wire[2]), Routed::Discarded(_)));
     let operation = client.operations.pop_front().expect("a report");
-    assert_eq!(operation.optional.direction, Direction::Call);
-    let bytes = operation.header(CREDITS).encode();
+    assert_eq!(operation.direction, Direction::Call);
+    let bytes = operations::header(operation, CREDITS).encode();
     assert_eq!(server.receive(&bytes), Routed::Taken);
     assert_eq!(server.take_rejected(), (XID, Direction::Reply));
     // A second report is ignored, as is a report about a reply that was never sent.
@@ -369,7 +380,7 @@ fn rtr_s5_4_a_report_is_about_the_group_that_was_broken_into_as_well() {
     assert_eq!(server.receive(&first[0]), Routed::Taken);
     assert!(matches!(server.receive(&second[1]), Routed::Discarded(_)));
     let report = server.operations.pop_front().expect("a report");
-    let bytes = report.header(CREDITS).encode();
+    let bytes = operations::header(report, CREDITS).encode();
     assert_eq!(client.receive(&bytes), Routed::Taken);
     assert_eq!(client.take_rejected(), (XID + 1, Direction::Call));
     assert_eq!(client.take_rejected(), (XID, Direction::Call));
@@ -392,7 +403,7 @@ fn rtr_s5_4_a_reply_that_was_broken_into_is_told_to_the_responder() {
         Routed::Discarded(_)
     ));
     let report = client.operations.pop_front().expect("a report");
-    let bytes = report.header(CREDITS).encode();
+    let bytes = operations::header(report, CREDITS).encode();
     assert_eq!(server.receive(&bytes), Routed::Taken);
     assert_eq!(server.take_rejected(), (XID, Direction::Reply));
     assert!(matches!(server.receive(&bytes), Routed::Discarded(_)));

@@ -14,8 +14,9 @@ use rpcrdma_ext_send_ddp::{
     DirectedItem, DirectedSet, Direction as Directed, Location, PlacedItem,
 };
 use rpcrdma_extension::layout::Spot;
-use rpcrdma_v2::extension::{CallCandidate, IncomingCall, Routed, Transmissions};
-use rpcrdma_v2::{Answer, Chunks, Direction, Segment, WriteChunk};
+use rpcrdma_extension::{CallCandidate, IncomingCall, PeerError, Transmissions};
+use rpcrdma_v2::operations::Routed;
+use rpcrdma_v2::{Chunks, Direction, Segment, WriteChunk};
 use smallvec::SmallVec;
 use transfer_plan::ReplyNeed;
 
@@ -62,7 +63,7 @@ fn check(end: &mut End, direction: Direction, bytes: &Bytes, expected: Answered,
     assert!(end.operations.is_empty(), "{what}: one answer at most");
     match expected {
         BadHeader => {
-            assert_eq!(routed, Routed::Refused(Answer::bad_header(XID)), "{what}");
+            assert_eq!(routed, Routed::Refused(PeerError::Chunk), "{what}");
             assert_eq!(report, None, "{what}");
         }
         Nothing => {

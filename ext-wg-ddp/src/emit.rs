@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
 use rpcrdma_extension::layout::{Frame, Headers, Layout, Rest, lay_out};
-use rpcrdma_v2::extension::{NotTransferred, Transmission, Transmissions};
+use rpcrdma_extension::{NotTransferred, Transmission, Transmissions};
 
 use crate::codec::limits::MIDDLE_LEN;
 use crate::{PlacedItem, PlacedMiddle};

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use onc_rpc::{BulkItem, Message, Position, Segments, padded};
 use rpcrdma_chunks::Direction;
 use rpcrdma_extension::layout::{Frame, Place, Spot, cut, locate, twice};
-use rpcrdma_v2_wg::ErrorBody;
+use rpcrdma_extension::PeerError;
 use smallvec::SmallVec;
 
 use crate::codec::limits::MAX_PARTS;
@@ -36,14 +36,14 @@ pub(crate) struct Group {
 
 /// The reason why a message cannot be used, and the error for the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bad(pub(crate) ErrorBody, pub(crate) &'static str);
+pub(crate) struct Bad(pub(crate) PeerError, pub(crate) &'static str);
 
 const fn bad_xdr(reason: &'static str) -> Bad {
-    Bad(ErrorBody::BadXdr, reason)
+    Bad(PeerError::Chunk, reason)
 }
 
 const fn misplaced(reason: &'static str) -> Bad {
-    Bad(ErrorBody::InvalidContinuation, reason)
+    Bad(PeerError::Continuation, reason)
 }
 
 impl Group {
@@ -86,7 +86,7 @@ impl Group {
         let (payload, remaining) = (u64::from(middle.payload), u64::from(middle.remaining));
         if self.parts.is_empty() {
             if middle.messages >= MAX_PARTS || payload + remaining > max {
-                return Err(Bad(ErrorBody::System, "message longer than allowed"));
+                return Err(Bad(PeerError::System, "message longer than allowed"));
             }
         } else {
             let counts = self.left.checked_sub(1) == Some(middle.messages);
@@ -237,7 +237,7 @@ fn check_positions(items: &[PlacedItem], payload: u64, max: u64) -> Result<(), B
         (end, reduced) = (position + len, reduced + len);
     }
     match payload + reduced > max {
-        true => Err(Bad(ErrorBody::System, "message longer than allowed")),
+        true => Err(Bad(PeerError::System, "message longer than allowed")),
         false => Ok(()),
     }
 }

@@ -41,7 +41,7 @@
 //! ```
 //! use rpcrdma_extension::layout::BufferStructure;
 //! use rpcrdma_ext_wg_ddp::{Config, Placement};
-//! use rpcrdma_v2::extension::Extension as _;
+//! use rpcrdma_extension::Extension as _;
 //!
 //! let client = Placement::new(Config {
 //!     makes_calls: true,

@@ -1,15 +1,14 @@
 //! The state of the extension at one end of a connection.
 
-use bytes::{Bytes, BytesMut};
 use onc_rpc::Message;
-use rpcrdma_chunks::{CallChunks, Direction, Malformed, Reader};
 use rpcrdma_extension::layout::{BufferStructure, Frame};
-use rpcrdma_v2::extension::{
-    Extension, IncomingCall, IncomingReply, Operation, Outbox, Property, Refusal, TransferMode,
-    Transferred,
+use rpcrdma_chunks::{CallChunks, Direction};
+use rpcrdma_extension::{
+    Extension, IncomingCall, IncomingReply, Outbox, PeerError, Property, ReceivedMessage, Refusal,
+    TransferMode, Transferred,
 };
-use rpcrdma_v2_wg::limits::{DEFAULT_INLINE, PREFIX_LEN};
-use rpcrdma_v2_wg::{Answer, ErrorBody, RefusedMessages, check_payload, header_type as base};
+use rpcrdma_v2_wg::limits::DEFAULT_INLINE;
+use rpcrdma_v2_wg::{RefusedMessages, check_payload};
 use smallvec::SmallVec;
 
 use crate::group::{Bad, Group};
@@ -19,10 +18,6 @@ use crate::{
     CallPlaced, NO_RESULTS, PlacedMiddle, ReplyPlaced, Support, property_id, smallest_result_from,
     smallest_result_value, structure_from, structure_value, support_from, support_value,
 };
-
-/// Maximum number of bytes that are copied to join a header that exceeds the first segment of a
-/// receive.
-const LONGEST_HEADER: usize = 256 << 10;
 
 /// The configuration of one end.
 #[derive(Clone, Debug)]
@@ -71,7 +66,7 @@ impl Default for PeerAnnouncements {
 }
 
 /// The state of send-based data placement at one end of a connection: an
-/// [`Extension`](rpcrdma_v2::extension::Extension) that carries RPC messages.
+/// [`Extension`](rpcrdma_extension::Extension) that carries RPC messages.
 #[derive(Debug)]
 pub struct Placement {
     pub(crate) config: Config,
@@ -146,39 +141,40 @@ impl Placement {
         self.config.takes_calls && self.config.receive
     }
 
-    fn part(
-        &mut self,
-        op: &Operation<'_>,
-        direction: Direction,
-        out: &mut Outbox<'_>,
-    ) -> Result<(), Refusal> {
-        let (middle, header) = match fields(op.message, PlacedMiddle::decode) {
+    fn part(&mut self, op: &ReceivedMessage<'_>, direction: Direction) -> Result<(), Refusal> {
+        let (middle, header) = match op.read(PlacedMiddle::decode) {
             Ok(decoded) => decoded,
-            Err(_) => return self.malformed(op.xid, direction, out),
+            Err(_) => return self.malformed(op.xid, direction),
         };
         let max = self.config.max_message;
         let mut group = match self.begun(op, direction) {
             Ok(group) => group,
-            Err(bad) => return self.refuse(op.xid, direction, bad, out),
+            Err(bad) => return self.refuse(op.xid, direction, bad),
         };
-        match group.add(middle, op.message, header, max) {
+        match group.add(middle, op.message, header as u64, max) {
             Ok(()) => {
                 self.incoming = Some(group);
                 Ok(())
             }
-            Err(bad) => self.refuse(op.xid, direction, bad, out),
+            Err(bad) => self.refuse(op.xid, direction, bad),
         }
     }
 
-    fn call(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        let (call, header) = match fields(op.message, CallPlaced::decode) {
+    fn call(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        let (call, header) = match op.read(CallPlaced::decode) {
             Ok(decoded) => decoded,
-            Err(_) => return self.malformed(op.xid, Direction::Call, out),
+            Err(_) => return self.malformed(op.xid, Direction::Call),
         };
-        let received = self.finished(op, Direction::Call, call.payload, header, &call.items);
+        let received = self.finished(
+            op,
+            Direction::Call,
+            call.payload,
+            header as u64,
+            &call.items,
+        );
         let (message, parts) = match received {
             Ok(received) => received,
-            Err(bad) => return self.refuse(op.xid, Direction::Call, bad, out),
+            Err(bad) => return self.refuse(op.xid, Direction::Call, bad),
         };
         let inv_handle = call.inv_handle;
         match checked(&call, op.xid, &message, &self.config) {
@@ -195,19 +191,25 @@ impl Placement {
                 out.transferred(Transferred::BaseCall { call, handle });
                 Ok(())
             }
-            Err(bad) => self.refuse(op.xid, Direction::Call, bad, out),
+            Err(bad) => self.refuse(op.xid, Direction::Call, bad),
         }
     }
 
-    fn reply(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        let (reply, header) = match fields(op.message, ReplyPlaced::decode) {
+    fn reply(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        let (reply, header) = match op.read(ReplyPlaced::decode) {
             Ok(decoded) => decoded,
-            Err(_) => return self.malformed(op.xid, Direction::Reply, out),
+            Err(_) => return self.malformed(op.xid, Direction::Reply),
         };
-        let received = self.finished(op, Direction::Reply, reply.payload, header, &reply.items);
+        let received = self.finished(
+            op,
+            Direction::Reply,
+            reply.payload,
+            header as u64,
+            &reply.items,
+        );
         let (message, parts) = match received {
             Ok(received) => received,
-            Err(bad) => return self.refuse(op.xid, Direction::Reply, bad, out),
+            Err(bad) => return self.refuse(op.xid, Direction::Reply, bad),
         };
         let used = reply
             .writes
@@ -216,12 +218,7 @@ impl Placement {
             .any(|segment| segment.length > 0);
         if used || check_payload(op.xid, Direction::Reply, &message).is_err() {
             let reason = "a placed reply that is not one of its call";
-            return self.refuse(
-                op.xid,
-                Direction::Reply,
-                Bad(ErrorBody::BadXdr, reason),
-                out,
-            );
+            return self.refuse(op.xid, Direction::Reply, Bad(PeerError::Chunk, reason));
         }
         out.transferred(Transferred::AnyReply(IncomingReply {
             xid: op.xid,
@@ -234,7 +231,7 @@ impl Placement {
     }
 
     /// Returns the parts of a message that have arrived, to which another is to be added.
-    fn begun(&mut self, op: &Operation<'_>, direction: Direction) -> Result<Group, Bad> {
+    fn begun(&mut self, op: &ReceivedMessage<'_>, direction: Direction) -> Result<Group, Bad> {
         match self.incoming.take() {
             None => {
                 // Parts arrive in order: none of a message that was refused earlier can follow another message.
@@ -245,7 +242,7 @@ impl Placement {
             Some(group) => {
                 self.incoming = Some(group);
                 let reason = "part between the parts of another message";
-                Err(Bad(ErrorBody::InvalidContinuation, reason))
+                Err(Bad(PeerError::Continuation, reason))
             }
         }
     }
@@ -253,7 +250,7 @@ impl Placement {
     /// Adds the last part of a message. Returns the whole and the number of its parts.
     fn finished(
         &mut self,
-        op: &Operation<'_>,
+        op: &ReceivedMessage<'_>,
         direction: Direction,
         payload: u32,
         header: u64,
@@ -291,7 +288,7 @@ impl Placement {
     /// Returns whether a message has a header type of this extension.
     #[must_use]
     pub fn owns(&self, header_type: u32) -> bool {
-        self.opttypes().contains(&header_type)
+        self.numbers().contains(&header_type)
     }
 
     /// Drops the collected parts if they belong to the message with this direction and XID: its
@@ -313,15 +310,10 @@ impl Placement {
     }
 
     /// Refuses a part whose header cannot be decoded, and the message that it belongs to.
-    fn malformed(
-        &mut self,
-        xid: u32,
-        direction: Direction,
-        out: &mut Outbox<'_>,
-    ) -> Result<(), Refusal> {
+    fn malformed(&mut self, xid: u32, direction: Direction) -> Result<(), Refusal> {
         self.drop_parts(direction, xid);
-        let bad = Bad(ErrorBody::BadXdr, "a header that cannot be decoded");
-        self.refuse(xid, direction, bad, out)
+        let bad = Bad(PeerError::Chunk, "a header that cannot be decoded");
+        self.refuse(xid, direction, bad)
     }
 
     /// Refuses a message. A requester learns why; a bad reply fails its call here, as errors go from
@@ -331,21 +323,12 @@ impl Placement {
         xid: u32,
         direction: Direction,
         Bad(error, reason): Bad,
-        out: &mut Outbox<'_>,
     ) -> Result<(), Refusal> {
         self.refused.add(direction, xid);
-        match direction {
-            Direction::Call => {
-                let mut info = Answer::new(xid, error).encode(0);
-                let _: Bytes = info.split_to(PREFIX_LEN);
-                out.about(xid, Direction::Reply, base::ERROR, info);
-            }
-            Direction::Reply => {
-                let reason = reason.to_owned();
-                out.transferred(Transferred::Unusable { xid, reason });
-            }
-        }
-        Err(Refusal::Discard(reason))
+        Err(match direction {
+            Direction::Call => Refusal::Answer(error, reason),
+            Direction::Reply => Refusal::Unusable(reason),
+        })
     }
 }
 
@@ -370,31 +353,6 @@ fn usable(structure: &BufferStructure, longest: u64) -> Option<Frame> {
     frame.can_place().then_some(frame)
 }
 
-/// Decodes the fields of a header after its prefix. Returns them with the length of the header.
-fn fields<T>(
-    message: &[Bytes],
-    decode: impl Fn(&mut Reader<'_>) -> Result<T, Malformed>,
-) -> Result<(T, u64), Malformed> {
-    let read = |bytes: &[u8]| {
-        let fields = bytes.get(PREFIX_LEN..).ok_or(Malformed::Truncated)?;
-        let mut from = Reader::new(fields);
-        let value = decode(&mut from)?;
-        Ok((value, (bytes.len() - from.left()) as u64))
-    };
-    match message {
-        [only] => read(only),
-        [first, ..] => read(first).or_else(|_| {
-            let mut head = BytesMut::new();
-            for piece in message {
-                let room = LONGEST_HEADER - head.len();
-                head.extend_from_slice(&piece[..piece.len().min(room)]);
-            }
-            read(&head)
-        }),
-        [] => Err(Malformed::Truncated),
-    }
-}
-
 /// Checks a call whose placed items are in `message`. Returns its chunks.
 fn checked(
     call: &CallPlaced,
@@ -404,19 +362,16 @@ fn checked(
 ) -> Result<CallChunks, Bad> {
     if !call.chunks.reads.is_empty() {
         // Section 7.3.1: zero says that no read chunks can be used for this call.
-        let error = ErrorBody::ReadChunks { max: 0 };
+        let error = PeerError::ReadChunks { max: 0 };
         return Err(Bad(error, "read chunks beside placed items"));
     }
     let max = config.max_segments;
     if call.chunks.handles().count() > max as usize {
-        let error = ErrorBody::Segments { max };
+        let error = PeerError::Segments { max };
         return Err(Bad(error, "more segments than are taken"));
     }
     if check_payload(xid, Direction::Call, message).is_err() {
-        return Err(Bad(
-            ErrorBody::BadXdr,
-            "header and RPC message do not agree",
-        ));
+        return Err(Bad(PeerError::Chunk, "header and RPC message do not agree"));
     }
     let checked = CallChunks::new(
         call.chunks.clone(),
@@ -424,7 +379,7 @@ fn checked(
         message.payload_len(),
         config.max_message,
     );
-    checked.map_err(|_| Bad(ErrorBody::BadXdr, "chunk lists that break a rule"))
+    checked.map_err(|_| Bad(PeerError::Chunk, "chunk lists that break a rule"))
 }
 
 impl Extension for Placement {
@@ -432,7 +387,7 @@ impl Extension for Placement {
         "send-based data placement"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[
             CALL_PLACED_MIDDLE,
             CALL_PLACED,
@@ -441,8 +396,8 @@ impl Extension for Placement {
         ]
     }
 
-    fn direction(&self, opttype: u32) -> Option<Direction> {
-        Some(direction(opttype))
+    fn direction(&self, number: u32) -> Option<Direction> {
+        Some(direction(number))
     }
 
     fn properties(&self) -> Vec<Property> {
@@ -467,8 +422,8 @@ impl Extension for Placement {
         properties
     }
 
-    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        let direction = direction(op.opttype);
+    fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        let direction = direction(op.number);
         let takes = match direction {
             Direction::Call => self.config.takes_calls,
             Direction::Reply => self.config.makes_calls,
@@ -476,14 +431,14 @@ impl Extension for Placement {
         if !(takes && self.config.receive) {
             return Err(Refusal::Unsupported);
         }
-        let is_last = is_last(op.opttype);
+        let is_last = is_last(op.number);
         if self.refused.discard(direction, op.xid, is_last) {
             return Err(Refusal::Discard("part of a message that was refused"));
         }
-        let taken = match op.opttype {
+        let taken = match op.number {
             CALL_PLACED => self.call(op, out),
             REPLY_PLACED => self.reply(op, out),
-            _ => self.part(op, direction, out),
+            _ => self.part(op, direction),
         };
         if is_last && taken.is_err() {
             // No further part follows that would have to be discarded.

@@ -12,9 +12,9 @@ use bytes::Buf as _;
 use onc_rpc::{Message, Position};
 use rpcrdma_chunks::{Chunks, WriteChunk, unused};
 use rpcrdma_extension::layout::Frame;
-use rpcrdma_v2::extension::{
-    CallCandidate, CallToPlan, Cost, NotTransferred, Planned, ReplyCandidate, ReplyCandidates,
-    ReplyToPlan, TransferMode, Transmission, Transmissions,
+use rpcrdma_extension::{
+    CallCandidate, CallToPlan, Cost, NotTransferred, PeerError, Planned, ReplyCandidate,
+    ReplyCandidates, ReplyToPlan, TransferMode, Transmission, Transmissions,
 };
 use rpcrdma_v2_wg::base::preferred_handle;
 use rpcrdma_v2_wg::limits::{CALL_INLINE_LEN, PREFIX_LEN, REPLY_INLINE_LEN};
@@ -66,8 +66,8 @@ struct ReplyMode {
 }
 
 impl TransferMode for Placement {
-    fn call_refused(&mut self, _: u32, error: rpcrdma_v2::ErrorBody) {
-        self.calls_refused |= error == rpcrdma_v2::ErrorBody::InvalidOption;
+    fn call_refused(&mut self, _: u32, error: PeerError) {
+        self.calls_refused |= error == PeerError::Option;
     }
 
     fn reply_refused(&mut self) {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use bytes::BytesMut;
-use rpcrdma_v2::extension::Property;
+use rpcrdma_extension::Property;
 use rpcrdma_v2::{Malformed, Reader};
 
 /// Range of characteristic numbers for experimental use (section 6.2).
@@ -37,7 +37,7 @@ pub trait Characteristic: 'static {
     fn decode(from: &mut Reader<'_>) -> Result<Self::Value, Malformed>;
 
     /// Returns a value with its number, in the form in which an
-    /// [`Extension`](rpcrdma_v2::extension::Extension) announces it.
+    /// [`Extension`](rpcrdma_extension::Extension) announces it.
     #[must_use]
     fn property(value: &Self::Value) -> Property {
         let mut out = BytesMut::new();

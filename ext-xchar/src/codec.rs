@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use onc_rpc::{pad, padded};
-use rpcrdma_v2::extension::Property;
+use rpcrdma_extension::Property;
 use rpcrdma_v2::{Malformed, Reader};
 
 use crate::Subset;

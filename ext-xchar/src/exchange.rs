@@ -1,8 +1,8 @@
 //! The state of one end of a connection.
 
-use rpcrdma_v2::extension::{Calls, Outbox, Property, Start};
+use rpcrdma_chunks::Side;
+use rpcrdma_extension::{Calls, Kind, Outbox, Property, Start};
 use rpcrdma_v2::limits::{DEFAULT_INLINE, FIRST_MESSAGE_MAX, OPTIONAL_LEN};
-use rpcrdma_v2::{Body, Header, Side};
 
 use crate::codec::property_len;
 use crate::receive_size::OwnSize;
@@ -207,7 +207,9 @@ impl Exchange {
         match start.opened_by {
             // The reply to the peer's first operation, as responder (version-two-01, sections 4.2.2
             // and 5.1).
-            Some(header) if is_init(header) => out.reply(header.xid, INITXCH, info),
+            Some(heard) if heard.kind == Kind::Extension(INITXCH) => {
+                out.reply(heard.xid, INITXCH, info);
+            }
             _ => self.init = Some(out.call(INITXCH, info)),
         }
     }
@@ -246,10 +248,6 @@ impl Exchange {
         });
         self.send_updates(out);
     }
-}
-
-fn is_init(header: &Header) -> bool {
-    matches!(&header.body, Body::Optional(op) if op.opttype == INITXCH)
 }
 
 impl Init {

@@ -1,10 +1,10 @@
 //! The implementation of [`Extension`] for [`Exchange`].
 
-use rpcrdma_v2::extension::{
-    Calls, ConnectionLimits, Extension, Operation, Outbox, Property, Refusal, Start,
+use rpcrdma_extension::{
+    Calls, ConnectionLimits, Extension, Heard, Outbox, PeerError, Property, ReceivedMessage,
+    Refusal, Start,
 };
 use rpcrdma_v2::limits::FIRST_MESSAGE_MAX;
-use rpcrdma_v2::{ErrorBody, Header};
 
 use crate::exchange::Support;
 use crate::{
@@ -17,7 +17,7 @@ impl Extension for Exchange {
         "transport characteristics"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[INITXCH, REQXCH, RESPXCH, UPDXCH]
     }
 
@@ -33,19 +33,19 @@ impl Extension for Exchange {
         self.send_init(start, out);
     }
 
-    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+    fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
         let done = self.operation(op, out);
         self.message_received(out);
         done
     }
 
-    fn observed(&mut self, _: &Header, out: &mut Outbox<'_>) {
+    fn observed(&mut self, _: &Heard, out: &mut Outbox<'_>) {
         self.message_received(out);
     }
 
-    fn refused(&mut self, xid: u32, error: ErrorBody, out: &mut Outbox<'_>) {
+    fn refused(&mut self, xid: u32, error: PeerError, out: &mut Outbox<'_>) {
         // Any other error is about this one operation.
-        let unsupported = error == ErrorBody::InvalidOption;
+        let unsupported = error == PeerError::Option;
         if self.init.take_if(|init| *init == xid).is_some() {
             if self.support == Support::Unknown {
                 self.support = Support::No;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::{BufMut, BytesMut};
-use rpcrdma_v2::extension::ReverseDirection;
+use rpcrdma_extension::ReverseDirection;
 use rpcrdma_v2::limits::DEFAULT_INLINE;
 use rpcrdma_v2::{Malformed, Reader};
 

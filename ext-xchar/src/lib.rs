@@ -3,7 +3,7 @@
 //! clock.
 //!
 //! [`Exchange`] is the state of one end of a connection and implements
-//! [`Extension`](rpcrdma_v2::extension::Extension) of version 2. It announces the properties of all
+//! [`Extension`](rpcrdma_extension::Extension) of version 2. It announces the properties of all
 //! extensions of this side, records those of the peer ([`Peer`]), requests changes and answers the
 //! peer's requests. A [`Registry`] lists the characteristics that this end understands: this
 //! crate's three ([`ReceiveBufferSize`], [`RequesterRemoteInvalidation`],

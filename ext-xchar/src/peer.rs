@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use rpcrdma_v2::extension::Property;
+use rpcrdma_extension::Property;
 
 use crate::{Characteristic, Init, MAX_CHARACTERISTICS};
 

@@ -1,6 +1,6 @@
 //! The handling of each received operation (section 4).
 
-use rpcrdma_v2::extension::{Calls, Operation, Outbox, Property, Refusal};
+use rpcrdma_extension::{Calls, Outbox, Property, ReceivedMessage, Refusal};
 use rpcrdma_v2::{Direction, Malformed};
 
 use crate::exchange::Support;
@@ -13,10 +13,10 @@ use crate::{
 impl Exchange {
     pub(crate) fn operation(
         &mut self,
-        op: &Operation<'_>,
+        op: &ReceivedMessage<'_>,
         out: &mut Outbox<'_>,
     ) -> Result<(), Refusal> {
-        match op.opttype {
+        match op.number {
             INITXCH => self.init_received(op, out),
             REQXCH => self.request_received(op, out),
             RESPXCH => self.response_received(op, out),
@@ -30,8 +30,12 @@ impl Exchange {
         properties.try_for_each(|property| self.config.registry.check(property))
     }
 
-    fn init_received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        let init = Init::decode(op.info)?;
+    fn init_received(
+        &mut self,
+        op: &ReceivedMessage<'_>,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), Refusal> {
+        let init = Init::decode(op.delimited()?.0)?;
         self.check(&init.start)?;
         if self.support == Support::Yes {
             return Err(Refusal::Discard("a second ROPT_INITXCH"));
@@ -50,13 +54,13 @@ impl Exchange {
 
     fn request_received(
         &mut self,
-        op: &Operation<'_>,
+        op: &ReceivedMessage<'_>,
         out: &mut Outbox<'_>,
     ) -> Result<(), Refusal> {
         if op.direction == Direction::Reply {
             return Err(Refusal::Discard("a ROPT_REQXCH that is a reply"));
         }
-        let request = Request::decode(op.info)?;
+        let request = Request::decode(op.delimited()?.0)?;
         self.check(&request.want)?;
         // A peer that sends requests must support updates (section 4), so it understands an
         // announced size.
@@ -93,14 +97,15 @@ impl Exchange {
 
     fn response_received(
         &mut self,
-        op: &Operation<'_>,
+        op: &ReceivedMessage<'_>,
         out: &mut Outbox<'_>,
     ) -> Result<(), Refusal> {
         if op.direction == Direction::Call {
             let wrong = Malformed::Enumeration("direction of ROPT_RESPXCH", 0);
             return Err(Refusal::Malformed(wrong));
         }
-        let response = Response::decode(op.info);
+        let (fields, _) = op.delimited()?;
+        let response = Response::decode(fields);
         let Some(changed) = self.requests.answered(op.xid, response.as_ref().ok()) else {
             return Err(Refusal::Discard(
                 "ROPT_RESPXCH without an outstanding request",
@@ -118,8 +123,12 @@ impl Exchange {
         }
     }
 
-    fn update_received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        let update = Update::decode(op.info)?;
+    fn update_received(
+        &mut self,
+        op: &ReceivedMessage<'_>,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), Refusal> {
+        let update = Update::decode(op.delimited()?.0)?;
         self.config.registry.check(&update.now)?;
         self.peer.update(&update.now);
         self.requests.updated(&update);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use rpcrdma_extension::Property;
 use rpcrdma_v2::Malformed;
-use rpcrdma_v2::extension::Property;
 
 use crate::known::{BackwardRequestSupport, ReceiveBufferSize, RequesterRemoteInvalidation};
 use crate::{Characteristic, EXPERIMENTAL};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rpcrdma_v2::extension::Property;
+use rpcrdma_extension::Property;
 
 use crate::{Characteristic, Peer, ReceiveBufferSize, Response, Update};
 

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use rpcrdma_v2::extension::Outbox;
+use rpcrdma_extension::Outbox;
 
 use crate::{UPDXCH, Update};
 

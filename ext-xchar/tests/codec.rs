@@ -6,8 +6,8 @@ use bytes::Bytes;
 use common::{property, words};
 use quickcheck::{Arbitrary, Gen, quickcheck};
 use rpcrdma_ext_xchar::{Init, MAX_CHARACTERISTICS, Request, Response, Subset, Update};
+use rpcrdma_extension::Property;
 use rpcrdma_v2::Malformed;
-use rpcrdma_v2::extension::Property;
 
 #[derive(Clone, Debug)]
 struct AnyProperty(Property);

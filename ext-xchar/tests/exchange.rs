@@ -12,33 +12,25 @@ use rpcrdma_ext_xchar::{
     NotChanged, REQXCH, RESPXCH, ReceiveBufferSize, Registry, Request, RequesterRemoteInvalidation,
     Response, Subset, UPDXCH, Update,
 };
-use rpcrdma_v2::extension::{
-    Action, Calls, Extension, Extensions, Operation, Outbox, Property, Refusal, ReverseDirection,
-    Routed,
+use rpcrdma_extension::{
+    Action, Calls, Extension, Extensions, Outbox, PeerError, Property, ReceivedMessage, Refusal,
+    ReverseDirection,
 };
 use rpcrdma_v2::limits::FIRST_MESSAGE_MAX;
-use rpcrdma_v2::{
-    Answer, Body, Chunks, Direction, ErrorBody, Header, Malformed, Optional, Reader, Side,
-};
+use rpcrdma_v2::operations::{self, Routed};
+use rpcrdma_v2::{Body, Chunks, Direction, ErrorBody, Header, Malformed, Reader, Side};
 
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
 
 fn bad_header() -> Routed {
-    Routed::Refused(Answer::bad_header(XID))
+    Routed::Refused(PeerError::Chunk)
 }
 
 /// Returns the fields of the operations sent: XID, direction, type and information.
 fn optional(end: &mut Extensions) -> Vec<(u32, Direction, u32, Bytes)> {
     let sent = sent(end).into_iter();
-    sent.map(|op| {
-        let Optional {
-            direction,
-            opttype,
-            info,
-        } = op.optional;
-        (op.xid, direction, opttype, info)
-    })
-    .collect()
+    sent.map(|op| (op.xid, op.direction, op.number, op.fields))
+        .collect()
 }
 
 fn request(end: &mut Extensions, want: &[Property]) -> Result<(), NotChanged> {
@@ -249,12 +241,8 @@ fn xchar_s3_1_a_raised_size_is_told_when_all_receives_have_it_and_used_when_it_i
         now: property(1, &[48 << 10]),
         pending_cleared: false,
     };
-    let optional = Optional {
-        direction: Direction::Call,
-        opttype: UPDXCH,
-        info: told.encode(),
-    };
-    assert_eq!(op.optional, optional);
+    let expected = (Direction::Call, UPDXCH, told.encode());
+    assert_eq!((op.direction, op.number, op.fields), expected);
     let next = end.next_action();
     assert!(matches!(next, Some(Action::AwaitReplies(Calls::Next))));
     assert_eq!(end.limits().inline_receive, 16 << 10);
@@ -349,8 +337,8 @@ fn xchar_s3_1_the_size_is_lowered_only_when_the_peer_asks() {
         pending: only(0),
         ..Response::default()
     };
-    assert_eq!((op.xid, op.optional.direction), (XID, Direction::Reply));
-    assert_eq!(op.optional.info, pending.encode());
+    assert_eq!((op.xid, op.direction), (XID, Direction::Reply));
+    assert_eq!(op.fields, pending.encode());
     // First the calls that relied on the old size are answered, then the new size is announced, and
     // last the receives are replaced.
     let rest: Vec<_> = std::iter::from_fn(|| end.next_action()).collect();
@@ -367,7 +355,7 @@ fn xchar_s3_1_the_size_is_lowered_only_when_the_peer_asks() {
         now: property(1, &[8 << 10]),
         pending_cleared: true,
     };
-    assert_eq!(op.optional.info, told.encode());
+    assert_eq!(op.fields, told.encode());
 }
 
 #[test]
@@ -497,7 +485,7 @@ fn xchar_s4_an_operation_that_is_not_supported_is_answered_with_inval_option() {
         let mut without = Extensions::new(side, 0, vec![]).expect("none");
         for opttype in [INITXCH, REQXCH, RESPXCH, UPDXCH] {
             let routed = deliver(&mut without, &call(opttype, Bytes::new()));
-            assert_eq!(routed, Routed::Refused(Answer::invalid_option(XID)));
+            assert_eq!(routed, Routed::Refused(PeerError::Option));
         }
     }
 }
@@ -523,7 +511,7 @@ fn xchar_s4_1_initxch_is_the_first_message_of_each_side_and_sent_once() {
     };
     // The server replies with its own INITXCH under the client's XID, before anything else.
     let mut server = end(Side::Server, config());
-    server.connected(Some(&opening));
+    server.connected(Some(operations::heard(&opening)));
     assert_eq!(deliver(&mut server, &opening), Routed::Taken);
     let [(replied, Direction::Reply, INITXCH, ref info)] = optional(&mut server)[..] else {
         panic!("ROPT_INITXCH alone");
@@ -563,7 +551,7 @@ fn xchar_s4_1_a_server_that_was_called_first_sends_its_own_unasked() {
     assert_eq!(exchange(&server).supported(), Some(false));
     assert_eq!(
         server.limits(),
-        rpcrdma_v2::extension::ConnectionLimits::default()
+        rpcrdma_extension::ConnectionLimits::default()
     );
     let want = [property(1, &[8192])];
     assert_eq!(request(&mut server, &want), Err(NotChanged::NotSupported));
@@ -579,7 +567,7 @@ impl Extension for Talkative {
         "talkative"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[]
     }
 
@@ -591,7 +579,7 @@ impl Extension for Talkative {
         (10..20).map(long).collect()
     }
 
-    fn received(&mut self, _: &Operation<'_>, _: &mut Outbox<'_>) -> Result<(), Refusal> {
+    fn received(&mut self, _: &ReceivedMessage<'_>, _: &mut Outbox<'_>) -> Result<(), Refusal> {
         Err(Refusal::Unsupported)
     }
 }
@@ -602,7 +590,7 @@ fn xchar_s4_1_initxch_fits_what_a_peer_receives_that_is_not_known() {
     let mut end = Extensions::new(Side::Client, 1000, vec![exchange, Box::new(Talkative)])
         .expect("no operation in common");
     end.connected(None);
-    let first = sent(&mut end).remove(0).header(1);
+    let first = operations::header(sent(&mut end).remove(0), 1);
     let message = first.encode();
     assert!(message.len() <= FIRST_MESSAGE_MAX as usize && message.len() > 900);
     // The rest is announced by updates, one after each message from the peer.
@@ -703,9 +691,9 @@ fn asked(end: &mut Extensions, want: &[Property]) -> Response {
     else {
         panic!("a response");
     };
-    assert_eq!((op.xid, op.optional.opttype), (XID, RESPXCH));
-    assert_eq!(op.optional.direction, Direction::Reply);
-    Response::decode(&op.optional.info).expect("well formed")
+    assert_eq!((op.xid, op.number), (XID, RESPXCH));
+    assert_eq!(op.direction, Direction::Reply);
+    Response::decode(&op.fields).expect("well formed")
 }
 
 #[test]
@@ -855,7 +843,7 @@ impl Extension for Listener {
         "listener"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[]
     }
 
@@ -863,7 +851,7 @@ impl Extension for Listener {
         vec![Lengths::property(&vec![1024, 65536])]
     }
 
-    fn received(&mut self, _: &Operation<'_>, _: &mut Outbox<'_>) -> Result<(), Refusal> {
+    fn received(&mut self, _: &ReceivedMessage<'_>, _: &mut Outbox<'_>) -> Result<(), Refusal> {
         Err(Refusal::Unsupported)
     }
 
@@ -890,7 +878,7 @@ fn xchar_s6_1_other_crates_register_characteristics_with_types() {
     };
     let mut one = with();
     one.connected(None);
-    let told = sent(&mut one).remove(0).header(1);
+    let told = operations::header(sent(&mut one).remove(0), 1);
     let mut other = with();
     assert_eq!(deliver(&mut other, &told), Routed::Taken);
     let lengths = exchange(&other).peer().get::<Lengths>();

@@ -6,7 +6,8 @@ mod common;
 use bytes::Bytes;
 use common::{XID, config, end, exchange, words};
 use rpcrdma_ext_xchar::{Response, Subset};
-use rpcrdma_v2::extension::{Action, Extensions, Routed};
+use rpcrdma_extension::{Action, Extensions};
+use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{
     Answer, Body, Direction, Header, Role, Side, check_call, check_payload, check_returned,
 };
@@ -53,12 +54,21 @@ fn receive(end: &mut Extensions, side: Side, message: &Bytes) -> (Vec<Bytes>, bo
         }
     };
     let payload = message.slice(at..);
-    let routed = end.received(&header, std::slice::from_ref(message), at);
+    let routed = operations::route(end, &header, std::slice::from_ref(message), at);
     let (xid, direction) = (header.xid, header.direction());
     match (routed, &header.body) {
         (Routed::Taken, _) => (Vec::new(), true),
         (Routed::Discarded(_), _) => (Vec::new(), false),
-        (Routed::Refused(answer), _) => (vec![answer.encode(GRANT)], false),
+        (Routed::Refused(error), _) => {
+            let error = error.into();
+            let version = rpcrdma_v2::VERSION;
+            let answer = Answer {
+                xid,
+                version,
+                error,
+            };
+            (vec![answer.encode(GRANT)], false)
+        }
         // No call is outstanding to which the error could belong.
         (Routed::Base, Body::Error(_)) => (Vec::new(), false),
         (
@@ -250,7 +260,7 @@ fn goes_on(end: &mut Extensions, side: Side) {
     assert_eq!((answers.len(), acted), (0, true));
     let mut actions = std::iter::from_fn(|| end.next_action());
     let response = actions.find_map(|action| match action {
-        Action::Send(op) => Some(op.optional.info),
+        Action::Send(op) => Some(op.fields),
         _ => None,
     });
     let rejected = Response {

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use common::{config, property};
 use quickcheck::quickcheck;
 use rpcrdma_ext_xchar::{Config, Exchange};
-use rpcrdma_v2::extension::{Action, Calls, Extensions, Routed};
+use rpcrdma_extension::{Action, Calls, Extensions};
+use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{Body, Chunks, Direction, Header, Side};
 
 /// A message in flight: its header and its length.
@@ -69,7 +70,7 @@ impl End {
         while let Some(action) = self.extensions.next_action() {
             match action {
                 Action::Send(op) => {
-                    let header = op.header(8);
+                    let header = operations::header(op, 8);
                     let len = header.encoded_len() as u32;
                     self.out.push_back(Sent {
                         header,
@@ -147,7 +148,7 @@ impl End {
         self.receives.push_back(self.receive_size);
         let header = &message.header;
         if side == Side::Server && self.longest == len && !self.extensions.know_peer() {
-            self.extensions.connected(Some(header));
+            self.extensions.connected(Some(operations::heard(header)));
         }
         let routed = common::deliver(&mut self.extensions, header);
         if self.old > 0 {

@@ -5,9 +5,9 @@ use std::fmt;
 use rpcrdma_ext_xchar::{
     BackwardRequestSupport, Peer, ReceiveBufferSize, RequesterRemoteInvalidation,
 };
+use rpcrdma_extension::ReverseDirection;
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
-use rpcrdma_v2::extension::ReverseDirection;
 use rpcrdma_v2::limits::{DEFAULT_INLINE, FIRST_MESSAGE_MAX};
 
 use crate::{RoundTrips, Version};

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use quickcheck::{Arbitrary, Gen, quickcheck};
 use rpcrdma_ext_xchar::{BackwardSupport, Config, Exchange, INITXCH, Init, Registry, Subset};
+use rpcrdma_extension::{Extensions, Property, ReverseDirection};
 use rpcrdma_negotiation::{
     FeatureReason, OwnProperties, PeerProperties, Version, WithReason, decide_features,
 };
 use rpcrdma_v1::{Agreed, PrivateData};
-use rpcrdma_v2::extension::{Extensions, Property, ReverseDirection, Routed};
+use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header, Optional, Side};
 
 fn have(side: Side) -> OwnProperties {
@@ -49,7 +50,7 @@ fn init(start: Vec<Property>) -> Header {
 }
 
 fn receive(end: &mut Extensions, header: &Header) -> Routed {
-    end.received(header, &[], header.encoded_len())
+    operations::route(end, header, &[], header.encoded_len())
 }
 
 /// Checks that the extension uses what the pure function decides.

@@ -5,8 +5,9 @@ use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport};
 use rpcrdma_ext_xchar::{BackwardSupport, INITXCH};
 use rpcrdma_ext_xchar::{Characteristic, Config as Exchanged, Exchange, Init, Registry, Subset};
 use rpcrdma_extension::layout::BufferStructure;
+use rpcrdma_extension::{Extensions, Property};
 use rpcrdma_negotiation::{FeatureReason, PeerProperties, decide_round_trips};
-use rpcrdma_v2::extension::{Extensions, Property, Routed};
+use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{Body, Direction, Header, Optional, Side};
 
 fn config(features: &str, limit: u32) -> Config {
@@ -50,7 +51,10 @@ fn told(start: Vec<Property>) -> Extensions {
     };
     let bytes = header.encode();
     let at = bytes.len();
-    assert_eq!(end.received(&header, &[bytes], at), Routed::Taken);
+    assert_eq!(
+        operations::route(&mut end, &header, &[bytes], at),
+        Routed::Taken
+    );
     end
 }
 

@@ -10,7 +10,7 @@ use rdma_support::fabric::{FakeDevice, World, address, attributes};
 use rdma_support::{POOL, Pair, message, open, reply, room, speaking};
 use rpc_transport::rdma::{Choice, Version, Versions};
 use rpc_transport::{ConnectionId, ServerTransport};
-use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal};
+use rpcrdma_extension::{Extension, Outbox, ReceivedMessage, Refusal};
 use rpcrdma_v2::{Body, Direction, Header, Optional};
 
 const CLIENT: usize = 0;
@@ -26,12 +26,12 @@ impl Extension for Talkative {
         "talkative"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[WORD]
     }
 
-    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        if op.direction == Direction::Reply && !op.info.is_empty() {
+    fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        if op.direction == Direction::Reply && !op.delimited()?.0.is_empty() {
             out.call(WORD, Bytes::new());
         }
         Ok(())

@@ -17,7 +17,7 @@ use rpc_transport::rdma::{
 };
 use rpc_transport::{ClientTransport, PollSource};
 use rpcrdma_chunks::Fixed;
-use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal, Start};
+use rpcrdma_extension::{Extension, Outbox, ReceivedMessage, Refusal, Start};
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header};
 
 const CLIENT: usize = 0;
@@ -520,7 +520,7 @@ impl Extension for Stranger {
         "stranger"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[UNKNOWN]
     }
 
@@ -528,9 +528,9 @@ impl Extension for Stranger {
         out.call(UNKNOWN, Bytes::from_static(&[1, 2, 3, 4]));
     }
 
-    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+    fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
         if op.direction == Direction::Call {
-            out.reply(op.xid, UNKNOWN, op.info.clone());
+            out.reply(op.xid, UNKNOWN, op.delimited()?.0.clone());
         }
         Ok(())
     }

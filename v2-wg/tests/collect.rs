@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use onc_rpc::Segments;
-use rpcrdma_v2::Side;
-use rpcrdma_v2::extension::Extension as _;
+use rpcrdma_chunks::Side;
+use rpcrdma_extension::Extension as _;
 use rpcrdma_v2_wg::base::{Base, Config};
 use rpcrdma_v2_wg::{Direction, Properties};
 

@@ -5,8 +5,8 @@ mod common;
 use bytes::Bytes;
 use common::words;
 use quickcheck::{Arbitrary, Gen, quickcheck};
-use rpcrdma_v2::Side;
-use rpcrdma_v2::extension::{Action, Extension, Extensions};
+use rpcrdma_chunks::Side;
+use rpcrdma_extension::{Action, Extension, Extensions};
 use rpcrdma_v2_wg::base::{Base, Config};
 use rpcrdma_v2_wg::limits::PREFIX_LEN;
 use rpcrdma_v2_wg::{
@@ -210,8 +210,8 @@ fn wg_s6_3_3_all_parts_of_an_exchange_have_one_xid() {
         if let Action::Send(message) = action {
             // The first message of a client has 1024 bytes at most (section 4.3), and others 4096.
             let most = if sent.is_empty() { 1024 } else { 4096 };
-            assert!(PREFIX_LEN + message.optional.info.len() <= most);
-            sent.push((message.xid, message.optional.opttype));
+            assert!(PREFIX_LEN + message.fields.len() <= most);
+            sent.push((message.xid, message.number));
         }
     }
     let (middle, last) = (header_type::CONNPROP_MIDDLE, header_type::CONNPROP_FINAL);

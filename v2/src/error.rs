@@ -2,33 +2,10 @@
 //! sections 3.1 and 4.2.3; RFC 8166, section 4.5, which applies to both versions).
 
 use bytes::Bytes;
-use rpcrdma_chunks::{Malformed, Role};
+use rpcrdma_chunks::{Malformed, Role, Side};
 
 use crate::codec::{VERSION, encode_error};
 use crate::{Direction, ErrorBody, Violation};
-
-/// One end of a connection. Unlike [`Role`], it never changes: a client is also the responder of
-/// reverse-direction calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Side {
-    /// The end that established the connection.
-    Client,
-    /// The end that accepted the connection.
-    Server,
-}
-
-impl Side {
-    /// Returns the role of a message's receiver. The role follows from `direction`; if that could
-    /// not be decoded, it is the role of this end in the forward direction.
-    #[must_use]
-    pub fn role(self, direction: Option<Direction>) -> Role {
-        match (direction, self) {
-            (Some(direction), _) => direction.receiver(),
-            (None, Self::Client) => Role::Requester,
-            (None, Self::Server) => Role::Responder,
-        }
-    }
-}
 
 /// A header that cannot be used. [`HeaderError::answer`] returns the RDMA2_ERROR to send, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

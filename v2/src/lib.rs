@@ -1,5 +1,5 @@
-//! RPC-over-RDMA version 2 (draft-cel-nfsv4-rpcrdma-version-two-01): headers, rules, and the
-//! interface for extensions. No I/O and no clock.
+//! RPC-over-RDMA version 2 (draft-cel-nfsv4-rpcrdma-version-two-01): headers and rules. No I/O
+//! and no clock.
 //!
 //! The interface resembles that of the version 1 crate as far as the protocols agree. A message's
 //! header is decoded with [`Header::decode`]. A responder checks the chunks of a call with
@@ -11,7 +11,7 @@
 //!
 //! Two things are new. Headers have a [`Direction`]: both ends can be requester and responder at
 //! the same time, and the role of a receiver follows from the message ([`Side::role`]). And there
-//! are optional operations, which belong to extensions: see [`extension`]. This crate knows no
+//! are optional operations, which belong to extensions: see [`operations`]. This crate knows no
 //! particular extension.
 //!
 //! Section numbers in this crate are those of version-two-01, unless another document is named.
@@ -42,17 +42,17 @@
 
 mod codec;
 mod error;
-pub mod extension;
 mod header;
 pub mod limits;
+pub mod operations;
 mod rules;
 
 pub use codec::VERSION;
-pub use error::{Answer, HeaderError, Side};
+pub use error::{Answer, HeaderError};
 pub use header::{Body, ErrorBody, Header, OPTIONAL, Optional};
 pub use rpcrdma_chunks::{
     CallChunks, ChunkTooSmall, Chunks, CreditOverrun, Direction, Malformed, ReadChunk, ReadSegment,
     Reader, ReplyViolation, RequesterCredits, ResponderCredits, ReturnedChunks, Role, Segment,
-    WriteChunk, check_returned, check_write_list, check_xid, chunk_len, fill, unused,
+    Side, WriteChunk, check_returned, check_write_list, check_xid, chunk_len, fill, unused,
 };
 pub use rules::{Violation, check_call, check_payload};

@@ -5,8 +5,9 @@ mod common;
 use bytes::{BufMut, Bytes};
 use common::{AnyHeader, XID, check_reply, chunk, flip, header, optional, read, reads, rpc, words};
 use quickcheck::quickcheck;
-use rpcrdma_v2::extension::{ConnectionLimits, Extensions, ReverseDirection, Routed};
+use rpcrdma_extension::{ConnectionLimits, Extensions, ReverseDirection};
 use rpcrdma_v2::limits::DEFAULT_INLINE;
+use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{
     Answer, Body, Chunks, Direction, ErrorBody, Header, HeaderError, ReplyViolation,
     RequesterCredits, ResponderCredits, ReturnedChunks, Role, Side, Violation, check_call,
@@ -49,11 +50,13 @@ fn v2_s3_1_an_unknown_operation_is_answered_with_inval_option() {
         let mut none = Extensions::new(side, 0, vec![]).unwrap();
         for opttype in [0, 1, 4, 5, 8, 9, 0x7fff_ffff, u32::MAX] {
             let header = optional(direction, opttype, b"whatever");
-            let Routed::Refused(answer) = none.received(&header, &[header.encode()], 36) else {
+            let message = [header.encode()];
+            let Routed::Refused(error) = operations::route(&mut none, &header, &message, 36) else {
                 panic!("{side:?} {direction} {opttype}");
             };
+            let answer = Answer::invalid_option(XID);
+            assert_eq!(answer.error, error.into());
             assert_eq!((answer.xid, answer.version), (XID, 2));
-            assert_eq!(answer.error, ErrorBody::InvalidOption);
             assert_eq!(answer.encode(9), words(&[XID, 2, 9, 4, 3]));
         }
         assert!(none.next_action().is_none(), "one error and nothing else");

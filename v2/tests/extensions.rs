@@ -7,11 +7,12 @@ use bytes::Bytes;
 use common::{XID, header, optional, rpc};
 use cutter::{Cutter, LEN};
 use onc_rpc::Message;
-use rpcrdma_v2::extension::{
-    Action, CallToPlan, ConnectionLimits, Extension, Extensions, Operation, Outbox, Property,
-    Refusal, Routed, Start, Transferred,
+use rpcrdma_extension::{
+    Action, CallToPlan, ConnectionLimits, Extension, Extensions, Heard, Outbox, PeerError,
+    Property, ReceivedMessage, Refusal, Start, Transferred,
 };
-use rpcrdma_v2::{Answer, Body, Chunks, Direction, ErrorBody, Header, Malformed, Optional, Side};
+use rpcrdma_v2::operations::{self, Routed};
+use rpcrdma_v2::{Body, Chunks, Direction, ErrorBody, Header, Malformed, Optional, Side};
 use transfer_plan::{ChunkCounts, ChunkLimits, Limits, ReplyNeed, Shape};
 
 const A: u32 = 100;
@@ -47,7 +48,7 @@ impl Extension for Recorder {
         self.name
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &self.opttypes
     }
 
@@ -59,30 +60,30 @@ impl Extension for Recorder {
     }
 
     fn connected(&mut self, start: &Start<'_>, out: &mut Outbox<'_>) {
-        let opened_by = start.opened_by.map(|header| header.xid);
+        let opened_by = start.opened_by.map(|heard| heard.xid);
         let known = start.properties.len();
         self.said.push(format!("start {opened_by:?} {known}"));
         out.call(self.opttypes[0], Bytes::from_static(self.name.as_bytes()));
     }
 
-    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        let payload = op.payload_len();
-        self.said.push(format!("got {} {payload}", op.opttype));
+    fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        let payload = op.message_len().saturating_sub(op.delimited()?.1);
+        self.said.push(format!("got {} {payload}", op.number));
         if let Some(refusal) = self.refusal {
             return Err(refusal);
         }
         out.share_property(Property {
             id: 7,
-            value: op.info.clone(),
+            value: op.delimited()?.0.clone(),
         });
         Ok(())
     }
 
-    fn observed(&mut self, header: &Header, _: &mut Outbox<'_>) {
-        self.said.push(format!("heard {:#x}", header.xid));
+    fn observed(&mut self, heard: &Heard, _: &mut Outbox<'_>) {
+        self.said.push(format!("heard {:#x}", heard.xid));
     }
 
-    fn refused(&mut self, xid: u32, error: ErrorBody, _: &mut Outbox<'_>) {
+    fn refused(&mut self, xid: u32, error: PeerError, _: &mut Outbox<'_>) {
         self.said.push(format!("refused {xid} {error}"));
     }
 
@@ -115,14 +116,14 @@ fn an_operation_has_one_owner() {
     let list = vec![Recorder::boxed("a", &[A, B]), Recorder::boxed("b", &[B])];
     let taken = Extensions::new(Side::Client, 0, list).unwrap_err();
     let expected = (B, "a", "b");
-    assert_eq!((taken.opttype, taken.first, taken.second), expected);
+    assert_eq!((taken.number, taken.first, taken.second), expected);
 }
 
 #[test]
 fn operations_at_the_start_are_in_order_and_have_their_own_xids() {
     let mut set = two();
     let opening = optional(Direction::Call, 1, b"");
-    set.connected(Some(&opening));
+    set.connected(Some(operations::heard(&opening)));
     for (xid, opttype, info) in [(50, A, "a"), (49, B, "b")] {
         let Some(Action::Send(op)) = set.next_action() else {
             panic!("an operation");
@@ -133,7 +134,7 @@ fn operations_at_the_start_are_in_order_and_have_their_own_xids() {
             opttype,
             info: Bytes::from_static(info.as_bytes()),
         };
-        let header = op.header(77);
+        let header = operations::header(op, 77);
         assert_eq!(
             (header.credits, header.body),
             (77, Body::Optional(optional))
@@ -149,11 +150,14 @@ fn an_operation_goes_to_its_owner_and_the_others_overhear_it() {
     let mut set = two();
     let header = optional(Direction::Call, A + 1, b"info");
     let message = [header.encode(), Bytes::from_static(b"payload!")];
-    assert_eq!(set.received(&header, &message, 32), Routed::Taken);
+    assert_eq!(
+        operations::route(&mut set, &header, &message, 32),
+        Routed::Taken
+    );
     assert_eq!(said(&mut set), ["got 101 8"]);
     // A property that one extension announces is passed on to all others.
     let header = optional(Direction::Reply, B, b"x");
-    assert_eq!(set.received(&header, &[], 32), Routed::Taken);
+    assert_eq!(operations::route(&mut set, &header, &[], 32), Routed::Taken);
     let heard = format!("heard {XID:#x}");
     assert_eq!(said(&mut set), [&heard[..], "learnt 7 b\"x\""]);
 }
@@ -166,7 +170,7 @@ fn messages_of_the_base_protocol_are_shown_to_all_extensions() {
         Body::NoMsg(Direction::Reply, Chunks::default()),
         Body::Error(ErrorBody::BadHeader),
     ] {
-        let routed = set.received(&header(body), &[], 32);
+        let routed = operations::route(&mut set, &header(body), &[], 32);
         assert_eq!(routed, Routed::Base);
         assert_eq!(said(&mut set), [format!("heard {XID:#x}")]);
     }
@@ -178,14 +182,14 @@ fn a_refusal_is_one_error_or_none() {
     let mut refuse = |refusal: Refusal| {
         set.with(|a: &mut Recorder, _| a.refusal = Some(refusal));
         let header = optional(Direction::Call, A, b"");
-        let routed = set.received(&header, &[], 28);
+        let routed = operations::route(&mut set, &header, &[], 28);
         assert!(set.next_action().is_none());
         routed
     };
     let malformed = refuse(Refusal::Malformed(Malformed::Truncated));
-    assert_eq!(malformed, Routed::Refused(Answer::bad_header(XID)));
+    assert_eq!(malformed, Routed::Refused(PeerError::Chunk));
     let unsupported = refuse(Refusal::Unsupported);
-    assert_eq!(unsupported, Routed::Refused(Answer::invalid_option(XID)));
+    assert_eq!(unsupported, Routed::Refused(PeerError::Option));
     let discard = Refusal::Discard("no such exchange of characteristics");
     assert_eq!(refuse(discard), Routed::Discarded(discard));
 }
@@ -199,12 +203,24 @@ fn an_error_for_an_operation_goes_to_who_sent_it_once() {
         xid,
         ..header(Body::Error(ErrorBody::InvalidOption))
     };
-    assert_eq!(set.received(&error(50), &[], 20), Routed::Taken);
-    let expected = ["heard 0x32", "refused 50 RDMA2_ERR_INVAL_OPTION"];
+    assert_eq!(
+        operations::route(&mut set, &error(50), &[], 20),
+        Routed::Taken
+    );
+    let expected = [
+        "heard 0x32",
+        "refused 50 messages of this type are not supported",
+    ];
     assert_eq!(said(&mut set), expected);
     // A repeated error, and an error about another XID, are about calls.
-    assert_eq!(set.received(&error(50), &[], 20), Routed::Base);
-    assert_eq!(set.received(&error(51), &[], 20), Routed::Base);
+    assert_eq!(
+        operations::route(&mut set, &error(50), &[], 20),
+        Routed::Base
+    );
+    assert_eq!(
+        operations::route(&mut set, &error(51), &[], 20),
+        Routed::Base
+    );
 }
 
 #[test]
@@ -218,8 +234,14 @@ fn only_so_many_operations_are_remembered() {
         xid,
         ..header(Body::Error(ErrorBody::InvalidOption))
     };
-    assert_eq!(set.received(&error(49), &[], 20), Routed::Base);
-    assert_eq!(set.received(&error(48), &[], 20), Routed::Taken);
+    assert_eq!(
+        operations::route(&mut set, &error(49), &[], 20),
+        Routed::Base
+    );
+    assert_eq!(
+        operations::route(&mut set, &error(48), &[], 20),
+        Routed::Taken
+    );
 }
 
 #[test]
@@ -271,12 +293,15 @@ fn a_call_is_planned_sent_and_received_in_an_operation() {
         let content = sent.content();
         let header = header(Body::Optional(Optional {
             direction: Direction::Call,
-            opttype: sent.opttype,
-            info: sent.info,
+            opttype: sent.number,
+            info: sent.fields,
         }));
         let bytes = Bytes::from([&header.encode()[..], &content].concat());
         let (header, at) = Header::decode(&bytes).unwrap();
-        assert_eq!(server.received(&header, &[bytes], at), Routed::Taken);
+        assert_eq!(
+            operations::route(&mut server, &header, &[bytes], at),
+            Routed::Taken
+        );
     }
     let Some(Action::Transferred { by: 1, transferred }) = server.next_action() else {
         panic!("a message");

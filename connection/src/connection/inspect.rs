@@ -78,10 +78,7 @@ impl Connection {
 
     fn with_exchange(
         &mut self,
-        change: impl FnOnce(
-            &mut Exchange,
-            &mut rpcrdma_v2::extension::Outbox<'_>,
-        ) -> Result<(), NotChanged>,
+        change: impl FnOnce(&mut Exchange, &mut rpcrdma_extension::Outbox<'_>) -> Result<(), NotChanged>,
     ) -> Result<(), NotChanged> {
         let operations = self
             .open_mut()

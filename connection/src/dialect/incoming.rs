@@ -1,8 +1,10 @@
 //! Received messages, in terms that all versions share.
 
 use onc_rpc::{Message, Segments};
-use rpcrdma_chunks::{CallChunks, Chunks, ReplyViolation, ReturnedChunks, check_returned};
-use rpcrdma_v2::Direction;
+use rpcrdma_chunks::{
+    CallChunks, Chunks, Direction, ReplyViolation, ReturnedChunks, check_returned,
+};
+use rpcrdma_extension::PeerError;
 
 use super::{Dialect, Plain, pieces};
 
@@ -64,60 +66,6 @@ impl CallHeader {
         let read = chunks.reads.iter().map(|read| read.segment.handle);
         written.map(|segment| segment.handle).chain(read).next()
     }
-}
-
-/// An error that the peer sent instead of a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PeerError {
-    /// ERR_VERS, RDMA2_ERR_VERS: the peer speaks only these versions.
-    Version {
-        /// The lowest version.
-        low: u32,
-        /// The highest version.
-        high: u32,
-    },
-    /// ERR_CHUNK, RDMA2_ERR_BAD_HEADER: the peer could not use the header or a chunk, or the reply
-    /// did not fit.
-    Chunk,
-    /// RDMA2_ERR_INVAL_OPTION, RDMA2_ERR_INVAL_HTYPE: the peer does not support the optional
-    /// operation or the header type.
-    Option,
-    /// RDMA2_ERR_INVAL_CONT: the message does not belong where it stands among the parts of
-    /// messages.
-    Continuation,
-    /// RDMA2_ERR_BAD_PROPVAL: the peer could not read the value of a property.
-    PropertyValue,
-    /// RDMA2_ERR_READ_CHUNKS: the call has more read chunks than the peer can fetch.
-    ReadChunks {
-        /// The maximum number of read chunks.
-        max: u32,
-    },
-    /// RDMA2_ERR_WRITE_CHUNKS: the call has more write chunks than the peer can fill.
-    WriteChunks {
-        /// The maximum number of write chunks.
-        max: u32,
-    },
-    /// RDMA2_ERR_SEGMENTS: the call has more segments than the peer supports.
-    Segments {
-        /// The maximum number of segments.
-        max: u32,
-    },
-    /// RDMA2_ERR_WRITE_RESOURCE: a result does not fit its write chunk.
-    WriteResource {
-        /// The number of the write chunk, from 1; 0 if it is not known.
-        chunk: u32,
-        /// The length in bytes that the chunk needs.
-        needed: u32,
-    },
-    /// RDMA2_ERR_REPLY_RESOURCE: the reply does not fit the reply chunk.
-    ReplyResource {
-        /// The length in bytes that the reply chunk needs; 0 if it is not known.
-        needed: u32,
-    },
-    /// RDMA2_ERR_VERS_MISMATCH: the message has another version than the connection.
-    VersionMismatch,
-    /// RDMA2_ERR_SYSTEM: the peer has a problem that no other error describes.
-    System,
 }
 
 /// An error message to send.

@@ -38,7 +38,7 @@
 //!
 //! *Operations.* A version whose peers exchange properties in messages, or that has other messages
 //! of its own, returns its [`Operations`] from [`Dialect::operations`]. The meaning of these
-//! messages is in extensions ([`rpcrdma_v2::extension`]), which version 2 and other dialects share.
+//! messages is in extensions ([`rpcrdma_extension`]), which version 2 and other dialects share.
 //! [`Dialect::decode`] then passes each header that it can read to the [`OperationRouter`] before
 //! it handles the message itself.
 //!
@@ -59,19 +59,19 @@ use std::fmt;
 
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Position, Segments};
-use rpcrdma_chunks::Chunks;
+use rpcrdma_chunks::{Chunks, Direction, Side};
 use rpcrdma_negotiation::Version;
-use rpcrdma_v2::{Direction, Side};
 use transfer_plan::ChunkCounts;
 
 pub(crate) use incoming::Returned;
 pub use incoming::{
-    BadMessage, BadReply, CallHeader, ErrorMessage, Incoming, PeerError, ReplyBody, ReplyHeader,
+    BadMessage, BadReply, CallHeader, ErrorMessage, Incoming, ReplyBody, ReplyHeader,
 };
 pub(crate) use operations::Group;
 pub use operations::{OperationHeader, OperationRouter, Operations};
 pub use pieces::{advance, decode_header};
 pub use plain::Plain;
+pub use rpcrdma_extension::PeerError;
 pub use v1::VersionOne;
 pub use v2::VersionTwo;
 pub(crate) use v2_operations::exchange;

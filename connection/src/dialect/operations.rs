@@ -6,10 +6,13 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use onc_rpc::Segments;
 use rdma::Stag;
 use rpcrdma_extension::layout::pad;
-use rpcrdma_v2::extension::{DuplicateOpttype, Extension, Extensions, Routed, Transmissions};
-use rpcrdma_v2::{Body, Direction, ErrorBody, Header};
+use rpcrdma_chunks::Direction;
+use rpcrdma_extension::{
+    DuplicateNumber, Extension, Extensions, Heard, PeerError, ReceivedMessage, Refusal,
+    Transmissions,
+};
 
-use super::{BadMessage, Dialect, ErrorMessage, Incoming, PeerError};
+use super::{BadMessage, Dialect, ErrorMessage, Incoming};
 use crate::Config;
 use crate::shared::Shared;
 
@@ -22,30 +25,30 @@ pub struct OperationHeader {
     pub credits: u32,
     /// Whether the operation is a call or a reply.
     pub direction: Direction,
-    /// The number of the operation, one of [`Extension::opttypes`].
-    pub opttype: u32,
+    /// The number of the operation, one of [`Extension::numbers`].
+    pub number: u32,
     /// The fields of the operation as XDR.
-    pub info: Bytes,
+    pub fields: Bytes,
 }
 
 /// The operations of a dialect that has any ([`Dialect::operations`]).
 ///
 /// An operation is a message with a number, a direction and fields of its own, which an extension
-/// owns ([`rpcrdma_v2::extension`]). The extension says what the operation means; this trait says
+/// owns ([`rpcrdma_extension`]). The extension says what the operation means; this trait says
 /// which extensions a connection has, and how the header of an operation is written. The opposite,
 /// reading a header, is a part of [`Dialect::decode`], which passes every message to the
 /// [`OperationRouter`].
 ///
 /// In version 2 an operation is a message with the procedure RDMA2_OPTIONAL. A version that numbers
-/// its control messages by header types uses those numbers as `opttype`.
+/// its control messages by header types uses those as numbers.
 ///
 /// With operations, a connection learns the peer's properties from its extensions alone:
 /// [`Extension::limits`] changes the limits with which messages are planned, and private data has
 /// no effect. An extension sends the properties of this end when it is told that the connection
 /// begins ([`Extension::connected`]), and reports new limits with
-/// [`Outbox::limits_changed`](rpcrdma_v2::extension::Outbox::limits_changed). An extension that
+/// [`Outbox::limits_changed`](rpcrdma_extension::Outbox::limits_changed). An extension that
 /// carries RPC messages in operations, in one Send or in several, has a
-/// [`TransferMode`](rpcrdma_v2::extension::TransferMode).
+/// [`TransferMode`](rpcrdma_extension::TransferMode).
 pub trait Operations: fmt::Debug + Send + Sync {
     /// Returns the extensions of a new connection with this configuration. A message may have one
     /// owner only, so no two of them may own the same number.
@@ -76,12 +79,12 @@ impl OperationRouter {
     /// Operations that the extensions begin have XIDs from `first_xid` downwards.
     ///
     /// # Errors
-    /// [`DuplicateOpttype`]: two extensions own the same operation.
+    /// [`DuplicateNumber`]: two extensions own the same operation.
     pub(crate) fn new(
         config: &Config,
         dialect: &'static dyn Dialect,
         first_xid: u32,
-    ) -> Result<Option<Box<Self>>, DuplicateOpttype> {
+    ) -> Result<Option<Box<Self>>, DuplicateNumber> {
         let Some(format) = dialect.operations() else {
             return Ok(None);
         };
@@ -98,69 +101,67 @@ impl OperationRouter {
         })))
     }
 
-    /// Tells the extensions that the connection begins. `opened_by` is the header of the peer's
-    /// message, or `None` if this end sends first. Later calls have no effect.
-    pub(crate) fn begin(&mut self, opened_by: Option<&Header>) {
+    /// Tells the extensions that the connection begins. `opened_by` is the peer's message, or `None`
+    /// if this end sends first. Later calls have no effect.
+    pub(crate) fn begin(&mut self, opened_by: Option<Heard>) {
         if !std::mem::replace(&mut self.begun, true) {
             self.extensions.connected(opened_by);
         }
     }
 
-    /// Passes a message to the extensions. Returns what has become of it if it is an operation, or
-    /// an error that answers one. For any other message, returns `None`, and the dialect goes on to
-    /// decode it.
+    /// Passes a message of an extension to its owner. Returns what has become of it.
     ///
-    /// `header` is the header in the terms of version 2: an operation has [`Body::Optional`], an
-    /// error [`Body::Error`], and all other messages [`Body::Msg`] or [`Body::NoMsg`]. `message` is
-    /// the whole message as it was received, and its payload begins at `payload_at`, in bytes.
-    ///
-    /// A dialect has to call this once for each message whose header it can read, in the order of
-    /// arrival: the first message also tells a server's extensions that the connection begins.
-    pub fn route(
-        &mut self,
-        header: &Header,
-        message: &[Bytes],
-        payload_at: usize,
-    ) -> Option<Incoming> {
-        self.begin(Some(header));
-        let routed = self.extensions.received(header, message, payload_at);
-        // Only operations begin and end a collection.
-        if self.collecting || matches!(header.body, Body::Optional(_)) {
-            self.collecting = self.extensions.is_collecting();
-        }
-        let direction = header.direction();
-        let (answer, reason) = match routed {
-            Routed::Base => return None,
-            Routed::Taken => {
-                let is_error = matches!(header.body, Body::Error(_));
-                let credits = (!is_error).then_some(header.credits);
-                return Some(Incoming::Operation(direction, credits));
-            }
-            Routed::Refused(answer) => {
-                let error = ErrorMessage {
-                    xid: answer.xid,
-                    version: self.version,
-                    error: answer.error.into(),
-                };
-                (Some(error), answer.error.to_string())
-            }
-            Routed::Discarded(refusal) => (None, refusal.to_string()),
+    /// A dialect has to call this, [`OperationRouter::heard`] or [`OperationRouter::failed`] once for
+    /// each message whose header it can read, in the order of arrival: the first message also tells
+    /// a server's extensions that the connection begins.
+    pub fn route(&mut self, message: &ReceivedMessage<'_>) -> Incoming {
+        self.begin(Some(message.heard()));
+        let done = self.extensions.received(message);
+        self.collecting = self.extensions.is_collecting();
+        let refusal = match done {
+            Ok(()) => return Incoming::Operation(message.direction, Some(message.credits)),
+            Err(refusal) => refusal,
         };
-        Some(Incoming::Bad(direction, BadMessage { answer, reason }))
+        let reason = refusal.to_string();
+        if let Refusal::Unusable(_) = refusal {
+            let xid = message.xid;
+            return Incoming::Unusable { xid, reason };
+        }
+        let answer = refusal.answer().map(|error| ErrorMessage {
+            xid: message.xid,
+            version: self.version,
+            error,
+        });
+        Incoming::Bad(message.direction, BadMessage { answer, reason })
     }
 
-    /// Lets the owner of a truncated operation refuse it. The parameters are those of
-    /// [`OperationRouter::route`]. Returns false if the message is no operation, or if its owner cannot
-    /// refuse it.
-    pub fn refuse_truncated(
-        &mut self,
-        header: &Header,
-        message: &[Bytes],
-        payload_at: usize,
-    ) -> bool {
-        let is_refused = self
-            .extensions
-            .refuse_truncated(header, message, payload_at);
+    /// Tells the extensions of a message that is none of theirs. The dialect goes on to decode it.
+    pub fn heard(&mut self, heard: &Heard) {
+        self.begin(Some(*heard));
+        self.extensions.heard(heard);
+        self.interrupted();
+    }
+
+    /// Passes an error to the extension that sent the message that it is about. Returns `None` if it
+    /// is about a call, and the dialect goes on to decode it.
+    pub fn failed(&mut self, heard: &Heard, error: PeerError) -> Option<Incoming> {
+        self.begin(Some(*heard));
+        let taken = self.extensions.failed(heard, error);
+        self.interrupted();
+        taken.then_some(Incoming::Operation(heard.direction, None))
+    }
+
+    /// Notes whether another message has ended a collection.
+    fn interrupted(&mut self) {
+        if self.collecting {
+            self.collecting = self.extensions.is_collecting();
+        }
+    }
+
+    /// Lets the owner of a truncated message refuse it. Returns false if it has no owner, or if its
+    /// owner cannot refuse it.
+    pub fn refuse_truncated(&mut self, message: &ReceivedMessage<'_>) -> bool {
+        let is_refused = self.extensions.refuse_truncated(message);
         self.collecting = self.extensions.is_collecting();
         is_refused
     }
@@ -224,7 +225,7 @@ impl Group {
 
     /// Returns the number of the first operation.
     pub(crate) fn first_type(&self) -> u32 {
-        self.messages.first().map_or(0, |first| first.opttype)
+        self.messages.first().map_or(0, |first| first.number)
     }
 
     /// Sends the messages. The last one invalidates a handle of the peer, if one is given.
@@ -242,8 +243,8 @@ impl Group {
                 xid,
                 credits: shared.credits(credits),
                 direction,
-                opttype: message.opttype,
-                info: message.info,
+                number: message.number,
+                fields: message.fields,
             };
             self.format.encode_operation(&mut shared.headers, header);
             let gather = gather(
@@ -254,16 +255,6 @@ impl Group {
             );
             let invalidate = invalidate.take_if(|_| index == last);
             shared.push_send(direction, gather, invalidate, index < last);
-        }
-    }
-}
-
-impl From<ErrorBody> for PeerError {
-    fn from(error: ErrorBody) -> Self {
-        match error {
-            ErrorBody::Version { low, high } => Self::Version { low, high },
-            ErrorBody::BadHeader => Self::Chunk,
-            ErrorBody::InvalidOption => Self::Option,
         }
     }
 }

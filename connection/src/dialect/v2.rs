@@ -9,7 +9,7 @@ use rpcrdma_chunks::proc;
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::{
     Answer, Body, Chunks, Direction, ErrorBody, Header, Role, VERSION, Violation, check_call,
-    check_payload, limits,
+    check_payload, limits, operations,
 };
 use transfer_plan::ChunkCounts;
 
@@ -63,13 +63,13 @@ impl Dialect for VersionTwo {
         let answer = Answer {
             xid: error.xid,
             version: error.version,
-            error: error_body(error.error),
+            error: error.error.into(),
         };
         answer.encode(credits)
     }
 
     fn error_name(&self, error: PeerError) -> String {
-        error_body(error).to_string()
+        ErrorBody::from(error).to_string()
     }
 
     fn decode(
@@ -88,10 +88,19 @@ impl Dialect for VersionTwo {
                 return bad(direction, error.answer(receiver.side), error);
             }
         };
-        if let Some(operations) = operations
-            && let Some(handled) = operations.route(&header, &message, at)
-        {
-            return handled;
+        if let Some(router) = operations {
+            let heard = operations::heard(&header);
+            let handled = match (operations::received(&header, &message, at), &header.body) {
+                (Some(operation), _) => Some(router.route(&operation)),
+                (None, Body::Error(error)) => router.failed(&heard, (*error).into()),
+                (None, _) => {
+                    router.heard(&heard);
+                    None
+                }
+            };
+            if let Some(handled) = handled {
+                return handled;
+            }
         }
         pieces::advance(&mut message, at);
         let direction = header.direction();
@@ -115,9 +124,12 @@ impl Dialect for VersionTwo {
         }
     }
 
-    fn refuse_truncated(&self, beginning: &Segments, operations: &mut OperationRouter) -> bool {
+    fn refuse_truncated(&self, beginning: &Segments, router: &mut OperationRouter) -> bool {
         let decoded = pieces::decode_header(beginning, Header::decode);
-        decoded.is_ok_and(|(header, at)| operations.refuse_truncated(&header, beginning, at))
+        decoded.is_ok_and(|(header, at)| {
+            let operation = operations::received(&header, beginning, at);
+            operation.is_some_and(|operation| router.refuse_truncated(&operation))
+        })
     }
 
     fn check_payload(
@@ -128,15 +140,6 @@ impl Dialect for VersionTwo {
     ) -> Result<(), BadReply> {
         check_payload(xid, direction, message)
             .map_err(|violation| BadReply::Payload(violation.to_string()))
-    }
-}
-
-/// Returns an error in the terms of this version.
-fn error_body(error: PeerError) -> ErrorBody {
-    match error {
-        PeerError::Version { low, high } => ErrorBody::Version { low, high },
-        PeerError::Option => ErrorBody::InvalidOption,
-        _ => ErrorBody::BadHeader,
     }
 }
 

@@ -4,8 +4,8 @@
 use bytes::BytesMut;
 use rpcrdma_ext_continuation::Transmit;
 use rpcrdma_ext_xchar::{BackwardSupport, Config as ExchangeConfig, Exchange, Registry};
-use rpcrdma_v2::extension::Extension;
-use rpcrdma_v2::{Body, Header, Optional, Side};
+use rpcrdma_extension::{Extension, OutgoingMessage};
+use rpcrdma_v2::{Side, operations};
 
 use super::{OperationHeader, Operations, VersionTwo};
 use crate::{CallbackOptions, Config, round_trips};
@@ -22,19 +22,13 @@ impl Operations for VersionTwo {
     }
 
     fn encode_operation(&self, out: &mut BytesMut, header: OperationHeader) {
-        let OperationHeader {
-            xid,
-            credits,
-            direction,
-            opttype,
-            info,
-        } = header;
-        let body = Body::Optional(Optional {
-            direction,
-            opttype,
-            info,
-        });
-        Header { xid, credits, body }.encode_into(out);
+        let message = OutgoingMessage {
+            xid: header.xid,
+            direction: header.direction,
+            number: header.number,
+            fields: header.fields,
+        };
+        operations::header(message, header.credits).encode_into(out);
     }
 }
 

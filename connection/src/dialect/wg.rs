@@ -5,11 +5,12 @@
 
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Position, Segments, put_words};
-use rpcrdma_chunks::{Chunks, WriteChunk, unused};
+use rpcrdma_chunks::{Chunks, Direction, Side, WriteChunk, unused};
 use rpcrdma_ext_wg_ddp::Placement;
+use rpcrdma_extension::{
+    Extension, Extensions, Fields, Heard, Kind, Property as Announced, ReceivedMessage,
+};
 use rpcrdma_negotiation::Version;
-use rpcrdma_v2::extension::{Extension, Extensions, Property as Announced};
-use rpcrdma_v2::{Direction, ErrorBody as RoutedError, Header as RoutedHeader, Optional, Side};
 use rpcrdma_v2_wg::base::{Base, Config as BaseConfig, Refused, preferred_handle};
 use rpcrdma_v2_wg::limits::{CALL_INLINE_LEN, PREFIX_LEN};
 use rpcrdma_v2_wg::{
@@ -354,12 +355,12 @@ impl Operations for VersionTwoWg {
         let OperationHeader {
             xid,
             credits,
-            opttype,
-            info,
+            number,
+            fields,
             ..
         } = header;
-        put_words(out, [xid, VERSION, credits, opttype]);
-        out.extend_from_slice(&info);
+        put_words(out, [xid, VERSION, credits, number]);
+        out.extend_from_slice(&fields);
     }
 }
 
@@ -476,26 +477,24 @@ fn extension_message(
         Side::Server => Direction::Call,
         Side::Client => Direction::Reply,
     });
-    let optional = Optional {
-        direction,
-        opttype: header_type,
-        info: Bytes::new(),
-    };
-    let header = RoutedHeader {
+    let received = ReceivedMessage {
+        number: header_type,
         xid,
+        direction,
         credits: credit,
-        body: rpcrdma_v2::Body::Optional(optional),
+        message,
+        fields: Fields::Open { at: PREFIX_LEN },
     };
     let begins = !operations.collecting;
-    let routed = operations.route(&header, message, PREFIX_LEN);
+    let routed = operations.route(&received);
     let placement = operations.extensions.find::<Placement>();
     if begins
-        && matches!(routed, Some(Incoming::Operation(..)))
+        && matches!(routed, Incoming::Operation(..))
         && placement.is_some_and(|it| it.owns(header_type))
     {
         forget_refused(operations);
     }
-    routed
+    Some(routed)
 }
 
 /// Returns the prefix of a message, wherever its pieces end.
@@ -666,17 +665,13 @@ fn failed(xid: u32, credits: u32, error: ErrorBody, operations: &mut OperationRo
     let Some(peer_error) = peer_error(error) else {
         return bad(Direction::Reply, None, error);
     };
-    let routed = match error {
-        ErrorBody::Version { low, high } => RoutedError::Version { low, high },
-        ErrorBody::InvalidHeaderType => RoutedError::InvalidOption,
-        _ => RoutedError::BadHeader,
-    };
-    let header = RoutedHeader {
+    let heard = Heard {
         xid,
+        direction: Direction::Reply,
         credits,
-        body: rpcrdma_v2::Body::Error(routed),
+        kind: Kind::Base(header_type::ERROR),
     };
-    if let Some(handled) = operations.route(&header, &[], 0) {
+    if let Some(handled) = operations.failed(&heard, peer_error) {
         return handled;
     }
     Incoming::Reply(ReplyHeader {

@@ -32,7 +32,7 @@ mod watch;
 use std::collections::VecDeque;
 
 use rdma::{IdMap, PoolExhausted};
-use rpcrdma_v2::extension::{CallToPlan, Calls};
+use rpcrdma_extension::{CallToPlan, Calls};
 use slab::Slab;
 use transfer_plan::ReplyNeed;
 

@@ -2,10 +2,10 @@
 
 use onc_rpc::{Message, Segments};
 use rdma::Stag;
+use rpcrdma_chunks::Direction;
 use rpcrdma_chunks::{Chunks, ReturnedChunks};
+use rpcrdma_extension::IncomingReply;
 use rpcrdma_negotiation::show_versions;
-use rpcrdma_v2::extension::IncomingReply;
-use rpcrdma_v2::{Direction, ErrorBody};
 
 use super::Requester;
 use super::outstanding::{Outcome, Stage};
@@ -97,8 +97,7 @@ impl Requester {
         }
         let refused = match returned {
             Returned::Error(error) if !shared.dialect.sends_again(first_type, error) => None,
-            Returned::Error(PeerError::Option) => Some(ErrorBody::InvalidOption),
-            Returned::Error(PeerError::Chunk) => Some(ErrorBody::BadHeader),
+            Returned::Error(error @ (PeerError::Option | PeerError::Chunk)) => Some(error),
             _ => None,
         };
         if let (Some(_), Returned::Error(PeerError::ReplyResource { .. })) = (carrier, &returned)
@@ -110,16 +109,14 @@ impl Requester {
         }
         let outcome = match (carrier, refused) {
             (Some(by), Some(error)) => {
-                if let Returned::Error(error) = returned {
-                    let name = || shared.dialect.error_name(error);
-                    rdma::limited!(warn, xid, error = %name(), "call in operations refused, it is sent without");
-                }
+                let name = || shared.dialect.error_name(error);
+                rdma::limited!(warn, xid, error = %name(), "call in operations refused, it is sent without");
                 if let Some(operations) = &mut shared.operations
                     && let Some(mode) = operations.extensions.transfer_mode(by)
                 {
                     mode.call_refused(xid, error);
                 }
-                if error == ErrorBody::InvalidOption {
+                if error == PeerError::Option {
                     self.type_refused(shared, key, first_type);
                 }
                 self.without_extensions(key)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use onc_rpc::{Bulk, Message, Position, Segments};
 use rdma::{Pool, PoolExhausted, Region};
-use rpcrdma_v2::extension::{CallCandidate, Planned};
+use rpcrdma_extension::{CallCandidate, Planned};
 use transfer_plan::{CallItem, CallPayload, CallPlan, ChunkCounts, Limits};
 
 use super::pending::PendingCall;
@@ -19,7 +19,7 @@ pub(super) struct Carrier {
     pub(super) by: usize,
     /// The extension's layout of the call, until the call is sent.
     pub(super) plan: Option<Arc<dyn Planned>>,
-    /// The extension's [`plan_state`](rpcrdma_v2::extension::TransferMode::plan_state) when it made
+    /// The extension's [`plan_state`](rpcrdma_extension::TransferMode::plan_state) when it made
     /// the layout.
     pub(super) state: Option<u64>,
     /// The type of the call's first message, once it is sent.

@@ -6,9 +6,9 @@
 //! connection, and the state of the extensions. So it is made again only if one of these differs.
 //! Credits beyond those that a message of this length can use make no difference.
 //! Choices are remembered only if every extension that carries RPC messages has a
-//! [`plan_state`](rpcrdma_v2::extension::TransferMode::plan_state).
+//! [`plan_state`](rpcrdma_extension::TransferMode::plan_state).
 
-use rpcrdma_v2::extension::CallToPlan;
+use rpcrdma_extension::CallToPlan;
 use smallvec::SmallVec;
 use transfer_plan::{ChunkLimits, Limits, ReplyNeed, Shape};
 

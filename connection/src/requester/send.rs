@@ -1,8 +1,8 @@
 //! Sending calls.
 
 use onc_rpc::Message;
+use rpcrdma_extension::NotTransferred;
 use rpcrdma_v2::Direction;
-use rpcrdma_v2::extension::NotTransferred;
 
 use super::credits::MaySend;
 use super::outstanding::{Outcome, Stage};

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use rpcrdma_v2::extension::Calls;
+use rpcrdma_extension::Calls;
 
 /// Watches groups of calls until all of a group are answered. Calls are identified by their keys.
 #[derive(Debug, Default)]

@@ -12,8 +12,8 @@ use std::any::Any;
 use onc_rpc::Message;
 use rdma::Stag;
 use rpcrdma_chunks::fill;
+use rpcrdma_extension::{IncomingCall, NotTransferred, ReplyToPlan};
 use rpcrdma_v2::Direction;
-use rpcrdma_v2::extension::{IncomingCall, NotTransferred, ReplyToPlan};
 use smallvec::SmallVec;
 use transfer_plan::{Offers, ReplyPlan, Shape, UnpositionedItem, plan_reply};
 

@@ -11,7 +11,8 @@ use onc_rpc::{CALL, Message, REPLY};
 use rdma::{AcceptOptions, ConnectOptions, Device, Event, Pool, QpId, SendWr, Success, Time, WrId};
 use rdma_sim::{Fabric, Host, NodeId, SimDevice, attributes};
 use rpcrdma_ext_xchar::{BackwardSupport, Config, Exchange, Registry};
-use rpcrdma_v2::extension::{Action, Extensions, Routed, Transferred};
+use rpcrdma_extension::{Action, Extensions, Transferred};
+use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{Body, Chunks, Direction, Header, Side};
 
 /// The size of receive buffers, and so of transmissions, bytes.
@@ -71,7 +72,7 @@ impl End {
             can_invalidate: false,
             backward: BackwardSupport::None,
         });
-        let list: Vec<Box<dyn rpcrdma_v2::extension::Extension>> =
+        let list: Vec<Box<dyn rpcrdma_extension::Extension>> =
             vec![Box::new(exchange), Box::new(Batch::new(takes))];
         Self {
             device: fabric.host(host).expect("a host of its own"),
@@ -176,10 +177,10 @@ impl End {
     fn received(&mut self, pieces: &[Bytes]) {
         let (header, at) = Header::decode(&pieces[0]).expect("a header");
         if !self.started {
-            self.extensions.connected(Some(&header));
+            self.extensions.connected(Some(operations::heard(&header)));
             self.started = true;
         }
-        match self.extensions.received(&header, pieces, at) {
+        match operations::route(&mut self.extensions, &header, pieces, at) {
             Routed::Base => self.rpc_message(header.xid, header.direction()),
             Routed::Taken => {}
             other => panic!("{header:?}: {other:?}"),
@@ -192,7 +193,7 @@ impl End {
         while let Some(action) = self.extensions.next_action() {
             match action {
                 Action::Send(operation) => {
-                    self.send(vec![operation.header(CREDITS).encode()]);
+                    self.send(vec![operations::header(operation, CREDITS).encode()]);
                 }
                 Action::Transferred { transferred, .. } => match transferred {
                     Transferred::Call(call) => {
@@ -237,7 +238,7 @@ impl End {
                 .extensions
                 .with(|batch: &mut Batch, _| batch.gather(direction, waiting, RECEIVE as usize));
             if let Some((operation, payload)) = together.flatten() {
-                let header = operation.header(CREDITS).encode();
+                let header = operations::header(operation, CREDITS).encode();
                 self.send(vec![header, payload]);
             } else if let Some(message) = self.waiting.pop_front() {
                 let xid = message

@@ -6,7 +6,7 @@
 //! lengths. By a characteristic, the receiver announces how many messages it accepts in one
 //! transmission. Each message takes the same credit as it would alone.
 //!
-//! An end has this extension in its [`Extensions`](rpcrdma_v2::extension::Extensions), and asks it
+//! An end has this extension in its [`Extensions`](rpcrdma_extension::Extensions), and asks it
 //! before it sends:
 //!
 //! ```
@@ -14,7 +14,7 @@
 //!
 //! use batch::Batch;
 //! use bytes::Bytes;
-//! use rpcrdma_v2::extension::Extensions;
+//! use rpcrdma_extension::Extensions;
 //! use rpcrdma_v2::{Direction, Side};
 //!
 //! // XIDs of messages without RPC count down from the second argument.
@@ -41,11 +41,12 @@ use std::iter;
 
 use bytes::{Bytes, BytesMut};
 use onc_rpc::Message;
-use rpcrdma_v2::extension::{
-    Extension, IncomingCall, IncomingReply, Operation, Outbox, OutgoingOperation, Property,
+use rpcrdma_extension::{
+    Extension, IncomingCall, IncomingReply, Outbox, OutgoingMessage, Property, ReceivedMessage,
     Refusal, Transferred,
 };
-use rpcrdma_v2::{Body, CallChunks, Direction, Header, Malformed, Optional, Reader};
+use rpcrdma_v2::limits::OPTIONAL_LEN;
+use rpcrdma_v2::{CallChunks, Direction, Malformed, Reader};
 
 /// The operation: from the range of experimental characteristics; the base has none for operations.
 pub const ROPT_BATCH: u32 = 0xffff_ff00;
@@ -108,12 +109,12 @@ impl Batch {
         direction: Direction,
         waiting: &mut VecDeque<Bytes>,
         room: usize,
-    ) -> Option<(OutgoingOperation, Bytes)> {
+    ) -> Option<(OutgoingMessage, Bytes)> {
         let (mut lengths, mut bytes) = (Vec::new(), 0);
         for message in waiting.iter().take(self.peer_takes as usize) {
             lengths.push(u32::try_from(message.len()).ok()?);
             bytes += message.len();
-            if header_len(direction, &lengths) + bytes > room {
+            if header_len(&lengths) + bytes > room {
                 lengths.pop();
                 break;
             }
@@ -123,15 +124,21 @@ impl Batch {
         }
         let payload: Bytes = waiting.drain(..lengths.len()).flatten().collect();
         let xid = word(&payload, 0)?;
-        let optional = optional(direction, &lengths);
-        Some((OutgoingOperation { xid, optional }, payload))
+        let message = OutgoingMessage {
+            xid,
+            direction,
+            number: ROPT_BATCH,
+            fields: encode(&lengths),
+        };
+        Some((message, payload))
     }
 
     /// Returns the messages that arrived, each with its XID.
-    fn parts(&self, op: &Operation<'_>) -> Result<Vec<(u32, Bytes)>, Malformed> {
-        let mut payload = rest(op);
+    fn parts(&self, op: &ReceivedMessage<'_>) -> Result<Vec<(u32, Bytes)>, Malformed> {
+        let (fields, at) = op.delimited()?;
+        let mut payload = rest(op.message, at);
         let mut parts = Vec::new();
-        for length in decode(op.info, self.takes)? {
+        for length in decode(fields, self.takes)? {
             let length = length as usize;
             if length < SHORTEST || !length.is_multiple_of(4) || length > payload.len() {
                 return Err(Malformed::Rule("a message of a batch has a wrong length"));
@@ -149,23 +156,8 @@ impl Batch {
     }
 }
 
-fn optional(direction: Direction, lengths: &[u32]) -> Optional {
-    let info = encode(lengths);
-    Optional {
-        direction,
-        opttype: ROPT_BATCH,
-        info,
-    }
-}
-
-fn header_len(direction: Direction, lengths: &[u32]) -> usize {
-    let body = Body::Optional(optional(direction, lengths));
-    Header {
-        xid: 0,
-        credits: 0,
-        body,
-    }
-    .encoded_len()
+fn header_len(lengths: &[u32]) -> usize {
+    OPTIONAL_LEN + encode(lengths).len()
 }
 
 fn word(message: &Bytes, index: usize) -> Option<u32> {
@@ -175,12 +167,12 @@ fn word(message: &Bytes, index: usize) -> Option<u32> {
 
 /// Returns the bytes after the header. They are in one piece, unless this end has receive buffers
 /// of several segments.
-fn rest(op: &Operation<'_>) -> Bytes {
-    if let [message] = op.message {
-        return message.slice(op.payload_at.min(message.len())..);
+fn rest(message: &[Bytes], at: usize) -> Bytes {
+    if let [message] = message {
+        return message.slice(at.min(message.len())..);
     }
-    let mut joined: BytesMut = op.message.iter().flatten().copied().collect();
-    joined.split_off(op.payload_at.min(joined.len())).freeze()
+    let mut joined: BytesMut = message.iter().flatten().copied().collect();
+    joined.split_off(at.min(joined.len())).freeze()
 }
 
 impl Extension for Batch {
@@ -188,7 +180,7 @@ impl Extension for Batch {
         "batch"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[ROPT_BATCH]
     }
 
@@ -206,7 +198,7 @@ impl Extension for Batch {
         }
     }
 
-    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+    fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
         for (xid, message) in self.parts(op)? {
             let (credits, message) = (op.credits, Message::from_payload(message));
             out.transferred(match op.direction {

@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use batch::{Batch, ROPT_BATCH, XCHAR_BATCHMAX, decode, encode};
 use bytes::Bytes;
 use quickcheck::quickcheck;
-use rpcrdma_v2::extension::{
-    Action, Extension, Extensions, Operation, Outbox, Property, Refusal, Routed, Start, Transferred,
+use rpcrdma_extension::{
+    Action, Extension, Extensions, Outbox, Property, ReceivedMessage, Refusal, Start, Transferred,
 };
+use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header, Optional, Side};
 
 /// Returns an RPC message of `words` words after its XID and type: a call or a reply.
@@ -40,7 +41,7 @@ impl Extension for Teller {
         "teller"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[]
     }
 
@@ -51,7 +52,7 @@ impl Extension for Teller {
             .for_each(|property| out.share_property(property));
     }
 
-    fn received(&mut self, _: &Operation<'_>, _: &mut Outbox<'_>) -> Result<(), Refusal> {
+    fn received(&mut self, _: &ReceivedMessage<'_>, _: &mut Outbox<'_>) -> Result<(), Refusal> {
         Ok(())
     }
 }
@@ -81,7 +82,7 @@ fn arrive(
         .iter()
         .for_each(|message| whole.extend_from_slice(message));
     let pieces: Vec<Bytes> = whole.chunks(piece).map(Bytes::copy_from_slice).collect();
-    let routed = set.received(&header, &pieces, at);
+    let routed = operations::route(set, &header, &pieces, at);
     let mut got = Vec::new();
     while let Some(action) = set.next_action() {
         let Action::Transferred { transferred, .. } = action else {
@@ -113,7 +114,7 @@ fn messages_come_out_as_they_went_in() {
             let (operation, payload) = gathered.flatten().expect("a batch");
             assert_eq!(waiting.len(), 2, "as many are gone as the peer takes");
             assert_eq!(operation.xid, 70);
-            let info = operation.optional.info;
+            let info = operation.fields;
             let (routed, got) = arrive(&mut set, 70, direction, info, &[payload], piece);
             assert_eq!(routed, Routed::Taken);
             let expected: Vec<(u32, Bytes)> = (70..73).zip(messages).collect();
@@ -131,7 +132,7 @@ fn a_batch_has_two_messages_at_least_and_fits_its_receive() {
             set.with(|batch: &mut Batch, _| batch.gather(Direction::Call, &mut waiting, room));
         let gathered = gathered.flatten();
         gathered.map(|(operation, payload)| {
-            let header = operation.header(1).encode().len();
+            let header = operations::header(operation, 1).encode().len();
             // The messages have 40 bytes each.
             (payload.len() / 40, header + payload.len())
         })
@@ -181,7 +182,7 @@ fn a_wrong_batch_is_answered_with_bad_header_and_nothing_of_it_is_delivered() {
         assert!(got.is_empty(), "{what}: {got:?}");
         match direction {
             Direction::Call => assert!(
-                matches!(&routed, Routed::Refused(answer) if answer.error == ErrorBody::BadHeader),
+                matches!(&routed, Routed::Refused(PeerError::Chunk)),
                 "{what}: {routed:?}"
             ),
             // An invalid reply is not answered.

@@ -8,10 +8,11 @@ use onc_rpc::{BulkItem, Message, Position, padded};
 use rpcrdma_ext_continuation::{Config, Features, Report, Transmit, XMTERR, register};
 use rpcrdma_ext_xchar::{BackwardSupport, Config as Exchanged, Exchange, Registry};
 use rpcrdma_extension::layout::BufferStructure;
-use rpcrdma_v2::extension::{
-    Action, CallCandidate, CallToPlan, Extensions, IncomingCall, IncomingReply, OutgoingOperation,
-    ReplyCandidate, ReplyCandidates, ReplyToPlan, Routed, Transferred, Transmission, Transmissions,
+use rpcrdma_extension::{
+    Action, CallCandidate, CallToPlan, Extensions, IncomingCall, IncomingReply, OutgoingMessage,
+    ReplyCandidate, ReplyCandidates, ReplyToPlan, Transferred, Transmission, Transmissions,
 };
+use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{Body, Chunks, Direction, Header, Optional, ReadSegment, Segment, Side, fill};
 use transfer_plan::{ChunkCounts, ChunkLimits, Limits, ReplyNeed, Shape};
 
@@ -53,7 +54,7 @@ pub(crate) struct End {
     /// Messages and reports delivered by the extension and not examined yet.
     pub(crate) arrived: VecDeque<Transferred>,
     /// Operations that the extension has queued for sending.
-    pub(crate) operations: VecDeque<OutgoingOperation>,
+    pub(crate) operations: VecDeque<OutgoingMessage>,
 }
 
 impl End {
@@ -74,7 +75,7 @@ impl End {
             Side::Client => 1000,
             Side::Server => 2000,
         };
-        let list: Vec<Box<dyn rpcrdma_v2::extension::Extension>> = match config.features.is_none() {
+        let list: Vec<Box<dyn rpcrdma_extension::Extension>> = match config.features.is_none() {
             true => vec![Box::new(exchange)],
             false => vec![Box::new(exchange), Box::new(transmit)],
         };
@@ -138,7 +139,7 @@ impl End {
             }
         }
         let (header, at) = Header::decode(bytes).expect("a header");
-        let routed = self.extensions.received(&header, &pieces, at);
+        let routed = operations::route(&mut self.extensions, &header, &pieces, at);
         self.look();
         routed
     }
@@ -181,10 +182,10 @@ impl End {
     /// ROPT_XMTERR, and decodes it. Returns `None` if none is queued.
     pub(crate) fn take_report(&mut self) -> Option<Report> {
         let operation = self.operations.pop_front()?;
-        assert_eq!(operation.optional.opttype, XMTERR);
-        let report = Report::decode(&operation.optional.info).expect("it is well-formed");
+        assert_eq!(operation.number, XMTERR);
+        let report = Report::decode(&operation.fields).expect("it is well-formed");
         assert_eq!(operation.xid, report.bad.xid);
-        assert_ne!(operation.optional.direction, report.bad.direction);
+        assert_ne!(operation.direction, report.bad.direction);
         Some(report)
     }
 }
@@ -205,7 +206,7 @@ pub(crate) fn operation(xid: u32, direction: Direction, opttype: u32, info: Byte
 
 /// Encodes a transmission.
 pub(crate) fn encode(xid: u32, direction: Direction, sent: &Transmission) -> Bytes {
-    let header = operation(xid, direction, sent.opttype, sent.info.clone());
+    let header = operation(xid, direction, sent.number, sent.fields.clone());
     let bytes = [&header.encode()[..], &sent.content()].concat();
     bytes.into()
 }
@@ -215,10 +216,10 @@ pub(crate) fn settle(a: &mut End, b: &mut End) {
     a.look();
     b.look();
     while let Some(operation) = a.operations.pop_front() {
-        let _ = b.receive(&operation.header(CREDITS).encode());
+        let _ = b.receive(&operations::header(operation, CREDITS).encode());
     }
     while let Some(operation) = b.operations.pop_front() {
-        let _ = a.receive(&operation.header(CREDITS).encode());
+        let _ = a.receive(&operations::header(operation, CREDITS).encode());
     }
 }
 
@@ -229,8 +230,10 @@ pub(crate) fn pair(client: &Config, server: &Config) -> (End, End) {
     client.extensions.connected(None);
     client.look();
     let first = client.operations.pop_front().expect("INITXCH");
-    let header = first.header(CREDITS);
-    server.extensions.connected(Some(&header));
+    let header = operations::header(first, CREDITS);
+    server
+        .extensions
+        .connected(Some(operations::heard(&header)));
     assert_eq!(server.receive(&header.encode()), Routed::Taken);
     for _ in 0..4 {
         settle(&mut client, &mut server);

@@ -53,7 +53,7 @@ fn joined(items: &[PlacedItem]) -> Result<Message, Bad> {
     group.message(&frame(), items, MAX)
 }
 
-fn refused(items: &[PlacedItem], error: ErrorBody, reason: &str) {
+fn refused(items: &[PlacedItem], error: PeerError, reason: &str) {
     assert_eq!(
         joined(items)
             .err()
@@ -96,14 +96,14 @@ fn two_items_may_share_a_segment() {
     );
     refused(
         &[item(8, 16, 0, 0), item(24, 20, 0, 12)],
-        ErrorBody::BadXdr,
+        PeerError::Chunk,
         "overlap",
     );
 }
 
 #[test]
 fn items_out_of_place_are_refused() {
-    let bad = ErrorBody::BadXdr;
+    let bad = PeerError::Chunk;
     refused(&[item(8, 0, 0, 0)], bad, "empty");
     refused(&[item(9, 4, 0, 0)], bad, "not aligned");
     refused(&[item(4, 4, 0, 0)], bad, "not in order");
@@ -114,7 +114,7 @@ fn items_out_of_place_are_refused() {
     refused(&[item(8, 1 + TARGET as u32, 3, 0)], bad, "outside");
     refused(&[item(8, 4, u32::MAX, 0)], bad, "outside");
     let too_long = [item(8, MAX as u32, 0, 0)];
-    refused(&too_long, ErrorBody::System, "longer than allowed");
+    refused(&too_long, PeerError::System, "longer than allowed");
 }
 
 /// A target that the message does not reach, and one that the payload reaches into.
@@ -146,7 +146,7 @@ fn parts_that_do_not_add_up_are_refused() {
         group
     };
     let misplaced = |result: Result<(), Bad>| {
-        assert_eq!(result.unwrap_err().0, ErrorBody::InvalidContinuation);
+        assert_eq!(result.unwrap_err().0, PeerError::Continuation);
     };
     for wrong in [middle(2, 16, 8), middle(1, 20, 8), middle(0, 16, 8)] {
         misplaced(begun().add(wrong, &part(0), HEADER, MAX));
@@ -172,14 +172,14 @@ fn parts_beyond_the_limits_are_refused() {
             .add(middle, &part(0), HEADER, MAX)
             .map_err(|bad| bad.0)
     };
-    let system = Err(ErrorBody::System);
+    let system = Err(PeerError::System);
     assert_eq!(first(middle(MAX_PARTS, 16, 8)), system);
     assert_eq!(first(middle(MAX_PARTS - 1, 16, 8)), Ok(()));
     assert_eq!(first(middle(1, MAX as u32 - 4, 8)), system);
     assert_eq!(first(middle(1, MAX as u32 - 8, 8)), Ok(()));
     // A payload longer than its message, and one that is no multiple of four.
-    assert_eq!(first(middle(1, 16, 104)), Err(ErrorBody::BadXdr));
-    assert_eq!(first(middle(1, 16, 6)), Err(ErrorBody::BadXdr));
+    assert_eq!(first(middle(1, 16, 104)), Err(PeerError::Chunk));
+    assert_eq!(first(middle(1, 16, 6)), Err(PeerError::Chunk));
 }
 
 /// Returns items of these lengths, so many words of payload and bytes of targets behind each other,

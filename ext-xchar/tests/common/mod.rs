@@ -3,7 +3,8 @@
 
 use bytes::Bytes;
 use rpcrdma_ext_xchar::{BackwardSupport, Config, Exchange, Init, Registry, Subset};
-use rpcrdma_v2::extension::{Action, Extensions, OutgoingOperation, Property, Routed};
+use rpcrdma_extension::{Action, Extensions, OutgoingMessage, Property};
+use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header, Optional, Side};
 
 pub(crate) const XID: u32 = 0x1234_5678;
@@ -68,11 +69,11 @@ pub(crate) fn error(xid: u32, error: ErrorBody) -> Header {
 pub(crate) fn deliver(end: &mut Extensions, header: &Header) -> Routed {
     let message = header.encode();
     let at = message.len();
-    end.received(header, &[message], at)
+    operations::route(end, header, &[message], at)
 }
 
 /// Returns the operations that the end has queued for sending.
-pub(crate) fn sent(end: &mut Extensions) -> Vec<OutgoingOperation> {
+pub(crate) fn sent(end: &mut Extensions) -> Vec<OutgoingMessage> {
     let actions = std::iter::from_fn(|| end.next_action());
     let sent = actions.filter_map(|action| match action {
         Action::Send(op) => Some(op),

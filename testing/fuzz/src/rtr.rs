@@ -13,10 +13,11 @@ use rpcrdma_ext_send_ddp::{
 };
 use rpcrdma_extension::layout::{BufferSegment, BufferStructure, Frame, Headers, Layout, SegmentFlags, SegmentGroup, lay_out, locate, twice};
 use rpcrdma_ext_xchar::Characteristic;
-use rpcrdma_v2::extension::{
-    Action, CallToPlan, Extension, Extensions, Operation, Outbox, Property, Refusal, Routed,
+use rpcrdma_extension::{
+    Action, CallToPlan, Extension, Extensions, Outbox, Property, ReceivedMessage, Refusal,
     Transferred,
 };
+use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{Chunks, Direction, Header, Malformed, Optional, Reader, Side, chunk_len};
 use transfer_plan::{ChunkCounts, ChunkLimits, Limits, ReplyNeed, Shape};
 
@@ -76,11 +77,11 @@ impl Extension for Peer {
         "a peer with everything"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[99]
     }
 
-    fn received(&mut self, _: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+    fn received(&mut self, _: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
         self.0
             .drain(..)
             .for_each(|property| out.share_property(property));
@@ -128,7 +129,7 @@ fn end(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
             true => Direction::Reply,
             false => Direction::Call,
         };
-        let opttype = match sent.opttype % 16 {
+        let opttype = match sent.number % 16 {
             0..4 => 5,
             4..8 => 6,
             8..13 => 7,
@@ -141,7 +142,7 @@ fn end(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
             rest[..4].copy_from_slice(&xid.to_be_bytes());
             rest[4..8].copy_from_slice(&direction.number().to_be_bytes());
         }
-        receive(&mut end, xid, direction, opttype, sent.info.into(), &rest);
+        receive(&mut end, xid, direction, opttype, sent.fields.into(), &rest);
         if input.is_empty() {
             break;
         }
@@ -200,13 +201,13 @@ fn receive(
     let head = header.encode();
     let at = head.len();
     let bytes = Bytes::from([&head[..], rest].concat());
-    let routed = end.received(&header, std::slice::from_ref(&bytes), at);
+    let routed = operations::route(end, &header, std::slice::from_ref(&bytes), at);
     let mut answers = u32::from(matches!(routed, Routed::Refused(_)));
     while let Some(action) = end.next_action() {
         match action {
             Action::Send(operation) => {
                 answers += 1;
-                Report::decode(&operation.optional.info).expect("a report of ours");
+                Report::decode(&operation.fields).expect("a report of ours");
             }
             Action::Transferred { transferred, .. } => delivered(transferred),
             _ => {}

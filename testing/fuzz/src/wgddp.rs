@@ -13,11 +13,11 @@ use rpcrdma_ext_wg_ddp::{
     property_id, smallest_result_from, smallest_result_value, structure_from, structure_value,
     support_from, support_value,
 };
-use rpcrdma_v2::extension::{
-    Action, CallCandidate, CallToPlan, Extension, Extensions, Operation, Outbox, Property, Refusal,
-    ReplyToPlan, Routed, Transferred, Transmissions,
+use rpcrdma_extension::{
+    Action, CallCandidate, CallToPlan, Extension, Extensions, Outbox, Property, ReceivedMessage,
+    Refusal, ReplyToPlan, Transferred, Transmissions,
 };
-use rpcrdma_v2::{Chunks, Direction, Malformed, Optional, Reader, Segment, Side, WriteChunk};
+use rpcrdma_v2::{Chunks, Direction, Malformed, Reader, Segment, Side, WriteChunk};
 use rpcrdma_v2_wg::limits::PREFIX_LEN;
 use rpcrdma_v2_wg::{Body, Header, VERSION, header_type as base, property_id as base_property};
 use transfer_plan::{ChunkCounts, ChunkLimits, Limits, ReplyNeed, Shape};
@@ -95,11 +95,11 @@ impl Extension for Peer {
         "a peer"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[ANNOUNCE]
     }
 
-    fn received(&mut self, _: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+    fn received(&mut self, _: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
         self.0
             .drain(..)
             .for_each(|property| out.share_property(property));
@@ -150,21 +150,23 @@ fn new_end(
 }
 
 /// Passes a message to an end.
-fn received(end: &mut Extensions, xid: u32, header_type: u32, message: &[Bytes]) -> Routed {
-    let optional = Optional {
+fn received(
+    end: &mut Extensions,
+    xid: u32,
+    header_type: u32,
+    message: &[Bytes],
+) -> Result<(), Refusal> {
+    end.received(&ReceivedMessage {
+        number: header_type,
+        xid,
         direction: match header_type {
             REPLY_PLACED | REPLY_PLACED_MIDDLE => Direction::Reply,
             _ => Direction::Call,
         },
-        opttype: header_type,
-        info: Bytes::new(),
-    };
-    let header = rpcrdma_v2::Header {
-        xid,
         credits: 1,
-        body: rpcrdma_v2::Body::Optional(optional),
-    };
-    end.received(&header, message, PREFIX_LEN)
+        message,
+        fields: rpcrdma_extension::Fields::Open { at: PREFIX_LEN },
+    })
 }
 
 /// The fields of a header.
@@ -335,18 +337,18 @@ fn message(xid: u32, header_type: u32, fields: &[u8], rest: &[u8]) -> Bytes {
 /// Checks that a message has at most one consequence: that an error is sent, about a call alone,
 /// that an RPC message is delivered, or that a reply ends its call. A message of a direction that
 /// the end does not take is refused.
-fn after(end: &mut Extensions, is_call: bool, takes: bool, xid: u32, routed: Routed) {
-    assert!(takes || matches!(routed, Routed::Refused(_)));
-    let mut count = u32::from(matches!(routed, Routed::Refused(_)));
+fn after(end: &mut Extensions, is_call: bool, takes: bool, xid: u32, done: Result<(), Refusal>) {
+    let answer = done.err().and_then(|refusal| refusal.answer());
+    assert!(takes || answer.is_some());
+    assert!(
+        !takes || is_call || answer.is_none(),
+        "an error about a reply"
+    );
+    let ends_a_call = matches!(done, Err(Refusal::Unusable(_)));
+    let mut count = u32::from(answer.is_some() || ends_a_call);
     while let Some(action) = end.next_action() {
         match action {
-            Action::Send(operation) => {
-                assert_eq!((operation.xid, is_call, takes), (xid, true, true));
-                assert_eq!(operation.optional.opttype, base::ERROR);
-                let error = message(xid, base::ERROR, &operation.optional.info, &[]);
-                let header = Header::decode(&error).map(|(header, _)| header.body);
-                assert!(matches!(header, Ok(Body::Error(_))), "{header:?}");
-            }
+            Action::Send(sent) => panic!("a message of its own: {sent:?}"),
             Action::Transferred { transferred, .. } => {
                 assert!(takes);
                 delivered(transferred, is_call, xid);
@@ -448,9 +450,9 @@ fn exchange(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let sent = message_of(&problem);
     for (chunks, transmissions) in ways(&mut from, &problem, &sent, send_size) {
         match &transmissions[..] {
-            [plain] if plain.opttype == base::CALL_INLINE => {
+            [plain] if plain.number == base::CALL_INLINE => {
                 let payload = plain.content();
-                let bytes = message(XID, plain.opttype, &plain.info, &payload);
+                let bytes = message(XID, plain.number, &plain.fields, &payload);
                 assert!(bytes.len() as u64 <= send_size);
                 let (header, at) = Header::decode(&bytes).expect("a call");
                 assert_eq!(header.body.chunks(), Some(&chunks));
@@ -583,7 +585,7 @@ fn arrives(
     for (number, part) in transmissions.into_iter().enumerate() {
         let payload = part.content();
         seen += filled(&payload);
-        let bytes = message(XID, part.opttype, &part.info, &payload);
+        let bytes = message(XID, part.number, &part.fields, &payload);
         assert!(bytes.len() as u64 <= send_size);
         let mut pieces = Vec::new();
         let mut left = bytes;
@@ -594,7 +596,7 @@ fn arrives(
         if !left.is_empty() {
             pieces.push(left);
         }
-        assert_eq!(received(to, XID, part.opttype, &pieces), Routed::Taken);
+        assert_eq!(received(to, XID, part.number, &pieces), Ok(()));
         let is_last = number + 1 == count;
         assert_eq!(to.is_collecting(), !is_last);
         let mut arrived = Vec::new();

@@ -4,8 +4,8 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 use onc_rpc::padded;
 use rpcrdma_chunks::Direction;
-use rpcrdma_v2::Side;
-use rpcrdma_v2::extension::{Outbox, Property as Announced, Start};
+use rpcrdma_chunks::Side;
+use rpcrdma_extension::{Outbox, Property as Announced, Start};
 
 use super::{Base, misplaced};
 use crate::header::header_type::{CONNPROP_FINAL, CONNPROP_MIDDLE};

@@ -1,7 +1,7 @@
 //! The state of the base protocol at one end of a connection: the exchange of properties (section
 //! 5) and messages in several parts (section 6.6.2).
 //!
-//! [`Base`] has the interface of extensions of `rpcrdma_v2`, by which the protocol engine
+//! [`Base`] has the interface of extensions, by which the protocol engine
 //! (`rpcrdma-connection`) asks for the transfer modes of a message and its limits. Received messages
 //! of the base protocol are passed to the methods of [`Base`] directly.
 
@@ -10,9 +10,10 @@ mod exchange;
 mod parts;
 mod transfer;
 
-use rpcrdma_v2::Side;
-use rpcrdma_v2::extension::{
-    ConnectionLimits, Extension, Operation, Outbox, Refusal, ReverseDirection, Start, TransferMode,
+use rpcrdma_chunks::Side;
+use rpcrdma_extension::{
+    ConnectionLimits, Extension, Outbox, PeerError, ReceivedMessage, Refusal, ReverseDirection,
+    Start, TransferMode,
 };
 
 use self::collect::Collection;
@@ -126,7 +127,7 @@ impl Extension for Base {
     }
 
     /// Returns nothing: the dialect passes the messages of the base protocol directly.
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[]
     }
 
@@ -134,11 +135,11 @@ impl Extension for Base {
         exchange::announce(&self.config.properties, start, out);
     }
 
-    fn received(&mut self, _: &Operation<'_>, _: &mut Outbox<'_>) -> Result<(), Refusal> {
+    fn received(&mut self, _: &ReceivedMessage<'_>, _: &mut Outbox<'_>) -> Result<(), Refusal> {
         Err(Refusal::Unsupported)
     }
 
-    fn refused(&mut self, xid: u32, error: rpcrdma_v2::ErrorBody, _: &mut Outbox<'_>) {
+    fn refused(&mut self, xid: u32, error: PeerError, _: &mut Outbox<'_>) {
         // The peer assumes the defaults for this end then, which this end can meet.
         rdma_log(xid, error);
     }
@@ -192,7 +193,7 @@ impl Extension for Base {
 }
 
 #[cold]
-fn rdma_log(xid: u32, error: rpcrdma_v2::ErrorBody) {
+fn rdma_log(xid: u32, error: PeerError) {
     tracing::warn!(xid, %error, "the peer did not take the properties of this end");
 }
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use bytes::{Buf as _, Bytes, BytesMut};
 use onc_rpc::{Message, padded};
 use rpcrdma_chunks::{Chunks, WriteChunk, chunk_len, fill, unused};
-use rpcrdma_v2::extension::{
-    CallCandidate, CallToPlan, Cost, NotTransferred, Planned, ReplyCandidate, ReplyCandidates,
-    ReplyToPlan, TransferMode, Transmission, Transmissions,
+use rpcrdma_extension::{
+    CallCandidate, CallToPlan, Cost, NotTransferred, PeerError, Planned, ReplyCandidate,
+    ReplyCandidates, ReplyToPlan, TransferMode, Transmission, Transmissions,
 };
 use smallvec::SmallVec;
 use transfer_plan::Limits;
@@ -85,8 +85,8 @@ impl TransferMode for Base {
         candidates
     }
 
-    fn call_refused(&mut self, _: u32, error: rpcrdma_v2::ErrorBody) {
-        self.no_continued_calls |= error == rpcrdma_v2::ErrorBody::InvalidOption;
+    fn call_refused(&mut self, _: u32, error: PeerError) {
+        self.no_continued_calls |= error == PeerError::Option;
     }
 
     fn reply_refused(&mut self) {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
-use rpcrdma_v2::extension::{
+use rpcrdma_extension::{
     CallCandidate, CallToPlan, Cost, Extension, IncomingCall, IncomingReply, NotTransferred,
-    Operation, Outbox, Planned, Refusal, ReplyCandidate, ReplyCandidates, ReplyToPlan,
+    Outbox, Planned, ReceivedMessage, Refusal, ReplyCandidate, ReplyCandidates, ReplyToPlan,
     TransferMode, Transferred, Transmission, Transmissions,
 };
 use rpcrdma_v2::{CallChunks, Chunks, Direction, ErrorBody, Reader};
@@ -89,12 +89,12 @@ impl Extension for Cutter {
         "cutter"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[PIECE]
     }
 
-    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        let mut info = Reader::new(op.info);
+    fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        let mut info = Reader::new(op.delimited()?.0);
         let (index, count, reply_pieces) = (info.u32()?, info.u32()?, info.u32()?);
         info.end()?;
         if index == NOT_TAKEN {
@@ -115,7 +115,7 @@ impl Extension for Cutter {
         if index as usize == 0 {
             self.arriving.clear();
         }
-        let mut skip = op.payload_at;
+        let mut skip = op.delimited()?.1;
         for piece in op.message {
             let begin = skip.min(piece.len());
             skip -= begin;

@@ -5,7 +5,7 @@ use rpcrdma_ext_xchar::{
     BackwardRequestSupport, BackwardSupport, Init, ReceiveBufferSize, Request,
     RequesterRemoteInvalidation, Response, Subset, Update,
 };
-use rpcrdma_v2::extension::Property;
+use rpcrdma_extension::Property;
 
 use super::any::{few, number, one_of, opaque};
 use super::optinfo::{Shown, Value, operation};

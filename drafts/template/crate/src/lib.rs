@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use bytes::{BufMut, Bytes, BytesMut};
-use rpcrdma_v2::extension::{Extension, Operation, Outbox, Refusal, Start};
+use rpcrdma_extension::{Extension, ReceivedMessage, Outbox, Refusal, Start};
 use rpcrdma_v2::{Direction, Malformed, Reader, Side};
 
 /// `rdma_opttype` of ROPT_@NAME@.
@@ -80,7 +80,7 @@ impl Extension for @Name@ {
         "@name@"
     }
 
-    fn opttypes(&self) -> &[u32] {
+    fn numbers(&self) -> &[u32] {
         &[@NAME@]
     }
 
@@ -90,8 +90,8 @@ impl Extension for @Name@ {
         }
     }
 
-    fn received(&mut self, op: &Operation<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        self.peers = Some(Note::decode(op.info)?);
+    fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        self.peers = Some(Note::decode(op.delimited()?.0)?);
         if op.direction == Direction::Call {
             out.reply(op.xid, @NAME@, self.ours.encode());
         }

@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use quickcheck::quickcheck;
 use rpcrdma_ext_@name@::{@Name@, MAX_TEXT, Note};
-use rpcrdma_v2::extension::{Action, Extensions, Routed};
-use rpcrdma_v2::{Answer, Body, Header, Side};
+use rpcrdma_extension::{PeerError, Action, Extensions};
+use rpcrdma_v2::operations::{self, Routed};
+use rpcrdma_v2::{Body, Header, Side};
 
 fn note(number: u32, text: &[u8]) -> Note {
     let text = Bytes::copy_from_slice(text);
@@ -44,7 +45,7 @@ fn sent(from: &mut Extensions) -> Bytes {
     let Some(Action::Send(operation)) = from.next_action() else {
         panic!("nothing is sent");
     };
-    operation.header(32).encode()
+    operations::header(operation, 32).encode()
 }
 
 #[test]
@@ -54,11 +55,11 @@ fn both_ends_learn_the_others_note() {
     client.connected(None);
     let call = sent(&mut client);
     let (header, at) = Header::decode(&call).expect("a header");
-    server.connected(Some(&header));
-    assert_eq!(server.received(&header, &[call], at), Routed::Taken);
+    server.connected(Some(operations::heard(&header)));
+    assert_eq!(operations::route(&mut server, &header, &[call], at), Routed::Taken);
     let reply = sent(&mut server);
     let (header, at) = Header::decode(&reply).expect("a header");
-    assert_eq!(client.received(&header, &[reply], at), Routed::Taken);
+    assert_eq!(operations::route(&mut client, &header, &[reply], at), Routed::Taken);
 }
 
 #[test]
@@ -68,8 +69,8 @@ fn a_peer_without_the_extension_refuses_it() {
     client.connected(None);
     let call = sent(&mut client);
     let (header, at) = Header::decode(&call).expect("a header");
-    server.connected(Some(&header));
+    server.connected(Some(operations::heard(&header)));
     assert!(matches!(&header.body, Body::Optional(op) if op.opttype == @number@));
-    let routed = server.received(&header, &[call], at);
-    assert_eq!(routed, Routed::Refused(Answer::invalid_option(header.xid)));
+    let routed = operations::route(&mut server, &header, &[call], at);
+    assert_eq!(routed, Routed::Refused(PeerError::Option));
 }

@@ -8,7 +8,7 @@
 //! plain transmission without chunks is not offered to extensions: no other transfer mode costs
 //! less.
 //!
-//! On receipt the extension collects its operations by itself and delivers a [`Transferred`].
+//! On receipt the extension collects its messages by itself and delivers a [`Transferred`].
 
 use std::any::Any;
 use std::fmt;
@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
-use rpcrdma_chunks::{CallChunks, Chunks, WriteChunk};
+use rpcrdma_chunks::{CallChunks, Chunks, Direction, WriteChunk};
 use smallvec::SmallVec;
 use transfer_plan::{Limits, ReplyNeed, Shape};
 
-use crate::{Direction, ErrorBody};
+use crate::PeerError;
 
 /// A call for which a transfer mode is to be planned.
 #[derive(Clone, Copy, Debug)]
@@ -133,10 +133,10 @@ pub type ReplyCandidates = SmallVec<[ReplyCandidate; 1]>;
 /// One message to the peer. The engine adds XID, credits and direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmission {
-    /// `rdma_opttype`: number of the operation.
-    pub opttype: u32,
-    /// `rdma_optinfo`: the fields of the operation as XDR.
-    pub info: Bytes,
+    /// Number of the message.
+    pub number: u32,
+    /// The fields of the message as XDR.
+    pub fields: Bytes,
     /// Payload that follows the header.
     pub payload: Segments,
     /// Number of zero bytes between `payload` and `placed`, so that `placed` begins at a segment of the
@@ -149,10 +149,10 @@ pub struct Transmission {
 impl Transmission {
     /// Creates a message with nothing but payload behind its header.
     #[must_use]
-    pub fn new(opttype: u32, info: Bytes, payload: Segments) -> Self {
+    pub fn new(number: u32, fields: Bytes, payload: Segments) -> Self {
         Self {
-            opttype,
-            info,
+            number,
+            fields,
             payload,
             padding: 0,
             placed: Segments::new(),
@@ -209,7 +209,7 @@ pub trait TransferMode {
 
     /// Returns the transfer modes for the reply to a call that this extension received. If there is
     /// none and the base protocol cannot send the reply without chunks either, the call is answered
-    /// with RDMA2_ERR_BAD_HEADER.
+    /// with [`PeerError::Chunk`].
     fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> ReplyCandidates;
 
     /// Returns a transfer mode for the reply to a call of the base protocol that offered these write
@@ -248,9 +248,9 @@ pub trait TransferMode {
     ) -> Result<Transmissions, NotTransferred>;
 
     /// Reports that the peer answered a call that this extension sent with an error of the base
-    /// protocol. After RDMA2_ERR_INVAL_OPTION the call is sent again with another transfer mode,
+    /// protocol. After [`PeerError::Option`] the call is sent again with another transfer mode,
     /// and the extension should not offer this one for it again.
-    fn call_refused(&mut self, xid: u32, error: ErrorBody) {
+    fn call_refused(&mut self, xid: u32, error: PeerError) {
         let _ = (xid, error);
     }
 
@@ -265,7 +265,7 @@ pub trait TransferMode {
     }
 }
 
-/// An RPC message that arrived in operations, or a report about one.
+/// An RPC message that arrived in messages of an extension, or a report about one.
 #[derive(Debug)]
 pub enum Transferred {
     /// A call.
@@ -283,7 +283,7 @@ pub enum Transferred {
     AnyReply(IncomingReply),
     /// The peer could not use what was sent for the message with this XID. A call must be sent with
     /// another transfer mode or fail. For a reply, the requester must be told that there will be
-    /// none (RDMA2_ERR_BAD_HEADER), so that it does not wait for it.
+    /// none ([`PeerError::Chunk`]), so that it does not wait for it.
     Rejected {
         /// XID of the message.
         xid: u32,
@@ -301,7 +301,7 @@ pub enum Transferred {
     },
 }
 
-/// A call that arrived in operations.
+/// A call that arrived in messages of an extension.
 #[derive(Debug)]
 pub struct IncomingCall {
     /// XID of the call.
@@ -319,7 +319,7 @@ pub struct IncomingCall {
     pub context: Box<dyn Any + Send>,
 }
 
-/// A reply that arrived in operations.
+/// A reply that arrived in messages of an extension.
 #[derive(Debug)]
 pub struct IncomingReply {
     /// XID of the reply.

@@ -2,47 +2,33 @@
 
 use std::any::Any;
 
-use bytes::Bytes;
+use rpcrdma_chunks::{Direction, Side};
 
-use super::action::Shared;
-use super::{
-    Action, Calls, ConnectionLimits, Extension, Operation, Outbox, Property, Refusal, Start,
-    TransferMode,
+use crate::action::Shared;
+use crate::{
+    Action, Calls, ConnectionLimits, Extension, Heard, Outbox, PeerError, Property,
+    ReceivedMessage, Refusal, Start, TransferMode,
 };
-use crate::{Answer, Body, Direction, ErrorBody, Header, Side};
 
-/// Two extensions own the same `rdma_opttype`.
+/// Two extensions own messages with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{first} and {second} both own operation {opttype}")]
-pub struct DuplicateOpttype {
-    /// The `rdma_opttype`.
-    pub opttype: u32,
+#[error("{first} and {second} both own message {number}")]
+pub struct DuplicateNumber {
+    /// The number.
+    pub number: u32,
     /// Name of the extension that was added first.
     pub first: &'static str,
     /// Name of the extension that was added later.
     pub second: &'static str,
 }
 
-/// The outcome of routing a received message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Routed {
-    /// The base protocol must handle the message: it is an RPC message, or an error about a call.
-    Base,
-    /// An extension has handled the message.
-    Taken,
-    /// The message is not handled, and this error must be sent.
-    Refused(Answer),
-    /// The message is discarded silently, for this reason.
-    Discarded(Refusal),
-}
-
-/// The extensions of one connection. Routes operations to their owners and collects the requests of
+/// The extensions of one connection. Routes messages to their owners and collects the requests of
 /// all extensions.
 #[derive(Debug)]
 pub struct Extensions {
     side: Side,
     list: Vec<Box<dyn Extension>>,
-    /// Each operation with the index of its owner.
+    /// Each number with the index of its owner.
     owners: Vec<(u32, usize)>,
     shared: Shared,
 }
@@ -52,18 +38,18 @@ impl Extensions {
     /// `first_xid` downwards, which must differ from the XIDs of this side's outstanding calls.
     ///
     /// # Errors
-    /// [`DuplicateOpttype`] if two extensions own the same `rdma_opttype`.
+    /// [`DuplicateNumber`] if two extensions own messages with the same number.
     pub fn new(
         side: Side,
         first_xid: u32,
         list: Vec<Box<dyn Extension>>,
-    ) -> Result<Self, DuplicateOpttype> {
+    ) -> Result<Self, DuplicateNumber> {
         for (at, extension) in list.iter().enumerate() {
-            for &opttype in extension.opttypes() {
+            for &number in extension.numbers() {
                 let mut earlier = list[..at].iter();
-                if let Some(owner) = earlier.find(|earlier| earlier.opttypes().contains(&opttype)) {
-                    return Err(DuplicateOpttype {
-                        opttype,
+                if let Some(owner) = earlier.find(|earlier| earlier.numbers().contains(&number)) {
+                    return Err(DuplicateNumber {
+                        number,
                         first: owner.name(),
                         second: extension.name(),
                     });
@@ -71,8 +57,8 @@ impl Extensions {
             }
         }
         let owners = list.iter().enumerate().flat_map(|(at, extension)| {
-            let opttypes = extension.opttypes().iter();
-            opttypes.map(move |&opttype| (opttype, at))
+            let numbers = extension.numbers().iter();
+            numbers.map(move |&number| (number, at))
         });
         Ok(Self {
             side,
@@ -82,10 +68,9 @@ impl Extensions {
         })
     }
 
-    /// Reports that the connection uses version 2 from now on. At the end that received the first
-    /// version 2 message, `opened_by` is its header, and [`Extensions::received`] is called after
-    /// this.
-    pub fn connected(&mut self, opened_by: Option<&Header>) {
+    /// Reports that the connection uses the version from now on. At the end that received the first
+    /// message, this is `opened_by`, and its receipt is reported after this.
+    pub fn connected(&mut self, opened_by: Option<Heard>) {
         let properties: Vec<Property> = self.list.iter().flat_map(|e| e.properties()).collect();
         let start = Start {
             side: self.side,
@@ -95,17 +80,17 @@ impl Extensions {
         self.each(|extension, out| extension.connected(&start, out));
     }
 
-    /// Returns the direction of an operation, if its owner knows it.
+    /// Returns the direction of messages with this number, if their owner knows it.
     #[must_use]
-    pub fn direction(&self, opttype: u32) -> Option<Direction> {
-        self.list[self.owner(opttype)?].direction(opttype)
+    pub fn direction(&self, number: u32) -> Option<Direction> {
+        self.list[self.owner(number)?].direction(number)
     }
 
-    /// Returns the index of the extension that owns an operation.
-    fn owner(&self, opttype: u32) -> Option<usize> {
+    /// Returns the index of the extension that owns a number.
+    fn owner(&self, number: u32) -> Option<usize> {
         let mut owners = self.owners.iter();
         owners
-            .find(|(owned, _)| *owned == opttype)
+            .find(|(owned, _)| *owned == number)
             .map(|&(_, at)| at)
     }
 
@@ -117,75 +102,63 @@ impl Extensions {
             .all(|extension| extension.is_valid(property))
     }
 
-    /// Routes a received message. `message` is the whole message, as slices of its receive
-    /// segments; its header is `header` and ends at offset `payload_at`. Must be called for every
-    /// message, in the order of arrival, before the message is handled otherwise.
-    pub fn received(&mut self, header: &Header, message: &[Bytes], payload_at: usize) -> Routed {
-        let owner = self.observed(header);
-        let routed = match (&header.body, owner) {
-            (Body::Msg(..) | Body::NoMsg(..), _) => Routed::Base,
-            (Body::Error(error), _) => self.error(header.xid, *error),
-            // Section 3.1: an unknown operation is refused whatever its direction.
-            (Body::Optional(_), None) => Routed::Refused(Answer::invalid_option(header.xid)),
-            (Body::Optional(optional), Some(owner)) => {
-                let operation = Operation::new(header, optional, message, payload_at);
-                let mut out = Outbox::new(&mut self.shared, owner);
-                match self.list[owner].received(&operation, &mut out) {
-                    Ok(()) => Routed::Taken,
-                    Err(Refusal::Malformed(_)) => Routed::Refused(Answer::bad_header(header.xid)),
-                    Err(Refusal::Unsupported) => {
-                        Routed::Refused(Answer::invalid_option(header.xid))
-                    }
-                    Err(discard @ Refusal::Discard(_)) => Routed::Discarded(discard),
-                }
-            }
-        };
+    /// Passes a received message of an extension to its owner. This, [`Extensions::heard`] or
+    /// [`Extensions::failed`] must be called for every message, in the order of arrival, before the
+    /// message is handled otherwise.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the message is not executed. If no extension owns the number, it is
+    /// [`Refusal::Unsupported`], whatever the direction (version-two-01, section 3.1).
+    pub fn received(&mut self, message: &ReceivedMessage<'_>) -> Result<(), Refusal> {
+        let owner = self.owner(message.number);
+        self.show(&message.heard(), owner);
+        let done = owner.map_or(Err(Refusal::Unsupported), |owner| {
+            let mut out = Outbox::new(&mut self.shared, owner);
+            self.list[owner].received(message, &mut out)
+        });
         self.pass_on();
-        routed
+        done
     }
 
-    /// Lets the owner of a truncated operation refuse it ([`Extension::refuse_truncated`]). The parameters
-    /// are those of [`Extensions::received`]. Returns false if the message is no operation, or its owner
-    /// cannot refuse it.
-    pub fn refuse_truncated(
-        &mut self,
-        header: &Header,
-        message: &[Bytes],
-        payload_at: usize,
-    ) -> bool {
-        let (Some(owner), Body::Optional(optional)) = (self.observed(header), &header.body) else {
-            return false;
-        };
-        let operation = Operation::new(header, optional, message, payload_at);
-        let mut out = Outbox::new(&mut self.shared, owner);
-        let is_refused = self.list[owner].refuse_truncated(&operation, &mut out);
+    /// Lets the owner of a truncated message refuse it ([`Extension::refuse_truncated`]). Returns
+    /// false if it has no owner, or if its owner cannot refuse it.
+    pub fn refuse_truncated(&mut self, message: &ReceivedMessage<'_>) -> bool {
+        let owner = self.owner(message.number);
+        self.show(&message.heard(), owner);
+        let is_refused = owner.is_some_and(|owner| {
+            let mut out = Outbox::new(&mut self.shared, owner);
+            self.list[owner].refuse_truncated(message, &mut out)
+        });
         self.pass_on();
         is_refused
     }
 
-    /// Shows a message to all extensions but its owner. Returns the owner, if it is an operation and has
-    /// one.
-    fn observed(&mut self, header: &Header) -> Option<usize> {
-        let owner = match &header.body {
-            Body::Optional(optional) => self.owner(optional.opttype),
-            _ => None,
-        };
-        for (at, extension) in self.list.iter_mut().enumerate() {
-            if Some(at) != owner {
-                extension.observed(header, &mut Outbox::new(&mut self.shared, at));
-            }
-        }
-        owner
+    /// Shows a message of the version itself to all extensions.
+    pub fn heard(&mut self, heard: &Heard) {
+        self.show(heard, None);
+        self.pass_on();
     }
 
-    /// Routes an error to the extension that sent the operation, or to the base protocol.
-    fn error(&mut self, xid: u32, error: ErrorBody) -> Routed {
-        let Some(sender) = self.shared.take_sender(xid) else {
-            return Routed::Base;
-        };
-        let mut out = Outbox::new(&mut self.shared, sender);
-        self.list[sender].refused(xid, error, &mut out);
-        Routed::Taken
+    /// Passes an error to the extension that sent the message that it is about. Returns false if none
+    /// did, so that it is about a call. All extensions see the message.
+    pub fn failed(&mut self, heard: &Heard, error: PeerError) -> bool {
+        self.show(heard, None);
+        let sender = self.shared.take_sender(heard.xid);
+        if let Some(sender) = sender {
+            let mut out = Outbox::new(&mut self.shared, sender);
+            self.list[sender].refused(heard.xid, error, &mut out);
+        }
+        self.pass_on();
+        sender.is_some()
+    }
+
+    /// Shows a message to all extensions but its owner.
+    fn show(&mut self, heard: &Heard, owner: Option<usize>) {
+        for (at, extension) in self.list.iter_mut().enumerate() {
+            if Some(at) != owner {
+                extension.observed(heard, &mut Outbox::new(&mut self.shared, at));
+            }
+        }
     }
 
     /// Reports that an [`Action::ReplaceReceives`] has been completed.

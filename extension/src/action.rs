@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::{Property, Transferred};
-use crate::{Body, Direction, Header, Optional};
+use rpcrdma_chunks::Direction;
+
+use crate::{Property, Transferred};
 
 /// A request of an extension. The engine carries out requests in the order given.
 #[derive(Debug)]
@@ -14,9 +15,9 @@ use crate::{Body, Direction, Header, Optional};
     reason = "a box would be an allocation for each message, and most actions are messages"
 )]
 pub enum Action {
-    /// Send this operation, with the credits that its direction requests or grants. It carries no
-    /// RPC message and takes no credit.
-    Send(OutgoingOperation),
+    /// Send this message, with the credits that its direction requests or grants. It carries no RPC
+    /// message and takes no credit where calls are counted.
+    Send(OutgoingMessage),
     /// Replace each posted receive, when it completes, by one of this size. Call
     /// [`super::Extensions::receives_replaced`] when the last receive of the old size has been
     /// consumed.
@@ -48,29 +49,21 @@ pub enum Calls {
     Next,
 }
 
-/// An optional operation without payload, to be sent.
+/// A message of an extension without payload, to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OutgoingOperation {
-    /// `rdma_xid`.
+pub struct OutgoingMessage {
+    /// XID of the message.
     pub xid: u32,
-    /// The operation, which makes up the rest of the header.
-    pub optional: Optional,
+    /// Direction of the message: a call requests the credits of this side as a requester, and a reply
+    /// grants those that it has as a responder.
+    pub direction: Direction,
+    /// Number of the message.
+    pub number: u32,
+    /// The fields of the message as XDR.
+    pub fields: Bytes,
 }
 
-impl OutgoingOperation {
-    /// Makes the transport header. `credits` are those that this side requests as a requester if
-    /// the operation is a call, and those that it grants as a responder if it is a reply.
-    #[must_use]
-    pub fn header(self, credits: u32) -> Header {
-        Header {
-            xid: self.xid,
-            credits,
-            body: Body::Optional(self.optional),
-        }
-    }
-}
-
-/// Maximum number of sent operations to remember, with their senders, in order to route an error
+/// Maximum number of sent messages to remember, with their senders, in order to route an error
 /// from the peer. The oldest is forgotten first.
 const REMEMBERED: usize = 16;
 
@@ -95,8 +88,8 @@ impl Shared {
         }
     }
 
-    /// Returns the index of the extension that sent the operation with this XID, and forgets the
-    /// operation, as it must not be answered twice.
+    /// Returns the index of the extension that sent the message with this XID, and forgets the
+    /// message, as it must not be answered twice.
     pub(super) fn take_sender(&mut self, xid: u32) -> Option<usize> {
         let at = self.sent.iter().position(|(sent, _)| *sent == xid)?;
         self.sent.remove(at).map(|(_, sender)| sender)
@@ -115,9 +108,9 @@ impl<'a> Outbox<'a> {
         Self { shared, extension }
     }
 
-    /// Sends an operation without payload that begins an exchange or stands alone. Its direction is
-    /// CALL, and its XID is taken from this side's XID space (section 4.2.2). Returns the XID.
-    pub fn call(&mut self, opttype: u32, info: Bytes) -> u32 {
+    /// Sends a message without payload that begins an exchange or stands alone. Its direction is
+    /// CALL, and its XID is taken from this side's XID space. Returns the XID.
+    pub fn call(&mut self, number: u32, fields: Bytes) -> u32 {
         let xid = self.shared.next_xid;
         // Counted downwards, because the XIDs of RPC calls are counted upwards.
         self.shared.next_xid = xid.wrapping_sub(1);
@@ -125,33 +118,33 @@ impl<'a> Outbox<'a> {
             self.shared.sent.pop_front();
         }
         self.shared.sent.push_back((xid, self.extension));
-        self.send(xid, Direction::Call, opttype, info);
+        self.send(xid, Direction::Call, number, fields);
         xid
     }
 
-    /// Sends an operation without payload that answers the one with this XID. Its direction is
+    /// Sends a message without payload that answers the one with this XID. Its direction is
     /// REPLY.
-    pub fn reply(&mut self, xid: u32, opttype: u32, info: Bytes) {
-        self.send(xid, Direction::Reply, opttype, info);
+    pub fn reply(&mut self, xid: u32, number: u32, fields: Bytes) {
+        self.send(xid, Direction::Reply, number, fields);
     }
 
-    /// Sends an operation without payload that refers to a message with this XID, of either
-    /// direction, for example to report an error in it. An answer to the operation is not expected.
-    pub fn about(&mut self, xid: u32, direction: Direction, opttype: u32, info: Bytes) {
-        self.send(xid, direction, opttype, info);
+    /// Sends a message without payload that refers to a message with this XID, of either
+    /// direction, for example to report an error in it. An answer is not expected.
+    pub fn about(&mut self, xid: u32, direction: Direction, number: u32, fields: Bytes) {
+        self.send(xid, direction, number, fields);
     }
 
-    fn send(&mut self, xid: u32, direction: Direction, opttype: u32, info: Bytes) {
-        let optional = Optional {
+    fn send(&mut self, xid: u32, direction: Direction, number: u32, fields: Bytes) {
+        let message = OutgoingMessage {
+            xid,
             direction,
-            opttype,
-            info,
+            number,
+            fields,
         };
-        let operation = OutgoingOperation { xid, optional };
-        self.shared.actions.push_back(Action::Send(operation));
+        self.shared.actions.push_back(Action::Send(message));
     }
 
-    /// Records that the operation with this XID was answered, so that a later error with this XID
+    /// Records that the message with this XID was answered, so that a later error with this XID
     /// is not routed to the extension.
     pub fn answered(&mut self, xid: u32) {
         let _ = self.shared.take_sender(xid);
@@ -178,7 +171,7 @@ impl<'a> Outbox<'a> {
         self.shared.learnt.push_back((self.extension, property));
     }
 
-    /// Delivers an RPC message that arrived in operations, or a report about one.
+    /// Delivers an RPC message that arrived in messages of the extension, or a report about one.
     pub fn transferred(&mut self, transferred: Transferred) {
         let by = self.extension;
         let action = Action::Transferred { by, transferred };

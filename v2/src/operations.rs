@@ -1,0 +1,123 @@
+//! Optional operations (version-two-01, section 3): the headers of the messages of extensions
+//! ([`rpcrdma_extension`]).
+
+use bytes::Bytes;
+use rpcrdma_extension::{
+    Extensions, Fields, Heard, Kind, OutgoingMessage, PeerError, ReceivedMessage, Refusal,
+};
+
+use crate::{Body, ErrorBody, Header, Optional};
+
+/// Returns the header of a message of an extension, with these credits.
+#[must_use]
+pub fn header(message: OutgoingMessage, credits: u32) -> Header {
+    let optional = Optional {
+        direction: message.direction,
+        opttype: message.number,
+        info: message.fields,
+    };
+    Header {
+        xid: message.xid,
+        credits,
+        body: Body::Optional(optional),
+    }
+}
+
+/// Returns what extensions may know of the header of a received message.
+#[must_use]
+pub fn heard(header: &Header) -> Heard {
+    Heard {
+        xid: header.xid,
+        direction: header.direction(),
+        credits: header.credits,
+        kind: match &header.body {
+            Body::Optional(optional) => Kind::Extension(optional.opttype),
+            body => Kind::Base(body.procedure()),
+        },
+    }
+}
+
+/// Returns an operation for its extension, or `None` if the header is not RDMA2_OPTIONAL. `message`
+/// is the whole message in slices, and `payload_at` the offset of its payload in bytes.
+#[must_use]
+pub fn received<'a>(
+    header: &'a Header,
+    message: &'a [Bytes],
+    payload_at: usize,
+) -> Option<ReceivedMessage<'a>> {
+    let Body::Optional(optional) = &header.body else {
+        return None;
+    };
+    Some(ReceivedMessage {
+        number: optional.opttype,
+        xid: header.xid,
+        direction: optional.direction,
+        credits: header.credits,
+        message,
+        fields: Fields::Delimited {
+            fields: &optional.info,
+            payload_at,
+        },
+    })
+}
+
+/// The outcome of routing a received message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Routed {
+    /// The base protocol must handle the message: it is an RPC message, or an error about a call.
+    Base,
+    /// An extension has handled the message.
+    Taken,
+    /// The message is not handled, and this error must be sent.
+    Refused(PeerError),
+    /// The message is not handled, for this reason, and no error is sent.
+    Discarded(Refusal),
+}
+
+/// Passes a received message to the extensions. The parameters are those of [`received`].
+pub fn route(
+    extensions: &mut Extensions,
+    header: &Header,
+    message: &[Bytes],
+    payload_at: usize,
+) -> Routed {
+    if let Some(operation) = received(header, message, payload_at) {
+        return match extensions.received(&operation) {
+            Ok(()) => Routed::Taken,
+            Err(refusal) => match refusal.answer() {
+                Some(error) => Routed::Refused(error),
+                None => Routed::Discarded(refusal),
+            },
+        };
+    }
+    let heard = heard(header);
+    match header.body {
+        Body::Error(error) if extensions.failed(&heard, error.into()) => Routed::Taken,
+        Body::Error(_) => Routed::Base,
+        _ => {
+            extensions.heard(&heard);
+            Routed::Base
+        }
+    }
+}
+
+impl From<ErrorBody> for PeerError {
+    fn from(error: ErrorBody) -> Self {
+        match error {
+            ErrorBody::Version { low, high } => Self::Version { low, high },
+            ErrorBody::BadHeader => Self::Chunk,
+            ErrorBody::InvalidOption => Self::Option,
+        }
+    }
+}
+
+/// The error of this version that is nearest to an error: RDMA2_ERR_BAD_HEADER if it has no other.
+impl From<PeerError> for ErrorBody {
+    fn from(error: PeerError) -> Self {
+        match error {
+            PeerError::Version { low, high } => Self::Version { low, high },
+            PeerError::Option => Self::InvalidOption,
+            _ => Self::BadHeader,
+        }
+    }
+}
