@@ -9,8 +9,8 @@ use nfs_binding::client::{Follow, NfsUrl, UrlError};
 use nfs_binding::proto::{FileHandle, FileType, SetAttributes};
 use nfs_binding::server::MAX_TRANSFER;
 use rpc_transport::CallError;
-use rpcrdma_callbacks::{Answers, MAX_LEN, MAX_ORDERED, Order};
 use rpcrdma_compare::{Latency, Op, Target};
+use rpcrdma_programs::callbacks::{self, Answers, MAX_LEN, MAX_ORDERED, Order};
 use rpcrdma_setup::access::{Access, Mounted, Reached};
 use rpcrdma_setup::mount_options::MountOptions;
 use rpcrdma_setup::{Context, Failure};
@@ -170,7 +170,7 @@ fn callbacks(args: &PingArgs, mut access: Access, verbose: bool) -> Result<(), F
     let interrupt = interruptible.interrupt();
     let start = Instant::now();
     let tally = {
-        let ordered = pin!(rpcrdma_callbacks::run(&reached.client, ticket, order));
+        let ordered = pin!(callbacks::run(&reached.client, ticket, order));
         let interrupted = pin!(interrupt.wait());
         match reached.runtime.block_on(select(ordered, interrupted)) {
             Either::Left((tally, _)) => tally,

@@ -16,7 +16,7 @@ use rdma::{Attributes, DeviceError};
 use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::{RdmaServerOptions, RoundTripFeatures};
 use rpc_transport::{ServerGroup, ServerOptions, Stop};
-use rpcrdma_callbacks::Orders;
+use rpcrdma_programs::callbacks::Orders;
 use rpcrdma_setup::access::{CALLBACKS, LinkOptions};
 use rpcrdma_setup::congestion::check_congestion;
 use rpcrdma_setup::costs::CostsArg;

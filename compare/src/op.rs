@@ -12,10 +12,10 @@ use nfs_binding::proto::{
 };
 use nfs_binding::server::MAX_TRANSFER;
 use rpc_transport::Client;
+use rpcrdma_programs::Long;
 use rpcrdma_setup::access::Mounted;
 use rpcrdma_setup::units::show_size;
 use rpcrdma_setup::{Context, Failure};
-use rpcrdma_sim::Long;
 
 /// The name of the file that is read and written.
 const NAME: &[u8] = b"measured";

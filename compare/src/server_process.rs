@@ -19,11 +19,11 @@ use rpc_transport::{
     ProgramVersions, ReducedArguments, Request, Server, ServerOptions, Service, ServiceOutcome,
     Stop, TcpServer,
 };
+use rpcrdma_programs::Probe;
 use rpcrdma_setup::access::{LinkOptions, tcp_counters};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceChoice, Resources};
 use rpcrdma_setup::{Context, Failure};
-use rpcrdma_sim::Probe;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
 

@@ -21,7 +21,7 @@ use rpc_transport::{
     CallError, Client, ClientLoops, ClientOptions, ClientTransport, Retry, Runtime, TcpClient,
     TcpCounters, TcpOptions,
 };
-use rpcrdma_callbacks::Answers;
+use rpcrdma_programs::callbacks::Answers;
 
 use crate::costs::{Costs, CostsArg};
 use crate::device::{DeviceChoice, DeviceName, Opened, Resources};

@@ -11,8 +11,7 @@ use nfs_binding::proto::{Access, Attributes, NfsTime, SetAttributes, Stable, Ver
 use onc_rpc::Bulk;
 use rdma::Clock;
 use rdma_sim::Random;
-
-use crate::pattern;
+use rpcrdma_programs::pattern;
 
 /// The capacity in bytes.
 const SIZE: u64 = 64 << 20;

@@ -14,11 +14,11 @@ use nfs_binding::proto::{
 use onc_rpc::{AuthSys, Credential};
 use rdma::Time;
 use rpc_transport::CallError;
+use rpcrdma_programs::pattern;
 
 use crate::client::{Counted, Desk, credential};
 use crate::exports::EXPORT;
 use crate::joining::{connect, connect_as};
-use crate::pattern;
 use crate::plan::{Flood, FloodOf};
 use crate::work::{Shared, place};
 

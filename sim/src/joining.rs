@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onc_rpc::Credential;
 use rpc_transport::{CallError, Client, ClientOptions, ClientTransport};
-use rpcrdma_callbacks::Answers;
+use rpcrdma_programs::callbacks::Answers;
 
 use crate::client::{Desk, credential};
 use crate::work::{FOR_EVER, PAUSE, Shared, TRIES};

@@ -33,10 +33,8 @@ mod journal;
 mod measure;
 mod message;
 mod pairing;
-mod pattern;
 mod plan;
 mod pools;
-mod probe;
 mod receives;
 mod report;
 mod sends;
@@ -56,7 +54,6 @@ pub use pairing::{Pairing, UnknownPairing};
 pub use plan::{
     Crash, ExportChange, FeaturesOf, Flood, FloodOf, Hostile, Plan, Swarm, VersionsOf, Victim,
 };
-pub use probe::{Long, Probe};
 pub use report::{Report, Violation};
 pub use sweep::{Summary, run, run_tapped, running, sweep};
 pub use world::{TapMaker, simulate, simulate_plan};

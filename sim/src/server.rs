@@ -13,11 +13,11 @@ use rdma::{Device, Pool};
 use rdma_sim::{Fabric, Host, NodeId, Path, SimDevice};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
 use rpc_transport::{Armed, Server, ServerGroup, ServerOptions};
-use rpcrdma_callbacks::{Orders, Totals};
+use rpcrdma_programs::Probe;
+use rpcrdma_programs::callbacks::{Orders, Totals};
 
 use crate::exports::Exports;
 use crate::plan::Hostile;
-use crate::probe::Probe;
 
 /// The maximum number of steps of a loop before other hosts get their turn.
 pub(crate) const STEPS: usize = 10_000;

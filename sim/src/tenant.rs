@@ -15,11 +15,11 @@ use nfs_binding::proto::{
 use rdma::Time;
 use rdma_sim::Random;
 use rpc_transport::CallError;
+use rpcrdma_programs::pattern;
 
 use crate::client::{Counted, Desk};
 use crate::exports::{ADMINISTERED, Served};
 use crate::joining::connect;
-use crate::pattern;
 use crate::plan::Victim;
 use crate::work::{Shared, place};
 

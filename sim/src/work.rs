@@ -16,16 +16,16 @@ use nfs_binding::proto::{
 use rdma_sim::Random;
 use rpc_transport::rdma::RdmaClient;
 use rpc_transport::{CallError, Client, ConnectionId, Runtime};
-use rpcrdma_callbacks::{Answers, Order, run};
+use rpcrdma_programs::Echo;
+use rpcrdma_programs::callbacks::{Answers, Order, run};
+use rpcrdma_programs::pattern;
 
 use crate::client::{Counted, Desk, Tally};
 use crate::exports::{EXPORT, Exports};
 use crate::history::{History, SlotId};
 use crate::joining::connect;
 use crate::journal::Journal;
-use crate::pattern;
 use crate::plan::Plan;
-use crate::probe::Echo;
 
 /// The number of files of each client.
 const FILES: usize = 2;

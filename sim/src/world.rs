@@ -13,7 +13,7 @@ use rdma::{Attributes, Buf, SharedReceives, Tap, Time};
 use rdma_sim::{Fabric, Faults, Host, NodeId, Random, SimDevice, Turn};
 use rpc_transport::Retry;
 use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions, receive_memory};
-use rpcrdma_callbacks::Totals;
+use rpcrdma_programs::callbacks::Totals;
 
 use crate::client::{ClientHost, Tally};
 use crate::disk::Disk;

@@ -14,13 +14,13 @@ use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
 use rpc_transport::{
     Server, ServerGroup, ServerOptions, ServerTransport, Service, Stop, TcpOptions, TcpServer,
 };
-use rpcrdma_callbacks::Orders;
+use rpcrdma_programs::Probe;
+use rpcrdma_programs::callbacks::Orders;
 use rpcrdma_setup::access::LinkOptions;
 use rpcrdma_setup::costs::Costs;
 use rpcrdma_setup::device::DeviceChoice;
 use rpcrdma_setup::mount_options::Proto;
 use rpcrdma_setup::{Context, Failure};
-use rpcrdma_sim::Probe;
 
 use super::{cannot_listen, enough_for_one, listen_error, say};
 

@@ -5,10 +5,10 @@ use nfs_binding::proto::{
     CreateArgs, CreateHow, DirOp, FileHandle, HandleArgs, MountArgs, MountPath, Name, ReadArgs,
     ReaddirplusArgs, SetAttributes, Stable, Verifier, WriteArgs,
 };
+use rpcrdma_programs::Long;
 
 use crate::client::Counted;
 use crate::exports::EXPORT;
-use crate::probe::Long;
 
 /// The minimum size of a directory entry in READDIRPLUS results, bytes. An entry with attributes
 /// and handle is longer.

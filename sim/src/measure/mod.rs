@@ -19,11 +19,11 @@ use rpc_transport::rdma::{
     RdmaServerOptions, Version, Versions,
 };
 use rpc_transport::{Client, ClientOptions, ClientTransport};
+use rpcrdma_programs::Long;
 
 use crate::client::{ClientHost, Counted, Desk, Tally, credential};
 use crate::disk::Disk;
 use crate::exports::Exports;
-use crate::probe::Long;
 use crate::server::{ServerHost, Slice};
 
 pub use self::calls::{CannotMeasure, Operation};

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use rpcrdma_programs::pattern;
+
 use super::{MOST_TURNS, World};
 use crate::history::SlotId;
-use crate::pattern;
 use crate::report::Report;
 use crate::server::ServerHost;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use rpc_transport::rdma::{NotChanged, RdmaClient, RdmaOptions};
 use rpc_transport::{CallError, ConnectionId, Reply};
-use rpcrdma_callbacks::{Order, run};
+use rpcrdma_programs::callbacks::{Order, run};
 
 use crate::service::{Echo, Sizes, null};
 use crate::world::Desk;

@@ -16,8 +16,8 @@ use rpc_transport::{
     Armed, Client, ClientOptions, ClientTransport, PollSource, Runtime, Server, ServerOptions,
     Stepped,
 };
-use rpcrdma_callbacks::Answers;
-use rpcrdma_sim::Probe;
+use rpcrdma_programs::Probe;
+use rpcrdma_programs::callbacks::Answers;
 
 use crate::service::Echoes;
 use crate::wire_recorder::WireRecorder;

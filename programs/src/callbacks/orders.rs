@@ -9,8 +9,8 @@ use rpc_transport::{
     ServiceOutcome, ServiceReply,
 };
 
-use crate::wire::{Ask, BACK, MAX_LEN, Order, Pattern, THERE, Tally};
-use crate::{BACKWARD, ECHO, FORWARD, NULL, ORDER, STATE};
+use super::wire::{Ask, BACK, MAX_LEN, Order, Pattern, THERE, Tally};
+use super::{BACKWARD, ECHO, FORWARD, NULL, ORDER, STATE};
 
 /// The maximum number of stored orders. Beyond it, the oldest one is dropped and abandoned.
 const MAX_ORDERS: usize = 64;

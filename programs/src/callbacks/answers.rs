@@ -7,8 +7,8 @@ use std::rc::Rc;
 use onc_rpc::{AcceptStatus, Encoder, Message};
 use rpc_transport::{ErrorReply, ProgramVersions, Request, Service, ServiceOutcome, ServiceReply};
 
-use crate::wire::{Ask, BACK, MAX_LEN, Pattern, THERE};
-use crate::{BACKWARD, ECHO, NULL};
+use super::wire::{Ask, BACK, MAX_LEN, Pattern, THERE};
+use super::{BACKWARD, ECHO, NULL};
 
 /// The callbacks that arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

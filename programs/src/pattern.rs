@@ -12,7 +12,8 @@ fn words(number: u64) -> impl Iterator<Item = [u8; 8]> {
 
 /// Returns the content of the write with this number, `len` bytes long. Number 0 is content that
 /// was never written.
-pub(crate) fn content(number: u64, len: usize) -> Vec<u8> {
+#[must_use]
+pub fn content(number: u64, len: usize) -> Vec<u8> {
     let mut out = vec![0; len.next_multiple_of(8)];
     for (place, word) in out.chunks_exact_mut(8).zip(words(number)) {
         place.copy_from_slice(&word);
@@ -23,7 +24,8 @@ pub(crate) fn content(number: u64, len: usize) -> Vec<u8> {
 
 /// Returns the number of the write whose content this is, or `None` if it does not come from a
 /// single one. Bytes missing at the end count as never written.
-pub(crate) fn number(data: &[u8], len: usize) -> Option<u64> {
+#[must_use]
+pub fn number(data: &[u8], len: usize) -> Option<u64> {
     let mut whole;
     let data = match data.len() < len {
         true => {

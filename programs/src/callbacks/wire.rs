@@ -79,7 +79,7 @@ impl Order {
             && u64::from(self.at_a_time) * u64::from(self.call_len) <= MAX_BYTES_AT_A_TIME
     }
 
-    pub(crate) fn encode(&self, ticket: u32) -> Message {
+    pub(super) fn encode(&self, ticket: u32) -> Message {
         let millis = u32::try_from(self.limit.as_millis()).unwrap_or(u32::MAX);
         let mut args = Encoder::new();
         args.u32(ticket).u32(self.count).u32(self.at_a_time);
@@ -87,7 +87,7 @@ impl Order {
         args.finish()
     }
 
-    pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<(u32, Self), DecodeError> {
+    pub(super) fn decode(from: &mut Decoder<'_>) -> Result<(u32, Self), DecodeError> {
         let ticket = from.u32()?;
         let order = Self {
             count: from.u32()?,
@@ -101,14 +101,14 @@ impl Order {
 }
 
 impl Tally {
-    pub(crate) fn encode(&self) -> Message {
+    pub(super) fn encode(&self) -> Message {
         let mut results = Encoder::new();
         results.u32(self.made).u32(self.answered).u32(self.wrong);
         results.u32(self.failed).bool(self.done);
         results.finish()
     }
 
-    pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+    pub(super) fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             made: from.u32()?,
             answered: from.u32()?,
@@ -121,24 +121,24 @@ impl Tally {
 
 /// The arguments of a callback.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ask {
-    pub(crate) ticket: u32,
+pub(super) struct Ask {
+    pub(super) ticket: u32,
     /// The number of the callback, from 1.
-    pub(crate) number: u32,
+    pub(super) number: u32,
     /// The number of data bytes in the reply.
-    pub(crate) reply_len: u32,
-    pub(crate) data: Bytes,
+    pub(super) reply_len: u32,
+    pub(super) data: Bytes,
 }
 
 impl Ask {
-    pub(crate) fn encode(self) -> Message {
+    pub(super) fn encode(self) -> Message {
         let mut args = Encoder::new();
         args.u32(self.ticket).u32(self.number).u32(self.reply_len);
         args.bulk(self.data);
         args.finish()
     }
 
-    pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+    pub(super) fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             ticket: from.u32()?,
             number: from.u32()?,
@@ -149,10 +149,10 @@ impl Ask {
 }
 
 /// Data that depends on ticket, number and direction: what both ends fill in, and look for.
-pub(crate) struct Pattern(u64);
+pub(super) struct Pattern(u64);
 
 impl Pattern {
-    pub(crate) fn new(ticket: u32, number: u32, way: u8) -> Self {
+    pub(super) fn new(ticket: u32, number: u32, way: u8) -> Self {
         Self((u64::from(ticket) << 32 | u64::from(number)) ^ u64::from(way) << 24 | 1)
     }
 
@@ -164,22 +164,22 @@ impl Pattern {
         self.0.to_le_bytes()
     }
 
-    pub(crate) fn fill(mut self, data: &mut [u8]) {
+    pub(super) fn fill(mut self, data: &mut [u8]) {
         for place in data.chunks_mut(8) {
             place.copy_from_slice(&self.next()[..place.len()]);
         }
     }
 
     /// Returns whether `data` is this pattern, as far as it goes.
-    pub(crate) fn begins_with(mut self, data: &[u8]) -> bool {
+    pub(super) fn begins_with(mut self, data: &[u8]) -> bool {
         data.chunks(8)
             .all(|chunk| *chunk == self.next()[..chunk.len()])
     }
 }
 
 /// The directions of a [`Pattern`].
-pub(crate) const THERE: u8 = 1;
-pub(crate) const BACK: u8 = 2;
+pub(super) const THERE: u8 = 1;
+pub(super) const BACK: u8 = 2;
 
 #[cfg(test)]
 mod tests {

@@ -22,7 +22,7 @@ use rpc_transport::{
     Runtime, Server, ServerOptions, ServerStats, Service, ServiceOutcome, Stop, TcpClient,
     TcpOptions, TcpServer,
 };
-use rpcrdma_callbacks::{Answers, Order, Orders, echo, null, run};
+use rpcrdma_programs::callbacks::{Answers, Order, Orders, echo, null, run};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Over {

@@ -1,18 +1,17 @@
-//! A test program besides NFS, with calls and replies of any length without DDP-eligible items,
+//! A program besides NFS, with calls and replies of any length without DDP-eligible items,
 //! which NFS version 3 hardly has.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::callbacks::{FORWARD, Orders};
+use crate::pattern;
 use bytes::Bytes;
 use onc_rpc::{AcceptStatus, Encoder, Message};
 use rpc_transport::{
     Call, ErrorReply, ProgramVersions, ReducedArguments, ReplyRoom, Request, Service,
     ServiceOutcome, ServiceReply,
 };
-use rpcrdma_callbacks::{FORWARD, Orders};
-
-use crate::pattern;
 
 /// A program number from the range that needs no assignment (RFC 5531, section 8.3).
 const PROGRAM: u32 = 0x2000_5166;
@@ -24,21 +23,23 @@ const MOST: u32 = 1 << 20;
 
 /// The lengths of a call of this program and of its reply.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Echo {
+pub struct Echo {
     /// The bytes of the call that are not DDP-eligible.
-    pub(crate) call: u32,
+    pub call: u32,
     /// The bytes of the reply that are not DDP-eligible.
-    pub(crate) payload: u32,
+    pub payload: u32,
     /// The bytes of the reply that are DDP-eligible.
-    pub(crate) item: u32,
-    /// The number of bytes by which the announced reply size is too small, for either kind of data.
-    pub(crate) short_payload: u32,
-    pub(crate) short_item: u32,
+    pub item: u32,
+    /// The number of bytes by which the announced size of the payload is too small.
+    pub short_payload: u32,
+    /// The number of bytes by which the announced size of the item is too small.
+    pub short_item: u32,
 }
 
 impl Echo {
     /// Encodes the call.
-    pub(crate) fn call(self) -> Call {
+    #[must_use]
+    pub fn call(self) -> Call {
         let mut args = Encoder::new();
         args.u32(self.payload).u32(self.item);
         args.opaque(&pattern::content(1, self.call as usize));
@@ -59,12 +60,14 @@ impl Echo {
     }
 
     /// Returns whether the announced reply size is too small.
-    pub(crate) fn is_short(self) -> bool {
+    #[must_use]
+    pub fn is_short(self) -> bool {
         self.short_payload + self.short_item > 0
     }
 
     /// Returns whether a reply has the requested content.
-    pub(crate) fn is_answered(self, reply: &rpc_transport::Reply) -> bool {
+    #[must_use]
+    pub fn is_answered(self, reply: &rpc_transport::Reply) -> bool {
         let mut results = reply.results();
         let payload = results.opaque(MOST);
         let item = results.bulk(MOST).map(|item| item.to_bytes());
@@ -134,7 +137,7 @@ impl<S: Service> Probe<S> {
         Self::with_orders(service, Orders::new())
     }
 
-    /// Adds the program and the test program of callbacks to `service`. The loops of a server must
+    /// Adds the program and that of callbacks to `service`. The loops of a server must
     /// share their orders: clones of `orders` do.
     #[must_use]
     pub fn with_orders(service: S, orders: Orders) -> Self {
@@ -155,7 +158,8 @@ impl<S: Service> Probe<S> {
 
     /// Returns a value that says, after each call, whether its bulk data arrived apart from the
     /// rest.
-    pub(crate) fn placed(&self) -> Arc<AtomicBool> {
+    #[must_use]
+    pub fn placed(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.placed)
     }
 }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use onc_rpc::{DecodeError, Encoder, Message};
 use rpc_transport::{Call, CallError, CallFuture, Client, ReplyRoom};
 
-use crate::wire::{MAX_LEN, Order, Tally};
-use crate::{ECHO, FORWARD, NULL, ORDER, STATE};
+use super::wire::{MAX_LEN, Order, Tally};
+use super::{ECHO, FORWARD, NULL, ORDER, STATE};
 
 /// The first and the longest pause between two queries. The pause doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
