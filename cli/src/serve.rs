@@ -174,7 +174,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
             output::complain(format_args!("export {path}: {}", direct_io(bytes)));
         }
     }
-    for (lock, times) in rdma::contended_locks() {
+    for (lock, times) in rpcrdma_host::contended_locks() {
         tracing::info!(lock, times, "a thread waited for another one");
     }
     tracing::info!("ended by a signal");

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use rdma::CongestionControl;
 use rdma_capture::Capture;
+use rpcrdma_host::CongestionControl;
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::congestion::check_congestion;
 use rpcrdma_setup::costs::CostsArg;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use rdma::CongestionControl;
+use rpcrdma_host::CongestionControl;
 use rpcrdma_setup::Failure;
 use serde::{Deserialize, Serialize};
 

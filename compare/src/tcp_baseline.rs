@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use rdma::CongestionControl;
+use rpcrdma_host::CongestionControl;
 
 use crate::latency::Latency;
 
@@ -202,7 +202,7 @@ impl TcpBaseline {
         address: SocketAddr,
         congestion: Option<&CongestionControl>,
     ) -> io::Result<Self> {
-        let socket = rdma::begin_connect(address, congestion)?;
+        let socket = rpcrdma_host::begin_connect(address, congestion)?;
         socket.set_nonblocking(false)?;
         // The first write waits until the connection is established.
         Ok(Self {

@@ -542,7 +542,7 @@ impl Connection {
             }
             FirstMessage::Discard => {
                 let reason = "the first message is too short, or an error";
-                rdma::limited!(warn, reason, "bad message from the requester");
+                rpcrdma_host::limited!(warn, reason, "bad message from the requester");
                 listening.counters.discarded += 1;
                 listening.received = listening.received.wrapping_add(1);
             }

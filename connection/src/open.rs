@@ -12,12 +12,13 @@
 
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
-use rdma::{Account, Charge, Stag, Time};
+use rdma::{Stag, Time};
 use rpcrdma_chunks::{Direction, Side};
 use rpcrdma_extension::{
     Action as ExtensionAction, DuplicateNumber, IncomingCall, IncomingReply, OutgoingMessage,
     ReverseDirection, Transferred,
 };
+use rpcrdma_host::{Account, Charge};
 use rpcrdma_v1::{Agreed, PrivateData};
 use transfer_plan::{ChunkLimits, Limits};
 
@@ -529,7 +530,7 @@ impl Open {
                 },
                 ..,
             ) => {
-                rdma::limited!(
+                rpcrdma_host::limited!(
                     warn,
                     xid,
                     "a call in operations to a client, which takes none"
@@ -544,7 +545,7 @@ impl Open {
                 | Transferred::Unusable { xid, .. },
                 ..,
             ) => {
-                rdma::limited!(
+                rpcrdma_host::limited!(
                     warn,
                     xid,
                     "a message in operations that is for neither half"

@@ -6,8 +6,9 @@ mod support;
 
 use bytes::Bytes;
 use onc_rpc::{CALL, Encoder, Message, REPLY, Segments};
-use rdma::{Account, Budget, GUARANTEED, PER_CALL, Pool, Time};
+use rdma::{Pool, Time};
 use rpcrdma_connection::{Action, CallId, Connection, Event};
+use rpcrdma_host::{Account, Budget, GUARANTEED, PER_CALL};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v1::{Body, Chunks, Header, PrivateData, ReadSegment, Segment};
 use support::configs_with;

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onc_rpc::Message;
-use rdma::{Budget, PER_CALL, Pool, Stag};
+use rdma::{Pool, Stag};
 use rpcrdma_connection::{CallbackOptions, Options, ReplyRoom};
 use rpcrdma_extension::{Extension, Outbox, ReceivedMessage, Refusal};
+use rpcrdma_host::{Budget, PER_CALL};
 use rpcrdma_negotiation::{Version, Versions};
 use rpcrdma_v2_wg::header_type::{
     CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, CONNPROP_MIDDLE, GRANT, REPLY_INLINE, REPLY_MIDDLE,

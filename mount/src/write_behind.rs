@@ -152,7 +152,7 @@ impl<C: Connect> Core<C> {
                 // as with Linux's own client.
                 let falls_short = (ok.committed as u32) < stable as u32;
                 if falls_short {
-                    rdma::limited!(
+                    rpcrdma_host::limited!(
                         warn,
                         ino = node.ino,
                         "the server did not write data to stable storage as it was asked to"

@@ -35,21 +35,13 @@
 //! # Ok::<_, rdma::PoolExhausted>(())
 //! ```
 
-mod backlog;
-mod budget;
 mod carrier;
 mod class_costs;
-mod congestion;
-mod contention;
 mod device;
 mod id_map;
-mod keep_alive;
-mod log_limit;
-mod loop_seat;
 mod mem;
 mod readiness;
 mod scatter;
-mod send_buffer;
 mod shared_receives;
 mod shrink;
 mod tap;
@@ -57,12 +49,8 @@ mod time;
 
 pub mod middleware;
 
-pub use backlog::lengthen_backlog;
-pub use budget::{Account, Budget, Charge, GUARANTEED, PER_CALL};
 pub use carrier::Carrier;
 pub use class_costs::ClassCosts;
-pub use congestion::{CongestionControl, begin_connect};
-pub use contention::{CountedMutex, CountedRwLock, LockCounter, contended_locks};
 pub use device::{
     AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,
     Device, DeviceError, Disconnect, Event, Failed, Gather, ListenerId, PostError, QpId, Region,
@@ -70,13 +58,9 @@ pub use device::{
     WorkError, WrId,
 };
 pub use id_map::{IdHasher, IdMap};
-pub use keep_alive::keep_alive;
-pub use log_limit::LogLimit;
-pub use loop_seat::{LoopClaim, LoopSeat};
 pub use mem::{ALIGNMENT, Buf, Pool, PoolExhausted, Registrar};
 pub use readiness::{Interest, Poller, Readiness};
 pub use scatter::{OtherBuffers, Places, Scatter};
-pub use send_buffer::bound_send_buffer;
 pub use shared_receives::SharedReceiveQueue;
 pub use shrink::shrink;
 pub use tap::{Frame, Setup, Tap};

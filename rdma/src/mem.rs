@@ -25,8 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use crate::Account;
-use crate::budget::PER_CALL;
+use rpcrdma_host::{Account, PER_CALL};
 
 /// Alignment in bytes of every buffer from a pool: a page.
 pub const ALIGNMENT: usize = 4096;

@@ -12,7 +12,7 @@ use nfs_binding::client::{Mount, NfsError, NfsUrl};
 use nfs_binding::proto::MAX_DATA;
 use onc_rpc::{AuthSys, Credential};
 use rdma::middleware::Shaper;
-use rdma::{CongestionControl, Counters, Pool};
+use rdma::{Counters, Pool};
 use rdma_core::Registration;
 use rpc_transport::rdma::{
     CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version,
@@ -21,6 +21,7 @@ use rpc_transport::{
     CallError, Client, ClientLoops, ClientOptions, ClientTransport, Retry, Runtime, TcpClient,
     TcpCounters, TcpOptions,
 };
+use rpcrdma_host::CongestionControl;
 use rpcrdma_programs::callbacks::Answers;
 
 use crate::costs::{Costs, CostsArg};

@@ -1,6 +1,6 @@
 //! The option `--congestion`.
 
-use rdma::CongestionControl;
+use rpcrdma_host::CongestionControl;
 
 use crate::Failure;
 

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use iwarp::{CrcPolicy, Iwarp};
 use rdma::middleware::{Linked, Reconstructed, Shaper};
-use rdma::{ClassCosts, CongestionControl, Device, LoopSeat, Pool};
+use rdma::{ClassCosts, Device, Pool};
 use rdma_capture::{Capture, Origin};
 use rdma_core::{self, OpenError, Registration};
+use rpcrdma_host::{CongestionControl, LoopSeat};
 
 use crate::{Context, Failure};
 

@@ -26,7 +26,8 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use onc_rpc::Message;
-use rdma::{CountedMutex, Interest, LockCounter, Poller, Pool, Time};
+use rdma::{Interest, Poller, Pool, Time};
+use rpcrdma_host::{CountedMutex, LockCounter};
 use rustix::event::{EventfdFlags, eventfd};
 
 use self::driver::run;

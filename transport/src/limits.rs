@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rdma::{Budget, GUARANTEED};
+use rpcrdma_host::{Budget, GUARANTEED};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{SPARE, ServerOptions};

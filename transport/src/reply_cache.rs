@@ -67,7 +67,8 @@ use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
 use onc_rpc::Message;
-use rdma::{CountedMutex, LockCounter, Time};
+use rdma::Time;
+use rpcrdma_host::{CountedMutex, LockCounter};
 use slab::Slab;
 
 mod key;

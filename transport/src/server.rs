@@ -491,7 +491,7 @@ impl Server {
         let served = &self.transports[transport];
         let place = served.transport.borrow_mut().take_place(conn);
         let Some(place) = place.or_else(|| served.admission.admit(peer.ip(), now)) else {
-            rdma::limited!(warn, %peer, "too many connections: one more was closed");
+            rpcrdma_host::limited!(warn, %peer, "too many connections: one more was closed");
             served.transport.borrow_mut().close(conn);
             return;
         };
@@ -525,7 +525,7 @@ impl Server {
                     continue;
                 }
                 let peer = peer.address;
-                rdma::limited!(info, %peer, "at the limit on connections: closing one to make room");
+                rpcrdma_host::limited!(info, %peer, "at the limit on connections: closing one to make room");
                 self.stats.made_room += 1;
             }
             self.close((transport, conn), "closed to make room for another client");
@@ -611,7 +611,7 @@ impl Server {
                 self.reply(origin, Some(Message::from_payload(header.encode())), now);
             }
             Disposition::Disconnect(reason) => {
-                rdma::limited!(warn, %peer, reason, "not an RPC call: closing the connection");
+                rpcrdma_host::limited!(warn, %peer, reason, "not an RPC call: closing the connection");
                 self.stats.garbage += 1;
                 self.close(
                     (origin.transport, origin.conn),

@@ -163,7 +163,7 @@ impl Shared {
 /// this workspace's release profile aborts.
 pub(crate) fn catch<T>(work: impl FnOnce() -> Result<T, ErrorReply>) -> Result<T, ErrorReply> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        rdma::limited!(
+        rpcrdma_host::limited!(
             error,
             "a service panicked: the call is answered with SYSTEM_ERR"
         );

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use iwarp::{Iwarp, Options};
-use rdma::{Attributes, Budget, Device, Pool, SharedReceives, WhenEmpty};
+use rdma::{Attributes, Device, Pool, SharedReceives, WhenEmpty};
 use rdma_support::fabric::{attributes, sharing};
 use rdma_support::{POOL, Pair, data, message, open, reply, room, speaking};
 use rpc_transport::rdma::{
@@ -16,6 +16,7 @@ use rpc_transport::rdma::{
     shares_receives,
 };
 use rpc_transport::{ClientTransport, PollSource, ServerTransport};
+use rpcrdma_host::Budget;
 
 /// Versions with placement of bulk data.
 const PLACING: [Version; 2] = [Version::Two, Version::TwoWg];

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use rdma::CongestionControl;
 use rdma::middleware::{Delay, ParseLinkError, Rate};
 use rpcrdma_compare::{OpName, Options, RunOptions, Variant};
+use rpcrdma_host::CongestionControl;
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rdma::CongestionControl;
 use rdma::middleware::{Delay, Rate};
 use rpc_transport::rdma::CostModel;
+use rpcrdma_host::CongestionControl;
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::access::{Access, LinkOptions};
 use rpcrdma_setup::congestion::check_congestion;

@@ -6,10 +6,10 @@ use clap::Args;
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::overrides::Overridden;
 use nfs_binding::server::{ExportOptions, overridden};
-use rdma::CongestionControl;
 use rdma::middleware::{Delay, Rate};
 use rpc_transport::limits::LEAST_MEMORY;
 use rpc_transport::rdma::{RoundTripFeatures, Versions};
+use rpcrdma_host::CongestionControl;
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::inline::InlineSizes;
@@ -204,7 +204,7 @@ pub(crate) enum Threads {
 
 impl Threads {
     /// The maximum number. Of the memory for calls, at most a quarter lies unused in this many
-    /// loops ([`rdma::Budget`]).
+    /// loops ([`rpcrdma_host::Budget`]).
     pub(crate) const MOST: u16 = 64;
 
     fn parse(text: &str) -> Result<Self, String> {

@@ -8,12 +8,13 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use nfs_binding::server::NfsServer;
-use rdma::{CongestionControl, LoopSeat, Pool};
+use rdma::Pool;
 use rpc_transport::limits::Limits;
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
 use rpc_transport::{
     Server, ServerGroup, ServerOptions, ServerTransport, Service, Stop, TcpOptions, TcpServer,
 };
+use rpcrdma_host::{CongestionControl, LoopSeat};
 use rpcrdma_programs::Probe;
 use rpcrdma_programs::callbacks::Orders;
 use rpcrdma_setup::access::LinkOptions;
@@ -187,7 +188,7 @@ impl Plan {
     fn rdma(
         &self,
         seat: Option<&LoopSeat>,
-        budget: rdma::Budget,
+        budget: rpcrdma_host::Budget,
     ) -> Result<(Rc<RefCell<RdmaServer>>, Vec<String>), Failure> {
         let choice = DeviceChoice {
             sockets: self.sockets.rdma.clone(),

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use rdma::CongestionControl;
+use rpcrdma_host::CongestionControl;
 use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::mount_options::MountOptions;

@@ -110,7 +110,7 @@ impl Requester {
         let outcome = match (carrier, refused) {
             (Some(by), Some(error)) => {
                 let name = || shared.dialect.error_name(error);
-                rdma::limited!(warn, xid, error = %name(), "call in operations refused, it is sent without");
+                rpcrdma_host::limited!(warn, xid, error = %name(), "call in operations refused, it is sent without");
                 if let Some(operations) = &mut shared.operations
                     && let Some(mode) = operations.extensions.transfer_mode(by)
                 {
@@ -183,7 +183,7 @@ impl Requester {
         let Some(key) = self.sent_call(xid) else {
             return self.unknown(xid);
         };
-        rdma::limited!(warn, xid, reason, "reply cannot be used");
+        rpcrdma_host::limited!(warn, xid, reason, "reply cannot be used");
         let outcome = Outcome::Failed(CallError::Protocol(reason));
         self.replied(shared, key, None, outcome);
     }
@@ -194,7 +194,7 @@ impl Requester {
         let Some(key) = self.sent_call(xid) else {
             return self.unknown(xid);
         };
-        rdma::limited!(
+        rpcrdma_host::limited!(
             warn,
             xid,
             reason,
@@ -283,7 +283,7 @@ impl Requester {
     /// Counts a message that is discarded silently (RFC 8166, section 4.5).
     pub(crate) fn discard(&mut self, why: &dyn std::fmt::Display) {
         self.counters.discarded += 1;
-        rdma::limited!(warn, %why, "message from the responder discarded");
+        rpcrdma_host::limited!(warn, %why, "message from the responder discarded");
     }
 
     /// Removes a call, and reports its outcome.

@@ -46,7 +46,7 @@ impl Requester {
             _ => with_fewer_chunks(call, &mut again, error),
         };
         changed.then(|| {
-            rdma::limited!(
+            rpcrdma_host::limited!(
                 warn,
                 xid = call.xid,
                 ?error,

@@ -1,8 +1,9 @@
 //! Fetches the read chunks of a call.
 
 use onc_rpc::{BulkItem, Message, Position};
-use rdma::{Account, Buf, Pool, PoolExhausted};
+use rdma::{Buf, Pool, PoolExhausted};
 use rpcrdma_chunks::{ReadChunk, Segment};
+use rpcrdma_host::Account;
 use smallvec::SmallVec;
 
 use crate::memory;

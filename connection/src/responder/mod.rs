@@ -15,8 +15,9 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use onc_rpc::{AcceptStatus, Message, ReplyHeader as RpcReply, Segments};
-use rdma::{Account, Buf, Charge, PER_CALL, Stag};
+use rdma::{Buf, Stag};
 use rpcrdma_chunks::{ReadChunk, ResponderCredits, WriteChunk};
+use rpcrdma_host::{Account, Charge, PER_CALL};
 use slab::Slab;
 use transfer_plan::Limits;
 
@@ -301,7 +302,7 @@ impl Responder {
             let credits = self.answered(shared, &call);
             return self.refuse_call(shared, xid, credits, error, &why);
         }
-        rdma::limited!(warn, xid, why, "call answered with GARBAGE_ARGS");
+        rpcrdma_host::limited!(warn, xid, why, "call answered with GARBAGE_ARGS");
         let garbage = RpcReply::accepted(xid, AcceptStatus::GarbageArgs).encode();
         self.answer(shared, call, Message::from_payload(garbage));
     }
@@ -385,7 +386,7 @@ impl Responder {
     /// Discards a bad message, and sends the error message that it calls for, if any.
     pub(crate) fn refuse(&mut self, shared: &mut Shared, bad: &BadMessage) {
         let Some(answer) = &bad.answer else {
-            rdma::limited!(warn, reason = %bad.reason, "bad message from the requester");
+            rpcrdma_host::limited!(warn, reason = %bad.reason, "bad message from the requester");
             self.counters.discarded += 1;
             return;
         };
@@ -394,7 +395,9 @@ impl Responder {
             PeerError::Version { .. } => {
                 tracing::info!(reason = %bad.reason, "the requester is told which versions there are");
             }
-            _ => rdma::limited!(warn, reason = %bad.reason, "bad message from the requester"),
+            _ => {
+                rpcrdma_host::limited!(warn, reason = %bad.reason, "bad message from the requester")
+            }
         }
         self.counters.errors_sent += 1;
         shared.send_error(answer, self.credits.grant());
@@ -423,7 +426,7 @@ impl Responder {
         why: &dyn std::fmt::Display,
     ) {
         let name = || shared.dialect.error_name(error);
-        rdma::limited!(warn, xid, %why, error = %name(), "call answered with an error");
+        rpcrdma_host::limited!(warn, xid, %why, error = %name(), "call answered with an error");
         self.counters.errors_sent += 1;
         let version = shared.dialect.version().number();
         let answer = ErrorMessage {

@@ -1,7 +1,8 @@
 //! Fetching and delivery of calls.
 
 use onc_rpc::Message;
-use rdma::{Buf, PER_CALL, Stag};
+use rdma::{Buf, Stag};
+use rpcrdma_host::PER_CALL;
 use rpcrdma_v2::Direction;
 
 use super::fetch::FetchError;

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// Locks a mutex if it is free within some hundred instructions; see [`rdma::CountedMutex::lock_soon`].
+/// Locks a mutex if it is free within some hundred instructions; see [`rpcrdma_host::CountedMutex::lock_soon`].
 pub(super) fn locked_soon<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     const TRIES: u32 = 64;
     for _ in 0..TRIES {

@@ -223,7 +223,7 @@ impl Target<'_> {
 impl From<FsError> for Status {
     fn from(error: FsError) -> Self {
         if let FsError::Host(errno) = error {
-            rdma::limited!(warn, %errno, "the host's file system failed");
+            rpcrdma_host::limited!(warn, %errno, "the host's file system failed");
         }
         error.status()
     }

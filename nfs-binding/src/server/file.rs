@@ -161,7 +161,7 @@ impl CallContext<'_> {
             let unit = target.fs().read_unit(&target.id)?;
             let span = Span::new(args.offset, count, unit, |len| self.pool.room_for(len));
             let mut buf = self.pool.alloc(span.len).map_err(|error| {
-                rdma::limited!(warn, %error, "READ deferred");
+                rpcrdma_host::limited!(warn, %error, "READ deferred");
                 FsError::Later
             })?;
             let read = target

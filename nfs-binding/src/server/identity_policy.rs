@@ -76,7 +76,7 @@ impl IdentityPolicy {
         match origin {
             // RDMA clients are exempt, as with knfsd, because they cannot choose their ports.
             PeerOrigin::OverTcp if options.secure && address.port() >= FIRST_UNRESERVED => {
-                rdma::limited!(warn, peer = %address,
+                rpcrdma_host::limited!(warn, peer = %address,
                         "refused: the export is for ports below {FIRST_UNRESERVED}, which take \
                          privilege to use; with the export option `insecure` it is for all");
                 Err(Status::PERM)
@@ -86,7 +86,7 @@ impl IdentityPolicy {
                 _ => {
                     let own = self.own;
                     let user = user.map_or("unknown".to_owned(), |uid| uid.to_string());
-                    rdma::limited!(warn, peer = %address, %user,
+                    rpcrdma_host::limited!(warn, peer = %address, %user,
                             "refused: this server does everything as user {own}, and another user of \
                              this host calls; let it with `serve --trust-uid UID`, or serve as root");
                     Err(Status::ACCES)
@@ -149,7 +149,7 @@ impl IdentityPolicy {
             Some(uid) if self.speaks_for_others(uid) => options.caller(credential),
             Some(uid) => user_for_itself(uid, peer.address, credential, options, groups)?,
             None => {
-                rdma::limited!(warn, peer = %peer.address,
+                rpcrdma_host::limited!(warn, peer = %peer.address,
                         "it is on this host, but no user has its end of the connection open: it is \
                          taken for nobody");
                 options.anonymous()
@@ -193,7 +193,7 @@ fn user_for_itself(
         return Ok(options.anonymous());
     };
     if claimed.uid != uid {
-        rdma::limited!(warn, %peer, uid, claimed = claimed.uid,
+        rpcrdma_host::limited!(warn, %peer, uid, claimed = claimed.uid,
                 "a user of this host claims to be another: it is taken for nobody; if it speaks \
                  for others, as a gateway does, say so with `serve --trust-uid {uid}`");
         return Ok(options.anonymous());
@@ -204,7 +204,7 @@ fn user_for_itself(
         false => groups.primary.unwrap_or(options.anonymous_gid),
     };
     if gid != claimed.gid {
-        rdma::limited!(warn, %peer, uid, claimed = claimed.gid, instead = gid,
+        rpcrdma_host::limited!(warn, %peer, uid, claimed = claimed.gid, instead = gid,
                 "a user of this host claims a group that /etc/passwd and /etc/group do not give it");
     }
     Ok(local_caller(uid, gid, &groups, options))

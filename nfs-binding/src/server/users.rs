@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdma::{CountedRwLock, LockCounter, Time};
+use rdma::Time;
+use rpcrdma_host::{CountedRwLock, LockCounter};
 
 /// How long cached groups of a user are valid. A user who leaves a group keeps its rights for no
 /// longer than this.
@@ -117,7 +118,7 @@ impl Users {
         let mut known = self.known.write();
         let groups = Arc::new(found.unwrap_or_else(|error| {
             let (passwd, group) = (self.passwd.display(), self.group.display());
-            rdma::limited!(warn, %error, "cannot read {passwd} and {group}: no user's groups are known");
+            rpcrdma_host::limited!(warn, %error, "cannot read {passwd} and {group}: no user's groups are known");
             Groups::default()
         }));
         if known.users.len() >= MAX_KNOWN {

@@ -20,9 +20,9 @@ use super::shared_queue::SharedQueues;
 use super::socket;
 use super::terminate::Terminate;
 use rdma::{
-    ConnectError, ConnectOptions, Counters, Disconnect, Event, ListenerId, LoopClaim, QpId, Tap,
-    Time,
+    ConnectError, ConnectOptions, Counters, Disconnect, Event, ListenerId, QpId, Tap, Time,
 };
+use rpcrdma_host::LoopClaim;
 
 /// Number of bytes received from one connection before others get their turn.
 pub(super) const RECEIVE_TURN: usize = 4 << 20;

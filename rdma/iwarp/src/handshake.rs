@@ -141,7 +141,8 @@ impl Conn {
         if !(is_first && self.owned) {
             return false;
         }
-        let Ok(stream) = rdma::begin_connect(self.peer, cx.options.congestion.as_ref()) else {
+        let Ok(stream) = rpcrdma_host::begin_connect(self.peer, cx.options.congestion.as_ref())
+        else {
             return false;
         };
         tracing::debug!(peer = %self.peer, "MPA revision 2 refused, revision 1 is tried");

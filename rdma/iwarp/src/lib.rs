@@ -107,12 +107,12 @@ use endpoint::Limits;
 use manager::system;
 use progress::Shared;
 use rdma::{
-    AcceptOptions, Attributes, Carrier, ClassCosts, CongestionControl, ConnectOptions, Counters,
-    Device, DeviceError, Event, Interest, ListenerId, LoopSeat, Poller, Pool, PostError, QpId,
-    Region, RemoteSegment, RequestId, Scatter, SendWr, SharedReceives, SharedReceivesId, Stag, Tap,
-    Time, WhenEmpty, WrId,
+    AcceptOptions, Attributes, Carrier, ClassCosts, ConnectOptions, Counters, Device, DeviceError,
+    Event, Interest, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId,
+    Scatter, SendWr, SharedReceives, SharedReceivesId, Stag, Tap, Time, WhenEmpty, WrId,
 };
 use regions::NotReclaimed;
+use rpcrdma_host::{CongestionControl, LoopSeat};
 use shared_queue::MAX_SHARED_WR;
 use state::{State, WAKE_TOKEN};
 

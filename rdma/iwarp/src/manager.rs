@@ -14,9 +14,10 @@ use super::setup::Wants;
 use super::socket;
 use super::state::{Listener, Slot, State, unwatch};
 use rdma::{
-    AcceptOptions, Carrier, ConnectError, ConnectOptions, DeviceError, Event, ListenerId,
-    LoopClaim, LoopSeat, QpId, RequestId, SharedReceivesId, Time,
+    AcceptOptions, Carrier, ConnectError, ConnectOptions, DeviceError, Event, ListenerId, QpId,
+    RequestId, SharedReceivesId, Time,
 };
+use rpcrdma_host::{LoopClaim, LoopSeat};
 
 /// Maximum number of connections that wait for a Request Frame. If there are so many, or at the limit of
 /// all connections if none drains, the oldest is closed for a new one (RFC 5044, section 7.1.2,
@@ -50,7 +51,7 @@ impl State {
                 Some(socket) => TcpListener::from_std(socket.try_clone()?),
                 None => TcpListener::bind(address)?,
             };
-        rdma::lengthen_backlog(&socket);
+        rpcrdma_host::lengthen_backlog(&socket);
         if let Some(congestion) = &self.options.congestion {
             congestion.set(&socket)?;
         }
@@ -156,7 +157,7 @@ impl State {
                             | ErrorKind::ConnectionReset
                     ) => {}
                 Err(error) => {
-                    rdma::limited!(warn, %error, "cannot accept a connection");
+                    rpcrdma_host::limited!(warn, %error, "cannot accept a connection");
                     self.accept_again = Some(now + ACCEPT_AGAIN);
                     return;
                 }
@@ -183,7 +184,7 @@ impl State {
         if full && !self.close_oldest_draining() && !self.close_oldest_half_open(now) {
             // Refused before the connection is set up: a client that sees an established connection end
             // after its first message takes that for a sign that the server does not speak its version.
-            rdma::limited!(warn, %peer, "refused: too many connections");
+            rpcrdma_host::limited!(warn, %peer, "refused: too many connections");
             return;
         }
         if self.half_open.len() >= MAX_HALF_OPEN {
@@ -204,7 +205,7 @@ impl State {
                 }
                 self.with(index, now, Conn::progress);
             }
-            Err(error) => rdma::limited!(warn, %error, "cannot watch a connection"),
+            Err(error) => rpcrdma_host::limited!(warn, %error, "cannot watch a connection"),
         }
     }
 
@@ -257,7 +258,7 @@ impl State {
         if is_full && self.half_open.is_empty() && self.draining.is_empty() {
             return Err(DeviceError::Limit("connections"));
         }
-        let stream = match rdma::begin_connect(remote, self.options.congestion.as_ref()) {
+        let stream = match rpcrdma_host::begin_connect(remote, self.options.congestion.as_ref()) {
             Ok(stream) => TcpStream::from_std(stream),
             Err(error) => {
                 let Some(failure) = refused_at_once(&error) else {

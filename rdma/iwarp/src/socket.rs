@@ -10,7 +10,8 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, sendmsg};
 use smallvec::SmallVec;
 
 use super::mpa;
-use rdma::{ConnectError, bound_send_buffer, keep_alive};
+use rdma::ConnectError;
+use rpcrdma_host::{bound_send_buffer, keep_alive};
 
 /// MSS that every path supports (RFC 9293, section 3.7.1), for systems that do not report it.
 const DEFAULT_MSS: u32 = 536;

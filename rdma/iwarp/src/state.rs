@@ -77,7 +77,7 @@ pub(super) struct State {
     pub(super) sent_long: bool,
     /// Time of the owner's last poll.
     pub(super) now: Time,
-    /// The value of [`rdma::LoopSeat::turns_within`] at the last poll.
+    /// The value of [`rpcrdma_host::LoopSeat::turns_within`] at the last poll.
     pub(super) turns: usize,
     /// Activity of the background thread.
     pub(super) progress: Progress,
@@ -157,7 +157,7 @@ impl State {
                         unwatch(poller, socket.as_fd());
                     }
                 } else if let Err(error) = register(poller, index, slot) {
-                    rdma::limited!(error, %error, "cannot watch a connection, closing it");
+                    rpcrdma_host::limited!(error, %error, "cannot watch a connection, closing it");
                     unwatched.push(index);
                 }
             }
@@ -429,7 +429,7 @@ impl State {
         if let (Some(poller), Some(slot)) = (&self.poller, self.slots.get(index))
             && let Err(error) = register(poller, index, slot)
         {
-            rdma::limited!(error, %error, "cannot watch a connection");
+            rpcrdma_host::limited!(error, %error, "cannot watch a connection");
         }
     }
 

@@ -112,7 +112,7 @@ impl EventChannel {
         if unsafe { (self.libraries.cm.rdma_get_cm_event)(self.raw.as_ptr(), &mut raw) } != 0 {
             let error = io::Error::last_os_error();
             if error.kind() != io::ErrorKind::WouldBlock {
-                rdma::limited!(warn, %error, "the connection manager reports no events");
+                rpcrdma_host::limited!(warn, %error, "the connection manager reports no events");
             }
             return None;
         }

@@ -26,9 +26,10 @@ use super::regions::{Invalidation, Regions};
 use super::shared_queue::SharedQueue;
 use super::sys;
 use rdma::{
-    Completion, ConnectError, Counters, Disconnect, Event, Failed, LoopClaim, QpId,
-    SharedReceivesId, Stag, Success, Time, WorkError, WrId,
+    Completion, ConnectError, Counters, Disconnect, Event, Failed, QpId, SharedReceivesId, Stag,
+    Success, Time, WorkError, WrId,
 };
+use rpcrdma_host::LoopClaim;
 
 /// Maximum number of completions polled from a queue at once.
 const AT_ONCE: usize = 16;

@@ -19,9 +19,10 @@ use super::siblings::{Listener, Membership};
 use super::{Options, Registration};
 use rdma::{
     AcceptOptions, Attributes, Carrier, ConnectOptions, Counters, Device, DeviceError, Event,
-    IdMap, Interest, ListenerId, LoopClaim, Poller, Pool, PostError, QpId, Region, RemoteSegment,
-    RequestId, Scatter, SendWr, SharedReceivesId, Stag, Time, WrId,
+    IdMap, Interest, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId,
+    Scatter, SendWr, SharedReceivesId, Stag, Time, WrId,
 };
+use rpcrdma_host::LoopClaim;
 
 /// Tokens of the descriptors for connection manager, completion and asynchronous events.
 const CM_TOKEN: usize = 0;

@@ -391,7 +391,7 @@ impl RdmaCore {
             _ => return,
         };
         if !self.is_ours(&id) {
-            rdma::limited!(
+            rpcrdma_host::limited!(
                 warn,
                 "a connection request came in by another device: rejected"
             );
@@ -405,7 +405,7 @@ impl RdmaCore {
         let of_this = self.conns.len() + self.requests.len();
         if of_this.max(of_all) >= self.options.max_connections {
             let peer = id.peer_address().map(display);
-            rdma::limited!(warn, peer, "refused: too many connections");
+            rpcrdma_host::limited!(warn, peer, "refused: too many connections");
             let _ = id.reject(&[]);
             return;
         }

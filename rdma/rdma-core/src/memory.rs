@@ -254,7 +254,7 @@ impl Registrar for Arenas {
                     }
                     Err(error) => {
                         let hint = memory_hint(&error);
-                        rdma::limited!(error, %error, len, "cannot register memory{hint}");
+                        rpcrdma_host::limited!(error, %error, len, "cannot register memory{hint}");
                         let mut state = self.state();
                         state.refusals.refused(len, &error, Time::now());
                         state.refused = Some(error);

@@ -17,7 +17,8 @@ use super::regions::Policy;
 use super::report::memlock;
 use super::siblings::Membership;
 use super::{OpenError, Options, Registration, sys};
-use rdma::{Attributes, ClassCosts, LoopSeat, Pool, SharedReceives, WhenEmpty};
+use rdma::{Attributes, ClassCosts, Pool, SharedReceives, WhenEmpty};
+use rpcrdma_host::LoopSeat;
 
 /// Number of entries of a send queue: the program's requests, and as many window bindings.
 const SEND_WR: u32 = 256;

@@ -5,8 +5,8 @@ use std::io;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use rdma::LoopSeat;
 use rdma_core_sys::LoadError;
+use rpcrdma_host::LoopSeat;
 
 /// The strategy for offering memory to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -154,7 +154,7 @@ impl RdmaCore {
             Err((NotBuilt::NoMemory, receive)) => Err((PostError::QueueFull, receive)),
             Err((NotBuilt::Registration(error), receive)) => {
                 let hint = memory_hint(&error);
-                rdma::limited!(error, %error, "memory of a receive cannot be registered{hint}");
+                rpcrdma_host::limited!(error, %error, "memory of a receive cannot be registered{hint}");
                 Err((PostError::QueueFull, receive))
             }
         }

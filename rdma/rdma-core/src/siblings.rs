@@ -7,7 +7,7 @@
 //! - **Asynchronous events.** Whichever sibling reads an event puts it into the owner's mailbox. The
 //!   ids of connections and shared receive queues, which events carry, name the owner.
 //! - **Ports.** Only one identifier of the connection manager can listen on a port. Siblings with a
-//!   [`LoopSeat`](rdma::LoopSeat) of the same group that listen on the same address share one: the
+//!   [`LoopSeat`](rpcrdma_host::LoopSeat) of the same group that listen on the same address share one: the
 //!   sibling that created it hands each connection request to the sibling with the fewest
 //!   connections, and moves the request's identifier to that sibling's event channel
 //!   (rdma_migrate_id), where its later events arrive.
@@ -25,7 +25,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::cm::{Depths, EventChannel, Id};
 use super::context::{AsyncEvent, Context};
-use rdma::{CountedMutex, Interest, ListenerId, LockCounter, LoopClaim, LoopSeat, Poller};
+use rdma::{Interest, ListenerId, Poller};
+use rpcrdma_host::{CountedMutex, LockCounter, LoopClaim, LoopSeat};
 
 /// The siblings on each context, by the address of the `ibv_context`.
 static CONTEXTS: Mutex<BTreeMap<usize, Weak<Siblings>>> = Mutex::new(BTreeMap::new());
@@ -340,7 +341,7 @@ impl Membership {
         // No event of the identifier can be missed before the sibling has it: the kernel discards those
         // of a connection that has not been accepted.
         if let Err(error) = request.id.migrate(&cm) {
-            rdma::limited!(warn, %error, "a connection request cannot be moved to another loop");
+            rpcrdma_host::limited!(warn, %error, "a connection request cannot be moved to another loop");
             let claim = LoopSeat::claim_least_loaded(self.seat.iter());
             request.claim = claim.map(|(_, claim)| claim);
             return Some(request);

@@ -52,7 +52,7 @@ impl Callbacks {
                 Some(Message::from_payload(header.encode()))
             }
             Disposition::Disconnect(reason) => {
-                rdma::limited!(warn, reason, "dropped a message that is not a call");
+                rpcrdma_host::limited!(warn, reason, "dropped a message that is not a call");
                 None
             }
         }

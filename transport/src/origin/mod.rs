@@ -71,7 +71,7 @@ impl PeerOrigin {
         let user = match sock_diag::owner(peer, local) {
             Ok(user) => user,
             Err(error) => {
-                rdma::limited!(
+                rpcrdma_host::limited!(
                     warn,
                     %peer,
                     %error,

@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use onc_rpc::Message;
 use rdma::{
-    Account, Completion, Device, DeviceError, Disconnect, Event as DeviceEvent, Failed, IdMap,
-    QpId, Region, SendWr, Stag, Success, Time, WorkError,
+    Completion, Device, DeviceError, Disconnect, Event as DeviceEvent, Failed, IdMap, QpId, Region,
+    SendWr, Stag, Success, Time, WorkError,
 };
 use rpcrdma_connection::{Action, Connection, Event, ReadId, RegistrationId};
+use rpcrdma_host::Account;
 use rpcrdma_negotiation::VersionDecision;
 
 use self::give_back::{Look, Traffic};
@@ -162,7 +163,7 @@ impl Link {
     /// Ends the connection at once, for this reason.
     #[cold]
     fn fail(&mut self, device: &mut dyn Device, reason: String) {
-        rdma::limited!(warn, peer = %self.peer, reason, "closing the connection");
+        rpcrdma_host::limited!(warn, peer = %self.peer, reason, "closing the connection");
         self.phase.close(Closing::Failed(reason));
         device.abort(self.queue.qp());
     }
@@ -381,7 +382,7 @@ impl<E: CallEvent> Driver<E> {
                     },
                     Arrived::Truncated(beginning) => {
                         let peer = link.peer;
-                        rdma::limited!(info, %peer, "no memory for a message");
+                        rpcrdma_host::limited!(info, %peer, "no memory for a message");
                         Event::ReceivedTruncated {
                             beginning,
                             invalidated,

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rdma::{Attributes, Budget};
+use rdma::Attributes;
 use rpcrdma_connection::{Config, Options};
+use rpcrdma_host::Budget;
 use rpcrdma_negotiation::{Choice, VersionDecision, VersionReason, Versions};
 
 use super::receive_pool::shares_receives;

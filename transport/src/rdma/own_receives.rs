@@ -104,7 +104,7 @@ impl OwnReceives {
             // The peer's credits promise the receive, and a message could find none.
             Err((error, _)) => {
                 if !std::mem::replace(&mut self.ending, true) {
-                    rdma::limited!(error, qp = self.qp.0, %error, "no receive can be posted: ending the connection");
+                    rpcrdma_host::limited!(error, qp = self.qp.0, %error, "no receive can be posted: ending the connection");
                     device.abort(self.qp);
                 }
             }
@@ -195,7 +195,7 @@ impl OwnReceives {
             Some(other)
         } else {
             // The device has returned other buffers than it was given.
-            rdma::limited!(error, qp = self.qp.0, "no memory for a receive");
+            rpcrdma_host::limited!(error, qp = self.qp.0, "no memory for a receive");
             return device.abort(self.qp);
         };
         let first = pieces.remove(0);

@@ -47,9 +47,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onc_rpc::Segments;
-use rdma::{Account, Attributes, Budget, Buf, Device, DeviceError, Pool, PoolExhausted, Scatter};
+use rdma::{Attributes, Buf, Device, DeviceError, Pool, PoolExhausted, Scatter};
 use rdma::{SharedReceivesId, Time, WhenEmpty};
 use rpcrdma_connection::{BEYOND_CREDITS, REPOST_LATER, ReceiveStructure, receive_memory};
+use rpcrdma_host::{Account, Budget};
 
 use super::queue_pair::shared_receive;
 use super::receive_buffers::{SparePieces, alloc, restore};
@@ -319,7 +320,7 @@ impl ReceivePool {
         let mut pieces: Vec<Buf> = receive.into_iter().collect();
         if !restore(&self.structure, &mut pieces) {
             // The device has returned other buffers than it was given.
-            rdma::limited!(error, "a receive came back with other buffers");
+            rpcrdma_host::limited!(error, "a receive came back with other buffers");
             self.ended = true;
             return;
         }
@@ -357,7 +358,7 @@ impl ReceivePool {
         match device.post_shared_receive(self.id, id, receive) {
             Ok(()) => true,
             Err((error, _)) => {
-                rdma::limited!(error, %error, "no receive can be posted to the shared queue");
+                rpcrdma_host::limited!(error, %error, "no receive can be posted to the shared queue");
                 false
             }
         }

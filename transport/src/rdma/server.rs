@@ -178,7 +178,7 @@ impl RdmaServer {
             DeviceEvent::ConnectRequest(request) => {
                 let peer = request.peer;
                 if let Err(error) = self.requested(request) {
-                    rdma::limited!(warn, %peer, %error, "connection not accepted");
+                    rpcrdma_host::limited!(warn, %peer, %error, "connection not accepted");
                 }
             }
             DeviceEvent::Established { qp, .. } => {

@@ -3,7 +3,7 @@
 //! A message that fills more than a little of its receive stays there until the upper layer has done
 //! with it, and a peer may have as many of those at a time as it has credits. So that none takes the
 //! receives of all others, a connection may occupy as much of the common memory as is still free
-//! (the rule of [`rdma::Budget`]). Messages beyond that are copied out of their receives. The copies
+//! (the rule of [`rpcrdma_host::Budget`]). Messages beyond that are copied out of their receives. The copies
 //! are charged to an account of the connection without a guaranteed part
 //! ([`Account::common`]): calls and replies of the connection keep what is guaranteed to
 //! them, so that what was received is always executed, one call at a time at least. A connection that
@@ -24,8 +24,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 use onc_rpc::Segments;
-use rdma::{Account, Buf, Scatter};
+use rdma::{Buf, Scatter};
 use rpcrdma_connection::ReceiveStructure;
+use rpcrdma_host::Account;
 
 /// One part in this many of the memory for receives is reserved for messages of proven connections.
 const PROVEN_PART: usize = 4;
@@ -218,7 +219,8 @@ impl Drop for Kept {
 
 #[cfg(test)]
 mod tests {
-    use rdma::{Budget, Pool};
+    use rdma::Pool;
+    use rpcrdma_host::Budget;
 
     use super::*;
 

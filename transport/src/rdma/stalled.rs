@@ -5,7 +5,7 @@
 //!
 //! * Signaled work requests. They complete when the peer answers RDMA Reads and receives messages. For
 //!   this, every work request is signaled while the connection holds memory beyond its guaranteed part
-//!   ([`rdma::Budget`]).
+//!   ([`rpcrdma_host::Budget`]).
 //! * Replies that wait for credits of the peer (version-two-07, section 4.2.1).
 //! * Calls that wait for memory, while copies of their connection's messages hold memory that other
 //!   connections wait for.
@@ -15,7 +15,8 @@
 
 use std::time::Duration;
 
-use rdma::{Account, Time};
+use rdma::Time;
+use rpcrdma_host::Account;
 
 /// The longest time between two checks while work is in progress on any connection.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -114,7 +115,7 @@ impl ProgressChecks {
 
 #[cfg(test)]
 mod tests {
-    use rdma::Budget;
+    use rpcrdma_host::Budget;
 
     use super::*;
 

@@ -42,7 +42,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use rdma::{CountedMutex, LockCounter, Time};
+use rdma::Time;
+use rpcrdma_host::{CountedMutex, LockCounter};
 use smallvec::SmallVec;
 
 use super::group::Shared;

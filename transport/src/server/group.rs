@@ -11,7 +11,8 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::BytesMut;
 use onc_rpc::Message;
-use rdma::{CountedMutex, LockCounter, LoopSeat, Time};
+use rdma::Time;
+use rpcrdma_host::{CountedMutex, LockCounter, LoopSeat};
 
 use super::admission::Places;
 use super::{Running, Server, ServerOptions, has_changed};

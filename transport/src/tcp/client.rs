@@ -55,7 +55,7 @@ impl TcpClient {
     }
 
     fn start(&mut self, remote: SocketAddr) -> io::Result<ConnectionId> {
-        let socket = rdma::begin_connect(remote, self.set.options.congestion.as_ref())?;
+        let socket = rpcrdma_host::begin_connect(remote, self.set.options.congestion.as_ref())?;
         let socket = TcpStream::from_std(socket);
         let pool = self.set.options.pool.clone();
         self.set

@@ -126,7 +126,7 @@ impl<X> StreamSet<X> {
                     false => poller.watch(socket, index, INTEREST),
                 };
                 if let Err(error) = done {
-                    rdma::limited!(error, %error, "cannot change how a connection is watched, closing it");
+                    rpcrdma_host::limited!(error, %error, "cannot change how a connection is watched, closing it");
                     // The next visit, which comes soon, sees that the connection has ended.
                     if let Err(error) = member.stream.socket.shutdown(Shutdown::Both) {
                         tracing::debug!(%error, "a socket was not shut down");

@@ -14,8 +14,9 @@ use std::io;
 use std::time::Duration;
 
 use mio::net::TcpStream;
+use rdma::Pool;
 use rdma::middleware::Shaper;
-use rdma::{Budget, CongestionControl, LoopSeat, Pool};
+use rpcrdma_host::{Budget, CongestionControl, LoopSeat};
 
 /// The default maximum length of a received record, bytes: the longest READ or WRITE that this project's
 /// server allows (1 MiB), and room for headers. A client with a larger `rsize` needs more.
@@ -118,8 +119,8 @@ const MAX_QUEUED: usize = 8 << 20;
 fn prepare(socket: &TcpStream) -> io::Result<()> {
     // Records are handed over whole, so Nagle's algorithm would only delay them.
     socket.set_nodelay(true)?;
-    rdma::bound_send_buffer(socket);
-    Ok(rdma::keep_alive(socket)?)
+    rpcrdma_host::bound_send_buffer(socket);
+    Ok(rpcrdma_host::keep_alive(socket)?)
 }
 
 #[cfg(test)]

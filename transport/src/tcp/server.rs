@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
 use onc_rpc::{Message, REPLY, peek_start};
-use rdma::{Account, Carrier, Charge, Interest, LoopClaim, PER_CALL, Poller, Pool, Time};
+use rdma::{Carrier, Interest, Poller, Pool, Time};
+use rpcrdma_host::{Account, Charge, LoopClaim, PER_CALL};
 
 use super::connections::StreamSet;
 use super::{MAX_QUEUED, TcpCounters, TcpOptions, prepare};
@@ -40,7 +41,7 @@ pub struct TcpServer {
     /// Whether there may be connections to accept.
     acceptable: bool,
     accept_at: Option<Time>,
-    /// How often this loop had been told to accept at the last poll ([`rdma::LoopSeat::turns`]).
+    /// How often this loop had been told to accept at the last poll ([`rpcrdma_host::LoopSeat::turns`]).
     turns: usize,
     /// Reused to save allocations; empty between polls.
     visits: Vec<usize>,
@@ -110,7 +111,7 @@ impl TcpServer {
     }
 
     fn with(listener: TcpListener, options: TcpOptions) -> io::Result<Self> {
-        rdma::lengthen_backlog(&listener);
+        rpcrdma_host::lengthen_backlog(&listener);
         if let Some(congestion) = &options.congestion {
             congestion.set(&listener)?;
         }
@@ -172,7 +173,7 @@ impl TcpServer {
                             | io::ErrorKind::Interrupted
                     ) => {}
                 Err(error) => {
-                    rdma::limited!(warn, %error, "cannot accept connections for now");
+                    rpcrdma_host::limited!(warn, %error, "cannot accept connections for now");
                     self.acceptable = false;
                     self.accept_at = Some(now + ACCEPT_PAUSE);
                     return;
@@ -183,7 +184,7 @@ impl TcpServer {
 
     fn take(&mut self, socket: TcpStream, peer: SocketAddr, claim: Option<LoopClaim>) {
         if self.set.len() >= self.set.options.max_connections {
-            rdma::limited!(warn, %peer, "too many connections: one more was closed");
+            rpcrdma_host::limited!(warn, %peer, "too many connections: one more was closed");
             return;
         }
         let account = self.set.options.budget.account();
@@ -199,7 +200,7 @@ impl TcpServer {
                 self.events
                     .push_back(ServerTransportEvent::Connected { conn, peer });
             }
-            Err(error) => rdma::limited!(warn, %peer, %error, "cannot take a connection"),
+            Err(error) => rpcrdma_host::limited!(warn, %peer, %error, "cannot take a connection"),
         }
     }
 
@@ -287,7 +288,7 @@ impl PollSource for TcpServer {
             if let Some(member) = self.set.get(index) {
                 let (conn, peer) = (member.id, member.extra.peer);
                 let reason = stalled.to_string();
-                rdma::limited!(warn, %peer, reason, "closing the connection");
+                rpcrdma_host::limited!(warn, %peer, reason, "closing the connection");
                 self.end(index, conn, reason);
             }
         }
@@ -328,7 +329,7 @@ impl ServerTransport for TcpServer {
         if let Some(message) = message
             && let Err(error) = self.set.reply(index, &message, now)
         {
-            rdma::limited!(error, %error, "a reply cannot be sent: closing its connection");
+            rpcrdma_host::limited!(error, %error, "a reply cannot be sent: closing its connection");
             self.end(index, conn, error.to_string());
         }
     }

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use mio::net::TcpStream;
 use onc_rpc::record::{self, RecordError, RecordReader, Want};
 use onc_rpc::{Message, Segments};
-use rdma::{Account, Buf, Charge, Pool, Time};
+use rdma::{Buf, Pool, Time};
+use rpcrdma_host::{Account, Charge};
 use smallvec::SmallVec;
 
 use super::TcpCounters;

@@ -7,8 +7,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use onc_rpc::{Message, record};
-use rdma::{Budget, Pool};
+use rdma::Pool;
 use rpc_transport::{Runtime, ServerOptions, TcpOptions};
+use rpcrdma_host::Budget;
 
 use crate::raw::{framed, raw};
 use crate::service::*;

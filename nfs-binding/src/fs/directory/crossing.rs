@@ -81,7 +81,7 @@ impl Served {
             return Ok(held);
         }
         if taken || own.fsid == fsid {
-            rdma::limited!(
+            rpcrdma_host::limited!(
                 warn,
                 fsid,
                 "a file system below an export has the number of another one in it, and is not \
@@ -92,7 +92,7 @@ impl Served {
         let open = || Volume::open(&self.files, dir, stat, &self.options, false);
         let opened = self.authority.as_server(|| {
             open().map_err(|error| {
-                rdma::limited!(warn, %error, "a file system below an export is not served");
+                rpcrdma_host::limited!(warn, %error, "a file system below an export is not served");
                 FsError::Access
             })
         })?;

@@ -93,7 +93,7 @@ impl Index {
                 return Ok(());
             }
             if self.entries.len() >= MAX_ENTRIES {
-                rdma::limited!(
+                rpcrdma_host::limited!(
                     warn,
                     entries = MAX_ENTRIES,
                     "an export has more files than are indexed: clients lose some of them with a restart, \

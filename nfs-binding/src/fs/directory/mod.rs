@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use onc_rpc::Bulk;
-use rdma::{CountedRwLock, LockCounter};
+use rpcrdma_host::{CountedRwLock, LockCounter};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::Resource;
 use smallvec::SmallVec;

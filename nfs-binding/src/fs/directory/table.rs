@@ -5,7 +5,7 @@
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
-use rdma::{CountedMutex, LockCounter};
+use rpcrdma_host::{CountedMutex, LockCounter};
 
 use super::node::Node;
 use crate::fs::FileId;

@@ -106,7 +106,7 @@ impl Volume {
             |error: NoIdentity| std::io::Error::new(std::io::ErrorKind::Unsupported, error),
         )?;
         if key::end_with_cache(&dir, file_system) {
-            rdma::limited!(
+            rpcrdma_host::limited!(
                 warn,
                 "files of FAT and exFAT have no lasting identity: clients get ESTALE for a file that \
                  the kernel has dropped from its cache, at the latest after another mount"

@@ -3,7 +3,8 @@
 
 use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
-use rdma::{CountedRwLock, IdMap, LockCounter};
+use rdma::IdMap;
+use rpcrdma_host::{CountedRwLock, LockCounter};
 
 use super::node::Node;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use rdma::CountedRwLock;
+use rpcrdma_host::CountedRwLock;
 
 use super::content::Content;
 use crate::fs::{FsError, FsResult, permission};

@@ -1,7 +1,7 @@
 //! Tests of a connection that has used up its share of the memory for replies.
 
 use onc_rpc::Bulk;
-use rdma::{Account, Budget, PER_CALL};
+use rpcrdma_host::{Account, Budget, PER_CALL};
 
 use super::*;
 use crate::proto::{Data, ReadArgs, ReaddirplusArgs, Stable, WriteArgs};

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use iwarp::{CrcPolicy, Options};
 use rdma::{
-    ConnectError, ConnectOptions, Device, DeviceError, Disconnect, Event, LoopSeat, QpId, SendWr,
-    Stag, Success, WorkError, WrId,
+    ConnectError, ConnectOptions, Device, DeviceError, Disconnect, Event, QpId, SendWr, Stag,
+    Success, WorkError, WrId,
 };
+use rpcrdma_host::LoopSeat;
 
 use crate::node::{
     Node, PATIENCE, Pair, accept_options, connect_options, next, request, send, success,

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rdma::{Completion, Disconnect, Event, LoopSeat, QpId, SharedReceivesId, Success, WrId};
+use rdma::{Completion, Disconnect, Event, QpId, SharedReceivesId, Success, WrId};
+use rpcrdma_host::LoopSeat;
 
 use super::world::{CLIENT, SERVER, World, is_verbs};
 

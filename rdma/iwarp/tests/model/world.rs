@@ -10,10 +10,11 @@ use bytes::Bytes;
 use iwarp::{self, Iwarp};
 use rdma::{
     AcceptOptions, Buf, Completion, ConnectOptions, ConnectRequest, Counters, Device, Disconnect,
-    Event, Failed, ListenerId, LoopSeat, Pool, QpId, Region, RemoteSegment, RequestId, SendWr,
-    Stag, Success, Time, WorkError, WrId,
+    Event, Failed, ListenerId, Pool, QpId, Region, RemoteSegment, RequestId, SendWr, Stag, Success,
+    Time, WorkError, WrId,
 };
 use rdma_core::{self, RdmaCore, Registration};
+use rpcrdma_host::LoopSeat;
 
 use crate::support::poller;
 

@@ -13,10 +13,11 @@ use hostile::{Wrong, wrong};
 use iwarp::{Iwarp, Options};
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
-use rdma::{Budget, Pool};
+use rdma::Pool;
 use rpc_transport::limits;
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
 use rpc_transport::{SPARE, Server, ServerOptions, Stop, TcpOptions, TcpServer};
+use rpcrdma_host::Budget;
 
 /// The argument that makes this program the server.
 pub(crate) const SERVE: &str = "--serve";

@@ -5,7 +5,8 @@ use std::time::Duration;
 use rpc_transport::rdma::{RdmaOptions, RdmaServerOptions, RoundTripFeatures, Version, Versions};
 use rpc_transport::{ServerOptions, TcpOptions};
 
-use rdma::{Budget, Pool};
+use rdma::Pool;
+use rpcrdma_host::Budget;
 
 use super::Form;
 

@@ -1,9 +1,8 @@
 //! The receives of a driver's connections: their own, or those that all share.
 
-use rdma::{
-    Account, Device, DeviceError, Failed, PoolExhausted, QpId, Scatter, SharedReceivesId, Success,
-};
+use rdma::{Device, DeviceError, Failed, PoolExhausted, QpId, Scatter, SharedReceivesId, Success};
 use rpcrdma_connection::{Config, ReceiveStructure};
+use rpcrdma_host::Account;
 
 use super::super::own_receives::{OwnReceives, alloc_all};
 use super::super::receive_pool::{ReceivePool, shares_receives};
