@@ -3,9 +3,8 @@
 //!
 //! Middleware sees the requests of the device's owner and the events for it, but not the accesses
 //! of peers to registered memory. A device with a [`Tap`] shows both directions, including peers'
-//! RDMA Writes and Reads. Hardware devices cannot show their traffic;
-//! [`Reconstructed`](crate::middleware::Reconstructed) derives it from their requests and
-//! completions.
+//! RDMA Writes and Reads. Hardware devices cannot show their traffic; `Reconstructed` of the crate
+//! `rdma-capture` derives it from their requests and completions.
 
 use std::net::SocketAddr;
 

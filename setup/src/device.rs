@@ -6,9 +6,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use iwarp::{CrcPolicy, Iwarp};
-use rdma::middleware::{Linked, Reconstructed, Shaper};
+use rdma::middleware::{Linked, Shaper};
 use rdma::{ClassCosts, Device, Pool};
-use rdma_capture::{Capture, Origin};
+use rdma_capture::{Capture, Origin, Reconstructed};
 use rdma_core::{self, OpenError, Registration};
 use rpcrdma_host::{CongestionControl, LoopSeat};
 

@@ -242,18 +242,11 @@ mod tests {
     use smallvec::smallvec;
 
     use crate::middleware::fake::{accept_options, anywhere, connect_options, pair};
-    use crate::middleware::{Edited, Linked, Reconstructed, Shaper, Tapped};
+    use crate::middleware::{Edited, Linked, Shaper, Tapped};
     use crate::{
-        Completion, Device, DeviceError, Event, Frame, PostError, QpId, RequestId, SendWr, Success,
-        Tap, Time, WrId,
+        Completion, Device, DeviceError, Event, PostError, QpId, RequestId, SendWr, Success, Time,
+        WrId,
     };
-
-    struct Blind;
-
-    impl Tap for Blind {
-        fn sent(&mut self, _: Time, _: QpId, _: Frame<'_>) {}
-        fn received(&mut self, _: Time, _: QpId, _: Frame<'_>) {}
-    }
 
     #[test]
     fn shared_receives_pass_through_every_middleware() {
@@ -261,7 +254,7 @@ mod tests {
         let server: Box<dyn Device> = Box::new(server);
         let server = Tapped::new(Edited::new(server, |_, _: &mut SendWr| {}), |_, _| {});
         let link = Shaper::new(std::time::Duration::ZERO, None);
-        let mut server = Reconstructed::new(Linked::new(server, link), Blind, None);
+        let mut server = Linked::new(server, link);
         let buf = server.pool().alloc(9).unwrap();
         let receives = server.create_shared_receives().unwrap();
         server

@@ -7,7 +7,6 @@ mod edited;
 mod forward;
 mod link;
 mod linked;
-mod reconstructed;
 mod tapped;
 
 #[cfg(test)]
@@ -16,5 +15,4 @@ mod fake;
 pub use edited::Edited;
 pub use link::{Delay, ParseLinkError, Rate, Shaper};
 pub use linked::Linked;
-pub use reconstructed::Reconstructed;
 pub use tapped::{Posted, Tapped};

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use iwarp::Iwarp;
 use rdma::Device;
-use rdma::middleware::Reconstructed;
-use rdma_capture::{Capture, Limits, Origin, Stopped};
+use rdma_capture::{Capture, Limits, Origin, Reconstructed, Stopped};
 
 use crate::columns::Direction;
 use crate::error::Error;

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rdma::middleware::{Reconstructed, Shaper};
+use rdma::middleware::Shaper;
 use rdma::{Carrier, Frame, QpId, Tap, Time};
-use rdma_capture::{Capture, LEAST_SIZE, Limits, Origin, Stopped};
+use rdma_capture::{Capture, LEAST_SIZE, Limits, Origin, Reconstructed, Stopped};
 
 use reader::{File, Stream};
 use stage::{Call, Exchange, exchange};

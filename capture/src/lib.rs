@@ -7,13 +7,12 @@
 //! * a device that shows its TCP streams, `rdma-iwarp`: its bytes, each FPDU in a segment of its
 //!   own;
 //! * a device that shows its messages, `rdma-sim`, or that is observed by
-//!   [`Reconstructed`](rdma::middleware::Reconstructed), such as `rdma-core-device`: the FPDUs that
-//!   an iWARP device would send (RFC 5040, 5041, 5044), with CRCs.
+//!   [`Reconstructed`], such as `rdma-core-device`: the FPDUs that an iWARP device would send
+//!   (RFC 5040, 5041, 5044), with CRCs.
 //!
 //! A device behind an emulated link ([`rdma::middleware::Linked`]) is shown as a packet capture at
 //! this side's end of the link would show it: [`CaptureTap::behind`] corrects the times of a device
-//! that shows its streams, and [`Reconstructed`](rdma::middleware::Reconstructed) is put around the
-//! link.
+//! that shows its streams, and [`Reconstructed`] is put around the link.
 //!
 //! Ethernet, IP and TCP headers, handshakes and acknowledgements are made here. Times are those of
 //! the devices' clock with one offset, in nanoseconds. The file has a maximum length, and keeps as
@@ -32,7 +31,7 @@
 //! # Ok::<_, std::io::Error>(())
 //! ```
 //!
-//! The crate has no clock and no thread.
+//! The crate has no thread.
 
 #![forbid(unsafe_code)]
 
@@ -42,8 +41,10 @@ mod flow;
 mod fpdu;
 mod link;
 mod packet;
+mod reconstructed;
 mod splitter;
 mod tap;
 
 pub use capture::{Capture, LEAST_SIZE, LEAST_SNAP, Limits, OnStop, Origin, Stopped, WHOLE};
+pub use reconstructed::Reconstructed;
 pub use tap::CaptureTap;

@@ -5,9 +5,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bytes::Bytes;
-
-use super::tapped::Posted;
-use crate::{
+use rdma::middleware::Posted;
+use rdma::{
     AcceptOptions, Completion, ConnectOptions, ConnectRequest, Device, DeviceError, Event, Frame,
     Gather, PostError, QpId, Region, RemoteSegment, RequestId, Scatter, SendWr, Setup,
     SharedReceivesId, Stag, Success, Tap, Time, WrId,
@@ -445,7 +444,7 @@ impl<D: fmt::Debug, T> fmt::Debug for Reconstructed<D, T> {
 }
 
 impl<D: Device, T: Tap> Device for Reconstructed<D, T> {
-    crate::forward!(self => self.device;
+    rdma::forward!(self => self.device;
         attributes pool counters attach ready set_busy_poll arm next_deadline listen
         local_address carrier close_listener disconnect abort give_back post_receive
         shared_receives);
@@ -558,165 +557,4 @@ impl<D: Device, T: Tap> Device for Reconstructed<D, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::mem::take;
-
-    use smallvec::smallvec;
-
-    use super::*;
-    use crate::middleware::fake::{anywhere, connect_options, connected, pair};
-    use crate::{ConnectError, ListenerId, Pool};
-
-    const QP: QpId = QpId(1);
-    const XID: [u8; 4] = [1, 2, 3, 4];
-
-    /// The names of the frames that were shown.
-    #[derive(Default)]
-    struct Names(Vec<&'static str>);
-
-    impl Tap for Names {
-        fn sent(&mut self, _: Time, _: QpId, frame: Frame<'_>) {
-            self.0.push(match frame {
-                Frame::Send { .. } => "sends",
-                _ => "sends something else",
-            });
-        }
-
-        fn received(&mut self, _: Time, _: QpId, frame: Frame<'_>) {
-            self.0.push(match frame {
-                Frame::Send { .. } => "receives",
-                Frame::Write { .. } => "is written",
-                _ => "receives something else",
-            });
-        }
-    }
-
-    /// Returns a connection that has received a reply which says that memory was written, and the
-    /// memory.
-    fn replied(tap: &mut Names) -> (Pair, Region) {
-        let end = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        let mut pair = Pair::new(true, [end, end], Bytes::new());
-        let registered = Registered {
-            length: 8,
-            offset: 7,
-            readable: None,
-            announced: Some((XID, 0)),
-        };
-        pair.regions.insert(Stag(9), registered);
-        let pool = Pool::new(1 << 16);
-        let mut buf = pool.alloc(20).unwrap();
-        buf[..4].copy_from_slice(&XID);
-        buf[4..8].copy_from_slice(&9u32.to_be_bytes());
-        buf[8..12].copy_from_slice(&8u32.to_be_bytes());
-        buf[12..20].copy_from_slice(&7u64.to_be_bytes());
-        let reply = pair.received(&buf.into(), None);
-        pair.add(tap, QP, Time::ZERO, reply);
-        (pair, Region::RemoteWrite(pool.alloc(8).unwrap()))
-    }
-
-    fn send(len: usize) -> Item {
-        Item::Posted(Posted::Send {
-            gather: smallvec![Bytes::from(vec![0; len])],
-            invalidate: None,
-        })
-    }
-
-    #[test]
-    fn a_connection_that_was_not_made_is_forgotten() {
-        let (client, mut server) = pair();
-        let mut client = Reconstructed::new(client, Names::default(), None);
-        client.connect(anywhere(), &connect_options()).unwrap();
-        server.reject(RequestId(1), b"no").unwrap();
-        assert_eq!(client.pairs.len(), 1);
-        let mut events = VecDeque::new();
-        client.poll(Time::ZERO, &mut events);
-        assert!(matches!(events[0], Event::ConnectFailed { .. }));
-        assert!(client.pairs.is_empty());
-    }
-
-    #[test]
-    fn an_accept_that_failed_is_forgotten() {
-        let (_client, server) = pair();
-        let script = server.script();
-        let mut server = Reconstructed::new(server, Names::default(), None);
-        let request = ConnectRequest {
-            listener: ListenerId(1),
-            request: RequestId(1),
-            peer: anywhere(),
-            private_data: Bytes::new(),
-        };
-        script.happen(Event::ConnectRequest(request));
-        let mut events = VecDeque::new();
-        server.poll(Time::ZERO, &mut events);
-        let qp = server.prepare_accept(RequestId(1), None).unwrap();
-        assert_eq!(server.pairs.len(), 1);
-        let error = ConnectError::TimedOut;
-        script.happen(Event::ConnectFailed { qp, error });
-        server.poll(Time::ZERO, &mut events);
-        assert!(server.pairs.is_empty() && server.requests.is_empty());
-    }
-
-    #[test]
-    fn a_reply_and_what_follows_it_wait_for_written_memory() {
-        let mut tap = Names::default();
-        let (mut pair, memory) = replied(&mut tap);
-        pair.add(&mut tap, QP, Time::ZERO, send(1));
-        assert!(tap.0.is_empty(), "{:?}", tap.0);
-        pair.reclaimed(Stag(9), &memory);
-        pair.release(&mut tap, QP, false);
-        assert_eq!(tap.0, ["is written", "receives", "sends"]);
-    }
-
-    #[test]
-    fn what_waits_is_bounded_by_its_number_and_by_its_length() {
-        for (len, most) in [(1, HELD_ITEMS), (1 << 20, HELD_BYTES >> 20)] {
-            let mut tap = Names::default();
-            let (mut pair, _) = replied(&mut tap);
-            let mut waiting = 1;
-            while tap.0.is_empty() {
-                assert!(waiting <= most, "{waiting} messages of {len} bytes");
-                pair.add(&mut tap, QP, Time::ZERO, send(len));
-                waiting += 1;
-            }
-            assert!(waiting >= most, "{waiting} messages of {len} bytes");
-            // The reply comes without the write that nobody knows of, then everything else.
-            let shown = take(&mut tap.0);
-            assert_eq!(shown[..2], ["receives", "sends"]);
-            assert_eq!(shown.len(), waiting);
-            assert_eq!(pair.held_bytes, 0);
-        }
-    }
-
-    #[test]
-    fn a_request_has_the_time_at_which_it_is_posted() {
-        struct Sent(Vec<Time>);
-        impl Tap for Sent {
-            fn sent(&mut self, at: Time, _: QpId, _: Frame<'_>) {
-                self.0.push(at);
-            }
-
-            fn received(&mut self, _: Time, _: QpId, _: Frame<'_>) {}
-        }
-        let (client, _server, qp) = connected(1);
-        let mut client = Reconstructed::new(client, Sent(Vec::new()), None);
-        let end = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        let pair = Pair::new(true, [end, end], Bytes::new());
-        client.pairs.insert(qp, pair);
-        client.poll(Time::ZERO, &mut VecDeque::new());
-        let wr = SendWr::Send {
-            gather: smallvec![Bytes::from_static(b"x")],
-            invalidate: None,
-        };
-        let start = Time::now();
-        client.post_send(qp, WrId(1), wr, false).unwrap();
-        assert!(client.tap.0[0] >= start, "{:?} {start:?}", client.tap.0);
-    }
-
-    #[test]
-    fn the_end_of_a_connection_shows_what_waits() {
-        let mut tap = Names::default();
-        let (mut pair, _) = replied(&mut tap);
-        pair.release(&mut tap, QP, true);
-        assert_eq!(tap.0, ["receives"]);
-    }
-}
+mod tests;
