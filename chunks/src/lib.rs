@@ -1,9 +1,9 @@
 //! The parts that versions 1 and 2 of RPC-over-RDMA have in common. No I/O and no clock.
 //!
 //! Version 2 (draft-cel-nfsv4-rpcrdma-version-two-01, section 4.2) took the fixed fields, the
-//! segments, the three chunk lists with all their rules, and credits from version 1 (RFC 8166,
-//! sections 3.3, 3.4, 4.1 to 4.3). This crate implements them once. Header types and errors differ,
-//! so each version's crate has its own. A later version that changes a chunk list brings its own
+//! segments and the three chunk lists with all their rules from version 1 (RFC 8166, sections 3.4, 4.1
+//! to 4.3). This crate implements them once. Header types and errors differ, so each version's crate
+//! has its own. A later version that changes a chunk list brings its own
 //! list and leaves this crate alone.
 //!
 //! Sections cited here without a document are those of RFC 8166.
@@ -31,7 +31,6 @@
 
 mod call;
 mod codec;
-mod credits;
 mod direction;
 mod fixed;
 pub mod limits;
@@ -45,7 +44,6 @@ pub use codec::{
     Reader, put_read_list, put_reply_chunk, put_write_list, read_list_len, reply_chunk_len,
     write_list_len,
 };
-pub use credits::{CreditOverrun, RequesterCredits, ResponderCredits};
 pub use direction::{Direction, Side};
 pub use fixed::{FIXED_LEN, Fixed, Role, proc};
 pub use list::{Chunks, ReadSegment, Segment, WriteChunk};

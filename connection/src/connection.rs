@@ -280,16 +280,8 @@ impl Connection {
     /// Limits the credits that the peer is granted from now on: to one call at least, or, where credits count
     /// messages (version-two-07), to three messages. The peer may still use what it was granted before.
     pub fn limit_grant(&mut self, credits: u32) {
-        let Phase::Open(open) = &mut self.phase else {
-            return;
-        };
-        match &mut open.shared.window {
-            Some(window) => window.limit_grant(credits),
-            None => {
-                if let Some(responder) = &mut open.responder {
-                    responder.limit_grant(credits);
-                }
-            }
+        if let Phase::Open(open) = &mut self.phase {
+            open.shared.flow.limit(credits);
         }
     }
 
@@ -516,9 +508,7 @@ impl Connection {
                 } = *listening;
                 match open(config, version, peer, SERVER_FIRST_XID) {
                     Ok(mut open) => {
-                        if let Some(window) = &mut open.shared.window {
-                            window.count_earlier(sent, received);
-                        }
+                        open.shared.flow.count_earlier(sent, received);
                         if let Some(responder) = &mut open.responder {
                             responder.counters = counters;
                         }

@@ -135,8 +135,8 @@ mod responder;
 mod shared;
 
 pub mod dialect;
+pub mod flow;
 pub mod round_trips;
-mod send_window;
 
 // What configurations and inspection are made of.
 pub use rpcrdma_ext_continuation::Features as RoundTripFeatures;

@@ -15,23 +15,18 @@ use onc_rpc::{Message, Segments};
 use rdma::{Stag, Time};
 use rpcrdma_chunks::{Direction, Side};
 use rpcrdma_extension::{
-    Action as ExtensionAction, DuplicateNumber, IncomingCall, IncomingReply, OutgoingMessage,
-    ReverseDirection, Transferred,
+    Action as ExtensionAction, DuplicateNumber, IncomingCall, IncomingReply, ReverseDirection,
+    Transferred,
 };
 use rpcrdma_host::{Account, Charge};
 use rpcrdma_v1::{Agreed, PrivateData};
 use transfer_plan::{ChunkLimits, Limits};
 
-use crate::dialect::{
-    BadMessage, Dialect, ErrorMessage, Incoming, OperationHeader, OperationRouter, Receiver,
-};
+use crate::dialect::{BadMessage, Dialect, ErrorMessage, Incoming, OperationRouter, Receiver};
 use crate::requester::{PendingCall, PendingCalls, Requester};
 use crate::responder::{ReplyTerms, Responder};
-use crate::shared::{Shared, most_messages};
+use crate::shared::Shared;
 use crate::{Action, CallError, Config, ReceiveStructure};
-
-/// Credits requested and granted in a direction without calls: the minimum.
-const LEAST_CREDITS: u32 = 1;
 
 /// A connection whose version is known.
 #[derive(Debug)]
@@ -125,7 +120,7 @@ impl Terms {
                 },
                 // Where each call says which handle, servers may offer one as well.
                 may_be_invalidated: options.remote_invalidation
-                    && (side == Side::Client || dialect.send_flow_control().is_some()),
+                    && (side == Side::Client || dialect.calls_offer_handles()),
             };
         }
         let own = options.private_data();
@@ -167,33 +162,21 @@ impl Open {
         let operations = OperationRouter::new(&config, dialect, first_xid)?;
         let terms = Terms::new(&config, dialect, peer, operations.as_deref());
         let account = config.pool.account().cloned();
-        let counts_sends = dialect.send_flow_control().is_some();
-        // In a version that counts every Send, the peer may use all of its credits for calls,
-        // including those meant for its replies, and one surplus message (drafts/errata-07.md, 2).
-        let most_calls = |credits| match counts_sends {
-            true => most_messages(&config)
-                .saturating_add(config.callbacks)
-                .saturating_add(1),
-            false => credits,
-        };
         let extensible = operations.as_ref().is_some_and(|e| e.carries_messages);
         let (requester, responder) = match config.role.side() {
             Side::Client => {
                 let invalidated = terms.may_be_invalidated;
-                let requester =
-                    Requester::forward(config.credits, counts_sends, extensible, invalidated);
-                let responder = (config.callbacks > 0)
-                    .then(|| Responder::new(most_calls(config.callbacks), terms.reply, account));
+                let requester = Requester::forward(extensible, invalidated);
+                let responder =
+                    (config.callbacks > 0).then(|| Responder::new(terms.reply, account));
                 (Some(requester), responder)
             }
             Side::Server => {
                 let invalidated = terms.may_be_invalidated;
-                // The extensions of 2016 carry calls from client to server alone.
-                let extensible = extensible && counts_sends;
-                let requester = (config.callbacks > 0).then(|| {
-                    Requester::reverse(config.callbacks, counts_sends, extensible, invalidated)
-                });
-                let responder = Responder::new(most_calls(config.credits), terms.reply, account);
+                let extensible = extensible && dialect.extensions_carry_callbacks();
+                let requester =
+                    (config.callbacks > 0).then(|| Requester::reverse(extensible, invalidated));
+                let responder = Responder::new(terms.reply, account);
                 (requester, Some(responder))
             }
         };
@@ -222,9 +205,7 @@ impl Open {
     /// Handles a message that arrived.
     pub(crate) fn received(&mut self, now: Time, message: Segments, invalidated: Option<Stag>) {
         let shared = &mut self.shared;
-        if let Some(window) = &mut shared.window
-            && let Err(overrun) = window.received(&message)
-        {
+        if let Err(overrun) = shared.flow.received(&message) {
             let reason = overrun.to_string();
             return shared.actions.push_back(Action::Close { reason });
         }
@@ -260,9 +241,7 @@ impl Open {
         }
         // What waited for credits leaves last: it may be the rest of a message in several parts, of
         // which the last actions were a part.
-        if let Some(window) = &mut self.shared.window {
-            window.release(&mut self.shared.actions);
-        }
+        self.shared.flow.release(&mut self.shared.actions);
     }
 
     /// Refuses the call that a truncated message begins or continues. Returns false if that is not
@@ -312,11 +291,11 @@ impl Open {
             (Incoming::Reply(reply), Some(requester), _) => {
                 requester.take(shared, reply, invalidated);
             }
-            (Incoming::Operation(Direction::Call, Some(credits)), _, Some(responder)) => {
-                responder.requested(credits);
+            (Incoming::Operation(Direction::Call, Some(credits)), _, Some(_)) => {
+                shared.flow.credits_requested(credits);
             }
-            (Incoming::Operation(Direction::Reply, Some(credits)), Some(requester), _) => {
-                requester.granted(credits);
+            (Incoming::Operation(Direction::Reply, Some(credits)), Some(_), _) => {
+                shared.flow.granted(credits);
             }
             (Incoming::Unusable { xid, reason }, Some(requester), _) => {
                 requester.unusable(shared, xid, reason);
@@ -330,7 +309,6 @@ impl Open {
     /// Discards a bad message, and sends the error message that it calls for, if any.
     fn refuse(&mut self, direction: Direction, bad: &BadMessage) {
         let is_server = self.shared.config.role.side() == Side::Server;
-        let credits = self.credits(Direction::Reply);
         match (&mut self.requester, &mut self.responder) {
             (_, Some(responder)) if is_server || direction == Direction::Call => {
                 responder.refuse(&mut self.shared, bad);
@@ -338,7 +316,7 @@ impl Open {
             (Some(requester), _) => {
                 requester.discard(&bad.reason);
                 if let Some(answer) = &bad.answer {
-                    self.shared.send_error(answer, credits);
+                    self.shared.send_error(answer);
                 }
             }
             (None, _) => {}
@@ -361,16 +339,6 @@ impl Open {
         }
     }
 
-    /// Returns the credit value of a message without an RPC message: requested credits in the call
-    /// direction, granted ones in the reply direction.
-    fn credits(&self, direction: Direction) -> u32 {
-        let credits = match direction {
-            Direction::Call => self.requester.as_ref().map(Requester::requested),
-            Direction::Reply => self.responder.as_ref().map(Responder::grant),
-        };
-        credits.unwrap_or(LEAST_CREDITS)
-    }
-
     /// Returns the next action. The send queue has `room` entries free.
     #[inline]
     pub(crate) fn poll_action(&mut self, room: usize) -> Option<Action> {
@@ -387,7 +355,7 @@ impl Open {
             }
             if self.shared.actions.is_empty() && !self.run_extensions() {
                 // Other messages carry credits, too.
-                return self.shared.window.as_mut()?.grant();
+                return self.shared.flow.due_grant();
             }
         }
     }
@@ -424,22 +392,7 @@ impl Open {
 
     fn extension_wants(&mut self, action: ExtensionAction) {
         match action {
-            ExtensionAction::Send(message) => {
-                let OutgoingMessage {
-                    xid,
-                    direction,
-                    number,
-                    fields,
-                } = message;
-                let header = OperationHeader {
-                    xid,
-                    credits: self.credits(direction),
-                    direction,
-                    number,
-                    fields,
-                };
-                self.shared.send_operation(header);
-            }
+            ExtensionAction::Send(message) => self.shared.send_operation(message),
             ExtensionAction::ReplaceReceives { size } => {
                 let receives = self.shared.config.receives.resized(size);
                 let action = Action::ReplaceReceives(receives);
@@ -477,11 +430,10 @@ impl Open {
     }
 
     /// Handles an RPC message, or a report about one, that arrived in operations of the extension
-    /// with number `by`. The extensions of 2016 carry messages of calls from client to server only.
+    /// with number `by`.
     fn carried(&mut self, by: usize, carried: Transferred) {
-        let credits = self.credits(Direction::Reply);
         let shared = &mut self.shared;
-        let both = shared.dialect.send_flow_control().is_some();
+        let both = shared.dialect.extensions_carry_callbacks();
         let (requester, responder) = match shared.config.role.side() {
             _ if both => (self.requester.as_mut(), self.responder.as_mut()),
             Side::Client => (self.requester.as_mut(), None),
@@ -535,7 +487,7 @@ impl Open {
                     xid,
                     "a call in operations to a client, which takes none"
                 );
-                shared.send_error(&ErrorMessage::chunk(shared.dialect, xid), credits);
+                shared.send_error(&ErrorMessage::chunk(shared.dialect, xid));
             }
             // The message itself is not logged, as it can have any length.
             (

@@ -7,7 +7,7 @@ use rpcrdma_extension::layout::ReceiveStructure;
 /// extensions. In the working group's version 2, all messages use credits. There, one of these
 /// receives is for a grant (version-two-07, section 4.2.1.1), and one for a surplus message of a
 /// peer that follows the rule of section 4.2.1 as printed. Two are needed because at least
-/// [`rpcrdma_v2_wg::limits::MIN_CREDITS`] are granted even if fewer are configured.
+/// [`crate::flow::MIN_CREDITS`] are granted even if fewer are configured.
 pub const EXTRA_RECEIVES: u32 = 4;
 
 /// The maximum number of consumed receives that a driver may leave unposted until it has handled

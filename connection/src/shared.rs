@@ -7,14 +7,14 @@ use bytes::{Bytes, BytesMut};
 use onc_rpc::Segments;
 use rdma::Stag;
 use rpcrdma_chunks::Chunks;
-use rpcrdma_v2::{Direction, Side};
-use rpcrdma_v2_wg::limits::{MAX_CREDITS, MIN_CREDITS};
+use rpcrdma_v2::Direction;
+use rpcrdma_extension::OutgoingMessage;
 use slab::Slab;
 use tracing::field::{DisplayValue, display};
 use transfer_plan::Limits;
 
 use crate::dialect::{Dialect, ErrorMessage, OperationHeader, OperationRouter, Outgoing, Plain};
-use crate::send_window::SendWindow;
+use crate::flow::FlowControl;
 use crate::{Action, Config};
 
 /// The size in bytes of the allocations that headers are encoded into. Some tens of headers share
@@ -33,24 +33,11 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     /// The extensions, in a version that has operations.
     pub(crate) operations: Option<Box<OperationRouter>>,
-    /// Flow control, in a version that counts Sends.
-    pub(crate) window: Option<Box<SendWindow>>,
+    pub(crate) flow: FlowControl,
     /// Actions that are to be returned to the driver, in this order.
     pub(crate) actions: VecDeque<Action>,
     /// The buffer that headers are encoded into.
     pub(crate) headers: BytesMut,
-}
-
-/// Returns the number of messages that an end can receive at a time, where every Send counts. More
-/// receives are posted: for messages that only grant credits, and in place of consumed receives that
-/// are not posted again yet.
-pub(crate) fn most_messages(config: &Config) -> u32 {
-    let callbacks = match config.role.side() {
-        Side::Client => config.callbacks,
-        Side::Server => 0,
-    };
-    let credits = config.credits.saturating_add(callbacks);
-    credits.clamp(MIN_CREDITS, MAX_CREDITS)
 }
 
 /// Frees memory that a slab needed for more entries than it has now, and returns the number of bytes freed.
@@ -68,17 +55,12 @@ impl Shared {
         limits: Limits,
         operations: Option<Box<OperationRouter>>,
     ) -> Self {
-        let window = dialect.send_flow_control().map(|format| {
-            let capacity = most_messages(&config);
-            let count = config.options.initial_message_count;
-            Box::new(SendWindow::new(format, capacity, count))
-        });
         Self {
+            flow: FlowControl::new(&config, dialect.accounting()),
             config,
             dialect,
             limits,
             operations,
-            window,
             actions: VecDeque::new(),
             headers: BytesMut::with_capacity(HEADER_ROOM),
         }
@@ -97,8 +79,9 @@ impl Shared {
     }
 
     /// Encodes the header of a message without chunks.
-    pub(crate) fn encode_plain(&mut self, direction: Direction, mut header: Plain) -> Bytes {
-        header.credits = self.credits(header.credits);
+    pub(crate) fn encode_plain(&mut self, direction: Direction, xid: u32) -> Bytes {
+        let credits = self.flow.credit_field(direction);
+        let header = Plain { xid, credits };
         self.headers.reserve(PLAIN_HEADER);
         self.dialect
             .encode_plain(&mut self.headers, direction, header);
@@ -106,8 +89,7 @@ impl Shared {
     }
 
     /// Encodes a header that may have chunks. Returns it with its chunk lists.
-    pub(crate) fn encode(&mut self, mut header: Outgoing) -> (Bytes, Chunks) {
-        header.credits = self.credits(header.credits);
+    pub(crate) fn encode(&mut self, header: Outgoing) -> (Bytes, Chunks) {
         let chunks = self.dialect.encode(&mut self.headers, header);
         (self.headers.split().freeze(), chunks)
     }
@@ -133,72 +115,35 @@ impl Shared {
         invalidate: Option<Stag>,
         more: bool,
     ) {
-        match &mut self.window {
-            Some(window) => window.send(&mut self.actions, direction, gather, invalidate, more),
-            None => self.actions.push_back(Action::Send {
-                gather,
-                invalidate,
-                more,
-            }),
-        }
-    }
-
-    /// Returns the number of messages that the peer can receive now, where every Send counts.
-    pub(crate) fn sendable(&self) -> u32 {
-        let window = self.window.as_ref();
-        window.map_or(u32::MAX, |window| window.available())
-    }
-
-    /// Returns the number of messages that the peer can receive now, where every Send counts, and
-    /// that calls may take. A client leaves one for the reply to each call of its server in progress:
-    /// the server may wait for it before it replies to the client's calls, and grant nothing more
-    /// until it has. (A server needs no such rule: its clients' credits cover all their calls.)
-    pub(crate) fn sendable_for_calls(&self) -> u32 {
-        let window = self.window.as_ref();
-        window.map_or(u32::MAX, |window| match self.config.role.side() {
-            Side::Client => window.available_beside_replies(),
-            Side::Server => window.available(),
-        })
-    }
-
-    /// Records how many calls of this end are outstanding. The credits of a client cover the replies
-    /// to its calls from the start, those of a server while it makes calls.
-    pub(crate) fn calls_outstanding(&mut self, outstanding: u32) {
-        if self.config.role.side() == Side::Server
-            && let Some(window) = &mut self.window
-        {
-            window.set_replies(outstanding);
-        }
-    }
-
-    /// Returns the number of messages that the peer may send when the next message has reached it,
-    /// where every Send counts.
-    pub(crate) fn receivable(&self) -> u32 {
-        let window = self.window.as_ref();
-        window.map_or(u32::MAX, |window| window.receivable())
-    }
-
-    /// Returns the credit value of a message: `credits`, unless every Send counts.
-    pub(crate) fn credits(&mut self, credits: u32) -> u32 {
-        match &mut self.window {
-            Some(window) => window.credit(),
-            None => credits,
-        }
+        let actions = &mut self.actions;
+        self.flow.send(actions, direction, gather, invalidate, more);
     }
 
     /// Sends an operation of an extension, without payload. Closes the connection if too many wait
     /// for credits.
-    pub(crate) fn send_operation(&mut self, mut header: OperationHeader) {
-        header.credits = self.credits(header.credits);
+    pub(crate) fn send_operation(&mut self, message: OutgoingMessage) {
+        let OutgoingMessage {
+            xid,
+            direction,
+            number,
+            fields,
+        } = message;
+        let header = OperationHeader {
+            xid,
+            credits: self.flow.credit_field(direction),
+            direction,
+            number,
+            fields,
+        };
         if let Some(operations) = &self.operations {
             let message = operations.encode(&mut self.headers, header);
             self.send_answer(message);
         }
     }
 
-    /// Sends an error message that grants `credits`. Closes the connection if too many errors wait.
-    pub(crate) fn send_error(&mut self, error: &ErrorMessage, credits: u32) {
-        let credits = self.credits(credits);
+    /// Sends an error message. Closes the connection if too many errors wait.
+    pub(crate) fn send_error(&mut self, error: &ErrorMessage) {
+        let credits = self.flow.credit_field(Direction::Reply);
         let message = self.dialect.encode_error(error, credits);
         self.send_answer(message);
     }
@@ -206,14 +151,9 @@ impl Shared {
     /// Sends a message whose number the calls in progress do not limit. Closes the connection if too
     /// many wait for credits.
     fn send_answer(&mut self, message: Bytes) {
-        match &mut self.window {
-            Some(window) => {
-                if let Err(error) = window.send_answer(&mut self.actions, message) {
-                    let reason = error.to_string();
-                    self.actions.push_back(Action::Close { reason });
-                }
-            }
-            None => self.actions.push_back(Action::plain_send(message)),
+        if let Err(error) = self.flow.send_answer(&mut self.actions, message) {
+            let reason = error.to_string();
+            self.actions.push_back(Action::Close { reason });
         }
     }
 }

@@ -6,13 +6,14 @@ mod support;
 use bytes::Bytes;
 use onc_rpc::Segments;
 use rpcrdma_chunks::Fixed;
+use rpcrdma_connection::flow::MessageCounts;
 use rpcrdma_connection::{Event, Options, Side};
 use rpcrdma_extension::{Extension, Outbox, ReceivedMessage, Refusal, Start};
 use rpcrdma_negotiation::{
     Choice, Evidence, Version, VersionAction, VersionDecision, VersionReason, Versions,
 };
 use rpcrdma_v2::{Body, Header};
-use rpcrdma_v2_wg::{FlowControl, Header as WgHeader, Prefix};
+use rpcrdma_v2_wg::{Header as WgHeader, Prefix};
 use support::{Endpoint, Pair, bytes, message, open, reply, room};
 
 /// The operation of the extension [`Talker`]: from the range that nobody has assigned.
@@ -179,8 +180,8 @@ fn wg_s4_3_2_a_client_whose_first_version_is_refused_can_continue() {
         options.initial_message_count = first;
         let mut server = Endpoint::new(support::server(Versions::default(), options));
         server.establish(None);
-        let mut peer = FlowControl::starting_at(first);
-        let credit = |peer: &mut FlowControl, server: &Endpoint| {
+        let mut peer = MessageCounts::starting_at(first);
+        let credit = |peer: &mut MessageCounts, server: &Endpoint| {
             let sent = &server.sent.last().unwrap().0;
             let prefix = Prefix::peek(sent).unwrap();
             peer.take_received(prefix.credit, false).unwrap();

@@ -48,8 +48,8 @@ pub use error::{Answer, HeaderError};
 pub use header::{Body, ErrorBody, Header, VERSION};
 pub use private_data::{Agreed, DEFAULT_INLINE, MAX_INLINE, PRIVATE_DATA_LEN, PrivateData};
 pub use rpcrdma_chunks::{
-    CallChunks, ChunkTooSmall, Chunks, CreditOverrun, Malformed, ReadChunk, ReadSegment,
-    ReplyViolation, RequesterCredits, ResponderCredits, ReturnedChunks, Role, Segment, Violation,
-    WriteChunk, check_returned, check_xid, chunk_len, fill, limits, unused,
+    CallChunks, ChunkTooSmall, Chunks, Malformed, ReadChunk, ReadSegment, ReplyViolation,
+    ReturnedChunks, Role, Segment, Violation, WriteChunk, check_returned, check_xid, chunk_len,
+    fill, limits, unused,
 };
 pub use rules::check_call;

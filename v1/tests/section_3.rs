@@ -7,8 +7,8 @@ use common::{AnyChunk, check_reply, chunk, msg, nomsg, read, reads, segment};
 use onc_rpc::{Decoder, Encoder, Message, Position};
 use quickcheck::quickcheck;
 use rpcrdma_v1::{
-    Agreed, ChunkTooSmall, Chunks, PrivateData, ReplyViolation, RequesterCredits, ResponderCredits,
-    ReturnedChunks, Violation, WriteChunk, check_call, chunk_len, fill,
+    Agreed, ChunkTooSmall, Chunks, PrivateData, ReplyViolation, ReturnedChunks, Violation,
+    WriteChunk, check_call, chunk_len, fill,
 };
 
 const MAX_CALL: u64 = 1 << 20;
@@ -18,32 +18,6 @@ fn lengths(chunk: &[rpcrdma_v1::Segment]) -> Vec<u32> {
 }
 
 quickcheck! {
-    fn s3_3_1_a_requester_has_no_more_calls_outstanding_than_granted(
-        requested: u32,
-        replies: Vec<Option<u32>>
-    ) -> bool {
-        let mut credits = RequesterCredits::new(requested);
-        replies.into_iter().all(|reply| {
-            let before = credits.in_flight();
-            match reply {
-                Some(granted) if before > 0 => {
-                    credits.replied(granted);
-                    credits.in_flight() == before - 1
-                }
-                // No call is sent over the present limit, whatever was granted earlier.
-                _ if credits.take() => credits.in_flight() <= credits.limit(),
-                _ => credits.in_flight() == before && before >= credits.limit(),
-            }
-        })
-    }
-
-    fn s3_3_1_a_grant_is_never_zero(capacity: u32, requested: u32) -> bool {
-        let mut credits = ResponderCredits::new(capacity);
-        let called = credits.called(requested);
-        let granted = credits.answered();
-        called.is_ok() && granted >= 1 && granted <= capacity.max(1) && granted <= requested.max(1)
-    }
-
     fn s3_4_6_a_chunk_is_filled_contiguously_and_in_order(offered: AnyChunk, len: u64) -> bool {
         let offered = offered.0;
         let len = len % (chunk_len(&offered) + 1);
@@ -55,78 +29,6 @@ quickcheck! {
         let returned = check_reply(&msg(chunks(&filled)), 4, &chunks(&offered));
         returned == Ok(ReturnedChunks { writes: [len].into_iter().collect(), long: None })
     }
-}
-
-#[test]
-fn s3_3_1_the_limit_is_the_lower_of_requested_and_granted() {
-    let mut credits = RequesterCredits::new(4);
-    assert!(credits.take());
-    credits.replied(100);
-    assert_eq!((credits.requested(), credits.available()), (4, 4));
-    assert!(credits.take() && credits.take() && credits.take());
-    credits.replied(2);
-    assert_eq!((credits.in_flight(), credits.available()), (2, 0));
-    assert!(!credits.take());
-    credits.replied(3);
-    assert_eq!(credits.available(), 2);
-}
-
-#[test]
-fn s3_3_1_a_grant_of_zero_is_no_deadlock() {
-    let mut credits = RequesterCredits::new(4);
-    assert!(credits.take());
-    credits.replied(0);
-    assert!(credits.take());
-    assert!(!credits.take());
-    assert_eq!(RequesterCredits::new(0).requested(), 1);
-}
-
-#[test]
-fn s3_3_1_more_is_granted_only_after_more_can_be_received() {
-    let mut credits = ResponderCredits::new(2);
-    credits.called(8).unwrap();
-    assert_eq!(credits.answered(), 2);
-    credits.raise(8);
-    assert_eq!(credits.grant(), 8);
-    // A grant cannot be revoked, because calls under it may be in flight.
-    credits.raise(1);
-    assert_eq!(credits.grant(), 8);
-}
-
-#[test]
-fn s3_3_1_fewer_may_be_granted_and_calls_by_the_earlier_grant_are_taken() {
-    let mut credits = ResponderCredits::new(4);
-    for _ in 0..4 {
-        credits.called(8).unwrap();
-    }
-    credits.limit(2);
-    assert_eq!(credits.answered(), 2);
-    credits.called(8).unwrap();
-    credits.limit(0);
-    assert_eq!(credits.grant(), 1);
-    credits.limit(u32::MAX);
-    assert_eq!(credits.grant(), 4);
-}
-
-#[test]
-fn s3_3_1_a_requester_that_exceeds_its_grant_is_found_out() {
-    let mut credits = ResponderCredits::new(2);
-    credits.called(2).unwrap();
-    credits.called(2).unwrap();
-    let overrun = credits.called(2).unwrap_err();
-    assert_eq!((overrun.outstanding, overrun.capacity), (3, 2));
-    assert_eq!(credits.answered(), 2);
-    assert_eq!(credits.outstanding(), 1);
-    credits.called(2).unwrap();
-}
-
-#[test]
-fn s3_3_3_one_call_before_the_first_reply() {
-    let mut credits = RequesterCredits::new(32);
-    assert!(credits.take());
-    assert!(!credits.take());
-    credits.replied(32);
-    assert_eq!(credits.available(), 32);
 }
 
 #[test]

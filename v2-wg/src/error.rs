@@ -120,8 +120,8 @@ impl Answer {
         }
     }
 
-    /// Encodes the message as XDR. `credit` is the value of `rdma_credit`
-    /// ([`crate::FlowControl::credit`]).
+    /// Encodes the message as XDR. `credit` is the value of `rdma_credit` (section
+    /// 4.2.1).
     #[must_use]
     pub fn encode(&self, credit: u32) -> Bytes {
         encode_error(self.xid, self.version, credit, self.error)

@@ -280,7 +280,7 @@ pub struct Header {
     /// `rdma_xid`: XID of the RPC message, or of an exchange of properties; zero in a grant.
     pub xid: u32,
     /// `rdma_credit`: the total number of messages, modulo 2^32, that the receiver of this message
-    /// may have sent on the connection ([`crate::FlowControl`]).
+    /// may have sent on the connection (section 4.2.1).
     pub credit: u32,
     /// The fields after the prefix.
     pub body: Body,

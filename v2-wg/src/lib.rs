@@ -1,6 +1,6 @@
 //! RPC-over-RDMA version 2 as the NFSv4 working group left it
-//! (draft-ietf-nfsv4-rpcrdma-version-two-07): headers, transport properties and flow control. No
-//! I/O and no clock.
+//! (draft-ietf-nfsv4-rpcrdma-version-two-07): headers, transport properties and messages in several
+//! parts. No I/O and no clock.
 //!
 //! This is another protocol than that of the 2016 draft (`rpcrdma-v2`), with the same version
 //! number. What both have in common with version 1 is in `rpcrdma-chunks`: segments, chunk lists
@@ -8,7 +8,7 @@
 //! says the direction of the message as well. Each end announces its [`Properties`] when the
 //! connection begins, long messages are continued in several ([`Body::Middle`]), a call names the
 //! handle that its reply may invalidate, and credits count messages instead of calls
-//! ([`FlowControl`]).
+//! (`rpcrdma_connection::flow`).
 //!
 //! [`Header::decode`] decodes the header of a received message, and [`DecodeError::answer`] says
 //! which error must be reported if that fails. A responder checks the chunks of a call with
@@ -20,24 +20,20 @@
 //! name of the test for it. Where the draft contradicts itself, the documentation of the item says
 //! which way was chosen.
 //!
-//! A call without chunks, with the credits that its receiver may use:
+//! A call without chunks:
 //!
 //! ```
 //! use bytes::Bytes;
-//! use rpcrdma_v2_wg::{Body, Chunks, Direction, FlowControl, Header, check_call};
+//! use rpcrdma_v2_wg::{Body, Chunks, Direction, Header, check_call};
 //!
-//! let mut client = FlowControl::new();
-//! assert!(client.take_send());
 //! let body = Body::Call { external: false, inv_handle: 0, chunks: Chunks::default() };
-//! let header = Header { xid: 7, credit: client.credit(32), body };
+//! let header = Header { xid: 7, credit: 32, body };
 //! let rpc_call = [0; 40];
 //! let message = Bytes::from([&header.encode()[..], &rpc_call].concat());
 //!
 //! // The server learns from the header that it may send 32 messages, and that this is a call.
-//! let mut server = FlowControl::new();
 //! let (header, at) = Header::decode(&message)?;
-//! server.take_received(header.credit, false)?;
-//! assert_eq!(server.may_send(), 32);
+//! assert_eq!(header.credit, 32);
 //! assert_eq!(header.body.direction(), Some(Direction::Call));
 //! let payload = message.slice(at..);
 //! let call = check_call(header.body, payload.len() as u64, 1 << 20)?;
@@ -50,7 +46,6 @@
 pub mod base;
 mod codec;
 mod error;
-mod flow;
 mod header;
 pub mod limits;
 mod lists;
@@ -60,7 +55,6 @@ mod rules;
 
 pub use codec::VERSION;
 pub use error::{Answer, DecodeError, HeaderError};
-pub use flow::{FlowControl, Overrun};
 pub use header::{Body, EXPERIMENTAL, ErrorBody, Header, Prefix, header_type};
 pub use property::{BadProperty, Properties, Property, ReverseSupport, property_id};
 pub use refused::RefusedMessages;

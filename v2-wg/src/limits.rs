@@ -1,4 +1,4 @@
-//! Sizes and limits (version-two-07, sections 4.2.1, 4.2.2, 4.3 and 6.3).
+//! Sizes and limits (version-two-07, sections 4.2.2, 4.3 and 6.3).
 
 pub use rpcrdma_chunks::limits::{MAX_CHUNK_SEGMENTS, MAX_READ_SEGMENTS, MAX_WRITE_CHUNKS};
 
@@ -31,12 +31,6 @@ pub const MIN_PAYLOAD_LEN: usize = 4;
 /// default and receives of 1 KiB. A peer that announces a few bytes for its receives would make
 /// this end hold millions of messages otherwise.
 pub const MAX_PARTS: u32 = 8192;
-
-/// Maximum number of advertised credits (section 4.2.1: less than 2^31 - 1).
-pub const MAX_CREDITS: u32 = (1 << 31) - 2;
-/// Minimum number of credits to advertise while messages can be taken. With fewer, two idle ends that
-/// keep to section 4.2.1.1 would answer each other's grants with grants for ever.
-pub const MIN_CREDITS: u32 = 3;
 
 /// Maximum number of properties in one message, and of a peer in all its messages. The draft sets no
 /// limit; this one bounds the memory that a peer can claim.

@@ -5,7 +5,7 @@
 //! header is decoded with [`Header::decode`]. A responder checks the chunks of a call with
 //! [`check_call`] and fills those of the reply with [`fill`]; a requester checks the chunks of a
 //! reply with [`check_returned`]. [`HeaderError::answer`] and [`Answer::to_violation`] say whether
-//! an error must be reported to the peer. Segments, chunk lists and credits are the same types in
+//! an error must be reported to the peer. Segments and chunk lists are the same types in
 //! both versions, from the `rpcrdma-chunks` crate, so that code that uses them does not depend on
 //! the version.
 //!
@@ -51,8 +51,8 @@ pub use codec::VERSION;
 pub use error::{Answer, HeaderError};
 pub use header::{Body, ErrorBody, Header, OPTIONAL, Optional};
 pub use rpcrdma_chunks::{
-    CallChunks, ChunkTooSmall, Chunks, CreditOverrun, Direction, Malformed, ReadChunk, ReadSegment,
-    Reader, ReplyViolation, RequesterCredits, ResponderCredits, ReturnedChunks, Role, Segment,
-    Side, WriteChunk, check_returned, check_write_list, check_xid, chunk_len, fill, unused,
+    CallChunks, ChunkTooSmall, Chunks, Direction, Malformed, ReadChunk, ReadSegment, Reader,
+    ReplyViolation, ReturnedChunks, Role, Segment, Side, WriteChunk, check_returned,
+    check_write_list, check_xid, chunk_len, fill, unused,
 };
 pub use rules::{Violation, check_call, check_payload};

@@ -10,8 +10,7 @@ use rpcrdma_v2::limits::DEFAULT_INLINE;
 use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{
     Answer, Body, Chunks, Direction, ErrorBody, Header, HeaderError, ReplyViolation,
-    RequesterCredits, ResponderCredits, ReturnedChunks, Role, Side, Violation, check_call,
-    check_payload, check_xid,
+    ReturnedChunks, Role, Side, Violation, check_call, check_payload, check_xid,
 };
 
 const MAX_CALL: u64 = 1 << 20;
@@ -289,39 +288,6 @@ fn v2_s4_2_3_the_rules_for_chunks_are_those_of_version_1() {
     assert_eq!(reply(&[100, 50]), Ok(returned));
     let gap = Err(ReplyViolation::Gap);
     assert_eq!(reply(&[50, 50]), gap);
-}
-
-#[test]
-fn v2_s5_one_call_until_a_reply_grants_more() {
-    let mut credits = RequesterCredits::new(32);
-    assert!(credits.take());
-    assert!(!credits.take());
-    // An error returns its credit, but its grant is ignored.
-    credits.replied_group(1, None);
-    assert_eq!((credits.limit(), credits.available()), (1, 1));
-    assert!(credits.take());
-    credits.replied_group(1, Some(20));
-    assert_eq!(credits.available(), 20);
-    assert!(!credits.take_group(21) && credits.take_group(20));
-    assert!(!credits.take());
-    // A reply returns the credits of all transmissions of a call; a grant may also come without a
-    // call.
-    credits.replied_group(20, Some(0));
-    assert_eq!((credits.limit(), credits.in_flight()), (1, 0));
-    credits.granted(5);
-    assert_eq!(credits.available(), 5);
-}
-
-#[test]
-fn a_call_takes_a_credit_for_each_of_its_transmissions() {
-    let mut credits = ResponderCredits::new(4);
-    assert_eq!(credits.called_group(9, 3), Ok(()));
-    let overrun = credits.called_group(9, 2).expect_err("one too many");
-    assert_eq!((overrun.outstanding, overrun.capacity), (5, 4));
-    assert!(credits.called_group(9, u32::MAX).is_err());
-    assert_eq!((credits.called(9), credits.outstanding()), (Ok(()), 4));
-    assert_eq!((credits.answered_group(3), credits.outstanding()), (4, 1));
-    assert_eq!((credits.answered(), credits.outstanding()), (4, 0));
 }
 
 #[test]

@@ -9,11 +9,11 @@ use transfer_plan::{ReplyNeed, Shape};
 
 use super::{Connection, Phase};
 use crate::features::features;
+use crate::flow::FlowControl;
 use crate::open::Open;
 use crate::receives::EXTRA_RECEIVES;
 use crate::requester::{Requester, RequesterCounters};
 use crate::responder::{Responder, ResponderCounters};
-use crate::send_window::SendWindow;
 use crate::{Config, ConsideredMode};
 
 impl Connection {
@@ -123,13 +123,12 @@ impl Connection {
     /// receives must be posted before a message is sent.
     #[must_use]
     pub fn expected_messages(&self) -> u32 {
-        if let Some(window) = self.window() {
-            return window.expected();
+        if let Some(flow) = self.flow() {
+            return flow.expected();
         }
-        let replies = |count: fn(&Requester) -> u32| self.requester().map_or(0, count);
         self.config().map_or(0, |config| match config.role.side() {
-            Side::Client => replies(Requester::expected) + config.callbacks,
-            Side::Server => config.credits + replies(Requester::in_flight),
+            Side::Client => config.callbacks,
+            Side::Server => config.credits,
         })
     }
 
@@ -138,22 +137,17 @@ impl Connection {
     /// end's memory.
     #[must_use]
     pub fn most_unsent_messages(&self) -> u32 {
-        if let Some(window) = self.window() {
-            return window.capacity().saturating_add(EXTRA_RECEIVES);
+        if let Some(open) = self.open() {
+            let operations = open.shared.operations.as_ref();
+            return open
+                .shared
+                .flow
+                .most_unsent(operations.map_or(0, |_| EXTRA_RECEIVES));
         }
-        let has_operations = self
-            .open()
-            .is_some_and(|open| open.shared.operations.is_some());
         self.config()
             .map_or(u32::MAX, |config| match config.role.side() {
-                // Messages that are no replies need answers in version 2.
                 Side::Client => config.credits + config.callbacks + EXTRA_RECEIVES,
-                // A client that has not got the answer to a call still holds the credit of that
-                // call.
-                Side::Server => {
-                    let others = if has_operations { EXTRA_RECEIVES } else { 0 };
-                    (self.expected_messages() + others).saturating_sub(1)
-                }
+                Side::Server => config.credits.saturating_sub(1),
             })
     }
 
@@ -188,13 +182,13 @@ impl Connection {
     #[must_use]
     #[inline]
     pub fn replies_wait_for_credits(&self) -> bool {
-        self.window().is_some_and(SendWindow::replies_wait)
+        self.flow().is_some_and(FlowControl::replies_wait)
     }
 
     /// Returns the number of messages that had to wait for credits of the peer, and have left since.
     #[must_use]
     pub fn released_by_credits(&self) -> u64 {
-        self.window().map_or(0, SendWindow::released)
+        self.flow().map_or(0, FlowControl::released)
     }
 
     /// Returns whether a call of this end waits for memory.
@@ -250,11 +244,11 @@ impl Connection {
     /// control by Sends does not have (version-two-07, section 6.3.2).
     #[must_use]
     pub fn grants_sent(&self) -> u64 {
-        self.window().map_or(0, SendWindow::grants_sent)
+        self.flow().map_or(0, FlowControl::grants_sent)
     }
 
-    fn window(&self) -> Option<&SendWindow> {
-        self.open()?.shared.window.as_deref()
+    fn flow(&self) -> Option<&FlowControl> {
+        Some(&self.open()?.shared.flow)
     }
 
     fn requester(&self) -> Option<&Requester> {

@@ -78,6 +78,8 @@ pub(crate) use v2_operations::exchange;
 pub(crate) use wg::MAX_SEGMENTS;
 pub use wg::VersionTwoWg;
 
+use crate::flow::Accounting;
+
 /// All versions that this crate speaks.
 pub const DIALECTS: &[&dyn Dialect] = &[&VersionOne, &VersionTwo, &VersionTwoWg];
 
@@ -209,10 +211,23 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// in a version in which a responder may shorten what it has not used.
     fn complete_returned(&self, _returned: &mut Chunks, _offered: &Chunks) {}
 
-    /// Returns the flow control of a version that counts every Send, in both directions. A version
-    /// without it counts calls, each of which takes a credit until its reply arrives.
-    fn send_flow_control(&self) -> Option<&dyn SendFlowControl> {
-        None
+    /// Returns what the version counts for flow control. Where it counts messages, the credits in
+    /// [`Plain`], [`Outgoing`], [`OperationHeader`] and [`Dialect::encode_error`] are the sum of the
+    /// messages received and the messages that this end can still receive.
+    fn accounting(&self) -> Accounting<'_> {
+        Accounting::Calls
+    }
+
+    /// Returns whether extensions carry calls and replies of both directions, and not only those of
+    /// calls from client to server.
+    fn extensions_carry_callbacks(&self) -> bool {
+        false
+    }
+
+    /// Returns whether each call says which of its handles may be invalidated, so that servers that
+    /// make calls may offer one as well.
+    fn calls_offer_handles(&self) -> bool {
+        false
     }
 
     /// Returns the operations of the version. A version without operations uses private data
@@ -220,38 +235,6 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     fn operations(&self) -> Option<&dyn Operations> {
         None
     }
-}
-
-/// Flow control of a version in which each end advertises how many messages it can receive, and
-/// every Send counts (version-two-07, section 4.2.1). The connection counts; this trait says where
-/// the numbers are in messages.
-///
-/// In such a version, the credits in [`Plain`], [`Outgoing`], [`OperationHeader`] and
-/// [`Dialect::encode_error`] are the sum of the messages received and the messages that this end can
-/// still receive. The credits in an [`Incoming`] message are ignored.
-pub trait SendFlowControl: fmt::Debug + Send + Sync {
-    /// Returns the credit value of a message that was received, and whether the message only grants
-    /// credits. `None` if the message is too short to tell.
-    fn credit(&self, message: &Segments) -> Option<ReceivedCredit>;
-
-    /// Returns a message that only grants credits.
-    fn encode_grant(&self, credit: u32) -> Bytes;
-
-    /// Returns the XID and the type of a message of this end if it is a call or a part of one.
-    fn call_type(&self, message: &Segments) -> Option<(u32, u32)>;
-
-    /// Returns the start of a message with another credit value, and the number of bytes that it
-    /// replaces. `message` is a message of this end that waited until the peer could receive it.
-    fn with_credit(&self, message: &Bytes, credit: u32) -> Option<(Bytes, usize)>;
-}
-
-/// The part of a received message that flow control looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReceivedCredit {
-    /// The credit value.
-    pub credit: u32,
-    /// Whether the message has no other purpose than to grant credits.
-    pub only_grants: bool,
 }
 
 /// Returns the bytes that chunk lists add to a header, in versions 1 and 2.

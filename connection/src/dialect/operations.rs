@@ -234,14 +234,13 @@ impl Group {
         shared: &mut Shared,
         direction: Direction,
         xid: u32,
-        credits: u32,
         mut invalidate: Option<Stag>,
     ) {
         let last = self.messages.len().saturating_sub(1);
         for (index, message) in self.messages.into_iter().enumerate() {
             let header = OperationHeader {
                 xid,
-                credits: shared.credits(credits),
+                credits: shared.flow.credit_field(direction),
                 direction,
                 number: message.number,
                 fields: message.fields,

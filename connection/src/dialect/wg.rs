@@ -21,9 +21,10 @@ use transfer_plan::ChunkCounts;
 
 use super::{
     BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, Incoming, OperationHeader,
-    OperationRouter, Operations, Outgoing, PeerError, Plain, ReceivedCredit, Receiver, ReplyBody,
-    ReplyHeader, SendFlowControl, chunks_len, pieces,
+    OperationRouter, Operations, Outgoing, PeerError, Plain, Receiver, ReplyBody, ReplyHeader,
+    chunks_len, pieces,
 };
+use crate::flow::{Accounting, CreditFields, ReceivedCredit};
 use crate::{CallbackOptions, Config, round_trips};
 
 /// The maximum number of segments in a header that this end accepts (section 5.2.4).
@@ -158,8 +159,16 @@ impl Dialect for VersionTwoWg {
         }
     }
 
-    fn send_flow_control(&self) -> Option<&dyn SendFlowControl> {
-        Some(self)
+    fn accounting(&self) -> Accounting<'_> {
+        Accounting::Messages(self)
+    }
+
+    fn extensions_carry_callbacks(&self) -> bool {
+        true
+    }
+
+    fn calls_offer_handles(&self) -> bool {
+        true
     }
 
     fn decode(
@@ -294,7 +303,7 @@ impl Dialect for VersionTwoWg {
     }
 }
 
-impl SendFlowControl for VersionTwoWg {
+impl CreditFields for VersionTwoWg {
     fn credit(&self, message: &Segments) -> Option<ReceivedCredit> {
         let prefix = prefix(message).filter(|prefix| prefix.version == VERSION)?;
         Some(ReceivedCredit {

@@ -123,7 +123,7 @@ impl Requester {
         self.watch.answered(key);
         let call = &self.calls[key];
         if matches!(call.stage, Stage::Registering(_) | Stage::Ready(_)) {
-            self.credits.give_back(call.sends());
+            shared.flow.release_reserved(call.sends());
         }
         if self.calls[key].registrations.is_empty() {
             return self.finish(shared, key, outcome);

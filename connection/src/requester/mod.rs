@@ -15,7 +15,6 @@
 //! extension (`rpcrdma_v2_wg::base::Base`): a call that is sent continued counts as one that an
 //! extension carries. The parts of received messages are joined by the dialect.
 
-mod credits;
 mod earlier_errors;
 mod memory;
 mod outcome;
@@ -36,7 +35,6 @@ use rpcrdma_extension::{CallToPlan, Calls};
 use slab::Slab;
 use transfer_plan::ReplyNeed;
 
-use self::credits::CallCredits;
 use self::earlier_errors::EarlierErrors;
 use self::outstanding::{Outcome, Outstanding, Stage};
 pub(crate) use self::pending::PendingCall;
@@ -111,7 +109,6 @@ enum ReplyReceives {
 /// The requester of a connection.
 #[derive(Debug)]
 pub(crate) struct Requester {
-    credits: CallCredits,
     receives: ReplyReceives,
     /// Calls that have a registration or a credit, by key.
     calls: Slab<Outstanding>,
@@ -123,9 +120,6 @@ pub(crate) struct Requester {
     pending: VecDeque<PendingCall>,
     /// Calls that are registered and not sent yet.
     ready: VecDeque<usize>,
-    /// The number of receives that are kept for the replies to the sent calls, where credits count
-    /// calls.
-    expected: u32,
     /// The error because of which the first pending call waits for memory.
     no_memory: Option<PoolExhausted>,
     /// Whether calls and their replies may have chunks.
@@ -149,19 +143,14 @@ pub(crate) struct Requester {
 }
 
 impl Requester {
-    /// Returns a client's requester, which has at most `credits` calls outstanding. Receives for
-    /// their replies are posted. Extensions may carry calls if it is `extensible`; the responder
-    /// may invalidate handles if both ends have agreed so (`may_be_invalidated`).
-    pub(crate) fn forward(
-        credits: u32,
-        counts_sends: bool,
-        extensible: bool,
-        may_be_invalidated: bool,
-    ) -> Self {
+    /// Returns a client's requester. Receives for replies are posted. Extensions may carry calls if
+    /// it is `extensible`; the responder may invalidate handles if both ends have agreed so
+    /// (`may_be_invalidated`).
+    pub(crate) fn forward(extensible: bool, may_be_invalidated: bool) -> Self {
         Self {
             extensible,
             may_be_invalidated,
-            ..Self::new(credits, counts_sends)
+            ..Self::new()
         }
     }
 
@@ -173,16 +162,14 @@ impl Requester {
             + rdma::shrink(&mut self.ready)
     }
 
-    fn new(credits: u32, counts_sends: bool) -> Self {
+    fn new() -> Self {
         Self {
-            credits: CallCredits::new(credits, counts_sends),
             receives: ReplyReceives::Posted,
             calls: Slab::new(),
             by_xid: IdMap::default(),
             cancelled: Vec::new(),
             pending: VecDeque::new(),
             ready: VecDeque::new(),
-            expected: 0,
             no_memory: None,
             chunks: true,
             extensible: false,
@@ -198,17 +185,12 @@ impl Requester {
 
     /// Returns a requester for the reverse direction, which requests its receives before the first
     /// call. Extensions may carry calls if it is `extensible`.
-    pub(crate) fn reverse(
-        credits: u32,
-        counts_sends: bool,
-        extensible: bool,
-        may_be_invalidated: bool,
-    ) -> Self {
+    pub(crate) fn reverse(extensible: bool, may_be_invalidated: bool) -> Self {
         Self {
             extensible,
             receives: ReplyReceives::NotPosted,
             may_be_invalidated,
-            ..Self::new(credits, counts_sends)
+            ..Self::new()
         }
     }
 
@@ -248,7 +230,7 @@ impl Requester {
             self.receives = ReplyReceives::Requested;
             shared.actions.push_back(Action::PostReceives {
                 id: ReceivesId(ReceivesFor::Callbacks),
-                count: self.credits.requested(),
+                count: shared.flow.requested(),
             });
         }
     }
@@ -286,26 +268,6 @@ impl Requester {
     /// Returns the next group of watched calls that are all answered. Each group is returned once.
     pub(crate) fn next_answered(&mut self) -> Option<Calls> {
         self.watch.next_answered()
-    }
-
-    /// Records the credits that a message grants which answers no call.
-    pub(crate) fn granted(&mut self, granted: u32) {
-        self.credits.granted(granted);
-    }
-
-    /// Returns the number of credits that messages to the responder request.
-    pub(crate) fn requested(&self) -> u32 {
-        self.credits.requested()
-    }
-
-    /// Returns the number of calls outstanding: sent and not replied to.
-    pub(crate) fn in_flight(&self) -> u32 {
-        self.credits.in_flight()
-    }
-
-    /// Returns the number of messages that may still arrive as replies, where credits count calls.
-    pub(crate) fn expected(&self) -> u32 {
-        self.expected
     }
 
     /// Returns the number of calls that have not ended, cancelled ones that still hold a credit
@@ -361,8 +323,7 @@ impl Requester {
                 self.cancelled.push(key);
                 // The last part of a continued call offers its memory, and is sent although the
                 // call is cancelled: a message that was begun has to be finished.
-                let window = shared.window.as_ref();
-                let to_be_offered = window.is_some_and(|window| window.has_queued(xid));
+                let to_be_offered = shared.flow.has_queued(xid);
                 if !self.may_be_invalidated && !to_be_offered {
                     self.invalidate_all(shared, key);
                 }
@@ -382,8 +343,8 @@ impl Requester {
             shape,
             need,
             limits: &shared.limits,
-            credits: self.credits.unclaimed(shared.sendable_for_calls()),
-            reply_credits: shared.receivable(),
+            credits: shared.flow.unreserved(),
+            reply_credits: shared.flow.reply_sends(),
             reservable: self.reservable(shared),
         };
         let operations = shared.operations.as_mut().filter(|_| self.extensible);

@@ -32,10 +32,8 @@ impl Requester {
         let Some(key) = answered else {
             return self.take(shared, ReplyHeader::plain(header, payload), invalidated);
         };
-        let number = self.calls[key].number;
-        self.credits.replied(number, 1, Some(header.credits));
-        shared.calls_outstanding(self.credits.in_flight());
-        self.expected = self.expected.saturating_sub(1);
+        let sent = self.calls[key].sent();
+        shared.flow.replied(sent, Some(header.credits));
         self.watch.answered(key);
         self.calls.remove(key);
         self.by_xid.remove(&xid);
@@ -68,7 +66,7 @@ impl Requester {
         let granted = match reply.body {
             ReplyBody::Reply { .. } => Some(reply.granted),
             ReplyBody::Error(_) => {
-                self.credits.lowered(reply.granted);
+                shared.flow.lowered(reply.granted);
                 None
             }
         };
@@ -122,10 +120,10 @@ impl Requester {
                 self.without_extensions(key)
             }
             _ => {
-                // Versions 1 and 2 of 2016 have no error for a refused RDMA_NOMSG.
+                // Without call chunks, versions have no error for a refused RDMA_NOMSG.
                 let external_refused = carrier.is_none()
                     && long
-                    && shared.window.is_some()
+                    && shared.limits.call_chunk
                     && matches!(returned, Returned::Error(PeerError::Option));
                 let again = match external_refused {
                     true => {
@@ -208,11 +206,7 @@ impl Requester {
     /// type is not sent again (version-two-07, section 7.1.3): queued messages of calls that use it are removed.
     /// The responder keeps no parts of such calls, so their further parts need not be sent either.
     fn type_refused(&mut self, shared: &mut Shared, key: usize, opttype: u32) {
-        let withdrawn = shared
-            .window
-            .as_mut()
-            .map(|window| window.withdraw(opttype));
-        for xid in withdrawn.into_iter().flatten() {
+        for xid in shared.flow.withdraw(opttype) {
             if let Some(key) = self.sent_call(xid)
                 && let Some(carrier) = &mut self.calls[key].carrier
             {
@@ -261,16 +255,13 @@ impl Requester {
     /// Returns the credits of an answered call, and ends the call. `granted` is the grant of the
     /// answer, if it applies.
     fn replied(&mut self, shared: &mut Shared, key: usize, granted: Option<u32>, outcome: Outcome) {
-        let call = &self.calls[key];
-        let (number, sends) = (call.number, call.sends());
+        let sent = self.calls[key].sent();
         match outcome {
             Outcome::Reply { .. } | Outcome::CarriedReply(..) => {
-                self.credits.replied(number, sends, granted);
+                shared.flow.replied(sent, granted);
             }
-            _ => self.credits.refused(number, sends, granted),
+            _ => shared.flow.refused(sent, granted),
         }
-        shared.calls_outstanding(self.credits.in_flight());
-        self.expected = self.expected.saturating_sub(call.reply_messages());
         if self.calls[key].cancelled {
             self.counters.cancelled_replies += 1;
             self.cancelled.retain(|&cancelled| cancelled != key);

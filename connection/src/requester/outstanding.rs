@@ -12,6 +12,7 @@ use super::pending::PendingCall;
 use super::prepared::{Carrier, Prepared};
 use super::registration::{Purpose, Registration};
 use crate::dialect::{Dialect, Outgoing};
+use crate::flow::SentCall;
 use crate::shared::Shared;
 use crate::{CallError, memory};
 
@@ -162,6 +163,15 @@ impl Outstanding {
         self.carrier.as_ref().map_or(1, |carrier| carrier.sends)
     }
 
+    /// Returns the messages of the call, which was sent.
+    pub(super) fn sent(&self) -> SentCall {
+        SentCall {
+            number: self.number,
+            sends: self.sends(),
+            replies: self.reply_messages(),
+        }
+    }
+
     /// Returns whether the call may be begun before the peer can receive all of its Sends.
     pub(super) fn may_wait(&self) -> bool {
         self.carrier.as_ref().is_none_or(|carrier| carrier.may_wait)
@@ -189,11 +199,10 @@ impl Outstanding {
         };
     }
 
-    /// Returns the message of a ready call, which requests `credits`.
+    /// Returns the message of a ready call.
     pub(super) fn send(
         &mut self,
         shared: &mut Shared,
-        credits: u32,
         may_be_invalidated: bool,
     ) -> Option<Segments> {
         let chunks = self.offered();
@@ -204,6 +213,7 @@ impl Outstanding {
             return None;
         };
         let mut message = std::mem::take(gather);
+        let credits = shared.flow.credit_field(Direction::Call);
         let (header, chunks) = shared.encode(Outgoing {
             xid: self.xid,
             credits,

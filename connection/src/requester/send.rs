@@ -4,11 +4,11 @@ use onc_rpc::Message;
 use rpcrdma_extension::NotTransferred;
 use rpcrdma_v2::Direction;
 
-use super::credits::MaySend;
 use super::outstanding::{Outcome, Stage};
 use super::start::Started;
 use super::{ReplyReceives, Requester};
 use crate::dialect::Group;
+use crate::flow::MaySend;
 use crate::shared::Shared;
 
 impl Requester {
@@ -23,7 +23,7 @@ impl Requester {
             return;
         }
         loop {
-            while self.credits.any_free(shared.sendable_for_calls())
+            while shared.flow.may_begin_call()
                 && room > shared.actions.len()
                 && let Some(&key) = self.ready.front()
             {
@@ -34,7 +34,7 @@ impl Requester {
                     return;
                 }
             }
-            if self.waits_for_memory() || self.credits.unclaimed(shared.sendable_for_calls()) == 0 {
+            if self.waits_for_memory() || shared.flow.unreserved() == 0 {
                 return;
             }
             let Some(call) = self.pending.pop_front() else {
@@ -51,21 +51,17 @@ impl Requester {
     pub(super) fn take_credits(&mut self, shared: &mut Shared, key: usize) {
         let call = &self.calls[key];
         let (sends, replies) = (call.sends(), call.reply_messages());
-        self.calls[key].number = self.credits.sent(sends);
-        self.expected += replies;
+        self.calls[key].number = shared.flow.call_sent(sends, replies);
         let most = &mut self.counters.most_in_flight;
-        *most = self.credits.in_flight().max(*most);
-        shared.calls_outstanding(self.credits.in_flight());
+        *most = shared.flow.in_flight().max(*most);
         self.watch.sent(key);
     }
 
     /// Sends a call that the base protocol transfers.
     pub(super) fn send(&mut self, shared: &mut Shared, key: usize) {
-        self.credits.give_back(1);
+        shared.flow.release_reserved(1);
         self.take_credits(shared, key);
-        let requested = self.credits.requested();
-        let may_be_invalidated = self.may_be_invalidated;
-        if let Some(gather) = self.calls[key].send(shared, requested, may_be_invalidated) {
+        if let Some(gather) = self.calls[key].send(shared, self.may_be_invalidated) {
             shared.push_send(Direction::Call, gather, None, false);
         }
     }
@@ -77,15 +73,10 @@ impl Requester {
         let call = &self.calls[key];
         let carrier = call.carrier.as_ref();
         let is_outdated = carrier.is_some_and(|c| shared.plan_state(c.by) != c.state);
-        let may_send = match self.credits.may_send(call.sends()) {
+        let may_send = match is_outdated {
             // The extension would lay it out otherwise now, such as for other receives of the peer.
-            _ if is_outdated => MaySend::Never,
-            // Other messages, such as replies, have used credits that were free when the call was
-            // planned, or the peer grants fewer now. How long that lasts is not known.
-            MaySend::Now if !call.may_wait() && call.sends() > shared.sendable_for_calls() => {
-                MaySend::Never
-            }
-            may_send => may_send,
+            true => MaySend::Never,
+            false => shared.flow.may_send_call(call.sends(), call.may_wait()),
         };
         match may_send {
             MaySend::Now => {}
@@ -136,7 +127,7 @@ impl Requester {
             self.plan_again(shared, key);
             return false;
         }
-        self.credits.give_back(planned);
+        shared.flow.release_reserved(planned);
         if let Some(carrier) = &mut call.carrier {
             carrier.sends = count;
             carrier.first_type = group.first_type();
@@ -144,8 +135,7 @@ impl Requester {
         call.stage = Stage::Sent(call.offered());
         let xid = call.xid;
         self.take_credits(shared, key);
-        let credits = self.credits.requested();
-        group.send(shared, Direction::Call, xid, credits, None);
+        group.send(shared, Direction::Call, xid, None);
         true
     }
 

@@ -11,7 +11,6 @@ use super::prepared::{Prepared, prepare, prepare_candidate};
 use super::{Requester, fail};
 use crate::Action;
 use crate::action::{ReceivesFor, ReceivesId, RegistrationId};
-use crate::dialect::Plain;
 use crate::plan::{CallChoice, choose_call};
 use crate::shared::Shared;
 
@@ -72,8 +71,8 @@ impl Requester {
             shape,
             need: &call.need,
             limits: &limits,
-            credits: self.credits.unclaimed(shared.sendable_for_calls()),
-            reply_credits: shared.receivable(),
+            credits: shared.flow.unreserved(),
+            reply_credits: shared.flow.reply_sends(),
             reservable: self.reservable(shared),
         };
         let operations = shared.operations.as_mut();
@@ -136,14 +135,10 @@ impl Requester {
             log_plan(&call, shared);
         }
         let xid = call.xid;
-        let header = Plain {
-            xid,
-            credits: self.credits.requested(),
-        };
         let key = self.calls.insert(Outstanding::plain(xid));
         self.by_xid.insert(xid, key);
         self.take_credits(shared, key);
-        let header = shared.encode_plain(Direction::Call, header);
+        let header = shared.encode_plain(Direction::Call, xid);
         shared.send(Direction::Call, header, call.message.into_payload(), None);
     }
 
@@ -222,7 +217,7 @@ impl Requester {
     /// Registers the memory of a call, and requests further receives for its reply.
     fn register(&mut self, shared: &mut Shared, xid: u32, prepared: Prepared, room: usize) {
         let (call, regions) = Outstanding::new(xid, prepared);
-        self.credits.set_aside(call.sends());
+        shared.flow.reserve(call.sends());
         let receives = call.reply_messages() - 1;
         let carried = call.carrier.is_some();
         let key = self.calls.insert(call);

@@ -10,7 +10,7 @@ use transfer_plan::{
 
 use super::place::{self, Placed};
 use super::{InCall, Responder};
-use crate::dialect::{Outgoing, PeerError, Plain};
+use crate::dialect::{Outgoing, PeerError};
 use crate::plan;
 use crate::shared::Shared;
 
@@ -46,22 +46,22 @@ impl Responder {
             Ok(_) => None,
             Err(_) => self.last_resort(shared, &call, &message),
         };
-        let credits = self.answered(shared, &call);
+        shared.flow.call_ended(call.messages());
         if let Some((writes, group)) = last_resort {
-            return self.send_group(shared, &call, &message, credits, &writes, group);
+            return self.send_group(shared, &call, &message, &writes, group);
         }
         let plan = match planned {
             Ok(plan) => plan,
             Err(error) => {
-                return self.refuse_call(shared, call.xid, credits, error.answer(), &error);
+                return self.refuse_call(shared, call.xid, error.answer(), &error);
             }
         };
         tracing::debug!(peer = shared.peer(), xid = call.xid, %plan, "reply");
         let placed = match place::place(&plan, &message, &call.writes, call.reply.as_ref()) {
             Ok(placed) => placed,
-            Err(error) => return self.chunk_error(shared, call.xid, credits, &error),
+            Err(error) => return self.chunk_error(shared, call.xid, &error),
         };
-        self.send_placed(shared, &call, credits, &plan, placed);
+        self.send_placed(shared, &call, &plan, placed);
     }
 
     /// Keeps a reply until its maximum length is settled with the requester.
@@ -77,11 +77,8 @@ impl Responder {
         if tracing::enabled!(tracing::Level::DEBUG) {
             self.log_plan(shared, call, &message);
         }
-        let header = Plain {
-            xid: call.xid,
-            credits: self.answered(shared, call),
-        };
-        let header = shared.encode_plain(Direction::Reply, header);
+        shared.flow.call_ended(call.messages());
+        let header = shared.encode_plain(Direction::Reply, call.xid);
         let invalidate = call.handle.filter(|_| self.terms.may_invalidate);
         shared.send(Direction::Reply, header, message.into_payload(), invalidate);
     }
@@ -98,7 +95,6 @@ impl Responder {
         &mut self,
         shared: &mut Shared,
         call: &InCall,
-        credits: u32,
         plan: &ReplyPlan,
         placed: Placed,
     ) {
@@ -106,7 +102,7 @@ impl Responder {
         let invalidate = call.handle.filter(|_| self.terms.may_invalidate);
         let (header, _) = shared.encode(Outgoing {
             xid: call.xid,
-            credits,
+            credits: shared.flow.credit_field(Direction::Reply),
             direction: Direction::Reply,
             inline: plan.payload == ReplyPayload::Inline,
             chunks: Chunks {

@@ -88,7 +88,7 @@ impl Responder {
         message: &Message,
         base: Option<&ReplyPlan>,
     ) -> Option<(Writes, Group)> {
-        let credits = shared.sendable();
+        let credits = shared.flow.for_reply();
         let costs = shared.config.options.costs;
         let limits = self.last_resort_limits(shared);
         let peer = shared.peer();
@@ -123,8 +123,7 @@ impl Responder {
     /// Sends an error to a requester that could not use the reply to a call: there will be no other
     /// reply. The requester can make the call again in another transfer mode.
     pub(crate) fn rejected(&mut self, shared: &mut Shared, xid: u32, reason: &str) {
-        let credits = self.credits.grant();
-        self.chunk_error(shared, xid, credits, &reason);
+        self.chunk_error(shared, xid, &reason);
     }
 
     /// Plans the reply to a call that arrived in operations, and sends it unless it has to wait.
@@ -133,32 +132,32 @@ impl Responder {
         let (shape, base) = match self.plan_without_chunks(shared, &message) {
             Ok(planned) => planned,
             Err(error) => {
-                let credits = self.answered(shared, &call);
-                return self.chunk_error(shared, call.xid, credits, &error);
+                shared.flow.call_ended(call.messages());
+                return self.chunk_error(shared, call.xid, &error);
             }
         };
         if let Some(plan) = &base
             && shape.items().is_empty()
         {
-            let credits = self.answered(shared, &call);
+            shared.flow.call_ended(call.messages());
             tracing::debug!(peer = shared.peer(), xid = call.xid, %plan, "reply");
-            return self.send_without_chunks(shared, &call, &message, credits, plan);
+            return self.send_without_chunks(shared, &call, &message, plan);
         }
         let laid_out = self.lay_out(shared, &call, &message, &shape, base.as_ref());
         if base.is_none() && !matches!(laid_out, Ok(Some(_))) && self.terms.last_resort.is_none() {
             return self.hold(call, message);
         }
-        let credits = self.answered(shared, &call);
+        shared.flow.call_ended(call.messages());
         match (laid_out, base) {
             (Ok(Some((writes, group))), _) => {
-                self.send_group(shared, &call, &message, credits, &writes, group);
+                self.send_group(shared, &call, &message, &writes, group);
             }
             (Ok(None) | Err(_), Some(plan)) => {
-                self.send_without_chunks(shared, &call, &message, credits, &plan);
+                self.send_without_chunks(shared, &call, &message, &plan);
             }
-            (Err(error), None) => self.chunk_error(shared, call.xid, credits, &error),
+            (Err(error), None) => self.chunk_error(shared, call.xid, &error),
             (Ok(None), None) => {
-                self.chunk_error(shared, call.xid, credits, &"there is no room for the reply");
+                self.chunk_error(shared, call.xid, &"there is no room for the reply");
             }
         }
     }
@@ -191,7 +190,7 @@ impl Responder {
         base: Option<&ReplyPlan>,
     ) -> Result<Option<(Writes, Group)>, NotTransferred> {
         let limits = self.last_resort_limits(shared);
-        let credits = shared.sendable();
+        let credits = shared.flow.for_reply();
         let costs = &shared.config.options.costs;
         let Some(carried) = &call.carried else {
             return Ok(None);
@@ -234,7 +233,7 @@ impl Responder {
     ) -> Option<(Writes, Group)> {
         let shape = Shape::of(message).ok()?;
         let limits = self.last_resort_limits(shared);
-        let credits = shared.sendable();
+        let credits = shared.flow.for_reply();
         let peer = shared.peer();
         let operations = shared.operations.as_mut()?;
         let reply = ReplyToPlan {
@@ -267,12 +266,11 @@ impl Responder {
         shared: &mut Shared,
         call: &InCall,
         message: &Message,
-        credits: u32,
         plan: &ReplyPlan,
     ) {
         match place::place(plan, message, &[], None) {
-            Ok(placed) => self.send_placed(shared, call, credits, plan, placed),
-            Err(error) => self.chunk_error(shared, call.xid, credits, &error),
+            Ok(placed) => self.send_placed(shared, call, plan, placed),
+            Err(error) => self.chunk_error(shared, call.xid, &error),
         }
     }
 
@@ -282,7 +280,6 @@ impl Responder {
         shared: &mut Shared,
         call: &InCall,
         message: &Message,
-        credits: u32,
         writes: &Writes,
         group: Group,
     ) {
@@ -290,11 +287,11 @@ impl Responder {
         for &(item, chunk) in writes {
             let (Some(bulk), Some(offered)) = (message.items().get(item), call.writes.get(chunk))
             else {
-                return self.chunk_error(shared, xid, credits, &"no such item or chunk");
+                return self.chunk_error(shared, xid, &"no such item or chunk");
             };
             let filled = match fill(offered, bulk.data.len() as u64) {
                 Ok(filled) => filled,
-                Err(error) => return self.chunk_error(shared, xid, credits, &error),
+                Err(error) => return self.chunk_error(shared, xid, &error),
             };
             let mut placed = SmallVec::new();
             let bytes = bulk.data.clone().into_segments();
@@ -302,6 +299,6 @@ impl Responder {
             shared.actions.extend(placed);
         }
         let invalidate = call.handle.filter(|_| self.terms.may_invalidate);
-        group.send(shared, Direction::Reply, xid, credits, invalidate);
+        group.send(shared, Direction::Reply, xid, invalidate);
     }
 }

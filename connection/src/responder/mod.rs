@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use onc_rpc::{AcceptStatus, Message, ReplyHeader as RpcReply, Segments};
 use rdma::{Buf, Stag};
-use rpcrdma_chunks::{ReadChunk, ResponderCredits, WriteChunk};
+use rpcrdma_chunks::{ReadChunk, WriteChunk};
 use rpcrdma_host::{Account, Charge, PER_CALL};
 use slab::Slab;
 use transfer_plan::Limits;
@@ -111,7 +111,6 @@ pub(crate) struct ReplyTerms {
 #[derive(Debug)]
 pub(crate) struct Responder {
     terms: ReplyTerms,
-    credits: ResponderCredits,
     calls: Slab<InCall>,
     generation: u32,
     /// Calls that wait for the memory of their chunks, oldest first.
@@ -135,12 +134,10 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    /// Returns a responder that grants at most `credits`, for which receives are posted. Its memory
-    /// is charged to `account`.
-    pub(crate) fn new(credits: u32, terms: ReplyTerms, account: Option<Account>) -> Self {
+    /// Returns a responder whose memory is charged to `account`.
+    pub(crate) fn new(terms: ReplyTerms, account: Option<Account>) -> Self {
         Self {
             terms,
-            credits: ResponderCredits::new(credits),
             calls: Slab::new(),
             generation: 0,
             no_memory: VecDeque::new(),
@@ -181,22 +178,6 @@ impl Responder {
             inline_send: limits.inline_send.max(most),
             ..limits
         }
-    }
-
-    /// Records the credits that a message other than a call requests.
-    pub(crate) fn requested(&mut self, requested: u32) {
-        // The message takes no credit, so there cannot be one too many.
-        let _ = self.credits.called_group(requested, 0);
-    }
-
-    /// Limits the credits that answers grant from now on.
-    pub(crate) fn limit_grant(&mut self, credits: u32) {
-        self.credits.limit(credits);
-    }
-
-    /// Returns the number of credits that are granted at present.
-    pub(crate) fn grant(&self) -> u32 {
-        self.credits.grant()
     }
 
     /// Returns the number of calls that arrived and have not been answered.
@@ -299,8 +280,8 @@ impl Responder {
         let call = self.remove(key);
         let why = "reduced arguments that are not DDP-eligible";
         if let Some(error) = shared.dialect.too_many_reduced(most) {
-            let credits = self.answered(shared, &call);
-            return self.refuse_call(shared, xid, credits, error, &why);
+            shared.flow.call_ended(call.messages());
+            return self.refuse_call(shared, xid, error, &why);
         }
         rpcrdma_host::limited!(warn, xid, why, "call answered with GARBAGE_ARGS");
         let garbage = RpcReply::accepted(xid, AcceptStatus::GarbageArgs).encode();
@@ -310,15 +291,7 @@ impl Responder {
     /// Admits a call whose header requests `requested` credits, and returns its key. A call beyond
     /// the granted credits ends the connection.
     fn admit(&mut self, shared: &mut Shared, mut call: InCall, requested: u32) -> Option<usize> {
-        let taken = match &mut shared.window {
-            // Flow control by messages has limited the calls outstanding already.
-            Some(window) => {
-                window.call_began();
-                self.credits.called_group(u32::MAX, 1)
-            }
-            None => self.credits.called_group(requested, call.messages()),
-        };
-        if let Err(overrun) = taken {
+        if let Err(overrun) = shared.flow.call_arrived(requested, call.messages()) {
             let reason = overrun.to_string();
             shared.actions.push_back(Action::Close { reason });
             return None;
@@ -332,7 +305,7 @@ impl Responder {
             account.prove();
         }
         let most = &mut self.counters.most_outstanding;
-        *most = self.credits.outstanding().max(*most);
+        *most = shared.flow.unanswered().max(*most);
         self.generation = self.generation.wrapping_add(1);
         call.generation = self.generation;
         Some(self.calls.insert(call))
@@ -355,21 +328,10 @@ impl Responder {
                 self.answer(shared, call, message);
             }
             None => {
-                let _ = self.answered(shared, &call);
+                shared.flow.call_ended(call.messages());
             }
         }
         self.retry(shared);
-    }
-
-    /// Records that a call is answered or dropped. Returns the credits that the answer grants.
-    fn answered(&mut self, shared: &mut Shared, call: &InCall) -> u32 {
-        match &mut shared.window {
-            Some(window) => {
-                window.call_ended();
-                self.credits.answered()
-            }
-            None => self.credits.answered_group(call.messages()),
-        }
     }
 
     fn id(&self, key: usize) -> Option<CallId> {
@@ -400,19 +362,13 @@ impl Responder {
             }
         }
         self.counters.errors_sent += 1;
-        shared.send_error(answer, self.credits.grant());
+        shared.send_error(answer);
     }
 
     /// Answers a call with ERR_CHUNK (RFC 8166, section 4.5.3), RDMA2_ERR_BAD_HEADER or
     /// RDMA2_ERR_BAD_XDR, by version.
-    fn chunk_error(
-        &mut self,
-        shared: &mut Shared,
-        xid: u32,
-        credits: u32,
-        why: &dyn std::fmt::Display,
-    ) {
-        self.refuse_call(shared, xid, credits, PeerError::Chunk, why);
+    fn chunk_error(&mut self, shared: &mut Shared, xid: u32, why: &dyn std::fmt::Display) {
+        self.refuse_call(shared, xid, PeerError::Chunk, why);
     }
 
     /// Answers a call with an error. Versions that have fewer errors than `error` can name answer
@@ -421,7 +377,6 @@ impl Responder {
         &mut self,
         shared: &mut Shared,
         xid: u32,
-        credits: u32,
         error: PeerError,
         why: &dyn std::fmt::Display,
     ) {
@@ -434,7 +389,7 @@ impl Responder {
             version,
             error,
         };
-        shared.send_error(&answer, credits);
+        shared.send_error(&answer);
     }
 }
 

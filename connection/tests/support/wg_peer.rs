@@ -3,12 +3,11 @@
 use bytes::{Bytes, BytesMut};
 use onc_rpc::Message;
 use rdma::Stag;
+use rpcrdma_connection::flow::MessageCounts;
 use rpcrdma_connection::{Config, Options};
 use rpcrdma_negotiation::{Choice, Version, Versions};
 use rpcrdma_v1::PrivateData;
-use rpcrdma_v2_wg::{
-    Body, Chunks, Direction, ErrorBody, FlowControl, Header, Prefix, Properties, Property,
-};
+use rpcrdma_v2_wg::{Body, Chunks, Direction, ErrorBody, Header, Prefix, Properties, Property};
 
 use super::{Endpoint, bytes};
 
@@ -31,7 +30,7 @@ pub struct WgPeer {
     /// The end under test.
     pub end: Endpoint,
     /// The peer's flow control.
-    pub flow: FlowControl,
+    pub flow: MessageCounts,
     /// The number of messages that the peer advertises.
     pub advertised: u32,
     /// The number of messages of the end that were counted.
@@ -100,7 +99,7 @@ impl WgPeer {
         end.establish(Some(PrivateData::new(1024, 1024, false)));
         Self {
             end,
-            flow: FlowControl::new(),
+            flow: MessageCounts::new(),
             advertised: 100,
             seen: 0,
             inbox: Vec::new(),

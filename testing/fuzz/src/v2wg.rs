@@ -4,11 +4,12 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use rpcrdma_connection::flow::{MAX_CREDITS, MIN_CREDITS, MessageCounts};
 use rpcrdma_v2_wg::limits::{
-    MAX_CREDITS, MAX_PROPERTIES, MAX_PROPERTY_LEN, MIN_CREDITS, MIN_PAYLOAD_LEN,
+    MAX_PROPERTIES, MAX_PROPERTY_LEN, MIN_PAYLOAD_LEN,
 };
 use rpcrdma_v2_wg::{
-    Answer, Body, DecodeError, Direction, FlowControl, Header, HeaderError, Properties, Property,
+    Answer, Body, DecodeError, Direction, Header, HeaderError, Properties, Property,
     check_call, check_returned,
 };
 
@@ -132,7 +133,7 @@ fn answered(answer: &Answer, xid: u32) {
 
 /// One end of a connection, and what must hold of it, in counts that do not wrap.
 struct End {
-    flow: FlowControl,
+    flow: MessageCounts,
     sent: i64,
     received: i64,
     limit: i64,
@@ -146,7 +147,7 @@ struct End {
 impl End {
     fn new(start: u32) -> Self {
         Self {
-            flow: FlowControl::starting_at(start),
+            flow: MessageCounts::starting_at(start),
             sent: 0,
             received: 0,
             limit: 1,
@@ -267,7 +268,7 @@ fn settled(ends: &mut [End; 2], start: u32) {
 }
 
 /// Checks a copy of an end with a peer that keeps to no rule.
-fn stranger(mut flow: FlowControl, credit: u32) {
+fn stranger(mut flow: credit: u32) {
     let mut surplus = 0;
     for is_grant in [true, false, true, false] {
         let (before, needed) = (flow, flow.receives_needed());

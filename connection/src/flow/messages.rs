@@ -1,5 +1,5 @@
-//! Flow control by messages: the Sends for which the peer has posted receives, and those that wait
-//! for it (version-two-07, section 4.2.1).
+//! Counted messages (version-two-07, section 4.2.1): the Sends for which the peer has posted receives,
+//! and those that wait for it.
 //!
 //! Messages leave in the order in which they were queued. A grant overtakes queued messages,
 //! because the peer keeps a receive for it. A credit value counts as sent when its message leaves,
@@ -11,12 +11,11 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use onc_rpc::Segments;
 use rdma::Stag;
-use rpcrdma_v2::Direction;
-use rpcrdma_v2_wg::limits::MIN_CREDITS;
-use rpcrdma_v2_wg::{FlowControl, Overrun};
+use rpcrdma_chunks::{Direction, Side};
 
+use super::counts::{MIN_CREDITS, MessageCounts, Overrun};
+use super::{CallOverrun, CreditFields, MaySend};
 use crate::Action;
-use crate::dialect::SendFlowControl;
 
 /// The queue limit that a message counts against while it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,28 +42,38 @@ struct BlockedSend {
 #[error("{0} errors or messages of extensions wait for credits of the peer")]
 pub(crate) struct TooManyAnswers(u32);
 
-/// The state of flow control at one end of a connection.
+/// Calls that are counted one by one, whatever the number of their messages.
+#[derive(Clone, Copy, Debug)]
+struct CountedCalls {
+    /// The maximum number of calls in progress.
+    most: u32,
+    /// The number of calls in progress.
+    now: u32,
+}
+
+/// The state of flow control of a connection that counts messages, for both directions.
 #[derive(Debug)]
-pub(crate) struct SendWindow {
-    flow: FlowControl,
-    format: &'static dyn SendFlowControl,
+pub(super) struct MessageFlow {
+    side: Side,
+    counts: MessageCounts,
+    fields: &'static dyn CreditFields,
     /// The number of messages that this end can receive while no call is in progress in either
     /// direction.
     capacity: u32,
     /// The maximum number of messages to grant credits for; below `capacity` while the host is short of
     /// receives.
     grant_limit: u32,
+    /// The calls of this end that are outstanding.
+    own: CountedCalls,
+    /// Sends reserved for calls of this end that are planned and not sent yet.
+    reserved: u32,
     /// The calls of the peer in progress. Each lowers the number of messages that this end
     /// advertises, so that the peer's calls do not pile up here.
-    calls: u32,
+    peer: CountedCalls,
     /// The number of replies in `blocked`, by their last messages. Each lowers the number of
     /// messages that this end advertises like a call in progress: otherwise a peer that grants
     /// nothing and goes on calling would fill the memory of this end with replies.
     blocked_replies: u32,
-    /// The calls of this end that are outstanding, if their replies are not part of the capacity.
-    /// Each raises the number of messages that this end advertises: the peer can always reply,
-    /// however many calls of its own are in progress here.
-    replies: u32,
     /// The credit value of the last message that had one.
     peer_credit: u32,
     blocked: VecDeque<BlockedSend>,
@@ -78,19 +87,33 @@ pub(crate) struct SendWindow {
     grants_sent: u64,
 }
 
-impl SendWindow {
-    /// Returns the state of a new connection, for which `capacity` receives are posted, one for a
-    /// message that only grants credits, and one for a surplus message. Both ends count their
-    /// messages from `count` on.
-    pub(crate) fn new(format: &'static dyn SendFlowControl, capacity: u32, count: u32) -> Self {
+impl MessageFlow {
+    /// Returns the state of a new connection at an end that has at most `own` calls outstanding and
+    /// for which `capacity` receives are posted, one for a message that only grants credits, and one
+    /// for a surplus message. At most `callbacks` calls go from server to client. Both ends count
+    /// their messages from `count` on.
+    pub(super) fn new(
+        fields: &'static dyn CreditFields,
+        side: Side,
+        own: u32,
+        callbacks: u32,
+        capacity: u32,
+        count: u32,
+    ) -> Self {
+        // The peer may use all of its credits for calls, including those meant for its replies, and
+        // one surplus message (drafts/errata-07.md, 2).
+        let peer = capacity.saturating_add(callbacks).saturating_add(1);
+        let calls = |most: u32| CountedCalls { most, now: 0 };
         Self {
-            flow: FlowControl::starting_at(count),
-            format,
+            side,
+            counts: MessageCounts::starting_at(count),
+            fields,
             capacity,
             grant_limit: capacity,
-            calls: 0,
+            own: calls(own.max(1)),
+            reserved: 0,
+            peer: calls(peer),
             blocked_replies: 0,
-            replies: 0,
             peer_credit: count.wrapping_add(1),
             blocked: VecDeque::new(),
             blocked_answers: 0,
@@ -101,61 +124,152 @@ impl SendWindow {
 
     /// Records how many messages were sent and received before the version of the connection was
     /// known. All Sends and Receives count (version-two-07, section 4.2.1).
-    pub(crate) fn count_earlier(&mut self, sent: u32, received: u32) {
-        let sent = self.flow.sent().wrapping_add(sent);
-        let received = self.flow.received().wrapping_add(received);
-        self.flow = FlowControl::continuing(sent, received);
+    pub(super) fn count_earlier(&mut self, sent: u32, received: u32) {
+        let sent = self.counts.sent().wrapping_add(sent);
+        let received = self.counts.received().wrapping_add(received);
+        self.counts = MessageCounts::continuing(sent, received);
         self.peer_credit = sent.wrapping_add(1);
     }
 
     /// Returns the number of messages that can be sent at once.
-    pub(crate) fn available(&self) -> u32 {
+    pub(super) fn available(&self) -> u32 {
         match self.blocked.is_empty() {
-            true => self.flow.may_send(),
+            true => self.counts.may_send(),
             false => 0,
         }
     }
 
-    /// Returns the number of messages that can be sent at once beside a reply to each call of the
-    /// peer in progress.
-    pub(crate) fn available_beside_replies(&self) -> u32 {
-        self.available().saturating_sub(self.calls)
+    /// Returns the number of messages that calls may take now. A client leaves one for the reply to
+    /// each call of its server in progress: the server may wait for it before it replies to the
+    /// client's calls, and grant nothing more until it has. (A server needs no such rule: its
+    /// clients' credits cover all their calls.)
+    fn available_for_calls(&self) -> u32 {
+        match self.side {
+            Side::Client => self.available().saturating_sub(self.peer.now),
+            Side::Server => self.available(),
+        }
+    }
+
+    /// Returns the maximum number of calls of this end, which is all that it requests.
+    pub(super) fn most_calls(&self) -> u32 {
+        self.own.most
+    }
+
+    /// Returns the number of calls of this end that are outstanding.
+    pub(super) fn own_calls(&self) -> u32 {
+        self.own.now
+    }
+
+    /// Returns the number of calls of the peer in progress.
+    pub(super) fn peer_calls(&self) -> u32 {
+        self.peer.now
+    }
+
+    /// Returns whether a call may be begun: there is room for one more, and the peer can receive a
+    /// message.
+    pub(super) fn may_begin_call(&self) -> bool {
+        self.own.now < self.own.most && self.available_for_calls() > 0
+    }
+
+    /// Returns the number of Sends that one more call may take. The number may be too low, as it
+    /// counts calls and reserved Sends alike, and is never too high.
+    pub(super) fn unreserved(&self) -> u32 {
+        let calls = self.own.most.saturating_sub(self.own.now);
+        let free = calls.min(self.available_for_calls());
+        free.saturating_sub(self.reserved)
+    }
+
+    /// Reserves Sends for a planned call.
+    pub(super) fn reserve(&mut self, sends: u32) {
+        self.reserved += sends;
+    }
+
+    /// Releases the reservation of a planned call.
+    pub(super) fn release_reserved(&mut self, sends: u32) {
+        self.reserved -= sends;
+    }
+
+    /// Returns whether a call that takes `sends` Sends can be sent. One that may wait is sent before
+    /// the peer can receive all of them.
+    pub(super) fn may_send_call(&self, sends: u32, may_wait: bool) -> MaySend {
+        if self.own.now >= self.own.most {
+            MaySend::Later
+        } else if !may_wait && sends > self.available_for_calls() {
+            // Other messages, such as replies, have used credits that were free when the call was
+            // planned. How long that lasts is not known.
+            MaySend::Never
+        } else {
+            MaySend::Now
+        }
+    }
+
+    /// Records that a call of this end is sent.
+    pub(super) fn call_sent(&mut self) {
+        self.own.now += 1;
+    }
+
+    /// Records that a call of this end has been answered, by a reply or an error.
+    pub(super) fn call_answered(&mut self) {
+        self.own.now = self.own.now.saturating_sub(1);
+    }
+
+    /// Returns the number of replies to calls of this end that are not part of the capacity. Each
+    /// raises the number of messages that this end advertises: the peer can always reply, however
+    /// many calls of its own are in progress here. The credits of a client cover the replies to its
+    /// calls from the start, those of a server while it makes calls.
+    fn further_replies(&self) -> u32 {
+        match self.side {
+            Side::Client => 0,
+            Side::Server => self.own.now,
+        }
     }
 
     /// Returns the number of messages that may still arrive.
-    pub(crate) fn expected(&self) -> u32 {
-        self.flow.receives_needed()
+    pub(super) fn expected(&self) -> u32 {
+        self.counts.receives_needed()
     }
 
     /// Returns the number of messages that the peer may send when it has received the next message.
-    pub(crate) fn receivable(&self) -> u32 {
+    pub(super) fn receivable(&self) -> u32 {
         // A surplus message and a grant may have arrived beyond the limit.
-        let left = self.credit().wrapping_sub(self.flow.received());
+        let left = self.credit().wrapping_sub(self.counts.received());
         u32::try_from(left.cast_signed()).unwrap_or(0)
     }
 
     /// Returns the maximum number of messages that may be on their way to this end.
-    pub(crate) fn capacity(&self) -> u32 {
-        self.capacity.saturating_add(self.replies)
+    pub(super) fn capacity(&self) -> u32 {
+        self.capacity.saturating_add(self.further_replies())
     }
 
     /// Returns the number of messages sent that only granted credits.
-    pub(crate) fn grants_sent(&self) -> u64 {
+    pub(super) fn grants_sent(&self) -> u64 {
         self.grants_sent
     }
 
     /// Records that a call of the peer is in progress.
-    pub(crate) fn call_began(&mut self) {
-        self.calls += 1;
+    ///
+    /// # Errors
+    /// [`CallOverrun`]: more calls are in progress than counted messages allow.
+    pub(super) fn call_began(&mut self) -> Result<(), CallOverrun> {
+        let outstanding = self.peer.now.saturating_add(1);
+        let capacity = self.peer.most;
+        if outstanding > capacity {
+            return Err(CallOverrun {
+                outstanding,
+                capacity,
+            });
+        }
+        self.peer.now = outstanding;
+        Ok(())
     }
 
     /// Returns whether a reply waits for credits of the peer.
-    pub(crate) fn replies_wait(&self) -> bool {
+    pub(super) fn replies_wait(&self) -> bool {
         self.blocked_replies > 0
     }
 
     /// Returns the number of messages that had to wait for credits, and have left since.
-    pub(crate) fn released(&self) -> u64 {
+    pub(super) fn released(&self) -> u64 {
         self.released
     }
 
@@ -163,36 +277,30 @@ impl SendWindow {
     /// messages of the reply, encoded next, already return the credit of the call. If the first leaves
     /// and the last must wait, the peer has that credit before the reply is complete. Messages leave in
     /// order, so the peer gets at most one call more than replies have left.
-    pub(crate) fn call_ended(&mut self) {
-        self.calls = self.calls.saturating_sub(1);
-    }
-
-    /// Records that so many calls of this end are outstanding, whose replies are not part of the
-    /// capacity.
-    pub(crate) fn set_replies(&mut self, outstanding: u32) {
-        self.replies = outstanding;
+    pub(super) fn call_ended(&mut self) {
+        self.peer.now = self.peer.now.saturating_sub(1);
     }
 
     /// Limits the credits granted from now on, in messages, not counting replies to calls of this end.
     /// Credits already granted are never revoked, so the limit takes effect once the peer has used them up.
-    pub(crate) fn limit_grant(&mut self, messages: u32) {
+    pub(super) fn limit_grant(&mut self, messages: u32) {
         // Fewer than MIN_CREDITS would make two idle ends answer grants with grants for ever.
         self.grant_limit = messages.max(MIN_CREDITS).min(self.capacity);
     }
 
     fn advertised(&self) -> u32 {
-        let most = self.grant_limit.saturating_add(self.replies);
-        most.saturating_sub(self.calls.saturating_add(self.blocked_replies))
+        let most = self.grant_limit.saturating_add(self.further_replies());
+        most.saturating_sub(self.peer.now.saturating_add(self.blocked_replies))
     }
 
     /// Returns the credit value of a message that is encoded now.
-    pub(crate) fn credit(&self) -> u32 {
-        self.flow.next_credit(self.advertised())
+    pub(super) fn credit(&self) -> u32 {
+        self.counts.next_credit(self.advertised())
     }
 
     /// Queues a message of a call or reply: adds it to `actions` if the peer can receive it. `more`
     /// says that the next message of the same call or reply follows.
-    pub(crate) fn send(
+    pub(super) fn send(
         &mut self,
         actions: &mut VecDeque<Action>,
         direction: Direction,
@@ -212,12 +320,12 @@ impl SendWindow {
         self.send_or_block(actions, message);
     }
 
-    /// Queues an error or a message of an extension, like [`SendWindow::send`].
+    /// Queues an error or a message of an extension, like [`MessageFlow::send`].
     ///
     /// # Errors
     /// [`TooManyAnswers`]: as many of them wait as messages of the peer can be on their way. The
     /// connection cannot be continued (section 7.4).
-    pub(crate) fn send_answer(
+    pub(super) fn send_answer(
         &mut self,
         actions: &mut VecDeque<Action>,
         answer: Bytes,
@@ -260,10 +368,10 @@ impl SendWindow {
     }
 
     fn pass(&mut self, actions: &mut VecDeque<Action>, mut message: BlockedSend) {
-        let credit = self.format.credit(&message.gather);
+        let credit = self.fields.credit(&message.gather);
         // Messages may leave in another order than that of their encoding. A credit value behind
         // one already sent is replaced.
-        if credit.is_some_and(|credit| !self.flow.tell(credit.credit)) {
+        if credit.is_some_and(|credit| !self.counts.tell(credit.credit)) {
             self.renew(&mut message.gather);
         }
         let BlockedSend {
@@ -272,7 +380,7 @@ impl SendWindow {
             more,
             counted: _,
         } = message;
-        let taken = self.flow.take_send();
+        let taken = self.counts.take_send();
         debug_assert!(taken, "the peer can receive the message");
         actions.push_back(Action::Send {
             gather,
@@ -285,19 +393,19 @@ impl SendWindow {
     ///
     /// # Errors
     /// [`Overrun`]: the peer has sent more messages than this end advertised.
-    pub(crate) fn received(&mut self, message: &Segments) -> Result<(), Overrun> {
-        let credit = self.format.credit(message);
+    pub(super) fn received(&mut self, message: &Segments) -> Result<(), Overrun> {
+        let credit = self.fields.credit(message);
         let only_grants = credit.is_some_and(|credit| credit.only_grants);
         // A message that is too short for a credit value leaves the last one in place.
         self.peer_credit = credit.map_or(self.peer_credit, |credit| credit.credit);
-        self.flow.take_received(self.peer_credit, only_grants)
+        self.counts.take_received(self.peer_credit, only_grants)
     }
 
     /// Moves the queued messages that the peer can receive now to `actions`. The caller must handle
     /// a received message before this: a received call lowers the number of messages that the
     /// released ones advertise.
-    pub(crate) fn release(&mut self, actions: &mut VecDeque<Action>) {
-        while self.flow.may_send() > 0
+    pub(super) fn release(&mut self, actions: &mut VecDeque<Action>) {
+        while self.counts.may_send() > 0
             && let Some(mut message) = self.blocked.pop_front()
         {
             // The count is lowered before `renew`, so that the reply itself returns the credit of its call.
@@ -306,16 +414,16 @@ impl SendWindow {
             }
             self.released += 1;
             self.renew(&mut message.gather);
-            message.more &= self.flow.may_send() > 1;
+            message.more &= self.counts.may_send() > 1;
             self.pass(actions, message);
         }
     }
 
     /// Removes all queued messages of every call that has a queued message with this header type.
     /// Returns the XID of each removed message.
-    pub(crate) fn withdraw(&mut self, header_type: u32) -> Vec<u32> {
-        let format = self.format;
-        let part = |message: &BlockedSend| format.call_type(&message.gather);
+    pub(super) fn withdraw(&mut self, header_type: u32) -> Vec<u32> {
+        let fields = self.fields;
+        let part = |message: &BlockedSend| fields.call_type(&message.gather);
         let parts = self.blocked.iter().filter_map(part);
         let parts = parts.filter(|&(_, of)| of == header_type);
         let calls: Vec<u32> = parts.map(|(xid, _)| xid).collect();
@@ -332,21 +440,21 @@ impl SendWindow {
     }
 
     /// Returns whether a message of the call with this XID is queued.
-    pub(crate) fn has_queued(&self, xid: u32) -> bool {
+    pub(super) fn has_queued(&self, xid: u32) -> bool {
         let mut queued = self.blocked.iter();
         queued.any(|message| {
-            let call = self.format.call_type(&message.gather);
+            let call = self.fields.call_type(&message.gather);
             call.is_some_and(|(of, _)| of == xid)
         })
     }
 
     /// Sets the credit value of a message that waited.
     fn renew(&mut self, message: &mut Segments) {
-        let credit = self.flow.credit(self.advertised());
+        let credit = self.counts.credit(self.advertised());
         let Some(first) = message.first_mut() else {
             return;
         };
-        if let Some((start, len)) = self.format.with_credit(first, credit) {
+        if let Some((start, len)) = self.fields.with_credit(first, credit) {
             let _: Bytes = first.split_to(len.min(first.len()));
             message.insert(0, start);
         }
@@ -354,13 +462,13 @@ impl SendWindow {
 
     /// Returns a message that grants credits, if the peer has used half of what it may send and no
     /// other message has told it more (section 4.2.1.1).
-    pub(crate) fn grant(&mut self) -> Option<Action> {
-        let due = self.flow.due(self.advertised());
-        if !(due && self.flow.take_grant()) {
+    pub(super) fn grant(&mut self) -> Option<Action> {
+        let due = self.counts.due(self.advertised());
+        if !(due && self.counts.take_grant()) {
             return None;
         }
-        let credit = self.flow.credit(self.advertised());
-        let message = self.format.encode_grant(credit);
+        let credit = self.counts.credit(self.advertised());
+        let message = self.fields.encode_grant(credit);
         self.grants_sent += 1;
         Some(Action::plain_send(message))
     }
@@ -377,8 +485,8 @@ mod tests {
     /// almost 2^32, so that replies in several messages were planned as if none of them waited.
     #[test]
     fn beyond_the_limit_no_message_is_receivable() {
-        let mut window = SendWindow::new(&VersionTwoWg, 1, 0);
-        window.call_began();
+        let mut flow = MessageFlow::new(&VersionTwoWg, Side::Client, 1, 0, 1, 0);
+        flow.call_began().unwrap();
         let call = |xid| {
             let body = Body::Middle {
                 direction: Direction::Call,
@@ -391,10 +499,10 @@ mod tests {
             };
             Segments::from_iter([header.encode()])
         };
-        assert_eq!(window.receivable(), 1);
+        assert_eq!(flow.receivable(), 1);
         for (xid, left) in [(1, 0), (2, 0)] {
-            window.received(&call(xid)).unwrap();
-            assert_eq!(window.receivable(), left, "{xid}");
+            flow.received(&call(xid)).unwrap();
+            assert_eq!(flow.receivable(), left, "{xid}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Flow control (version-two-07, section 4.2.1).
+//! The counts of messages by which both ends know what may be sent (version-two-07, section 4.2.1).
 //!
 //! Each end counts the messages that it has sent and received, of every header type, from the start
 //! of the connection. The credit field of a message is a limit for its receiver: the receiver may
@@ -35,12 +35,16 @@
 //! - An end advertises at least [`MIN_CREDITS`], minus one for each call of the peer whose reply has
 //!   not left yet. A grant itself uses a credit. With a lower minimum, one grant would use half of
 //!   the credits that the other end advertises. The other end would answer with a grant, and two
-//!   idle ends would exchange grants for ever. For the same reason, [`FlowControl::due`] does not
+//!   idle ends would exchange grants for ever. For the same reason, [`MessageCounts::due`] does not
 //!   count credits that grants have used. There is one exception: a peer without any credit left is
 //!   due a new limit if at least [`MIN_CREDITS`] can be advertised. If fewer can be advertised,
 //!   replies have not left yet, and they will carry the new limit.
 
-use crate::limits::{MAX_CREDITS, MIN_CREDITS};
+/// Maximum number of advertised credits (section 4.2.1: less than 2^31 - 1).
+pub const MAX_CREDITS: u32 = (1 << 31) - 2;
+/// Minimum number of credits to advertise while messages can be taken. With fewer, two idle ends that
+/// keep to section 4.2.1.1 would answer each other's grants with grants for ever.
+pub const MIN_CREDITS: u32 = 3;
 
 /// The peer sent more messages than it was allowed to. The connection cannot be continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,9 +56,9 @@ pub struct Overrun {
     pub limit: u32,
 }
 
-/// The state of flow control at one end of a connection, for both directions of messages.
+/// The messages that one end of a connection has sent and received, and the limits of both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowControl {
+pub struct MessageCounts {
     sent: u32,
     received: u32,
     /// "Received credits": up to which count this end may send, from the peer's last message.
@@ -71,13 +75,13 @@ pub struct FlowControl {
 /// ordinary message.
 const BEYOND: i64 = 2;
 
-impl Default for FlowControl {
+impl Default for MessageCounts {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl FlowControl {
+impl MessageCounts {
     /// Creates the state of a new connection: nothing has been sent or received, and each end may
     /// send one message until it is told more (sections 4.2.1 and 4.3).
     #[must_use]
@@ -128,7 +132,7 @@ impl FlowControl {
     }
 
     /// Returns whether a grant may be sent now. One grant may be sent when
-    /// [`FlowControl::may_send`] returns zero.
+    /// [`MessageCounts::may_send`] returns zero.
     #[must_use]
     pub fn may_grant(&self) -> bool {
         ahead(self.limit, self.sent) >= 0
@@ -170,8 +174,8 @@ impl FlowControl {
         self.grants = 0;
     }
 
-    /// Returns the value of [`FlowControl::credit`] without remembering that the peer was told, for
-    /// a message that is encoded now and may be sent later. [`FlowControl::tell`] must follow when
+    /// Returns the value of [`MessageCounts::credit`] without remembering that the peer was told, for
+    /// a message that is encoded now and may be sent later. [`MessageCounts::tell`] must follow when
     /// it is sent.
     #[must_use]
     pub fn next_credit(&self, advertised: u32) -> u32 {

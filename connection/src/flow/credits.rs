@@ -1,4 +1,4 @@
-//! Credits (section 3.3.1): the number of transmissions of calls for which the responder has receives.
+//! Credits (RFC 8166, section 3.3.1): the number of transmissions of calls for which the responder has receives.
 
 /// The requester's side of flow control. One credit stands for one receive of the responder: one for
 /// each transmission of a call, so one for a call of version 1. The reply returns them all. A call that
@@ -14,8 +14,8 @@ pub struct RequesterCredits {
 }
 
 impl RequesterCredits {
-    /// Creates the account of a new connection: one credit until a reply grants more (section
-    /// 3.3.3). `requested`, at least 1, is the value that every call requests: the maximum number
+    /// Creates the account of a new connection: one credit until a reply grants more (RFC
+    /// 8166, section 3.3.3). `requested`, at least 1, is the value that every call requests: the maximum number
     /// of outstanding calls, for whose replies this side posts receives.
     #[must_use]
     pub fn new(requested: u32) -> Self {
@@ -84,7 +84,7 @@ impl RequesterCredits {
 
     /// Records the arrival of a reply to an outstanding call, with `granted` in its `rdma_credit`.
     /// Returns the call's credit and applies the new grant. A grant of zero would be a deadlock and
-    /// counts as one. An RDMA_ERROR is no valid reply (section 3.3.3): it returns the credit by
+    /// counts as one. An RDMA_ERROR is no valid reply (RFC 8166, section 3.3.3): it returns the credit by
     /// [`RequesterCredits::replied_group`], without a grant, and may lower the limit by
     /// [`RequesterCredits::lowered`].
     pub fn replied(&mut self, granted: u32) {
@@ -120,7 +120,7 @@ impl RequesterCredits {
     }
 
     /// Applies the credits of an RDMA_ERROR. They never raise the limit, because only a valid reply
-    /// reports it (section 3.3.3). They may lower it: a responder that grants less in an error may
+    /// reports it (RFC 8166, section 3.3.3). They may lower it: a responder that grants less in an error may
     /// have fewer receives from then on.
     pub fn lowered(&mut self, granted: u32) {
         self.granted = self.granted.min(granted.max(1));
@@ -136,7 +136,7 @@ impl RequesterCredits {
 /// has posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{outstanding} calls outstanding where {capacity} were granted at most")]
-pub struct CreditOverrun {
+pub struct CallOverrun {
     /// Calls that have arrived and are not answered.
     pub outstanding: u32,
     /// The largest number of credits granted so far.
@@ -167,7 +167,7 @@ impl ResponderCredits {
     }
 
     /// Raises the capacity, after the receives for it have been posted. The next reply grants it to
-    /// the requester (section 3.3.1). A lower value has no effect, because the requester may
+    /// the requester (RFC 8166, section 3.3.1). A lower value has no effect, because the requester may
     /// already have used the earlier grant.
     pub fn raise(&mut self, capacity: u32) {
         self.capacity = self.capacity.max(capacity);
@@ -182,8 +182,8 @@ impl ResponderCredits {
     /// Records the arrival of a call that requests `requested` credits.
     ///
     /// # Errors
-    /// [`CreditOverrun`] if the requester exceeds its grant.
-    pub fn called(&mut self, requested: u32) -> Result<(), CreditOverrun> {
+    /// [`CallOverrun`] if the requester exceeds its grant.
+    pub fn called(&mut self, requested: u32) -> Result<(), CallOverrun> {
         self.called_group(requested, 1)
     }
 
@@ -191,16 +191,12 @@ impl ResponderCredits {
     /// Each message takes one credit.
     ///
     /// # Errors
-    /// [`CreditOverrun`] if the requester exceeds its grant.
-    pub fn called_group(
-        &mut self,
-        requested: u32,
-        transmissions: u32,
-    ) -> Result<(), CreditOverrun> {
+    /// [`CallOverrun`] if the requester exceeds its grant.
+    pub fn called_group(&mut self, requested: u32, transmissions: u32) -> Result<(), CallOverrun> {
         let outstanding = self.outstanding.saturating_add(transmissions);
         let capacity = self.capacity;
         if outstanding > capacity {
-            return Err(CreditOverrun {
+            return Err(CallOverrun {
                 outstanding,
                 capacity,
             });
@@ -210,23 +206,19 @@ impl ResponderCredits {
         Ok(())
     }
 
-    /// Records that a call was answered or dropped. A receive for the next call must already be
-    /// posted. Returns the `rdma_credit` of the answer: the number last requested, limited to the
-    /// number of posted receives, and never zero.
-    #[must_use]
-    pub fn answered(&mut self) -> u32 {
-        self.answered_group(1)
+    /// Records that a call was answered or dropped: see [`ResponderCredits::ended_group`].
+    pub fn ended(&mut self) {
+        self.ended_group(1);
     }
 
-    /// Records that a call in `transmissions` messages was answered or dropped: see
-    /// [`ResponderCredits::answered`].
-    #[must_use]
-    pub fn answered_group(&mut self, transmissions: u32) -> u32 {
+    /// Records that a call in `transmissions` messages was answered or dropped. A receive for the
+    /// next call must already be posted.
+    pub fn ended_group(&mut self, transmissions: u32) {
         self.outstanding = self.outstanding.saturating_sub(transmissions);
-        self.grant()
     }
 
-    /// Returns the number of credits granted at present.
+    /// Returns the number of credits granted at present, the `rdma_credit` of a reply: the number
+    /// last requested, limited to the number of posted receives, and never zero.
     #[must_use]
     pub fn grant(&self) -> u32 {
         self.requested.clamp(1, self.capacity.min(self.limit))

@@ -1,8 +1,8 @@
-//! Flow control (section 4.2.1): its figures, the wrap of the counts, and two ends that keep to it.
+//! Counted messages (version-two-07, section 4.2.1): the figures, the wrap of the counts, and two ends
+//! that keep to the rules.
 
 use quickcheck::{TestResult, quickcheck};
-use rpcrdma_v2_wg::limits::{MAX_CREDITS, MIN_CREDITS};
-use rpcrdma_v2_wg::{FlowControl, Overrun};
+use rpcrdma_connection::flow::{MAX_CREDITS, MIN_CREDITS, MessageCounts, Overrun};
 
 /// Counts at which a connection starts: the first one, and some from which the counts, or
 /// differences of 2^31, wrap soon.
@@ -17,9 +17,9 @@ const STARTS: [u32; 6] = [
 
 #[test]
 fn wg_s4_2_1_counts_start_at_zero_and_one_message_may_be_sent() {
-    let mut flow = FlowControl::new();
+    let mut flow = MessageCounts::new();
     assert_eq!((flow.sent(), flow.received(), flow.may_send()), (0, 0, 1));
-    assert_eq!(flow, FlowControl::default());
+    assert_eq!(flow, MessageCounts::default());
     assert!(flow.take_send());
     assert_eq!((flow.sent(), flow.received(), flow.may_send()), (1, 0, 0));
 }
@@ -27,7 +27,7 @@ fn wg_s4_2_1_counts_start_at_zero_and_one_message_may_be_sent() {
 #[test]
 fn wg_s4_2_1_the_credit_field_is_received_messages_and_advertised_credits() {
     for start in STARTS {
-        let mut flow = FlowControl::starting_at(start);
+        let mut flow = MessageCounts::starting_at(start);
         assert_eq!(flow.credit(1), start.wrapping_add(1));
         assert_eq!(flow.credit(10), start.wrapping_add(10));
         flow.take_received(0, false).unwrap();
@@ -40,7 +40,7 @@ fn wg_s4_2_1_the_credit_field_is_received_messages_and_advertised_credits() {
 #[test]
 fn wg_s4_2_1_no_message_is_sent_beyond_the_limit() {
     for start in STARTS {
-        let mut flow = FlowControl::starting_at(start);
+        let mut flow = MessageCounts::starting_at(start);
         flow.take_received(start.wrapping_add(5), false).unwrap();
         for left in (0..5).rev() {
             assert!(flow.take_send());
@@ -58,7 +58,7 @@ fn wg_s4_2_1_no_message_is_sent_beyond_the_limit() {
 #[test]
 fn wg_s4_2_1_1_one_grant_may_be_sent_at_the_limit() {
     for start in STARTS {
-        let mut flow = FlowControl::starting_at(start);
+        let mut flow = MessageCounts::starting_at(start);
         assert!(flow.take_send());
         assert_eq!((flow.may_send(), flow.may_grant()), (0, true));
         assert!(flow.take_grant());
@@ -77,7 +77,7 @@ fn wg_s4_2_1_1_one_grant_may_be_sent_at_the_limit() {
 #[test]
 fn wg_s4_2_1_advertised_credits_may_be_zero_and_may_shrink() {
     for start in STARTS {
-        let mut flow = FlowControl::starting_at(start);
+        let mut flow = MessageCounts::starting_at(start);
         assert_eq!(flow.credit(8), start.wrapping_add(8));
         flow.take_received(0, false).unwrap();
         // Seven messages may be on the way, so the limit stays until they have arrived.
@@ -99,7 +99,7 @@ fn wg_s4_2_1_advertised_credits_may_be_zero_and_may_shrink() {
 #[test]
 fn wg_s4_2_1_the_limit_is_that_of_the_last_message_even_if_it_is_lower() {
     for start in STARTS {
-        let mut flow = FlowControl::starting_at(start);
+        let mut flow = MessageCounts::starting_at(start);
         let _ = flow.credit(8);
         flow.take_received(start.wrapping_add(8), false).unwrap();
         assert!(flow.take_send() && flow.take_send());
@@ -116,12 +116,12 @@ fn wg_s4_2_1_the_limit_is_that_of_the_last_message_even_if_it_is_lower() {
 #[test]
 fn wg_s4_2_1_advertised_credits_are_less_than_2_to_the_31_minus_1() {
     for start in STARTS {
-        let mut flow = FlowControl::starting_at(start);
+        let mut flow = MessageCounts::starting_at(start);
         for advertised in [MAX_CREDITS, MAX_CREDITS + 1, u32::MAX] {
             assert_eq!(flow.credit(advertised), start.wrapping_add(MAX_CREDITS));
         }
         assert_eq!(flow.receives_needed(), MAX_CREDITS + 2);
-        let mut peer = FlowControl::starting_at(start);
+        let mut peer = MessageCounts::starting_at(start);
         let credit = flow.credit(MAX_CREDITS);
         peer.take_received(credit, false).unwrap();
         assert_eq!(peer.may_send(), MAX_CREDITS);
@@ -134,7 +134,7 @@ fn wg_s4_2_1_advertised_credits_are_less_than_2_to_the_31_minus_1() {
 fn a_peer_that_sends_more_than_it_was_told_overruns_the_receives() {
     for start in STARTS {
         for order in [[false, true], [true, false]] {
-            let mut flow = FlowControl::starting_at(start);
+            let mut flow = MessageCounts::starting_at(start);
             assert_eq!(flow.credit(3), start.wrapping_add(3));
             for credit in 0..3 {
                 flow.take_received(credit, false).unwrap();
@@ -164,7 +164,7 @@ fn a_peer_that_sends_more_than_it_was_told_overruns_the_receives() {
 #[test]
 fn wg_s4_2_1_a_surplus_message_does_not_advance_the_limit_of_an_end_that_advertises_nothing() {
     for start in STARTS {
-        let mut flow = FlowControl::starting_at(start);
+        let mut flow = MessageCounts::starting_at(start);
         let told = flow.credit(3);
         for _ in 0..4 {
             flow.take_received(9, false).unwrap();
@@ -185,7 +185,7 @@ fn wg_s4_2_1_a_surplus_message_does_not_advance_the_limit_of_an_end_that_adverti
 #[test]
 fn wg_s4_2_1_1_one_receive_more_than_advertised_is_needed() {
     for start in STARTS {
-        let mut flow = FlowControl::starting_at(start);
+        let mut flow = MessageCounts::starting_at(start);
         assert_eq!(flow.receives_needed(), 3);
         let _ = flow.credit(8);
         assert_eq!(flow.receives_needed(), 10);
@@ -206,7 +206,7 @@ fn wg_s4_2_1_1_one_receive_more_than_advertised_is_needed() {
 /// Messages that came before the version was known count (section 4.2.1: all Sends and Receives).
 #[test]
 fn wg_s4_2_1_messages_before_the_version_was_known_count() {
-    let mut flow = FlowControl::continuing(1, 2);
+    let mut flow = MessageCounts::continuing(1, 2);
     assert_eq!((flow.sent(), flow.received(), flow.may_send()), (1, 2, 1));
     flow.take_received(9, false).unwrap();
     assert_eq!((flow.may_send(), flow.credit(5)), (8, 8));
@@ -216,7 +216,7 @@ fn wg_s4_2_1_messages_before_the_version_was_known_count() {
 fn wg_s4_2_1_1_a_refresh_is_due_before_half_of_the_limit_is_exceeded() {
     for start in STARTS {
         for capacity in [1, 2, 7, 8] {
-            let mut flow = FlowControl::starting_at(start);
+            let mut flow = MessageCounts::starting_at(start);
             let _ = flow.credit(capacity);
             for received in 1..=capacity {
                 flow.take_received(0, false).unwrap();
@@ -243,7 +243,7 @@ fn a_grant_is_not_answered_with_a_grant() {
         (u32::MAX, false),
     ];
     for (capacity, answered) in table {
-        let mut flow = FlowControl::new();
+        let mut flow = MessageCounts::new();
         let _ = flow.credit(capacity);
         flow.take_received(9, true).unwrap();
         assert_eq!(flow.due(capacity), answered, "{capacity}");
@@ -253,7 +253,7 @@ fn a_grant_is_not_answered_with_a_grant() {
 /// One end of a simulated connection: messages on their way to it are limits and whether they are
 /// grants.
 struct End {
-    flow: FlowControl,
+    flow: MessageCounts,
     incoming: std::collections::VecDeque<(u32, bool)>,
     advertised: u32,
 }
@@ -263,7 +263,7 @@ quickcheck! {
     // cover what is on the way, and two ends that both have no credits open each other again.
     fn two_ends_never_overrun_each_other_and_never_stop(start: u32, near_wrap: bool, steps: Vec<(u8, u8)>) -> TestResult {
         let start = if near_wrap { start % 8 } else { start }.wrapping_sub(4);
-        let end = || End { flow: FlowControl::starting_at(start), incoming: Default::default(), advertised: 1 };
+        let end = || End { flow: MessageCounts::starting_at(start), incoming: Default::default(), advertised: 1 };
         let mut ends = [end(), end()];
         for (action, advertised) in steps {
             let at = usize::from(action & 1);
@@ -320,7 +320,7 @@ quickcheck! {
     // receives cover what is on the way.
     fn a_peer_that_keeps_to_the_letter_is_never_refused(start: u32, near_wrap: bool, steps: Vec<(u8, u8)>) -> TestResult {
         let start = if near_wrap { start % 8 } else { start }.wrapping_sub(4);
-        let mut flow = FlowControl::starting_at(start);
+        let mut flow = MessageCounts::starting_at(start);
         let mut peer = ByTheLetter { sent: 0, limit: 1, granted_at: 0 };
         let mut on_the_way = std::collections::VecDeque::new();
         for (action, advertised) in steps {
@@ -386,8 +386,8 @@ fn step_send(ends: &mut [End; 2], at: usize, grant: bool) {
 fn wg_s4_2_1_counters_wrap() {
     for start in STARTS {
         let mut ends = [
-            FlowControl::starting_at(start),
-            FlowControl::starting_at(start),
+            MessageCounts::starting_at(start),
+            MessageCounts::starting_at(start),
         ];
         for round in 0..10_u32 {
             for from in [0, 1] {

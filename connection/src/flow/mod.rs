@@ -1,0 +1,464 @@
+//! Flow control: what may be sent, and what the peer is granted.
+//!
+//! *Accounting* keeps the safety invariant of the protocol: messages in flight never exceed posted
+//! receives. There are two kinds ([`Accounting`]). Versions 1 and 2 of 2016 count calls: a call takes
+//! a credit for each of its Sends, and its reply returns them ([`RequesterCredits`],
+//! [`ResponderCredits`]). The working group's version 2 counts messages, in both directions
+//! ([`MessageCounts`]). A dialect says which of the two its version has, and for counted messages,
+//! where the numbers are in a message ([`CreditFields`]); all else is here.
+//!
+//! The rest of the crate asks one set of questions, whichever kind it is: may this call be sent, how
+//! many Sends may a reply take, what is the value of the credit field, is a grant due, what waits.
+
+mod calls;
+mod counts;
+mod credits;
+mod messages;
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use bytes::Bytes;
+use onc_rpc::Segments;
+use rdma::Stag;
+use rpcrdma_chunks::{Direction, Side};
+
+use self::calls::CallFlow;
+use self::messages::{MessageFlow, TooManyAnswers};
+use crate::{Action, Config, EXTRA_RECEIVES};
+
+pub use self::counts::{MAX_CREDITS, MIN_CREDITS, MessageCounts, Overrun};
+pub use self::credits::{CallOverrun, RequesterCredits, ResponderCredits};
+
+/// What a version counts.
+#[derive(Clone, Copy, Debug)]
+pub enum Accounting<'a> {
+    /// Calls, each of which takes credits until its reply arrives (RFC 8166, section 3.3.1). The
+    /// credit field of a call requests credits, that of a reply grants them.
+    Calls,
+    /// Every message, in both directions (version-two-07, section 4.2.1). The credit field is the
+    /// number of messages that its receiver may have sent. The credits in an
+    /// [`Incoming`](crate::dialect::Incoming) message are ignored.
+    Messages(&'a dyn CreditFields),
+}
+
+/// The places of credit values in the messages of a version that counts messages.
+pub trait CreditFields: fmt::Debug + Send + Sync {
+    /// Returns the credit value of a message that was received, and whether the message only grants
+    /// credits. `None` if the message is too short to tell.
+    fn credit(&self, message: &Segments) -> Option<ReceivedCredit>;
+
+    /// Returns a message that only grants credits.
+    fn encode_grant(&self, credit: u32) -> Bytes;
+
+    /// Returns the XID and the type of a message of this end if it is a call or a part of one.
+    fn call_type(&self, message: &Segments) -> Option<(u32, u32)>;
+
+    /// Returns the start of a message with another credit value, and the number of bytes that it
+    /// replaces. `message` is a message of this end that waited until the peer could receive it.
+    fn with_credit(&self, message: &Bytes, credit: u32) -> Option<(Bytes, usize)>;
+}
+
+/// The part of a received message that flow control looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceivedCredit {
+    /// The credit value.
+    pub credit: u32,
+    /// Whether the message has no other purpose than to grant credits.
+    pub only_grants: bool,
+}
+
+/// Whether a planned call can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MaySend {
+    /// The call can be sent now.
+    Now,
+    /// Not before credits are free.
+    Later,
+    /// Not as it was planned: the peer takes fewer Sends than it did then.
+    Never,
+}
+
+/// The messages of a call that was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SentCall {
+    /// The number of the call in the order of sending, from 1.
+    pub(crate) number: u64,
+    /// The number of Sends of the call.
+    pub(crate) sends: u32,
+    /// The number of receives that are kept for its reply.
+    pub(crate) replies: u32,
+}
+
+/// Flow control of an open connection, for both directions.
+#[derive(Debug)]
+pub(crate) struct FlowControl {
+    side: Side,
+    kind: Kind,
+}
+
+/// The state of one kind of accounting.
+#[derive(Debug)]
+enum Kind {
+    Calls(CallFlow),
+    Messages(Box<MessageFlow>),
+}
+
+impl FlowControl {
+    /// Returns the state of a new connection, which counts as `accounting` says.
+    pub(crate) fn new(config: &Config, accounting: Accounting<'static>) -> Self {
+        let side = config.role.side();
+        // A client's own calls go from client to server, those of a server the other way.
+        let (own, peer) = match side {
+            Side::Client => (config.credits, config.callbacks),
+            Side::Server => (config.callbacks, config.credits),
+        };
+        let kind = match accounting {
+            Accounting::Calls => Kind::Calls(CallFlow::new(own, peer)),
+            Accounting::Messages(fields) => {
+                let count = config.options.initial_message_count;
+                let (most, callbacks) = (most_messages(config), config.callbacks);
+                let flow = MessageFlow::new(fields, side, own, callbacks, most, count);
+                Kind::Messages(Box::new(flow))
+            }
+        };
+        Self { side, kind }
+    }
+
+    fn messages(&self) -> Option<&MessageFlow> {
+        match &self.kind {
+            Kind::Calls(_) => None,
+            Kind::Messages(flow) => Some(flow),
+        }
+    }
+
+    /// Records how many messages were sent and received before the version of the connection was
+    /// known.
+    pub(crate) fn count_earlier(&mut self, sent: u32, received: u32) {
+        if let Kind::Messages(flow) = &mut self.kind {
+            flow.count_earlier(sent, received);
+        }
+    }
+}
+
+/// Calls of this end.
+impl FlowControl {
+    /// Returns the maximum number of calls of this end that may be outstanding, which is the number
+    /// of credits that they request.
+    pub(crate) fn requested(&self) -> u32 {
+        match &self.kind {
+            Kind::Calls(flow) => flow.own().requested(),
+            Kind::Messages(flow) => flow.most_calls(),
+        }
+    }
+
+    /// Returns the number of credits that calls of this end hold: one for each Send of an
+    /// outstanding call, or where messages are counted, one for each outstanding call.
+    pub(crate) fn in_flight(&self) -> u32 {
+        match &self.kind {
+            Kind::Calls(flow) => flow.own().in_flight(),
+            Kind::Messages(flow) => flow.own_calls(),
+        }
+    }
+
+    /// Returns whether a call of one Send may be sent, if others that are planned wait for it.
+    #[inline]
+    pub(crate) fn may_begin_call(&self) -> bool {
+        match &self.kind {
+            Kind::Calls(flow) => flow.own().available() > 0,
+            Kind::Messages(flow) => flow.may_begin_call(),
+        }
+    }
+
+    /// Returns the number of Sends that one more call may take, beside those that are planned.
+    #[inline]
+    pub(crate) fn unreserved(&self) -> u32 {
+        match &self.kind {
+            Kind::Calls(flow) => flow.unreserved(),
+            Kind::Messages(flow) => flow.unreserved(),
+        }
+    }
+
+    /// Reserves the Sends of a planned call.
+    pub(crate) fn reserve(&mut self, sends: u32) {
+        match &mut self.kind {
+            Kind::Calls(flow) => flow.reserve(sends),
+            Kind::Messages(flow) => flow.reserve(sends),
+        }
+    }
+
+    /// Releases the reservation of a planned call that is sent now, or that will not be sent.
+    pub(crate) fn release_reserved(&mut self, sends: u32) {
+        match &mut self.kind {
+            Kind::Calls(flow) => flow.release_reserved(sends),
+            Kind::Messages(flow) => flow.release_reserved(sends),
+        }
+    }
+
+    /// Returns whether a planned call that takes `sends` Sends can be sent. Where messages are
+    /// counted, a call that `may_wait` is sent before the peer can receive all of it.
+    pub(crate) fn may_send_call(&self, sends: u32, may_wait: bool) -> MaySend {
+        match &self.kind {
+            Kind::Calls(flow) => flow.may_send(sends),
+            Kind::Messages(flow) => flow.may_send_call(sends, may_wait),
+        }
+    }
+
+    /// Records that a call is sent, with `replies` receives for its reply. Returns its number in the
+    /// order of calls.
+    #[inline]
+    pub(crate) fn call_sent(&mut self, sends: u32, replies: u32) -> u64 {
+        match &mut self.kind {
+            Kind::Calls(flow) => flow.sent(sends, replies),
+            Kind::Messages(flow) => {
+                flow.call_sent();
+                0
+            }
+        }
+    }
+
+    /// Records the reply to a call. `granted` is the grant of the reply, if it has one.
+    #[inline]
+    pub(crate) fn replied(&mut self, call: SentCall, granted: Option<u32>) {
+        match &mut self.kind {
+            Kind::Calls(flow) => flow.replied(call, granted),
+            Kind::Messages(flow) => flow.call_answered(),
+        }
+    }
+
+    /// Records the end of a call without a reply, such as by an error.
+    pub(crate) fn refused(&mut self, call: SentCall, granted: Option<u32>) {
+        match &mut self.kind {
+            Kind::Calls(flow) => flow.refused(call, granted),
+            Kind::Messages(flow) => flow.call_answered(),
+        }
+    }
+
+    /// Records the credits of an error, which may lower the limit and never raise it.
+    pub(crate) fn lowered(&mut self, granted: u32) {
+        if let Kind::Calls(flow) = &mut self.kind {
+            flow.own_mut().lowered(granted);
+        }
+    }
+
+    /// Records the grant of a message that answers no call.
+    pub(crate) fn granted(&mut self, granted: u32) {
+        if let Kind::Calls(flow) = &mut self.kind {
+            flow.own_mut().granted(granted);
+        }
+    }
+
+    /// Returns the number of messages that the peer may send when the next message has reached it:
+    /// those that a reply may take.
+    pub(crate) fn reply_sends(&self) -> u32 {
+        self.messages().map_or(u32::MAX, MessageFlow::receivable)
+    }
+
+    /// Removes the queued messages of every call that has a queued message with this header type.
+    /// Returns the XID of each removed message.
+    pub(crate) fn withdraw(&mut self, header_type: u32) -> Vec<u32> {
+        match &mut self.kind {
+            Kind::Calls(_) => Vec::new(),
+            Kind::Messages(flow) => flow.withdraw(header_type),
+        }
+    }
+
+    /// Returns whether a message of the call with this XID waits for credits.
+    pub(crate) fn has_queued(&self, xid: u32) -> bool {
+        self.messages().is_some_and(|flow| flow.has_queued(xid))
+    }
+}
+
+/// Calls of the peer.
+impl FlowControl {
+    /// Records the arrival of a call in `sends` messages, which requests `requested` credits.
+    ///
+    /// # Errors
+    /// [`CallOverrun`]: the peer has more calls outstanding than it was granted.
+    #[inline]
+    pub(crate) fn call_arrived(&mut self, requested: u32, sends: u32) -> Result<(), CallOverrun> {
+        match &mut self.kind {
+            Kind::Calls(flow) => flow.call_arrived(requested, sends),
+            Kind::Messages(flow) => flow.call_began(),
+        }
+    }
+
+    /// Records that a call that arrived in `sends` messages is answered or dropped. Its reply, if
+    /// there is one, is encoded next.
+    #[inline]
+    pub(crate) fn call_ended(&mut self, sends: u32) {
+        match &mut self.kind {
+            Kind::Calls(flow) => flow.peer_mut().ended_group(sends),
+            Kind::Messages(flow) => flow.call_ended(),
+        }
+    }
+
+    /// Records the credits that a message other than a call requests.
+    pub(crate) fn credits_requested(&mut self, requested: u32) {
+        if let Kind::Calls(flow) = &mut self.kind {
+            // The message takes no credit, so there cannot be one too many.
+            let _ = flow.call_arrived(requested, 0);
+        }
+    }
+
+    /// Returns the number of credits that calls of the peer hold, which have arrived and are not
+    /// answered.
+    pub(crate) fn unanswered(&self) -> u32 {
+        match &self.kind {
+            Kind::Calls(flow) => flow.peer().outstanding(),
+            Kind::Messages(flow) => flow.peer_calls(),
+        }
+    }
+
+    /// Limits what is granted from now on: calls, one at least, or messages, [`MIN_CREDITS`] at
+    /// least. What was granted before is not taken back.
+    pub(crate) fn limit(&mut self, credits: u32) {
+        match &mut self.kind {
+            Kind::Calls(flow) => flow.peer_mut().limit(credits),
+            Kind::Messages(flow) => flow.limit_grant(credits),
+        }
+    }
+
+    /// Returns the number of messages that a reply may take now.
+    pub(crate) fn for_reply(&self) -> u32 {
+        self.messages().map_or(u32::MAX, MessageFlow::available)
+    }
+}
+
+/// Messages, whatever they carry.
+impl FlowControl {
+    /// Returns the value of the credit field of a message that is encoded now.
+    #[inline]
+    pub(crate) fn credit_field(&self, direction: Direction) -> u32 {
+        match (&self.kind, direction) {
+            (Kind::Calls(flow), Direction::Call) => flow.own().requested(),
+            (Kind::Calls(flow), Direction::Reply) => flow.peer().grant(),
+            (Kind::Messages(flow), _) => flow.credit(),
+        }
+    }
+
+    /// Counts a message that was received.
+    ///
+    /// # Errors
+    /// [`Overrun`]: the peer has sent more messages than this end advertised.
+    #[inline]
+    pub(crate) fn received(&mut self, message: &Segments) -> Result<(), Overrun> {
+        match &mut self.kind {
+            Kind::Calls(_) => Ok(()),
+            Kind::Messages(flow) => flow.received(message),
+        }
+    }
+
+    /// Queues a message of a call or reply: adds it to `actions` if the peer can receive it. `more`
+    /// says that the next message of the same call or reply follows at once.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        actions: &mut VecDeque<Action>,
+        direction: Direction,
+        gather: Segments,
+        invalidate: Option<Stag>,
+        more: bool,
+    ) {
+        match &mut self.kind {
+            Kind::Messages(flow) => flow.send(actions, direction, gather, invalidate, more),
+            Kind::Calls(_) => actions.push_back(Action::Send {
+                gather,
+                invalidate,
+                more,
+            }),
+        }
+    }
+
+    /// Queues an error or a message of an extension, whose number the calls in progress do not
+    /// limit.
+    ///
+    /// # Errors
+    /// [`TooManyAnswers`]: as many of them wait as messages of the peer can be on their way. The
+    /// connection cannot be continued (version-two-07, section 7.4).
+    pub(crate) fn send_answer(
+        &mut self,
+        actions: &mut VecDeque<Action>,
+        answer: Bytes,
+    ) -> Result<(), TooManyAnswers> {
+        match &mut self.kind {
+            Kind::Messages(flow) => flow.send_answer(actions, answer),
+            Kind::Calls(_) => {
+                actions.push_back(Action::plain_send(answer));
+                Ok(())
+            }
+        }
+    }
+
+    /// Moves the queued messages that the peer can receive now to `actions`. The caller must handle
+    /// a received message before this.
+    #[inline]
+    pub(crate) fn release(&mut self, actions: &mut VecDeque<Action>) {
+        if let Kind::Messages(flow) = &mut self.kind {
+            flow.release(actions);
+        }
+    }
+
+    /// Returns a message that only grants credits, if one is due and no other message is to be sent
+    /// that carries them.
+    #[inline]
+    pub(crate) fn due_grant(&mut self) -> Option<Action> {
+        match &mut self.kind {
+            Kind::Calls(_) => None,
+            Kind::Messages(flow) => flow.grant(),
+        }
+    }
+}
+
+/// What a driver and its user see.
+impl FlowControl {
+    /// Returns the number of messages with credits that may still arrive.
+    pub(crate) fn expected(&self) -> u32 {
+        match &self.kind {
+            Kind::Calls(flow) => flow.expected(),
+            Kind::Messages(flow) => flow.expected(),
+        }
+    }
+
+    /// Returns how many messages may wait for a send-queue entry, `others` of which answer messages
+    /// without credits.
+    pub(crate) fn most_unsent(&self, others: u32) -> u32 {
+        match (&self.kind, self.side) {
+            // Messages that are no replies need answers in version 2.
+            (Kind::Calls(flow), Side::Client) => flow.most_to_send().saturating_add(EXTRA_RECEIVES),
+            // A client that has not got the answer to a call still holds the credit of that call.
+            (Kind::Calls(flow), Side::Server) => {
+                let unsent = flow.expected().saturating_add(others);
+                unsent.saturating_sub(1)
+            }
+            (Kind::Messages(flow), _) => flow.capacity().saturating_add(EXTRA_RECEIVES),
+        }
+    }
+
+    /// Returns whether a reply waits for credits of the peer.
+    pub(crate) fn replies_wait(&self) -> bool {
+        self.messages().is_some_and(MessageFlow::replies_wait)
+    }
+
+    /// Returns the number of messages that had to wait for credits, and have left since.
+    pub(crate) fn released(&self) -> u64 {
+        self.messages().map_or(0, MessageFlow::released)
+    }
+
+    /// Returns the number of messages sent that only granted credits.
+    pub(crate) fn grants_sent(&self) -> u64 {
+        self.messages().map_or(0, MessageFlow::grants_sent)
+    }
+}
+
+/// Returns the number of messages that an end can receive at a time, where every Send counts. More
+/// receives are posted: for messages that only grant credits, and in place of consumed receives that
+/// are not posted again yet.
+fn most_messages(config: &Config) -> u32 {
+    let callbacks = match config.role.side() {
+        Side::Client => config.callbacks,
+        Side::Server => 0,
+    };
+    let credits = config.credits.saturating_add(callbacks);
+    credits.clamp(MIN_CREDITS, MAX_CREDITS)
+}
