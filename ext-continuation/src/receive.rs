@@ -3,7 +3,7 @@
 
 use rpcrdma_ext_send_ddp::{DirectedItem, DirectedSet, Location, PlacedItem, check_ranges};
 use rpcrdma_extension::{
-    IncomingCall, IncomingReply, Outbox, ReceivedMessage, Refusal, Transferred, Written,
+    IncomingCall, IncomingReply, Outbox, ReceivedMessage, Refusal, Transferred, Whole, Written,
 };
 use rpcrdma_v2::limits::{MAX_CHUNK_SEGMENTS, MAX_READ_SEGMENTS};
 use rpcrdma_v2::{
@@ -13,7 +13,7 @@ use rpcrdma_v2::{
 use smallvec::SmallVec;
 
 use crate::call::Sent;
-use crate::group::{Bad, Group, GroupHeader, KeptPart, Lead, Part, Whole, WrittenItems};
+use crate::group::{Group, GroupHeader, Lead, WrittenItems, fault, part};
 use crate::reply::ReplyContext;
 use crate::report::OutOfRange;
 use crate::{
@@ -211,13 +211,16 @@ impl Transmit {
         out: &mut Outbox<'_>,
     ) -> Result<(), OperationError> {
         self.resume(op.xid, op.direction);
-        let part = Part::new(op, payload).map_err(|fault| fault_in(op, 0, fault))?;
+        let part = part(op, payload).map_err(|fault| fault_in(op, 0, fault))?;
         let id = GroupHeader::new(op, count);
         if count > 1 {
-            self.incoming = Some(Group::new(id, lead, part));
+            let mut group = Group::new(id, lead);
+            let added = group.add(part, 0);
+            added.map_err(|fault| fault_in(op, 0, fault))?;
+            self.incoming = Some(group);
             return Ok(());
         }
-        self.complete(id, lead, &[part], out)
+        self.complete(id, lead, &Whole::One(part), out)
     }
 
     fn continuation(
@@ -244,19 +247,23 @@ impl Transmit {
             return Err(fault_in(op, cont.number, Fault::Continuation));
         };
         let lead = Some(group.id.lead());
-        if let Err(fault) = group.continued(op, cont) {
-            let OperationError::Reported(report) = fault_in(op, cont.number, fault) else {
-                return Ok(());
-            };
-            return Err(OperationError::Reported(Report { lead, ..report }));
-        }
-        if !group.is_complete() {
+        let bad = TransmissionId {
+            xid: op.xid,
+            direction: op.direction,
+            number: cont.number,
+        };
+        let reported = |fault| OperationError::Reported(Report { bad, lead, fault });
+        let part = group.continued(op, cont).map_err(reported)?;
+        group.id.credits = op.credits;
+        if !group.ends_with(cont.number) {
+            group.add(part, cont.number).map_err(reported)?;
             self.incoming = Some(group);
             return Ok(());
         }
         let Group { id, lead, parts } = group;
-        let parts: SmallVec<[Part<'_>; 4]> = parts.iter().map(KeptPart::part).collect();
-        self.complete(id, lead, &parts, out)
+        let whole = parts.finish(part);
+        let whole = whole.map_err(|_| fault_in(op, cont.number, Fault::Continuation))?;
+        self.complete(id, lead, &whole, out)
     }
 
     /// Delivers the message of a complete group.
@@ -264,16 +271,12 @@ impl Transmit {
         &mut self,
         id: GroupHeader,
         lead: Lead,
-        parts: &[Part<'_>],
+        whole: &Whole<'_>,
         out: &mut Outbox<'_>,
     ) -> Result<(), OperationError> {
-        let whole = Whole {
-            items: lead.items(),
-            parts,
-            frame: &self.frame,
-        };
-        let message = whole.message(self.config.max_message);
-        let message = message.map_err(|Bad { number, fault }| {
+        let message = whole.message(&self.frame, lead.items(), self.config.max_message);
+        let message = message.map_err(|bad| {
+            let (number, fault) = fault(bad, whole.last_number(&self.frame));
             let lead = id.lead();
             let bad = TransmissionId { number, ..lead };
             let lead = (number > 0).then_some(lead);

@@ -1,9 +1,12 @@
 //! The places of a message's bulk items (section 7.3).
 
+use std::borrow::Cow;
+
 use bytes::{BufMut, BytesMut};
 use onc_rpc::put_words;
-use rpcrdma_extension::layout::Spot;
 use rpcrdma_extension::layout::limits::MAX_SPAN;
+use rpcrdma_extension::layout::{Frame, Spot};
+use rpcrdma_extension::{BadItem, ItemEntry};
 use rpcrdma_v2::{Malformed, Reader, Segment};
 use smallvec::SmallVec;
 
@@ -95,6 +98,23 @@ impl Location {
             kind::NOITEM => Ok(Self::NoItem),
             other => Err(Malformed::Enumeration("xmddp_type of a location", other)),
         }
+    }
+}
+
+impl ItemEntry for PlacedItem {
+    /// An item that stays in the payload stream takes nothing out of it.
+    fn extent(&self) -> Option<(u32, u32)> {
+        match self.location {
+            Location::Explicit(_) | Location::Placed(_) => Some((self.position, self.length)),
+            Location::TooShort | Location::NoItem => None,
+        }
+    }
+
+    fn spot(&self, _: &Frame) -> Result<Option<Cow<'_, Spot>>, BadItem> {
+        Ok(match &self.location {
+            Location::Placed(spot) => Some(Cow::Borrowed(spot)),
+            _ => None,
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use rpcrdma_v2_wg::limits::DEFAULT_INLINE;
 use rpcrdma_v2_wg::{RefusedMessages, check_payload};
 use smallvec::SmallVec;
 
-use crate::group::{Bad, Group};
+use crate::group::{Bad, Group, joined};
 use crate::header_type::{CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE};
 use crate::property::is_structure;
 use crate::{
@@ -236,9 +236,10 @@ impl Placement {
             None => {
                 // Parts arrive in order: none of a message that was refused earlier can follow another message.
                 self.refused.clear();
-                Ok(Group::new(direction, op.xid))
+                let receive = usize::try_from(self.config.structure.sum());
+                Ok(Group::new(direction, op.xid, receive.unwrap_or(usize::MAX)))
             }
-            Some(group) if (group.direction, group.xid) == (direction, op.xid) => Ok(group),
+            Some(group) if group.message.is(direction, op.xid) => Ok(group),
             Some(group) => {
                 self.incoming = Some(group);
                 let reason = "part between the parts of another message";
@@ -256,11 +257,12 @@ impl Placement {
         header: u64,
         items: &[crate::PlacedItem],
     ) -> Result<(Message, u32), Bad> {
-        let mut group = self.begun(op, direction)?;
-        group.finish(payload, op.message, header)?;
+        let whole = self
+            .begun(op, direction)?
+            .finish(payload, op.message, header)?;
         let frame = self.own_frame().unwrap_or_else(|| Frame::plain(0));
-        let message = group.message(&frame, items, self.config.max_message)?;
-        Ok((message, group.parts()))
+        let message = joined(&whole, &frame, items, self.config.max_message)?;
+        Ok((message, whole.count()))
     }
 
     /// Refuses a message that stands between the parts of one of the base protocol, or between the peer's
@@ -305,7 +307,7 @@ impl Placement {
     fn drop_parts(&mut self, direction: Direction, xid: u32) -> bool {
         let dropped = self
             .incoming
-            .take_if(|group| (group.direction, group.xid) == (direction, xid));
+            .take_if(|group| group.message.is(direction, xid));
         dropped.is_some()
     }
 
@@ -488,9 +490,8 @@ impl Extension for Placement {
     }
 
     fn collected_bytes(&self) -> usize {
-        let receive = usize::try_from(self.config.structure.sum()).unwrap_or(usize::MAX);
         let group = self.incoming.as_ref();
-        group.map_or(0, |group| group.memory(receive))
+        group.map_or(0, |group| group.message.memory())
     }
 
     fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {

@@ -99,6 +99,7 @@ mod error;
 pub mod layout;
 mod limits;
 mod message;
+mod reassembly;
 mod set;
 mod transfer_mode;
 
@@ -112,6 +113,9 @@ pub use self::action::{Action, Calls, Outbox, OutgoingMessage};
 pub use self::error::PeerError;
 pub use self::limits::{ConnectionLimits, ReverseDirection};
 pub use self::message::{Fields, Heard, Kind, ReceivedMessage, Refusal};
+pub use self::reassembly::{
+    BadItem, BadPayload, Following, ItemEntry, Miscounted, Part, Reassembly, Whole,
+};
 pub use self::set::{DuplicateNumber, Extensions};
 pub use self::transfer_mode::{
     CallCandidate, CallToPlan, Cost, IncomingCall, IncomingReply, NotTransferred, Planned,

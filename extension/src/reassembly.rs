@@ -300,8 +300,11 @@ pub enum BadItem {
     #[error(transparent)]
     Place(#[from] BadPlacement),
     /// The place lies outside the segments for bulk data.
-    #[error("an item lies outside the segments for bulk data")]
-    Outside,
+    #[error("an item lies outside the segments for bulk data, from segment {number} on")]
+    Outside {
+        /// Number of the segment in which it begins.
+        number: u32,
+    },
     /// The bytes at the place were not sent, or are payload.
     #[error("an item lies outside what was sent, in segment {number}")]
     NotSent {

@@ -3,6 +3,8 @@
 use quickcheck::quickcheck;
 use rpcrdma_extension::layout::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup};
 
+use onc_rpc::padded;
+
 use super::*;
 
 const MAX: u64 = 1 << 20;
@@ -46,16 +48,21 @@ fn item(position: u32, length: u32, segment: u32, offset: u32) -> PlacedItem {
     }
 }
 
+/// Returns a message of which no part has arrived.
+fn begin() -> Group {
+    Group::new(Direction::Call, 7, 128 + 4 * TARGET)
+}
+
 /// Joins a message of one part with a payload of 16 bytes and all four targets.
-fn joined(items: &[PlacedItem]) -> Result<Message, Bad> {
-    let mut group = Group::new(Direction::Call, 7);
-    group.finish(16, &part(4 * TARGET), HEADER)?;
-    group.message(&frame(), items, MAX)
+fn one_part(items: &[PlacedItem]) -> Result<Message, Bad> {
+    let part = part(4 * TARGET);
+    let whole = begin().finish(16, &part, HEADER)?;
+    joined(&whole, &frame(), items, MAX)
 }
 
 fn refused(items: &[PlacedItem], error: PeerError, reason: &str) {
     assert_eq!(
-        joined(items)
+        one_part(items)
             .err()
             .map(|bad| (bad.0, bad.1.contains(reason))),
         Some((error, true)),
@@ -76,20 +83,20 @@ fn target_bytes(from: usize, len: usize) -> Vec<u8> {
 #[test]
 fn an_item_may_end_exactly_at_the_end_of_a_segment() {
     let len = TARGET as u32;
-    let message = joined(&[item(8, len, 0, 0)]).unwrap();
+    let message = one_part(&[item(8, len, 0, 0)]).unwrap();
     assert_eq!(items_of(&message), [target_bytes(0, TARGET)]);
-    let message = joined(&[item(8, len - 8, 3, 8)]).unwrap();
+    let message = one_part(&[item(8, len - 8, 3, 8)]).unwrap();
     assert_eq!(
         items_of(&message),
         [target_bytes(3 * TARGET + 8, TARGET - 8)]
     );
-    let message = joined(&[item(8, 2 * len, 1, 0), item(12 + 2 * len, 4, 3, 0)]).unwrap();
+    let message = one_part(&[item(8, 2 * len, 1, 0), item(12 + 2 * len, 4, 3, 0)]).unwrap();
     assert_eq!(items_of(&message)[0], target_bytes(TARGET, 2 * TARGET));
 }
 
 #[test]
 fn two_items_may_share_a_segment() {
-    let message = joined(&[item(8, 10, 0, 0), item(24, 20, 0, 12)]).unwrap();
+    let message = one_part(&[item(8, 10, 0, 0), item(24, 20, 0, 12)]).unwrap();
     assert_eq!(
         items_of(&message),
         [target_bytes(0, 10), target_bytes(12, 20)]
@@ -120,14 +127,14 @@ fn items_out_of_place_are_refused() {
 /// A target that the message does not reach, and one that the payload reaches into.
 #[test]
 fn items_that_were_not_sent_are_refused() {
-    let mut group = Group::new(Direction::Call, 7);
-    group.finish(16, &part(TARGET - 4), HEADER).unwrap();
     let last = |length| [item(8, length, 0, 0)];
-    assert!(group.message(&frame(), &last(60), MAX).is_ok());
-    assert!(group.message(&frame(), &last(61), MAX).is_err());
-    let mut group = Group::new(Direction::Call, 7);
-    group.finish(104, &part(TARGET), HEADER).unwrap();
-    assert!(group.message(&frame(), &last(8), MAX).is_err());
+    let short = part(TARGET - 4);
+    let whole = begin().finish(16, &short, HEADER).unwrap();
+    assert!(joined(&whole, &frame(), &last(60), MAX).is_ok());
+    assert!(joined(&whole, &frame(), &last(61), MAX).is_err());
+    let full = part(TARGET);
+    let whole = begin().finish(104, &full, HEADER).unwrap();
+    assert!(joined(&whole, &frame(), &last(8), MAX).is_err());
 }
 
 fn middle(messages: u32, remaining: u32, payload: u32) -> PlacedMiddle {
@@ -141,33 +148,38 @@ fn middle(messages: u32, remaining: u32, payload: u32) -> PlacedMiddle {
 #[test]
 fn parts_that_do_not_add_up_are_refused() {
     let begun = || {
-        let mut group = Group::new(Direction::Call, 7);
+        let mut group = begin();
         group.add(middle(2, 24, 16), &part(0), HEADER, MAX).unwrap();
         group
     };
     let misplaced = |result: Result<(), Bad>| {
         assert_eq!(result.unwrap_err().0, PeerError::Continuation);
     };
+    let no_last = |group: Group, payload| {
+        let result = group.finish(payload, &part(0), HEADER).map(|_| ());
+        misplaced(result);
+    };
     for wrong in [middle(2, 16, 8), middle(1, 20, 8), middle(0, 16, 8)] {
         misplaced(begun().add(wrong, &part(0), HEADER, MAX));
     }
-    misplaced(begun().finish(24, &part(0), HEADER));
+    no_last(begun(), 24);
     let mut group = begun();
     group.add(middle(1, 16, 8), &part(0), HEADER, MAX).unwrap();
-    assert_eq!(group.parts(), 2);
-    misplaced(group.finish(12, &part(0), HEADER));
+    assert_eq!(group.message.count(), 2);
+    no_last(group, 12);
     let mut group = begun();
     group.add(middle(1, 16, 8), &part(0), HEADER, MAX).unwrap();
-    group.finish(16, &part(0), HEADER).unwrap();
-    let whole = group.message(&frame(), &[], MAX).unwrap();
+    let last = part(0);
+    let whole = group.finish(16, &last, HEADER).unwrap();
+    let whole = joined(&whole, &frame(), &[], MAX).unwrap();
     assert_eq!(whole.payload_len(), 40);
-    misplaced(Group::new(Direction::Call, 7).add(middle(0, 0, 8), &part(0), HEADER, MAX));
+    misplaced(begin().add(middle(0, 0, 8), &part(0), HEADER, MAX));
 }
 
 #[test]
 fn parts_beyond_the_limits_are_refused() {
     let first = |middle| {
-        let mut group = Group::new(Direction::Call, 7);
+        let mut group = begin();
         group
             .add(middle, &part(0), HEADER, MAX)
             .map_err(|bad| bad.0)
@@ -236,7 +248,7 @@ quickcheck! {
                 _ => item.offset = u32::from(value % 80),
             }
         }
-        let Ok(message) = joined(&items) else {
+        let Ok(message) = one_part(&items) else {
             return changed;
         };
         let expected: Vec<Vec<u8>> = items.iter().map(|item| {

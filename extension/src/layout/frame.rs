@@ -3,8 +3,8 @@
 
 use smallvec::SmallVec;
 
-use super::BufferStructure;
-use super::limits::MAX_SEGMENTS;
+use super::limits::{MAX_SEGMENTS, MAX_SPAN};
+use super::{BufferStructure, Spot};
 
 /// A target: a buffer segment into which bulk data may be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +173,27 @@ impl Frame {
     pub fn number(&self, transmission: usize, index: usize) -> Option<u32> {
         let before = transmission.checked_mul(self.targets.len())?;
         u32::try_from(before.checked_add(index)?).ok()
+    }
+
+    /// Returns the place of an item of `len` bytes that begins in target `number`, at this offset, and
+    /// continues in the next targets. `None` if there is no such place.
+    #[must_use]
+    pub fn spot(&self, mut number: u32, offset: u32, len: u32) -> Option<Spot> {
+        let mut segments = SmallVec::new();
+        let (mut left, mut from) = (u64::from(len), u64::from(offset));
+        while left > 0 {
+            if segments.len() == MAX_SPAN {
+                return None;
+            }
+            let (_, target) = self.find(number)?;
+            let room = u64::from(target.len).checked_sub(from);
+            let room = room.filter(|&room| room > 0)?;
+            segments.push(number);
+            left = left.saturating_sub(room);
+            from = 0;
+            number = number.checked_add(1)?;
+        }
+        Some(Spot { offset, segments })
     }
 
     /// Returns the transmission and the target with this number. `None` if the buffer has no

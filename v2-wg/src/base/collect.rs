@@ -7,72 +7,12 @@
 //! A part stays where it was received, unless it takes less than half of its receive: such a part is
 //! copied, so that a message in many short parts does not hold a receive for each.
 
-use bytes::BytesMut;
 use onc_rpc::Segments;
 use rpcrdma_chunks::Direction;
+use rpcrdma_extension::{Following, Part, Reassembly};
 
 use super::{Base, misplaced};
 use crate::{Body, ErrorBody};
-
-/// A message of which the last part has not arrived.
-#[derive(Debug)]
-pub(super) struct Collection {
-    direction: Direction,
-    xid: u32,
-    /// `rdma_remaining` of the part that arrived latest: the bytes of the payload that are still to
-    /// come.
-    remaining: u64,
-    payload: Segments,
-    /// The copies of short parts that follow `payload`.
-    short: BytesMut,
-    /// The bytes of memory behind `payload`.
-    held: usize,
-}
-
-impl Collection {
-    fn new(direction: Direction, xid: u32) -> Self {
-        Self {
-            direction,
-            xid,
-            remaining: 0,
-            payload: Segments::new(),
-            short: BytesMut::new(),
-            held: 0,
-        }
-    }
-
-    /// Returns how many bytes of memory the parts take.
-    pub(super) fn memory(&self) -> usize {
-        self.held.saturating_add(self.short.capacity())
-    }
-
-    /// Adds a part of `len` bytes that arrived in a receive of `receive` bytes. Returns the number of
-    /// bytes copied.
-    fn add(&mut self, part: Segments, len: u64, receive: u32) -> u64 {
-        if 2 * len < u64::from(receive) {
-            for piece in part {
-                self.short.extend_from_slice(&piece);
-            }
-            return len;
-        }
-        self.join_short();
-        self.payload.extend(part);
-        self.held = self.held.saturating_add(receive as usize);
-        0
-    }
-
-    fn join_short(&mut self) {
-        if !self.short.is_empty() {
-            self.held = self.held.saturating_add(self.short.capacity());
-            self.payload.push(std::mem::take(&mut self.short).freeze());
-        }
-    }
-
-    fn into_payload(mut self) -> Segments {
-        self.join_short();
-        self.payload
-    }
-}
 
 /// The payload of a message whose last or only part has arrived.
 #[derive(Debug)]
@@ -93,6 +33,8 @@ pub enum Refused {
     #[error("part of a message that was refused")]
     Discard,
 }
+
+const MISCOUNTED: &str = "rdma_remaining does not count the bytes that follow";
 
 impl Base {
     /// Checks that a message may arrive between the parts of the peer's properties, or of another
@@ -169,29 +111,35 @@ impl Base {
             None if len + remaining > self.config.max_message => {
                 Refused::Answer(ErrorBody::System, "message longer than allowed")
             }
-            None => {
-                self.refused.clear();
-                let mut begun = Collection::new(direction, xid);
-                begun.remaining = remaining;
-                self.copied += begun.add(payload, len, self.config.properties.receive_size);
-                self.collection = Some(begun);
-                return Ok(());
-            }
-            Some(begun) if (begun.direction, begun.xid) != (direction, xid) => {
+            Some(begun) if !begun.is(direction, xid) => {
                 Refused::Answer(misplaced(), "part between the parts of another message")
             }
             // The last part has a word of payload at least, so something has to remain.
-            Some(begun) if remaining > 0 && begun.remaining == len + remaining => {
-                begun.remaining = remaining;
-                self.copied += begun.add(payload, len, self.config.properties.receive_size);
-                return Ok(());
-            }
-            Some(_) => {
+            Some(_) if remaining == 0 => {
                 self.collection = None;
-                Refused::Answer(
-                    misplaced(),
-                    "rdma_remaining does not count the bytes that follow",
-                )
+                Refused::Answer(misplaced(), MISCOUNTED)
+            }
+            begun => {
+                if begun.is_none() {
+                    self.refused.clear();
+                }
+                let begun = begun
+                    .get_or_insert_with(|| Reassembly::new(direction, xid).copying_short_parts());
+                let following = Following {
+                    messages: None,
+                    bytes: Some(remaining),
+                };
+                let receive = self.config.properties.receive_size as usize;
+                match begun.add(Part::payload(payload), following, receive) {
+                    Ok(copied) => {
+                        self.copied += copied;
+                        return Ok(());
+                    }
+                    Err(_) => {
+                        self.collection = None;
+                        Refused::Answer(misplaced(), MISCOUNTED)
+                    }
+                }
             }
         };
         self.refused.add(direction, xid);
@@ -208,7 +156,6 @@ impl Base {
         xid: u32,
         payload: Segments,
     ) -> Result<Finished, Refused> {
-        let message = (direction, xid);
         if self.refused.discard(direction, xid, true) {
             return Err(Refused::Discard);
         }
@@ -217,14 +164,14 @@ impl Base {
             let continued = false;
             return Ok(Finished { payload, continued });
         };
-        if (begun.direction, begun.xid) != message {
+        if !begun.is(direction, xid) {
             self.collection = Some(begun);
             let reason = "message between the parts of another";
             return Err(Refused::Answer(misplaced(), reason));
         }
-        if length(&payload) != begun.remaining {
-            let reason = "rdma_remaining does not count the bytes that follow";
-            return Err(Refused::Answer(misplaced(), reason));
+        let checked = begun.check(length(&payload), Following::NOTHING);
+        if checked.is_err() {
+            return Err(Refused::Answer(misplaced(), MISCOUNTED));
         }
         let mut whole = begun.into_payload();
         whole.extend(payload);
@@ -241,9 +188,8 @@ impl Base {
         if last {
             self.refused.end(direction, xid);
         }
-        let is_it = |begun: &Collection| (begun.direction, begun.xid) == (direction, xid);
-        if self.collection.as_ref().is_some_and(is_it) {
-            self.collection = None;
+        let lost = self.collection.take_if(|begun| begun.is(direction, xid));
+        if lost.is_some() {
             if !last {
                 self.refused.add(direction, xid);
             }

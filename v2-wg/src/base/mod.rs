@@ -12,11 +12,10 @@ mod transfer;
 
 use rpcrdma_chunks::Side;
 use rpcrdma_extension::{
-    ConnectionLimits, Extension, Outbox, PeerError, ReceivedMessage, Refusal, ReverseDirection,
-    Start, TransferMode,
+    ConnectionLimits, Extension, Outbox, PeerError, Reassembly, ReceivedMessage, Refusal,
+    ReverseDirection, Start, TransferMode,
 };
 
-use self::collect::Collection;
 pub use self::collect::{Finished, Refused};
 use self::exchange::PeerProperties;
 pub use self::transfer::preferred_handle;
@@ -43,7 +42,7 @@ pub struct Config {
 pub struct Base {
     config: Config,
     peer: PeerProperties,
-    collection: Option<Collection>,
+    collection: Option<Reassembly>,
     /// Bytes of parts that were copied.
     copied: u64,
     /// Messages of the base protocol of which a part was refused.
@@ -176,7 +175,7 @@ impl Extension for Base {
     }
 
     fn collected_bytes(&self) -> usize {
-        self.collection.as_ref().map_or(0, Collection::memory)
+        self.collection.as_ref().map_or(0, Reassembly::memory)
     }
 
     fn copied_bytes(&self) -> u64 {
