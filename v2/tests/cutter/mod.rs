@@ -10,10 +10,10 @@ use bytes::Bytes;
 use onc_rpc::{Message, Segments};
 use rpcrdma_extension::{
     CallCandidate, CallToPlan, Cost, Extension, IncomingCall, IncomingReply, NotTransferred,
-    Outbox, Planned, ReceivedMessage, Refusal, ReplyCandidate, ReplyCandidates, ReplyToPlan,
-    TransferMode, Transferred, Transmission, Transmissions,
+    Outbox, PeerError, Planned, ReceivedMessage, Refusal, ReplyCandidate, ReplyCandidates,
+    ReplyToPlan, TransferMode, Transferred, Transmission, Transmissions,
 };
-use rpcrdma_v2::{CallChunks, Chunks, Direction, ErrorBody, Reader};
+use rpcrdma_v2::{CallChunks, Chunks, Direction, Reader};
 
 /// Number from the range of unassigned operations.
 pub(crate) const PIECE: u32 = 0x7fff_0010;
@@ -218,8 +218,8 @@ impl TransferMode for Cutter {
         Ok(cut(message, plan))
     }
 
-    fn call_refused(&mut self, _: u32, error: ErrorBody) {
-        assert_eq!(error, ErrorBody::InvalidOption);
+    fn call_refused(&mut self, _: u32, error: PeerError) {
+        assert_eq!(error, PeerError::Option);
         self.refused = true;
     }
 }
