@@ -475,7 +475,39 @@ fn xchar_s3_1_receives_are_replaced_as_they_are_used() {
     assert_eq!(world.borrow().overruns, 0);
 }
 
-/// If a server drops a connection in version 2, the client uses version 1, and tries version 2
+/// Regression test: a full server that closed a connection before its first answer, to make room for another client,
+/// got version 1.
+#[test]
+fn a_server_that_drops_one_connection_in_version_2_is_asked_again() {
+    let (client, server) = speaking(Choice::Auto, Versions::default());
+    let warning = client.fallback_warning.clone();
+    let (world, mut pair) = Pair::fake_with(client, server, attributes());
+    pair.echo();
+    world.borrow_mut().lose_at = Some(0);
+    let conn = pair.client.open(pair.address, 0, pair.now());
+    pair.submit(conn, message(9, 0, &[]), &room(0, &[]));
+    pair.until(|pair| pair.server_down.len() == 1);
+    world.borrow_mut().lose_at = None;
+    pair.until(|pair| !pair.ended.is_empty());
+    pair.ended.remove(&(conn, 9)).unwrap().reply();
+    let action = pair.client.decision(conn).unwrap().action;
+    assert_eq!(action, VersionAction::Use(Version::TwoWg));
+    assert!(!warning.was_logged());
+    assert!(pair.down.is_empty(), "its user sees one connection");
+    // The next connection may be dropped once, too.
+    world.borrow_mut().lose_all();
+    pair.until(|pair| !pair.down.is_empty());
+    let sent = world.borrow().traffic.len();
+    world.borrow_mut().lose_at = Some(sent);
+    let conn = pair.client.open(pair.address, 0, pair.now());
+    pair.until(|pair| pair.server_down.len() == 3);
+    world.borrow_mut().lose_at = None;
+    pair.until(|pair| pair.up.contains(&conn));
+    let action = pair.client.decision(conn).unwrap().action;
+    assert_eq!(action, VersionAction::Use(Version::TwoWg));
+}
+
+/// If a server drops two connections in version 2, the client uses version 1, and tries version 2
 /// again after a connection has worked.
 #[test]
 fn a_server_that_drops_version_2_gets_version_1_on_a_new_connection() {
@@ -487,7 +519,7 @@ fn a_server_that_drops_version_2_gets_version_1_on_a_new_connection() {
     let conn = pair.client.open(pair.address, 0, pair.now());
     // Nobody need wait for the event that says that the connection is there.
     pair.submit(conn, message(9, 0, &[]), &room(0, &[]));
-    pair.until(|pair| pair.server_up.len() == 1);
+    pair.until(|pair| pair.server_down.len() == 2);
     world.borrow_mut().lose_at = None;
     pair.until(|pair| !pair.up.is_empty());
     pair.until(|pair| !pair.ended.is_empty());

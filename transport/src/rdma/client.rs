@@ -201,8 +201,15 @@ impl RdmaClient {
         Some(gone)
     }
 
-    /// Starts to connect. The new connection takes over the unstarted calls of another.
-    fn connect(&mut self, conn: ConnectionId, remote: SocketAddr, calls: PendingCalls) {
+    /// Starts to connect. The new connection takes over the unstarted calls of another. `asked_again`
+    /// is [`Link::asked_again`].
+    fn connect(
+        &mut self,
+        conn: ConnectionId,
+        remote: SocketAddr,
+        calls: PendingCalls,
+        asked_again: bool,
+    ) {
         let common = &self.options.common;
         let operations = self.options.version.may_have_operations();
         let receives = common.longest_receives(operations);
@@ -233,7 +240,9 @@ impl RdmaClient {
         let mut connection = Connection::new(config);
         connection.resume(calls);
         self.queue_pairs.push((conn, qp));
-        self.driver.add(Link::new(conn, remote, queue, connection));
+        let mut link = Link::new(conn, remote, queue, connection);
+        link.asked_again = asked_again;
+        self.driver.add(link);
         let link = self.driver.links.get(&qp);
         if let Some(Closing::Failed(reason)) = link.and_then(|link| link.phase.closing()) {
             let reason = reason.clone();
@@ -430,7 +439,7 @@ impl ClientTransport for RdmaClient {
         self.next_xid = next_xid;
         let conn = ConnectionId(self.next_id);
         self.next_id += 1;
-        self.connect(conn, remote, PendingCalls::default());
+        self.connect(conn, remote, PendingCalls::default(), false);
         conn
     }
 

@@ -107,6 +107,8 @@ pub(super) struct Link {
     /// The place among the connections of a server, until the connection is reported.
     pub(super) place: Option<Place>,
     pub(super) phase: LinkPhase,
+    /// Whether the connection replaces one that was lost before its version was found, at a client.
+    pub(super) asked_again: bool,
     /// The first error of a work request other than "flushed".
     pub(super) failure: Option<WorkError>,
     progress: Progress,
@@ -136,6 +138,7 @@ impl Link {
             receive_memory: 0,
             place: None,
             phase: LinkPhase::Active(Reached::Connecting),
+            asked_again: false,
             failure: None,
             progress: Progress::default(),
             traffic: Traffic::default(),

@@ -1,9 +1,11 @@
 //! Versions at a client: the version and features of each connection, and reconnecting in another
 //! version.
 //!
-//! A connection that is lost while the version is being negotiated, or on which the server stays
-//! silent, is made again in version 1. Calls that were made meanwhile move to the new connection,
-//! and the user sees only one connection.
+//! A connection on which the server stays silent while the version is being negotiated is made again in
+//! version 1. One that is lost then is made again once as it was, since a server that makes room for
+//! another client, or is being stopped, drops connections too; if that is lost as well, version 1
+//! follows. Calls that were made meanwhile move to the new connection, and the user sees only one
+//! connection.
 
 use onc_rpc::Message;
 use rdma::QpId;
@@ -100,7 +102,14 @@ impl RdmaClient {
         let Some(link) = self.driver.links.get(&qp) else {
             return;
         };
-        let (conn, remote) = (link.conn, link.peer);
+        let (conn, remote, asked_again) = (link.conn, link.peer, link.asked_again);
+        if is_drop(decision) && !asked_again && !link.phase.is_closing() {
+            tracing::info!(server = %remote, "the connection was lost before the version was found: asking again");
+            if let Some(gone) = self.remove(qp) {
+                self.connect(conn, remote, gone.connection.into_pending_calls(), true);
+            }
+            return;
+        }
         tracing::info!(server = %remote, %decision, "version found");
         self.options.fallback_warning.warn_once(remote, decision);
         self.known_servers.decided(remote, decision);
@@ -118,7 +127,8 @@ impl RdmaClient {
                 // Calls that were handed in before wait for the next connection. If there is none,
                 // the event that says so ends them.
                 if let Some(gone) = self.remove(qp) {
-                    self.connect(conn, remote, gone.connection.into_pending_calls());
+                    let calls = gone.connection.into_pending_calls();
+                    self.connect(conn, remote, calls, asked_again);
                 }
             }
             VersionAction::GiveUp => {
@@ -158,4 +168,10 @@ impl RdmaClient {
         };
         self.disconnected(&gone, lost);
     }
+}
+
+/// Returns whether a decision is to reconnect in version 1 only because the connection was lost.
+fn is_drop(decision: &VersionDecision) -> bool {
+    matches!(decision.action, VersionAction::Reconnect(_))
+        && decision.reason == VersionReason::ShownNow(Evidence::Dropped)
 }
