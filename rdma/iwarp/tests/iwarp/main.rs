@@ -8,6 +8,7 @@ mod raw;
 
 mod basics;
 mod codec;
+mod congestion;
 mod counters;
 mod crc;
 mod hostile;
