@@ -220,6 +220,11 @@ impl Conn {
         self.receives.len()
     }
 
+    /// Frees the memory for more requests than are outstanding, and returns the number of bytes freed.
+    pub(super) fn give_back(&mut self) -> usize {
+        self.sends.give_back() + rdma::shrink(&mut self.receives)
+    }
+
     // ---- the queue pair ----
 
     /// Creates the queue pair, and posts the waiting receives. `shared` is the queue to which it is

@@ -348,6 +348,14 @@ impl Device for RdmaCore {
         self.remove(qp);
     }
 
+    fn give_back(&mut self, quiet: &[QpId]) -> usize {
+        let mut freed = rdma::shrink(&mut self.events);
+        for qp in quiet {
+            freed += self.conns.get_mut(&qp.0).map_or(0, Conn::give_back);
+        }
+        freed
+    }
+
     fn register(
         &mut self,
         qp: QpId,

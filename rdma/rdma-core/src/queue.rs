@@ -201,6 +201,11 @@ impl SendQueue {
         self.first + self.posted.len() as u64
     }
 
+    /// Frees the memory for more requests than are outstanding, and returns the number of bytes freed.
+    pub(super) fn give_back(&mut self) -> usize {
+        rdma::shrink(&mut self.posted)
+    }
+
     pub(super) fn push(&mut self, posted: Posted) {
         self.awaited += usize::from(posted.signaled);
         self.posted.push_back(Some(posted));
@@ -444,6 +449,23 @@ mod tests {
         assert!(queue.complete(1).is_some() && !queue.is_awaited());
         assert_eq!((queue.first(), queue.next(), queue.len()), (4, 4, 0));
         assert!(queue.complete(4).is_none() && queue.complete(0).is_none());
+    }
+
+    /// Regression test: after a burst, the queue kept memory for as many requests as had been outstanding.
+    #[test]
+    fn memory_for_requests_that_are_done_is_given_back() {
+        let mut queue = SendQueue::default();
+        (0..1000).for_each(|_| queue.push(posted(true)));
+        assert!((0..990).all(|number| queue.complete(number).is_some()));
+        let each = size_of::<Option<Posted>>();
+        assert!(queue.give_back() >= 900 * each);
+        assert!(queue.posted.capacity() < 100);
+        assert_eq!((queue.first(), queue.next(), queue.len()), (990, 1000, 10));
+        assert!((990..1000).all(|number| queue.complete(number).is_some()));
+        queue.give_back();
+        assert_eq!(queue.give_back(), 0, "memory for a few requests stays");
+        queue.push(posted(false));
+        assert_eq!((queue.first(), queue.next()), (1000, 1001));
     }
 
     #[test]
