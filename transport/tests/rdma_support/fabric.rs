@@ -124,6 +124,8 @@ pub struct World {
     pub fewest_receives: Option<usize>,
     /// Length of the shortest receive ever posted.
     pub shortest_receive: Option<usize>,
+    /// The queue pairs of each call of [`Device::give_back`].
+    pub given_back: Vec<Vec<QpId>>,
     /// The number of Sends that found no posted receive.
     pub overruns: usize,
     /// The number of messages that had to wait for a receive of a shared receive queue.
@@ -752,6 +754,11 @@ impl Device for FakeDevice {
             Event::Disconnected { qp: at, .. } => *at != qp,
             _ => true,
         });
+    }
+
+    fn give_back(&mut self, quiet: &[QpId]) -> usize {
+        self.world.borrow_mut().given_back.push(quiet.to_vec());
+        0
     }
 
     fn register(
