@@ -25,7 +25,8 @@ const UNKNOWN: u32 = 22;
 const REDUCED: ReducedArguments = ReducedArguments::new(|program, version, procedure| {
     let known = (program, version) == (PROGRAM, 3) && procedure < UNKNOWN;
     known.then_some(u32::from(procedure == WRITE))
-});
+})
+.with_most_of_any(1);
 
 /// Returns the words of a call without credentials. Items may be behind them.
 fn call(procedure: u32) -> Vec<u8> {
@@ -47,6 +48,15 @@ fn reads(count: u32) -> Chunks {
         reads: (0..count).map(read).collect(),
         ..Chunks::default()
     }
+}
+
+/// Returns chunk lists with a chunk that holds the payload, and so many others.
+fn long_reads(count: u32) -> Chunks {
+    let mut chunks = reads(count + 1);
+    chunks.reads[0].position = 0;
+    // The positions of the others are within it.
+    chunks.reads[0].segment.length = 200;
+    chunks
 }
 
 fn limited(mut config: Config) -> Config {
@@ -118,6 +128,66 @@ fn wg_a_1_what_is_not_eligible_is_not_fetched_and_answered_with_read_chunks() {
         assert_eq!(peer.errors(), expected, "{procedure}");
         assert_eq!(peer.end.reads.len(), usize::from(is_fetched));
         assert_eq!(peer.end.connection.unanswered_calls(), peer.end.reads.len());
+    }
+}
+
+/// The procedure of a call whose payload is in a chunk is not known. Such a call was fetched whatever it had.
+#[test]
+fn s6_1_a_call_in_a_chunk_with_more_others_than_any_procedure_may_have_is_not_fetched() {
+    let garbage = [XID, 1, 0, 0, 0, 4].map(u32::to_be_bytes).concat();
+    for (version, count) in [Version::One, Version::Two]
+        .into_iter()
+        .flat_map(|version| [0, 1, 2, 9].map(|count| (version, count)))
+    {
+        let (_, config) = configs_with(version, |_, _| {});
+        let mut server = Endpoint::new(limited(config));
+        server.establish(Some(PrivateData::new(4096, 4096, false)));
+        let header = match version {
+            Version::One => rpcrdma_v1::Header {
+                xid: XID,
+                credits: 9,
+                body: rpcrdma_v1::Body::NoMsg(long_reads(count)),
+            }
+            .encode(),
+            _ => rpcrdma_v2::Header {
+                xid: XID,
+                credits: 9,
+                body: rpcrdma_v2::Body::NoMsg(Direction::Call, long_reads(count)),
+            }
+            .encode(),
+        };
+        server.receive(&Bytes::from(header.to_vec()), None).unwrap();
+        server.run();
+        let fetched = if count <= 1 { count as usize + 1 } else { 0 };
+        assert_eq!(server.reads.len(), fetched, "{version}, {count}");
+        if fetched == 0 {
+            assert!(server.sent.last().unwrap().0.ends_with(&garbage));
+        }
+        let unanswered = server.connection.unanswered_calls();
+        assert_eq!(
+            (server.closed, unanswered),
+            (None, usize::from(fetched > 0))
+        );
+    }
+}
+
+#[test]
+fn wg_a_1_a_call_in_a_chunk_with_more_others_than_any_procedure_may_have_is_not_fetched() {
+    for count in [0, 1, 2, 9] {
+        let (_, config) = configs_with(Version::TwoWg, |_, _| {});
+        let mut peer = WgPeer::new(limited(config)).exchanged(&Properties::default());
+        let mut call = inline_call(long_reads(count));
+        let rpcrdma_v2_wg::Body::Call { external, .. } = &mut call else {
+            panic!("{call:?}");
+        };
+        *external = true;
+        peer.send(XID, call, &[]);
+        let (fetched, expected) = match count {
+            0 | 1 => (count as usize + 1, vec![]),
+            _ => (0, vec![(XID, ErrorBody::ReadChunks { max: 1 })]),
+        };
+        assert_eq!(peer.errors(), expected, "{count}");
+        assert_eq!(peer.end.reads.len(), fetched, "{count}");
     }
 }
 

@@ -34,7 +34,8 @@ pub const REDUCED_ARGUMENTS: ReducedArguments =
         Some(u32::from(
             program == NFS_PROGRAM && eligible.contains(&procedure),
         ))
-    });
+    })
+    .with_most_of_any(1);
 
 /// The reply size for MOUNT's EXPORT and DUMP, which the protocol does not bound, bytes. RFC 8267
 /// (section 5.1) sends MOUNT over TCP, where replies need no estimate; this value is used if it is
@@ -161,5 +162,6 @@ mod tests {
                 assert_eq!(REDUCED_ARGUMENTS.most(program, version, number), None);
             }
         }
+        assert_eq!(REDUCED_ARGUMENTS.most_of_any(), Some(1));
     }
 }

@@ -211,7 +211,10 @@ pub trait Service {
     fn remember_reply(&self, prog: u32, vers: u32, proc: u32) -> bool;
 
     /// Returns which arguments of calls may be reduced, by the Upper-Layer Bindings of the programs
-    /// (RFC 8166, section 6.1). RDMA transports do not fetch more.
+    /// (RFC 8166, section 6.1). RDMA transports do not fetch more. A call whose other arguments lie in
+    /// a chunk as well shows its procedure only when they are here. To fetch its chunks one after the
+    /// other would cost each such call a round trip, so all are fetched together if they are no more
+    /// than any procedure may have ([`ReducedArguments::with_most_of_any`]).
     fn reduced_arguments(&self) -> ReducedArguments {
         ReducedArguments::ANY
     }

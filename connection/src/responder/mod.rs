@@ -249,8 +249,12 @@ impl Responder {
             }
             return;
         }
-        if payload.is_none()
-            && let Some(most) = shared.config.reduced_arguments.most_of(&message)
+        let reduced = &shared.config.reduced_arguments;
+        let most = match payload {
+            None => reduced.most_of(&message),
+            Some(_) => reduced.most_of_any(),
+        };
+        if let Some(most) = most
             && items.len() > most as usize
         {
             return self.refuse_reduced(shared, call, requested, most);
