@@ -295,6 +295,7 @@ impl FileSystem for Exported {
                     id: *dir,
                     attributes,
                     mounted: None,
+                    mac: None,
                 }),
                 ..*entry
             }),

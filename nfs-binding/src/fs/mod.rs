@@ -12,6 +12,7 @@ mod caller;
 pub mod directory;
 mod error;
 mod file_id;
+mod handle_mac;
 mod lock;
 mod lru;
 pub mod memory;
@@ -25,6 +26,7 @@ pub use caller::Caller;
 pub use directory::DirectoryFs;
 pub use error::{FsError, FsResult};
 pub use file_id::FileId;
+pub use handle_mac::HandleMac;
 pub use memory::MemoryFs;
 pub use name::MAX_NAME_LEN;
 pub use nonblocking::NonBlocking;
@@ -84,6 +86,7 @@ impl Object {
             id: self.id,
             attributes: &self.attributes,
             mounted: self.mounted.as_ref(),
+            mac: None,
         }
     }
 }
@@ -97,6 +100,8 @@ pub struct ObjectRef<'a> {
     pub attributes: &'a Attributes,
     /// See [`Object::mounted`].
     pub mounted: Option<&'a FileId>,
+    /// The MAC of the object's handle, if the file system keeps it.
+    pub mac: Option<&'a HandleMac>,
 }
 
 /// The result of LOOKUP.

@@ -183,15 +183,15 @@ impl Target<'_> {
 
     /// Returns the handle of an object.
     #[inline]
-    pub(super) fn handle(&self, id: &FileId) -> FileHandle {
-        self.exported.handles.issue(id)
+    pub(super) fn handle(&self, object: ObjectRef<'_>) -> FileHandle {
+        self.exported.handles.issue(&object.id, object.mac)
     }
 
     /// Returns the handle and attributes of an object.
     pub(super) fn handle_and_attributes(&self, object: ObjectRef<'_>) -> (FileHandle, Attributes) {
         self.visible_instead(object).unwrap_or_else(|| {
             let attributes = self.to_client(object.attributes.clone());
-            (self.handle(&object.id), attributes)
+            (self.handle(object), attributes)
         })
     }
 
@@ -210,7 +210,7 @@ impl Target<'_> {
     fn visible_root(&self, mounted: &FileId) -> Option<(FileHandle, Attributes)> {
         let shared = self.shared;
         let (found, root, attributes) = shared.visible_root(self.exported, mounted, self.peer)?;
-        let handle = found.handles.issue(&root);
+        let handle = found.handles.issue(&root, None);
         Some((handle, found.to_client(attributes)))
     }
 

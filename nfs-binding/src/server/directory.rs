@@ -133,7 +133,7 @@ impl CallContext<'_> {
                             fsid: attributes.fsid,
                         }),
                         (None, Some(object)) => Some(ListedObject {
-                            handle: target.handle(&object.id),
+                            handle: target.handle(object),
                             attributes: object.attributes,
                             fsid: target.exported.fsid_to_client(object.attributes.fsid),
                         }),

@@ -6,7 +6,9 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+#[cfg(test)]
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use onc_rpc::Decoder;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, renameat_with};
@@ -14,9 +16,8 @@ use rustix::io::Errno;
 use siphasher::sip::SipHasher24;
 use siphasher::sip128::{self, Hasher128};
 
-use super::mac_cache::MacCache;
-use crate::fs::FileId;
 use crate::fs::directory::IdentityKey;
+use crate::fs::{FileId, HandleMac};
 use crate::proto::{FileHandle, Status};
 
 /// The first byte of every handle: the version of the layout.
@@ -324,13 +325,12 @@ pub(super) struct HandleCodec {
     /// The state of the MAC after these bytes and the export's identity, so that they are not
     /// hashed for each handle.
     begun: SipHasher24,
-    /// The number of the export.
-    export: u32,
-    /// Shared with the server's other exports.
-    cache: Arc<MacCache>,
+    /// The number by which a [`HandleMac`] knows this codec. No other of this process has it, also not one
+    /// of the same export with another key.
+    issuer: u64,
     /// The number of handles that were opened.
     #[cfg(test)]
-    pub(super) opened: std::sync::atomic::AtomicUsize,
+    pub(super) opened: AtomicUsize,
 }
 
 impl fmt::Debug for HandleCodec {
@@ -340,13 +340,12 @@ impl fmt::Debug for HandleCodec {
 }
 
 impl HandleCodec {
-    /// Creates a codec for an export. `cache` must be shared only by codecs with the same key, and
-    /// of exports with different numbers.
-    pub(super) fn new(key: &HandleKey, identity: ExportIdentity, cache: Arc<MacCache>) -> Self {
-        let export = identity.number();
+    /// Creates a codec for an export.
+    pub(super) fn new(key: &HandleKey, identity: ExportIdentity) -> Self {
+        static ISSUERS: AtomicU64 = AtomicU64::new(1);
         let mut head = [0; MAC];
         head[0] = LAYOUT;
-        head[EXPORT..].copy_from_slice(&export.to_be_bytes());
+        head[EXPORT..].copy_from_slice(&identity.number().to_be_bytes());
         let mut begun = SipHasher24::new_with_key(&key.0);
         begun.write(&head);
         // The number alone has 32 bits: one in 2^32 other roots would have the same.
@@ -354,8 +353,7 @@ impl HandleCodec {
         Self {
             head,
             begun,
-            export,
-            cache,
+            issuer: ISSUERS.fetch_add(1, Ordering::Relaxed),
             #[cfg(test)]
             opened: Default::default(),
         }
@@ -373,12 +371,14 @@ impl HandleCodec {
         hasher.finish()
     }
 
-    /// Creates the handle of an object.
+    /// Creates the handle of an object, with the MAC that the file system keeps with the object, if it
+    /// does.
     #[inline]
-    pub(super) fn issue(&self, id: &FileId) -> FileHandle {
+    pub(super) fn issue(&self, id: &FileId, kept: Option<&HandleMac>) -> FileHandle {
         let mut bytes = [0; ID + FileId::MAX_LEN];
         bytes[..MAC].copy_from_slice(&self.head);
-        let mac = self.cache.get(self.export, id, || self.mac(id));
+        let mac = || self.mac(id);
+        let mac = kept.map_or_else(mac, |kept| kept.of_issuer(self.issuer, mac));
         bytes[MAC..ID].copy_from_slice(&mac.to_be_bytes());
         bytes[ID..].copy_from_slice(id.padded());
         FileHandle::from_array(ID + id.as_bytes().len(), bytes)
@@ -390,8 +390,7 @@ impl HandleCodec {
     /// [`HandleError`] if the handle was not made with this key for this export.
     pub(super) fn open(&self, handle: &FileHandle) -> Result<FileId, HandleError> {
         #[cfg(test)]
-        self.opened
-            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.opened.fetch_add(1, Ordering::Relaxed);
         let bytes = handle.as_bytes();
         let id = bytes.get(ID..).and_then(FileId::new);
         let id = id.ok_or(HandleError::Malformed)?;
@@ -436,15 +435,15 @@ mod tests {
 
     #[test]
     fn only_own_handles_are_taken() {
-        let cache: Arc<MacCache> = Arc::default();
         let key = HandleKey::from_bytes([7; 16]);
-        let codec = HandleCodec::new(&key, identity(99, 1), Arc::clone(&cache));
+        let codec = HandleCodec::new(&key, identity(99, 1));
         let opened = |codec: &HandleCodec, handle: &FileHandle| {
             export_in(handle).and_then(|export| Ok((export, codec.open(handle)?)))
         };
         for len in [0, 16, 48] {
             let id = FileId::new(&vec![3; len]).unwrap();
-            let handle = codec.issue(&id);
+            let kept = HandleMac::default();
+            let handle = codec.issue(&id, Some(&kept));
             assert_eq!(opened(&codec, &handle), Ok((99, id)));
             for at in 0..handle.as_bytes().len() {
                 let mut bytes = handle.as_bytes().to_vec();
@@ -463,14 +462,13 @@ mod tests {
             };
             assert_eq!(opened(&codec, &FileHandle::new(cut).unwrap()), Err(error));
             for (key, export) in [(8, (99, 1)), (7, (98, 1)), (7, (99, 2))] {
-                // Exports of a server share their cache, and differ in their numbers.
-                let cache = match (key, export.0) {
-                    (7, 98) => Arc::clone(&cache),
-                    _ => Arc::default(),
-                };
                 let key = HandleKey::from_bytes([key; 16]);
-                let other = HandleCodec::new(&key, identity(export.0, export.1), cache);
+                let other = HandleCodec::new(&key, identity(export.0, export.1));
                 assert_eq!(opened(&other, &handle), Err(HandleError::OtherKey));
+                // An object that two servers or exports have keeps the MAC of one of them at a time.
+                let others = other.issue(&id, Some(&kept));
+                assert_eq!(opened(&other, &others), Ok((export.0, id)));
+                assert_eq!(codec.issue(&id, Some(&kept)), handle);
             }
         }
         for garbage in [&b""[..], &[0xff; 64], &[0; 32]] {
@@ -484,11 +482,14 @@ mod tests {
     #[test]
     fn the_mac_is_that_of_the_whole_handle() {
         let export = identity(99, 1);
-        let codec = HandleCodec::new(&HandleKey::from_bytes([7; 16]), export, Default::default());
+        let codec = HandleCodec::new(&HandleKey::from_bytes([7; 16]), export);
         for len in [0, 5, 16, 48] {
             let id = FileId::new(&vec![3; len]).unwrap();
-            let handle = codec.issue(&id);
-            assert_eq!(codec.issue(&id), handle, "the MAC is cached now");
+            let handle = codec.issue(&id, None);
+            let kept = HandleMac::default();
+            for _ in 0..2 {
+                assert_eq!(codec.issue(&id, Some(&kept)), handle);
+            }
             let (head, rest) = handle.as_bytes().split_at(MAC);
             let (mac, id) = rest.split_at(ID - MAC);
             let whole = SipHasher24::new_with_key(&[7; 16]).hash(&[head, &export.0, id].concat());

@@ -43,7 +43,6 @@ mod export;
 mod file;
 mod handle;
 mod identity_policy;
-mod mac_cache;
 mod make;
 mod mount;
 mod network;
@@ -181,7 +180,6 @@ impl NfsServer {
         policy: IdentityPolicy,
     ) -> Result<Self, ExportsError> {
         let mut served: Vec<Exported> = Vec::new();
-        let mac_cache = Arc::default();
         let mut by_number = IdMap::default();
         for export in exports {
             let path = export.path.clone();
@@ -212,7 +210,7 @@ impl NfsServer {
                 return Err(ExportsError::Collision(other, path));
             }
             tracing::info!(path, options = %export.options, "exporting");
-            let handles = HandleCodec::new(&key, identity, Arc::clone(&mac_cache));
+            let handles = HandleCodec::new(&key, identity);
             served.push(Exported {
                 export,
                 number,

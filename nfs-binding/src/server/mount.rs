@@ -131,7 +131,7 @@ impl Shared {
                 tracing::info!(%peer, path = &*shown(path), "mounted");
                 self.mounts().add(peer.ip().to_canonical(), path);
                 Ok(MountOk {
-                    handle: exported.handles.issue(&id),
+                    handle: exported.handles.issue(&id, None),
                     flavors: Flavors(vec![Flavors::SYS, Flavors::NONE]),
                 })
             }

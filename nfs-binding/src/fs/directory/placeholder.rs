@@ -77,6 +77,7 @@ pub(super) fn list(
             id: *id,
             attributes: &attributes,
             mounted: None,
+            mac: None,
         };
         let taken = take(&DirEntry {
             fileid: attributes.fileid,

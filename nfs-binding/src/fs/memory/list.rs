@@ -33,7 +33,7 @@ impl MemoryFs {
 
     /// Returns an object that an entry refers to, unless it was removed meanwhile.
     pub(super) fn found(&self, node: &Node) -> FsResult<Object> {
-        let attributes = live(node)?.attributes.clone();
+        let attributes = node.live_attributes()?;
         Ok(Object {
             id: self.id(node.ino),
             attributes,
@@ -91,15 +91,16 @@ impl MemoryFs {
         let mut named = entries.after(cookie);
         let eof = dots_fit
             && named.all(|(cookie, name, child)| {
-                let state = objects.then(|| live(child).ok()).flatten();
+                let attributes = objects.then(|| child.live_attributes().ok()).flatten();
                 take(&DirEntry {
                     fileid: child.ino,
                     name,
                     cookie,
-                    object: state.as_ref().map(|state| ObjectRef {
+                    object: attributes.as_ref().map(|attributes| ObjectRef {
                         id: self.id(child.ino),
-                        attributes: &state.attributes,
+                        attributes,
                         mounted: None,
+                        mac: Some(&child.mac),
                     }),
                 })
             });

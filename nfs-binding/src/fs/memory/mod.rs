@@ -2,6 +2,7 @@
 //!
 //! Locking: no call for a file takes a lock that calls for other files take, except for reading.
 //! The table of objects is in parts, each object has a lock, and so has the tree (`Tree`).
+//! Attributes are read without the object's lock (`shown.rs`).
 //!
 //! * What adds an object, or removes a name of one that is not a directory, holds the lock of the
 //!   tree together with others of its kind, and examines and changes its directory under that
@@ -27,7 +28,8 @@ use super::{
 };
 use super::{MAX_NAME_LEN, name, permission, wcc};
 use crate::proto::{
-    Access, Attributes, FileType, NfsTime, Properties, SetAttributes, Stable, Verifier, WccData,
+    Access, Attributes, DeviceNumber, FileType, NfsTime, Properties, SetAttributes, Stable,
+    Verifier, WccData,
 };
 use budget::Budget;
 use content::Content;
@@ -39,6 +41,7 @@ mod content;
 mod list;
 mod locks;
 mod node;
+mod shown;
 mod tree;
 
 use self::tree::NewObject;
@@ -162,7 +165,7 @@ impl MemoryFs {
     fn object(&self, node: &Node) -> Object {
         Object {
             id: self.id(node.ino),
-            attributes: node.state.read().attributes.clone(),
+            attributes: node.attributes(),
             mounted: None,
         }
     }
@@ -171,6 +174,10 @@ impl MemoryFs {
     /// already have been taken.
     fn new_node(&self, file_type: FileType, body: Body, plan: &SetAttributes) -> Arc<Node> {
         let ino = self.next_ino.fetch_add(1, Ordering::Relaxed);
+        let rdev = match &body {
+            Body::Special(rdev) => *rdev,
+            _ => DeviceNumber::default(),
+        };
         let mut state = State {
             attributes: Attributes {
                 file_type,
@@ -179,6 +186,7 @@ impl MemoryFs {
                 } else {
                     1
                 },
+                rdev,
                 fsid: 0,
                 fileid: ino,
                 ..Attributes::default()
@@ -188,10 +196,7 @@ impl MemoryFs {
         state.update_times(self.now());
         state.attributes.atime = state.attributes.mtime;
         state.apply(plan, self.now());
-        Arc::new(Node {
-            ino,
-            state: locks::object(state),
-        })
+        Arc::new(Node::new(state))
     }
 
     /// Changes one object under its lock, and records its attributes before and after.
@@ -200,7 +205,7 @@ impl MemoryFs {
             Ok(node) => node,
             Err(error) => return Change::refused(error),
         };
-        let mut state = node.state.write();
+        let mut state = node.write();
         if state.attributes.nlink == 0 {
             // Its last name was removed while this thread waited for the lock.
             return Change::refused(FsError::Stale);
@@ -244,7 +249,7 @@ impl MemoryFs {
         let content = match &state.body {
             Body::File { content, .. } => content,
             Body::Directory(_) => return Err(FsError::IsDirectory),
-            Body::Symlink(_) | Body::Special => return Err(FsError::Invalid),
+            Body::Symlink(_) | Body::Special(_) => return Err(FsError::Invalid),
         };
         permission::require_io(&state.attributes, who, permission::READ)?;
         let count = read(content);
@@ -259,7 +264,7 @@ impl MemoryFs {
 /// Locks the state of an object for reading. Fails with [`FsError::Stale`] if its last name was
 /// removed since it was found: its content is gone then, and must not be reported as an empty file.
 fn live(node: &Node) -> FsResult<RwLockReadGuard<'_, State>> {
-    let state = node.state.read();
+    let state = node.read();
     match state.attributes.nlink {
         0 => Err(FsError::Stale),
         _ => Ok(state),
@@ -271,7 +276,7 @@ fn file(state: &mut State) -> FsResult<&mut Content> {
     match &mut state.body {
         Body::File { content, .. } => Ok(content),
         Body::Directory(_) => Err(FsError::IsDirectory),
-        Body::Symlink(_) | Body::Special => Err(FsError::Invalid),
+        Body::Symlink(_) | Body::Special(_) => Err(FsError::Invalid),
     }
 }
 
@@ -280,7 +285,7 @@ impl Drop for MemoryFs {
         // A directory holds its objects. Without this, the last reference to the root could drop
         // the whole tree, with a depth of calls that clients choose.
         self.nodes.for_each(|node| {
-            if let Body::Directory(entries) = &mut node.state.write().body {
+            if let Body::Directory(entries) = &mut node.write().body {
                 entries.clear();
             }
         });
@@ -301,7 +306,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn getattr(&self, file: &FileId) -> FsResult<Attributes> {
-        Ok(live(&*self.node(file)?)?.attributes.clone())
+        self.node(file)?.live_attributes()
     }
 
     fn setattr(

@@ -1,13 +1,16 @@
 //! Objects of the memory file system.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
 use rpcrdma_host::CountedRwLock;
 
 use super::content::Content;
-use crate::fs::{FsError, FsResult, permission};
-use crate::proto::{Attributes, NfsTime, SetAttributes, SetTime, Verifier};
+use super::locks;
+use super::shown::Shown;
+use crate::fs::{FsError, FsResult, HandleMac, permission};
+use crate::proto::{Attributes, DeviceNumber, NfsTime, SetAttributes, SetTime, Verifier};
 
 /// The memory that each object counts for, bytes.
 pub(super) const NODE_COST: u64 = 512;
@@ -26,13 +29,90 @@ pub(super) const COOKIE_PARENT: u64 = 2;
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) ino: u64,
-    pub(super) state: CountedRwLock<State>,
+    /// The MAC of its handle.
+    pub(super) mac: HandleMac,
+    /// The attributes in `state` when it was last unlocked.
+    shown: Shown,
+    state: CountedRwLock<State>,
+}
+
+impl Node {
+    /// Creates an object with the inode number of its attributes.
+    pub(super) fn new(state: State) -> Self {
+        Self {
+            ino: state.attributes.fileid,
+            mac: HandleMac::default(),
+            shown: Shown::new(&state.attributes),
+            state: locks::object(state),
+        }
+    }
+
+    /// Returns the attributes. Takes no lock unless another thread is changing them just then.
+    #[inline]
+    pub(super) fn attributes(&self) -> Attributes {
+        let shown = self.shown.load();
+        shown.unwrap_or_else(|| self.state.read().attributes.clone())
+    }
+
+    /// Returns the attributes as [`Node::attributes`] does.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if its last name was removed since it was found.
+    #[inline]
+    pub(super) fn live_attributes(&self) -> FsResult<Attributes> {
+        let attributes = self.attributes();
+        match attributes.nlink {
+            0 => Err(FsError::Stale),
+            _ => Ok(attributes),
+        }
+    }
+
+    /// Locks the state for reading.
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read()
+    }
+
+    /// Locks the state for changing it.
+    pub(super) fn write(&self) -> Changing<'_> {
+        Changing {
+            shown: &self.shown,
+            state: self.state.write(),
+        }
+    }
+}
+
+/// The state of an object while it is changed. When it is dropped, the new attributes are shown.
+#[must_use]
+pub(super) struct Changing<'a> {
+    shown: &'a Shown,
+    state: RwLockWriteGuard<'a, State>,
+}
+
+impl Deref for Changing<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.shown.store(&self.state.attributes);
+    }
 }
 
 /// The mutable state of an object.
 #[derive(Debug)]
 pub(super) struct State {
-    /// The attributes. Size and space used always agree with the body.
+    /// The attributes. Size and space used always agree with the body. Type, device number and inode
+    /// number never change.
     pub(super) attributes: Attributes,
     pub(super) body: Body,
 }
@@ -47,7 +127,8 @@ pub(super) enum Body {
     },
     Directory(Entries),
     Symlink(Vec<u8>),
-    Special,
+    /// A socket, a pipe, or a device with this number.
+    Special(DeviceNumber),
 }
 
 /// The entries of a directory. Each keeps its cookie as long as it exists, and no cookie is reused,
@@ -205,7 +286,7 @@ impl State {
                 self.attributes.size = target.len() as u64;
                 self.attributes.used = self.attributes.size;
             }
-            Body::Special => {}
+            Body::Special(_) => {}
         }
     }
 }

@@ -1,6 +1,8 @@
-//! Tests of operations that race with the removal of an object's last name.
+//! Tests of operations that race with the removal of an object's last name, and of what takes no lock.
 
+use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
 use super::*;
 use crate::fs::{HowToCreate, MemoryFs};
@@ -33,7 +35,7 @@ fn what_was_found_before_its_last_name_went_is_stale() {
     assert_eq!(read(&mut buf).unwrap_err(), FsError::Stale);
     assert!(matches!(live(&found), Err(FsError::Stale)));
     // The remaining state is consistent.
-    let state = found.state.read();
+    let state = found.read();
     assert_eq!((state.attributes.size, state.attributes.used), (0, 0));
     drop(state);
     assert!(fs.used() < used, "its memory is given back at once");
@@ -74,6 +76,52 @@ fn whoever_reads_while_the_last_name_goes_sees_all_or_nothing() {
             });
         });
     }
+}
+
+/// Locks that are not waited for are not taken: a listing takes none for each entry.
+#[test]
+fn listings_lookups_and_attributes_wait_for_no_object_that_is_being_changed() {
+    const ENTRIES: usize = 230;
+    let fs = MemoryFs::new(1 << 20).unwrap();
+    let names: Vec<_> = (0..ENTRIES).map(|number| number.to_string()).collect();
+    let made: Vec<_> = names
+        .iter()
+        .map(|name| make(&fs, name.as_bytes()))
+        .map(|id| fs.node(&id).unwrap())
+        .collect();
+    let read_all = || {
+        let (who, root) = (Caller::root(), fs.root());
+        let mut listed = Vec::new();
+        let listing = fs.readdir(&who, &root, 0, [0; 8], true, &mut |entry| {
+            let named = !matches!(entry.name, b"." | b"..");
+            let object = entry.object.filter(|_| named);
+            listed.extend(object.map(|object| object.attributes.clone()));
+            true
+        });
+        assert!(listing.unwrap().eof);
+        let looked_up = names.iter().map(|name| {
+            let found = fs.lookup(&who, &root, name.as_bytes()).unwrap().object;
+            assert_eq!(fs.getattr(&found.id).unwrap(), found.attributes);
+            found.attributes
+        });
+        assert_eq!(listed, looked_up.collect::<Vec<_>>());
+        listed
+    };
+    let before = read_all();
+    assert_eq!(before.len(), ENTRIES);
+    let mut changing: Vec<_> = made.iter().map(|node| node.write()).collect();
+    for state in &mut changing {
+        state.attributes.uid = 7;
+    }
+    thread::scope(|scope| {
+        let (tell, told) = channel();
+        scope.spawn(move || tell.send(read_all()).unwrap());
+        let meanwhile = told.recv_timeout(Duration::from_secs(20));
+        drop(changing);
+        assert_eq!(meanwhile.expect("no lock is waited for"), before);
+    });
+    let changed = read_all();
+    assert!(changed.iter().all(|attributes| attributes.uid == 7));
 }
 
 /// While names are those of files only, an unchecked CREATE never finds that its name exists.

@@ -50,14 +50,14 @@ pub(super) struct NewObject<'a> {
 impl MemoryFs {
     /// Returns the entry `name` of `dir`.
     fn entry(&self, dir: &Node, name: &[u8]) -> FsResult<Option<Entry>> {
-        let node = dir.state.read().entries()?.get(name).cloned();
+        let node = dir.read().entries()?.get(name).cloned();
         Ok(node.map(|node| self.entry_of(node)))
     }
 
     /// Returns an entry that refers to `node`.
     fn entry_of(&self, node: Arc<Node>) -> Entry {
         let (attributes, empty) = {
-            let state = node.state.read();
+            let state = node.read();
             let empty = state.entries().map_or(true, Entries::is_empty);
             (state.attributes.clone(), empty)
         };
@@ -201,7 +201,7 @@ impl MemoryFs {
                         .result?;
                 }
             }
-            HowToCreate::Exclusive(verifier) => match &entry.node.state.read().body {
+            HowToCreate::Exclusive(verifier) => match &entry.node.read().body {
                 Body::File { made_by, .. } if *made_by == Some(*verifier) => {}
                 _ => return Err(FsError::Exists),
             },
@@ -227,13 +227,12 @@ impl MemoryFs {
         if rdev.is_some() && !who.is_root() {
             return Change::refused(FsError::Perm);
         }
+        let body = Body::Special(rdev.unwrap_or_default());
         let held = self.hold(dir);
         self.make_locked(&held, who, dir, name, |_, state| {
             let plan = permission::plan_new(&state.attributes, set, who, DEFAULT_FILE_MODE)?;
             self.budget.take(NODE_COST + Entries::cost(name))?;
-            let node = self.new_node(file_type, Body::Special, &plan);
-            node.state.write().attributes.rdev = rdev.unwrap_or_default();
-            Ok(node)
+            Ok(self.new_node(file_type, body, &plan))
         })
     }
 
@@ -295,7 +294,7 @@ impl MemoryFs {
 
     /// Removes a name of an object, and with the last name the object.
     fn drop_link(&self, node: &Node) {
-        let mut state = node.state.write();
+        let mut state = node.write();
         let left = match state.body {
             Body::Directory(_) => 0,
             _ => state.attributes.nlink - 1,
@@ -327,7 +326,7 @@ impl MemoryFs {
         let _alone = self.tree.alone();
         // The target is read before its new directory is locked: it may be that directory, or one above it.
         let target = self.node(file).map(|target| {
-            let attributes = target.state.read().attributes.clone();
+            let attributes = target.attributes();
             (target, attributes)
         });
         let change = self.change(dir, |state| {
@@ -350,7 +349,7 @@ impl MemoryFs {
             Ok(target)
         });
         let result = change.result.map(|target| {
-            let mut state = target.state.write();
+            let mut state = target.write();
             state.attributes.nlink += 1;
             state.attributes.ctime = self.now();
             state.attributes.clone()
@@ -419,7 +418,7 @@ impl MemoryFs {
         };
         self.budget.give_back(freed.saturating_sub(needed));
         {
-            let mut state = source.node.state.write();
+            let mut state = source.node.write();
             state.attributes.ctime = self.now();
             if let Body::Directory(entries) = &mut state.body {
                 entries.parent = parent;
@@ -446,8 +445,8 @@ impl MemoryFs {
         to: &[u8],
     ) -> FsResult<Option<(Entry, Option<Entry>)>> {
         let (from_node, to_node) = (self.node(from_dir)?, self.node(to_dir)?);
-        let from_attributes = from_node.state.read().attributes.clone();
-        let to_attributes = to_node.state.read().attributes.clone();
+        let from_attributes = from_node.attributes();
+        let to_attributes = to_node.attributes();
         for dir in [&from_attributes, &to_attributes] {
             permission::require_search(dir, who)?;
         }
@@ -486,7 +485,7 @@ impl MemoryFs {
             if at == ancestor {
                 return Err(FsError::Invalid);
             }
-            at = self.by_ino(at)?.state.read().entries()?.parent;
+            at = self.by_ino(at)?.read().entries()?.parent;
         }
         Ok(())
     }
