@@ -32,7 +32,8 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_thread_groups,
 };
 
-use crate::fs::{Caller, FileId, FsError, FsResult};
+use super::batch;
+use crate::fs::{Caller, FsError, FsResult};
 
 /// A caller whose identity a thread has, and the identity to return to.
 struct Impersonated {
@@ -43,8 +44,6 @@ struct Impersonated {
 thread_local! {
     /// The caller whose identity this thread has, or `None` if it has the server's own.
     static IMPERSONATED: RefCell<Option<Impersonated>> = const { RefCell::new(None) };
-    /// The last file that this thread was found to be allowed to read with its present identity.
-    static READABLE: RefCell<Option<(usize, FileId)>> = const { RefCell::new(None) };
     /// How long this thread keeps the identity.
     static KEEPS: Cell<Keeps> = const { Cell::new(Keeps::Operation) };
 }
@@ -77,30 +76,16 @@ pub(crate) fn keeps_identity() -> bool {
     KEEPS.get() != Keeps::Operation
 }
 
+/// Returns whether this thread executes a batch of operations whose calls have all arrived.
+pub(super) fn is_in_batch() -> bool {
+    KEEPS.get() == Keeps::Batch
+}
+
 /// Returns this thread to the server's identity, and ends the effect of [`keep_identity_in_batch`].
 pub(crate) fn return_to_server() {
     KEEPS.set(Keeps::Operation);
-    forget_readable();
+    batch::end();
     become_server();
-}
-
-/// Records that the kernel allows this thread's present identity to read the file `id` of the file
-/// system at the address `served`. That holds until the end of a batch: the calls of later operations may
-/// arrive after the permission was withdrawn.
-pub(super) fn remember_readable(served: usize, id: FileId) {
-    if KEEPS.get() == Keeps::Batch {
-        READABLE.set(Some((served, id)));
-    }
-}
-
-/// Returns whether the kernel allowed this thread's present identity to read a file, in an operation of
-/// this batch.
-pub(super) fn is_readable(served: usize, id: &FileId) -> bool {
-    READABLE.with_borrow(|last| last.as_ref().is_some_and(|last| *last == (served, *id)))
-}
-
-fn forget_readable() {
-    READABLE.take();
 }
 
 /// Returns the capabilities that a thread keeps under every identity: they give no access to files.
@@ -260,7 +245,7 @@ fn become_server() {
     let Some(Impersonated { caller, server }) = IMPERSONATED.take() else {
         return;
     };
-    forget_readable();
+    batch::forget_readable();
     must(set_capabilities(None, server.capabilities));
     if caller.gid != server.gid.as_raw() {
         must(set_file_group(server.gid.as_raw()));
@@ -294,7 +279,7 @@ impl Server {
             become_server();
             return Err(FsError::Access);
         }
-        forget_readable();
+        batch::forget_readable();
         // Even if a step fails, the thread no longer has the server's identity from here on.
         let now = Impersonated {
             caller: who.clone(),

@@ -60,6 +60,7 @@ use table::Tables;
 use volume::{Crossed, Volume};
 
 mod authority;
+mod batch;
 mod change;
 mod content;
 mod cookies;

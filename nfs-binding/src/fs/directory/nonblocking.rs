@@ -77,6 +77,24 @@ impl Served {
         node.volume.keeps_attributes.then_some(node)
     }
 
+    /// Returns the address by which a batch knows this file system.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Returns the attributes that an object has or had since the last call of this batch arrived.
+    fn attributes_in_batch(&self, node: &Node) -> Option<Attributes> {
+        let known = batch::attributes(self.address(), &node.id);
+        known.or_else(|| self.fresh_attributes(node))
+    }
+
+    /// Returns the present attributes of an object, and remembers them in a batch.
+    fn fresh_attributes(&self, node: &Node) -> Option<Attributes> {
+        let attributes = node.attributes().ok()?;
+        batch::remember_attributes(self.address(), &node.id, &attributes);
+        Some(attributes)
+    }
+
     /// Returns whether the kernel can check the caller's access to an object without waiting.
     fn checks_at_once(&self, node: &Node, who: &Caller) -> bool {
         node.volume.in_memory || node.knows_access(self.authority.identity(who).uid)
@@ -170,6 +188,15 @@ fn is_cut_short(offset: u64, count: usize, wanted: usize, size: u64) -> bool {
     count < wanted && offset.saturating_add(count as u64) < size
 }
 
+/// Returns whether a read got what is in a file of `size` bytes. Otherwise the file had another size.
+fn is_range_of(offset: u64, count: usize, wanted: usize, size: u64) -> bool {
+    let end = offset.saturating_add(count as u64);
+    match count == wanted {
+        true => end <= size,
+        false => end == size || (count == 0 && offset > size),
+    }
+}
+
 /// The content of an object in use by a call that must not wait.
 struct ContentInUse<'a> {
     served: &'a Served,
@@ -191,7 +218,8 @@ impl NonBlocking for Served {
     }
 
     fn getattr(&self, file: &FileId) -> Option<Attributes> {
-        self.in_use(file)?.attributes().ok()
+        let node = self.in_use(file)?;
+        self.attributes_in_batch(&node)
     }
 
     fn lookup(&self, who: &Caller, dir: &FileId, name: &[u8]) -> Option<FsResult<Found>> {
@@ -202,7 +230,7 @@ impl NonBlocking for Served {
             return None;
         }
         let dir = self.in_use(dir)?;
-        let directory = dir.attributes().ok()?;
+        let directory = self.attributes_in_batch(&dir)?;
         permission::require_directory(&directory).ok()?;
         let _as_caller = self.authority.impersonate(who).ok()?;
         let path = match host::open_child_of_mount(&*dir, name, !dir.volume.in_memory) {
@@ -261,19 +289,23 @@ impl NonBlocking for Served {
         };
         let fd = &content.content.as_ref()?.fd;
         let _as_caller = self.authority.impersonate(who).ok()?;
-        // All calls of a batch have arrived before the first of them is executed, so that a check for one
-        // holds for all.
-        let served = std::ptr::from_ref(self).addr();
-        if !authority::is_readable(served, file) {
+        if !batch::is_readable(self.address(), file) {
             may_access(&*node, Wanted::READ_OK).ok()?;
-            authority::remember_readable(served, *file);
+            batch::remember_readable(self.address(), file);
         }
         let read = self.read_cached(&node.volume, fd, offset, buf);
         let Some(count) = read else {
             node.leave_to_workers();
             return None;
         };
-        let attributes = node.attributes().ok()?;
+        // Data that is newer than the attributes is read again, once its reader sees newer ones; attributes
+        // that are newer than the data would make old data look new.
+        let known = batch::attributes(self.address(), file);
+        let known = known.filter(|known| is_range_of(offset, count, buf.len(), known.size));
+        let attributes = match known {
+            Some(known) => known,
+            None => self.fresh_attributes(&node)?,
+        };
         if is_cut_short(offset, count, buf.len(), attributes.size) {
             node.leave_to_workers();
             return None;
@@ -288,6 +320,9 @@ impl NonBlocking for Served {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
+    use super::super::host::STATS;
     use super::*;
     use crate::fs::{FileSystem, HowToCreate};
     use crate::proto::{SetAttributes, Stable};
@@ -342,6 +377,91 @@ mod tests {
         ] {
             let is = is_cut_short(offset, count, wanted, size);
             assert_eq!(is, cut, "{count} of {wanted} at {offset} of {size}");
+        }
+    }
+
+    #[test]
+    fn a_batch_reads_the_attributes_of_an_object_once() {
+        const LEN: usize = 4096;
+        let (host, fs) = served(1000);
+        let file = host.path().join("f");
+        std::fs::write(&file, [7; LEN]).unwrap();
+        let id = look_up(&fs, b"f").unwrap();
+        let (who, mut buf) = (Caller::root(), [0; LEN]);
+        fs.read(&who, &id, 0, &mut buf).unwrap();
+        let mut read = |offset: usize| {
+            let read = NonBlocking::read(&*fs.0, &who, &id, offset as u64, &mut buf).unwrap();
+            (read.count as usize, read.eof, read.attributes)
+        };
+        let getattr = |id: &FileId| NonBlocking::getattr(&*fs.0, id).unwrap();
+        let stats = |calls: &mut dyn FnMut()| {
+            let before = STATS.get();
+            keep_identity_in_batch();
+            calls();
+            return_to_server();
+            STATS.get() - before
+        };
+        let counted = stats(&mut || {
+            for _ in 0..16 {
+                let (count, eof, attributes) = read(0);
+                assert_eq!((count, eof), (LEN, true));
+                assert_eq!(attributes, getattr(&id));
+                assert_eq!(read(LEN).0, 0);
+            }
+        });
+        assert_eq!(counted, 1);
+        let counted = stats(&mut || {
+            for _ in 0..16 {
+                assert_eq!(getattr(&fs.root()).file_type, FileType::Directory);
+                let found = NonBlocking::lookup(&*fs.0, &who, &fs.root(), b"none");
+                assert!(matches!(found, Some(Err(FsError::NotFound))));
+            }
+        });
+        assert_eq!(counted, 1);
+        // Two objects in turn.
+        let counted = stats(&mut || {
+            for _ in 0..4 {
+                assert_ne!(getattr(&id), getattr(&fs.root()));
+            }
+        });
+        assert_eq!(counted, 8);
+
+        // What is read beside a change has a size that fits it, and the next batch sees the change.
+        stats(&mut || {
+            assert_eq!(read(0).2.size as usize, LEN);
+            let mut appending = std::fs::File::options().append(true).open(&file).unwrap();
+            appending.write_all(&[8; LEN]).unwrap();
+            assert_eq!(read(0).2.size as usize, LEN);
+            let (count, eof, attributes) = read(LEN);
+            assert_eq!((count, eof, attributes.size as usize), (LEN, true, 2 * LEN));
+            assert_eq!(getattr(&id), attributes);
+        });
+        std::fs::write(&file, [9; LEN / 2]).unwrap();
+        stats(&mut || assert_eq!(getattr(&id).size as usize, LEN / 2));
+        std::fs::write(&file, []).unwrap();
+        assert_eq!(
+            getattr(&id).size,
+            0,
+            "outside of a batch nothing is remembered"
+        );
+    }
+
+    #[test]
+    fn a_read_whose_length_fits_the_size_is_known() {
+        for (offset, count, wanted, size, fits) in [
+            (0, 10, 10, 10, true),
+            (0, 10, 10, 20, true),
+            (0, 10, 10, 9, false),
+            (0, 5, 10, 5, true),
+            (0, 5, 10, 4, false),
+            (0, 5, 10, 6, false),
+            (20, 0, 10, 10, true),
+            (10, 0, 10, 10, true),
+            (5, 0, 10, 10, false),
+            (u64::MAX, 1, 2, u64::MAX, true),
+        ] {
+            let is = is_range_of(offset, count, wanted, size);
+            assert_eq!(is, fits, "{count} of {wanted} at {offset} of {size}");
         }
     }
 
