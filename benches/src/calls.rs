@@ -16,14 +16,14 @@ use iwarp::{Iwarp, Options};
 use onc_rpc::{AuthSys, Credential, Encoder, Message};
 use rdma::{Device, Pool};
 use rpc_transport::rdma::{
-    Choice, Directions, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions,
-    RoundTripFeatures, Version, Versions,
+    Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version, Versions,
 };
 use rpc_transport::{
     Call, Client, ClientOptions, ClientTransport, ProgramVersions, ReplyRoom, Request, Runtime,
     Server, ServerOptions, ServerTransport, Service, ServiceOutcome, Stepped, TcpClient,
     TcpOptions, TcpServer,
 };
+use rpcrdma_protocols::{Directions, RoundTripFeatures};
 
 /// The program of the calls; its number does not matter.
 const PROGRAM: u32 = 100_003;
@@ -168,9 +168,9 @@ impl Ends {
                 Some(version) => {
                     let mut options = RdmaServerOptions {
                         versions: Versions::only(version),
-                        ..RdmaServerOptions::default()
+                        ..RdmaServerOptions::new(rpcrdma_protocols::base())
                     };
-                    options.common.features = carrier.features();
+                    options.common.protocols = rpcrdma_protocols::standard(&carrier.features());
                     let mut port = RdmaServer::new(device()?, options);
                     (port.listen(any_port)?, Rc::new(RefCell::new(port)))
                 }
@@ -183,9 +183,9 @@ impl Ends {
             Some(version) => {
                 let mut options = RdmaClientOptions {
                     version: Choice::Only(version),
-                    ..RdmaClientOptions::default()
+                    ..RdmaClientOptions::new(rpcrdma_protocols::base())
                 };
-                options.common.features = carrier.features();
+                options.common.protocols = rpcrdma_protocols::standard(&carrier.features());
                 Rc::new(RefCell::new(RdmaClient::new(device()?, options)))
             }
         };

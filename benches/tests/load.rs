@@ -18,12 +18,13 @@ use nfs_binding::proto::{NFS_PROGRAM, Procedure, ReadArgs, Xdr, nfs};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer, Squash};
 use onc_rpc::{Encoder, Message};
 use rdma::Pool;
-use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, RoundTripFeatures};
+use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
 use rpc_transport::{
     ProgramVersions, Request, Server, ServerOptions, ServerStats, Service, ServiceOutcome, Stop,
     TcpOptions, TcpServer,
 };
 use rpcrdma_benches::load::{self, FIXTURE_CALLS, Op, Outcome, Plan, READ_SIZE, Target};
+use rpcrdma_protocols::RoundTripFeatures;
 use rpcrdma_setup::Failure;
 
 /// NFS3ERR_IO.
@@ -140,8 +141,8 @@ impl Running {
             let tcp_address = tcp.local_addr();
             server.add_transport(Rc::new(RefCell::new(tcp))).unwrap();
             let device = Iwarp::new(iwarp::Options::default(), Pool::new(64 << 20)).unwrap();
-            let mut options = RdmaServerOptions::default();
-            options.common.features = RoundTripFeatures::ALL;
+            let mut options = RdmaServerOptions::new(rpcrdma_protocols::base());
+            options.common.protocols = rpcrdma_protocols::standard(&RoundTripFeatures::ALL);
             let mut rdma = RdmaServer::new(Box::new(device), options);
             let rdma_address = rdma.listen(any_port).unwrap();
             server.add_transport(Rc::new(RefCell::new(rdma))).unwrap();

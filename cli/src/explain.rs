@@ -1,8 +1,9 @@
 //! The `explain` command: shows how operations would be transferred, and why.
 
 use nfs_binding::client::AttachOptions;
-use rpc_transport::rdma::{Choice, ConsideredMode, RoundTripFeatures, Version};
+use rpc_transport::rdma::{Choice, ConsideredMode, Version};
 use rpcrdma_compare::{Op, operation};
+use rpcrdma_protocols::RoundTripFeatures;
 use rpcrdma_setup::access::Access;
 use rpcrdma_setup::costs::Costs;
 use rpcrdma_setup::mount_options::{MountOptions, Proto};
@@ -30,7 +31,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
         let version = match setting.version {
             version @ (Version::Two | Version::TwoWg) => format!(
                 "version {version} of RPC-over-RDMA, features {} here and {} at the server",
-                setting.requester.features, setting.responder.features
+                setting.requester.protocols, setting.responder.protocols
             ),
             version => format!("version {version} of RPC-over-RDMA"),
         };
@@ -71,7 +72,8 @@ fn setting(args: &ExplainArgs, access: &Access) -> Result<(Setting, Costs), Fail
         let text = "--server-features: of version 2, which rpcrdma=1 leaves out";
         return Err(Failure::usage(text));
     }
-    setting.responder.features = args.server_features.unwrap_or(RoundTripFeatures::ALL);
+    setting.responder.protocols =
+        rpcrdma_protocols::standard(&args.server_features.unwrap_or(RoundTripFeatures::ALL));
     args.inline.apply(&mut setting.responder);
     access
         .mount

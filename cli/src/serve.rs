@@ -14,9 +14,10 @@ use nfs_binding::server::{
 };
 use rdma::{Attributes, DeviceError};
 use rpc_transport::limits::{self, Limits};
-use rpc_transport::rdma::{RdmaServerOptions, RoundTripFeatures};
+use rpc_transport::rdma::RdmaServerOptions;
 use rpc_transport::{ServerGroup, ServerOptions, Stop};
 use rpcrdma_programs::callbacks::Orders;
+use rpcrdma_protocols::RoundTripFeatures;
 use rpcrdma_setup::access::{CALLBACKS, LinkOptions};
 use rpcrdma_setup::congestion::check_congestion;
 use rpcrdma_setup::costs::CostsArg;
@@ -92,12 +93,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         max_connections: limits.accepted(),
         budget: limits.budget.clone(),
         give_back_after: Some(GIVE_BACK_AFTER),
-        ..RdmaServerOptions::default()
+        ..RdmaServerOptions::new(rpcrdma_protocols::base())
     };
     let costs = CostsArg::load(args.costs.as_ref())?;
     let costs = costs.on_link(args.delay.0, args.rate.map(|rate| rate.0));
     note_other_delay(args.delay, &costs.model());
-    rdma_options.common.features = args.features.unwrap_or(RoundTripFeatures::ALL);
+    rdma_options.common.protocols =
+        rpcrdma_protocols::standard(&args.features.unwrap_or(RoundTripFeatures::ALL));
     if let Some(sizes) = args.inline {
         sizes.apply(&mut rdma_options.common);
     }

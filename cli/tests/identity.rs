@@ -110,7 +110,8 @@ impl Claimant {
             }
             Proto::Rdma => {
                 let device = Box::new(Iwarp::new(Options::default(), pool).unwrap());
-                let client = RdmaClient::new(device, RdmaClientOptions::default());
+                let client =
+                    RdmaClient::new(device, RdmaClientOptions::new(rpcrdma_protocols::base()));
                 (server.rdma, Rc::new(RefCell::new(client)))
             }
         };

@@ -148,7 +148,7 @@ fn serve(args: &Served) -> Result<(), Failure> {
                 .device;
             let mut options = RdmaServerOptions {
                 versions: Versions::only(version),
-                ..RdmaServerOptions::default()
+                ..RdmaServerOptions::new(rpcrdma_protocols::base())
             };
             let costs = args.costs.as_deref().map(CostsArg::parse).transpose();
             let costs = costs.map_err(|error| odd(&error))?;

@@ -216,7 +216,7 @@ pub(crate) fn access(
     delay: Duration,
     busy_poll: bool,
 ) -> Result<Access, Failure> {
-    let mut rdma = RdmaClientOptions::default();
+    let mut rdma = RdmaClientOptions::new(rpcrdma_protocols::base());
     if let Some(version) = variant.version() {
         rdma.version = Choice::Only(version);
         variant.configure(&mut rdma.common, options.receive_lengths()?);

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use rpc_transport::rdma::{Directions, RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version};
+use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, Version};
+use rpcrdma_protocols::{Directions, RoundTripFeatures, TARGET, placing_from};
 use rpcrdma_setup::inline::InlineSizes;
 
 /// A transport or protocol variant that carries NFS.
@@ -64,7 +65,7 @@ impl Variant {
     /// (version-two-01, section 2.3).
     pub(crate) fn can_have(self, size: u32) -> bool {
         self.version().is_some_and(|version| {
-            let mut options = RdmaClientOptions::default().common;
+            let mut options = RdmaClientOptions::new(rpcrdma_protocols::base()).common;
             self.configure(&mut options, Receives::Equal(size));
             options.receive_size(version) == size
         })
@@ -114,17 +115,18 @@ impl Variant {
     /// here.
     pub(crate) fn configure(self, options: &mut RdmaOptions, receives: Receives) {
         options.remote_invalidation = self != Self::V1;
-        options.features = self.features();
+        let mut least_placement = TARGET;
         let size = match (receives, self) {
             (Receives::Equal(size), _) => {
                 // Placement does not make receives longer.
-                options.least_placement = 0;
+                least_placement = 0;
                 size
             }
             (Receives::Usual(inline), Self::V1Long) => placing_receives(inline),
             (Receives::Usual(_), Self::Tcp | Self::V1 | Self::V1Inv) => RdmaOptions::DEFAULT_INLINE,
             (Receives::Usual(inline), _) => inline,
         };
+        options.protocols = placing_from(&self.features(), least_placement);
         InlineSizes::both(size).apply(options);
     }
 
@@ -132,7 +134,7 @@ impl Variant {
     /// by Sends.
     pub(crate) fn longest_inline(self, receives: Receives) -> Option<u32> {
         let version = self.version()?;
-        let mut options = RdmaClientOptions::default().common;
+        let mut options = RdmaClientOptions::new(rpcrdma_protocols::base()).common;
         self.configure(&mut options, receives);
         Some(longest_inline(&options, version))
     }
@@ -162,7 +164,7 @@ pub(crate) enum Receives {
 
 /// Returns the length of receives of version 2 with placement and this inline threshold, in bytes.
 fn placing_receives(inline: u32) -> u32 {
-    let mut options = RdmaClientOptions::default().common;
+    let mut options = RdmaClientOptions::new(rpcrdma_protocols::base()).common;
     Variant::V2Ddp.configure(&mut options, Receives::Usual(inline));
     options.receive_size(Version::Two)
 }
@@ -172,7 +174,7 @@ fn placing_receives(inline: u32) -> u32 {
 /// than 4096 bytes. With placement, a Send is as long as the peer's receives.
 pub(crate) fn longest_inline(options: &RdmaOptions, version: Version) -> u32 {
     let receive = options.receive_size(version);
-    match matches!(version, Version::Two | Version::TwoWg) && options.features.ddp.send {
+    match matches!(version, Version::Two | Version::TwoWg) && options.protocols.max_send() > 0 {
         true => receive,
         false => receive.min(options.inline_send),
     }
@@ -253,7 +255,7 @@ mod tests {
         for size in [4096, 16 << 10, 65 << 10, 256 << 10] {
             for variant in Variant::ALL.into_iter().skip(1) {
                 assert_eq!(variant.longest_inline(Receives::Equal(size)), Some(size));
-                let mut options = RdmaOptions::server();
+                let mut options = RdmaOptions::server(rpcrdma_protocols::base());
                 variant.configure(&mut options, Receives::Equal(size));
                 let longest = options.longest_receives(variant.version() != Some(Version::One));
                 assert_eq!(longest.size(), size as usize, "{variant:?}");

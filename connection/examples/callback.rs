@@ -133,8 +133,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => Version::Two,
     };
     let (pool, mut memory) = (Pool::new(1 << 20), Memory::new());
-    let client = End::new(Config::client(pool.clone()).with_version(version));
-    let server = End::new(Config::server(pool).with_version(version));
+    let client =
+        End::new(Config::client(pool.clone(), rpcrdma_protocols::base()).with_version(version));
+    let server = End::new(Config::server(pool, rpcrdma_protocols::base()).with_version(version));
     let mut ends = [client, server];
     for end in &mut ends {
         end.run(&mut memory)?;

@@ -4,9 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rdma::Pool;
-use rpcrdma_ext_continuation::Features as RoundTripFeatures;
-use rpcrdma_extension::layout::TARGET;
-use rpcrdma_extension::Extension;
+use rpcrdma_extension::EndConfig;
 use rpcrdma_negotiation::{Choice, Evidence, Version, Versions};
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
@@ -15,11 +13,8 @@ use rpcrdma_v2::limits::{
 };
 use transfer_plan::{ChunkLimits, CostModel, Limits};
 
-use crate::dialect::{DIALECTS, Dialect};
-use crate::{BEYOND_CREDITS, ReceiveStructure, ReducedArguments, round_trips};
-
-/// Makes the state of an extension for a new connection, at the given end of it.
-pub type MakeExtension = fn(Side) -> Box<dyn Extension>;
+use crate::dialect::{DIALECTS, Dialect, MAX_SEGMENTS};
+use crate::{BEYOND_CREDITS, Protocols, ReceiveStructure, ReducedArguments};
 
 /// The default maximum length of an RPC message, in bytes: an item of 4 MiB and the rest of the
 /// message.
@@ -83,9 +78,6 @@ pub struct Options {
     /// Version 2: the maximum length, in bytes, to which this end enlarges its receives at the
     /// peer's request.
     pub max_receive_size: u32,
-    /// Version 2: the least length, in bytes, of the segment that bulk data is placed in, if this end
-    /// receives such data. The receives are at least 1 KiB longer.
-    pub least_placement: u32,
     /// Version 2, client: the maximum number of receives posted beyond those for credits, for
     /// replies in several messages.
     pub spare_receives: u32,
@@ -98,11 +90,8 @@ pub struct Options {
     pub initial_message_count: u32,
     /// The cost of each operation, by which the cheapest transfer mode of a message is chosen.
     pub costs: CostModel,
-    /// Version 2: the features by which this end saves round trips. They determine the segments of
-    /// its receives.
-    pub features: RoundTripFeatures,
-    /// Version 2: further extensions. The exchange of transport characteristics is always there.
-    pub extensions: Vec<MakeExtension>,
+    /// The extensions of each version. They determine the segments of receives.
+    pub protocols: Protocols,
 }
 
 impl Options {
@@ -113,7 +102,7 @@ impl Options {
     /// Returns the defaults of a client: 128 calls outstanding, 4096 bytes inline, RPC messages of
     /// up to 4 MiB and 64 KiB.
     #[must_use]
-    pub fn client() -> Self {
+    pub fn client(protocols: Protocols) -> Self {
         Self {
             credits: 128,
             inline_send: Self::DEFAULT_INLINE,
@@ -127,26 +116,24 @@ impl Options {
             max_segment: DEFAULT_MAX_SEGMENT,
             callbacks: CallbackOptions::default(),
             max_receive_size: DEFAULT_MAX_RECEIVE,
-            least_placement: TARGET,
             spare_receives: DEFAULT_SPARE_RECEIVES,
             group_timeout: DEFAULT_GROUP_TIMEOUT,
             initial_message_count: 0,
             costs: CostModel::default(),
-            features: RoundTripFeatures::default(),
-            extensions: Vec::new(),
+            protocols,
         }
     }
 
     /// Returns the defaults of a server: those of a client, but with 64 credits, 1 inbound and 32
     /// outbound RDMA Reads.
     #[must_use]
-    pub fn server() -> Self {
+    pub fn server(protocols: Protocols) -> Self {
         Self {
             credits: 64,
             // As for clients, the other way round.
             inbound_reads: 1,
             outbound_reads: 32,
-            ..Self::client()
+            ..Self::client(protocols)
         }
     }
 
@@ -174,12 +161,9 @@ impl Options {
     /// peers use that until an extension has announced another length.
     #[must_use]
     pub fn receives(&self, operations: bool) -> ReceiveStructure {
-        match operations && self.features.ddp.receive {
-            true => {
-                ReceiveStructure::placing(self.plain_receive_size(operations), self.least_placement)
-            }
-            false => self.plain_receives(operations),
-        }
+        let plain = self.plain_receive_size(operations);
+        let wanted = operations.then(|| self.protocols.receives(plain)).flatten();
+        wanted.unwrap_or_else(|| self.plain_receives(operations))
     }
 
     /// Returns the structure of the receives that are enough as long as no data is placed in them:
@@ -273,6 +257,11 @@ pub struct Config {
     pub max_segment: u64,
     /// The structure of the first receives. The driver needs it to post them.
     pub receives: ReceiveStructure,
+    /// Whether there is memory for receives in which data is placed, if an extension wants such.
+    pub may_place: bool,
+    /// Whether there is memory for the receives that the parts of incomplete calls hold
+    /// ([`Protocols::held_by_a_call`]).
+    pub may_hold_calls: bool,
     /// The pool that provides memory for chunks.
     pub pool: Pool,
     /// The address of the peer, for logs, if it is known.
@@ -285,21 +274,21 @@ pub struct Config {
 impl Config {
     /// Returns the configuration of a client with the default options, which accepts no calls.
     #[must_use]
-    pub fn client(pool: Pool) -> Self {
+    pub fn client(pool: Pool, protocols: Protocols) -> Self {
         let role = Role::Client {
             versions: Choice::default(),
             evidence: None,
             patience: Self::DEFAULT_PATIENCE,
             last_xid: 0,
         };
-        Self::new(role, Options::client(), pool)
+        Self::new(role, Options::client(protocols), pool)
     }
 
     /// Returns the configuration of a server with the default options, which makes no calls.
     #[must_use]
-    pub fn server(pool: Pool) -> Self {
+    pub fn server(pool: Pool, protocols: Protocols) -> Self {
         let versions = Versions::default();
-        Self::new(Role::Server { versions }, Options::server(), pool)
+        Self::new(Role::Server { versions }, Options::server(protocols), pool)
     }
 
     /// The default time to wait for a server's answer to the first version 2 message.
@@ -322,6 +311,8 @@ impl Config {
             reduced_arguments: ReducedArguments::ANY,
             max_segment: u64::from(options.max_segment),
             receives: options.receives(operations),
+            may_place: true,
+            may_hold_calls: true,
             pool,
             peer: None,
             dialects: DIALECTS,
@@ -388,7 +379,27 @@ impl Config {
     /// peer can receive, bytes.
     pub(crate) fn max_send(&self) -> u32 {
         let inline = self.options.inline_send.max(FIRST_MESSAGE_MAX);
-        round_trips::max_send(self.options.features, inline)
+        inline.max(self.options.protocols.max_send())
+    }
+
+    /// Returns what extensions are told of this end.
+    pub(crate) fn end(&self) -> EndConfig<'_> {
+        let options = &self.options;
+        EndConfig {
+            side: self.role.side(),
+            credits: self.credits,
+            callbacks: self.callbacks,
+            callback_chunks: options.callbacks.chunks,
+            receives: &self.receives,
+            may_place: self.may_place,
+            may_hold_calls: self.may_hold_calls,
+            max_receive_size: options.max_receive_size,
+            max_send: self.max_send(),
+            max_message: options.max_message,
+            max_segments: MAX_SEGMENTS,
+            remote_invalidation: options.remote_invalidation,
+            costs: &options.costs,
+        }
     }
 
     pub(crate) fn dialect(&self, version: Version) -> Option<&'static dyn Dialect> {

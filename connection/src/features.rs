@@ -1,5 +1,6 @@
 //! The optional features that may be used on a connection, and why.
 
+use rpcrdma_ext_continuation::Transmit;
 use rpcrdma_ext_wg_ddp::Placement;
 use rpcrdma_ext_xchar::Exchange;
 use rpcrdma_extension::ConnectionLimits;
@@ -11,8 +12,8 @@ use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
 use rpcrdma_v2_wg::base::Base;
 
-use crate::dialect::{self, OperationRouter};
-use crate::{Config, round_trips};
+use crate::Config;
+use crate::dialect::OperationRouter;
 
 /// Returns the optional features that may be used in `version` at present, and why.
 pub(crate) fn features(
@@ -21,18 +22,18 @@ pub(crate) fn features(
     peer: Option<PrivateData>,
     operations: Option<&OperationRouter>,
 ) -> Features {
-    let own = dialect::exchange(config);
     let side = config.role.side();
+    let invalidation = config.options.remote_invalidation;
     let have = OwnProperties {
         side,
-        max_send: own.max_send,
+        max_send: config.max_send(),
         // The receives may have been replaced since the beginning.
         receive_size: match operations {
             Some(operations) => operations.extensions.limits().inline_receive,
-            None => own.receive_size,
+            None => config.receives.len(),
         },
-        accept_invalidation: own.accept_invalidation,
-        can_invalidate: own.can_invalidate,
+        accept_invalidation: invalidation && side == Side::Client,
+        can_invalidate: invalidation && side == Side::Server,
         private_data: config.options.private_data(),
         characteristics: true,
     };
@@ -46,8 +47,8 @@ pub(crate) fn features(
             Some(true) => PeerProperties::Characteristics(exchange.peer()),
         },
     };
-    let round_trips = round_trips::config(config);
-    let round_trips = round_trips.map(|own| decide_round_trips(side, &own, peer));
+    let transmit = operations.and_then(|operations| operations.extensions.find::<Transmit>());
+    let round_trips = transmit.map(|own| decide_round_trips(side, own.config(), peer));
     let features = decide_features(&have, peer).with_round_trips(round_trips.flatten());
     let features = Features {
         version,

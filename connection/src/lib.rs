@@ -69,8 +69,8 @@
 //! use rpcrdma_connection::{Action, Config, Connection, Event, ReplyRoom};
 //!
 //! let (pool, now) = (Pool::new(1 << 20), Time::ZERO);
-//! let client = Connection::new(Config::client(pool.clone()));
-//! let server = Connection::new(Config::server(pool));
+//! let client = Connection::new(Config::client(pool.clone(), rpcrdma_protocols::base()));
+//! let server = Connection::new(Config::server(pool, rpcrdma_protocols::base()));
 //! let mut ends = [client, server];
 //! for end in &mut ends {
 //!     // Drivers post the receives that the first action asks for, and then connect or accept.
@@ -127,6 +127,7 @@ mod features;
 mod memory;
 mod open;
 mod plan;
+mod protocols;
 mod receives;
 mod reduced_arguments;
 mod reply_room;
@@ -136,11 +137,9 @@ mod shared;
 
 pub mod dialect;
 pub mod flow;
-pub mod round_trips;
 
 // What configurations and inspection are made of.
-pub use rpcrdma_ext_continuation::Features as RoundTripFeatures;
-pub use rpcrdma_ext_xchar::NotChanged;
+pub use rpcrdma_extension::NotChanged;
 pub use rpcrdma_extension::layout::{BadStructure, ReceiveSegment, ReceiveStructure};
 pub use rpcrdma_negotiation::{Choice, Evidence, Features, Version, VersionDecision, Versions};
 pub use rpcrdma_v1::PrivateData;
@@ -149,10 +148,11 @@ pub use rpcrdma_v2_wg::Properties;
 pub use transfer_plan::{CostModel, ReplyNeed, Shape};
 
 pub use action::{Action, CallId, Event, ReadId, ReceivesId, RegistrationId};
-pub use config::{CallbackOptions, Config, MakeExtension, Options, Role};
+pub use config::{CallbackOptions, Config, Options, Role};
 pub use connection::Connection;
 pub use error::CallError;
 pub use plan::ConsideredMode;
+pub use protocols::Protocols;
 pub use receives::{BEYOND_CREDITS, EXTRA_RECEIVES, REPOST_LATER, receive_memory};
 pub use reduced_arguments::ReducedArguments;
 pub use reply_room::ReplyRoom;

@@ -66,7 +66,7 @@ fn v2_s5_the_credits_of_an_error_are_no_grant() {
 fn a_continued_call_that_has_too_few_credits_is_planned_again() {
     let mut pair = Pair::echoing(configs_with(Version::Two, |client, server| {
         for options in [client, server] {
-            options.features = "cont".parse().unwrap();
+            options.protocols = rpcrdma_protocols::standard(&"cont".parse().unwrap());
             options.credits = 8;
         }
     }));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Position, Segments};
 use rdma::Time;
-use rpcrdma_connection::{CallError, Options, Side};
+use rpcrdma_connection::{CallError, Options};
 use rpcrdma_ext_continuation::{Request, XMTCONT, XMTREQ};
 use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport, Support};
 use rpcrdma_ext_xchar::{Characteristic, Init, UPDXCH, Update};
@@ -19,7 +19,7 @@ use rpcrdma_extension::layout::BufferStructure;
 use rpcrdma_extension::{
     CallCandidate, CallToPlan, Cost, Extension, IncomingReply, NotTransferred, Outbox, Planned,
     ReceivedMessage, Refusal, ReplyCandidates, ReplyToPlan, TransferMode, Transferred,
-    Transmission, Transmissions, Written,
+    Transmission, Transmissions, Written, made_by,
 };
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::{Answer, Body, Chunks, Direction, ErrorBody, Header, Optional, Reader};
@@ -29,7 +29,7 @@ use support::{Pair, Posted, Seen, bytes, configs_with, data, message, open, repl
 fn continuing(change: impl FnOnce(&mut Options, &mut Options)) -> Pair {
     let mut pair = Pair::echoing(configs_with(Version::Two, |client, server| {
         for options in [&mut *client, &mut *server] {
-            options.features = "cont".parse().unwrap();
+            options.protocols = rpcrdma_protocols::standard(&"cont".parse().unwrap());
             options.credits = 8;
         }
         change(client, server);
@@ -135,7 +135,7 @@ fn a_carried_call_is_planned_again_when_the_inline_limit_shrinks() {
 fn a_carried_call_is_planned_again_when_the_server_announces_other_receives() {
     let mut pair = continuing(|client, server| {
         for options in [client, server] {
-            options.features = "ddp+cont".parse().unwrap();
+            options.protocols = rpcrdma_protocols::standard(&"ddp+cont".parse().unwrap());
         }
     });
     pair.client.room = 0;
@@ -443,7 +443,8 @@ const ROOM: usize = 5000;
 fn carried(xid: u32) -> Pair {
     let mut pair = Pair::new(configs_with(Version::Two, |client, server| {
         for options in [client, server] {
-            options.extensions = vec![|_: Side| Box::new(Carrier)];
+            let carrier = made_by(|_| Box::new(Carrier));
+            options.protocols.add(Version::Two, carrier);
         }
     }));
     pair.client.call(message(xid, 2000, &[]), &room(0, &[ROOM]));

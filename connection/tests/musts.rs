@@ -948,7 +948,10 @@ fn rfc8797_s4_2_thresholds_are_the_smaller_of_what_both_sides_said() {
 /// The format of private data (RFC 8797, section 5).
 #[test]
 fn private_data_has_the_format_of_rfc_8797() {
-    for options in [Options::client(), Options::server()] {
+    for options in [
+        Options::client(rpcrdma_protocols::base()),
+        Options::server(rpcrdma_protocols::base()),
+    ] {
         let said = options.private_data().unwrap().encode();
         assert_eq!(said[..5], [0xf6, 0xab, 0x0e, 0x18, 1]);
     }

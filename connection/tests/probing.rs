@@ -8,7 +8,7 @@ use onc_rpc::Segments;
 use rpcrdma_chunks::Fixed;
 use rpcrdma_connection::flow::MessageCounts;
 use rpcrdma_connection::{Event, Options, Side};
-use rpcrdma_extension::{Extension, Outbox, ReceivedMessage, Refusal, Start};
+use rpcrdma_extension::{Extension, Outbox, ReceivedMessage, Refusal, Start, made_by};
 use rpcrdma_negotiation::{
     Choice, Evidence, Version, VersionAction, VersionDecision, VersionReason, Versions,
 };
@@ -53,15 +53,19 @@ fn asking(choice: Choice, options: Options) -> Endpoint {
 }
 
 fn talking() -> Options {
-    Options {
-        extensions: vec![|_: Side| Box::new(Talker)],
-        ..Options::client()
+    let mut protocols = rpcrdma_protocols::base();
+    for version in [Version::Two, Version::TwoWg] {
+        protocols.add(version, made_by(|_| Box::new(Talker)));
     }
+    Options::client(protocols)
 }
 
 /// Joins a client that is asking with a server that accepts these versions.
 fn join(client: Endpoint, versions: Versions) -> Pair {
-    let mut server = Endpoint::new(support::server(versions, Options::server()));
+    let mut server = Endpoint::new(support::server(
+        versions,
+        Options::server(rpcrdma_protocols::base()),
+    ));
     server.establish(None);
     Pair {
         client,
@@ -127,7 +131,7 @@ fn rfc8166_s3_3_3_one_operation_is_sent_before_the_version_is_known() {
 /// A server that has shown to speak version 2 of 2016 may be lost before it answers in it.
 #[test]
 fn a_client_that_asks_again_waits_no_longer_for_it() {
-    let mut client = asking(Choice::Auto, Options::client());
+    let mut client = asking(Choice::Auto, Options::client(rpcrdma_protocols::base()));
     let deadline = client.connection.poll_timeout();
     let xid = u32::from_be_bytes(client.sent[0].0[..4].try_into().unwrap());
     let refused = rpcrdma_v2::Answer {
@@ -152,7 +156,7 @@ fn a_client_that_asks_again_waits_no_longer_for_it() {
 /// A message of version 1 that decides the version is a message of the connection: it is counted.
 #[test]
 fn a_message_that_decides_version_1_is_handled_in_it() {
-    let mut client = asking(Choice::Auto, Options::client());
+    let mut client = asking(Choice::Auto, Options::client(rpcrdma_protocols::base()));
     let header = rpcrdma_v1::Header {
         xid: 77,
         credits: 9,
@@ -176,7 +180,7 @@ fn a_message_that_decides_version_1_is_handled_in_it() {
 #[test]
 fn wg_s4_3_2_a_client_whose_first_version_is_refused_can_continue() {
     for first in [0, u32::MAX, 2_u32.wrapping_neg()] {
-        let mut options = Options::server();
+        let mut options = Options::server(rpcrdma_protocols::base());
         options.initial_message_count = first;
         let mut server = Endpoint::new(support::server(Versions::default(), options));
         server.establish(None);
@@ -230,8 +234,14 @@ fn the_first_messages_may_be_divided_anywhere() {
         .into_iter()
         .flat_map(|version| ats.map(|at| (version, at)))
     {
-        let mut client = asking(Choice::Only(version), Options::client());
-        let mut server = Endpoint::new(support::server(Versions::default(), Options::server()));
+        let mut client = asking(
+            Choice::Only(version),
+            Options::client(rpcrdma_protocols::base()),
+        );
+        let mut server = Endpoint::new(support::server(
+            Versions::default(),
+            Options::server(rpcrdma_protocols::base()),
+        ));
         server.establish(None);
         let (first, _) = client.sent[0].clone();
         server.handle(pieces(&first, at));

@@ -25,7 +25,10 @@ const START: Time = Time::from_nanos(7_000_000_000);
 
 /// Returns a client that has asked its server for version 2 at [`START`], with two calls that wait.
 fn asking(versions: Choice) -> Endpoint {
-    let mut client = Endpoint::new(support::client(versions, Options::client()));
+    let mut client = Endpoint::new(support::client(
+        versions,
+        Options::client(rpcrdma_protocols::base()),
+    ));
     client.call(message(1, 5, &[]), &room(5, &[]));
     client.now = START;
     client.establish(None);
@@ -56,7 +59,11 @@ fn over_a_new_connection(evidence: Evidence) -> VersionDecision {
 fn calls_go_on(first: Endpoint, evidence: Evidence) {
     let calls = first.connection.into_pending_calls();
     assert_eq!((calls.len(), calls.is_empty()), (2, false));
-    let config = client_with(Choice::Auto, Some(evidence), Options::client());
+    let config = client_with(
+        Choice::Auto,
+        Some(evidence),
+        Options::client(rpcrdma_protocols::base()),
+    );
     let (_, server) = configs_with(Version::One, |_, _| {});
     let mut pair = Pair::echoing((config, server));
     let remembered = decision(
@@ -174,7 +181,10 @@ fn wg_s4_3_2_the_credit_of_a_refused_version_is_ignored() {
 #[test]
 fn wg_s4_3_2_a_refused_call_is_sent_in_the_version_chosen() {
     let versions = Versions::only(Version::One);
-    let mut server = Endpoint::new(support::server(versions, Options::server()));
+    let mut server = Endpoint::new(support::server(
+        versions,
+        Options::server(rpcrdma_protocols::base()),
+    ));
     server.establish(None);
     let mut pair = Pair {
         client: asking(Choice::Auto),
@@ -240,7 +250,11 @@ fn a_client_that_misjudged_its_server_has_the_connection_made_again() {
         (Evidence::Refused, 2, 2, false),
         (Evidence::AnsweredVersion1, 2, 2, false),
     ] {
-        let config = client_with(Choice::Auto, Some(evidence), Options::client());
+        let config = client_with(
+            Choice::Auto,
+            Some(evidence),
+            Options::client(rpcrdma_protocols::base()),
+        );
         let mut client = Endpoint::new(config);
         client.establish(Some(PrivateData::new(4096, 4096, true)));
         client.call(message(1, 0, &[]), &room(0, &[]));
@@ -259,7 +273,7 @@ fn a_client_that_misjudged_its_server_has_the_connection_made_again() {
 fn half_a_call(timeout: Duration) -> Pair {
     let mut pair = Pair::new(configs_with(Version::Two, |client, server| {
         for options in [client, &mut *server] {
-            options.features = "cont".parse().unwrap();
+            options.protocols = rpcrdma_protocols::standard(&"cont".parse().unwrap());
         }
         server.group_timeout = timeout;
     }));
@@ -380,7 +394,10 @@ fn receives_that_cannot_be_posted_close_the_connection() {
 
 #[test]
 fn the_first_message_settles_the_version_of_a_server() {
-    let config = support::server(Versions::only(Version::Two), Options::server());
+    let config = support::server(
+        Versions::only(Version::Two),
+        Options::server(rpcrdma_protocols::base()),
+    );
     let mut server = Endpoint::new(config);
     server.establish(None);
     let header = Header {
@@ -417,7 +434,10 @@ fn the_first_message_settles_the_version_of_a_server() {
 fn rfc8167_s5_1_the_version_stays_what_it_is() {
     for (version, others) in [(Version::Two, [1, 3]), (Version::One, [2, 3])] {
         let (client, _) = configs_with(version, |_, _| {});
-        let server = support::server(Versions::default(), Options::server());
+        let server = support::server(
+            Versions::default(),
+            Options::server(rpcrdma_protocols::base()),
+        );
         let mut pair = Pair::echoing((client, server));
         pair.call(message(1, 0, &[]), &room(0, &[])).unwrap();
         let decisions = pair.server.decisions.clone();

@@ -328,7 +328,8 @@ fn features(end: &Endpoint) -> Vec<String> {
 fn what_is_said_of_a_connection_is_what_it_does() {
     let pair = connected(|client, server| {
         (client.inline_send, server.inline_receive) = (8192, 16384);
-        (client.features, server.features) = ("ddp".parse().unwrap(), "ddp:send".parse().unwrap());
+        client.protocols = rpcrdma_protocols::standard(&"ddp".parse().unwrap());
+        server.protocols = rpcrdma_protocols::standard(&"ddp:send".parse().unwrap());
         server.remote_invalidation = false;
     });
     let client = features(&pair.client);

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use onc_rpc::Message;
 use rdma::{Pool, Stag};
 use rpcrdma_connection::{CallbackOptions, Options, ReplyRoom};
-use rpcrdma_extension::{Extension, Outbox, ReceivedMessage, Refusal};
+use rpcrdma_extension::{Extension, Outbox, ReceivedMessage, Refusal, made_by};
 use rpcrdma_host::{Budget, PER_CALL};
 use rpcrdma_negotiation::{Version, Versions};
 use rpcrdma_v2_wg::header_type::{
@@ -619,7 +619,10 @@ impl Extension for Answering {
 /// that the operation brings.
 #[test]
 fn an_operation_is_answered_behind_the_parts_that_it_releases() {
-    let mut peer = WgPeer::listening(|server| server.extensions.push(|_| Box::new(Answering)));
+    let mut peer = WgPeer::listening(|server| {
+        let answering = made_by(|_| Box::new(Answering));
+        server.protocols.add(Version::TwoWg, answering);
+    });
     peer.advertised = 3;
     peer = peer.exchanged(&Properties::default());
     peer.send(1, inline_call(Chunks::default()), &call(1));
@@ -738,7 +741,10 @@ fn calls_and_replies_of_both_directions_are_continued() {
 fn parts_beyond_the_memory_of_their_connection_end_it() {
     const MIB: usize = 1 << 20;
     let account = Budget::new(2 * MIB, 1).account();
-    let mut config = support::server(Versions::only(Version::TwoWg), Options::server());
+    let mut config = support::server(
+        Versions::only(Version::TwoWg),
+        Options::server(rpcrdma_protocols::base()),
+    );
     config.pool = Pool::new(64 * MIB).charged_to(&account);
     let mut peer = WgPeer::new(config).exchanged(&Properties::default());
     let part = [0; 4000];
@@ -757,7 +763,10 @@ fn parts_beyond_the_memory_of_their_connection_end_it() {
     assert_eq!(account.held(), 0);
     // A message that comes to its end is not counted any more.
     let account = Budget::new(2 * MIB, 1).account();
-    let mut config = support::server(Versions::only(Version::TwoWg), Options::server());
+    let mut config = support::server(
+        Versions::only(Version::TwoWg),
+        Options::server(rpcrdma_protocols::base()),
+    );
     config.pool = Pool::new(64 * MIB).charged_to(&account);
     let mut peer = WgPeer::new(config).exchanged(&Properties::default());
     let call = bytes(&message(1, 1000, &[]));

@@ -656,7 +656,10 @@ fn wg_s7_1_3_calls_are_continued_if_external_ones_are_refused() {
 #[test]
 fn wg_s7_1_3_a_continued_call_waits_for_memory_if_external_ones_are_refused() {
     let dear = Duration::from_secs(1);
-    let mut config = support::client(Choice::Only(Version::TwoWg), Options::client());
+    let mut config = support::client(
+        Choice::Only(Version::TwoWg),
+        Options::client(rpcrdma_protocols::base()),
+    );
     config.pool = Pool::new(64 << 10);
     let pool = config.pool.clone();
     config.options.costs.per_message = dear;
@@ -699,7 +702,7 @@ fn wg_s7_1_3_a_call_ends_if_a_type_that_every_peer_has_is_refused() {
 fn wg_s7_1_3_a_call_by_an_unknown_type_is_sent_by_the_base() {
     // A server that has announced the extension, and refuses its types all the same.
     let placing = |options: &mut Options| {
-        options.features = "ddp".parse().unwrap();
+        options.protocols = rpcrdma_protocols::standard(&"ddp".parse().unwrap());
     };
     let announced = WgPeer::announced_by_server(placing);
     let mut peer = WgPeer::client_announced(&announced, placing);
@@ -732,7 +735,7 @@ fn wg_s7_1_3_a_call_by_an_unknown_type_is_sent_by_the_base() {
 #[test]
 fn further_errors_of_a_refused_placed_call_are_ignored() {
     let placing = |options: &mut Options| {
-        options.features = "ddp".parse().unwrap();
+        options.protocols = rpcrdma_protocols::standard(&"ddp".parse().unwrap());
     };
     let announced = WgPeer::announced_by_server(placing);
     let mut peer = WgPeer::client_announced(&announced, placing);
@@ -758,7 +761,7 @@ fn further_errors_of_a_refused_placed_call_are_ignored() {
 #[test]
 fn a_placed_call_ends_with_the_error_about_its_repetition() {
     let placing = |options: &mut Options| {
-        options.features = "ddp".parse().unwrap();
+        options.protocols = rpcrdma_protocols::standard(&"ddp".parse().unwrap());
     };
     let announced = WgPeer::announced_by_server(placing);
     // Of a call in one message, there are no further errors.
@@ -955,7 +958,10 @@ fn wg_s6_5_errors_grants_and_properties_invalidate_nothing() {
 /// pool at any time.
 #[test]
 fn wg_s7_4_1_a_call_that_the_host_never_has_memory_for_is_a_system_error() {
-    let mut config = support::server(Versions::only(Version::TwoWg), Options::server());
+    let mut config = support::server(
+        Versions::only(Version::TwoWg),
+        Options::server(rpcrdma_protocols::base()),
+    );
     config.pool = Pool::new(64 << 10);
     let mut peer = WgPeer::new(config).exchanged(&Properties::default());
     let whole = message(7, 1, &[data(1, 100_000)]);

@@ -23,8 +23,8 @@ use support::{
 /// Returns a connection whose ends have these features.
 fn connected(client: &str, server: &str, change: impl FnOnce(&mut Options, &mut Options)) -> Pair {
     Pair::echoing(configs_with(Version::TwoWg, |ours, theirs| {
-        ours.features = client.parse().unwrap();
-        theirs.features = server.parse().unwrap();
+        ours.protocols = rpcrdma_protocols::standard(&client.parse().unwrap());
+        theirs.protocols = rpcrdma_protocols::standard(&server.parse().unwrap());
         change(ours, theirs);
     }))
 }
@@ -228,7 +228,7 @@ fn a_property_of_a_wrong_length_is_a_bad_value() {
 }
 
 fn placing(options: &mut Options) {
-    options.features = "ddp".parse().unwrap();
+    options.protocols = rpcrdma_protocols::standard(&"ddp".parse().unwrap());
 }
 
 /// The first segment of a receive ends where the properties do, and the message goes on behind it.

@@ -27,7 +27,9 @@ const PAYLOAD: u32 = 24;
 /// Returns a server that places results and takes placed calls. Its client sends messages of up to
 /// `send_size` bytes, and wants results of 512 bytes placed.
 fn server(send_size: u32) -> WgPeer {
-    let mut peer = WgPeer::listening(|server| server.features = "ddp".parse().unwrap());
+    let mut peer = WgPeer::listening(|server| {
+        server.protocols = rpcrdma_protocols::standard(&"ddp".parse().unwrap())
+    });
     let word = |id, value: u32| Property {
         id,
         value: Bytes::copy_from_slice(&value.to_be_bytes()),
@@ -146,7 +148,9 @@ fn properties_between_the_parts_of_a_placed_call_do_not_end_it() {
     let right = Properties::default().encode();
     for last in [false, true] {
         for decodable in [false, true] {
-            let mut peer = WgPeer::listening(|server| server.features = "ddp".parse().unwrap());
+            let mut peer = WgPeer::listening(|server| {
+                server.protocols = rpcrdma_protocols::standard(&"ddp".parse().unwrap())
+            });
             peer.send(
                 6,
                 inline_call(Chunks::default()),

@@ -41,10 +41,7 @@ impl Lead {
 
 /// Returns the transmission of this operation. Its payload must lie within it (section 9.5) and be a
 /// multiple of four bytes.
-pub(crate) fn part<'a>(
-    op: &ReceivedMessage<'a>,
-    payload: u32,
-) -> Result<Part<&'a [Bytes]>, Fault> {
+pub(crate) fn part<'a>(op: &ReceivedMessage<'a>, payload: u32) -> Result<Part<&'a [Bytes]>, Fault> {
     // Every version that this extension is for says how long its fields are.
     let header = op.delimited().map_or(u64::MAX, |(_, at)| at as u64);
     let part = Part::new(op.message, header, u64::from(payload));

@@ -51,6 +51,7 @@ mod call;
 mod characteristic;
 mod config;
 mod emit;
+mod factory;
 mod group;
 mod operation;
 mod receive;
@@ -61,6 +62,7 @@ mod transmit;
 
 pub use characteristic::{RequestReceiveLimit, ResponseSendLimit, register};
 pub use config::{Config, Directions, Features, PeerAnnouncements, UnknownFeature, Usable, decide};
+pub use factory::Factory;
 pub use operation::{Continuation, Request, Response, XMTCONT, XMTERR, XMTREQ, XMTRESP};
 pub use report::{Fault, OutOfRange, Report, TransmissionId};
 pub use transmit::Transmit;

@@ -5,8 +5,8 @@ use std::fmt;
 
 use onc_rpc::padded;
 use rpcrdma_ext_send_ddp::limits::MAX_ITEMS;
-use rpcrdma_extension::layout::{Frame, Headers, lay_out};
 use rpcrdma_extension::CallToPlan;
+use rpcrdma_extension::layout::{Frame, Headers, lay_out};
 use smallvec::SmallVec;
 
 use crate::operation::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN, response_header};

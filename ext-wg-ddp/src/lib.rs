@@ -62,12 +62,14 @@
 
 mod codec;
 mod emit;
+mod factory;
 mod group;
 mod placement;
 mod property;
 mod transfer;
 
 pub use codec::{CallPlaced, PlacedItem, PlacedMiddle, ReplyPlaced, header_type, limits};
+pub use factory::Factory;
 pub use placement::{Config, Placement};
 pub use property::{
     NO_RESULTS, Support, property_id, smallest_result_from, smallest_result_value, structure_from,

@@ -1,8 +1,8 @@
 //! The state of the extension at one end of a connection.
 
 use onc_rpc::Message;
-use rpcrdma_extension::layout::{BufferStructure, Frame};
 use rpcrdma_chunks::{CallChunks, Direction};
+use rpcrdma_extension::layout::{BufferStructure, Frame};
 use rpcrdma_extension::{
     Extension, IncomingCall, IncomingReply, Outbox, PeerError, Property, ReceivedMessage, Refusal,
     TransferMode, Transferred,

@@ -1,7 +1,7 @@
 //! The state of one end of a connection.
 
 use rpcrdma_chunks::Side;
-use rpcrdma_extension::{Calls, Kind, Outbox, Property, Start};
+use rpcrdma_extension::{Calls, Kind, NotChanged, Outbox, Property, Start};
 use rpcrdma_v2::limits::{DEFAULT_INLINE, FIRST_MESSAGE_MAX, OPTIONAL_LEN};
 
 use crate::codec::property_len;
@@ -31,23 +31,6 @@ pub struct Config {
     pub can_invalidate: bool,
     /// This end's support for reverse-direction calls, if it is a client.
     pub backward: BackwardSupport,
-}
-
-/// The reason why a change was not started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotChanged {
-    /// The peer has not announced its characteristics yet.
-    #[error("the peer has not announced its characteristics yet")]
-    NotSettled,
-    /// The peer does not support the operation that the change needs.
-    #[error("the peer does not support that operation")]
-    NotSupported,
-    /// Another change is in progress, or the value is out of bounds or already in effect.
-    #[error("another change is in progress, or the size is out of range")]
-    NotPossible,
-    /// The peer announced that this characteristic does not change.
-    #[error("characteristic {0} does not change")]
-    Fixed(u32),
 }
 
 /// The peer's support for this extension.

@@ -1,8 +1,8 @@
 //! The implementation of [`Extension`] for [`Exchange`].
 
 use rpcrdma_extension::{
-    Calls, ConnectionLimits, Extension, Heard, Outbox, PeerError, Property, ReceivedMessage,
-    Refusal, Start,
+    Calls, ConnectionLimits, Extension, Heard, NotChanged, Outbox, PeerError, Property,
+    ReceiveChange, ReceivedMessage, Refusal, Start,
 };
 use rpcrdma_v2::limits::FIRST_MESSAGE_MAX;
 
@@ -31,6 +31,19 @@ impl Extension for Exchange {
 
     fn connected(&mut self, start: &Start<'_>, out: &mut Outbox<'_>) {
         self.send_init(start, out);
+    }
+
+    fn change_receives(
+        &mut self,
+        change: ReceiveChange,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), NotChanged> {
+        match change {
+            ReceiveChange::Raise(size) => self.raise_receive_size(size, out),
+            ReceiveChange::Request(size) => {
+                self.request(vec![ReceiveBufferSize::property(&size)], out)
+            }
+        }
     }
 
     fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {

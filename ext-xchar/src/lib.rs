@@ -52,6 +52,7 @@ mod characteristic;
 mod codec;
 mod exchange;
 mod extension;
+mod factory;
 mod known;
 mod peer;
 mod receive_size;
@@ -65,7 +66,8 @@ pub use characteristic::{Characteristic, EXPERIMENTAL};
 pub use codec::{
     INITXCH, Init, MAX_CHARACTERISTICS, REQXCH, RESPXCH, Request, Response, UPDXCH, Update,
 };
-pub use exchange::{Config, Exchange, NotChanged};
+pub use exchange::{Config, Exchange};
+pub use factory::Factory;
 pub use known::{
     BackwardRequestSupport, BackwardSupport, ReceiveBufferSize, RequesterRemoteInvalidation,
 };

@@ -9,12 +9,12 @@ use common::{
 };
 use rpcrdma_ext_xchar::{
     BackwardRequestSupport, BackwardSupport, Characteristic, EXPERIMENTAL, Exchange, INITXCH, Init,
-    NotChanged, REQXCH, RESPXCH, ReceiveBufferSize, Registry, Request, RequesterRemoteInvalidation,
-    Response, Subset, UPDXCH, Update,
+    REQXCH, RESPXCH, ReceiveBufferSize, Registry, Request, RequesterRemoteInvalidation, Response,
+    Subset, UPDXCH, Update,
 };
 use rpcrdma_extension::{
-    Action, Calls, Extension, Extensions, Outbox, PeerError, Property, ReceivedMessage, Refusal,
-    ReverseDirection,
+    Action, Calls, Extension, Extensions, NotChanged, Outbox, PeerError, Property, ReceivedMessage,
+    Refusal, ReverseDirection,
 };
 use rpcrdma_v2::limits::FIRST_MESSAGE_MAX;
 use rpcrdma_v2::operations::{self, Routed};

@@ -96,6 +96,7 @@
 
 mod action;
 mod error;
+mod factory;
 pub mod layout;
 mod limits;
 mod message;
@@ -111,7 +112,8 @@ use rpcrdma_chunks::{Direction, Side};
 
 pub use self::action::{Action, Calls, Outbox, OutgoingMessage};
 pub use self::error::PeerError;
-pub use self::limits::{ConnectionLimits, ReverseDirection};
+pub use self::factory::{EndConfig, ExtensionFactory, made_by};
+pub use self::limits::{ConnectionLimits, NotChanged, ReceiveChange, ReverseDirection};
 pub use self::message::{Fields, Heard, Kind, ReceivedMessage, Refusal};
 pub use self::reassembly::{
     BadItem, BadPayload, Following, ItemEntry, Miscounted, Part, Reassembly, Whole,
@@ -229,6 +231,19 @@ pub trait Extension: Any + fmt::Debug + Send {
     /// answered.
     fn replies_arrived(&mut self, calls: Calls, out: &mut Outbox<'_>) {
         let _ = (calls, out);
+    }
+
+    /// Starts a change of the length of receives, if the extension is one that negotiates it.
+    ///
+    /// # Errors
+    /// [`NotChanged`], with the reason. [`NotChanged::NotSupported`] is the default.
+    fn change_receives(
+        &mut self,
+        change: ReceiveChange,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), NotChanged> {
+        let _ = (change, out);
+        Err(NotChanged::NotSupported)
     }
 
     /// Adjusts the limits to what the extension knows of the connection.

@@ -52,3 +52,30 @@ impl Default for ConnectionLimits {
         }
     }
 }
+
+/// A change of the length of receives while the connection is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveChange {
+    /// This end's receives are replaced by longer ones, of so many bytes, as they are consumed, and the
+    /// peer is told when all are replaced.
+    Raise(u32),
+    /// The peer is asked for receives of so many bytes.
+    Request(u32),
+}
+
+/// The reason why a change was not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotChanged {
+    /// The peer has not announced its properties yet.
+    #[error("the peer has not announced its characteristics yet")]
+    NotSettled,
+    /// The peer does not support the operation that the change needs.
+    #[error("the peer does not support that operation")]
+    NotSupported,
+    /// Another change is in progress, or the value is out of bounds or already in effect.
+    #[error("another change is in progress, or the size is out of range")]
+    NotPossible,
+    /// The peer announced that this property does not change.
+    #[error("characteristic {0} does not change")]
+    Fixed(u32),
+}

@@ -6,8 +6,8 @@ use rpcrdma_chunks::{Direction, Side};
 
 use crate::action::Shared;
 use crate::{
-    Action, Calls, ConnectionLimits, Extension, Heard, Outbox, PeerError, Property,
-    ReceivedMessage, Refusal, Start, TransferMode,
+    Action, Calls, ConnectionLimits, Extension, Heard, NotChanged, Outbox, PeerError, Property,
+    ReceiveChange, ReceivedMessage, Refusal, Start, TransferMode,
 };
 
 /// Two extensions own messages with the same number.
@@ -269,6 +269,22 @@ impl Extensions {
         let done = act(found, &mut Outbox::new(&mut self.shared, at));
         self.pass_on();
         Some(done)
+    }
+
+    /// Starts a change of the length of receives, by the extension that negotiates it.
+    ///
+    /// # Errors
+    /// [`NotChanged`], with the reason: [`NotChanged::NotSupported`] if no extension does.
+    pub fn change_receives(&mut self, change: ReceiveChange) -> Result<(), NotChanged> {
+        let mut done = Err(NotChanged::NotSupported);
+        for (at, extension) in self.list.iter_mut().enumerate() {
+            done = extension.change_receives(change, &mut Outbox::new(&mut self.shared, at));
+            if done != Err(NotChanged::NotSupported) {
+                break;
+            }
+        }
+        self.pass_on();
+        done
     }
 
     fn each(&mut self, mut act: impl FnMut(&mut dyn Extension, &mut Outbox<'_>)) {

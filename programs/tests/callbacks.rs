@@ -86,7 +86,7 @@ impl Running {
                 Over::Rdma(version) => {
                     let mut options = RdmaServerOptions {
                         versions: Versions::only(version),
-                        ..RdmaServerOptions::default()
+                        ..RdmaServerOptions::new(rpcrdma_protocols::base())
                     };
                     options.common.callbacks = CALLBACKS;
                     let mut port = RdmaServer::new(iwarp(), options);
@@ -140,7 +140,7 @@ fn port(over: Over, callbacks: CallbackOptions) -> Rc<RefCell<dyn ClientTranspor
         Over::Rdma(version) => {
             let mut options = RdmaClientOptions {
                 version: Choice::Only(version),
-                ..RdmaClientOptions::default()
+                ..RdmaClientOptions::new(rpcrdma_protocols::base())
             };
             options.common.callbacks = callbacks;
             Rc::new(RefCell::new(RdmaClient::new(iwarp(), options)))

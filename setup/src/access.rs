@@ -15,7 +15,7 @@ use rdma::middleware::Shaper;
 use rdma::{Counters, Pool};
 use rdma_core::Registration;
 use rpc_transport::rdma::{
-    CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RoundTripFeatures, Version,
+    CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, Version,
 };
 use rpc_transport::{
     CallError, Client, ClientLoops, ClientOptions, ClientTransport, Retry, Runtime, TcpClient,
@@ -23,6 +23,7 @@ use rpc_transport::{
 };
 use rpcrdma_host::CongestionControl;
 use rpcrdma_programs::callbacks::Answers;
+use rpcrdma_protocols::RoundTripFeatures;
 
 use crate::costs::{Costs, CostsArg};
 use crate::device::{DeviceChoice, DeviceName, Opened, Resources};
@@ -267,7 +268,7 @@ impl Access {
             let text = "mount option clientaddr: only verbs devices have a choice (see device=)";
             return Err(Failure::usage(text));
         }
-        let mut rdma = RdmaClientOptions::default();
+        let mut rdma = RdmaClientOptions::new(rpcrdma_protocols::standard(&features));
         if let Some(sizes) = mount.inline {
             sizes.apply(&mut rdma.common);
         }
@@ -277,7 +278,6 @@ impl Access {
             rdma: RdmaClientOptions {
                 version,
                 common: RdmaOptions {
-                    features,
                     costs: costs.model(),
                     ..rdma.common
                 },

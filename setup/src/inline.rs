@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn receives_have_the_length_that_was_asked_for() {
-        let mut options = RdmaOptions::server();
+        let mut options = RdmaOptions::server(rpcrdma_protocols::base());
         InlineSizes {
             send: 65_536,
             receive: 8192,

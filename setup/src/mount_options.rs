@@ -7,7 +7,8 @@ use std::time::Duration;
 use nfs_binding::client::{AttachOptions, MIN_IO};
 use nfs_binding::overrides::{Overridden, Overrides};
 use nfs_binding::proto::MAX_DATA;
-use rpc_transport::rdma::{Choice, RoundTripFeatures, Version};
+use rpc_transport::rdma::{Choice, Version};
+use rpcrdma_protocols::RoundTripFeatures;
 
 use crate::inline::InlineSizes;
 use crate::mount_use::{MountUse, OF_MOUNTS};
@@ -686,7 +687,7 @@ impl<'a> Given<'a> {
 
 #[cfg(test)]
 mod tests {
-    use rpc_transport::rdma::Directions;
+    use rpcrdma_protocols::Directions;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rpc_transport::rdma::{Directions, RoundTripFeatures, UnknownFeature};
+use rpcrdma_protocols::{Directions, RoundTripFeatures, UnknownFeature};
 
 /// The features for fewer round trips of both sides. Formatted and parsed as `SERVER/CLIENT`, each
 /// as in `-o features=`: `ddp+cont/none`.

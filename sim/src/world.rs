@@ -152,7 +152,7 @@ fn receives(
         false => options.inline_receive,
     };
     let plain = (longest as usize).next_power_of_two().max(4096);
-    let size = match options.features.ddp.receive {
+    let size = match options.protocols.receives(plain as u32).is_some() {
         true => PLACING + plain,
         false => plain,
     };
@@ -262,7 +262,7 @@ impl<'a> World<'a> {
         let mut options = RdmaServerOptions {
             common: self.plan.responder.clone(),
             versions: self.plan.versions,
-            ..RdmaServerOptions::default()
+            ..RdmaServerOptions::new(rpcrdma_protocols::base())
         };
         if are_shared(shares) {
             // Calls have the rest.
@@ -326,7 +326,7 @@ impl<'a> World<'a> {
             common: self.plan.requester.clone(),
             connect_timeout: self.plan.connect_timeout(),
             version: self.plan.version,
-            ..RdmaClientOptions::default()
+            ..RdmaClientOptions::new(rpcrdma_protocols::base())
         };
         let shared = Rc::clone(&self.shared);
         let random = Random::new(self.random.next());

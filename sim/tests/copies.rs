@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use rpc_transport::rdma::{RoundTripFeatures, Version};
+use rpc_transport::rdma::Version;
+use rpcrdma_protocols::RoundTripFeatures;
 use rpcrdma_sim::{Cache, CopyCosts, CopyRate, Measured, Operation, Setting, measure};
 
 /// The length up to which messages are copied out of their receives, bytes.
@@ -18,7 +19,7 @@ fn setting(features: &str) -> Setting {
         ..Setting::default()
     };
     for end in [&mut setting.requester, &mut setting.responder] {
-        end.features = features;
+        end.protocols = rpcrdma_protocols::standard(&features);
         (end.inline_send, end.inline_receive) = (32 << 10, 32 << 10);
     }
     setting

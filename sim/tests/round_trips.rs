@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use rpc_transport::rdma::{RoundTripFeatures, Version};
+use rpc_transport::rdma::Version;
+use rpcrdma_protocols::RoundTripFeatures;
 use rpcrdma_sim::{CopyCosts, Measured, Operation, Setting, measure};
 
 /// The length up to which messages without bulk data are copied out of their receives, bytes.
@@ -16,8 +17,8 @@ fn setting(features: &str) -> Setting {
         version: Version::Two,
         ..Setting::default()
     };
-    setting.requester.features = features;
-    setting.responder.features = features;
+    setting.requester.protocols = rpcrdma_protocols::standard(&features);
+    setting.responder.protocols = rpcrdma_protocols::standard(&features);
     setting
 }
 

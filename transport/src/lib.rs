@@ -55,7 +55,7 @@
 //! let serving = thread::spawn({
 //!     let stop = stop.clone();
 //!     move || -> Outcome<()> {
-//!         let mut transport = RdmaServer::new(device()?, RdmaServerOptions::default());
+//!         let mut transport = RdmaServer::new(device()?, RdmaServerOptions::new(rpcrdma_protocols::base()));
 //!         let address = transport.listen("127.0.0.1:0".parse()?)?;
 //!         let mut server = Server::new(Box::new(Echo), ServerOptions::default())?;
 //!         server.add_transport(Rc::new(RefCell::new(transport)))?;
@@ -65,7 +65,7 @@
 //! });
 //!
 //! let runtime = Runtime::new()?;
-//! let transport = RdmaClient::new(device()?, RdmaClientOptions::default());
+//! let transport = RdmaClient::new(device()?, RdmaClientOptions::new(rpcrdma_protocols::base()));
 //! let client = runtime.block_on(Client::connect(
 //!     &runtime,
 //!     address.recv()?,

@@ -51,7 +51,10 @@ impl Fixture {
     fn new(max_connections: usize) -> Self {
         let (world, clock) = (World::new(), Clock::simulated());
         let device = FakeDevice::new(&world, attributes(), Pool::new(POOL));
-        let mut transport = RdmaServer::new(Box::new(device), RdmaServerOptions::default());
+        let mut transport = RdmaServer::new(
+            Box::new(device),
+            RdmaServerOptions::new(rpcrdma_protocols::base()),
+        );
         transport.listen(address()).unwrap();
         let transport = Rc::new(RefCell::new(transport));
         let options = ServerOptions {

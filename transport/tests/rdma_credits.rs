@@ -10,7 +10,7 @@ use rdma_support::fabric::{FakeDevice, World, address, attributes};
 use rdma_support::{POOL, Pair, message, open, reply, room, speaking};
 use rpc_transport::rdma::{Choice, Version, Versions};
 use rpc_transport::{ConnectionId, ServerTransport};
-use rpcrdma_extension::{Extension, Outbox, ReceivedMessage, Refusal};
+use rpcrdma_extension::{Extension, Outbox, ReceivedMessage, Refusal, made_by};
 use rpcrdma_v2::{Body, Direction, Header, Optional};
 
 const CLIENT: usize = 0;
@@ -63,8 +63,10 @@ fn held(pair: &Pair) -> Vec<u32> {
 #[test]
 fn s3_3_1_a_call_behind_a_message_of_an_extension_heeds_a_grant_that_is_lowered() {
     let (mut client, mut server) = speaking(Choice::Only(Version::Two), Versions::default());
-    client.common.extensions.push(|_| Box::new(Talkative));
-    server.common.extensions.push(|_| Box::new(Talkative));
+    for common in [&mut client.common, &mut server.common] {
+        let talkative = made_by(|_| Box::new(Talkative));
+        common.protocols.add(Version::Two, talkative);
+    }
     let world = World::new();
     let two_sends = Attributes {
         max_send_wr: 2,

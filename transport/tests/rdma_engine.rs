@@ -943,8 +943,8 @@ fn arming_is_refused_while_there_is_something_to_take() {
 
 #[test]
 fn defaults_are_those_of_linux_peers() {
-    let client = RdmaClientOptions::default();
-    let server = RdmaServerOptions::default();
+    let client = RdmaClientOptions::new(rpcrdma_protocols::base());
+    let server = RdmaServerOptions::new(rpcrdma_protocols::base());
     assert_eq!((client.common.credits, server.common.credits), (128, 64));
     assert_eq!(
         (client.common.inline_send, server.common.inline_receive),

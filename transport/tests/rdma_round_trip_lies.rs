@@ -16,7 +16,8 @@ use rdma::{Device, QpId, SendWr, Time, WrId};
 use rdma_support::fabric::{FakeDevice, Traffic, World, attributes};
 use rdma_support::{Pair, bare, data, message, open, room, speaking};
 use rpc_transport::ConnectionId;
-use rpc_transport::rdma::{Choice, RdmaServerOptions, RoundTripFeatures, Version, Versions};
+use rpc_transport::rdma::{Choice, RdmaServerOptions, Version, Versions};
+use rpcrdma_protocols::RoundTripFeatures;
 
 const SERVER: usize = 1;
 const XID: u32 = 0x0bad_f00d;
@@ -144,7 +145,8 @@ impl Liar {
         let two = Version::Two;
         let (mut client, mut server) = speaking(Choice::Only(two), Versions::only(two));
         let features: RoundTripFeatures = "ddp+cont".parse().unwrap();
-        (client.common.features, server.common.features) = (features, features);
+        client.common.protocols = rpcrdma_protocols::standard(&features);
+        server.common.protocols = rpcrdma_protocols::standard(&features);
         server.common.credits = GRANT;
         change(&mut server);
         let (world, mut pair) = Pair::fake_with(client, server, attributes());

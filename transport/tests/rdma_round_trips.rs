@@ -11,10 +11,9 @@ use iwarp::{Iwarp, Options};
 use rdma::Pool;
 use rdma_support::fabric::attributes;
 use rdma_support::{POOL, Pair, data, explicit, message, open, room, short, speaking};
-use rpc_transport::rdma::{
-    Choice, RdmaClientOptions, RdmaServerOptions, RoundTripFeatures, Version, Versions,
-};
+use rpc_transport::rdma::{Choice, RdmaClientOptions, RdmaServerOptions, Version, Versions};
 use rpc_transport::{ConnectionId, PollSource};
+use rpcrdma_protocols::RoundTripFeatures;
 
 const EACH: [&str; 4] = ["none", "ddp", "cont", "ddp+cont"];
 
@@ -22,7 +21,8 @@ fn options(client: &str, server: &str) -> (RdmaClientOptions, RdmaServerOptions)
     let two = Version::Two;
     let (mut ours, mut theirs) = speaking(Choice::Only(two), Versions::only(two));
     let parse = |text: &str| text.parse::<RoundTripFeatures>().unwrap();
-    (ours.common.features, theirs.common.features) = (parse(client), parse(server));
+    ours.common.protocols = rpcrdma_protocols::standard(&parse(client));
+    theirs.common.protocols = rpcrdma_protocols::standard(&parse(server));
     (ours, theirs)
 }
 

@@ -23,8 +23,8 @@ const PLACING: [Version; 2] = [Version::Two, Version::TwoWg];
 
 fn placing(version: Version) -> (RdmaClientOptions, RdmaServerOptions) {
     let (mut client, mut server) = speaking(Choice::Only(version), Versions::default());
-    client.common.features = "ddp+cont".parse().unwrap();
-    server.common.features = "ddp+cont".parse().unwrap();
+    client.common.protocols = rpcrdma_protocols::standard(&"ddp+cont".parse().unwrap());
+    server.common.protocols = rpcrdma_protocols::standard(&"ddp+cont".parse().unwrap());
     (client, server)
 }
 

@@ -14,6 +14,7 @@ use rdma_support::fabric::{FakeDevice, Traffic, World, address, attributes};
 use rdma_support::{End, Pair, data, explicit, message, open, reply, room, short, speaking};
 use rpc_transport::ClientTransport;
 use rpc_transport::rdma::{Choice, RdmaClientOptions, RdmaServerOptions, Version, Versions};
+use rpcrdma_extension::made_by;
 use rpcrdma_v2::{Body, Header, Reader};
 
 const CLIENT: usize = 0;
@@ -23,7 +24,8 @@ fn options(client: bool, server: bool) -> (RdmaClientOptions, RdmaServerOptions)
     let (mut ours, mut theirs) = speaking(Choice::Only(Version::Two), Versions::only(Version::Two));
     for (has, common) in [(client, &mut ours.common), (server, &mut theirs.common)] {
         if has {
-            common.extensions = vec![|_| Box::new(Cutter::default())];
+            let cutter = made_by(|_| Box::new(Cutter::default()));
+            common.protocols.add(Version::Two, cutter);
         }
     }
     (ours, theirs)
@@ -279,7 +281,8 @@ fn the_rest_of_a_refused_group_counts_until_it_must_have_arrived() {
     const CREDITS: u32 = 8;
     let (mut client, mut server) = options(true, false);
     (client.common.credits, server.common.credits) = (2 * CREDITS, CREDITS);
-    server.common.extensions = vec![|_| Box::new(Cutter::of_one())];
+    let cutter = made_by(|_| Box::new(Cutter::of_one()));
+    server.common.protocols = rpcrdma_protocols::base().with(Version::Two, cutter);
     let (world, mut pair) = Pair::fake_with(client, server, attributes());
     pair.answer_with(|call| {
         let (xid, words, _) = open(call);

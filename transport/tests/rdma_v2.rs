@@ -6,6 +6,7 @@
 mod rdma_support;
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use iwarp::{Iwarp, Options};
@@ -17,7 +18,9 @@ use rpc_transport::rdma::{
 };
 use rpc_transport::{ClientTransport, PollSource};
 use rpcrdma_chunks::Fixed;
-use rpcrdma_extension::{Extension, Outbox, ReceivedMessage, Refusal, Start};
+use rpcrdma_extension::{
+    Extension, ExtensionFactory, Outbox, ReceivedMessage, Refusal, Start, made_by,
+};
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header};
 
 const CLIENT: usize = 0;
@@ -568,10 +571,14 @@ impl Extension for Stranger {
     }
 }
 
+fn stranger() -> Arc<dyn ExtensionFactory> {
+    made_by(|_| Box::new(Stranger))
+}
+
 #[test]
 fn v2_s3_1_an_unknown_operation_is_answered_and_the_connection_lives() {
     let (mut client, server) = both();
-    client.common.extensions.push(|_| Box::new(Stranger));
+    client.common.protocols.add(Version::Two, stranger());
     let (world, pair) = Pair::fake_with(client, server, attributes());
     paired(pair, Version::Two, "");
     let world = world.borrow();
@@ -594,8 +601,8 @@ fn v2_s3_1_an_unknown_operation_is_answered_and_the_connection_lives() {
 #[test]
 fn an_extension_of_a_crate_outside_talks_to_its_peer() {
     let (mut client, mut server) = both();
-    client.common.extensions.push(|_| Box::new(Stranger));
-    server.common.extensions.push(|_| Box::new(Stranger));
+    client.common.protocols.add(Version::Two, stranger());
+    server.common.protocols.add(Version::Two, stranger());
     let (world, pair) = Pair::fake_with(client, server, attributes());
     paired(pair, Version::Two, "");
     let world = world.borrow();
@@ -622,7 +629,9 @@ fn an_extension_of_a_crate_outside_talks_to_its_peer() {
 #[test]
 fn extensions_that_do_not_go_together_are_told_of() {
     let (mut client, server) = both();
-    client.common.extensions = vec![|_| Box::new(Stranger), |_| Box::new(Stranger)];
+    for _ in 0..2 {
+        client.common.protocols.add(Version::Two, stranger());
+    }
     let (_, mut pair) = Pair::fake_with(client, server, attributes());
     let conn = pair.client.open(pair.address, 0, pair.now());
     pair.until(|pair| !pair.down.is_empty());

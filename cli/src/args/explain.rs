@@ -1,8 +1,8 @@
 //! Options of `explain`.
 
 use clap::Args;
-use rpc_transport::rdma::RoundTripFeatures;
 use rpcrdma_compare::{LONG, Op};
+use rpcrdma_protocols::RoundTripFeatures;
 use rpcrdma_setup::inline::InlineSizes;
 use rpcrdma_setup::units;
 

@@ -1,6 +1,6 @@
 //! Queries of a connection's state, for its driver and its user.
 
-use rpcrdma_ext_xchar::{Characteristic, Exchange, NotChanged, ReceiveBufferSize};
+use rpcrdma_extension::{NotChanged, ReceiveChange};
 use rpcrdma_negotiation::{Features, VersionDecision};
 use rpcrdma_v2::Side;
 use rpcrdma_v2_wg::Properties;
@@ -64,7 +64,7 @@ impl Connection {
     /// # Errors
     /// [`NotChanged`]: the reason why the size cannot be changed.
     pub fn raise_receive_size(&mut self, size: u32) -> Result<(), NotChanged> {
-        self.with_exchange(|exchange, out| exchange.raise_receive_size(size, out))
+        self.change_receives(ReceiveChange::Raise(size))
     }
 
     /// Requests that the peer changes the size of its receives (xcharext-02, section 3.1).
@@ -72,20 +72,15 @@ impl Connection {
     /// # Errors
     /// [`NotChanged`]: the reason why the request cannot be sent.
     pub fn request_receive_size(&mut self, size: u32) -> Result<(), NotChanged> {
-        let want = vec![ReceiveBufferSize::property(&size)];
-        self.with_exchange(|exchange, out| exchange.request(want, out))
+        self.change_receives(ReceiveChange::Request(size))
     }
 
-    fn with_exchange(
-        &mut self,
-        change: impl FnOnce(&mut Exchange, &mut rpcrdma_extension::Outbox<'_>) -> Result<(), NotChanged>,
-    ) -> Result<(), NotChanged> {
+    fn change_receives(&mut self, change: ReceiveChange) -> Result<(), NotChanged> {
         let operations = self
             .open_mut()
             .and_then(|open| open.shared.operations.as_mut());
         let operations = operations.ok_or(NotChanged::NotSupported)?;
-        let changed = operations.extensions.with(change);
-        changed.unwrap_or(Err(NotChanged::NotSupported))
+        operations.extensions.change_receives(change)
     }
 
     /// Returns the counters of this end as a requester, if it makes calls.

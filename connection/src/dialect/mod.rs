@@ -74,7 +74,6 @@ pub use plain::Plain;
 pub use rpcrdma_extension::PeerError;
 pub use v1::VersionOne;
 pub use v2::VersionTwo;
-pub(crate) use v2_operations::exchange;
 pub(crate) use wg::MAX_SEGMENTS;
 pub use wg::VersionTwoWg;
 

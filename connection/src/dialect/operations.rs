@@ -5,8 +5,8 @@ use std::fmt;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use onc_rpc::Segments;
 use rdma::Stag;
-use rpcrdma_extension::layout::pad;
 use rpcrdma_chunks::Direction;
+use rpcrdma_extension::layout::pad;
 use rpcrdma_extension::{
     DuplicateNumber, Extension, Extensions, Heard, PeerError, ReceivedMessage, Refusal,
     Transmissions,

@@ -25,7 +25,7 @@ use super::{
     chunks_len, pieces,
 };
 use crate::flow::{Accounting, CreditFields, ReceivedCredit};
-use crate::{CallbackOptions, Config, round_trips};
+use crate::{CallbackOptions, Config};
 
 /// The maximum number of segments in a header that this end accepts (section 5.2.4).
 pub(crate) const MAX_SEGMENTS: u32 = 256;
@@ -350,12 +350,8 @@ impl CreditFields for VersionTwoWg {
 
 impl Operations for VersionTwoWg {
     fn extensions(&self, config: &Config) -> Vec<Box<dyn Extension>> {
-        let side = config.role.side();
         let mut list: Vec<Box<dyn Extension>> = vec![Box::new(Base::new(base(config)))];
-        if let Some(config) = round_trips::placement(config) {
-            list.push(Box::new(Placement::new(config)));
-        }
-        list.extend(config.options.extensions.iter().map(|make| make(side)));
+        list.extend(config.options.protocols.make(Version::TwoWg, &config.end()));
         list
     }
 

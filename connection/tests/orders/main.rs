@@ -14,8 +14,8 @@ use quickcheck::{TestResult, quickcheck};
 use rpcrdma_chunks::{Chunks, ReadSegment, Segment, WriteChunk};
 use rpcrdma_connection::dialect::{Dialect, Outgoing, VersionOne, VersionTwo, VersionTwoWg};
 use rpcrdma_connection::{CallbackOptions, Config, Options};
-use rpcrdma_ext_continuation::Features;
 use rpcrdma_negotiation::Version;
+use rpcrdma_protocols::RoundTripFeatures;
 use rpcrdma_v2::{Direction, Side};
 use support::{configs_with, data, message, room};
 use transfer_plan::ChunkCounts;
@@ -99,12 +99,13 @@ quickcheck! {
     /// Calls end once with their own replies in any order with placement and continuation, for any
     /// features of the two ends.
     fn continued_messages_end_once_in_any_order(seed: u64, ours: u8, theirs: u8) -> TestResult {
-        let features = |at: u8| -> Features {
+        let features = |at: u8| -> RoundTripFeatures {
             let all = ["none", "ddp", "cont", "ddp+cont", "ddp+cont"];
             all[usize::from(at) % all.len()].parse().unwrap()
         };
         let configs = narrow(Version::Two, seed.is_multiple_of(2), |client, server| {
-            (client.features, server.features) = (features(ours), features(theirs));
+            client.protocols = rpcrdma_protocols::standard(&features(ours));
+            server.protocols = rpcrdma_protocols::standard(&features(theirs));
             (client.credits, server.credits) = (32, 32);
         });
         let mut sim = Sim::new(configs, seed);
@@ -124,7 +125,7 @@ quickcheck! {
             for options in [client, server] {
                 (options.inline_send, options.credits) = (32 << 10, 4);
                 if continued {
-                    options.features = "cont".parse().unwrap();
+                    options.protocols = rpcrdma_protocols::standard(&"cont".parse().unwrap());
                     options.credits = 8;
                 }
             }

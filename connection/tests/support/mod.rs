@@ -65,7 +65,10 @@ pub fn configs_with(
     version: Version,
     change: impl FnOnce(&mut Options, &mut Options),
 ) -> (Config, Config) {
-    let (mut ours, mut theirs) = (Options::client(), Options::server());
+    let (mut ours, mut theirs) = (
+        Options::client(rpcrdma_protocols::base()),
+        Options::server(rpcrdma_protocols::base()),
+    );
     change(&mut ours, &mut theirs);
     let (choice, versions) = (Choice::Only(version), Versions::only(version));
     (client(choice, ours), server(versions, theirs))

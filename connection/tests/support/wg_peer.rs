@@ -41,7 +41,7 @@ pub struct WgPeer {
 impl WgPeer {
     /// Returns a server that has not received anything.
     pub fn listening(change: impl FnOnce(&mut Options)) -> Self {
-        let mut options = Options::server();
+        let mut options = Options::server(rpcrdma_protocols::base());
         change(&mut options);
         Self::new(super::server(Versions::only(Version::TwoWg), options))
     }
@@ -58,14 +58,14 @@ impl WgPeer {
 
     /// Returns a client that has exchanged properties with a server that announces these.
     pub fn client_of(properties: &Properties, change: impl FnOnce(&mut Options)) -> Self {
-        let mut options = Options::client();
+        let mut options = Options::client(rpcrdma_protocols::base());
         change(&mut options);
         Self::new(super::client(Choice::Only(Version::TwoWg), options)).exchanged(properties)
     }
 
     /// Returns a client whose server has sent this set of properties.
     pub fn client_announced(set: &[Property], change: impl FnOnce(&mut Options)) -> Self {
-        let mut options = Options::client();
+        let mut options = Options::client(rpcrdma_protocols::base());
         change(&mut options);
         let mut peer = Self::new(super::client(Choice::Only(Version::TwoWg), options));
         peer.properties(set.to_vec(), true);

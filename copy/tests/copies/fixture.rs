@@ -135,7 +135,10 @@ fn serve(path: &Path, at: Addresses, options: ServerOptions) -> (Addresses, Stop
         let tcp_address = tcp.local_addr();
         server.add_transport(Rc::new(RefCell::new(tcp))).unwrap();
         let device = Iwarp::new(Options::default(), Pool::new(POOL)).unwrap();
-        let mut rdma = RdmaServer::new(Box::new(device), RdmaServerOptions::default());
+        let mut rdma = RdmaServer::new(
+            Box::new(device),
+            RdmaServerOptions::new(rpcrdma_protocols::base()),
+        );
         let rdma_address = rdma.listen(at.rdma).unwrap();
         let rdma: Rc<RefCell<dyn ServerTransport>> = Rc::new(RefCell::new(rdma));
         server.add_transport(rdma).unwrap();
@@ -175,7 +178,10 @@ impl Mounted {
             }
             Proto::Rdma => {
                 let device = Iwarp::new(Options::default(), pool.clone()).unwrap();
-                let client = RdmaClient::new(Box::new(device), RdmaClientOptions::default());
+                let client = RdmaClient::new(
+                    Box::new(device),
+                    RdmaClientOptions::new(rpcrdma_protocols::base()),
+                );
                 (addresses.rdma, Rc::new(RefCell::new(client)))
             }
         };

@@ -16,6 +16,8 @@ use smallvec::SmallVec;
 use super::limits::MAX_SPAN;
 use super::{Frame, Spot, cut, pad};
 
+/// Maximum length of a message to send with placed data, in bytes, even if the peer's receives are longer.
+pub const MAX_TRANSMISSION: u32 = 1 << 20;
 /// Number of bytes of each segment number in the first header.
 const NUMBER_LEN: u64 = 4;
 /// Maximum number of attempts. The header of the first transmission grows with the number of

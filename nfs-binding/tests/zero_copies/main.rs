@@ -25,10 +25,10 @@ use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use onc_rpc::{AuthSys, Credential};
 use rdma::{Counters, Pool};
 use rpc_transport::rdma::{
-    Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, RoundTripFeatures,
-    Version,
+    Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version,
 };
 use rpc_transport::{Client, ClientOptions, ClientTransport, Runtime, Server, ServerOptions, Stop};
+use rpcrdma_protocols::RoundTripFeatures;
 use tempfile::TempDir;
 use watched::{Files, Places, WatchedDevice, WatchedFs, Wire};
 
@@ -87,8 +87,8 @@ fn serve(features: RoundTripFeatures, direct_io: bool) -> Served {
         };
         let service = NfsServer::new(vec![export], HandleKey::from_bytes([3; 16])).unwrap();
         let mut server = Server::new(Box::new(service), ServerOptions::default()).unwrap();
-        let mut options = RdmaServerOptions::default();
-        options.common.features = features;
+        let mut options = RdmaServerOptions::new(rpcrdma_protocols::base());
+        options.common.protocols = rpcrdma_protocols::standard(&features);
         let mut port = RdmaServer::new(device(&on_wire), options);
         ready
             .send(port.listen(([127, 0, 0, 1], 0).into()).unwrap())
@@ -123,9 +123,9 @@ fn connect(served: &Served, features: RoundTripFeatures) -> NfsClient {
     let (runtime, wire) = (Runtime::new().unwrap(), Wire::default());
     let mut options = RdmaClientOptions {
         version: Choice::Only(Version::Two),
-        ..RdmaClientOptions::default()
+        ..RdmaClientOptions::new(rpcrdma_protocols::base())
     };
-    options.common.features = features;
+    options.common.protocols = rpcrdma_protocols::standard(&features);
     let port = Rc::new(RefCell::new(RdmaClient::new(device(&wire), options)));
     let any = Rc::clone(&port) as Rc<RefCell<dyn ClientTransport>>;
     let client_options = ClientOptions {

@@ -99,8 +99,8 @@ impl Default for Setting {
             costs: Costs::default(),
             interrupt: Duration::from_micros(2),
             copies: CopyCosts::default(),
-            requester: RdmaClientOptions::default().common,
-            responder: RdmaServerOptions::default().common,
+            requester: RdmaClientOptions::new(rpcrdma_protocols::base()).common,
+            responder: RdmaServerOptions::new(rpcrdma_protocols::base()).common,
             version: Version::One,
             chosen_by: None,
         }
@@ -184,7 +184,7 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
         },
         // Receives are as long as this version needs them.
         versions: Versions::only(setting.version),
-        ..RdmaServerOptions::default()
+        ..RdmaServerOptions::new(rpcrdma_protocols::base())
     };
     let server = ServerHost::start(
         &fabric,
@@ -202,7 +202,7 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
             ..setting.requester.clone()
         },
         version: Choice::Only(setting.version),
-        ..RdmaClientOptions::default()
+        ..RdmaClientOptions::new(rpcrdma_protocols::base())
     };
     let version = setting.version;
     let found = Rc::new(RefCell::new(Found::default()));

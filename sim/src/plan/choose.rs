@@ -6,9 +6,9 @@ use rdma::{Attributes, SharedReceives, WhenEmpty};
 use rdma_sim::{Costs, Faults, Random, attributes};
 use rpc_transport::Retry;
 use rpc_transport::rdma::{
-    CallbackOptions, Choice, Directions, RdmaClientOptions, RdmaOptions, RoundTripFeatures,
-    Version, Versions,
+    CallbackOptions, Choice, RdmaClientOptions, RdmaOptions, Version, Versions,
 };
+use rpcrdma_protocols::{Directions, RoundTripFeatures};
 
 use super::hostile::disturb;
 use super::{AMPLE, Crash, FeaturesOf, PATIENT, Plan, ROOMY, Swarm, VersionsOf, Victim};
@@ -77,6 +77,7 @@ impl Swarm {
             retry: Retry::Hard,
             requester: options(&mut random, false),
             responder: options(&mut random, true),
+            features: Pairing::default(),
             version: Choice::Only(Version::One),
             versions: Versions::default(),
             resizes: false,
@@ -150,7 +151,7 @@ fn options(random: &mut Random, server: bool) -> RdmaOptions {
         max_segment: random.pick(&[512, 4096, 1 << 30]),
         callbacks: CallbackOptions::default(),
         max_receive_size: LONGEST_RECEIVE,
-        ..RdmaClientOptions::default().common
+        ..RdmaClientOptions::new(rpcrdma_protocols::base()).common
     }
 }
 
@@ -176,8 +177,9 @@ fn round_trips(plan: &mut Plan, wanted: FeaturesOf, random: &mut Random) {
         },
         FeaturesOf::Seed | FeaturesOf::Turns => Pairing::nth(plan.seed),
     };
-    plan.requester.features = pairing.client;
-    plan.responder.features = pairing.server;
+    plan.features = pairing;
+    plan.requester.protocols = rpcrdma_protocols::standard(&pairing.client);
+    plan.responder.protocols = rpcrdma_protocols::standard(&pairing.server);
 }
 
 fn device(random: &mut Random) -> Attributes {

@@ -151,6 +151,8 @@ pub struct Plan {
     pub requester: RdmaOptions,
     /// The options of the server's side.
     pub responder: RdmaOptions,
+    /// The features for fewer round trips of both sides, which their protocols have.
+    pub features: Pairing,
     /// The versions that the clients ask for.
     pub version: Choice,
     /// The versions that the server accepts.
@@ -195,10 +197,7 @@ impl Plan {
     /// Returns the features of both sides if they use version 2.
     #[must_use]
     pub fn pairing(&self) -> Option<Pairing> {
-        self.speaks_two().then_some(Pairing {
-            server: self.responder.features,
-            client: self.requester.features,
-        })
+        self.speaks_two().then_some(self.features)
     }
 
     /// Returns whether clients accept calls, as far as the server's upper layer knows. In version 2
@@ -424,13 +423,11 @@ fn write_options(f: &mut fmt::Formatter<'_>, end: &str, options: &RdmaOptions) -
         max_segment,
         callbacks,
         max_receive_size,
-        least_placement,
         spare_receives,
         group_timeout,
         initial_message_count,
         costs,
-        features,
-        extensions,
+        protocols,
     } = options;
     writeln!(
         f,
@@ -449,10 +446,8 @@ fn write_options(f: &mut fmt::Formatter<'_>, end: &str, options: &RdmaOptions) -
     )?;
     writeln!(
         f,
-        "{end}: version 2: features {features}, receives up to {max_receive_size} (for placement from \
-         {least_placement} on), \
-         {spare_receives} spare, groups within {group_timeout:?}, {} further extensions",
-        extensions.len()
+        "{end}: version 2: features {protocols}, receives up to {max_receive_size}, \
+         {spare_receives} spare, groups within {group_timeout:?}"
     )?;
     writeln!(f, "{end}: messages counted from {initial_message_count}")?;
     writeln!(

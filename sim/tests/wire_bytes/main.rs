@@ -35,11 +35,11 @@ fn ends(version: Version, both: impl Fn(&mut RdmaOptions)) -> Ends {
     let mut ends = Ends {
         client: RdmaClientOptions {
             version: Choice::Only(version),
-            ..RdmaClientOptions::default()
+            ..RdmaClientOptions::new(rpcrdma_protocols::base())
         },
         server: RdmaServerOptions {
             versions: Versions::only(version),
-            ..RdmaServerOptions::default()
+            ..RdmaServerOptions::new(rpcrdma_protocols::base())
         },
         callbacks: false,
     };
@@ -55,7 +55,7 @@ fn ends(version: Version, both: impl Fn(&mut RdmaOptions)) -> Ends {
 /// features=`.
 fn with_features(features: &str) -> Ends {
     ends(Version::Two, |common| {
-        common.features = features.parse().unwrap();
+        common.protocols = rpcrdma_protocols::standard(&features.parse().unwrap());
     })
 }
 
@@ -142,21 +142,22 @@ fn version_2_with_chunks_of_several_segments() {
 #[test]
 fn version_2_with_features_of_the_server_alone() {
     let mut ends = with_features("none");
-    ends.server.common.features = "ddp+cont".parse().unwrap();
+    ends.server.common.protocols = rpcrdma_protocols::standard(&"ddp+cont".parse().unwrap());
     few_calls("v2-server-alone", &ends);
 }
 
 #[test]
 fn version_2_with_features_of_the_client_alone() {
     let mut ends = with_features("none");
-    ends.client.common.features = "ddp+cont".parse().unwrap();
+    ends.client.common.protocols = rpcrdma_protocols::standard(&"ddp+cont".parse().unwrap());
     few_calls("v2-client-alone", &ends);
 }
 
 #[test]
 fn version_2_with_half_of_each_feature() {
     let mut ends = with_features("ddp:send+cont:receive");
-    ends.client.common.features = "ddp:receive+cont:send".parse().unwrap();
+    ends.client.common.protocols =
+        rpcrdma_protocols::standard(&"ddp:receive+cont:send".parse().unwrap());
     few_calls("v2-halves", &ends);
 }
 
@@ -212,7 +213,7 @@ fn callbacks_of_version_2_with_chunks() {
 fn callbacks_of_version_2_with_all_features() {
     let mut ends = calling_back(Version::Two, true);
     for common in [&mut ends.client.common, &mut ends.server.common] {
-        common.features = "ddp+cont".parse().unwrap();
+        common.protocols = rpcrdma_protocols::standard(&"ddp+cont".parse().unwrap());
     }
     recorded::check("v2-callbacks-ddp-cont", &exchange(&ends, long_callbacks));
 }

@@ -35,7 +35,7 @@ const LIMIT: Time = Time::from_nanos(1_000_000_000_000);
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// The options of both ends of an exchange.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ends {
     pub(crate) client: RdmaClientOptions,
     pub(crate) server: RdmaServerOptions,

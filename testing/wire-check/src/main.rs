@@ -31,7 +31,8 @@ mod verdict;
 use std::path::Path;
 use std::process::ExitCode;
 
-use rpc_transport::rdma::{RoundTripFeatures, Version};
+use rpc_transport::rdma::Version;
+use rpcrdma_protocols::RoundTripFeatures;
 
 use crate::capture::Capture;
 use crate::columns::{Columns, Direction};

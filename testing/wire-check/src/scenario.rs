@@ -15,13 +15,13 @@ use onc_rpc::{AuthSys, CallHeader, Credential, Encoder, Verifier};
 use rdma::middleware::{Posted, Tapped};
 use rdma::{Device, Pool};
 use rpc_transport::rdma::{
-    Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, RoundTripFeatures,
-    Version,
+    Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version,
 };
 use rpc_transport::{
     Client, ClientOptions, ClientTransport, Runtime, Server, ServerOptions, ServerTransport, Stop,
     TcpClient, TcpOptions, TcpServer,
 };
+use rpcrdma_protocols::RoundTripFeatures;
 use rpcrdma_v1::{Body, Chunks, ErrorBody, Header};
 
 use crate::calls;
@@ -190,8 +190,8 @@ fn server_port(
         }
         Form::Rdma(_, features) => {
             let device = tapped(records, Direction::Reply, 0)?;
-            let mut options = RdmaServerOptions::default();
-            options.common.features = features;
+            let mut options = RdmaServerOptions::new(rpcrdma_protocols::base());
+            options.common.protocols = rpcrdma_protocols::standard(&features);
             let mut port = RdmaServer::new(device, options);
             let address = port.listen(any_port).map_err(Error::ours("listening"))?;
             Ok((address, Rc::new(RefCell::new(port))))
@@ -231,9 +231,9 @@ fn client_port(form: Form, records: &Records) -> Result<Rc<RefCell<dyn ClientTra
             let device = tapped(records, Direction::Call, 1)?;
             let mut options = RdmaClientOptions {
                 version: Choice::Only(version),
-                ..RdmaClientOptions::default()
+                ..RdmaClientOptions::new(rpcrdma_protocols::base())
             };
-            options.common.features = features;
+            options.common.protocols = rpcrdma_protocols::standard(&features);
             Ok(Rc::new(RefCell::new(RdmaClient::new(device, options))))
         }
     }

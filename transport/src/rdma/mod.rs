@@ -26,13 +26,11 @@ use rpcrdma_v1::PrivateData;
 pub use client::RdmaClient;
 pub use options::{FallbackWarning, MetServers, RdmaClientOptions, RdmaServerOptions};
 pub use receive_pool::shares_receives;
+pub use rpcrdma_connection::NotChanged;
 pub use rpcrdma_connection::{
-    BadStructure, CallbackOptions, ConsideredMode, MakeExtension, Options as RdmaOptions,
-    Properties, ReceiveSegment, ReceiveStructure, RequesterCounters, ResponderCounters,
-    receive_memory,
+    BadStructure, CallbackOptions, ConsideredMode, Options as RdmaOptions, Properties, Protocols,
+    ReceiveSegment, ReceiveStructure, RequesterCounters, ResponderCounters, receive_memory,
 };
-pub use rpcrdma_ext_continuation::{Directions, Features as RoundTripFeatures, UnknownFeature};
-pub use rpcrdma_ext_xchar::NotChanged;
 pub use rpcrdma_negotiation::{
     Choice, Features, Version, VersionAction, VersionDecision, VersionReason, Versions,
 };

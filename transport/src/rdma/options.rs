@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rdma::Attributes;
-use rpcrdma_connection::{Config, Options};
+use rpcrdma_connection::{Config, Options, Protocols};
 use rpcrdma_host::Budget;
 use rpcrdma_negotiation::{Choice, VersionDecision, VersionReason, Versions};
 
@@ -96,10 +96,12 @@ impl FallbackWarning {
     }
 }
 
-impl Default for RdmaClientOptions {
-    fn default() -> Self {
+impl RdmaClientOptions {
+    /// Returns the default options of clients whose connections have these protocols.
+    #[must_use]
+    pub fn new(protocols: Protocols) -> Self {
         Self {
-            common: Options::client(),
+            common: Options::client(protocols),
             connect_timeout: Duration::from_secs(10),
             version: Choice::default(),
             patience: Config::DEFAULT_PATIENCE,
@@ -162,10 +164,12 @@ impl RdmaServerOptions {
     }
 }
 
-impl Default for RdmaServerOptions {
-    fn default() -> Self {
+impl RdmaServerOptions {
+    /// Returns the default options of servers whose connections have these protocols.
+    #[must_use]
+    pub fn new(protocols: Protocols) -> Self {
         Self {
-            common: Options::server(),
+            common: Options::server(protocols),
             max_connections: 1024,
             max_receive_memory: DEFAULT_RECEIVE_MEMORY,
             budget: Budget::default(),

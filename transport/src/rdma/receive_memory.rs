@@ -4,9 +4,7 @@
 //! credits. Receives that bulk data can be placed in are long, and calls in several transmissions hold
 //! the receives that they arrived in, so both are allowed only within the first half of the limit.
 
-use rpcrdma_connection::{BEYOND_CREDITS, ReceiveStructure, receive_memory, round_trips};
-
-use super::RoundTripFeatures;
+use rpcrdma_connection::{BEYOND_CREDITS, Protocols, ReceiveStructure, receive_memory};
 
 /// A new connection gets at most the remaining memory divided by this number. So the more
 /// connections there are, the fewer credits the next one has, before any is rejected.
@@ -31,14 +29,14 @@ pub(super) struct Share {
 
 /// The receives that a new connection gets if there is enough memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wish {
+pub(super) struct Wish<'a> {
     /// The maximum number of outstanding calls.
     pub(super) credits: u32,
     /// The maximum number of outstanding callbacks.
     pub(super) callbacks: u32,
-    /// The features of this end. If calls may arrive in several transmissions, an incomplete call
-    /// holds the receives of its parts, and others are posted in their place.
-    pub(super) features: RoundTripFeatures,
+    /// The protocols of this end, if they may matter. If calls may arrive in several transmissions,
+    /// an incomplete call holds the receives of its parts, and others are posted in their place.
+    pub(super) protocols: Option<&'a Protocols>,
 }
 
 /// Returns the share of a new connection in `limit` bytes, of which `taken` belong to other connections,
@@ -53,7 +51,7 @@ pub(super) fn share(
     plain: &ReceiveStructure,
     placing: Option<&ReceiveStructure>,
     longest: u32,
-    wish: Wish,
+    wish: Wish<'_>,
 ) -> Option<Share> {
     let plain = share_of(limit, taken, plain, longest, wish)?;
     let placing = placing
@@ -75,12 +73,12 @@ fn share_of(
     taken: usize,
     receives: &ReceiveStructure,
     longest: u32,
-    wish: Wish,
+    wish: Wish<'_>,
 ) -> Option<Share> {
     let Wish {
         credits,
         callbacks,
-        features,
+        protocols,
     } = wish;
     let each = receive_memory(receives);
     let left = limit.saturating_sub(taken);
@@ -98,7 +96,7 @@ fn share_of(
     };
     let spared = |memory: usize| taken.saturating_add(memory) <= limit / 2;
     let count = (credits + callbacks).saturating_add(BEYOND_CREDITS) as usize;
-    let held = round_trips::held_by_a_call(features, credits) as usize;
+    let held = protocols.map_or(0, |it| it.held_by_a_call(credits)) as usize;
     let groups = held > 0 && spared(each.saturating_mul(count + held));
     let count = if groups { count + held } else { count };
     let larger = receive_memory(&receives.resized(longest)).max(each);
@@ -131,9 +129,7 @@ mod tests {
 
     /// Receives that bulk data can be placed in.
     fn placing() -> ReceiveStructure {
-        let mut options = Options::server();
-        options.features = "ddp".parse().unwrap();
-        options.receives(true)
+        Options::server(protocols("ddp")).receives(true)
     }
 
     /// Returns the shares of connections until one is rejected.
@@ -150,17 +146,21 @@ mod tests {
         shares
     }
 
-    fn wish(credits: u32, callbacks: u32, features: &str) -> Wish {
+    fn protocols(features: &str) -> Protocols {
+        rpcrdma_protocols::standard(&features.parse().unwrap())
+    }
+
+    fn wish(credits: u32, callbacks: u32, protocols: &Protocols) -> Wish<'_> {
         Wish {
             credits,
             callbacks,
-            features: features.parse().unwrap(),
+            protocols: Some(protocols),
         }
     }
 
     #[test]
     fn later_connections_have_fewer_credits_before_none_is_taken() {
-        let shares = shares(512 << 20, None, wish(64, 0, "ddp:send+cont"));
+        let shares = shares(512 << 20, None, wish(64, 0, &protocols("ddp:send+cont")));
         assert!(shares.is_sorted_by(|a, b| a.credits >= b.credits));
         assert_eq!(shares[500].credits, 64);
         assert_eq!(shares.last().unwrap().credits, 1);
@@ -169,7 +169,8 @@ mod tests {
 
     #[test]
     fn placed_data_takes_half_of_the_memory_and_no_credits() {
-        let calls = wish(64, 0, "ddp+cont");
+        let both = protocols("ddp+cont");
+        let calls = wish(64, 0, &both);
         let placed = shares(512 << 20, Some(&placing()), calls);
         let none = shares(512 << 20, None, calls);
         let number = placed.iter().filter(|share| share.placing).count();
@@ -192,7 +193,7 @@ mod tests {
         let few = shares(4 << 20, Some(&placing()), calls);
         assert!(!few.iter().any(|share| share.placing));
         // The same for callbacks.
-        let first = shares(24 << 20, Some(&placing()), wish(64, 32, "ddp+cont"))[0];
+        let first = shares(24 << 20, Some(&placing()), wish(64, 32, &both))[0];
         assert_eq!((first.callbacks, first.placing), (32, false));
     }
 
@@ -200,8 +201,9 @@ mod tests {
     fn longer_receives_leave_room_for_a_thousand_plain_connections() {
         let receives = ReceiveStructure::plain(4096);
         let (limit, mut taken, mut longer) = (512 << 20, 0, 0);
+        let protocols = protocols("ddp:send+cont");
         for n in 0..1000 {
-            let wish = wish(64, 0, "ddp:send+cont");
+            let wish = wish(64, 0, &protocols);
             let share = share(limit, taken, &receives, None, 32 << 10, wish).unwrap();
             taken += share.memory;
             longer += usize::from(share.longer);
@@ -221,7 +223,8 @@ mod tests {
         fn the_least_lets_one_connection_in_and_less_lets_none(len: u16, cont: bool) -> bool {
             let receives = ReceiveStructure::plain(usize::from(len) + 64);
             let features = if cont { "ddp+cont" } else { "none" };
-            let wish = wish(64, 32, features);
+            let protocols = protocols(features);
+            let wish = wish(64, 32, &protocols);
             let least = least(&receives);
             let given = |limit| share(limit, 0, &receives, None, 32 << 10, wish).map(|share| share.credits);
             given(least) == Some(1) && given(least - 1).is_none()
@@ -233,7 +236,8 @@ mod tests {
             let (limit, taken) = (limit as usize, taken as usize);
             let receives = ReceiveStructure::plain(usize::from(len) + 64);
             let features = if cont { "cont" } else { "cont:send" };
-            let wish = wish(u32::from(credits) + 1, u32::from(callbacks), features);
+            let protocols = protocols(features);
+            let wish = wish(u32::from(credits) + 1, u32::from(callbacks), &protocols);
             let share = share(limit, taken, &receives, Some(&placing()), u32::from(longest), wish);
             share.is_none_or(|share| {
                 // A call of as many parts as there are credits, up to the longest that is taken.

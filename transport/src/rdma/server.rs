@@ -21,7 +21,7 @@ use super::options::RdmaServerOptions;
 use super::queue_pair::QueuePair;
 use super::receive_memory::{Share, Wish, share};
 use super::timers::Timer;
-use super::{NO_ROOM, RoundTripFeatures, shown};
+use super::{NO_ROOM, shown};
 use crate::{
     Admission, CallError, ConnectionId, Place, PollSource, ReducedArguments, ReplyRoom,
     ServerTransport, ServerTransportEvent,
@@ -268,10 +268,7 @@ impl RdmaServer {
             Wish {
                 credits,
                 callbacks,
-                features: match operations {
-                    true => common.features,
-                    false => RoundTripFeatures::default(),
-                },
+                protocols: operations.then_some(&common.protocols),
             },
         )
     }
@@ -281,9 +278,11 @@ impl RdmaServer {
         let versions = self.options.versions;
         let device = &*self.driver.device;
         let mut common = self.options.common.clone();
-        common.features.ddp.receive &= share.placing;
-        common.features.cont.receive &= share.groups;
-        let receives = common.receives(versions.may_have_operations());
+        let operations = versions.may_have_operations();
+        let receives = match share.placing {
+            true => common.receives(operations),
+            false => common.plain_receives(operations),
+        };
         if !share.longer {
             let size = u32::try_from(receives.size()).unwrap_or(u32::MAX);
             common.max_receive_size = common.max_receive_size.min(size);
@@ -292,6 +291,9 @@ impl RdmaServer {
         common.outbound_reads = common.outbound_reads.min(most_reads);
         let max_segment = max_segment(device, common.max_segment);
         let mut config = Config::new(Role::Server { versions }, common, pool);
+        config.receives = receives;
+        config.may_place = share.placing;
+        config.may_hold_calls = share.groups;
         config.credits = share.credits;
         config.callbacks = share.callbacks;
         config.max_fetched = self.options.max_fetched;

@@ -317,7 +317,9 @@ fn look_up(cache: &mut Part, key: CallKey, job: usize, now: Time) -> Known {
 #[test]
 fn the_default_limits_hold_the_replies_of_every_call_that_can_be_outstanding() {
     let options = crate::ServerOptions::default();
-    let credits = crate::rdma::RdmaServerOptions::default().common.credits as usize;
+    let credits = crate::rdma::RdmaServerOptions::new(rpcrdma_protocols::base())
+        .common
+        .credits as usize;
     let outstanding = options.max_connections * credits;
     assert!(options.reply_cache_entries >= 2 * outstanding);
     let cache = ReplyCache::new(options.reply_cache_entries, options.reply_cache_bytes);

@@ -125,8 +125,10 @@ pub fn options() -> (RdmaClientOptions, RdmaServerOptions) {
 
 /// Returns options for these versions, otherwise the defaults.
 pub fn speaking(client: Choice, server: Versions) -> (RdmaClientOptions, RdmaServerOptions) {
-    let (mut options, mut server_options) =
-        (RdmaClientOptions::default(), RdmaServerOptions::default());
+    let (mut options, mut server_options) = (
+        RdmaClientOptions::new(rpcrdma_protocols::base()),
+        RdmaServerOptions::new(rpcrdma_protocols::base()),
+    );
     options.version = client;
     server_options.versions = server;
     (options, server_options)

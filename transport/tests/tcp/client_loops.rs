@@ -41,7 +41,7 @@ fn rdma_loops() -> Loops<RdmaClient> {
     let pool = Pool::new(64 << 20);
     let make = move || {
         let device = Iwarp::new(Options::default(), pool.clone())?;
-        let options = RdmaClientOptions::default();
+        let options = RdmaClientOptions::new(rpcrdma_protocols::base());
         Ok::<_, io::Error>(RdmaClient::new(Box::new(device), options))
     };
     Rc::new(RefCell::new(ClientLoops::start(LOOPS, make).unwrap()))
@@ -142,7 +142,10 @@ fn calls_over_rdma_are_made_by_all_threads_with_a_device_each() {
         };
         let mut server = Server::new(Box::new(service), ServerOptions::default()).unwrap();
         let device = Iwarp::new(Options::default(), Pool::new(64 << 20)).unwrap();
-        let mut port = RdmaServer::new(Box::new(device), RdmaServerOptions::default());
+        let mut port = RdmaServer::new(
+            Box::new(device),
+            RdmaServerOptions::new(rpcrdma_protocols::base()),
+        );
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         told.send(port.listen(any).unwrap()).unwrap();
         server.add_transport(Rc::new(RefCell::new(port))).unwrap();

@@ -89,7 +89,10 @@ fn an_idle_rdma_connection_is_closed_in_order_and_its_memory_comes_back() {
     let stopped = stop.clone();
     let thread = thread::spawn(move || {
         let device = Iwarp::new(Options::default(), theirs).unwrap();
-        let mut port = RdmaServer::new(Box::new(device), RdmaServerOptions::default());
+        let mut port = RdmaServer::new(
+            Box::new(device),
+            RdmaServerOptions::new(rpcrdma_protocols::base()),
+        );
         let address = port.listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let service = Echo {
             count: Default::default(),
@@ -102,7 +105,10 @@ fn an_idle_rdma_connection_is_closed_in_order_and_its_memory_comes_back() {
     });
     let runtime = Runtime::new().unwrap();
     let device = Iwarp::new(Options::default(), Pool::new(64 << 20)).unwrap();
-    let port = RdmaClient::new(Box::new(device), RdmaClientOptions::default());
+    let port = RdmaClient::new(
+        Box::new(device),
+        RdmaClientOptions::new(rpcrdma_protocols::base()),
+    );
     let port = Rc::new(RefCell::new(port));
     let address = address.recv().unwrap();
     let connecting = Client::connect(&runtime, address, port, options());

@@ -64,7 +64,10 @@ impl Group {
                     ..Options::default()
                 };
                 let device = Iwarp::new(options, Pool::new(64 << 20)).unwrap();
-                let mut port = RdmaServer::new(Box::new(device), RdmaServerOptions::default());
+                let mut port = RdmaServer::new(
+                    Box::new(device),
+                    RdmaServerOptions::new(rpcrdma_protocols::base()),
+                );
                 port.listen(rdma.local_addr().unwrap()).unwrap();
                 server.add_transport(Rc::new(RefCell::new(port))).unwrap();
                 ready.wait();
@@ -99,7 +102,10 @@ impl Group {
 /// Connects over RDMA.
 fn connect_rdma(runtime: &Runtime, address: SocketAddr) -> Client {
     let device = Iwarp::new(Options::default(), Pool::new(64 << 20)).unwrap();
-    let port = RdmaClient::new(Box::new(device), RdmaClientOptions::default());
+    let port = RdmaClient::new(
+        Box::new(device),
+        RdmaClientOptions::new(rpcrdma_protocols::base()),
+    );
     let connecting = Client::connect(runtime, address, Rc::new(RefCell::new(port)), options());
     runtime.block_on(connecting).unwrap()
 }

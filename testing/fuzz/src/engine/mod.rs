@@ -139,7 +139,7 @@ impl Run {
         let as_server = Role::Server {
             versions: Versions::only(Version::One),
         };
-        let (of_client, of_server) = (Options::client(), Options::server());
+        let (of_client, of_server) = (Options::client(rpcrdma_protocols::base()), Options::server(rpcrdma_protocols::base()));
         let client = config(as_client, of_client, client_credits, script, client_pool);
         let server = config(as_server, of_server, server_credits, script, server_pool);
         let said = client.options.private_data();
@@ -184,7 +184,7 @@ impl Run {
             inline_send: SHORTEST_INLINE,
             inline_receive: SHORTEST_INLINE,
             remote_invalidation: self.remote_invalidation,
-            ..Options::server()
+            ..Options::server(rpcrdma_protocols::base())
         };
         let peer = options.private_data();
         self.client.handle(NOW, Event::Established { peer });

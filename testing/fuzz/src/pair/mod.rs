@@ -24,10 +24,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use onc_rpc::{CALL, Decoder, Encoder, Message, REPLY};
 use rdma::{Buf, Pool, Stag, Time};
-use rpc_transport::rdma::{
-    CallbackOptions, Choice, Directions, RdmaClient, RdmaClientOptions, RdmaOptions, RdmaServer,
-    RdmaServerOptions, RoundTripFeatures, Version, VersionAction, Versions,
-};
+use rpc_transport::rdma::{CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RdmaServer, RdmaServerOptions, Version, VersionAction, Versions};
+use rpcrdma_protocols::{Directions, RoundTripFeatures};
 use rpc_transport::{ClientTransport, ConnectionId, ReplyRoom, ServerTransport};
 
 use fabric::{FakeDevice, Traffic, World, address, attributes};
@@ -163,17 +161,26 @@ fn versions(protocol: Protocol, end: &End) -> (Choice, Versions) {
     }
 }
 
-fn configure(end: &End, common: &mut RdmaOptions) {
+fn features(end: &End) -> RoundTripFeatures {
     let bit = |at: u8| end.features >> at & 1 == 1;
     let ways = |at: u8| Directions {
         send: bit(at),
         receive: bit(at + 1),
     };
-    common.credits = u32::from(end.credits % 8) + 1;
-    common.features = RoundTripFeatures {
+    RoundTripFeatures {
         ddp: ways(0),
         cont: ways(2),
-    };
+    }
+}
+
+/// Returns whether an end has messages in several transmissions, in either direction.
+fn continued(end: &End) -> bool {
+    features(end).cont != Directions::default()
+}
+
+fn configure(end: &End, common: &mut RdmaOptions) {
+    common.credits = u32::from(end.credits % 8) + 1;
+    common.protocols = rpcrdma_protocols::standard(&features(end));
     common.callbacks = CallbackOptions {
         credits: u32::from(end.callbacks % 4),
         chunks: end.chunks,
@@ -192,8 +199,8 @@ impl Run {
         let world = World::new();
         let device = |pool: &Pool| Box::new(FakeDevice::new(&world, attributes(), pool.clone()));
         let (client_device, server_device) = (device(client_pool), device(server_pool));
-        let mut options = RdmaClientOptions::default();
-        let mut server_options = RdmaServerOptions::default();
+        let mut options = RdmaClientOptions::new(rpcrdma_protocols::base());
+        let mut server_options = RdmaServerOptions::new(rpcrdma_protocols::base());
         (options.version, _) = versions(protocol, &script.client);
         (_, server_options.versions) = versions(protocol, &script.server);
         configure(&script.client, &mut options.common);
@@ -204,8 +211,7 @@ impl Run {
         server_options.max_fetched = u64::from(MAX_MESSAGE);
         server_options.max_receive_memory = POOL / 2;
         let credits = options.common.credits.min(server_options.common.credits);
-        let continued = |options: &RdmaOptions| options.features.cont != Directions::default();
-        let groups = continued(&options.common) || continued(&server_options.common);
+        let groups = continued(&script.client) || continued(&script.server);
         let mut server = RdmaServer::new(server_device, server_options);
         server.listen(address()).expect("a fake listens anywhere");
         let mut run = Self {

@@ -59,7 +59,10 @@ impl Mounted {
 
     fn over_rdma(address: SocketAddr) -> Result<Self, Wrong> {
         let device = Iwarp::new(Options::default(), Pool::new(256 << 20)).map_err(wrong)?;
-        let port = RdmaClient::new(Box::new(device), RdmaClientOptions::default());
+        let port = RdmaClient::new(
+            Box::new(device),
+            RdmaClientOptions::new(rpcrdma_protocols::base()),
+        );
         Self::new(address, Rc::new(RefCell::new(port)))
     }
 

@@ -18,8 +18,9 @@ use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};
 use peak_alloc::PeakAlloc;
 use rdma::Pool;
 use rpc_transport::limits::{self, Limits};
-use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, RoundTripFeatures};
+use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
 use rpc_transport::{Server, ServerOptions, Stop, TcpOptions, TcpServer};
+use rpcrdma_protocols::RoundTripFeatures;
 
 /// The argument that makes this program the server.
 pub(crate) const SERVE: &str = "--serve";
@@ -47,7 +48,7 @@ pub(crate) struct Figures {
 pub(crate) fn serve(directory: &Path, limit: usize, memory: &PeakAlloc) -> Result<(), Wrong> {
     let (descriptors, raised) = limits::raise_descriptors();
     raised.map_err(wrong)?;
-    let receives = RdmaServerOptions::default().max_receive_memory;
+    let receives = RdmaServerOptions::new(rpcrdma_protocols::base()).max_receive_memory;
     let limits = Limits::new(limit, receives, limits::connections(descriptors));
     let pool = Pool::keeping(limits.budget.limit() + limits.receives, limits.kept / 2);
     let (stop, its_pool) = (Stop::new(), pool.clone());
@@ -108,9 +109,9 @@ fn listen(path: &Path, pool: Pool, limits: &Limits) -> Result<(Server, Addresses
         budget: limits.budget.clone(),
         max_receive_memory: limits.receives,
         max_connections: limits.accepted(),
-        ..RdmaServerOptions::default()
+        ..RdmaServerOptions::new(rpcrdma_protocols::base())
     };
-    options.common.features = RoundTripFeatures::ALL;
+    options.common.protocols = rpcrdma_protocols::standard(&RoundTripFeatures::ALL);
     let mut rdma = RdmaServer::new(Box::new(device), options);
     let addresses = Addresses {
         rdma: rdma.listen(anywhere).map_err(wrong)?,

@@ -10,11 +10,12 @@ use hostile::{Wrong, wrong};
 use iwarp::{Iwarp, Options};
 use onc_rpc::{Message, Segments};
 use rdma::{Pool, Time};
-use rpc_transport::rdma::{Choice, RdmaClient, RdmaClientOptions, RoundTripFeatures, Version};
+use rpc_transport::rdma::{Choice, RdmaClient, RdmaClientOptions, Version};
 use rpc_transport::{
     ClientTransport, ClientTransportEvent, ConnectionId, PollLoop, PollSource, ReplyRoom,
     TcpClient, TcpOptions,
 };
+use rpcrdma_protocols::RoundTripFeatures;
 
 /// The number of connections that are being made at a time.
 const AT_A_TIME: usize = 64;
@@ -35,8 +36,8 @@ pub(crate) struct Client {
 impl Client {
     /// Returns a client with this number of RDMA connections to a server.
     pub(crate) fn connect(server: SocketAddr, count: usize) -> Result<Self, Wrong> {
-        let mut options = RdmaClientOptions::default();
-        options.common.features = "ddp+cont".parse().map_err(wrong)?;
+        let mut options = RdmaClientOptions::new(rpcrdma_protocols::base());
+        options.common.protocols = rpcrdma_protocols::standard(&"ddp+cont".parse().map_err(wrong)?);
         Self::over_rdma(options, server, count)
     }
 
@@ -49,9 +50,9 @@ impl Client {
     ) -> Result<Self, Wrong> {
         let mut options = RdmaClientOptions {
             version: Choice::Only(version),
-            ..RdmaClientOptions::default()
+            ..RdmaClientOptions::new(rpcrdma_protocols::base())
         };
-        options.common.features = RoundTripFeatures::default();
+        options.common.protocols = rpcrdma_protocols::standard(&RoundTripFeatures::default());
         Self::over_rdma(options, server, count)
     }
 

@@ -80,7 +80,7 @@ fn listen(connections: usize) -> Result<Listening, Wrong> {
         max_connections: connections + SPARE,
         ..Options::default()
     };
-    let receives = RdmaServerOptions::default().max_receive_memory;
+    let receives = RdmaServerOptions::new(rpcrdma_protocols::base()).max_receive_memory;
     let pool = Pool::keeping(MEMORY + receives, KEPT);
     let device = Iwarp::new(options, pool).map_err(wrong)?;
     let budget = Budget::new(MEMORY, connections);
@@ -93,9 +93,9 @@ fn listen(connections: usize) -> Result<Listening, Wrong> {
         budget,
         max_connections: connections + SPARE,
         give_back_after: Some(GIVE_BACK_AFTER),
-        ..RdmaServerOptions::default()
+        ..RdmaServerOptions::new(rpcrdma_protocols::base())
     };
-    options.common.features = "ddp+cont".parse().map_err(wrong)?;
+    options.common.protocols = rpcrdma_protocols::standard(&"ddp+cont".parse().map_err(wrong)?);
     let mut rdma = RdmaServer::new(Box::new(device), options);
     let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
     let address = rdma.listen(anywhere).map_err(wrong)?;

@@ -58,10 +58,10 @@ impl Bystander {
                 Form::Translated | Form::Second => Version::Two,
                 Form::Wg => Version::TwoWg,
             }),
-            ..RdmaClientOptions::default()
+            ..RdmaClientOptions::new(rpcrdma_protocols::base())
         };
         options.common.credits = 8;
-        options.common.features = features(form);
+        options.common.protocols = rpcrdma_protocols::standard(&features(form));
         let port = RdmaClient::new(Box::new(device), options);
         let port: Rc<RefCell<dyn ClientTransport>> = Rc::new(RefCell::new(port));
         let options = ClientOptions {

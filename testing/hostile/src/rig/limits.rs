@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use rpc_transport::rdma::{RdmaOptions, RdmaServerOptions, RoundTripFeatures, Version, Versions};
+use rpc_transport::rdma::{RdmaOptions, RdmaServerOptions, Version, Versions};
 use rpc_transport::{ServerOptions, TcpOptions};
+use rpcrdma_protocols::RoundTripFeatures;
 
 use rdma::Pool;
 use rpcrdma_host::Budget;
@@ -127,12 +128,11 @@ impl Limits {
     /// Returns the options of its port for RDMA.
     #[must_use]
     pub fn rdma(&self, form: Form, budget: Budget, progress: Duration) -> RdmaServerOptions {
-        let default = RdmaServerOptions::default();
+        let default = RdmaServerOptions::new(rpcrdma_protocols::standard(&features(form)));
         RdmaServerOptions {
             common: RdmaOptions {
                 credits: self.credits,
                 max_message: self.message,
-                features: features(form),
                 ..default.common
             },
             max_connections: self.connections,

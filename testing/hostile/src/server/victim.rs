@@ -10,13 +10,12 @@ use iwarp::{Iwarp, Options};
 use nfs_binding::client::{AttachOptions, Mount, NfsError};
 use nfs_binding::proto::{FileHandle, Stable};
 use rdma::Pool;
-use rpc_transport::rdma::{
-    CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RoundTripFeatures, Version,
-};
+use rpc_transport::rdma::{CallbackOptions, Choice, RdmaClient, RdmaClientOptions, Version};
 use rpc_transport::{
     CallError, Client, ClientOptions, ClientTransport, ProgramVersions, Request, Retry, Runtime,
     Service, ServiceOutcome,
 };
+use rpcrdma_protocols::RoundTripFeatures;
 
 use super::honest::EXPORT;
 use super::{Ask, Case, DATA_SEED, LEN, Outcome};
@@ -77,16 +76,17 @@ impl Victim {
                 Form::Translated | Form::Second => Version::Two,
                 Form::Wg => Version::TwoWg,
             }),
-            ..RdmaClientOptions::default()
+            ..RdmaClientOptions::new(rpcrdma_protocols::base())
         };
         if case.outcome == Outcome::NoAnswer {
             options.connect_timeout = HASTY;
         }
         options.common.credits = CREDITS;
-        options.common.features = match case.plain {
+        let features = match case.plain {
             true => RoundTripFeatures::default(),
             false => features(form),
         };
+        options.common.protocols = rpcrdma_protocols::standard(&features);
         if case.called {
             options.common.callbacks = CallbackOptions {
                 credits: CALLBACKS,

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use rdma::middleware::Posted;
-use rpc_transport::rdma::{RoundTripFeatures, Version};
+use rpc_transport::rdma::Version;
+use rpcrdma_protocols::RoundTripFeatures;
 
 use super::fields::{self, Codecs, Field, Said, Shown};
 use super::frames::End;

@@ -9,8 +9,8 @@
 
 use onc_rpc::Message;
 use rdma::QpId;
+use rpcrdma_connection::NotChanged;
 use rpcrdma_connection::{ConsideredMode, Properties};
-use rpcrdma_ext_xchar::NotChanged;
 use rpcrdma_negotiation::{
     Evidence, Features, Version, VersionAction, VersionDecision, VersionReason,
 };

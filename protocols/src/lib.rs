@@ -1,0 +1,67 @@
+//! What RPC-over-RDMA connections speak: the extensions of each version, assembled with their
+//! defaults.
+//!
+//! Connections and transports know no extension. A program passes them [`Protocols`], to which it may
+//! add extensions of its own:
+//!
+//! ```
+//! use rpcrdma_connection::Options;
+//! use rpcrdma_protocols::{RoundTripFeatures, standard};
+//!
+//! let features: RoundTripFeatures = "ddp+cont:receive".parse()?;
+//! let options = Options::server(standard(&features));
+//! assert_eq!(options.protocols.to_string(), "ddp+cont:receive");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use rpcrdma_connection::Version;
+use rpcrdma_ext_xchar::Registry;
+
+pub use rpcrdma_connection::Protocols;
+pub use rpcrdma_ext_continuation::{Directions, Features as RoundTripFeatures, UnknownFeature};
+pub use rpcrdma_extension::layout::TARGET;
+
+/// Returns the protocols without the features that save round trips: version 2 of 2016 has the exchange
+/// of transport characteristics (xcharext-02) alone.
+#[must_use]
+pub fn base() -> Protocols {
+    standard(&RoundTripFeatures::default())
+}
+
+/// Returns the protocols with these features: in version 2 of 2016 as rtrext-00 has them, in that of the
+/// working group by the placement extension and its own continued messages.
+#[must_use]
+pub fn standard(features: &RoundTripFeatures) -> Protocols {
+    placing_from(features, TARGET)
+}
+
+/// Returns the protocols of [`standard`], with receives in whose segment for bulk data at least
+/// `least_placement` bytes can be placed, if this end receives such data. The receives are at least
+/// 1 KiB longer.
+#[must_use]
+pub fn placing_from(features: &RoundTripFeatures, least_placement: u32) -> Protocols {
+    let mut registry = Registry::default();
+    if !features.is_none()
+        && let Err(taken) = rpcrdma_ext_continuation::register(&mut registry)
+    {
+        tracing::error!(%taken, "two characteristics have the same number");
+    }
+    let exchange = rpcrdma_ext_xchar::Factory { registry };
+    let continuation = rpcrdma_ext_continuation::Factory {
+        features: *features,
+        least_placement,
+    };
+    let placement = rpcrdma_ext_wg_ddp::Factory {
+        send: features.ddp.send,
+        receive: features.ddp.receive,
+        least_placement,
+    };
+    Protocols::named(features.to_string())
+        .with(Version::Two, Arc::new(exchange))
+        .with(Version::Two, Arc::new(continuation))
+        .with(Version::TwoWg, Arc::new(placement))
+}
