@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use iwarp::Options;
-use rdma::{CongestionControl, Device};
+use rdma::Device;
+use rpcrdma_host::CongestionControl;
 use rustix::net::getsockname;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
