@@ -6,6 +6,8 @@ use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::units::{show_amount, show_size};
 
 use crate::interval::{Difference, Shown};
+use crate::measurement::ROUNDS;
+use crate::receives;
 use crate::rows::{Mode, Row};
 use crate::table;
 use crate::table::number;
@@ -30,11 +32,12 @@ const LONGER: f64 = 1.05;
 /// The largest distance from a whole number at which a measured count is shown as that number.
 const WHOLE: f64 = 0.1;
 
-/// The rows of one operation: by version 1, which is the baseline, by a variant of version 2, and over
-/// TCP if that was measured.
+/// The rows of one operation: by version 1, which is the baseline, by a variant of version 2, and, if
+/// they were measured, by version 1 with receives as long as those of version 2, and over TCP.
 struct Pair<'a> {
     v1: &'a Row,
     v2: &'a Row,
+    v1_long: Option<&'a Row>,
     tcp: Option<&'a Row>,
 }
 
@@ -54,15 +57,37 @@ impl<'a> Pair<'a> {
             let same = |name: &'static str| {
                 rows().find(|row| row.conveyance == name && (row.op, row.size) == (v1.op, v1.size))
             };
-            let tcp = same(Variant::Tcp.name());
-            same(best).map(|v2| Self { v1, v2, tcp })
+            let [tcp, v1_long] =
+                [Variant::Tcp, Variant::V1Long].map(|variant| same(variant.name()));
+            same(best).map(|v2| Self {
+                v1,
+                v2,
+                v1_long,
+                tcp,
+            })
         })
         .collect()
     }
 
+    /// Returns version 1 with longer receives, if it sends other messages with them.
+    fn differing_long(&self) -> Option<&'a Row> {
+        let work = |row: &Row| {
+            [
+                row.sends,
+                row.rdma_reads,
+                row.rdma_writes,
+                row.registrations,
+            ]
+            .map(count)
+        };
+        self.v1_long.filter(|long| work(long) != work(self.v1))
+    }
+
     /// Returns the rows, in the order of the table.
     fn rows(&self) -> impl Iterator<Item = &'a Row> + use<'a> {
-        self.tcp.into_iter().chain([self.v1, self.v2])
+        let long = self.differing_long();
+        let rows = [self.tcp, Some(self.v1), long, Some(self.v2)];
+        rows.into_iter().flatten()
     }
 
     /// Returns the shortest delay, in microseconds, that is longer than that of the rows and was
@@ -110,6 +135,11 @@ fn article(size: &str) -> &'static str {
     }
 }
 
+/// Returns whether rows are from a simulation, which knows the bytes that are copied and no processor time.
+fn is_simulated(rows: &[Row]) -> bool {
+    rows.iter().all(Row::is_exact)
+}
+
 /// Returns the cells of the table, the headings first: one line for each operation and transfer mode.
 /// Returns `None` if no operation was measured by version 1 and by version 2.
 pub(crate) fn cells(rows: &[Row]) -> Option<Vec<[String; 10]>> {
@@ -119,8 +149,13 @@ pub(crate) fn cells(rows: &[Row]) -> Option<Vec<[String; 10]>> {
         None => "link".to_owned(),
     };
     let against = table::against(rows);
+    let work = if is_simulated(rows) {
+        "copied B"
+    } else {
+        "CPU µs"
+    };
     let headings = [
-        "op", "size", "via", "trips", "intr c", "intr s", "reg", "p50 µs", &against, &over,
+        "op", "size", "via", "trips", "intr c/s", "reg", work, "p50 µs", &against, &over,
     ];
     let mut lines = vec![headings.map(str::to_owned)];
     for pair in &pairs {
@@ -130,9 +165,16 @@ pub(crate) fn cells(rows: &[Row]) -> Option<Vec<[String; 10]>> {
                 row.size.map_or_else(String::new, show_size),
                 row.conveyance.to_owned(),
                 count(row.round_trips),
-                count(row.interrupts_requester),
-                count(row.interrupts_responder),
+                format!(
+                    "{}/{}",
+                    count(row.interrupts_requester),
+                    count(row.interrupts_responder)
+                ),
                 count(row.registrations),
+                number(match is_simulated(rows) {
+                    true => row.copied_bytes,
+                    false => row.cpu_us,
+                }),
                 number(row.p50_us),
                 table::ratio(row.beside_baseline()),
                 table::ratio(pair.over_link(row)),
@@ -149,7 +191,7 @@ pub(crate) const NAMES: usize = 3;
 pub(crate) fn table(rows: &[Row]) -> Option<String> {
     let mut lines = cells(rows)?.into_iter();
     let headings = lines.next()?;
-    let mut table = Table::new(NAMES, headings.each_ref().map(String::as_str));
+    let mut table = Table::new(NAMES, headings.each_ref().map(String::as_str)).narrow();
     lines.for_each(|line| table.push(line));
     Some(table.render())
 }
@@ -166,6 +208,7 @@ pub(crate) fn sentences(rows: &[Row]) -> Vec<String> {
     };
     let mut sentences = vec![times(headline)];
     sentences.extend(work(headline));
+    sentences.extend(with_long_receives(headline));
     sentences.extend(over_tcp(headline));
     sentences.extend(fewer_round_trips(&pairs));
     sentences.extend(dearer(&pairs));
@@ -214,6 +257,32 @@ fn times(pair: &Pair<'_>) -> String {
         ),
         false => format!("{article} {name} by version 2 takes, beside version 1, {times}."),
     }
+}
+
+/// Returns the sentence about version 1 with receives as long as those of version 2, if that was measured: whether
+/// version 2 is better or only has more memory for receives.
+fn with_long_receives(pair: &Pair<'_>) -> Option<String> {
+    let &Pair { v1, v2, .. } = pair;
+    let long = pair.v1_long?;
+    let length = long.conditions.inline_bytes?;
+    if v2.conditions.inline_bytes != Some(length) {
+        return None;
+    }
+    let trips = match long.round_trips {
+        Some(_) => format!(" {} and", plural(long.round_trips, "round trip")),
+        None => String::new(),
+    };
+    let memory = receives::memory(long).zip(receives::memory(v1));
+    let memory = memory.map(|(long, usual)| {
+        let [long, usual] = [long, usual].map(show_amount);
+        format!(", which are {long} for a connection instead of {usual}")
+    });
+    Some(format!(
+        "With receives of {}{}, version 1 takes{trips} {}.",
+        show_size(length.into()),
+        memory.unwrap_or_default(),
+        beside(pair, long),
+    ))
 }
 
 /// Returns the sentence about the same operation over TCP, if that was measured.
@@ -327,36 +396,45 @@ pub(crate) fn legend(rows: &[Row]) -> Vec<String> {
         "v2-cont" => ", with messages in several Sends (cont)",
         _ => ", without extensions",
     };
-    let mut lines = vec![
-        format!(
-            "via: {} is RPC-over-RDMA version 1 {}; {} is version 2{with}.",
-            first.v1.conveyance,
-            match first.v1.conveyance == Variant::V1Inv.name() {
-                // With other receives, it is not what Linux has.
-                true if first.v1.conditions.inline_bytes == Some(LINUX_RECEIVES) =>
-                    "with remote invalidation, as Linux uses it",
-                true => "with remote invalidation",
-                false => "without remote invalidation",
-            },
+    let long = match pairs.iter().any(|pair| pair.v1_long.is_some()) {
+        true => format!(
+            "; v1-long the same with receives as long as those of {}, shown where its messages differ",
             first.v2.conveyance
         ),
-        format!(
-            "trips: round trips. intr: wake-ups. reg: memory registrations. {}: time over that of {}.",
-            table::against(rows),
-            first.v1.conveyance
-        ),
-    ];
-    lines.extend(first.link().map(|micros| {
+        false => String::new(),
+    };
+    let mut lines = vec![format!(
+        "via: {} is RPC-over-RDMA version 1 {}{long}; {} is version 2 of 2016{with}.",
+        first.v1.conveyance,
+        match first.v1.conveyance == Variant::V1Inv.name() {
+            // With other receives, it is not what Linux has.
+            true if first.v1.conditions.inline_bytes == Some(LINUX_RECEIVES) =>
+                "with remote invalidation, as Linux uses it",
+            true => "with remote invalidation",
+            false => "without remote invalidation",
+        },
+        first.v2.conveyance
+    )];
+    let link = first.link().map(|micros| {
         let delay = delay(micros);
-        format!("link of {delay}: the same ratio with {delay} added each way.")
-    }));
+        format!("; link of {delay}: the same ratio with {delay} added each way")
+    });
+    lines.push(format!(
+        "trips: round trips. intr: wake-ups of client and server. reg: memory registrations. {}, both \
+         together. {}: time over that of {}{}.",
+        match is_simulated(rows) {
+            true => "copied B: bytes copied",
+            false => "CPU: processor time",
+        },
+        table::against(rows),
+        first.v1.conveyance,
+        link.unwrap_or_default(),
+    ));
     if !first.v1.is_exact() {
-        lines.push(
-            "In brackets: confidence interval of 95 %, from the medians of rounds (over a link: from turns of \
-             a few calls); `none` is a difference that it does not exclude, `~` a ratio of too few rounds or \
-             turns for one."
-                .to_owned(),
-        );
+        lines.push(format!(
+            "In brackets: confidence interval of 95 %, from the medians of {ROUNDS} rounds (over a link: from \
+             turns of a few calls); none: a difference that it does not exclude; ~: too few for one."
+        ));
     }
     lines.extend(trips::remark(rows));
     lines
@@ -537,11 +615,64 @@ mod tests {
         );
     }
 
+    /// Version 2 with placement has longer receives than Linux's version 1, and readers ask what those alone
+    /// save.
+    #[test]
+    fn what_receives_as_long_save_in_version_1_is_said_and_shown() {
+        let mut rows = write();
+        rows[1].conditions.inline_bytes = Some(65 << 10);
+        rows[0].receive_memory_requester = Some(134 << 12);
+        rows[0].receive_memory_responder = Some(70 << 12);
+        let mut long = Row {
+            conveyance: "v1-long",
+            receive_memory_requester: Some(134 * (65 << 10)),
+            receive_memory_responder: Some(70 * (65 << 10)),
+            ..rows[1].clone()
+        };
+        rows.insert(1, long.clone());
+        assert_eq!(
+            sentences(&rows)[2],
+            "With receives of 65 KiB, which are 12.9 MiB for a connection instead of 816.0 KiB, version 1 \
+             takes 1 round trip and 0.57 of the time (0.55 to 0.58) here, 0.50 of the time (0.49 to 0.51) \
+             over a link of 1 ms each way."
+        );
+        assert!(table(&rows).unwrap().contains("v1-long"));
+        assert!(
+            legend(&rows)[0]
+                .contains("; v1-long the same with receives as long as those of v2-ddp-cont")
+        );
+        // With the same messages, there is nothing to show.
+        long.registrations = rows[0].registrations;
+        rows[1] = long;
+        assert!(!table(&rows).unwrap().contains("v1-long"));
+        // Receives of another length do not answer the question.
+        rows[1].conditions.inline_bytes = Some(32 << 10);
+        assert!(!sentences(&rows).concat().contains("With receives of"));
+        assert!(!legend(&write())[0].contains("v1-long"));
+    }
+
     #[test]
     fn an_operation_by_one_version_has_no_answer() {
         let rows = write();
         assert_eq!(table(&rows[..1]), None);
         assert!(sentences(&rows[1..]).is_empty());
+    }
+
+    /// There is no processor time in a simulation.
+    #[test]
+    fn the_table_of_a_simulation_has_copied_bytes() {
+        let mut rows = write();
+        for row in &mut rows {
+            row.device = Some("sim".into());
+            row.cpu_us = None;
+            row.copied_bytes = Some(360.0);
+        }
+        let text = table(&rows).unwrap();
+        assert!(
+            text.contains(" copied B ") && text.contains(" 360 "),
+            "{text}"
+        );
+        assert!(legend(&rows)[1].contains("copied B: bytes copied, both together."));
     }
 
     /// Other operations than those of the answer have the tables of `--full`.
@@ -562,6 +693,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 5, "{text}");
         assert!(lines[0].ends_with("link of 1 ms"), "{text}");
+        assert!(lines[0].contains(" CPU µs "), "{text}");
         let line = lines[2].split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
             line.ends_with("0.57 (0.55-0.58) 0.50 (0.49-0.51)"),

@@ -17,7 +17,7 @@ use crate::variant::Variant;
 
 /// The number of rounds per operation: many short ones, so that a disturbance affects baseline and
 /// variants alike. The number is odd, so the median is a measured value.
-const ROUNDS: u32 = 9;
+pub(crate) const ROUNDS: u32 = 9;
 /// The number of turns for latency in each round, if the time allows. The shorter a turn, the more
 /// alike are the conditions for all: ratios of long turns vary with other work on the machine.
 const SLICES: u32 = 6;

@@ -143,7 +143,12 @@ impl Default for Options {
             device: DeviceName::Iwarp,
             registration: Policy(None),
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            via: vec![Variant::Tcp, Variant::V1Inv, Variant::V2DdpCont],
+            via: vec![
+                Variant::Tcp,
+                Variant::V1Inv,
+                Variant::V1Long,
+                Variant::V2DdpCont,
+            ],
             ops: vec![OpName::Null, OpName::Read, OpName::Write],
             sizes: vec![8 << 10, 1 << 20],
             count: None,

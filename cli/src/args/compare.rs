@@ -117,8 +117,8 @@ pub(crate) struct CompareArgs {
 
     /// Measure all transports and variants, all operations and six sizes, and print all figures:
     /// some four minutes. Without this and without a selection (--via, --ops, --sizes), the answer
-    /// takes about a minute: NULL, and READ and WRITE of 8 KiB and 1 MiB, over TCP, by version 1 as
-    /// Linux uses it and by version 2 with all features
+    /// takes somewhat more than a minute: NULL, and READ and WRITE of 8 KiB and 1 MiB, over TCP, by
+    /// version 1 as Linux uses it and with longer receives, and by version 2 with all features
     #[arg(long)]
     pub(crate) full: bool,
 
