@@ -2,18 +2,24 @@
 
 mod common;
 
-use std::fs;
-use std::process::{Child, Stdio};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    Finished, Running, compare_costs, compare_device, compare_place, is_iwarp, patience, rpcrdma,
+    Finished, Running, compare_costs, compare_device, compare_place, copy_program, is_iwarp,
+    patience, rpcrdma,
 };
 use rustix::io::Errno;
 use rustix::net::sockopt::tcp_congestion;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use serde_json::Value;
+
+/// A local user that is not in /etc/passwd.
+const ANN: u32 = 12346;
 
 /// Runs `compare`.
 #[track_caller]
@@ -839,6 +845,73 @@ fn conditions_are_those_that_the_system_reports() {
     }
 }
 
+/// Without an option, a user who may not choose cubic measures with reno, which is what rows and text say
+/// and what the sockets have, whatever the system gives to connections by default. What was asked for and
+/// is refused is an error.
+#[test]
+fn an_ordinary_user_is_told_the_congestion_control_that_was_granted() {
+    if !rustix::process::geteuid().is_root() || !is_iwarp() {
+        eprintln!("left out: it runs as root, over iwarp, and starts the command as another user");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let program = dir.path().join("rpcrdma");
+    copy_program(&program);
+    let file = dir.path().join("rows.json");
+    fs::write(&file, "").unwrap();
+    chown(&file, Some(ANN), Some(ANN)).unwrap();
+    let as_ann = |args: &[&str]| {
+        let mut command = Command::new(&program);
+        command.uid(ANN).gid(ANN).current_dir("/").arg("compare");
+        command.args(["--via", "tcp,v1", "--ops", "null", "--no-trips"]);
+        command.args(args).args(compare_place());
+        Running::start(command.args(compare_costs()))
+    };
+    let list = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+    let list = fs::read_to_string(list).unwrap();
+    let allows = |name: &str| list.split_whitespace().any(|allowed| allowed == name);
+    let granted = if allows("cubic") { "cubic" } else { "reno" };
+
+    let comparison = as_ann(&["--time", "1s", "--json", file.to_str().unwrap()]);
+    let deadline = Instant::now() + patience();
+    let sockets = loop {
+        // Those of this process and of its servers; all three connections exist before any is measured.
+        let all = [&[comparison.pid()][..], &children(comparison.pid())].concat();
+        let of_each = all.iter().filter_map(|&pid| congestion_of_connections(pid));
+        let sockets: Vec<String> = of_each.flatten().collect();
+        if sockets.len() >= 6 {
+            break sockets;
+        }
+        assert!(Instant::now() < deadline, "{sockets:?}");
+        thread::sleep(Duration::from_millis(10));
+    };
+    assert!(sockets.iter().all(|name| name == granted), "{sockets:?}");
+    let said = comparison.finish().ok().stdout.replace('\n', " ");
+    assert!(
+        said.contains(&format!("TCP congestion control {granted};")),
+        "{said}"
+    );
+    let rows: Vec<Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert!(
+        rows.iter().all(|row| row["congestion_control"] == granted),
+        "{rows:#?}"
+    );
+
+    let available = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let available = fs::read_to_string(available).unwrap();
+    let Some(refused) = available.split_whitespace().find(|name| !allows(name)) else {
+        eprintln!("left out: every user may choose every congestion control here");
+        return;
+    };
+    let finished = as_ann(&["--time", "20ms", "--congestion", refused]).finish();
+    finished.fails_with(&[
+        refused,
+        "only privileged processes",
+        "tcp_allowed_congestion_control",
+    ]);
+}
+
 /// The commit is one of this repository, if the program was built from one.
 #[test]
 fn the_commit_of_the_build_is_that_of_the_sources() {
@@ -852,7 +925,7 @@ fn the_commit_of_the_build_is_that_of_the_sources() {
     };
     let commit = commit.trim_end().trim_end_matches(')');
     let git = |words: &[&str]| {
-        let mut git = std::process::Command::new("git");
+        let mut git = Command::new("git");
         git.args(["-C", env!("CARGO_MANIFEST_DIR")]).args(words);
         git.stderr(Stdio::null()).stdout(Stdio::null()).status()
     };
