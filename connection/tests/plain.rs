@@ -143,7 +143,7 @@ impl Case {
     fn error(&self, credits: u32) -> Bytes {
         match self.version {
             Version::One => rpcrdma_v1::Answer::chunk(XID).encode(credits),
-            _ => PeerError::Chunk.encode(credits),
+            _ => Answer::bad_header(XID).encode(credits),
         }
     }
 

@@ -256,15 +256,15 @@ fn rtr_s4_2_a_long_call_and_a_long_reply_without_bulk_data_are_continued() {
 /// Checks a group against section 9.4: numbers from 1, the type of the first operation, and payload
 /// lengths that add up.
 fn numbered(sent: &Transmissions, initial: u32, count: usize) {
-    assert_eq!((sent.len(), sent[0].opttype), (count, initial));
+    assert_eq!((sent.len(), sent[0].number), (count, initial));
     let mut total = match initial {
         5 => {
-            let request = Request::decode(&sent[0].info).expect("well-formed");
+            let request = Request::decode(&sent[0].fields).expect("well-formed");
             assert_eq!(request.count as usize, count);
             request.payload
         }
         _ => {
-            let response = Response::decode(&sent[0].info).expect("well-formed");
+            let response = Response::decode(&sent[0].fields).expect("well-formed");
             assert_eq!(response.count as usize, count);
             response.payload
         }
@@ -285,7 +285,7 @@ fn rtr_s7_2_padding_is_zeroes() {
     let planning = Planning::new(&client, &call, ReplyNeed::new(136, []));
     let candidate = planning.candidates(&mut client).remove(0);
     let (_, _, _, sent) = carry_call(&mut client, &mut server, XID, &call, candidate);
-    let request = Request::decode(&sent[0].info).expect("well-formed");
+    let request = Request::decode(&sent[0].fields).expect("well-formed");
     let payload = sent[0].content();
     let data_at = 1024 - request.header_len() as usize;
     assert!(payload[156..data_at].iter().all(|&byte| byte == 0));
@@ -413,7 +413,7 @@ fn rtr_s7_4_what_became_of_each_direction_is_said() {
             .ends_with("item 0 placed, item 1 in it, 1 without an item")
     );
     let (_, _, sent) = carry_reply(&mut server, &mut client, &incoming, &answer, candidate);
-    let response = Response::decode(&sent[0].info).expect("well-formed");
+    let response = Response::decode(&sent[0].fields).expect("well-formed");
     let found: Vec<&Location> = response.items.iter().map(|item| &item.location).collect();
     assert!(matches!(
         found[..],

@@ -14,7 +14,7 @@ use rpcrdma_ext_continuation::{
 use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport, Support};
 use rpcrdma_ext_xchar::{Characteristic, UPDXCH, Update};
 use rpcrdma_extension::layout::BufferStructure;
-use rpcrdma_extension::{Extensions, IncomingCall, Planned, Transferred};
+use rpcrdma_extension::{Extensions, IncomingCall, PeerError, Planned, Transferred};
 use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{Body, Chunks, Direction, ErrorBody, Header};
 use transfer_plan::ReplyNeed;
@@ -545,7 +545,7 @@ fn rtr_s5_1_a_peer_that_does_not_know_the_operations_is_not_sent_them_again() {
         .extensions
         .transfer_mode(1)
         .expect("it carries calls");
-    mode.call_refused(XID, ErrorBody::InvalidOption);
+    mode.call_refused(XID, PeerError::Option);
     // This includes calls that were already planned.
     let late = mode.send_call(XID, &*plan, &call, &Chunks::default());
     assert!(late.is_err());
@@ -564,7 +564,7 @@ fn after_some_rejected_messages_the_extension_is_not_used() {
             .extensions
             .transfer_mode(1)
             .expect("it carries calls");
-        mode.call_refused(XID, ErrorBody::BadHeader);
+        mode.call_refused(XID, PeerError::Chunk);
     }
     assert!(planning.candidates(&mut client).is_empty());
 }

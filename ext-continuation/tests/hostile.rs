@@ -170,7 +170,7 @@ fn items_with_too_many_segments_together_are_refused() {
 fn rtr_s9_2_every_field_of_a_request() {
     let (mut client, mut server) = ends();
     let sent = placed_both_ways(&mut client, 8192, 8192);
-    let (info, rest) = (sent[0].info.clone(), sent[0].content());
+    let (info, rest) = (sent[0].fields.clone(), sent[0].content());
     let as_it_is: Vec<u32> = info
         .chunks(4)
         .map(|word| u32::from_be_bytes(word.try_into().expect("four bytes")))
@@ -360,7 +360,7 @@ fn v2_s4_2_2_a_conveyed_message_has_the_direction_of_its_header() {
         server.arrived.clear();
     }
     let (_, sent) = answered(&mut client, &mut server);
-    let (info, rest) = (sent[0].info.clone(), sent[0].content());
+    let (info, rest) = (sent[0].fields.clone(), sent[0].content());
     for (msg_type, expected) in [(0, Nothing), (2, Nothing), (1, Taken)] {
         let mut rest = rest.clone();
         rest[4..8].copy_from_slice(&u32::to_be_bytes(msg_type));
@@ -693,7 +693,7 @@ fn answered(client: &mut End, server: &mut End) -> (IncomingCall, Transmissions)
 fn rtr_s9_3_every_field_of_a_response() {
     let (mut client, mut server) = ends();
     let (_, sent) = answered(&mut client, &mut server);
-    let (info, rest) = (sent[0].info.clone(), sent[0].content());
+    let (info, rest) = (sent[0].fields.clone(), sent[0].content());
     let expected = words(&[1, 60, 8192, 2, 0, 1, 0, 1, 64]);
     assert_eq!(info, expected);
     // The header has 28 + 36 bytes. Three additional receives were reserved.

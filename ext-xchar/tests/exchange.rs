@@ -538,7 +538,7 @@ fn xchar_s4_1_initxch_is_the_first_message_of_each_side_and_sent_once() {
 #[test]
 fn xchar_s4_1_a_server_that_was_called_first_sends_its_own_unasked() {
     let mut server = end(Side::Server, config());
-    server.connected(Some(&rpc()));
+    server.connected(Some(operations::heard(&rpc())));
     assert_eq!(deliver(&mut server, &rpc()), Routed::Base);
     let [(2000, Direction::Call, INITXCH, _)] = optional(&mut server)[..] else {
         panic!("ROPT_INITXCH alone");

@@ -6,10 +6,11 @@ use batch::{Batch, ROPT_BATCH, XCHAR_BATCHMAX, decode, encode};
 use bytes::Bytes;
 use quickcheck::quickcheck;
 use rpcrdma_extension::{
-    Action, Extension, Extensions, Outbox, Property, ReceivedMessage, Refusal, Start, Transferred,
+    Action, Extension, Extensions, Outbox, PeerError, Property, ReceivedMessage, Refusal, Start,
+    Transferred,
 };
 use rpcrdma_v2::operations::{self, Routed};
-use rpcrdma_v2::{Body, Direction, ErrorBody, Header, Optional, Side};
+use rpcrdma_v2::{Body, Direction, Header, Optional, Side};
 
 /// Returns an RPC message of `words` words after its XID and type: a call or a reply.
 fn message(xid: u32, kind: u32, words: usize) -> Bytes {

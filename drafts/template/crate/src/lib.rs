@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use bytes::{BufMut, Bytes, BytesMut};
-use rpcrdma_extension::{Extension, ReceivedMessage, Outbox, Refusal, Start};
+use rpcrdma_extension::{Extension, Outbox, ReceivedMessage, Refusal, Start};
 use rpcrdma_v2::{Direction, Malformed, Reader, Side};
 
 /// `rdma_opttype` of ROPT_@NAME@.

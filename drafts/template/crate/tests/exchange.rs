@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use quickcheck::quickcheck;
 use rpcrdma_ext_@name@::{@Name@, MAX_TEXT, Note};
-use rpcrdma_extension::{PeerError, Action, Extensions};
+use rpcrdma_extension::{Action, Extensions, PeerError};
 use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{Body, Header, Side};
 
