@@ -162,7 +162,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("callback: {} bytes", callback.stream_len());
             ends[0]
                 .connection
-                .reply(id, Some(message(1, onc_rpc::REPLY)));
+                .reply(Time::ZERO, id, Some(message(1, onc_rpc::REPLY)));
         }
         if let Some((id, call)) = ends[1].calls.pop_front() {
             println!("call: {} bytes", call.stream_len());
@@ -175,7 +175,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         if let (Some(_), Some(id)) = (ends[1].replies.pop_front(), waiting) {
             ends[1]
                 .connection
-                .reply(id, Some(message(1, onc_rpc::REPLY)));
+                .reply(Time::ZERO, id, Some(message(1, onc_rpc::REPLY)));
         }
         if let Some(reply) = ends[0].replies.pop_front() {
             println!(

@@ -1,6 +1,7 @@
 //! The configuration of a connection.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdma::Pool;
@@ -14,6 +15,7 @@ use rpcrdma_v2::limits::{
 use transfer_plan::{ChunkLimits, CostModel, Limits};
 
 use crate::dialect::{DIALECTS, Dialect, MAX_SEGMENTS};
+use crate::flow::{GrantAll, MakeGrantPolicy};
 use crate::{BEYOND_CREDITS, Protocols, ReceiveStructure, ReducedArguments};
 
 /// The default maximum length of an RPC message, in bytes: an item of 4 MiB and the rest of the
@@ -92,6 +94,8 @@ pub struct Options {
     pub costs: CostModel,
     /// The extensions of each version. They determine the segments of receives.
     pub protocols: Protocols,
+    /// Makes the policy of each connection that decides how many credits the peer is granted.
+    pub grants: Arc<dyn MakeGrantPolicy>,
 }
 
 impl Options {
@@ -121,6 +125,7 @@ impl Options {
             initial_message_count: 0,
             costs: CostModel::default(),
             protocols,
+            grants: Arc::new(GrantAll),
         }
     }
 

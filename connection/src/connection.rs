@@ -196,6 +196,7 @@ impl Connection {
             }
             other => {
                 if let Some(open) = self.open_mut() {
+                    open.shared.flow.set_now(now);
                     handle_work(open, other);
                 }
             }
@@ -251,11 +252,13 @@ impl Connection {
         }
     }
 
-    /// Sends the reply to a call that [`Action::Deliver`] brought, or none if `message` is `None`.
+    /// Sends the reply to a call that [`Action::Deliver`] brought, or none if `message` is `None`, at
+    /// `now`.
     /// The message starts with the XID of the call. Call this function exactly once for each
     /// delivered call.
-    pub fn reply(&mut self, id: CallId, message: Option<Message>) {
+    pub fn reply(&mut self, now: Time, id: CallId, message: Option<Message>) {
         if let Phase::Open(open) = &mut self.phase {
+            open.shared.flow.set_now(now);
             open.reply(id, message);
         }
     }

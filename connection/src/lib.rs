@@ -95,7 +95,7 @@
 //!                 }
 //!                 Action::Deliver { id, .. } => {
 //!                     let reply = ReplyHeader::accepted(xid, AcceptStatus::Success).encode();
-//!                     ends[at].reply(id, Some(Message::from_payload(reply)));
+//!                     ends[at].reply(now, id, Some(Message::from_payload(reply)));
 //!                 }
 //!                 Action::Finished { result, .. } => reply = Some(result?),
 //!                 Action::Decided(decision) => println!("{decision}"),

@@ -205,6 +205,7 @@ impl Open {
     /// Handles a message that arrived.
     pub(crate) fn received(&mut self, now: Time, message: Segments, invalidated: Option<Stag>) {
         let shared = &mut self.shared;
+        shared.flow.set_now(now);
         if let Err(overrun) = shared.flow.received(&message) {
             let reason = overrun.to_string();
             return shared.actions.push_back(Action::Close { reason });

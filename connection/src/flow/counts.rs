@@ -40,6 +40,8 @@
 //!   due a new limit if at least [`MIN_CREDITS`] can be advertised. If fewer can be advertised,
 //!   replies have not left yet, and they will carry the new limit.
 
+use super::{GrantAll, GrantPolicy as _};
+
 /// Maximum number of advertised credits (section 4.2.1: less than 2^31 - 1).
 pub const MAX_CREDITS: u32 = (1 << 31) - 2;
 /// Minimum number of credits to advertise while messages can be taken. With fewer, two idle ends that
@@ -249,18 +251,30 @@ impl MessageCounts {
 
     /// Returns whether a new limit should be sent to the peer, by a grant if no other message is to
     /// be sent. The limit for `advertised` credits must be ahead of the last limit sent, and the
-    /// peer must have at most `advertised` / 2 credits left. Credits that the peer's grants have
-    /// used since the last limit count as left. A peer that gets its new limit in time never waits
-    /// (section 4.2.1.1). If the peer has no credit left, a new limit is also due if `advertised`
-    /// is at least [`MIN_CREDITS`].
+    /// peer must have at most `advertised` / 2 credits left. A peer that gets its new limit in time
+    /// never waits (section 4.2.1.1). If the peer has no credit left, a new limit is also due if
+    /// `advertised` is at least [`MIN_CREDITS`].
     #[must_use]
     pub fn due(&self, advertised: u32) -> bool {
-        let left = u64::try_from(ahead(self.told, self.received)).unwrap_or(0);
+        self.due_by(advertised, |left, advertised| {
+            GrantAll.refreshes(left, advertised)
+        })
+    }
+
+    /// Returns the value of [`MessageCounts::due`] where `refreshes` decides, by the credits that
+    /// the peer has left and those to advertise, whether the peer is told while it has any. Credits
+    /// that the peer's grants have used since the last limit count as left, and a limit that makes
+    /// up for no more than these is not due: two idle ends would answer grants with grants for ever.
+    #[must_use]
+    pub fn due_by(&self, advertised: u32, refreshes: impl FnOnce(u32, u32) -> bool) -> bool {
         let advertised = advertised.min(MAX_CREDITS);
-        let half_used = 2 * (left + u64::from(self.grants)) <= u64::from(advertised);
-        let more = ahead(self.next_credit(advertised), self.told) > 0;
+        if ahead(self.next_credit(advertised), self.told) <= 0 {
+            return false;
+        }
+        let left = u32::try_from(ahead(self.told, self.received)).unwrap_or(0);
         let used_up = left == 0 && advertised >= MIN_CREDITS;
-        more && (half_used || used_up)
+        let left = left.saturating_add(self.grants);
+        used_up || left < advertised.max(1) && refreshes(left, advertised)
     }
 }
 

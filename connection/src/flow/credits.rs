@@ -149,6 +149,8 @@ pub struct ResponderCredits {
     capacity: u32,
     /// The maximum that is granted at present. It is never more than the capacity in effect.
     limit: u32,
+    /// The number of credits that the policy has chosen.
+    chosen: u32,
     requested: u32,
     outstanding: u32,
 }
@@ -161,6 +163,7 @@ impl ResponderCredits {
         Self {
             capacity: capacity.max(1),
             limit: u32::MAX,
+            chosen: u32::MAX,
             requested: 1,
             outstanding: 0,
         }
@@ -177,6 +180,11 @@ impl ResponderCredits {
     /// the requester may already have used an earlier grant.
     pub fn limit(&mut self, credits: u32) {
         self.limit = credits.max(1);
+    }
+
+    /// Chooses how many credits answers grant from now on, within what can be granted.
+    pub fn choose(&mut self, credits: u32) {
+        self.chosen = credits;
     }
 
     /// Records the arrival of a call that requests `requested` credits.
@@ -217,11 +225,18 @@ impl ResponderCredits {
         self.outstanding = self.outstanding.saturating_sub(transmissions);
     }
 
+    /// Returns the most credits that can be granted at present: the number last requested, limited
+    /// to the number of posted receives, and never zero.
+    #[must_use]
+    pub fn grantable(&self) -> u32 {
+        self.requested.clamp(1, self.capacity.min(self.limit))
+    }
+
     /// Returns the number of credits granted at present, the `rdma_credit` of a reply: the number
-    /// last requested, limited to the number of posted receives, and never zero.
+    /// chosen, if that can be granted, and never zero.
     #[must_use]
     pub fn grant(&self) -> u32 {
-        self.requested.clamp(1, self.capacity.min(self.limit))
+        self.chosen.clamp(1, self.grantable())
     }
 
     /// Returns the number of calls that have arrived and are not answered.

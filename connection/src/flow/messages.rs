@@ -14,7 +14,7 @@ use rdma::Stag;
 use rpcrdma_chunks::{Direction, Side};
 
 use super::counts::{MIN_CREDITS, MessageCounts, Overrun};
-use super::{CallOverrun, CreditFields, MaySend};
+use super::{CallOverrun, CreditFields, GrantPolicy, MaySend};
 use crate::Action;
 
 /// The queue limit that a message counts against while it waits.
@@ -63,6 +63,8 @@ pub(super) struct MessageFlow {
     /// The maximum number of messages to grant credits for; below `capacity` while the host is short of
     /// receives.
     grant_limit: u32,
+    /// The number of messages that the policy has chosen to grant credits for.
+    chosen: u32,
     /// The calls of this end that are outstanding.
     own: CountedCalls,
     /// Sends reserved for calls of this end that are planned and not sent yet.
@@ -110,6 +112,7 @@ impl MessageFlow {
             fields,
             capacity,
             grant_limit: capacity,
+            chosen: u32::MAX,
             own: calls(own.max(1)),
             reserved: 0,
             peer: calls(peer),
@@ -288,8 +291,20 @@ impl MessageFlow {
         self.grant_limit = messages.max(MIN_CREDITS).min(self.capacity);
     }
 
+    /// Returns the maximum number of messages that credits can be granted for, not counting replies
+    /// to calls of this end.
+    pub(super) fn grantable(&self) -> u32 {
+        self.grant_limit
+    }
+
+    /// Chooses how many messages credits are granted for from now on, within what can be granted.
+    pub(super) fn choose(&mut self, messages: u32) {
+        self.chosen = messages;
+    }
+
     fn advertised(&self) -> u32 {
-        let most = self.grant_limit.saturating_add(self.further_replies());
+        let granted = self.chosen.max(MIN_CREDITS).min(self.grant_limit);
+        let most = granted.saturating_add(self.further_replies());
         most.saturating_sub(self.peer.now.saturating_add(self.blocked_replies))
     }
 
@@ -460,10 +475,11 @@ impl MessageFlow {
         }
     }
 
-    /// Returns a message that grants credits, if the peer has used half of what it may send and no
-    /// other message has told it more (section 4.2.1.1).
-    pub(super) fn grant(&mut self) -> Option<Action> {
-        let due = self.counts.due(self.advertised());
+    /// Returns a message that grants credits, if the policy has the peer told now, or the peer has no
+    /// credits left, and no other message has told it more (section 4.2.1.1).
+    pub(super) fn grant(&mut self, policy: &dyn GrantPolicy) -> Option<Action> {
+        let refreshes = |left, advertised| policy.refreshes(left, advertised);
+        let due = self.counts.due_by(self.advertised(), refreshes);
         if !(due && self.counts.take_grant()) {
             return None;
         }

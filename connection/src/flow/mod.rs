@@ -7,6 +7,10 @@
 //! ([`MessageCounts`]). A dialect says which of the two its version has, and for counted messages,
 //! where the numbers are in a message ([`CreditFields`]); all else is here.
 //!
+//! A *policy* decides how much of what is safe the peer is granted, and when it is told
+//! ([`GrantPolicy`]). [`Options::grants`](crate::Options::grants) makes one for each connection;
+//! by default all is granted. `tests/grant_policy.rs` has one that follows the depth of the queue.
+//!
 //! The rest of the crate asks one set of questions, whichever kind it is: may this call be sent, how
 //! many Sends may a reply take, what is the value of the credit field, is a grant due, what waits.
 
@@ -14,13 +18,14 @@ mod calls;
 mod counts;
 mod credits;
 mod messages;
+mod policy;
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use bytes::Bytes;
 use onc_rpc::Segments;
-use rdma::Stag;
+use rdma::{Stag, Time};
 use rpcrdma_chunks::{Direction, Side};
 
 use self::calls::CallFlow;
@@ -29,6 +34,7 @@ use crate::{Action, Config, EXTRA_RECEIVES};
 
 pub use self::counts::{MAX_CREDITS, MIN_CREDITS, MessageCounts, Overrun};
 pub use self::credits::{CallOverrun, RequesterCredits, ResponderCredits};
+pub use self::policy::{Demand, GrantAll, GrantEvent, GrantPolicy, MakeGrantPolicy};
 
 /// What a version counts.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +101,13 @@ pub(crate) struct SentCall {
 pub(crate) struct FlowControl {
     side: Side,
     kind: Kind,
+    policy: Box<dyn GrantPolicy>,
+    /// The time of the last event.
+    now: Time,
+    /// The number of calls of the peer that have arrived and are not answered.
+    calls: u32,
+    /// The most credits that the host lets this connection grant.
+    limit: u32,
 }
 
 /// The state of one kind of accounting.
@@ -122,7 +135,40 @@ impl FlowControl {
                 Kind::Messages(Box::new(flow))
             }
         };
-        Self { side, kind }
+        let mut flow = Self {
+            side,
+            kind,
+            policy: config.options.grants.make(side),
+            now: Time::ZERO,
+            calls: 0,
+            limit: u32::MAX,
+        };
+        flow.ask_policy(GrantEvent::Opened);
+        flow
+    }
+
+    /// Records the time of an event.
+    #[inline]
+    pub(crate) fn set_now(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    /// Lets the policy choose how many credits are granted from now on.
+    fn ask_policy(&mut self, event: GrantEvent) {
+        let most = match &self.kind {
+            Kind::Calls(flow) => flow.peer().grantable(),
+            Kind::Messages(flow) => flow.grantable(),
+        };
+        let demand = Demand {
+            now: self.now,
+            calls: self.calls,
+            most,
+        };
+        let credits = self.policy.credits(event, &demand);
+        match &mut self.kind {
+            Kind::Calls(flow) => flow.peer_mut().choose(credits),
+            Kind::Messages(flow) => flow.choose(credits),
+        }
     }
 
     fn messages(&self) -> Option<&MessageFlow> {
@@ -278,9 +324,12 @@ impl FlowControl {
     #[inline]
     pub(crate) fn call_arrived(&mut self, requested: u32, sends: u32) -> Result<(), CallOverrun> {
         match &mut self.kind {
-            Kind::Calls(flow) => flow.call_arrived(requested, sends),
-            Kind::Messages(flow) => flow.call_began(),
+            Kind::Calls(flow) => flow.call_arrived(requested, sends)?,
+            Kind::Messages(flow) => flow.call_began()?,
         }
+        self.calls += 1;
+        self.ask_policy(GrantEvent::CallBegan);
+        Ok(())
     }
 
     /// Records that a call that arrived in `sends` messages is answered or dropped. Its reply, if
@@ -291,6 +340,8 @@ impl FlowControl {
             Kind::Calls(flow) => flow.peer_mut().ended_group(sends),
             Kind::Messages(flow) => flow.call_ended(),
         }
+        self.calls = self.calls.saturating_sub(1);
+        self.ask_policy(GrantEvent::CallEnded);
     }
 
     /// Records the credits that a message other than a call requests.
@@ -298,6 +349,7 @@ impl FlowControl {
         if let Kind::Calls(flow) = &mut self.kind {
             // The message takes no credit, so there cannot be one too many.
             let _ = flow.call_arrived(requested, 0);
+            self.ask_policy(GrantEvent::MostChanged);
         }
     }
 
@@ -313,10 +365,16 @@ impl FlowControl {
     /// Limits what is granted from now on: calls, one at least, or messages, [`MIN_CREDITS`] at
     /// least. What was granted before is not taken back.
     pub(crate) fn limit(&mut self, credits: u32) {
+        // Drivers say this often, and mostly the same.
+        if credits == self.limit {
+            return;
+        }
+        self.limit = credits;
         match &mut self.kind {
             Kind::Calls(flow) => flow.peer_mut().limit(credits),
             Kind::Messages(flow) => flow.limit_grant(credits),
         }
+        self.ask_policy(GrantEvent::MostChanged);
     }
 
     /// Returns the number of messages that a reply may take now.
@@ -405,7 +463,7 @@ impl FlowControl {
     pub(crate) fn due_grant(&mut self) -> Option<Action> {
         match &mut self.kind {
             Kind::Calls(_) => None,
-            Kind::Messages(flow) => flow.grant(),
+            Kind::Messages(flow) => flow.grant(&*self.policy),
         }
     }
 }

@@ -404,7 +404,7 @@ impl Endpoint {
 
     /// Answers a call that was delivered.
     pub fn reply(&mut self, id: CallId, message: Option<Message>) {
-        self.connection.reply(id, message);
+        self.connection.reply(self.now, id, message);
     }
 
     /// Returns the number of Sends that the peer has not received yet.

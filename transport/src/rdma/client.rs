@@ -480,7 +480,7 @@ impl ClientTransport for RdmaClient {
         if let Some(qp) = self.qp_of(conn)
             && let Some(link) = self.driver.links.get_mut(&qp)
         {
-            link.connection.reply(CallId(token), message);
+            link.connection.reply(now, CallId(token), message);
             self.run(qp);
         }
     }

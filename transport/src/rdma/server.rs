@@ -463,7 +463,7 @@ impl ServerTransport for RdmaServer {
         self.driver.now = now;
         let qp = qp_of(conn);
         if let Some(link) = self.driver.links.get_mut(&qp) {
-            link.connection.reply(CallId(token), message);
+            link.connection.reply(now, CallId(token), message);
             self.run(qp);
             // An unsignaled reply is followed by no event, which would set the timer.
             self.driver.plan_give_back();

@@ -146,6 +146,6 @@ impl Run {
                 ))
             }
         };
-        self.server.reply(id, reply);
+        self.server.reply(NOW, id, reply);
     }
 }
