@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The MAC in the file handle of one object. A file system that has its objects in memory keeps one
 /// in each, so that a server computes the MAC once and not for each listing.
 ///
-/// It holds the MAC of one issuer of handles at a time: exports have different ones, and so do servers. No
-/// thread waits for another: a second word tells whether both words are of the same issuer. (It is
-/// what remains of the issuer's number when the MAC is taken out. If two issuers store at the same
-/// time, the words of both can be mixed. Then the second word fits neither, unless their MACs are
-/// equal.)
+/// It holds the MAC of one issuer of handles at a time, because exports and servers have different ones. The
+/// second word is the exclusive or of the MAC and the issuer's number. Where a thread finds the words of two
+/// issuers that store at the same time, that yields the number of neither, unless their MACs are equal, and
+/// the thread computes the MAC. So no thread waits for another.
 #[derive(Default)]
 pub struct HandleMac {
     mac: AtomicU64,

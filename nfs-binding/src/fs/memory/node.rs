@@ -18,6 +18,8 @@ pub(super) const NODE_COST: u64 = 512;
 /// entry takes about 180 bytes after the table of names has grown, and up to 250 while it is as empty as
 /// [`Entries::remove`] lets it be.
 const ENTRY_COST: u64 = 256;
+// With its place in the table of objects.
+const _: () = assert!(size_of::<Node>() + 64 <= NODE_COST as usize);
 /// The maximum capacity of a table of names that is not shrunk, entries.
 const SMALL_TABLE: usize = 7;
 /// The cookie of `.`.
