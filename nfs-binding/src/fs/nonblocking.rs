@@ -17,6 +17,13 @@ pub trait NonBlocking: Send + Sync {
     /// for a while.
     fn changes_credentials(&self) -> bool;
 
+    /// Returns whether all of the file system is in memory. Then the operations of `FileSystem` on objects that
+    /// are open ([`NonBlocking::is_open`]) wait for no disk.
+    fn is_in_memory(&self) -> bool;
+
+    /// Returns whether an object is open, so that it need not be searched for, and has a name.
+    fn is_open(&self, file: &FileId) -> bool;
+
     /// Returns the attributes of an object.
     fn getattr(&self, file: &FileId) -> Option<Attributes>;
 

@@ -1,7 +1,8 @@
 //! Attempts to answer calls on the thread that serves all connections, without waiting for a disk.
 //!
 //! An attempt that does not succeed has no effect, and a worker executes the whole call. That includes all
-//! failures, which are rare: but for a name that does not exist.
+//! failures, which are rare: but for a name that does not exist. Some calls to a file system that is in memory
+//! alone are executed as a worker executes them, with their failures.
 
 use onc_rpc::Message;
 use rpc_transport::Request;
@@ -11,8 +12,9 @@ use super::file::LONG_READ;
 use super::{Shared, decode, encode, handle, log_arguments};
 use crate::fs::NonBlocking;
 use crate::proto::{
-    Access, AccessArgs, AccessOk, AccessResult, DirOpArgs, Failed, GetattrResult, HandleArgs,
-    LookupOk, LookupResult, Procedure, ReadArgs, ReadOk, ReadResult, Status, nfs,
+    Access, AccessArgs, AccessOk, AccessResult, CommitArgs, CommitResult, DirOpArgs, Failed,
+    FileHandle, FsstatResult, GetattrResult, HandleArgs, LookupOk, LookupResult, Procedure,
+    ReadArgs, ReadOk, ReadResult, ReadlinkResult, Status, WriteArgs, WriteResult, nfs,
 };
 
 fn answer<P: Procedure>(
@@ -33,17 +35,34 @@ impl Shared {
             nfs::Lookup::NUMBER | nfs::Access::NUMBER | nfs::Read::NUMBER => {
                 !request.keeps_credentials() || self.keeps_credentials(request)
             }
+            nfs::Readlink::NUMBER
+            | nfs::Write::NUMBER
+            | nfs::Fsstat::NUMBER
+            | nfs::Commit::NUMBER => {
+                self.is_in_memory(request)
+                    && (!request.keeps_credentials() || self.keeps_credentials(request))
+            }
             _ => false,
         }
+    }
+
+    /// Returns the file system of the handle that a call begins with.
+    fn claimed_file_system(&self, request: &Request) -> Option<&dyn NonBlocking> {
+        let number = handle::claimed_export(&mut request.args())?;
+        self.export_of(number)?.export.backend.nonblocking()
     }
 
     /// Returns whether an attempt at a call of a user leaves the thread its credentials.
     #[cold]
     fn keeps_credentials(&self, request: &Request) -> bool {
-        let number = handle::claimed_export(&mut request.args());
-        let exported = number.and_then(|number| self.export_of(number));
-        let fs = exported.and_then(|exported| exported.export.backend.nonblocking());
+        let fs = self.claimed_file_system(request);
         fs.is_some_and(|fs| !fs.changes_credentials())
+    }
+
+    /// Returns whether all of the call's file system is in memory.
+    fn is_in_memory(&self, request: &Request) -> bool {
+        let fs = self.claimed_file_system(request);
+        fs.is_some_and(NonBlocking::is_in_memory)
     }
 
     /// Tries to execute a call of the NFS program without waiting. Returns the results, or `None` if a
@@ -65,6 +84,10 @@ impl Shared {
             Lookup => attempt_lookup,
             Access => attempt_access,
             Read => attempt_read,
+            Readlink => attempt_readlink,
+            Write => attempt_write,
+            Fsstat => attempt_fsstat,
+            Commit => attempt_commit,
         }
     }
 }
@@ -76,6 +99,32 @@ impl Target<'_> {
 }
 
 impl CallContext<'_> {
+    /// Executes a call as a worker does, if its object is open and all of its file system is in memory.
+    fn in_memory<T>(&self, object: &FileHandle, run: impl FnOnce() -> T) -> Option<T> {
+        let target = self.target(object).ok()?;
+        let fs = target.nonblocking()?;
+        (fs.is_in_memory() && fs.is_open(&target.id)).then(run)
+    }
+
+    fn attempt_readlink(&self, args: &HandleArgs) -> Option<ReadlinkResult> {
+        self.in_memory(&args.object, || self.readlink(args.clone()))
+    }
+
+    /// Tries to execute WRITE. As with READ, longer ones are left to a worker; and so are those whose
+    /// data is not as long as they say.
+    fn attempt_write(&self, args: &WriteArgs) -> Option<WriteResult> {
+        let is_short = args.count <= LONG_READ && args.data.0.len() == args.count as usize;
+        is_short.then(|| self.in_memory(&args.file, || self.write(args.clone())))?
+    }
+
+    fn attempt_fsstat(&self, args: &HandleArgs) -> Option<FsstatResult> {
+        self.in_memory(&args.object, || self.fsstat(args.clone()))
+    }
+
+    fn attempt_commit(&self, args: &CommitArgs) -> Option<CommitResult> {
+        self.in_memory(&args.file, || self.commit(*args))
+    }
+
     fn attempt_getattr(&self, args: &HandleArgs) -> Option<GetattrResult> {
         let target = self.target(&args.object).ok()?;
         let attributes = target.nonblocking()?.getattr(&target.id)?;

@@ -89,6 +89,15 @@ pub(super) fn attributes(served: usize, id: &FileId) -> Option<Attributes> {
     })
 }
 
+/// Records that this thread is about to change an object.
+pub(super) fn forget_attributes() {
+    LAST.with_borrow_mut(|last| {
+        if let Some(last) = last {
+            last.attributes = None;
+        }
+    });
+}
+
 /// Forgets everything, at the end of the batch.
 pub(super) fn end() {
     LAST.take();

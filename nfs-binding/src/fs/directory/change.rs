@@ -84,6 +84,8 @@ impl Served {
             }
         };
         let mut unstable = Unstable::new();
+        // Replies of this batch do not have older attributes than the reply to this change.
+        batch::forget_attributes();
         let result = change(&node, &now, &mut unstable);
         let after = node.attributes().ok();
         let is_alone = beside.is_none_or(|beside| beside.was_alone());

@@ -18,6 +18,11 @@
 //! * Closing can take time: the last descriptor of a removed file frees its blocks. The idle closer
 //!   closes what would be closed here.
 //!
+//! What is served from a tmpfs alone waits for no disk, unless the host has swapped something out. There the
+//! server executes short operations that change no names as they are: they wait for nothing
+//! but the locks of others in memory, and for the kernel if that has to free memory first. Longer ones, and
+//! those that free the memory of files, are left to workers.
+//!
 //! A read whose data is in memory may still have to record the time of access, as with io_uring.
 
 use std::io::IoSliceMut;
@@ -215,6 +220,20 @@ impl Drop for ContentInUse<'_> {
 impl NonBlocking for Served {
     fn changes_credentials(&self) -> bool {
         matches!(self.authority, Authority::Callers(_))
+    }
+
+    fn is_in_memory(&self) -> bool {
+        // With `crossmnt`, some of it can be in other file systems.
+        self.root.volume.in_memory
+            && !self.options.crossmnt
+            && self.direct_io.is_none()
+            && !self.swapped.load(Ordering::Relaxed)
+    }
+
+    fn is_open(&self, file: &FileId) -> bool {
+        // An object that was removed is closed by whoever finds that out, which can take time.
+        let node = self.in_use(file);
+        node.is_some_and(|node| self.attributes_in_batch(&node).is_some())
     }
 
     fn getattr(&self, file: &FileId) -> Option<Attributes> {

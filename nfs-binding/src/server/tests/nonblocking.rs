@@ -10,7 +10,7 @@ use rustix::fs::Advice;
 
 use super::*;
 use crate::fs::tests::privileged;
-use crate::proto::{Access, AccessArgs, ReadArgs};
+use crate::proto::{Access, AccessArgs, CommitArgs, ReadArgs, Stable, WriteArgs};
 
 /// Where a call was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +190,80 @@ fn data_that_is_not_in_memory_is_read_by_a_worker() {
         (By::Loop, Ok(vec![1; 4096])),
         "it was read in"
     );
+}
+
+/// In a file system in memory, so are short calls that change no names.
+#[test]
+fn short_calls_to_a_directory_in_memory_are_answered_on_the_loop() {
+    for mut served in Directory::all("") {
+        let is_in_memory = served.host.path().starts_with("/dev/shm");
+        let by = if is_in_memory { By::Loop } else { By::Worker };
+        fs::write(served.path("f"), b"").unwrap();
+        std::os::unix::fs::symlink("target", served.path("link")).unwrap();
+        let file = served.look_up("f").1.unwrap();
+        let object = served.look_up("link").1.unwrap();
+        let mut written = Vec::new();
+        for (len, stable, by) in [
+            (0, Stable::FileSync, by),
+            (5, Stable::Unstable, by),
+            (4096, Stable::DataSync, by),
+            (32 << 10, Stable::FileSync, by),
+            ((32 << 10) + 1, Stable::Unstable, By::Worker),
+        ] {
+            let (offset, data) = (written.len() as u64, vec![len as u8; len]);
+            written.extend_from_slice(&data);
+            let args = WriteArgs {
+                file,
+                offset,
+                count: len as u32,
+                stable,
+                data: data.into(),
+            };
+            let (written_by, result) = served.call::<nfs::Write>(&args);
+            let ok = result.unwrap();
+            assert_eq!(
+                (written_by, ok.count, ok.committed),
+                (by, len as u32, stable)
+            );
+            let sizes = (ok.wcc.before.unwrap().size, ok.wcc.after.unwrap().size);
+            assert_eq!(sizes, (offset, written.len() as u64));
+        }
+        assert_eq!(fs::read(served.path("f")).unwrap(), written);
+        let (committed_by, committed) = served.call::<nfs::Commit>(&CommitArgs {
+            file,
+            offset: 0,
+            count: 0,
+        });
+        assert_eq!((committed_by, committed.is_ok()), (by, true));
+        let (read_by, link) = served.call::<nfs::Readlink>(&HandleArgs { object });
+        assert_eq!((read_by, &link.unwrap().text.0[..]), (by, &b"target"[..]));
+        let object = served.root;
+        let (asked_by, space) = served.call::<nfs::Fsstat>(&HandleArgs { object });
+        assert_eq!((asked_by, space.unwrap().total_bytes > 0), (by, true));
+        // A failure is a result as well: nothing was changed, and a worker would come to the same.
+        let args = |offset, file| WriteArgs {
+            file,
+            offset,
+            count: 1,
+            stable: Stable::Unstable,
+            data: b"x".to_vec().into(),
+        };
+        for (args, expected) in [
+            (args(u64::MAX, file), Status::FBIG),
+            (args(0, served.root), Status::ISDIR),
+        ] {
+            let (refused_by, result) = served.call::<nfs::Write>(&args);
+            let status = result.unwrap_err().status;
+            assert_eq!((refused_by, status), (by, expected));
+        }
+        // Closing a file that was removed frees its memory, and what is not open may have to be searched for.
+        fs::remove_file(served.path("f")).unwrap();
+        for _ in 0..2 {
+            let (refused_by, result) = served.call::<nfs::Write>(&args(0, file));
+            let status = result.unwrap_err().status;
+            assert_eq!((refused_by, status), (By::Worker, Status::STALE));
+        }
+    }
 }
 
 /// On the loop, too, each call is executed as its caller.
