@@ -44,6 +44,8 @@ struct Impersonated {
 thread_local! {
     /// The caller whose identity this thread has, or `None` if it has the server's own.
     static IMPERSONATED: RefCell<Option<Impersonated>> = const { RefCell::new(None) };
+    /// The capabilities that this thread was given last, unless something else has changed them since.
+    static GIVEN: Cell<Option<CapabilitySets>> = const { Cell::new(None) };
     /// How long this thread keeps the identity.
     static KEEPS: Cell<Keeps> = const { Cell::new(Keeps::Operation) };
 }
@@ -240,18 +242,45 @@ fn must<E: std::fmt::Display>(result: Result<(), E>) {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The number of times that this thread has set its capabilities.
+    static SETS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Gives this thread these capabilities, unless it was given the same before. A server that has dropped
+/// what it does not use has those of a client's root user already.
+fn give_capabilities(sets: CapabilitySets) -> Result<(), Errno> {
+    if GIVEN.get() == Some(sets) {
+        return Ok(());
+    }
+    #[cfg(test)]
+    SETS.set(SETS.get() + 1);
+    GIVEN.set(None);
+    set_capabilities(None, sets)?;
+    GIVEN.set(Some(sets));
+    Ok(())
+}
+
+/// Sets the user of this thread for file access. From or to 0, this changes some capabilities
+/// (capabilities(7)).
+fn set_user(uid: u32) -> Result<(), Errno> {
+    GIVEN.set(None);
+    set_file_user(uid)
+}
+
 /// Returns this thread to the server's identity: root with all its capabilities.
 fn become_server() {
     let Some(Impersonated { caller, server }) = IMPERSONATED.take() else {
         return;
     };
     batch::forget_readable();
-    must(set_capabilities(None, server.capabilities));
+    must(give_capabilities(server.capabilities));
     if caller.gid != server.gid.as_raw() {
         must(set_file_group(server.gid.as_raw()));
     }
     if caller.uid != 0 {
-        must(set_file_user(0));
+        must(set_user(0));
     }
     if !server.has_groups(&caller) {
         must(set_thread_groups(&server.groups));
@@ -292,7 +321,8 @@ impl Server {
             become_server();
             // The change may have failed before it set these.
             must(set_file_ids(0, self.gid.as_raw()));
-            must(set_capabilities(None, self.capabilities));
+            GIVEN.set(None);
+            must(give_capabilities(self.capabilities));
             must(set_thread_groups(&self.groups));
             match error {
                 // The number is not mapped in this user namespace.
@@ -318,14 +348,13 @@ impl Server {
             set_file_group(who.gid)?;
         }
         if before.map_or(0, |before| before.uid) != who.uid {
-            set_file_user(who.uid)?;
+            set_user(who.uid)?;
         }
         let is_user = |caller: &Caller| caller.uid != 0;
         if before.is_some_and(is_user) && is_user(who) {
             return Ok(());
         }
-        // The capabilities come last, because changing fsuid from or to 0 changes some of them
-        // (capabilities(7)).
+        // The capabilities come last, because changing the user changes some of them.
         let effective = match is_user(who) {
             false => of_root() | of_every_thread(),
             true => of_every_thread(),
@@ -334,7 +363,7 @@ impl Server {
             effective: self.capabilities.permitted & effective,
             ..self.capabilities
         };
-        set_capabilities(None, sets)
+        give_capabilities(sets)
     }
 }
 
@@ -445,6 +474,50 @@ mod tests {
                 // The next operation is none of a batch.
                 drop(authority.impersonate(&who).unwrap());
                 assert_eq!(file_ids(), before.0);
+            }
+        });
+        thread.join().unwrap();
+    }
+
+    /// In a server that has no more privileges than it needs.
+    #[test]
+    fn batches_of_root_change_no_capabilities() {
+        if callers().is_none() {
+            return;
+        }
+        let thread = std::thread::spawn(move || {
+            let kept = capabilities_to_serve() & capabilities(None).unwrap().permitted;
+            let sets = CapabilitySets {
+                effective: kept,
+                permitted: kept,
+                inheritable: CapabilitySet::empty(),
+            };
+            set_capabilities(None, sets).unwrap();
+            let authority = Authority::find().unwrap();
+            for (who, sets) in [
+                // The first time in any case, as the thread could have had others.
+                (Caller::root(), 1),
+                (Caller::root(), 0),
+                (Caller::root(), 0),
+                // Once as the user, and once back.
+                (member(), 2),
+                (Caller::root(), 1),
+                (Caller::root(), 0),
+            ] {
+                SETS.set(0);
+                keep_identity_in_batch();
+                for _ in 0..2 {
+                    drop(authority.impersonate(&who).unwrap());
+                    let wanted = if who.uid == 0 {
+                        kept & of_root()
+                    } else {
+                        CapabilitySet::empty()
+                    };
+                    assert_eq!((file_ids().0, effective()), (who.uid, wanted));
+                }
+                return_to_server();
+                assert_eq!((file_ids().0, effective()), (0, kept & of_root()));
+                assert_eq!(SETS.get(), sets, "{who:?}");
             }
         });
         thread.join().unwrap();
