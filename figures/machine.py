@@ -1,0 +1,32 @@
+"""The machine that figures are measured on, and its other work."""
+
+import os
+import pathlib
+import platform
+import time
+
+# How long other work is watched, in seconds.
+WATCHED = 3
+
+
+def name():
+    """Kernel, processor and number of processors, like `rpcrdma compare` says it."""
+    described = pathlib.Path("/proc/cpuinfo").read_text()
+    models = [line.partition(": ")[2] for line in described.splitlines() if line.startswith("model name")]
+    count = len(os.sched_getaffinity(0))
+    parts = [f"{platform.system()} {platform.release()}", platform.machine(), *models[:1]]
+    return ", ".join([*parts, f"{count} processor{'' if count == 1 else 's'}"])
+
+
+def times():
+    """Time of all processors that was idle, and all time, in ticks."""
+    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return fields[3] + fields[4], sum(fields)
+
+
+def other_work():
+    """How many processors are busy while this program waits; other guests of the host count."""
+    before = times()
+    time.sleep(WATCHED)
+    idle, all_time = (now - then for now, then in zip(times(), before))
+    return os.cpu_count() * (1 - idle / all_time)
