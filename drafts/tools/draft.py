@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Fills in the draft's template.
 
-    draft.py TEMPLATE ROWS.json LONG.json COMPLIANCE.json ORACLE.json DOCNAME FOLDER
+    draft.py TEMPLATE FIGURES COMPLIANCE.json ORACLE.json DOCNAME FOLDER
 
 What stands in double braces in TEMPLATE is replaced; the result is FOLDER/DOCNAME.xml. Everything that is
 referred to has to be there: rows of measurements, constants, files, tests. Otherwise it says what is
-missing and fails. FOLDER/extract.sh is the script that the text has for its XDR. LONG.json has rows of
-receives as long as those that bulk data is placed in; each is called VIA-long here.
+missing and fails. FOLDER/extract.sh is the script that the text has for its XDR. The folder FIGURES has
+what `figures/make --into` saves: drafts.json; drafts-long.json, with rows of receives as long as those that
+bulk data is placed in, each of which is called VIA-long here; and with receives of several lengths,
+receives.json, and receives-near.json over the link of the others.
 
     {{docname}} {{date}}                DOCNAME, and today
-    {{row OP SIZE CONVEYANCE KEY}}      a value of a measured row
+    {{row OP SIZE VIA KEY}}             a value of a measured row
     {{same KEY}} {{gbits}}              a value that all rows have
     {{check OP SIZE VIA KEY < OP SIZE VIA KEY}}   nothing, if it is so (also =, >; a number on the right)
     {{slope OP SIZE VIA}}               how much later a row's replies come for each unit of delay, there and back
@@ -17,7 +19,13 @@ receives as long as those that bulk data is placed in; each is called VIA-long h
     {{table OP [VIA,... [SIZE,...]]}}   rows of an operation, by default those of the drafts of 2016
     {{figure OP [VIA,...]}}             their times
     {{command}} {{costs}}               how the rows were made, and by which costs
-    {{command long}}                    how those of LONG.json were made
+    {{command long}} {{command receives}}    how those of the other files were made
+    {{receives VIA,...}}                the round trips of WRITEs over the memory for receives
+    {{least SIZE VIA}}                  octets of the shortest receives with which a WRITE takes one round trip
+    {{never SIZE VIA,...}}              nothing, if it takes more with receives of each length
+    {{near SIZE VIA}}                   nothing, if that is so over the link of the other rows
+    {{alike_trips SIZES VIAS}}          nothing, if these take as many round trips with receives of each length
+    {{memory OCTETS}}                   MiB of all receives of that length, at both ends of a connection
     {{errata}}                          the tables of drafts/errata.md
     {{errata_07}} {{entry NUMBER}}      the entries of drafts/errata-07.md, or a reference to one
     {{requirements DOCUMENT KEY}}       a number of the summary of the compliance report
@@ -43,10 +51,10 @@ import repo
 from trace import Missing, Tracer, breakable
 
 TODAY = datetime.date.today()
-COMMAND = "rpcrdma compare --device sim --ops null,read,write --sizes 1k,8k,64k,1M"
-LONG = "rpcrdma compare --device sim --ops read,write --sizes 1k,8k,64k,1M --via wg --inline 65k"
+# The figures whose commands the text says.
+COMMANDS = {None: "drafts", "long": "drafts-long", "receives": "receives"}
 UNITS = {"nanos": "ns", "micros": "us", "millis": "ms", "secs": "s"}
-CONVEYANCES = ["v1", "v1-inv", "v2", "v2-ddp", "v2-cont", "v2-ddp-cont"]
+VIAS = ["v1", "v1-inv", "v2", "v2-ddp", "v2-cont", "v2-ddp-cont"]
 # Headings of a table's columns, and the values in each, joined by a sign.
 COLUMNS = [
     ("RTT", "", ["round_trips"]),
@@ -81,30 +89,33 @@ def shown(value):
 
 
 class Draft:
-    def __init__(self, rows, compliance, oracle, docname):
-        self.rows, self.compliance, self.compared, self.docname = rows, compliance, oracle, docname
+    def __init__(self, figures, compliance, oracle, docname):
+        self.figures, self.compliance, self.compared, self.docname = figures, compliance, oracle, docname
+        long = [row | {"transfer_mode": f"{row['transfer_mode']}-long"} for row in rows_of(figures["drafts-long"])]
+        self.rows, self.swept = rows_of(figures["drafts"]) + long, rows_of(figures["receives"])
+        self.swept_near = rows_of(figures["receives-near"])
         self.tracer, self.template = Tracer(), ""
 
-    def value(self, op, size, conveyance, key):
+    def value(self, op, size, via, key):
         for row in self.rows:
-            if (row["op"], row["size"], row["conveyance"]) == (op, int(size), conveyance):
+            if (row["op"], row.get("size"), row["transfer_mode"]) == (op, int(size), via):
                 if row.get(key) is None:
-                    raise Missing(f"{key} in the row {op} {size} {conveyance}")
+                    raise Missing(f"{key} in the row {op} {size} {via}")
                 return row[key]
-        raise Missing(f"a row {op} {size} {conveyance}")
+        raise Missing(f"a row {op} {size} {via}")
 
     def row(self, *words):
         return shown(self.value(*words))
 
-    def slope(self, op, size, conveyance):
+    def slope(self, op, size, via):
         """The time of a reply by the delay of the link there and back."""
-        points = self.value(op, size, conveyance, "latency_over_delay")
+        points = self.value(op, size, via, "latency_over_delay")
         first, last = points[0], points[-1]
         delay = 2 * (last["delay_us"] - first["delay_us"])
         return f"{(last['p50_us'] - first['p50_us']) / delay:.2f}"
 
     def same(self, key):
-        values = {row[key] for row in self.rows}
+        values = {row.get(key) for row in self.rows}
         if len(values) != 1 or None in values:
             raise Missing(f"one {key} for all rows: {values}")
         return shown(values.pop())
@@ -128,13 +139,13 @@ class Draft:
         return ""
 
     def of(self, op, vias=None, of_sizes=None):
-        vias = vias.split(",") if vias else CONVEYANCES
-        rows = [row for row in self.rows if row["op"] == op and row["conveyance"] in vias]
-        sizes = [int(size) for size in of_sizes.split(",")] if of_sizes else sorted({row["size"] for row in rows})
-        by = lambda size: [row for via in vias for row in rows if (row["size"], row["conveyance"]) == (size, via)]
+        vias = vias.split(",") if vias else VIAS
+        rows = [row for row in self.rows if row["op"] == op and row["transfer_mode"] in vias]
+        sizes = [int(size) for size in of_sizes.split(",")] if of_sizes else sorted({row.get("size", 0) for row in rows})
+        by = lambda size: [row for via in vias for row in rows if (row.get("size", 0), row["transfer_mode"]) == (size, via)]
         lines = [by(size) for size in sizes]
         for size, line in zip(sizes, lines):
-            if [row["conveyance"] for row in line] != vias:
+            if [row["transfer_mode"] for row in line] != vias:
                 raise Missing(f"a row for each transfer mode of {op} {size}")
         if not rows:
             raise Missing(f"rows of {op}")
@@ -147,13 +158,13 @@ class Draft:
         out = [f"<table><name>{op.upper()}, by Size and Transfer Mode</name><thead><tr><th>size</th><th>by</th>"]
         out += [f'<th align="right">{name}</th>' for name, _, _ in columns]
         out.append("</tr></thead><tbody>")
-        cell = lambda row, key: "-" if row[key] is None else shown(row[key])
+        cell = lambda row, key: shown(row[key]) if key in row else "-"
         for size, rows in of:
             for row in rows:
                 values = [sign.join(cell(row, key) for key in keys) for _, sign, keys in columns]
                 cells = [f'<td align="right">{value}</td>' for value in values]
                 first = size_name(size).replace(" ", "&#160;")
-                by = row["conveyance"].replace("-", "&#8209;")
+                by = row["transfer_mode"].replace("-", "&#8209;")
                 out.append(f"<tr><td>{first}</td><td>{by}</td>{''.join(cells)}</tr>")
         return "\n".join(out) + "\n</tbody></table>"
 
@@ -168,9 +179,9 @@ class Draft:
             for row in rows:
                 part = row["p50_us"] / longest
                 bar = "#" * max(1, round(width * part))
-                text.append(f"  {row['conveyance']:<12}{bar:<{width}} {row['p50_us']:>8.1f} us")
+                text.append(f"  {row['transfer_mode']:<12}{bar:<{width}} {row['p50_us']:>8.1f} us")
                 y += 16
-                shapes.append(f'<text x="12" y="{y}">{row["conveyance"]}</text>')
+                shapes.append(f'<text x="12" y="{y}">{row["transfer_mode"]}</text>')
                 shapes.append(f'<rect x="110" y="{y - 10}" width="{round(280 * part)}" height="11"/>')
                 shapes.append(f'<text x="400" y="{y}">{row["p50_us"]:.1f} us</text>')
             text.append("")
@@ -186,7 +197,82 @@ class Draft:
         )
 
     def command(self, which=None):
-        return LONG if which == "long" else COMMAND
+        return self.figures[COMMANDS[which]]["command"]
+
+    def trips(self, size, via, rows=None):
+        """The round trips of a WRITE by the length of receives."""
+        found = {row["inline_bytes"]: row["round_trips"] for row in rows or self.swept
+                 if (row["size"], row["transfer_mode"]) == (int(size), via)}
+        if not found:
+            raise Missing(f"rows of several lengths of receives for {size} {via}")
+        return dict(sorted(found.items()))
+
+    def least(self, size, via):
+        few = [length for length, trips in self.trips(size, via).items() if trips == 1]
+        if not few:
+            raise Missing(f"a length of receives with which a WRITE of {size} takes one round trip by {via}")
+        return str(few[0])
+
+    def never(self, size, vias, rows=None):
+        for via in vias.split(","):
+            if 1 in self.trips(size, via, rows).values():
+                raise Missing(f"what the text says: a WRITE of {size} by {via} takes one round trip with receives of no length")
+        return ""
+
+    def near(self, size, vias):
+        return self.never(size, vias, self.swept_near)
+
+    def alike_trips(self, sizes, vias):
+        first, *others = vias.split(",")
+        for size, via in itertools.product(sizes.split(","), others):
+            if self.trips(size, via) != self.trips(size, first):
+                raise Missing(f"what the text says: {via} and {first} take as many round trips for {size}")
+        return ""
+
+    def memory(self, length):
+        """All modes have as many receives."""
+        found = {row["receive_memory_requester"] + row["receive_memory_responder"] for row in self.swept
+                 if row["inline_bytes"] == int(length)}
+        if len(found) != 1:
+            raise Missing(f"one amount of memory for receives of {length}: {found}")
+        return f"{found.pop() / (1 << 20):.1f}"
+
+    def receives(self, vias):
+        """Round trips over memory: for each size and mode a line, for each length of receives a column."""
+        vias = vias.split(",")
+        lengths = sorted({row["inline_bytes"] for row in self.swept})
+        heads = [("KiB of each", [str(length >> 10) for length in lengths]), ("MiB of all", [self.memory(length) for length in lengths])]
+        line = lambda name, cells: f"{name:<13}" + "".join(f"{cell:>6}" for cell in cells)
+        text = [line(name, cells) for name, cells in heads]
+        at = lambda column: 92 + 42 * column
+        label = lambda x, y, what: f'<text x="{x}" y="{y}">{what}</text>'
+        shapes, y = [], 0
+        for name, cells in heads:
+            y += 14
+            shapes.append(label(0, y, name) + "".join(label(at(n), y, cell) for n, cell in enumerate(cells)))
+        for size in sorted({row["size"] for row in self.swept}):
+            text += ["", f"WRITE of {size_name(size)}"]
+            y += 26
+            shapes.append(label(0, y, text[-1]))
+            for via in vias:
+                trips = [shown(found) for found in self.trips(size, via).values()]
+                text.append(line(f"  {via}", trips))
+                y += 32
+                shapes.append(label(12, y, via))
+                for column, found in enumerate(trips):
+                    height = 11 * float(found)
+                    shapes.append(f'<rect x="{at(column) + 12}" y="{y - height}" width="30" height="{height}"/>')
+                    shapes.append(label(at(column), y, found))
+        svg = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" version="1.2" baseProfile="tiny" '
+            f'viewBox="0 0 {at(len(lengths)) + 8} {y + 8}" font-family="monospace" font-size="11">{"".join(shapes)}</svg>'
+        )
+        art = "\n".join(text)
+        return (
+            '<figure anchor="receives"><name>Round Trips of a WRITE, by KiB of Each Receive and MiB of All</name><artset>'
+            f'<artwork type="svg">{svg}</artwork>'
+            f'<artwork type="ascii-art"><![CDATA[\n{art}\n]]></artwork></artset></figure>'
+        )
 
     def date(self):
         return f'<date year="{TODAY:%Y}" month="{TODAY:%B}" day="{TODAY.day}"/>'
@@ -351,6 +437,11 @@ class Draft:
         return re.sub(r"\{\{(.*?)\}\}", one, template, flags=re.S)
 
 
+def rows_of(figure):
+    """The rows that `figures/make` saved, each with what it has in common with all others."""
+    return [figure["alike"] | row for row in figure["rows"]]
+
+
 def inline(text):
     """Markdown within a line as XML."""
     parts = re.split(r"`([^`]*)`", text)
@@ -373,11 +464,11 @@ def traced(template, tracer):
             tracer.seen(name)
 
 
-def main(template, rows, long, compliance, oracle, docname, folder):
+def main(template, figures, compliance, oracle, docname, folder):
     template = pathlib.Path(template).read_text()
-    rows, long, *lists = (json.loads(pathlib.Path(path).read_text()) for path in (rows, long, compliance, oracle))
-    long = [{**row, "conveyance": f"{row['conveyance']}-long"} for row in long]
-    draft = Draft(rows + long, *lists, docname)
+    read = lambda path: json.loads(pathlib.Path(path).read_text())
+    saved = {path.stem: read(path) for path in pathlib.Path(figures).glob("*.json")}
+    draft = Draft(saved, read(compliance), read(oracle), docname)
     try:
         traced(template, draft.tracer)
         text = draft.expand(template)
@@ -390,6 +481,6 @@ def main(template, rows, long, compliance, oracle, docname, folder):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 8:
+    if len(sys.argv) != 7:
         sys.exit(__doc__)
     main(*sys.argv[1:])
