@@ -172,12 +172,12 @@ fn captures_of_a_delayed_link_show_the_time_of_each_end() {
         for (path, delays) in [(ping, client), (serve, server)] {
             let took = write_times(&path);
             assert!(took.len() >= 30, "{took:?}");
-            // Other work on the machine only ever adds time.
-            let fastest = took.iter().copied().fold(f64::MAX, f64::min);
+            // Other work on the machine delays the end of a call, or that a call is noticed.
             let wanted = delays * f64::from(DELAY);
+            let near = |took: &f64| (took - wanted).abs() < 0.05 * client * f64::from(DELAY);
             assert!(
-                (fastest - wanted).abs() < 0.05 * client * f64::from(DELAY),
-                "{version}: {fastest} ms at {path:?} instead of {wanted}"
+                took.iter().filter(|took| near(took)).count() >= 3,
+                "{version}: {took:?} ms at {path:?} instead of {wanted}"
             );
         }
     }

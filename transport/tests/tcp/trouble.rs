@@ -197,8 +197,15 @@ fn a_soft_client_ends_its_calls_when_the_server_hangs() {
     assert!(took >= Duration::from_millis(120), "{took:?}");
     assert!(took < Duration::from_secs(5), "{took:?}");
     let stats = client.stats();
-    // The call is sent three times, and each time its connection goes with it.
-    assert_eq!((stats.overdue, stats.retransmissions), (3, 2));
+    // Each time that the call is sent, its connection goes with it: three times, unless a busy machine
+    // took most of a try for the next connection.
+    assert_eq!(stats.overdue, stats.retransmissions + 1);
+    let tries = if took < Duration::from_millis(140) {
+        3..=3
+    } else {
+        1..=3
+    };
+    assert!(tries.contains(&stats.overdue), "{stats:?}");
 }
 
 #[test]
