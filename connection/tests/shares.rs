@@ -38,7 +38,7 @@ fn server() -> (Connection, Account) {
     receive(&mut server, call(0, 0));
     assert!(matches!(next(&mut server), Some(Action::Decided(_))));
     let id = delivered(&mut server).unwrap();
-    server.reply(id, None);
+    server.reply(Time::ZERO, id, None);
     assert!(next(&mut server).is_none() && account.held() == 0);
     (server, account)
 }
@@ -116,7 +116,7 @@ fn calls_wait_while_replies_that_nobody_takes_fill_the_share() {
             break;
         };
         assert!(xid < 10_000, "no end of it");
-        server.reply(id, Some(reply(xid, 3000)));
+        server.reply(Time::ZERO, id, Some(reply(xid, 3000)));
         untaken.extend(next(&mut server));
     }
     assert!(server.waits_for_memory());
@@ -147,12 +147,12 @@ fn a_fetch_waits_for_its_share_and_short_calls_pass_it() {
     assert!(next(&mut server).is_none() && server.waits_for_memory());
     receive(&mut server, call(3, 0));
     let short = delivered(&mut server).expect("it needs no memory to be fetched");
-    server.reply(short, None);
+    server.reply(Time::ZERO, short, None);
     handle(&mut server, Event::ReadDone { id, sink });
     let first = delivered(&mut server).expect("it was fetched");
     assert!(next(&mut server).is_none() && server.waits_for_memory());
     // The call's message was dropped above; the rest of its memory is released by the reply.
-    server.reply(first, None);
+    server.reply(Time::ZERO, first, None);
     assert!(matches!(next(&mut server), Some(Action::Read { .. })));
     assert!(!server.waits_for_memory());
 }
