@@ -1,3 +1,5 @@
+use rpcrdma_host::Budget;
+
 use super::*;
 
 #[test]
@@ -327,4 +329,20 @@ fn blocks_are_reused_and_odd_lengths_are_not_refused() {
     assert_eq!(pool.alloc((9 << 20) + 1).unwrap().len(), (9 << 20) + 1);
     assert_eq!(pool.alloc(0).unwrap().len(), 0);
     assert!(Pool::new(1 << 30).alloc(usize::MAX).is_err());
+}
+
+#[test]
+fn buffers_count_for_their_account_until_their_last_slice_is_gone() {
+    let (pool, budget) = (Pool::new(1 << 20), Budget::new(1 << 20, 1));
+    let account = budget.account();
+    let charged = pool.charged_to(&account);
+    assert_eq!(pool.room(), usize::MAX, "nobody's buffers have no share");
+    let mut buf = charged.alloc(5000).unwrap();
+    let other = pool.alloc(5000).unwrap();
+    assert_eq!(account.held(), 8192);
+    let tail = buf.split_off(10).freeze();
+    drop((buf, other));
+    assert_eq!(account.held(), 8192);
+    drop(tail);
+    assert_eq!((account.held(), pool.in_use()), (0, 0));
 }

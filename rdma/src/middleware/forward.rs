@@ -244,8 +244,7 @@ mod tests {
     use crate::middleware::fake::{accept_options, anywhere, connect_options, pair};
     use crate::middleware::{Edited, Linked, Shaper, Tapped};
     use crate::{
-        Completion, Device, DeviceError, Event, PostError, QpId, RequestId, SendWr, Success, Time,
-        WrId,
+        Completion, Device, DeviceError, Event, PostError, RequestId, SendWr, Success, Time, WrId,
     };
 
     #[test]
