@@ -38,12 +38,14 @@ const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)
 fn hosts() -> (Fabric, SimDevice, SimDevice) {
     let fabric = Fabric::new(1, Costs::default(), Faults::default());
     let host = |address| {
-        fabric.host(Host {
-            address,
-            attributes: attributes(),
-            pool: Pool::new(1 << 20),
-            interrupt: Duration::ZERO,
-        })
+        fabric
+            .host(Host {
+                address,
+                attributes: attributes(),
+                pool: Pool::new(1 << 20),
+                interrupt: Duration::ZERO,
+            })
+            .unwrap()
     };
     let (client, mut server) = (host(CLIENT), host(SERVER));
     server.listen(SERVER).unwrap();

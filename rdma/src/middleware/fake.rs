@@ -75,11 +75,6 @@ impl Script {
         self.0.borrow_mut().room = Some(room);
     }
 
-    /// Makes the device report an event.
-    pub(crate) fn happen(&self, event: Event) {
-        self.0.borrow_mut().events.push_back(event);
-    }
-
     /// Makes the next accept fail because the peer is gone.
     pub(crate) fn refuse_accept(&self) {
         self.0.borrow_mut().refuse_accept = true;
