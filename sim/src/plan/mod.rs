@@ -428,6 +428,8 @@ fn write_options(f: &mut fmt::Formatter<'_>, end: &str, options: &RdmaOptions) -
         initial_message_count,
         costs,
         protocols,
+        // The default one, which plans do not change.
+        grants: _,
     } = options;
     writeln!(
         f,
