@@ -15,6 +15,7 @@ use super::conn::{Conn, Cx, Phase, StreamEnd};
 use super::endpoint::FailedRequest;
 use super::fault::Fault;
 use super::mpa::{FRAME_HEADER, Frame, FrameView, Kind, MAX_PRIVATE_DATA, REVISION_1, REVISION_2};
+use super::receive::Buffers;
 use super::setup::{self, Agreement, Failure, Unacceptable, Wants};
 use super::socket;
 use super::tap::Direction;
@@ -294,12 +295,15 @@ impl Conn {
     pub(super) fn feed(&mut self, mut bytes: &[u8], cx: &mut Cx<'_>) -> Result<(), StreamEnd> {
         while !bytes.is_empty() {
             let mut n = 0;
-            for buffer in &mut self.endpoint.buffers(cx.shared)? {
+            let mut buffers = Buffers::new();
+            self.endpoint.buffers(cx.shared, &mut buffers)?;
+            for buffer in &mut buffers {
                 let (now, later) = bytes.split_at(bytes.len().min(buffer.len()));
                 buffer[..now.len()].copy_from_slice(now);
                 n += now.len();
                 bytes = later;
             }
+            drop(buffers);
             self.endpoint.received(n, &mut cx.out())?;
         }
         Ok(())

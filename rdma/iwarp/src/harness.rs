@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use super::endpoint::{Endpoint, FailedRequest, Limits, Out, Stop};
 use super::fault::{Ending, Fault};
+use super::receive::Buffers;
 use super::regions::NotReclaimed;
 use super::setup::Agreement;
 use super::shared_queue::SharedQueues;
@@ -278,12 +279,15 @@ impl Side {
             }
             self.reads += 1;
             let mut n = 0;
-            for buffer in &mut self.endpoint.buffers(out.shared)? {
+            let mut buffers = Buffers::new();
+            self.endpoint.buffers(out.shared, &mut buffers)?;
+            for buffer in &mut buffers {
                 let now = bytes.len().min(buffer.len());
                 buffer[..now].copy_from_slice(&bytes[..now]);
                 bytes = &bytes[now..];
                 n += now;
             }
+            drop(buffers);
             assert!(n > 0, "no room for more");
             self.endpoint.received(n, &mut out)?;
         }

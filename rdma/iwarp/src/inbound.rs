@@ -17,12 +17,13 @@ impl Endpoint {
         self.receiver.between_segments(&self.memory)
     }
 
-    /// Returns the places for the next bytes of the stream.
+    /// Adds the places for the next bytes of the stream to `buffers`.
     pub(super) fn buffers<'a>(
         &'a mut self,
         shared: &'a mut SharedQueues,
-    ) -> Result<Buffers<'a>, Fault> {
-        self.receiver.buffers(&mut self.memory, shared)
+        buffers: &mut Buffers<'a>,
+    ) -> Result<(), Fault> {
+        self.receiver.buffers(&mut self.memory, shared, buffers)
     }
 
     /// Prepares for the next message, when nothing more can be received at present.
@@ -39,7 +40,12 @@ impl Endpoint {
 
     /// Handles `n` bytes of the stream that were received into [`Endpoint::buffers`].
     pub(super) fn received(&mut self, n: usize, out: &mut Out<'_>) -> Result<(), Ending> {
-        self.receiver.filled(n, &mut self.memory, out.shared)?;
+        let begins = self.receiver.filled(n, &mut self.memory, out.shared)?;
+        if begins && self.memory.receives.is_empty() {
+            // The receive into which the bytes were received. If it were taken only when the header has been
+            // parsed and finds none, the header would be parsed twice.
+            self.memory.take_shared(out);
+        }
         loop {
             while self.take_send(out) {}
             if self.receiver.is_used_up() {

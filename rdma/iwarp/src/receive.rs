@@ -246,13 +246,14 @@ impl Receiver {
         BETWEEN_MESSAGES.min((self.start + needed).max(self.end + 1))
     }
 
-    /// Returns the places for the next bytes, in this order. Never empty.
+    /// Adds the places for the next bytes to `buffers`, in this order: one or more. They are not returned,
+    /// because that copies the list several times.
     pub(super) fn buffers<'a>(
         &'a mut self,
         memory: &'a mut Memory,
         shared: &'a mut SharedQueues,
-    ) -> Result<Buffers<'a>, Fault> {
-        let mut buffers = Buffers::new();
+        buffers: &mut Buffers<'a>,
+    ) -> Result<(), Fault> {
         let Some((target, skip, left)) = self.direct() else {
             let room = self.room(memory);
             self.offered = room - self.end;
@@ -269,7 +270,7 @@ impl Receiver {
                     buffers.push(IoSliceMut::new(bytes))
                 });
             }
-            return Ok(buffers);
+            return Ok(());
         };
         let behind = match memory.copyable(matches!(target, Target::Receive { .. })) {
             None => BETWEEN_MESSAGES,
@@ -292,7 +293,7 @@ impl Receiver {
             self.ahead
                 .push(places, |bytes| buffers.push(IoSliceMut::new(bytes)));
         }
-        Ok(buffers)
+        Ok(())
     }
 
     /// Returns whether the current segment is the last of its message.
@@ -302,18 +303,19 @@ impl Receiver {
             .is_some_and(|segment| segment.header.last)
     }
 
-    /// Handles `n` bytes that were received into [`Receiver::buffers`].
+    /// Handles `n` bytes that were received into [`Receiver::buffers`]. Returns whether the predicted message
+    /// has begun and reaches into its receive.
     pub(super) fn filled(
         &mut self,
         n: usize,
         memory: &mut Memory,
         shared: &mut SharedQueues,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         let Some((_, _, left)) = self.direct() else {
             let staged = n.min(self.offered);
             self.end += staged;
             return match n - staged {
-                0 => Ok(()),
+                0 => Ok(false),
                 beyond => self.filled_message(beyond, memory, shared),
             };
         };
@@ -324,24 +326,24 @@ impl Receiver {
         } else {
             self.ahead.filled(n - placed);
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Handles `n` bytes that were received behind the staging buffer, as a part of the predicted
-    /// message.
+    /// message. Returns whether it is that message.
     fn filled_message(
         &mut self,
         n: usize,
         memory: &mut Memory,
         shared: &mut SharedQueues,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         self.ahead.filled(n);
         let expected = self.pattern.expected();
         let staged = &self.staging[self.start..self.end];
         // A Send with another sequence number gets no receive, so its bytes may be in none.
         let number = memory.msn[SEND_QUEUE as usize];
         if expected.is_some_and(|lengths| pattern::begins_send(staged, number, lengths.first)) {
-            return Ok(());
+            return Ok(true);
         }
         self.pattern.broken();
         // The receive is still that into which the bytes were received: nothing was parsed since.
@@ -349,7 +351,7 @@ impl Receiver {
         let receive = receive.ok_or_else(|| Fault::bare(Code::LOCAL_CATASTROPHIC))?;
         let bytes = self.ahead.spill_message(receive);
         (self.spill, self.spilled) = (bytes.map_err(Fault::bare)?, 0);
-        Ok(())
+        Ok(false)
     }
 
     /// Records that the next `len` bytes of the payload are in their destination.

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use super::conn::{Conn, Cx, Phase, RECEIVE_TURN, StreamEnd};
 use super::endpoint::FailedRequest;
 use super::fault::Fault;
+use super::receive::Buffers;
 use super::socket;
 use super::tap::{self, Direction};
 use super::terminate::Code;
@@ -56,7 +57,8 @@ impl Conn {
                     let Cx {
                         shared, tap, now, ..
                     } = cx;
-                    let mut buffers = self.endpoint.buffers(shared)?;
+                    let mut buffers = Buffers::new();
+                    self.endpoint.buffers(shared, &mut buffers)?;
                     let room = buffers.iter().map(|buffer| buffer.len()).sum();
                     let received = socket::receive_scattered(socket, &mut buffers);
                     if let Ok(n) = received {
