@@ -657,7 +657,7 @@ fn extensions_that_do_not_go_together_are_told_of() {
     let (at, lost) = &pair.down[0];
     assert_eq!((*at, lost.retry), (conn, false));
     assert!(
-        lost.reason.contains("both own operation"),
+        lost.reason.contains("both own message"),
         "{}",
         lost.reason
     );
