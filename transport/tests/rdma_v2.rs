@@ -510,25 +510,6 @@ fn a_server_that_drops_one_connection_in_version_2_is_asked_again() {
     assert_eq!(action, VersionAction::Use(Version::TwoWg));
 }
 
-/// Regression test: a connection that the client closed before the server had answered, as one does that gives up an
-/// attempt to connect, counted as dropped by the server.
-#[test]
-fn a_connection_that_the_client_closes_does_not_tell_the_version() {
-    let (client, server) = speaking(Choice::Auto, Versions::default());
-    let warning = client.fallback_warning.clone();
-    let (world, mut pair) = Pair::fake_with(client, server, attributes());
-    world.borrow_mut().stalled = Some(SERVER);
-    let conn = pair.client.open(pair.address, 0, pair.now());
-    pair.until(|pair| pair.server_up.len() == 1);
-    pair.client.close(conn);
-    pair.until(|pair| pair.server_down.len() == 1);
-    world.borrow_mut().stalled = None;
-    let conn = pair.connect();
-    let action = pair.client.decision(conn).unwrap().action;
-    assert_eq!(action, VersionAction::Use(Version::TwoWg));
-    assert!(!warning.was_logged() && pair.down.is_empty());
-}
-
 /// If a server drops two connections in version 2, the client uses version 1, and tries version 2
 /// again after a connection has worked.
 #[test]

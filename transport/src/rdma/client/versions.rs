@@ -17,7 +17,6 @@ use rpcrdma_negotiation::{
 use transfer_plan::{ReplyNeed, Shape};
 
 use super::RdmaClient;
-use crate::rdma::link_phase::Closing;
 use crate::{ClientTransportEvent, ConnectionId, ConnectionLost, ReplyRoom};
 
 impl RdmaClient {
@@ -103,10 +102,6 @@ impl RdmaClient {
         let Some(link) = self.driver.links.get(&qp) else {
             return;
         };
-        if matches!(link.phase.closing(), Some(Closing::ByUser)) {
-            // That no answer came says nothing about the server.
-            return;
-        }
         let (conn, remote, asked_again) = (link.conn, link.peer, link.asked_again);
         if is_drop(decision) && !asked_again && !link.phase.is_closing() {
             tracing::info!(server = %remote, "the connection was lost before the version was found: asking again");
