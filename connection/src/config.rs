@@ -229,7 +229,9 @@ impl Role {
         }
     }
 
-    pub(crate) fn side(&self) -> Side {
+    /// Returns the side of the connection that the end is.
+    #[must_use]
+    pub fn side(&self) -> Side {
         match self {
             Self::Client { .. } => Side::Client,
             Self::Server { .. } => Side::Server,

@@ -628,9 +628,7 @@ impl Connection {
                 self.decided(decision);
             }
             Phase::Open(open) => {
-                if let Some(operations) = &mut open.shared.operations {
-                    operations.extensions.closed();
-                }
+                open.shared.session.closed();
                 self.end();
             }
             Phase::Connecting(_) | Phase::Listening(_) | Phase::Ended(_) => {}

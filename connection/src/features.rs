@@ -10,17 +10,16 @@ use rpcrdma_negotiation::{
 };
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
-use rpcrdma_v2_wg::base::Base;
 
 use crate::Config;
-use crate::dialect::OperationRouter;
+use crate::dialect::Session;
 
 /// Returns the optional features that may be used in `version` at present, and why.
 pub(crate) fn features(
     config: &Config,
     version: Version,
     peer: Option<PrivateData>,
-    operations: Option<&OperationRouter>,
+    session: &dyn Session,
 ) -> Features {
     let side = config.role.side();
     let invalidation = config.options.remote_invalidation;
@@ -28,8 +27,8 @@ pub(crate) fn features(
         side,
         max_send: config.max_send(),
         // The receives may have been replaced since the beginning.
-        receive_size: match operations {
-            Some(operations) => operations.extensions.limits().inline_receive,
+        receive_size: match session.limits() {
+            Some(limits) => limits.inline_receive,
             None => config.receives.len(),
         },
         accept_invalidation: invalidation && side == Side::Client,
@@ -37,8 +36,9 @@ pub(crate) fn features(
         private_data: config.options.private_data(),
         characteristics: true,
     };
-    let exchange = operations.and_then(|operations| operations.extensions.find::<Exchange>());
-    let peer = match (operations, exchange) {
+    let extensions = session.extensions();
+    let exchange = extensions.and_then(|extensions| extensions.find::<Exchange>());
+    let peer = match (extensions, exchange) {
         (None, _) => PeerProperties::PrivateData(peer),
         (Some(_), None) => PeerProperties::NoCharacteristics,
         (Some(_), Some(exchange)) => match exchange.supported() {
@@ -47,19 +47,18 @@ pub(crate) fn features(
             Some(true) => PeerProperties::Characteristics(exchange.peer()),
         },
     };
-    let transmit = operations.and_then(|operations| operations.extensions.find::<Transmit>());
+    let transmit = extensions.and_then(|extensions| extensions.find::<Transmit>());
     let round_trips = transmit.map(|own| decide_round_trips(side, own.config(), peer));
     let features = decide_features(&have, peer).with_round_trips(round_trips.flatten());
     let features = Features {
         version,
         ..features
     };
-    match (operations, exchange) {
-        (Some(operations), None) => {
-            let limits = operations.extensions.limits();
+    match (session.limits(), exchange) {
+        (Some(limits), None) => {
             let features = by_extensions(features, side, config.max_send(), &limits);
-            match operations.extensions.find::<Base>() {
-                Some(base) => of_working_group(features, config, base, operations),
+            match session.announced() {
+                Some((_, peer)) => of_working_group(features, config, peer.is_some(), session),
                 None => features,
             }
         }
@@ -96,16 +95,17 @@ fn by_extensions(
 fn of_working_group(
     features: Features,
     config: &Config,
-    base: &Base,
-    operations: &OperationRouter,
+    known: bool,
+    session: &dyn Session,
 ) -> Features {
     type Says = fn(&Placement) -> bool;
     fn decided<T>(value: T, reason: FeatureReason) -> WithReason<T> {
         WithReason { value, reason }
     }
-    let known = base.peer().is_some();
     let offers = config.options.remote_invalidation;
-    let placement = operations.extensions.find::<Placement>();
+    let placement = session
+        .extensions()
+        .and_then(|extensions| extensions.find::<Placement>());
     let placed = |of: Says| match placement {
         None => decided(false, FeatureReason::Here),
         Some(placement) if of(placement) => decided(true, FeatureReason::Both),

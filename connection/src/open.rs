@@ -22,7 +22,7 @@ use rpcrdma_host::{Account, Charge};
 use rpcrdma_v1::{Agreed, PrivateData};
 use transfer_plan::{ChunkLimits, Limits};
 
-use crate::dialect::{BadMessage, Dialect, ErrorMessage, Incoming, OperationRouter, Receiver};
+use crate::dialect::{BadMessage, Dialect, ErrorMessage, Incoming, Receiver, Session};
 use crate::requester::{PendingCall, PendingCalls, Requester};
 use crate::responder::{ReplyTerms, Responder};
 use crate::shared::Shared;
@@ -90,12 +90,11 @@ impl Terms {
         config: &Config,
         dialect: &dyn Dialect,
         peer: Option<PrivateData>,
-        operations: Option<&OperationRouter>,
+        session: &dyn Session,
     ) -> Self {
         let (options, side) = (&config.options, config.role.side());
         let chunks = side == Side::Server || options.callbacks.chunks;
-        if let Some(operations) = operations {
-            let now = operations.extensions.limits();
+        if let Some(now) = session.limits() {
             // The default of version 2 may exceed what this end wants to send.
             let send = now.inline_send.min(config.max_send());
             let limits = config.limits(dialect, send, now.inline_receive);
@@ -118,7 +117,6 @@ impl Terms {
                     last_resort: now.reply_last_resort.map(u64::from),
                     chunks,
                 },
-                // Where each call says which handle, servers may offer one as well.
                 may_be_invalidated: options.remote_invalidation
                     && (side == Side::Client || dialect.calls_offer_handles()),
             };
@@ -159,10 +157,14 @@ impl Open {
         peer: Option<PrivateData>,
         first_xid: u32,
     ) -> Result<Self, DuplicateNumber> {
-        let operations = OperationRouter::new(&config, dialect, first_xid)?;
-        let terms = Terms::new(&config, dialect, peer, operations.as_deref());
+        let mut session = dialect.session(&config, first_xid)?;
+        let terms = Terms::new(&config, dialect, peer, &*session);
         let account = config.pool.account().cloned();
-        let extensible = operations.as_ref().is_some_and(|e| e.carries_messages);
+        let extensible = session.modes().all().next().is_some();
+        let claimed = session
+            .modes()
+            .all()
+            .any(|(_, mode)| mode.claims_small_calls());
         let (requester, responder) = match config.role.side() {
             Side::Client => {
                 let invalidated = terms.may_be_invalidated;
@@ -180,9 +182,10 @@ impl Open {
                 (requester, Some(responder))
             }
         };
+        let requester = requester.map(|requester| requester.with_claimed_small_calls(claimed));
         Ok(Self {
             collected: Collected::new(config.pool.account().cloned()),
-            shared: Shared::new(config, dialect, terms.limits, operations),
+            shared: Shared::new(config, dialect, terms.limits, session),
             requester,
             responder,
             peer,
@@ -197,9 +200,7 @@ impl Open {
 
     /// Tells the extensions that the connection begins, at the end that sends the first message.
     pub(crate) fn begin(&mut self) {
-        if let Some(operations) = &mut self.shared.operations {
-            operations.begin(None);
-        }
+        self.shared.session.begin();
     }
 
     /// Handles a message that arrived.
@@ -216,13 +217,9 @@ impl Open {
             makes_calls: self.requester.is_some(),
             max_call: shared.limits.max_message,
         };
-        let mut operations = shared.operations.as_deref_mut();
-        let routed = operations.as_deref_mut();
-        let incoming = shared.dialect.decode(message, &receiver, routed);
-        if let Some(operations) = operations {
-            // A first message whose header cannot be read begins the connection as well.
-            operations.begin(None);
-        }
+        let incoming = shared.session.decode(message, &receiver);
+        // A first message whose header cannot be read begins the connection as well.
+        shared.session.begin();
         let is_reply = matches!(
             incoming,
             Incoming::Plain(Direction::Reply, ..) | Incoming::Reply(_)
@@ -231,7 +228,7 @@ impl Open {
             requester.invalidated(shared, None, invalidated);
         }
         self.act_upon(incoming, invalidated);
-        if self.shared.operations.is_some() {
+        if self.shared.session.extensions().is_some() {
             self.note_incomplete(now);
             // Messages of extensions go before the actions just queued, because an end's first
             // message carries its characteristics, and new limits precede what relies on them.
@@ -254,13 +251,8 @@ impl Open {
         invalidated: Option<Stag>,
     ) -> bool {
         let shared = &mut self.shared;
-        let Some(operations) = shared.operations.as_deref_mut() else {
-            return false;
-        };
-        if !shared
-            .dialect
-            .refuse_truncated(&Segments::from_iter([beginning]), operations)
-        {
+        let beginning = Segments::from_iter([beginning]);
+        if !shared.session.refuse_truncated(&beginning) {
             return false;
         }
         if let Some(requester) = &mut self.requester {
@@ -327,14 +319,13 @@ impl Open {
     /// Records the time since which a message in several transmissions has been incomplete, and the
     /// memory of its parts.
     fn note_incomplete(&mut self, now: Time) {
-        let operations = self.shared.operations.as_ref();
-        let Some(operations) = operations.filter(|operations| operations.collecting) else {
+        let Some(bytes) = self.shared.session.in_progress() else {
             self.incomplete_since = None;
             let _ = self.collected.set(0);
             return;
         };
         self.incomplete_since.get_or_insert(now);
-        if !self.collected.set(operations.extensions.collected_bytes()) {
+        if !self.collected.set(bytes) {
             let reason = "no memory for the rest of a message in several parts".to_owned();
             self.shared.actions.push_back(Action::Close { reason });
         }
@@ -364,11 +355,11 @@ impl Open {
     /// Executes the actions of the extensions. Returns whether there were any.
     #[inline]
     fn run_extensions(&mut self) -> bool {
-        let Some(operations) = &self.shared.operations else {
+        let Some(extensions) = self.shared.session.extensions() else {
             return false;
         };
         let answered = self.requester.as_ref().is_some_and(Requester::has_answered);
-        (operations.extensions.has_action() || answered) && self.run_all_extensions()
+        (extensions.has_action() || answered) && self.run_all_extensions()
     }
 
     #[inline(never)]
@@ -382,13 +373,13 @@ impl Open {
     }
 
     fn next_extension_action(&mut self) -> Option<ExtensionAction> {
-        let operations = self.shared.operations.as_mut()?;
+        let extensions = self.shared.session.extensions_mut()?;
         if let Some(requester) = &mut self.requester {
             while let Some(calls) = requester.next_answered() {
-                operations.extensions.replies_arrived(calls);
+                extensions.replies_arrived(calls);
             }
         }
-        operations.extensions.next_action()
+        extensions.next_action()
     }
 
     fn extension_wants(&mut self, action: ExtensionAction) {
@@ -400,11 +391,12 @@ impl Open {
                 self.shared.actions.push_back(action);
             }
             ExtensionAction::AwaitReplies(calls) => {
-                match (&mut self.requester, &mut self.shared.operations) {
+                let extensions = self.shared.session.extensions_mut();
+                match (&mut self.requester, extensions) {
                     (Some(requester), _) => requester.watch(calls),
                     // An end without a requester has no calls outstanding and makes no other, so that
                     // no plan of a call relies on the change that waits.
-                    (None, Some(operations)) => operations.extensions.replies_arrived(calls),
+                    (None, Some(extensions)) => extensions.replies_arrived(calls),
                     (None, None) => {}
                 }
             }
@@ -416,8 +408,8 @@ impl Open {
     /// Applies the current limits of the extensions.
     fn limits_changed(&mut self) {
         let shared = &mut self.shared;
-        let operations = shared.operations.as_deref();
-        let terms = Terms::new(&shared.config, shared.dialect, self.peer, operations);
+        let session = &*shared.session;
+        let terms = Terms::new(&shared.config, shared.dialect, self.peer, session);
         let position_zero = shared.limits.chunks.position_zero;
         shared.limits = terms.limits;
         // A header type that the peer has refused stays refused.
@@ -509,8 +501,8 @@ impl Open {
 
     /// Records that every receive has this structure.
     pub(crate) fn receives_replaced(&mut self, receives: &ReceiveStructure) {
-        if let Some(operations) = &mut self.shared.operations {
-            operations.extensions.receives_replaced(receives.len());
+        if let Some(extensions) = self.shared.session.extensions_mut() {
+            extensions.receives_replaced(receives.len());
         }
     }
 
@@ -544,9 +536,9 @@ impl Open {
     /// section 6).
     fn peer_takes_calls(&self) -> ReverseDirection {
         let config = &self.shared.config;
-        match (config.role.side(), &self.shared.operations) {
+        match (config.role.side(), self.shared.session.limits()) {
             (Side::Client, _) => ReverseDirection::General,
-            (Side::Server, Some(operations)) => operations.extensions.limits().reverse_direction,
+            (Side::Server, Some(limits)) => limits.reverse_direction,
             (Side::Server, None) if config.options.callbacks.chunks => ReverseDirection::General,
             (Side::Server, None) => ReverseDirection::Inline,
         }

@@ -15,13 +15,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma_extension::{
-    CallCandidate, CallToPlan, Extensions, Planned, ReplyCandidate, ReplyToPlan, TransferMode,
+    CallCandidate, CallToPlan, Planned, ReplyCandidate, ReplyToPlan, TransferMode,
 };
 use smallvec::SmallVec;
 use transfer_plan::{
     CallError, CallPlan, CostModel, Effort, Limits, ReplyItem, ReplyPayload, ReplyPlan, Shape,
     plan_call,
 };
+
+use crate::dialect::Modes;
 
 /// Maximum number of bytes of items that the base protocol sends inline wherever they fit. A call is planned with the
 /// items of its call and reply together, a reply with its own items alone.
@@ -45,7 +47,7 @@ pub struct ConsideredMode {
 pub(crate) enum CallChoice {
     /// By the base protocol.
     Base(CallPlan),
-    /// In operations of the extension with this number.
+    /// In the transfer mode with this number.
     Extension(usize, CallCandidate),
 }
 
@@ -55,13 +57,15 @@ impl CallChoice {
     pub(crate) fn is_possible(&self, call: &CallToPlan<'_>) -> bool {
         match self {
             Self::Base(_) => true,
-            Self::Extension(_, candidate) => {
-                let needs = &candidate.cost;
-                (needs.may_wait || needs.transmissions <= call.credits)
-                    && needs.receives <= call.reservable
-            }
+            Self::Extension(_, candidate) => is_possible(candidate, call),
         }
     }
+}
+
+/// Returns whether the credits and receives for `call` are enough for a candidate.
+pub(crate) fn is_possible(candidate: &CallCandidate, call: &CallToPlan<'_>) -> bool {
+    let needs = &candidate.cost;
+    (needs.may_wait || needs.transmissions <= call.credits) && needs.receives <= call.reservable
 }
 
 /// A transfer mode with its cost.
@@ -84,7 +88,7 @@ impl CallModes {
         base: Result<CallPlan, CallError>,
         call: &CallToPlan<'_>,
         may_invalidate: bool,
-        extensions: Option<&mut Extensions>,
+        modes: Modes<'_>,
         costs: &CostModel,
     ) -> Self {
         let base = base.map(|plan| {
@@ -102,8 +106,7 @@ impl CallModes {
         let mut prices: SmallVec<[(Effort, Duration); 8]> =
             base.iter().map(|base| (base.effort, base.cost)).collect();
         let mut candidates = Vec::new();
-        let modes = extensions.map(Extensions::transfer_modes);
-        for (by, mode) in modes.into_iter().flatten() {
+        for (by, mode) in modes.all() {
             for candidate in mode.plan_call(call) {
                 let mut effort = call_effort(&candidate, call, may_invalidate);
                 if candidate.cost.may_wait {
@@ -117,11 +120,9 @@ impl CallModes {
                 if !chunks.allow(candidate.reads.len(), offered, effort.registrations) {
                     continue;
                 }
-                let needs = &candidate.cost;
-                let sends = needs.may_wait || needs.transmissions <= call.credits;
                 let most = base.as_ref().map(|base| base.effort.round_trips());
                 let few = most.is_ok_and(|most| effort.round_trips() <= most) || base.is_err();
-                if sends && needs.receives <= call.reservable && few && !is_short {
+                if is_possible(&candidate, call) && few && !is_short {
                     possible.push(Some(candidates.len()));
                     prices.push((effort, cost));
                 }
@@ -147,10 +148,10 @@ pub(crate) fn choose_call(
     base: Result<CallPlan, CallError>,
     call: &CallToPlan<'_>,
     may_invalidate: bool,
-    extensions: Option<&mut Extensions>,
+    modes: Modes<'_>,
     costs: &CostModel,
 ) -> Result<CallChoice, CallError> {
-    let mut ways = CallModes::find(base, call, may_invalidate, extensions, costs);
+    let mut ways = CallModes::find(base, call, may_invalidate, modes, costs);
     match ways.best {
         Some(best) => {
             let (by, candidate) = ways.candidates.swap_remove(best);
@@ -164,11 +165,11 @@ pub(crate) fn choose_call(
 pub(crate) fn consider_call(
     call: &CallToPlan<'_>,
     may_invalidate: bool,
-    extensions: Option<&mut Extensions>,
+    modes: Modes<'_>,
     costs: &CostModel,
 ) -> Vec<ConsideredMode> {
     let base = plan_call(call.shape, call.need, call.limits);
-    let ways = CallModes::find(base, call, may_invalidate, extensions, costs);
+    let ways = CallModes::find(base, call, may_invalidate, modes, costs);
     let best = ways.best;
     let base = ways.base.into_iter().map(|base| ConsideredMode {
         plan: base.plan.to_string(),

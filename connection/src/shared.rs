@@ -12,7 +12,7 @@ use slab::Slab;
 use tracing::field::{DisplayValue, display};
 use transfer_plan::Limits;
 
-use crate::dialect::{Dialect, ErrorMessage, OperationHeader, OperationRouter, Outgoing, Plain};
+use crate::dialect::{Dialect, ErrorMessage, OperationHeader, Outgoing, Plain, Session};
 use crate::flow::FlowControl;
 use crate::{Action, Config};
 
@@ -30,8 +30,8 @@ pub(crate) struct Shared {
     pub(crate) dialect: &'static dyn Dialect,
     /// The limits with which messages are planned.
     pub(crate) limits: Limits,
-    /// The extensions, in a version that has operations.
-    pub(crate) operations: Option<Box<OperationRouter>>,
+    /// The state of the version on this connection, with the extensions.
+    pub(crate) session: Box<dyn Session>,
     pub(crate) flow: FlowControl,
     /// Actions that are to be returned to the driver, in this order.
     pub(crate) actions: VecDeque<Action>,
@@ -52,14 +52,14 @@ impl Shared {
         config: Config,
         dialect: &'static dyn Dialect,
         limits: Limits,
-        operations: Option<Box<OperationRouter>>,
+        session: Box<dyn Session>,
     ) -> Self {
         Self {
             flow: FlowControl::new(&config, dialect.accounting()),
             config,
             dialect,
             limits,
-            operations,
+            session,
             actions: VecDeque::new(),
             headers: BytesMut::with_capacity(HEADER_ROOM),
         }
@@ -73,8 +73,7 @@ impl Shared {
     /// Returns the [`plan_state`](rpcrdma_extension::TransferMode::plan_state) of the extension
     /// with this number.
     pub(crate) fn plan_state(&mut self, extension: usize) -> Option<u64> {
-        let operations = self.operations.as_mut()?;
-        operations.extensions.transfer_mode(extension)?.plan_state()
+        self.session.modes().get(extension)?.plan_state()
     }
 
     /// Encodes the header of a message without chunks.
@@ -134,10 +133,9 @@ impl Shared {
             number,
             fields,
         };
-        if let Some(operations) = &self.operations {
-            let message = operations.encode(&mut self.headers, header);
-            self.send_answer(message);
-        }
+        self.dialect.encode_operation(&mut self.headers, header);
+        let message = self.headers.split().freeze();
+        self.send_answer(message);
     }
 
     /// Sends an error message. Closes the connection if too many errors wait.

@@ -10,9 +10,10 @@ use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::Chunks;
 use rpcrdma_connection::Config;
 use rpcrdma_connection::dialect::{
-    BadMessage, BadReply, Dialect, ErrorMessage, Incoming, OperationRouter, Outgoing, Plain,
-    Receiver, VersionOne,
+    BadMessage, BadReply, Dialect, ErrorMessage, Incoming, Outgoing, Plain, Receiver, Session,
+    VersionOne,
 };
+use rpcrdma_extension::DuplicateNumber;
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::Direction;
 use support::{Pair, data, message, open, room};
@@ -62,12 +63,17 @@ impl Dialect for Nine {
         ours(&VersionOne.encode_error(error, credits))
     }
 
-    fn decode(
-        &self,
-        mut message: Segments,
-        to: &Receiver,
-        _: Option<&mut OperationRouter>,
-    ) -> Incoming {
+    fn session(&self, _: &Config, _: u32) -> Result<Box<dyn Session>, DuplicateNumber> {
+        Ok(Box::new(Self))
+    }
+
+    fn check_payload(&self, xid: u32, to: Direction, message: &Message) -> Result<(), BadReply> {
+        VersionOne.check_payload(xid, to, message)
+    }
+}
+
+impl Session for Nine {
+    fn decode(&mut self, mut message: Segments, to: &Receiver) -> Incoming {
         let first = &mut message[0];
         let word = |at: usize| first.get(at..at + 4).map(|mut word| word.get_u32());
         if word(4) != Some(NUMBER) || word(WORD_AT) != Some(WORD) {
@@ -78,11 +84,7 @@ impl Dialect for Nine {
         one[4..8].copy_from_slice(&1_u32.to_be_bytes());
         one.extend_from_slice(&first[WORD_AT + 4..]);
         *first = one.freeze();
-        VersionOne.decode(message, to, None)
-    }
-
-    fn check_payload(&self, xid: u32, to: Direction, message: &Message) -> Result<(), BadReply> {
-        VersionOne.check_payload(xid, to, message)
+        VersionOne.decode(message, to)
     }
 }
 

@@ -13,14 +13,14 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::Chunks;
 use rpcrdma_connection::dialect::{
-    BadMessage, BadReply, Dialect, ErrorMessage, Incoming, OperationHeader, OperationRouter,
-    Operations, Outgoing, Plain, Receiver, VersionTwo, decode_header,
+    BadMessage, BadReply, Dialect, ErrorMessage, Incoming, OperationHeader, Outgoing, Plain,
+    Receiver, Session, VersionTwo, VersionTwoSession, decode_header, of_extension,
 };
 use rpcrdma_connection::{CallError, Config, Direction, Side};
 use rpcrdma_extension::{
-    CallCandidate, CallToPlan, ConnectionLimits, Cost, Extension, IncomingCall, NotTransferred,
-    Outbox, Planned, ReceivedMessage, Refusal, ReplyCandidate, ReplyCandidates, ReplyToPlan, Start,
-    TransferMode, Transferred, Transmission, Transmissions,
+    CallCandidate, CallToPlan, ConnectionLimits, Cost, DuplicateNumber, Extension, Extensions,
+    IncomingCall, NotTransferred, Outbox, Planned, ReceivedMessage, Refusal, ReplyCandidate,
+    ReplyCandidates, ReplyToPlan, Start, TransferMode, Transferred, Transmission, Transmissions,
 };
 use rpcrdma_negotiation::{FeatureReason, Version, WithReason};
 use rpcrdma_v2::{Body, CallChunks, ErrorBody, Header, Malformed, Optional, Reader, operations};
@@ -105,33 +105,58 @@ impl Dialect for Ten {
         VersionTwo.encode_error(error, credits)
     }
 
-    fn decode(
+    fn session(
         &self,
-        mut message: Segments,
-        receiver: &Receiver,
-        operations: Option<&mut OperationRouter>,
-    ) -> Incoming {
+        config: &Config,
+        first_xid: u32,
+    ) -> Result<Box<dyn Session>, DuplicateNumber> {
+        let parts = Parts {
+            own: config.receives.size() as u32,
+            peer: None,
+            calls: Vec::new(),
+        };
+        let extensions = Extensions::new(config.role.side(), first_xid, vec![Box::new(parts)])?;
+        Ok(Box::new(TenSession(VersionTwoSession { extensions })))
+    }
+
+    fn encode_operation(&self, out: &mut BytesMut, header: OperationHeader) {
+        for word in [header.xid, NUMBER, header.credits, header.number] {
+            out.put_u32(word);
+        }
+        out.put_u32(header.direction.number());
+        out.extend_from_slice(&header.fields);
+    }
+
+    fn check_payload(&self, xid: u32, to: Direction, message: &Message) -> Result<(), BadReply> {
+        VersionTwo.check_payload(xid, to, message)
+    }
+}
+
+/// Version 2, which reads all headers but those of extensions.
+#[derive(Debug)]
+struct TenSession(VersionTwoSession);
+
+impl Session for TenSession {
+    fn decode(&mut self, mut message: Segments, receiver: &Receiver) -> Incoming {
         let decode = |first: &Bytes| match operation(first) {
             Ok(Some((header, at))) => Ok((Some(header), at)),
             Ok(None) => Ok((None, 0)),
             Err(error) => Err(error),
         };
-        let bad = |reason: String| {
-            let answer = None;
-            Incoming::Bad(Direction::Call, BadMessage { answer, reason })
-        };
-        match (decode_header(&message, decode), operations) {
-            (Err(error), _) => bad(error.to_string()),
-            (Ok((Some(header), at)), Some(router)) => {
-                match operations::received(&header, &message, at) {
-                    Some(operation) => router.route(&operation),
-                    None => bad("no operation".to_owned()),
-                }
+        match decode_header(&message, decode) {
+            Err(error) => {
+                let (answer, reason) = (None, error.to_string());
+                Incoming::Bad(Direction::Call, BadMessage { answer, reason })
             }
-            (Ok((Some(_), _)), None) => bad("this end has no operations".to_owned()),
-            (Ok((None, _)), operations) => {
+            Ok((Some(header), at)) => {
+                let operation = operations::received(&header, &message, at).unwrap();
+                let extensions = &mut self.0.extensions;
+                extensions.connected(Some(operation.heard()));
+                of_extension(&operation, extensions.received(&operation), NUMBER)
+            }
+            Ok((None, _)) => {
                 message[0] = with_version(&message[0], 2);
-                let mut incoming = VersionTwo.decode(message, receiver, operations);
+                let mut incoming = self.0.decode(message, receiver);
                 if let Incoming::Bad(_, bad) = &mut incoming
                     && let Some(answer) = &mut bad.answer
                 {
@@ -142,30 +167,16 @@ impl Dialect for Ten {
         }
     }
 
-    fn check_payload(&self, xid: u32, to: Direction, message: &Message) -> Result<(), BadReply> {
-        VersionTwo.check_payload(xid, to, message)
+    fn begin(&mut self) {
+        self.0.begin();
     }
 
-    fn operations(&self) -> Option<&dyn Operations> {
-        Some(self)
-    }
-}
-
-impl Operations for Ten {
-    fn extensions(&self, config: &Config) -> Vec<Box<dyn Extension>> {
-        vec![Box::new(Parts {
-            own: config.receives.size() as u32,
-            peer: None,
-            calls: Vec::new(),
-        })]
+    fn extensions(&self) -> Option<&Extensions> {
+        self.0.extensions()
     }
 
-    fn encode_operation(&self, out: &mut BytesMut, header: OperationHeader) {
-        for word in [header.xid, NUMBER, header.credits, header.number] {
-            out.put_u32(word);
-        }
-        out.put_u32(header.direction.number());
-        out.extend_from_slice(&header.fields);
+    fn extensions_mut(&mut self) -> Option<&mut Extensions> {
+        self.0.extensions_mut()
     }
 }
 
@@ -211,6 +222,9 @@ impl Extension for Parts {
         }
         let mut whole: BytesMut = op.message.iter().flatten().copied().collect();
         self.calls.push(whole.split_off(op.delimited()?.1).freeze());
+        if op.number == PART {
+            out.parts_follow();
+        }
         if op.number == LAST_PART {
             let parts = std::mem::take(&mut self.calls);
             out.transferred(Transferred::Call(IncomingCall {
@@ -231,10 +245,6 @@ impl Extension for Parts {
             limits.reply_last_resort = Some(peer);
             limits.inline_receive = self.own;
         }
-    }
-
-    fn is_collecting(&self) -> bool {
-        !self.calls.is_empty()
     }
 
     fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {

@@ -218,6 +218,7 @@ impl Transmit {
             let added = group.add(part, 0);
             added.map_err(|fault| fault_in(op, 0, fault))?;
             self.incoming = Some(group);
+            out.parts_follow();
             return Ok(());
         }
         self.complete(id, lead, &Whole::One(part), out)
@@ -258,6 +259,7 @@ impl Transmit {
         if !group.ends_with(cont.number) {
             group.add(part, cont.number).map_err(reported)?;
             self.incoming = Some(group);
+            out.parts_follow();
             return Ok(());
         }
         let Group { id, lead, parts } = group;

@@ -234,8 +234,8 @@ impl Extension for Transmit {
         }
     }
 
-    fn is_collecting(&self) -> bool {
-        self.incoming.is_some()
+    fn parts_lost(&mut self, _: Direction, _: u32) {
+        self.incoming = None;
     }
 
     fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {

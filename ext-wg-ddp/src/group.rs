@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use onc_rpc::Message;
-use rpcrdma_chunks::Direction;
+use rpcrdma_chunks::{Direction, Malformed};
 use rpcrdma_extension::layout::{Frame, Spot};
 use rpcrdma_extension::{
     BadItem, BadPayload, Following, ItemEntry, Miscounted, Part, PeerError, Reassembly, Whole,
@@ -17,6 +17,12 @@ use crate::{PlacedItem, PlacedMiddle};
 /// The reason why a message cannot be used, and the error for the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bad(pub(crate) PeerError, pub(crate) &'static str);
+
+impl From<Malformed> for Bad {
+    fn from(_: Malformed) -> Self {
+        bad_xdr("a header that cannot be decoded")
+    }
+}
 
 const fn bad_xdr(reason: &'static str) -> Bad {
     Bad(PeerError::Chunk, reason)

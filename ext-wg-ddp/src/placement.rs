@@ -7,8 +7,8 @@ use rpcrdma_extension::{
     Extension, IncomingCall, IncomingReply, Outbox, PeerError, Property, ReceivedMessage, Refusal,
     TransferMode, Transferred,
 };
+use rpcrdma_v2_wg::check_payload;
 use rpcrdma_v2_wg::limits::DEFAULT_INLINE;
-use rpcrdma_v2_wg::{RefusedMessages, check_payload};
 use smallvec::SmallVec;
 
 use crate::group::{Bad, Group, joined};
@@ -72,8 +72,6 @@ pub struct Placement {
     pub(crate) config: Config,
     pub(crate) peer: PeerAnnouncements,
     incoming: Option<Group>,
-    /// Messages of which a part was refused. Further parts are discarded silently.
-    refused: RefusedMessages,
     /// Whether the peer has refused a header type of calls, although it announced that it takes
     /// them. It is not sent again (version-two-07, section 7.1.3).
     pub(crate) calls_refused: bool,
@@ -91,7 +89,6 @@ impl Placement {
             config,
             peer: PeerAnnouncements::default(),
             incoming: None,
-            refused: RefusedMessages::default(),
             calls_refused: false,
             replies_refused: false,
         }
@@ -141,84 +138,41 @@ impl Placement {
         self.config.takes_calls && self.config.receive
     }
 
-    fn part(&mut self, op: &ReceivedMessage<'_>, direction: Direction) -> Result<(), Refusal> {
-        let (middle, header) = match op.read(PlacedMiddle::decode) {
-            Ok(decoded) => decoded,
-            Err(_) => return self.malformed(op.xid, direction),
-        };
-        let max = self.config.max_message;
-        let mut group = match self.begun(op, direction) {
-            Ok(group) => group,
-            Err(bad) => return self.refuse(op.xid, direction, bad),
-        };
-        match group.add(middle, op.message, header as u64, max) {
-            Ok(()) => {
-                self.incoming = Some(group);
-                Ok(())
-            }
-            Err(bad) => self.refuse(op.xid, direction, bad),
-        }
+    fn part(&mut self, op: &ReceivedMessage<'_>, direction: Direction) -> Result<(), Bad> {
+        let (middle, header) = op.read(PlacedMiddle::decode)?;
+        let mut group = self.begun(op, direction);
+        group.add(middle, op.message, header as u64, self.config.max_message)?;
+        self.incoming = Some(group);
+        Ok(())
     }
 
-    fn call(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        let (call, header) = match op.read(CallPlaced::decode) {
-            Ok(decoded) => decoded,
-            Err(_) => return self.malformed(op.xid, Direction::Call),
+    fn call(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Bad> {
+        let (call, header) = op.read(CallPlaced::decode)?;
+        let (message, parts) =
+            self.finished(op, Direction::Call, call.payload, header, &call.items)?;
+        let chunks = checked(&call, op.xid, &message, &self.config)?;
+        let handle = Some(call.inv_handle).filter(|&handle| handle != 0);
+        let call = IncomingCall {
+            xid: op.xid,
+            requested: op.credits,
+            transmissions: parts,
+            message,
+            chunks,
+            context: Box::new(()),
         };
-        let received = self.finished(
-            op,
-            Direction::Call,
-            call.payload,
-            header as u64,
-            &call.items,
-        );
-        let (message, parts) = match received {
-            Ok(received) => received,
-            Err(bad) => return self.refuse(op.xid, Direction::Call, bad),
-        };
-        let inv_handle = call.inv_handle;
-        match checked(&call, op.xid, &message, &self.config) {
-            Ok(chunks) => {
-                let call = IncomingCall {
-                    xid: op.xid,
-                    requested: op.credits,
-                    transmissions: parts,
-                    message,
-                    chunks,
-                    context: Box::new(()),
-                };
-                let handle = Some(inv_handle).filter(|&handle| handle != 0);
-                out.transferred(Transferred::BaseCall { call, handle });
-                Ok(())
-            }
-            Err(bad) => self.refuse(op.xid, Direction::Call, bad),
-        }
+        out.transferred(Transferred::BaseCall { call, handle });
+        Ok(())
     }
 
-    fn reply(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        let (reply, header) = match op.read(ReplyPlaced::decode) {
-            Ok(decoded) => decoded,
-            Err(_) => return self.malformed(op.xid, Direction::Reply),
-        };
-        let received = self.finished(
-            op,
-            Direction::Reply,
-            reply.payload,
-            header as u64,
-            &reply.items,
-        );
-        let (message, parts) = match received {
-            Ok(received) => received,
-            Err(bad) => return self.refuse(op.xid, Direction::Reply, bad),
-        };
-        let used = reply
-            .writes
-            .iter()
-            .flatten()
-            .any(|segment| segment.length > 0);
+    fn reply(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Bad> {
+        let (reply, header) = op.read(ReplyPlaced::decode)?;
+        let (message, parts) =
+            self.finished(op, Direction::Reply, reply.payload, header, &reply.items)?;
+        let mut segments = reply.writes.iter().flatten();
+        let used = segments.any(|segment| segment.length > 0);
         if used || check_payload(op.xid, Direction::Reply, &message).is_err() {
             let reason = "a placed reply that is not one of its call";
-            return self.refuse(op.xid, Direction::Reply, Bad(PeerError::Chunk, reason));
+            return Err(Bad(PeerError::Chunk, reason));
         }
         out.transferred(Transferred::AnyReply(IncomingReply {
             xid: op.xid,
@@ -231,106 +185,30 @@ impl Placement {
     }
 
     /// Returns the parts of a message that have arrived, to which another is to be added.
-    fn begun(&mut self, op: &ReceivedMessage<'_>, direction: Direction) -> Result<Group, Bad> {
-        match self.incoming.take() {
-            None => {
-                // Parts arrive in order: none of a message that was refused earlier can follow another message.
-                self.refused.clear();
-                let receive = usize::try_from(self.config.structure.sum());
-                Ok(Group::new(direction, op.xid, receive.unwrap_or(usize::MAX)))
-            }
-            Some(group) if group.message.is(direction, op.xid) => Ok(group),
-            Some(group) => {
-                self.incoming = Some(group);
-                let reason = "part between the parts of another message";
-                Err(Bad(PeerError::Continuation, reason))
-            }
-        }
+    fn begun(&mut self, op: &ReceivedMessage<'_>, direction: Direction) -> Group {
+        let begun = self.incoming.take();
+        let begun = begun.filter(|group| group.message.is(direction, op.xid));
+        begun.unwrap_or_else(|| {
+            let receive = usize::try_from(self.config.structure.sum());
+            Group::new(direction, op.xid, receive.unwrap_or(usize::MAX))
+        })
     }
 
-    /// Adds the last part of a message. Returns the whole and the number of its parts.
+    /// Adds the last part of a message, which has a header of `header` bytes. Returns the whole and
+    /// the number of its parts.
     fn finished(
         &mut self,
         op: &ReceivedMessage<'_>,
         direction: Direction,
         payload: u32,
-        header: u64,
+        header: usize,
         items: &[crate::PlacedItem],
     ) -> Result<(Message, u32), Bad> {
-        let whole = self
-            .begun(op, direction)?
-            .finish(payload, op.message, header)?;
+        let group = self.begun(op, direction);
+        let whole = group.finish(payload, op.message, header as u64)?;
         let frame = self.own_frame().unwrap_or_else(|| Frame::plain(0));
         let message = joined(&whole, &frame, items, self.config.max_message)?;
         Ok((message, whole.count()))
-    }
-
-    /// Refuses a message that stands between the parts of one of the base protocol, or between the peer's
-    /// properties. If it is a part that others follow, those are discarded silently. Returns whether it
-    /// belongs to a message that was refused before, and is discarded silently itself (version-two-07,
-    /// section 7.1.4).
-    pub fn refuse_misplaced(&mut self, header_type: u32, xid: u32) -> bool {
-        if !self.owns(header_type) {
-            return false;
-        }
-        let (direction, last) = (direction(header_type), is_last(header_type));
-        let discards = self.refused.discard(direction, xid, last);
-        if !discards && !last {
-            self.refused.add(direction, xid);
-        }
-        discards
-    }
-
-    /// Forgets the messages of which a part was refused, because another message begins: no further part of
-    /// those follows it (drafts/errata-07.md, 38).
-    pub fn forget_refused(&mut self) {
-        self.refused.clear();
-    }
-
-    /// Returns whether a message has a header type of this extension.
-    #[must_use]
-    pub fn owns(&self, header_type: u32) -> bool {
-        self.numbers().contains(&header_type)
-    }
-
-    /// Drops the collected parts if they belong to the message with this direction and XID: its
-    /// next part cannot be used, or another message arrived in its place. The rest of the message is
-    /// then discarded silently (version-two-07, section 7.1.4).
-    pub fn lost_part(&mut self, direction: Direction, xid: u32) {
-        if self.drop_parts(direction, xid) {
-            self.refused.add(direction, xid);
-        }
-    }
-
-    /// Drops the collected parts of the message with this direction and XID. Returns whether there
-    /// were any.
-    fn drop_parts(&mut self, direction: Direction, xid: u32) -> bool {
-        let dropped = self
-            .incoming
-            .take_if(|group| group.message.is(direction, xid));
-        dropped.is_some()
-    }
-
-    /// Refuses a part whose header cannot be decoded, and the message that it belongs to.
-    fn malformed(&mut self, xid: u32, direction: Direction) -> Result<(), Refusal> {
-        self.drop_parts(direction, xid);
-        let bad = Bad(PeerError::Chunk, "a header that cannot be decoded");
-        self.refuse(xid, direction, bad)
-    }
-
-    /// Refuses a message. A requester learns why; a bad reply fails its call here, as errors go from
-    /// responder to requester only.
-    fn refuse(
-        &mut self,
-        xid: u32,
-        direction: Direction,
-        Bad(error, reason): Bad,
-    ) -> Result<(), Refusal> {
-        self.refused.add(direction, xid);
-        Err(match direction {
-            Direction::Call => Refusal::Answer(error, reason),
-            Direction::Reply => Refusal::Unusable(reason),
-        })
     }
 }
 
@@ -340,11 +218,6 @@ fn direction(header_type: u32) -> Direction {
         CALL_PLACED_MIDDLE | CALL_PLACED => Direction::Call,
         _ => Direction::Reply,
     }
-}
-
-/// Returns whether no part follows a message with this header type.
-fn is_last(header_type: u32) -> bool {
-    matches!(header_type, CALL_PLACED | REPLY_PLACED)
 }
 
 /// Returns the buffers with this structure for messages of up to `longest` bytes, if any data can
@@ -424,6 +297,10 @@ impl Extension for Placement {
         properties
     }
 
+    fn is_last_part(&self, number: u32) -> bool {
+        matches!(number, CALL_PLACED | REPLY_PLACED)
+    }
+
     fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
         let direction = direction(op.number);
         let takes = match direction {
@@ -433,20 +310,20 @@ impl Extension for Placement {
         if !(takes && self.config.receive) {
             return Err(Refusal::Unsupported);
         }
-        let is_last = is_last(op.number);
-        if self.refused.discard(direction, op.xid, is_last) {
-            return Err(Refusal::Discard("part of a message that was refused"));
-        }
         let taken = match op.number {
             CALL_PLACED => self.call(op, out),
             REPLY_PLACED => self.reply(op, out),
-            _ => self.part(op, direction),
+            _ => self.part(op, direction).map(|()| out.parts_follow()),
         };
-        if is_last && taken.is_err() {
-            // No further part follows that would have to be discarded.
-            self.refused.end(direction, op.xid);
-        }
-        taken
+        // A requester learns why; a bad reply fails its call here.
+        taken.map_err(|Bad(error, reason)| match direction {
+            Direction::Call => Refusal::Answer(error, reason),
+            Direction::Reply => Refusal::Unusable(reason),
+        })
+    }
+
+    fn parts_lost(&mut self, _: Direction, _: u32) {
+        self.incoming = None;
     }
 
     /// Section 5.1 of version-two-07: a value is empty, which means the default, or the encoding of
@@ -483,10 +360,6 @@ impl Extension for Placement {
             _ => return,
         }
         out.limits_changed();
-    }
-
-    fn is_collecting(&self) -> bool {
-        self.incoming.is_some()
     }
 
     fn collected_bytes(&self) -> usize {

@@ -73,4 +73,5 @@ pub use known::{
 };
 pub use peer::Peer;
 pub use registry::{IdTaken, Registry};
+pub use rpcrdma_extension::NotChanged;
 pub use subset::Subset;

@@ -72,10 +72,13 @@ const REMEMBERED: usize = 16;
 pub(super) struct Shared {
     pub(super) actions: VecDeque<Action>,
     /// Properties that were announced but not passed on yet, with the index of the announcing
-    /// extension.
-    pub(super) learnt: VecDeque<(usize, Property)>,
+    /// extension; `None` is the version.
+    pub(super) learnt: VecDeque<(Option<usize>, Property)>,
+    /// Whether the message that is being received has further parts.
+    pub(super) parts_follow: bool,
     next_xid: u32,
-    sent: VecDeque<(u32, usize)>,
+    /// XIDs of sent messages, with the index of the extension that sent each; `None` is the version.
+    sent: VecDeque<(u32, Option<usize>)>,
 }
 
 impl Shared {
@@ -83,29 +86,43 @@ impl Shared {
         Self {
             actions: VecDeque::new(),
             learnt: VecDeque::new(),
+            parts_follow: false,
             next_xid: first_xid,
             sent: VecDeque::new(),
         }
     }
 
-    /// Returns the index of the extension that sent the message with this XID, and forgets the
-    /// message, as it must not be answered twice.
-    pub(super) fn take_sender(&mut self, xid: u32) -> Option<usize> {
+    /// Returns the sender of the message with this XID, and forgets the message, as it must not be
+    /// answered twice.
+    pub(super) fn take_sender(&mut self, xid: u32) -> Option<Option<usize>> {
         let at = self.sent.iter().position(|(sent, _)| *sent == xid)?;
         self.sent.remove(at).map(|(_, sender)| sender)
     }
 }
 
-/// Queue to which an extension writes its requests.
+/// Queue to which an extension, or the version itself, writes its requests.
 #[derive(Debug)]
 pub struct Outbox<'a> {
     shared: &'a mut Shared,
-    extension: usize,
+    /// Index of the extension; `None` is the version.
+    sender: Option<usize>,
 }
 
 impl<'a> Outbox<'a> {
     pub(super) fn new(shared: &'a mut Shared, extension: usize) -> Self {
-        Self { shared, extension }
+        let sender = Some(extension);
+        Self { shared, sender }
+    }
+
+    pub(super) fn of_version(shared: &'a mut Shared) -> Self {
+        let sender = None;
+        Self { shared, sender }
+    }
+
+    /// Says that further parts of the message that is being received follow, for which the extension
+    /// waits.
+    pub fn parts_follow(&mut self) {
+        self.shared.parts_follow = true;
     }
 
     /// Sends a message without payload that begins an exchange or stands alone. Its direction is
@@ -117,7 +134,7 @@ impl<'a> Outbox<'a> {
         if self.shared.sent.len() == REMEMBERED {
             self.shared.sent.pop_front();
         }
-        self.shared.sent.push_back((xid, self.extension));
+        self.shared.sent.push_back((xid, self.sender));
         self.send(xid, Direction::Call, number, fields);
         xid
     }
@@ -168,12 +185,16 @@ impl<'a> Outbox<'a> {
 
     /// Passes a property of the peer on to the other extensions of this connection.
     pub fn share_property(&mut self, property: Property) {
-        self.shared.learnt.push_back((self.extension, property));
+        self.shared.learnt.push_back((self.sender, property));
     }
 
-    /// Delivers an RPC message that arrived in messages of the extension, or a report about one.
+    /// Delivers an RPC message that arrived in messages of the extension, or a report about one. A
+    /// message that carries several RPC messages delivers each.
     pub fn transferred(&mut self, transferred: Transferred) {
-        let by = self.extension;
+        // A version hands its own RPC messages over itself.
+        let Some(by) = self.sender else {
+            return;
+        };
         let action = Action::Transferred { by, transferred };
         self.shared.actions.push_back(action);
     }

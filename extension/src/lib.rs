@@ -118,7 +118,7 @@ pub use self::message::{Fields, Heard, Kind, ReceivedMessage, Refusal};
 pub use self::reassembly::{
     BadItem, BadPayload, Following, ItemEntry, Miscounted, Part, Reassembly, Whole,
 };
-pub use self::set::{DuplicateNumber, Extensions};
+pub use self::set::{DuplicateNumber, ErrorAbout, Extensions, InProgress};
 pub use self::transfer_mode::{
     CallCandidate, CallToPlan, Cost, IncomingCall, IncomingReply, NotTransferred, Planned,
     ReplyCandidate, ReplyCandidates, ReplyToPlan, TransferMode, Transferred, Transmission,
@@ -164,6 +164,14 @@ pub trait Extension: Any + fmt::Debug + Send {
         None
     }
 
+    /// Returns whether a message with this number is the last or only part of what it belongs to.
+    /// An extension with messages in several parts says so by the number: a version discards the
+    /// parts of a message that was refused until the last one has arrived.
+    fn is_last_part(&self, number: u32) -> bool {
+        let _ = number;
+        true
+    }
+
     /// Returns the properties of this side that the extension wants the peer to know. Called once,
     /// before the connection begins. The extension that exchanges properties, if there is one,
     /// sends them.
@@ -179,10 +187,12 @@ pub trait Extension: Any + fmt::Debug + Send {
         let _ = (start, out);
     }
 
-    /// Called when one of the extension's messages was received.
+    /// Called when one of the extension's messages was received. An extension that keeps the message
+    /// as a part of a longer one, and waits for the rest, calls [`Outbox::parts_follow`].
     ///
     /// # Errors
-    /// [`Refusal`] if the message is not executed. Its variant decides which error is sent.
+    /// [`Refusal`] if the message is not executed. Its variant decides which error is sent. If parts
+    /// of the same message are held, the extension is told next that they are given up.
     fn received(
         &mut self,
         message: &ReceivedMessage<'_>,
@@ -257,15 +267,16 @@ pub trait Extension: Any + fmt::Debug + Send {
         true
     }
 
-    /// Returns whether the extension holds a part of an RPC message and waits for the rest. The
-    /// engine closes a connection on which this lasts too long.
-    fn is_collecting(&self) -> bool {
-        false
+    /// Called when the parts of the message with this direction and XID are given up, for which the
+    /// extension waits ([`Outbox::parts_follow`]): one of them was refused, or another message came
+    /// between them. The extension drops what it holds of the message.
+    fn parts_lost(&mut self, direction: Direction, xid: u32) {
+        let _ = (direction, xid);
     }
 
     /// Returns how many bytes of memory the parts take that the extension holds while it waits for
-    /// the rest of an RPC message. A receive that is held counts with its whole length. The engine
-    /// closes a connection that holds more than there is for it.
+    /// the rest of a message. A receive that is held counts with its whole length. The engine closes
+    /// a connection that holds more than there is for it, or on which the rest does not arrive.
     fn collected_bytes(&self) -> usize {
         0
     }

@@ -164,6 +164,12 @@ impl Reassembly {
         }
     }
 
+    /// Returns the direction and the XID of the message.
+    #[must_use]
+    pub fn id(&self) -> (Direction, u32) {
+        (self.direction, self.xid)
+    }
+
     /// Returns whether the message has this direction and XID.
     #[must_use]
     pub fn is(&self, direction: Direction, xid: u32) -> bool {

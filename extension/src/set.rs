@@ -30,7 +30,33 @@ pub struct Extensions {
     list: Vec<Box<dyn Extension>>,
     /// Each number with the index of its owner.
     owners: Vec<(u32, usize)>,
+    /// Whether the extensions know that the connection has begun.
+    begun: bool,
+    /// The message in several parts of which an extension holds the beginning.
+    in_progress: Option<InProgress>,
     shared: Shared,
+}
+
+/// A message in several parts of which the first ones have arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InProgress {
+    /// Index of the extension that holds the parts.
+    pub by: usize,
+    /// Direction of the message.
+    pub direction: Direction,
+    /// XID of the message.
+    pub xid: u32,
+}
+
+/// The message that an error of the peer is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorAbout {
+    /// A call, or nothing that this end has sent.
+    Call,
+    /// A message of an extension, which has been told.
+    Extension,
+    /// A message that the version itself has sent by its [`Outbox`].
+    Version,
 }
 
 impl Extensions {
@@ -64,14 +90,20 @@ impl Extensions {
             side,
             owners: owners.collect(),
             list,
+            begun: false,
+            in_progress: None,
             shared: Shared::new(first_xid),
         })
     }
 
     /// Reports that the connection uses the version from now on. At the end that received the first
     /// message, this is `opened_by`, and its receipt is reported after this.
+    /// Later calls have no effect.
     pub fn connected(&mut self, opened_by: Option<Heard>) {
-        let properties: Vec<Property> = self.list.iter().flat_map(|e| e.properties()).collect();
+        if std::mem::replace(&mut self.begun, true) {
+            return;
+        }
+        let properties = self.properties();
         let start = Start {
             side: self.side,
             opened_by,
@@ -80,14 +112,41 @@ impl Extensions {
         self.each(|extension, out| extension.connected(&start, out));
     }
 
+    /// Returns whether the connection uses the version already.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Returns the properties of this side, from all extensions.
+    #[must_use]
+    pub fn properties(&self) -> Vec<Property> {
+        self.list.iter().flat_map(|e| e.properties()).collect()
+    }
+
+    /// Lets the version itself send messages and pass on properties of the peer.
+    pub fn by_version<R>(&mut self, act: impl FnOnce(&mut Outbox<'_>) -> R) -> R {
+        let done = act(&mut Outbox::of_version(&mut self.shared));
+        self.pass_on();
+        done
+    }
+
     /// Returns the direction of messages with this number, if their owner knows it.
     #[must_use]
     pub fn direction(&self, number: u32) -> Option<Direction> {
         self.list[self.owner(number)?].direction(number)
     }
 
+    /// Returns whether a message with this number is the last or only part of what it belongs to.
+    #[must_use]
+    pub fn is_last_part(&self, number: u32) -> bool {
+        let owner = self.owner(number);
+        owner.is_none_or(|owner| self.list[owner].is_last_part(number))
+    }
+
     /// Returns the index of the extension that owns a number.
-    fn owner(&self, number: u32) -> Option<usize> {
+    #[must_use]
+    pub fn owner(&self, number: u32) -> Option<usize> {
         let mut owners = self.owners.iter();
         owners
             .find(|(owned, _)| *owned == number)
@@ -109,15 +168,48 @@ impl Extensions {
     /// # Errors
     /// [`Refusal`]: the message is not executed. If no extension owns the number, it is
     /// [`Refusal::Unsupported`], whatever the direction (version-two-01, section 3.1).
+    ///
+    /// The message must be a part of the one in progress, or not in the way of it by the rules of the
+    /// version. A message of another owner ends the one in progress.
     pub fn received(&mut self, message: &ReceivedMessage<'_>) -> Result<(), Refusal> {
         let owner = self.owner(message.number);
         self.show(&message.heard(), owner);
-        let done = owner.map_or(Err(Refusal::Unsupported), |owner| {
-            let mut out = Outbox::new(&mut self.shared, owner);
-            self.list[owner].received(message, &mut out)
-        });
+        if self
+            .in_progress
+            .is_some_and(|begun| Some(begun.by) != owner)
+        {
+            self.give_up();
+        }
+        let Some(owner) = owner else {
+            return Err(Refusal::Unsupported);
+        };
+        self.shared.parts_follow = false;
+        let mut out = Outbox::new(&mut self.shared, owner);
+        let done = self.list[owner].received(message, &mut out);
+        let it = InProgress {
+            by: owner,
+            direction: message.direction,
+            xid: message.xid,
+        };
+        if done.is_err() && self.in_progress == Some(it) {
+            self.give_up();
+        }
+        self.in_progress = (done.is_ok() && self.shared.parts_follow).then_some(it);
         self.pass_on();
         done
+    }
+
+    /// Returns the message in several parts of which an extension holds the beginning.
+    #[must_use]
+    pub fn in_progress(&self) -> Option<InProgress> {
+        self.in_progress
+    }
+
+    /// Gives up the message in progress, if there is one: its extension drops the parts.
+    pub fn give_up(&mut self) {
+        if let Some(begun) = self.in_progress.take() {
+            self.list[begun.by].parts_lost(begun.direction, begun.xid);
+        }
     }
 
     /// Lets the owner of a truncated message refuse it ([`Extension::refuse_truncated`]). Returns
@@ -129,6 +221,13 @@ impl Extensions {
             let mut out = Outbox::new(&mut self.shared, owner);
             self.list[owner].refuse_truncated(message, &mut out)
         });
+        if is_refused
+            || self
+                .in_progress
+                .is_some_and(|begun| Some(begun.by) != owner)
+        {
+            self.give_up();
+        }
         self.pass_on();
         is_refused
     }
@@ -139,17 +238,21 @@ impl Extensions {
         self.pass_on();
     }
 
-    /// Passes an error to the extension that sent the message that it is about. Returns false if none
-    /// did, so that it is about a call. All extensions see the message.
-    pub fn failed(&mut self, heard: &Heard, error: PeerError) -> bool {
+    /// Passes an error to the extension that sent the message that it is about. All extensions see
+    /// the message.
+    pub fn failed(&mut self, heard: &Heard, error: PeerError) -> ErrorAbout {
         self.show(heard, None);
-        let sender = self.shared.take_sender(heard.xid);
-        if let Some(sender) = sender {
-            let mut out = Outbox::new(&mut self.shared, sender);
-            self.list[sender].refused(heard.xid, error, &mut out);
-        }
+        let about = match self.shared.take_sender(heard.xid) {
+            None => ErrorAbout::Call,
+            Some(None) => ErrorAbout::Version,
+            Some(Some(sender)) => {
+                let mut out = Outbox::new(&mut self.shared, sender);
+                self.list[sender].refused(heard.xid, error, &mut out);
+                ErrorAbout::Extension
+            }
+        };
         self.pass_on();
-        sender.is_some()
+        about
     }
 
     /// Shows a message to all extensions but its owner.
@@ -176,6 +279,7 @@ impl Extensions {
         self.list
             .iter_mut()
             .for_each(|extension| extension.closed());
+        self.in_progress = None;
         self.shared.actions.clear();
     }
 
@@ -195,10 +299,15 @@ impl Extensions {
     #[must_use]
     pub fn limits(&self) -> ConnectionLimits {
         let mut limits = ConnectionLimits::default();
-        for extension in &self.list {
-            extension.limits(&mut limits);
-        }
+        self.adjust(&mut limits);
         limits
+    }
+
+    /// Adjusts the limits of the version to what the extensions know of the connection.
+    pub fn adjust(&self, limits: &mut ConnectionLimits) {
+        for extension in &self.list {
+            extension.limits(limits);
+        }
     }
 
     /// Returns whether every extension knows what the peer supports.
@@ -207,20 +316,11 @@ impl Extensions {
         self.list.iter().all(|extension| extension.knows_peer())
     }
 
-    /// Returns whether an extension holds a part of an RPC message.
-    #[must_use]
-    pub fn is_collecting(&self) -> bool {
-        self.list.iter().any(|extension| extension.is_collecting())
-    }
-
-    /// Returns how many bytes of memory the parts of RPC messages take that extensions hold.
+    /// Returns how many bytes of memory the parts of the message in progress take.
     #[must_use]
     pub fn collected_bytes(&self) -> usize {
-        let each = self
-            .list
-            .iter()
-            .map(|extension| extension.collected_bytes());
-        each.fold(0, usize::saturating_add)
+        let begun = self.in_progress;
+        begun.map_or(0, |begun| self.list[begun.by].collected_bytes())
     }
 
     /// Returns the number of bytes of messages that extensions have copied.
@@ -228,6 +328,11 @@ impl Extensions {
     pub fn copied_bytes(&self) -> u64 {
         let each = self.list.iter().map(|extension| extension.copied_bytes());
         each.sum()
+    }
+
+    /// Returns whether the extension with this index carries RPC messages.
+    pub fn carries_messages(&mut self, number: usize) -> bool {
+        self.transfer_mode(number).is_some()
     }
 
     /// Returns the extensions that carry RPC messages, each with its index for
@@ -298,7 +403,7 @@ impl Extensions {
     fn pass_on(&mut self) {
         while let Some((by, property)) = self.shared.learnt.pop_front() {
             for (at, extension) in self.list.iter_mut().enumerate() {
-                if at != by {
+                if Some(at) != by {
                     extension.property_received(&property, &mut Outbox::new(&mut self.shared, at));
                 }
             }

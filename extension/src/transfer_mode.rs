@@ -5,8 +5,8 @@
 //! and compares their costs with each other and with those of the base protocol. It registers the
 //! memory that the chosen candidate needs. Then it has the message divided into [`Transmissions`],
 //! which are sent back to back. A message without bulk items in either direction that fits one
-//! plain transmission without chunks is not offered to extensions: no other transfer mode costs
-//! less.
+//! plain transmission without chunks is offered to those extensions alone that claim such messages
+//! ([`TransferMode::claims_small_calls`]): no other transfer mode costs less.
 //!
 //! On receipt the extension collects its messages by itself and delivers a [`Transferred`].
 
@@ -183,6 +183,14 @@ pub trait TransferMode {
     /// Returns the transfer modes that the extension can offer for this call at present, which may
     /// be none.
     fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate>;
+
+    /// Returns whether the extension is offered small calls as well: those without bulk items in either
+    /// direction that fit one plain transmission without chunks. No transfer mode costs less than that,
+    /// so costs do not decide: the first candidate of such an extension is taken. The answer never
+    /// changes. Small calls cost more work with `true`, which the default is not.
+    fn claims_small_calls(&self) -> bool {
+        false
+    }
 
     /// Returns a number that changes whenever [`TransferMode::plan_call`] could answer the same
     /// question differently, and at no other time. With it, the engine remembers the transfer modes of earlier

@@ -57,7 +57,7 @@ pub use codec::VERSION;
 pub use error::{Answer, DecodeError, HeaderError};
 pub use header::{Body, EXPERIMENTAL, ErrorBody, Header, Prefix, header_type};
 pub use property::{BadProperty, Properties, Property, ReverseSupport, property_id};
-pub use refused::RefusedMessages;
+pub use refused::{MessageId, Owner, RefusedMessages};
 pub use rpcrdma_chunks::{
     CallChunks, ChunkTooSmall, Chunks, Direction, Malformed, ReadChunk, ReadSegment, Reader,
     ReplyViolation, ReturnedChunks, Role, Segment, WriteChunk, check_returned, check_write_list,

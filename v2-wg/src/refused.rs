@@ -8,24 +8,44 @@ use rpcrdma_chunks::Direction;
 /// further error for one of them.
 const MOST: usize = 4;
 
+/// The owner of the header types of a message: parts of one message are of one owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The base protocol.
+    Base,
+    /// The extension with this index.
+    Extension(usize),
+}
+
+/// A message that may have several parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageId {
+    /// The owner of its header types.
+    pub owner: Owner,
+    /// Its direction.
+    pub direction: Direction,
+    /// Its XID.
+    pub xid: u32,
+}
+
 /// Messages of which a part was refused. Their further parts are discarded silently (section 7.1.4). An entry
 /// ends when the last part of its message arrives. All entries end when another message begins, because from
 /// then on the peer may use the XID for a repeated call.
 #[derive(Debug, Default)]
-pub struct RefusedMessages(VecDeque<(Direction, u32)>);
+pub struct RefusedMessages(VecDeque<MessageId>);
 
 impl RefusedMessages {
     /// Adds a message, of which further parts may follow.
-    pub fn add(&mut self, direction: Direction, xid: u32) {
+    pub fn add(&mut self, message: MessageId) {
         if self.0.len() == MOST {
             self.0.pop_front();
         }
-        self.0.push_back((direction, xid));
+        self.0.push_back(message);
     }
 
     /// Returns whether a part belongs to one of the messages. The `last` part of a message ends its entry.
-    pub fn discard(&mut self, direction: Direction, xid: u32, last: bool) -> bool {
-        let Some(at) = self.0.iter().position(|&bad| bad == (direction, xid)) else {
+    pub fn discard(&mut self, message: MessageId, last: bool) -> bool {
+        let Some(at) = self.0.iter().position(|&bad| bad == message) else {
             return false;
         };
         if last {
@@ -35,8 +55,14 @@ impl RefusedMessages {
     }
 
     /// Removes a message whose last part has arrived.
-    pub fn end(&mut self, direction: Direction, xid: u32) {
-        self.0.retain(|&bad| bad != (direction, xid));
+    pub fn end(&mut self, message: MessageId) {
+        self.0.retain(|&bad| bad != message);
+    }
+
+    /// Removes the messages of one owner, because another of its messages was refused, where no
+    /// message was in progress.
+    pub fn end_of(&mut self, owner: Owner) {
+        self.0.retain(|bad| bad.owner != owner);
     }
 
     /// Removes all messages, because another one begins.

@@ -3,7 +3,6 @@
 
 use onc_rpc::Segments;
 use rpcrdma_chunks::Side;
-use rpcrdma_extension::Extension as _;
 use rpcrdma_v2_wg::base::{Base, Config};
 use rpcrdma_v2_wg::{Direction, Properties};
 
@@ -46,7 +45,7 @@ fn in_parts(len: usize) -> (usize, u64) {
         most = most.max(base.collected_bytes());
         left = rest;
     }
-    let finished = base.finish(Direction::Call, 1, segments(left)).unwrap();
+    let finished = base.finish(segments(left)).unwrap();
     assert!(finished.continued);
     assert_eq!(finished.payload.concat(), message, "parts of {len} bytes");
     assert_eq!(base.collected_bytes(), 0);
@@ -88,7 +87,7 @@ fn short_parts_between_long_ones_keep_their_place() {
         base.collect(Direction::Reply, 7, remaining, part).unwrap();
     }
     let last = Segments::from_iter([bytes::Bytes::copy_from_slice(&message[at..])]);
-    let finished = base.finish(Direction::Reply, 7, last).unwrap();
+    let finished = base.finish(last).unwrap();
     assert_eq!(finished.payload.concat(), message);
     assert_eq!(base.copied_bytes(), 10 + 8 + 8 + 4);
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use common::words;
 use quickcheck::{Arbitrary, Gen, quickcheck};
 use rpcrdma_chunks::Side;
-use rpcrdma_extension::{Action, Extension, Extensions};
+use rpcrdma_extension::{Action, Extensions};
 use rpcrdma_v2_wg::base::{Base, Config};
 use rpcrdma_v2_wg::limits::PREFIX_LEN;
 use rpcrdma_v2_wg::{
@@ -202,9 +202,8 @@ fn wg_s6_3_3_all_parts_of_an_exchange_have_one_xid() {
         can_invalidate: true,
         max_message: 1 << 20,
     };
-    let base: Box<dyn Extension> = Box::new(Base::new(config));
-    let mut extensions = Extensions::new(Side::Client, 77, vec![base]).unwrap();
-    extensions.connected(None);
+    let mut extensions = Extensions::new(Side::Client, 77, vec![]).unwrap();
+    extensions.by_version(|out| Base::new(config).announce(&[], out));
     let mut sent = Vec::new();
     while let Some(action) = extensions.next_action() {
         if let Action::Send(message) = action {

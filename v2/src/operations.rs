@@ -3,7 +3,8 @@
 
 use bytes::Bytes;
 use rpcrdma_extension::{
-    Extensions, Fields, Heard, Kind, OutgoingMessage, PeerError, ReceivedMessage, Refusal,
+    ErrorAbout, Extensions, Fields, Heard, Kind, OutgoingMessage, PeerError, ReceivedMessage,
+    Refusal,
 };
 
 use crate::{Body, ErrorBody, Header, Optional};
@@ -91,14 +92,19 @@ pub fn route(
         };
     }
     let heard = heard(header);
-    match header.body {
-        Body::Error(error) if extensions.failed(&heard, error.into()) => Routed::Taken,
-        Body::Error(_) => Routed::Base,
+    let routed = match header.body {
+        Body::Error(error) => match extensions.failed(&heard, error.into()) {
+            ErrorAbout::Extension | ErrorAbout::Version => Routed::Taken,
+            ErrorAbout::Call => Routed::Base,
+        },
         _ => {
             extensions.heard(&heard);
             Routed::Base
         }
-    }
+    };
+    // Nothing comes between the parts of a message (rtrext-00, section 4.2).
+    extensions.give_up();
+    routed
 }
 
 impl From<ErrorBody> for PeerError {

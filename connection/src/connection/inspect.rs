@@ -1,10 +1,9 @@
 //! Queries of a connection's state, for its driver and its user.
 
-use rpcrdma_extension::{NotChanged, ReceiveChange};
+use rpcrdma_extension::{NotChanged, Property, ReceiveChange};
 use rpcrdma_negotiation::{Features, VersionDecision};
 use rpcrdma_v2::Side;
 use rpcrdma_v2_wg::Properties;
-use rpcrdma_v2_wg::base::Base;
 use transfer_plan::{ReplyNeed, Shape};
 
 use super::{Connection, Phase};
@@ -32,17 +31,16 @@ impl Connection {
         };
         let shared = &open.shared;
         let version = shared.dialect.version();
-        let operations = shared.operations.as_deref();
-        Some(features(&shared.config, version, open.peer, operations))
+        let session = &*shared.session;
+        Some(features(&shared.config, version, open.peer, session))
     }
 
     /// Returns the properties of this end, and those of the peer once they have arrived, in the
     /// working group's version 2 (version-two-07, section 5).
     #[must_use]
     pub fn properties(&self) -> Option<(Properties, Option<Properties>)> {
-        let operations = self.open()?.shared.operations.as_deref()?;
-        let base = operations.extensions.find::<Base>()?;
-        Some((base.properties().clone(), base.peer().cloned()))
+        let (own, peer) = self.open()?.shared.session.announced()?;
+        Some((decoded(own), peer.map(decoded)))
     }
 
     /// Returns every transfer mode that is possible at present for a call of these lengths, that of
@@ -76,11 +74,11 @@ impl Connection {
     }
 
     fn change_receives(&mut self, change: ReceiveChange) -> Result<(), NotChanged> {
-        let operations = self
-            .open_mut()
-            .and_then(|open| open.shared.operations.as_mut());
-        let operations = operations.ok_or(NotChanged::NotSupported)?;
-        operations.extensions.change_receives(change)
+        let open = self.open_mut();
+        let extensions = open.and_then(|open| open.shared.session.extensions_mut());
+        extensions
+            .ok_or(NotChanged::NotSupported)?
+            .change_receives(change)
     }
 
     /// Returns the counters of this end as a requester, if it makes calls.
@@ -99,8 +97,8 @@ impl Connection {
             return ended.copied;
         }
         let requester = self.requester().map_or(0, |it| it.counters.copied_bytes);
-        let operations = self.open().and_then(|open| open.shared.operations.as_ref());
-        requester + operations.map_or(0, |operations| operations.extensions.copied_bytes())
+        let open = self.open();
+        requester + open.map_or(0, |open| open.shared.session.copied_bytes())
     }
 
     /// Returns the counters of this end as a responder, if it accepts calls and a message has
@@ -133,11 +131,11 @@ impl Connection {
     #[must_use]
     pub fn most_unsent_messages(&self) -> u32 {
         if let Some(open) = self.open() {
-            let operations = open.shared.operations.as_ref();
+            let extensions = open.shared.session.extensions();
             return open
                 .shared
                 .flow
-                .most_unsent(operations.map_or(0, |_| EXTRA_RECEIVES));
+                .most_unsent(extensions.map_or(0, |_| EXTRA_RECEIVES));
         }
         self.config()
             .map_or(u32::MAX, |config| match config.role.side() {
@@ -263,4 +261,14 @@ impl Connection {
             Phase::Ended(_) => None,
         }
     }
+}
+
+/// Returns properties of version-two-07 as one value.
+fn decoded(properties: Vec<Property>) -> Properties {
+    let raw = |Property { id, value }| rpcrdma_v2_wg::Property { id, value };
+    let raw: Vec<_> = properties.into_iter().map(raw).collect();
+    let mut decoded = Properties::default();
+    // Each of them was encoded from such a value.
+    let _ = decoded.apply(&raw);
+    decoded
 }

@@ -1,8 +1,8 @@
 //! Dialects: how each version writes, reads and checks its headers.
 //!
 //! The rest of this crate works with chunks, credits and plans, which all versions have. A
-//! [`Dialect`] turns a header that was received into an [`Incoming`] and writes the headers that
-//! are sent.
+//! [`Dialect`] writes the headers that are sent, and its [`Session`] on a connection turns each
+//! header that was received into an [`Incoming`].
 //!
 //! The dialect hides where a version has its information: version 1 determines the direction of a
 //! message from its payload, version 2 from its header, and the rest of the crate gets a
@@ -21,14 +21,15 @@
 //! or reply that of [`Dialect::encode`]. Plans count on [`Dialect::header_len`] for the room that
 //! is left for the payload, so it must not be less than what these write.
 //!
-//! *Receiving.* [`Dialect::decode`] gets each message as it arrived, and returns one of these:
+//! *Receiving.* [`Dialect::session`] makes the state of the version on one connection. Its
+//! [`Session::decode`] gets each message as it arrived, and returns one of these:
 //!
 //! | message | returned |
 //! |---|---|
 //! | a header that cannot be read, or that breaks a rule | [`Incoming::Bad`], with the error message that the version prescribes, if any |
 //! | a call or reply for an end that takes none ([`Receiver`]) | [`Incoming::Bad`] |
 //! | a reply that breaks a rule, where that ends its call | [`Incoming::Unusable`] |
-//! | an operation of an extension | what [`OperationRouter::route`] returned |
+//! | an operation of an extension | what [`of_extension`] makes of it |
 //! | a call or reply without chunks, whose XID and direction are those of the RPC message | [`Incoming::Plain`] |
 //! | any other call | [`Incoming::Call`], with its chunk lists checked ([`rpcrdma_v1::check_call`], [`rpcrdma_v2::check_call`]) |
 //! | any other reply, or an error message for a call | [`Incoming::Reply`]; the connection checks it against its call |
@@ -36,44 +37,52 @@
 //! [`decode_header`] and [`advance`] find the header in a message that lies in several pieces and
 //! remove it. No function may panic, whatever the message contains.
 //!
-//! *Operations.* A version whose peers exchange properties in messages, or that has other messages
-//! of its own, returns its [`Operations`] from [`Dialect::operations`]. The meaning of these
-//! messages is in extensions ([`rpcrdma_extension`]), which version 2 and other dialects share.
-//! [`Dialect::decode`] then passes each header that it can read to the [`OperationRouter`] before
-//! it handles the message itself.
+//! *Extensions.* A version with messages of extensions has an [`Extensions`] in its session, to which
+//! it passes each message whose header it can read: those of extensions to [`Extensions::received`],
+//! errors to [`Extensions::failed`], and all others to [`Extensions::heard`]. It writes their headers
+//! in [`Dialect::encode_operation`].
 //!
-//! `tests/dialect.rs` has a dialect without operations; `tests/operations.rs` has one with header
+//! [`Extensions`]: rpcrdma_extension::Extensions
+//! [`Extensions::received`]: rpcrdma_extension::Extensions::received
+//! [`Extensions::failed`]: rpcrdma_extension::Extensions::failed
+//! [`Extensions::heard`]: rpcrdma_extension::Extensions::heard
+//!
+//! `tests/dialect.rs` has a dialect without extensions; `tests/operations.rs` has one with header
 //! types of its own, properties that are exchanged once, and calls in several Sends.
 
+mod group;
 mod incoming;
-mod operations;
 pub(crate) mod pieces;
 mod plain;
+mod session;
 mod v1;
 mod v1_direction;
 mod v2;
-mod v2_operations;
 mod wg;
 
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
-use onc_rpc::{Message, Position, Segments};
+use onc_rpc::{Message, Position};
 use rpcrdma_chunks::{Chunks, Direction, Side};
 use rpcrdma_negotiation::Version;
 use transfer_plan::ChunkCounts;
 
+use crate::Config;
+
+pub(crate) use group::Group;
+pub use group::OperationHeader;
 pub(crate) use incoming::Returned;
 pub use incoming::{
     BadMessage, BadReply, CallHeader, ErrorMessage, Incoming, ReplyBody, ReplyHeader,
 };
-pub(crate) use operations::Group;
-pub use operations::{OperationHeader, OperationRouter, Operations};
 pub use pieces::{advance, decode_header};
 pub use plain::Plain;
+use rpcrdma_extension::DuplicateNumber;
 pub use rpcrdma_extension::PeerError;
+pub use session::{Modes, Session, of_extension};
 pub use v1::VersionOne;
-pub use v2::VersionTwo;
+pub use v2::{VersionTwo, VersionTwoSession};
 pub(crate) use wg::MAX_SEGMENTS;
 pub use wg::VersionTwoWg;
 
@@ -158,22 +167,19 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Refuses the call that a truncated message begins or continues. `beginning` is all that is here of
-    /// the message. Returns false if the call cannot be refused in such a way that the peer sends it again
-    /// in another transfer mode; the connection is closed then.
-    fn refuse_truncated(&self, beginning: &Segments, operations: &mut OperationRouter) -> bool {
-        let _ = (beginning, operations);
-        false
-    }
+    /// Returns the state of this version at one end of a new connection. Messages that the version or
+    /// its extensions begin have XIDs from `first_xid` downwards.
+    ///
+    /// # Errors
+    /// [`DuplicateNumber`]: two extensions own the same number.
+    fn session(&self, config: &Config, first_xid: u32)
+    -> Result<Box<dyn Session>, DuplicateNumber>;
 
-    /// Reads the header of a message that `receiver` received. `operations` routes operations to
-    /// their extensions; it is there if [`Dialect::operations`] returns any.
-    fn decode(
-        &self,
-        message: Segments,
-        receiver: &Receiver,
-        operations: Option<&mut OperationRouter>,
-    ) -> Incoming;
+    /// Appends the header of a message of an extension. The payload of the message, if it has one,
+    /// follows. A version without such messages has nothing to append.
+    fn encode_operation(&self, out: &mut BytesMut, header: OperationHeader) {
+        let _ = (out, header);
+    }
 
     /// Checks that an RPC message belongs to the header that it came with (RFC 8166, section 4.2.1;
     /// version-two-01, section 4.2.2).
@@ -227,12 +233,6 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// make calls may offer one as well.
     fn calls_offer_handles(&self) -> bool {
         false
-    }
-
-    /// Returns the operations of the version. A version without operations uses private data
-    /// (RFC 8797) to exchange properties, and has no extensions.
-    fn operations(&self) -> Option<&dyn Operations> {
-        None
     }
 }
 

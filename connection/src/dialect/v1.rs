@@ -3,6 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Segments, put_words};
 use rpcrdma_chunks::proc;
+use rpcrdma_extension::DuplicateNumber;
 use rpcrdma_negotiation::Version;
 use rpcrdma_v1::{
     Answer, Body, Chunks, ErrorBody, Header, Role, VERSION, Violation, check_call, check_xid,
@@ -13,9 +14,10 @@ use transfer_plan::ChunkCounts;
 
 use super::v1_direction::direction;
 use super::{
-    BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, Incoming, OperationRouter, Outgoing,
-    PeerError, Plain, Receiver, ReplyBody, ReplyHeader, chunks_len, pieces,
+    BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, Incoming, Outgoing, PeerError, Plain,
+    Receiver, ReplyBody, ReplyHeader, Session, chunks_len, pieces,
 };
+use crate::Config;
 
 /// Version 1 (RFC 8166).
 #[derive(Clone, Copy, Debug)]
@@ -66,12 +68,18 @@ impl Dialect for VersionOne {
         answer.encode(credits)
     }
 
-    fn decode(
-        &self,
-        mut message: Segments,
-        receiver: &Receiver,
-        _: Option<&mut OperationRouter>,
-    ) -> Incoming {
+    fn session(&self, _: &Config, _: u32) -> Result<Box<dyn Session>, DuplicateNumber> {
+        Ok(Box::new(*self))
+    }
+
+    fn check_payload(&self, xid: u32, _: Direction, message: &Message) -> Result<(), BadReply> {
+        check_xid(xid, message).map_err(|violation| BadReply::Payload(violation.to_string()))
+    }
+}
+
+/// Version 1 keeps no state of a connection.
+impl Session for VersionOne {
+    fn decode(&mut self, mut message: Segments, receiver: &Receiver) -> Incoming {
         match destination(&message, receiver) {
             Ok(Direction::Call) => match Plain::take(&mut message, VERSION, receiver.max_call) {
                 Some(plain) => Incoming::Plain(Direction::Call, plain, message),
@@ -83,10 +91,6 @@ impl Dialect for VersionOne {
             },
             Err(reason) => discarded(Direction::Reply, reason),
         }
-    }
-
-    fn check_payload(&self, xid: u32, _: Direction, message: &Message) -> Result<(), BadReply> {
-        check_xid(xid, message).map_err(|violation| BadReply::Payload(violation.to_string()))
     }
 }
 

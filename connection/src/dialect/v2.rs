@@ -6,17 +6,20 @@
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Segments, put_words};
 use rpcrdma_chunks::proc;
+use rpcrdma_extension::{DuplicateNumber, Extensions, OutgoingMessage};
 use rpcrdma_negotiation::Version;
+use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{
     Answer, Body, Chunks, Direction, ErrorBody, Header, Role, VERSION, Violation, check_call,
-    check_payload, limits, operations,
+    check_payload, limits,
 };
 use transfer_plan::ChunkCounts;
 
 use super::{
-    BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, Incoming, OperationRouter, Operations,
-    Outgoing, PeerError, Plain, Receiver, ReplyBody, ReplyHeader, chunks_len, pieces,
+    BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, Incoming, OperationHeader, Outgoing,
+    PeerError, Plain, Receiver, ReplyBody, ReplyHeader, Session, chunks_len, pieces,
 };
+use crate::Config;
 
 /// Version 2 of 2016 (draft-cel-nfsv4-rpcrdma-version-two-01).
 #[derive(Clone, Copy, Debug)]
@@ -25,10 +28,6 @@ pub struct VersionTwo;
 impl Dialect for VersionTwo {
     fn version(&self) -> Version {
         Version::Two
-    }
-
-    fn operations(&self) -> Option<&dyn Operations> {
-        Some(self)
     }
 
     fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
@@ -72,12 +71,46 @@ impl Dialect for VersionTwo {
         ErrorBody::from(error).to_string()
     }
 
-    fn decode(
+    fn session(
         &self,
-        mut message: Segments,
-        receiver: &Receiver,
-        operations: Option<&mut OperationRouter>,
-    ) -> Incoming {
+        config: &Config,
+        first_xid: u32,
+    ) -> Result<Box<dyn Session>, DuplicateNumber> {
+        let list = config.options.protocols.make(self.version(), &config.end());
+        let extensions = Extensions::new(config.role.side(), first_xid, list)?;
+        Ok(Box::new(VersionTwoSession { extensions }))
+    }
+
+    fn encode_operation(&self, out: &mut BytesMut, header: OperationHeader) {
+        let message = OutgoingMessage {
+            xid: header.xid,
+            direction: header.direction,
+            number: header.number,
+            fields: header.fields,
+        };
+        operations::header(message, header.credits).encode_into(out);
+    }
+
+    fn check_payload(
+        &self,
+        xid: u32,
+        direction: Direction,
+        message: &Message,
+    ) -> Result<(), BadReply> {
+        check_payload(xid, direction, message)
+            .map_err(|violation| BadReply::Payload(violation.to_string()))
+    }
+}
+
+/// Version 2 on one connection, with these extensions.
+#[derive(Debug)]
+pub struct VersionTwoSession {
+    /// The extensions of the connection.
+    pub extensions: Extensions,
+}
+
+impl Session for VersionTwoSession {
+    fn decode(&mut self, mut message: Segments, receiver: &Receiver) -> Incoming {
         let (header, at) = match pieces::decode_header(&message, Header::decode) {
             Ok(decoded) => decoded,
             Err(error) => {
@@ -88,22 +121,30 @@ impl Dialect for VersionTwo {
                 return bad(direction, error.answer(receiver.side), error);
             }
         };
-        if let Some(router) = operations {
-            let heard = operations::heard(&header);
-            let handled = match (operations::received(&header, &message, at), &header.body) {
-                (Some(operation), _) => Some(router.route(&operation)),
-                (None, Body::Error(error)) => router.failed(&heard, (*error).into()),
-                (None, _) => {
-                    router.heard(&heard);
-                    None
-                }
-            };
-            if let Some(handled) = handled {
-                return handled;
+        let direction = header.direction();
+        self.extensions.connected(Some(operations::heard(&header)));
+        match operations::route(&mut self.extensions, &header, &message, at) {
+            Routed::Base => {}
+            Routed::Taken => {
+                let is_error = matches!(header.body, Body::Error(_));
+                return Incoming::Operation(direction, (!is_error).then_some(header.credits));
             }
+            Routed::Refused(error) => {
+                let error = ErrorBody::from(error);
+                let (xid, version) = (header.xid, VERSION);
+                return bad(
+                    direction,
+                    Some(Answer {
+                        xid,
+                        version,
+                        error,
+                    }),
+                    error,
+                );
+            }
+            Routed::Discarded(refusal) => return bad(direction, None, refusal),
         }
         pieces::advance(&mut message, at);
-        let direction = header.direction();
         match direction {
             Direction::Call if !receiver.takes_calls => {
                 // Servers are told by a characteristic (xcharext-02, section 3.3).
@@ -124,22 +165,24 @@ impl Dialect for VersionTwo {
         }
     }
 
-    fn refuse_truncated(&self, beginning: &Segments, router: &mut OperationRouter) -> bool {
+    fn begin(&mut self) {
+        self.extensions.connected(None);
+    }
+
+    fn refuse_truncated(&mut self, beginning: &Segments) -> bool {
         let decoded = pieces::decode_header(beginning, Header::decode);
         decoded.is_ok_and(|(header, at)| {
             let operation = operations::received(&header, beginning, at);
-            operation.is_some_and(|operation| router.refuse_truncated(&operation))
+            operation.is_some_and(|operation| self.extensions.refuse_truncated(&operation))
         })
     }
 
-    fn check_payload(
-        &self,
-        xid: u32,
-        direction: Direction,
-        message: &Message,
-    ) -> Result<(), BadReply> {
-        check_payload(xid, direction, message)
-            .map_err(|violation| BadReply::Payload(violation.to_string()))
+    fn extensions(&self) -> Option<&Extensions> {
+        Some(&self.extensions)
+    }
+
+    fn extensions_mut(&mut self) -> Option<&mut Extensions> {
+        Some(&mut self.extensions)
     }
 }
 

@@ -41,6 +41,7 @@ pub(crate) use self::pending::PendingCall;
 use self::remembered::RememberedPlans;
 use self::watch::AnswerWatch;
 use crate::action::{ReceivesFor, ReceivesId};
+use crate::dialect::Modes;
 use crate::plan::{ConsideredMode, consider_call};
 use crate::shared::{Shared, shrink_slab};
 use crate::{Action, CallError};
@@ -127,6 +128,9 @@ pub(crate) struct Requester {
     /// Whether extensions may carry calls: those from client to server, and where each Send counts
     /// in both directions, those from server to client.
     extensible: bool,
+    /// Whether an extension is offered small calls
+    /// ([`claims_small_calls`](rpcrdma_extension::TransferMode::claims_small_calls)).
+    claimed_small_calls: bool,
     /// Further receives that are posted for replies in several messages.
     further_receives: u32,
     watch: AnswerWatch,
@@ -154,6 +158,14 @@ impl Requester {
         }
     }
 
+    /// Sets whether an extension claims small calls, which matters if extensions may carry calls.
+    pub(crate) fn with_claimed_small_calls(self, claimed: bool) -> Self {
+        Self {
+            claimed_small_calls: claimed && self.extensible,
+            ..self
+        }
+    }
+
     /// Frees memory that more calls needed than are unfinished, and returns the number of bytes freed.
     pub(crate) fn give_back(&mut self) -> usize {
         self.by_xid.shrink_to_fit();
@@ -173,6 +185,7 @@ impl Requester {
             no_memory: None,
             chunks: true,
             extensible: false,
+            claimed_small_calls: false,
             further_receives: 0,
             watch: AnswerWatch::default(),
             earlier_errors: EarlierErrors::default(),
@@ -347,10 +360,12 @@ impl Requester {
             reply_credits: shared.flow.reply_sends(),
             reservable: self.reservable(shared),
         };
-        let operations = shared.operations.as_mut().filter(|_| self.extensible);
-        let extensions = operations.map(|operations| &mut operations.extensions);
+        let modes = match self.extensible {
+            true => shared.session.modes(),
+            false => Modes::default(),
+        };
         let costs = &shared.config.options.costs;
-        consider_call(&call, self.may_be_invalidated, extensions, costs)
+        consider_call(&call, self.may_be_invalidated, modes, costs)
     }
 
     /// Returns the maximum number of further receives that can be posted for one more reply.

@@ -100,18 +100,15 @@ impl Requester {
         };
         if let (Some(_), Returned::Error(PeerError::ReplyResource { .. })) = (carrier, &returned)
             && offered.reply.is_none()
-            && let Some(operations) = &mut shared.operations
         {
-            let modes = operations.extensions.transfer_modes();
-            modes.for_each(|(_, mode)| mode.reply_refused());
+            let modes = shared.session.modes();
+            modes.all().for_each(|(_, mode)| mode.reply_refused());
         }
         let outcome = match (carrier, refused) {
             (Some(by), Some(error)) => {
                 let name = || shared.dialect.error_name(error);
                 rpcrdma_host::limited!(warn, xid, error = %name(), "call in operations refused, it is sent without");
-                if let Some(operations) = &mut shared.operations
-                    && let Some(mode) = operations.extensions.transfer_mode(by)
-                {
+                if let Some(mode) = shared.session.modes().get(by) {
                     mode.call_refused(xid, error);
                 }
                 if error == PeerError::Option {
@@ -287,8 +284,7 @@ impl Requester {
         if let Some(carrier) = &call.carrier {
             // Its plan was taken when it was laid out.
             if carrier.plan.is_none()
-                && let Some(operations) = &mut shared.operations
-                && let Some(mode) = operations.extensions.transfer_mode(carrier.by)
+                && let Some(mode) = shared.session.modes().get(carrier.by)
             {
                 mode.call_ended(xid);
             }

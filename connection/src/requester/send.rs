@@ -110,10 +110,9 @@ impl Requester {
         let carrier = call.carrier.as_mut().ok_or_else(gone)?;
         let (by, plan) = (carrier.by, carrier.plan.take().ok_or_else(gone)?);
         let message: &Message = &call.source().ok_or_else(gone)?.message;
-        let operations = shared.operations.as_mut().ok_or_else(gone)?;
-        let mode = operations.extensions.transfer_mode(by).ok_or_else(gone)?;
+        let mode = shared.session.modes().get(by).ok_or_else(gone)?;
         let messages = mode.send_call(xid, &*plan, message, &chunks)?;
-        Ok(operations.group(messages))
+        Ok(Group::new(messages))
     }
 
     /// Sends the messages that carry a call, one after the other. Returns false if their number

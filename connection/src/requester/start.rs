@@ -11,7 +11,7 @@ use super::prepared::{Prepared, prepare, prepare_candidate};
 use super::{Requester, fail};
 use crate::Action;
 use crate::action::{ReceivesFor, ReceivesId, RegistrationId};
-use crate::plan::{CallChoice, choose_call};
+use crate::plan::{CallChoice, choose_call, is_possible};
 use crate::shared::Shared;
 
 /// The result of starting a call: whether the next pending call may be planned at once.
@@ -28,6 +28,14 @@ impl Requester {
     /// Plans a call and allocates its memory. A plain call is sent at once, unless another is ready
     /// before it or the send queue, which has `room` free entries, is full. A credit must be free.
     pub(super) fn start(&mut self, shared: &mut Shared, call: PendingCall, room: usize) -> Started {
+        match self.claimed_small_calls && !call.base_only {
+            false => self.start_unclaimed(shared, call, room),
+            true => self.start_claimed(shared, call, room),
+        }
+    }
+
+    #[inline]
+    fn start_unclaimed(&mut self, shared: &mut Shared, call: PendingCall, room: usize) -> Started {
         if self.sends_at_once(shared, room)
             && call.message.items().is_empty()
             && needs_no_chunks(call.message.payload_len(), &call.need, &shared.limits)
@@ -36,6 +44,36 @@ impl Requester {
             return Started::GoOn;
         }
         self.plan(shared, call, room)
+    }
+
+    /// Starts a call with the candidate of an extension that claims it if it is small, and otherwise
+    /// like any other call.
+    #[cold]
+    fn start_claimed(&mut self, shared: &mut Shared, call: PendingCall, room: usize) -> Started {
+        let small = call.message.items().is_empty()
+            && needs_no_chunks(call.message.payload_len(), &call.need, &shared.limits);
+        let Some(shape) = Shape::of(&call.message).ok().filter(|_| small) else {
+            return self.start_unclaimed(shared, call, room);
+        };
+        let limits = call.limits(&shared.limits, self.chunks);
+        let to_plan = CallToPlan {
+            shape: &shape,
+            need: &call.need,
+            limits: &limits,
+            credits: shared.flow.unreserved(),
+            reply_credits: shared.flow.reply_sends(),
+            reservable: self.reservable(shared),
+        };
+        let claimed = shared.session.modes().all().find_map(|(by, mode)| {
+            let claims = mode.claims_small_calls();
+            let mut candidates = claims.then(|| mode.plan_call(&to_plan))?.into_iter();
+            let candidate = candidates.find(|candidate| is_possible(candidate, &to_plan))?;
+            Some((by, candidate))
+        });
+        match claimed {
+            Some((by, candidate)) => self.start_candidate(shared, call, by, candidate, room),
+            None => self.start_unclaimed(shared, call, room),
+        }
     }
 
     #[inline(never)]
@@ -75,13 +113,9 @@ impl Requester {
             reply_credits: shared.flow.reply_sends(),
             reservable: self.reservable(shared),
         };
-        let operations = shared.operations.as_mut();
-        let mut extensions = operations.map(|operations| &mut operations.extensions);
         let may_invalidate = self.may_be_invalidated;
-        let states = extensions.as_mut().and_then(|extensions| {
-            let modes = extensions.transfer_modes();
-            modes.map(|(_, mode)| mode.plan_state()).collect()
-        });
+        let modes = shared.session.modes().all();
+        let states: Option<_> = modes.map(|(_, mode)| mode.plan_state()).collect();
         if let Some(states) = &states
             && let Some(choice) = self.remembered.find(&to_plan, may_invalidate, states)
         {
@@ -92,7 +126,13 @@ impl Requester {
             Ok(plan) if plan.is_plain(&call.need) => Ok(CallChoice::Base(plan)),
             base => {
                 let costs = &shared.config.options.costs;
-                choose_call(base, &to_plan, may_invalidate, extensions, costs)
+                choose_call(
+                    base,
+                    &to_plan,
+                    may_invalidate,
+                    shared.session.modes(),
+                    costs,
+                )
             }
         };
         match choice {
@@ -159,7 +199,7 @@ impl Requester {
         let at_once = prepared.regions.is_empty() && self.sends_at_once(shared, room);
         // Where the limits can change before it is sent, or the responder can refuse its chunks, it
         // may have to be planned again.
-        if shared.operations.is_some() && !at_once {
+        if shared.session.extensions().is_some() && !at_once {
             prepared.keep(call);
         }
         self.register(shared, xid, prepared, room);

@@ -92,7 +92,6 @@ impl Responder {
         let costs = shared.config.options.costs;
         let limits = self.last_resort_limits(shared);
         let peer = shared.peer();
-        let operations = shared.operations.as_mut()?;
         let shape = Shape::of(message).ok()?;
         let reply = ReplyToPlan {
             shape: &shape,
@@ -100,7 +99,7 @@ impl Responder {
             limits: &limits,
             context: &(),
         };
-        let mut modes = operations.extensions.transfer_modes();
+        let mut modes = shared.session.modes().all();
         let (by, candidate) = modes.find_map(|(by, mode)| {
             let candidate = mode.plan_base_reply(&reply, &call.writes)?;
             Some((by, candidate))
@@ -109,10 +108,10 @@ impl Responder {
         let best = cheaper(candidate, &reply, base, &costs)?;
         let xid = call.xid;
         tracing::debug!(peer, xid, plan = %best.plan, "reply");
-        let messages = operations.extensions.transfer_mode(by)?;
+        let messages = shared.session.modes().get(by)?;
         let messages = messages.send_reply(xid, &*best.plan, message);
         match messages {
-            Ok(messages) => Some((best.writes, operations.group(messages))),
+            Ok(messages) => Some((best.writes, Group::new(messages))),
             Err(error) => {
                 tracing::debug!(xid, %error, "reply is sent by the base protocol");
                 None
@@ -196,10 +195,7 @@ impl Responder {
             return Ok(None);
         };
         let peer = shared.peer();
-        let Some(operations) = shared.operations.as_mut() else {
-            return Ok(None);
-        };
-        let Some(mode) = operations.extensions.transfer_mode(carried.by) else {
+        let Some(mode) = shared.session.modes().get(carried.by) else {
             return Ok(None);
         };
         let reply = ReplyToPlan {
@@ -220,7 +216,7 @@ impl Responder {
             let reason = format!("{count} messages instead of {planned}");
             return Err(NotTransferred(reason));
         }
-        Ok(Some((best.writes, operations.group(messages))))
+        Ok(Some((best.writes, Group::new(messages))))
     }
 
     /// Lets an extension lay out the reply to a call of the base protocol, which has no plan for it.
@@ -235,14 +231,13 @@ impl Responder {
         let limits = self.last_resort_limits(shared);
         let credits = shared.flow.for_reply();
         let peer = shared.peer();
-        let operations = shared.operations.as_mut()?;
         let reply = ReplyToPlan {
             shape: &shape,
             credits,
             limits: &limits,
             context: &(),
         };
-        let mut modes = operations.extensions.transfer_modes();
+        let mut modes = shared.session.modes().all();
         let (by, best) = modes.find_map(|(by, mode)| {
             let candidate = mode.plan_last_resort(&reply, &call.writes)?;
             Some((by, candidate))
@@ -250,9 +245,9 @@ impl Responder {
         drop(modes);
         let xid = call.xid;
         tracing::debug!(peer, xid, plan = %best.plan, "reply");
-        let mode = operations.extensions.transfer_mode(by)?;
+        let mode = shared.session.modes().get(by)?;
         match mode.send_reply(xid, &*best.plan, message) {
-            Ok(messages) => Some((best.writes, operations.group(messages))),
+            Ok(messages) => Some((best.writes, Group::new(messages))),
             Err(error) => {
                 tracing::debug!(xid, %error, "reply cannot be sent in several messages");
                 None

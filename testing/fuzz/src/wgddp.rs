@@ -4,7 +4,6 @@
 use arbitrary::{Arbitrary, Unstructured};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use onc_rpc::{BulkItem, Message, Position, padded};
-use rpcrdma_extension::layout::{BufferSegment, BufferStructure, Frame, SegmentFlags, SegmentGroup};
 use rpcrdma_ext_wg_ddp::header_type::{
     CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE,
 };
@@ -12,6 +11,9 @@ use rpcrdma_ext_wg_ddp::{
     CallPlaced, Config, PlacedItem, PlacedMiddle, Placement, ReplyPlaced, Support, limits,
     property_id, smallest_result_from, smallest_result_value, structure_from, structure_value,
     support_from, support_value,
+};
+use rpcrdma_extension::layout::{
+    BufferSegment, BufferStructure, Frame, SegmentFlags, SegmentGroup,
 };
 use rpcrdma_extension::{
     Action, CallCandidate, CallToPlan, Extension, Extensions, Outbox, Property, ReceivedMessage,
@@ -312,15 +314,17 @@ fn end(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
         after(&mut end, is_call, takes, xid, routed);
         let is_last = matches!(header_type, CALL_PLACED | REPLY_PLACED);
         if is_last && begun == Some((is_call, xid)) {
-            assert!(!end.is_collecting(), "the last part has arrived");
+            assert!(end.in_progress().is_none(), "the last part has arrived");
         }
-        begun = end.is_collecting().then(|| begun.unwrap_or((is_call, xid)));
+        begun = end
+            .in_progress()
+            .map(|it| (it.direction == Direction::Call, it.xid));
         if input.is_empty() {
             break;
         }
     }
     end.closed();
-    assert!(!end.is_collecting(), "parts of a closed connection");
+    assert!(end.in_progress().is_none(), "parts of a closed connection");
     Ok(())
 }
 
@@ -598,7 +602,7 @@ fn arrives(
         }
         assert_eq!(received(to, XID, part.number, &pieces), Ok(()));
         let is_last = number + 1 == count;
-        assert_eq!(to.is_collecting(), !is_last);
+        assert_eq!(to.in_progress().is_some(), !is_last);
         let mut arrived = Vec::new();
         while let Some(action) = to.next_action() {
             if let Action::Transferred { transferred, .. } = action {

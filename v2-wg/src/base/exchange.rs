@@ -5,9 +5,9 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use onc_rpc::padded;
 use rpcrdma_chunks::Direction;
 use rpcrdma_chunks::Side;
-use rpcrdma_extension::{Outbox, Property as Announced, Start};
+use rpcrdma_extension::{Outbox, Property as Announced};
 
-use super::{Base, misplaced};
+use super::Base;
 use crate::header::header_type::{CONNPROP_FINAL, CONNPROP_MIDDLE};
 use crate::limits::{DEFAULT_INLINE, FIRST_MESSAGE_MAX, MAX_PROPERTIES, PREFIX_LEN};
 use crate::{ErrorBody, Properties, Property};
@@ -63,18 +63,14 @@ impl Base {
         properties: Vec<Property>,
         out: &mut Outbox<'_>,
     ) -> Result<(), ErrorBody> {
-        if self.collection.is_some() {
-            self.lost_properties(last, out);
-            return Err(misplaced());
-        }
         // Section 6.3.4: none may follow the last one.
         let PeerProperties::Awaited { begun, so_far, raw } = &mut self.peer else {
-            return Err(misplaced());
+            return Err(ErrorBody::InvalidContinuation);
         };
         // The peer sends a handful; without a limit it could send them for ever.
         if raw.len() + properties.len() > MAX_PROPERTIES {
-            self.lost_properties(last, out);
-            return Err(misplaced());
+            self.lost_properties(last, false, out);
+            return Err(ErrorBody::InvalidContinuation);
         }
         // A message with a bad value counts as a part of the exchange, but none of its properties
         // are applied.
@@ -92,13 +88,11 @@ impl Base {
     /// Records that a message with properties was received that cannot be used, and of which
     /// nothing is applied. `last` says that it was RDMA2_CONNPROP_FINAL: it ends the exchange, because
     /// its sender may not send another one (section 6.3.4). Any other begins the exchange, unless it
-    /// stands between the parts of another message, which go on (drafts/errata-07.md, 38).
-    pub fn lost_properties(&mut self, last: bool, out: &mut Outbox<'_>) {
+    /// stands `between_parts` of another message, which go on (drafts/errata-07.md, 38).
+    pub fn lost_properties(&mut self, last: bool, between_parts: bool, out: &mut Outbox<'_>) {
         if last {
             self.exchange_ended(out);
-        } else if self.collection.is_none()
-            && let PeerProperties::Awaited { begun, .. } = &mut self.peer
-        {
+        } else if !between_parts && let PeerProperties::Awaited { begun, .. } = &mut self.peer {
             *begun = true;
         }
     }
@@ -117,13 +111,18 @@ impl Base {
 }
 
 /// Sends this end's properties, and those of its extensions.
-pub(super) fn announce(own: &Properties, start: &Start<'_>, out: &mut Outbox<'_>) {
-    let extensions = start.properties.iter().map(|announced| Property {
+pub(super) fn announce(
+    own: &Properties,
+    side: Side,
+    of_extensions: &[Announced],
+    out: &mut Outbox<'_>,
+) {
+    let extensions = of_extensions.iter().map(|announced| Property {
         id: announced.id,
         value: announced.value.clone(),
     });
     let mut all = own.encode().into_iter().chain(extensions).peekable();
-    let mut longest = match start.side {
+    let mut longest = match side {
         Side::Client => FIRST_MESSAGE_MAX,
         Side::Server => DEFAULT_INLINE,
     };

@@ -1,9 +1,8 @@
 //! The state of the base protocol at one end of a connection: the exchange of properties (section
 //! 5) and messages in several parts (section 6.6.2).
 //!
-//! [`Base`] has the interface of extensions, by which the protocol engine
-//! (`rpcrdma-connection`) asks for the transfer modes of a message and its limits. Received messages
-//! of the base protocol are passed to the methods of [`Base`] directly.
+//! [`Base`] is a [`TransferMode`](rpcrdma_extension::TransferMode), like an extension that carries
+//! messages. Received messages are passed to its other methods.
 
 mod collect;
 mod exchange;
@@ -11,16 +10,13 @@ mod parts;
 mod transfer;
 
 use rpcrdma_chunks::Side;
-use rpcrdma_extension::{
-    ConnectionLimits, Extension, Outbox, PeerError, Reassembly, ReceivedMessage, Refusal,
-    ReverseDirection, Start, TransferMode,
-};
+use rpcrdma_extension::{ConnectionLimits, Outbox, Property, Reassembly, ReverseDirection};
 
-pub use self::collect::{Finished, Refused};
+pub use self::collect::Finished;
 use self::exchange::PeerProperties;
 pub use self::transfer::preferred_handle;
 use crate::limits::{DEFAULT_INLINE, LEAST_REPLY};
-use crate::{ErrorBody, Properties, RefusedMessages, ReverseSupport};
+use crate::{Properties, ReverseSupport};
 
 /// The configuration of one end.
 #[derive(Clone, Debug)]
@@ -45,8 +41,6 @@ pub struct Base {
     collection: Option<Reassembly>,
     /// Bytes of parts that were copied.
     copied: u64,
-    /// Messages of the base protocol of which a part was refused.
-    refused: RefusedMessages,
     /// Whether the peer has refused RDMA2_CALL_MIDDLE as an unknown header type. This end then
     /// sends no more continued calls on the connection (section 7.1.3).
     no_continued_calls: bool,
@@ -64,7 +58,6 @@ impl Base {
             peer: PeerProperties::default(),
             collection: None,
             copied: 0,
-            refused: RefusedMessages::default(),
             no_continued_calls: false,
             no_continued_replies: false,
         }
@@ -120,30 +113,17 @@ impl Base {
     }
 }
 
-impl Extension for Base {
-    fn name(&self) -> &'static str {
-        "base protocol"
+impl Base {
+    /// Sends the properties of this end, and those of its extensions.
+    pub fn announce(&self, of_extensions: &[Property], out: &mut Outbox<'_>) {
+        let Config {
+            side, properties, ..
+        } = &self.config;
+        exchange::announce(properties, *side, of_extensions, out);
     }
 
-    /// Returns nothing: the dialect passes the messages of the base protocol directly.
-    fn numbers(&self) -> &[u32] {
-        &[]
-    }
-
-    fn connected(&mut self, start: &Start<'_>, out: &mut Outbox<'_>) {
-        exchange::announce(&self.config.properties, start, out);
-    }
-
-    fn received(&mut self, _: &ReceivedMessage<'_>, _: &mut Outbox<'_>) -> Result<(), Refusal> {
-        Err(Refusal::Unsupported)
-    }
-
-    fn refused(&mut self, xid: u32, error: PeerError, _: &mut Outbox<'_>) {
-        // The peer assumes the defaults for this end then, which this end can meet.
-        rdma_log(xid, error);
-    }
-
-    fn limits(&self, limits: &mut ConnectionLimits) {
+    /// Sets the limits that follow from the properties of both ends.
+    pub fn limits(&self, limits: &mut ConnectionLimits) {
         let inline_send = self.inline_send();
         limits.inline_send = inline_send;
         limits.reply_last_resort = Some(inline_send);
@@ -166,37 +146,21 @@ impl Extension for Base {
         }
     }
 
-    fn knows_peer(&self) -> bool {
-        self.peer().is_some()
+    /// Returns whether some of the peer's properties have arrived and others are to follow.
+    #[must_use]
+    pub fn exchange_is_incomplete(&self) -> bool {
+        self.peer.is_incomplete()
     }
 
-    fn is_collecting(&self) -> bool {
-        self.collection.is_some() || self.peer.is_incomplete()
-    }
-
-    fn collected_bytes(&self) -> usize {
+    /// Returns how many bytes of memory the parts of an incomplete message take.
+    #[must_use]
+    pub fn collected_bytes(&self) -> usize {
         self.collection.as_ref().map_or(0, Reassembly::memory)
     }
 
-    fn copied_bytes(&self) -> u64 {
+    /// Returns the number of bytes of messages that were copied.
+    #[must_use]
+    pub fn copied_bytes(&self) -> u64 {
         self.copied
     }
-
-    fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {
-        Some(self)
-    }
-
-    fn closed(&mut self) {
-        self.collection = None;
-    }
-}
-
-#[cold]
-fn rdma_log(xid: u32, error: PeerError) {
-    tracing::warn!(xid, %error, "the peer did not take the properties of this end");
-}
-
-/// Returns the error for a message that does not belong where it stands.
-const fn misplaced() -> ErrorBody {
-    ErrorBody::InvalidContinuation
 }

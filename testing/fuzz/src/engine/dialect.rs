@@ -1,12 +1,13 @@
 //! Version 1 with inline thresholds that are shorter than private data can express.
 
 use bytes::{Bytes, BytesMut};
-use onc_rpc::{Message, Segments};
+use onc_rpc::Message;
 use rpc_transport::rdma::Version;
+use rpcrdma_connection::Config;
 use rpcrdma_connection::dialect::{
-    BadReply, Dialect, ErrorMessage, Incoming, OperationRouter, Outgoing, Plain, Receiver,
-    VersionOne,
+    BadReply, Dialect, ErrorMessage, Outgoing, Plain, Session, VersionOne,
 };
+use rpcrdma_extension::DuplicateNumber;
 use rpcrdma_v1::Chunks;
 use rpcrdma_v2::Direction;
 use transfer_plan::ChunkCounts;
@@ -45,13 +46,12 @@ impl Dialect for ShortInline {
         VersionOne.encode_error(error, credits)
     }
 
-    fn decode(
+    fn session(
         &self,
-        message: Segments,
-        receiver: &Receiver,
-        operations: Option<&mut OperationRouter>,
-    ) -> Incoming {
-        VersionOne.decode(message, receiver, operations)
+        config: &Config,
+        first_xid: u32,
+    ) -> Result<Box<dyn Session>, DuplicateNumber> {
+        VersionOne.session(config, first_xid)
     }
 
     fn check_payload(

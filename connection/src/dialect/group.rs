@@ -1,0 +1,108 @@
+//! Messages of extensions to send.
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use onc_rpc::Segments;
+use rdma::Stag;
+use rpcrdma_chunks::Direction;
+use rpcrdma_extension::Transmissions;
+use rpcrdma_extension::layout::pad;
+
+use crate::shared::Shared;
+
+/// The header of an operation to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperationHeader {
+    /// The XID: that of the RPC message that the operation carries or refers to, or one of its own.
+    pub xid: u32,
+    /// The credits that a call requests or a reply grants.
+    pub credits: u32,
+    /// Whether the operation is a call or a reply.
+    pub direction: Direction,
+    /// The number of the operation, one of [`Extension::numbers`](rpcrdma_extension::Extension::numbers).
+    pub number: u32,
+    /// The fields of the operation as XDR.
+    pub fields: Bytes,
+}
+
+/// Maximum length in bytes of a payload that is copied behind its header.
+const SHORT: usize = 256;
+/// Maximum length in bytes of padding that is written behind a header.
+const SHORT_PADDING: u32 = 1024;
+
+/// Returns a message whose header is in `headers`, in few pieces, because these are cheaper to send: short
+/// payload and padding are put behind the header.
+fn gather(
+    headers: &mut BytesMut,
+    mut payload: Segments,
+    padding: u32,
+    placed: Segments,
+) -> Segments {
+    if let [only] = &payload[..]
+        && only.len() <= SHORT
+    {
+        headers.extend_from_slice(only);
+        payload.clear();
+    }
+    if payload.is_empty() && padding <= SHORT_PADDING {
+        headers.put_bytes(0, padding as usize);
+    } else {
+        pad(&mut payload, u64::from(padding));
+    }
+    payload.insert(0, headers.split().freeze());
+    for piece in placed {
+        payload.push(piece);
+    }
+    payload
+}
+
+/// The messages that carry one RPC message, in order. No other message is sent between them.
+#[derive(Debug)]
+pub(crate) struct Group {
+    messages: Transmissions,
+}
+
+impl Group {
+    pub(crate) fn new(messages: Transmissions) -> Self {
+        Self { messages }
+    }
+
+    /// Returns the number of messages.
+    pub(crate) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Returns the number of the first operation.
+    pub(crate) fn first_type(&self) -> u32 {
+        self.messages.first().map_or(0, |first| first.number)
+    }
+
+    /// Sends the messages. The last one invalidates a handle of the peer, if one is given.
+    pub(crate) fn send(
+        self,
+        shared: &mut Shared,
+        direction: Direction,
+        xid: u32,
+        mut invalidate: Option<Stag>,
+    ) {
+        let last = self.messages.len().saturating_sub(1);
+        for (index, message) in self.messages.into_iter().enumerate() {
+            let header = OperationHeader {
+                xid,
+                credits: shared.flow.credit_field(direction),
+                direction,
+                number: message.number,
+                fields: message.fields,
+            };
+            let dialect = shared.dialect;
+            dialect.encode_operation(&mut shared.headers, header);
+            let gather = gather(
+                &mut shared.headers,
+                message.payload,
+                message.padding,
+                message.placed,
+            );
+            let invalidate = invalidate.take_if(|_| index == last);
+            shared.push_send(direction, gather, invalidate, index < last);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Messages in several parts: which may come where, and what becomes of the parts of a refused one
+//! (sections 6.3.6, 6.3.9 and 7.1.4; drafts/errata-07.md, 38).
+//!
+//! The parts of a message follow each other, whether they are the base protocol's or an extension's.
+//! Only a grant or an error may arrive between them. Without the grant, two ends that both run out of
+//! credits in the middle of a message would wait for each other for ever. The messages with a peer's
+//! properties follow each other in the same way.
+//!
+//! One error answers all parts of a message. The further ones are discarded silently, until the last
+//! has arrived, or until another message begins.
+
+use rpcrdma_chunks::Direction;
+use rpcrdma_extension::{PeerError, Refusal};
+use rpcrdma_v2_wg::base::Base;
+use rpcrdma_v2_wg::{Body, MessageId, Owner};
+
+use super::session::WgSession;
+
+/// The part of a message that another message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// None: the message never has parts.
+    None,
+    /// A part that others follow.
+    Further,
+    /// The last or only part.
+    Last,
+}
+
+impl Part {
+    pub(super) fn of(body: &Body) -> Self {
+        match body {
+            Body::Middle { .. } => Self::Further,
+            Body::Call { external, .. } | Body::Reply { external, .. } if !external => Self::Last,
+            _ => Self::None,
+        }
+    }
+}
+
+impl WgSession {
+    /// Returns the message of which parts have arrived, and the rest has not.
+    pub(super) fn part_in_progress(&self) -> Option<MessageId> {
+        let of_base = self.base.collecting().map(|(direction, xid)| MessageId {
+            owner: Owner::Base,
+            direction,
+            xid,
+        });
+        let of_extension = || {
+            let begun = self.extensions.in_progress()?;
+            Some(MessageId {
+                owner: Owner::Extension(begun.by),
+                direction: begun.direction,
+                xid: begun.xid,
+            })
+        };
+        of_base.or_else(of_extension)
+    }
+
+    /// Checks that a message of `owner` may arrive now: not between the parts of another message, nor
+    /// between those of the peer's properties. `direction` is unknown for header types that nobody owns.
+    ///
+    /// # Errors
+    /// [`Refusal::Answer`], or [`Refusal::Discard`] for a part of a message that was refused before. If
+    /// the message that it interrupts has its XID, that is given up as well: one error answers all parts
+    /// with an XID, whichever types they have.
+    pub(super) fn may_arrive(
+        &mut self,
+        owner: Option<Owner>,
+        direction: Option<Direction>,
+        xid: u32,
+        part: Part,
+    ) -> Result<(), Refusal> {
+        let begun = self.part_in_progress();
+        let it = owner.zip(direction).map(|(owner, direction)| MessageId {
+            owner,
+            direction,
+            xid,
+        });
+        let goes_on = begun.is_some() && begun == it && part != Part::None;
+        if goes_on || begun.is_none() && !self.base.exchange_is_incomplete() {
+            return Ok(());
+        }
+        let discards =
+            part != Part::None && it.is_some_and(|it| self.refused.discard(it, part == Part::Last));
+        if let Some(it) = it
+            && part == Part::Further
+            && !discards
+        {
+            self.refused.add(it);
+        }
+        if let Some(direction) = direction {
+            // The last part of the message that it interrupts is still to come.
+            self.lost(direction, xid, false);
+        }
+        Err(match discards {
+            true => DISCARDED,
+            false => Refusal::Answer(
+                PeerError::Continuation,
+                "message between the parts of another",
+            ),
+        })
+    }
+
+    /// Discards a part of a message that was refused before.
+    ///
+    /// # Errors
+    /// [`Refusal::Discard`].
+    pub(super) fn not_refused_before(&mut self, it: MessageId, last: bool) -> Result<(), Refusal> {
+        match self.refused.discard(it, last) {
+            true => Err(DISCARDED),
+            false => Ok(()),
+        }
+    }
+
+    /// Records that a message has begun. No further part of those that were refused follows it.
+    pub(super) fn began(&mut self) {
+        self.refused.clear();
+    }
+
+    /// Records that a part of a message was refused. Unless it is the `last`, others follow, and are
+    /// discarded.
+    pub(super) fn refused_part(&mut self, it: MessageId, last: bool) {
+        if !last {
+            self.refused.add(it);
+        }
+    }
+
+    /// Abandons the message with this direction and XID, if parts of it have arrived: its next part
+    /// cannot be used, or a message with its XID came that is no part of it. `last` says that this was
+    /// the last part of a message of the base protocol.
+    pub(super) fn lost(&mut self, direction: Direction, xid: u32, last: bool) {
+        if last {
+            self.refused.end(MessageId {
+                owner: Owner::Base,
+                direction,
+                xid,
+            });
+        }
+        let begun = self.part_in_progress();
+        let Some(begun) = begun.filter(|it| (it.direction, it.xid) == (direction, xid)) else {
+            return;
+        };
+        match begun.owner {
+            Owner::Base => self.base.parts_lost(),
+            Owner::Extension(_) => self.extensions.give_up(),
+        }
+        if !(last && begun.owner == Owner::Base) {
+            self.refused.add(begun);
+        }
+    }
+
+    /// Records that a message with properties is refused ([`Base::lost_properties`]). `last` says that
+    /// it is RDMA2_CONNPROP_FINAL.
+    pub(super) fn lost_properties(&mut self, last: bool) {
+        let between_parts = self.part_in_progress().is_some();
+        let base: &mut Base = &mut self.base;
+        self.extensions
+            .by_version(|out| base.lost_properties(last, between_parts, out));
+    }
+}
+
+const DISCARDED: Refusal = Refusal::Discard("part of a message that was refused");

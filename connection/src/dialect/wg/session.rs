@@ -1,0 +1,393 @@
+//! Version 2 of the working group on one connection: how received messages are read.
+
+use onc_rpc::Segments;
+use rpcrdma_chunks::{Direction, Side};
+use rpcrdma_extension::{
+    ConnectionLimits, ErrorAbout, Extensions, Fields, Heard, Kind, Property as Announced,
+    ReceivedMessage, Refusal,
+};
+use rpcrdma_v2_wg::base::Base;
+use rpcrdma_v2_wg::limits::PREFIX_LEN;
+use rpcrdma_v2_wg::{
+    Answer, Body, DecodeError, EXPERIMENTAL, ErrorBody, Header, HeaderError, MessageId, Owner,
+    Prefix, Property, RefusedMessages, VERSION, header_type,
+};
+
+use super::super::{
+    Incoming, Modes, Receiver, ReplyBody, ReplyHeader, Session, of_extension, pieces,
+};
+use super::errors::{as_announced, bad, peer_error, refuse};
+use super::parts::Part;
+use super::prefix;
+use super::receive::{limit_to_announced, rpc_message};
+
+/// The state of version 2 of the working group on one connection.
+#[derive(Debug)]
+pub(super) struct WgSession {
+    pub(super) base: Base,
+    pub(super) extensions: Extensions,
+    /// Messages of which a part was refused, and further parts may follow.
+    pub(super) refused: RefusedMessages,
+}
+
+impl Session for WgSession {
+    fn decode(&mut self, mut message: Segments, receiver: &Receiver) -> Incoming {
+        self.begin();
+        let prefix = prefix(&message).filter(|prefix| prefix.version == VERSION);
+        if let Some(prefix) = prefix
+            && EXPERIMENTAL.contains(&prefix.header_type)
+        {
+            return self.extension_message(prefix, &message, receiver);
+        }
+        let (mut header, at) = match pieces::decode_header(&message, Header::decode) {
+            Ok(decoded) => decoded,
+            Err(error) => return self.undecodable(prefix, &error, receiver),
+        };
+        let (xid, direction) = (header.xid, header.body.direction());
+        match header.body {
+            Body::Grant => return Incoming::Operation(Direction::Call, None),
+            Body::Error(error) if receiver.makes_calls => {
+                return self.failed(xid, header.credit, error);
+            }
+            Body::Properties { last, properties } => {
+                return self.properties_received(xid, last, properties);
+            }
+            _ => {}
+        }
+        let part = Part::of(&header.body);
+        let is_error = matches!(header.body, Body::Error(_));
+        if !is_error && let Err(refusal) = self.may_arrive(Some(Owner::Base), direction, xid, part)
+        {
+            return refuse(direction.unwrap_or(Direction::Call), xid, refusal);
+        }
+        match direction {
+            Some(Direction::Call) if !receiver.takes_calls => {
+                // A client tells its server by a property (section 5.2.5).
+                let answer = Answer::new(xid, ErrorBody::InvalidHeaderType);
+                let reason = "a call from the server, which was told that none are taken";
+                return bad(Direction::Call, Some(answer), reason);
+            }
+            Some(Direction::Reply) if !receiver.makes_calls => {
+                let reason = "a reply to a server that makes no calls";
+                return bad(Direction::Reply, None, reason);
+            }
+            _ => {}
+        }
+        // Grants and properties were handled above.
+        let direction = direction.unwrap_or(Direction::Call);
+        let last = part != Part::Further;
+        if receiver.side == Side::Client
+            && direction == Direction::Call
+            && let Err(error) = limit_to_announced(&mut header.body, self.base.properties().reverse)
+        {
+            // It may be the last part of a call whose other parts are here.
+            self.lost(direction, xid, last);
+            let answer = Some(Answer::new(xid, error));
+            return bad(
+                direction,
+                answer,
+                "a call beyond the support that was announced",
+            );
+        }
+        pieces::advance(&mut message, at);
+        let remaining = match header.body {
+            Body::Middle { remaining, .. } => Some(remaining),
+            _ => None,
+        };
+        match self.payload(direction, xid, part, remaining, message) {
+            Ok(Some(payload)) => {
+                let most = self.base.properties().segment_count;
+                rpc_message(header, direction, payload, receiver, most)
+            }
+            Ok(None) => Incoming::Operation(direction, None),
+            Err(refusal) => refuse(direction, xid, refusal),
+        }
+    }
+
+    fn begin(&mut self) {
+        if self.extensions.has_begun() {
+            return;
+        }
+        let (base, announced) = (&self.base, self.extensions.properties());
+        self.extensions
+            .by_version(|out| base.announce(&announced, out));
+        self.extensions.connected(None);
+    }
+
+    fn extensions(&self) -> Option<&Extensions> {
+        Some(&self.extensions)
+    }
+
+    fn extensions_mut(&mut self) -> Option<&mut Extensions> {
+        Some(&mut self.extensions)
+    }
+
+    fn modes(&mut self) -> Modes<'_> {
+        Modes {
+            own: Some(&mut self.base),
+            extensions: Some(&mut self.extensions),
+        }
+    }
+
+    fn limits(&self) -> Option<ConnectionLimits> {
+        let mut limits = ConnectionLimits::default();
+        self.base.limits(&mut limits);
+        self.extensions.adjust(&mut limits);
+        Some(limits)
+    }
+
+    fn in_progress(&self) -> Option<usize> {
+        let incomplete = self.part_in_progress().is_some() || self.base.exchange_is_incomplete();
+        let bytes = || {
+            let base = self.base.collected_bytes();
+            base.saturating_add(self.extensions.collected_bytes())
+        };
+        incomplete.then(bytes)
+    }
+
+    fn copied_bytes(&self) -> u64 {
+        self.base.copied_bytes() + self.extensions.copied_bytes()
+    }
+
+    fn announced(&self) -> Option<(Vec<Announced>, Option<Vec<Announced>>)> {
+        let raw = |properties: Vec<Property>| {
+            let one = |Property { id, value }| Announced { id, value };
+            properties.into_iter().map(one).collect()
+        };
+        let own = raw(self.base.properties().encode());
+        Some((own, self.base.peer().map(|peer| raw(peer.encode()))))
+    }
+
+    fn closed(&mut self) {
+        self.base.parts_lost();
+        self.extensions.closed();
+    }
+}
+
+impl WgSession {
+    pub(super) fn new(base: Base, extensions: Extensions) -> Self {
+        Self {
+            base,
+            extensions,
+            refused: RefusedMessages::default(),
+        }
+    }
+
+    /// Takes the payload of a message, or of a part of one. Returns the payload of the whole message
+    /// if it is complete. `remaining` is that of a part which others follow.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the message is given up.
+    fn payload(
+        &mut self,
+        direction: Direction,
+        xid: u32,
+        part: Part,
+        remaining: Option<u32>,
+        payload: Segments,
+    ) -> Result<Option<Segments>, Refusal> {
+        if part == Part::None {
+            // The payload is in a chunk.
+            self.began();
+            return Ok(Some(payload));
+        }
+        let it = MessageId {
+            owner: Owner::Base,
+            direction,
+            xid,
+        };
+        let last = part == Part::Last;
+        self.not_refused_before(it, last)?;
+        let begins = self.part_in_progress().is_none();
+        let taken = match remaining {
+            Some(remaining) => {
+                let collected = self.base.collect(direction, xid, remaining, payload);
+                collected.map(|()| None)
+            }
+            None => self.base.finish(payload).map(|whole| Some(whole.payload)),
+        };
+        match &taken {
+            Ok(_) if begins => self.began(),
+            Ok(_) => {}
+            Err(_) => self.refused_part(it, last),
+        }
+        taken
+    }
+
+    /// Passes a message of an extension to it.
+    fn extension_message(
+        &mut self,
+        prefix: Prefix,
+        message: &Segments,
+        receiver: &Receiver,
+    ) -> Incoming {
+        let Prefix {
+            xid,
+            header_type: number,
+            credit: credits,
+            ..
+        } = prefix;
+        let known = self.extensions.direction(number);
+        let owner = self.extensions.owner(number);
+        let last = self.extensions.is_last_part(number);
+        let part = if last { Part::Last } else { Part::Further };
+        if let Err(refusal) = self.may_arrive(owner.map(Owner::Extension), known, xid, part) {
+            // A message of an unknown direction is answered like a call (section 6.1): its XID need not be
+            // that of a call of this end, which it would end as a reply.
+            return refuse(known.unwrap_or(Direction::Call), xid, refusal);
+        }
+        let direction = known.unwrap_or(match receiver.side {
+            Side::Server => Direction::Call,
+            Side::Client => Direction::Reply,
+        });
+        let it = owner.map(|owner| MessageId {
+            owner: Owner::Extension(owner),
+            direction,
+            xid,
+        });
+        if let Some(it) = it
+            && let Err(refusal) = self.not_refused_before(it, last)
+        {
+            return bad(direction, None, refusal);
+        }
+        let begins = self.part_in_progress().is_none();
+        let received = ReceivedMessage {
+            number,
+            xid,
+            direction,
+            credits,
+            message,
+            fields: Fields::Open { at: PREFIX_LEN },
+        };
+        let done = self.extensions.received(&received);
+        match (it, &done) {
+            // A message of an extension that carries no RPC messages is no reason to forget them.
+            (Some(it), Ok(())) => {
+                let carries = owner.is_some_and(|owner| self.extensions.carries_messages(owner));
+                if begins && (carries || self.part_in_progress() == Some(it)) {
+                    self.began();
+                }
+            }
+            (Some(it), Err(Refusal::Malformed(_) | Refusal::Answer(..) | Refusal::Unusable(_))) => {
+                if begins {
+                    self.refused.end_of(it.owner);
+                }
+                self.refused_part(it, last);
+            }
+            _ => {}
+        }
+        of_extension(&received, done, VERSION)
+    }
+
+    /// Takes the properties of a message, of the base protocol and of extensions.
+    fn properties_received(&mut self, xid: u32, last: bool, properties: Vec<Property>) -> Incoming {
+        if self.part_in_progress().is_some() {
+            self.lost_properties(last);
+            let answer = Answer::new(xid, ErrorBody::InvalidContinuation);
+            return bad(
+                Direction::Call,
+                Some(answer),
+                "properties between the parts of a message",
+            );
+        }
+        let all_valid = properties.iter().all(|Property { id, value }| {
+            let (id, value) = (*id, value.clone());
+            self.extensions.is_valid(&Announced { id, value })
+        });
+        let base = &mut self.base;
+        let taken = self.extensions.by_version(|out| {
+            if all_valid || base.peer().is_some() {
+                return base.take_properties(last, properties, out);
+            }
+            base.lost_properties(last, false, out);
+            // Nothing of the message has been applied (section 7.2.2).
+            Err(ErrorBody::BadPropertyValue)
+        });
+        match taken {
+            Err(error) => bad(Direction::Call, Some(Answer::new(xid, error)), error),
+            Ok(()) => Incoming::Operation(Direction::Call, None),
+        }
+    }
+
+    /// Handles a message whose header cannot be decoded. `prefix` is that of a message of this version.
+    fn undecodable(
+        &mut self,
+        prefix: Option<Prefix>,
+        error: &DecodeError,
+        receiver: &Receiver,
+    ) -> Incoming {
+        if let (Some(xid), HeaderError::Version { version, is_error }) = (error.xid, error.error) {
+            // Section 7.1.1 for a version that nobody here speaks, and section 7.1.2 for one that is not
+            // this connection's. Whether the message is a call is not known.
+            let error = match (1..=VERSION).contains(&version) {
+                true => ErrorBody::VersionMismatch,
+                false => ErrorBody::Version {
+                    low: VERSION,
+                    high: VERSION,
+                },
+            };
+            let answers = receiver.takes_calls && !is_error;
+            let answer = answers.then_some(Answer {
+                xid,
+                version,
+                error,
+            });
+            return bad(Direction::Call, answer, error);
+        }
+        if let Some(Prefix {
+            xid, header_type, ..
+        }) = prefix
+        {
+            match header_type {
+                header_type::CALL_MIDDLE => self.lost(Direction::Call, xid, false),
+                header_type::CALL_EXTERNAL | header_type::CALL_INLINE => {
+                    self.lost(Direction::Call, xid, true);
+                }
+                header_type::REPLY_EXTERNAL
+                | header_type::REPLY_MIDDLE
+                | header_type::REPLY_INLINE => {
+                    let last = header_type != header_type::REPLY_MIDDLE;
+                    self.lost(Direction::Reply, xid, last);
+                    let reason = error.to_string();
+                    return Incoming::Unusable { xid, reason };
+                }
+                header_type::CONNPROP_MIDDLE => self.lost_properties(false),
+                header_type::CONNPROP_FINAL => self.lost_properties(true),
+                _ => {}
+            }
+        }
+        let answer = error.answer().map(|answer| Answer {
+            error: as_announced(answer.error),
+            ..answer
+        });
+        bad(Direction::Call, answer, error)
+    }
+
+    /// Handles an error: one about a message of an extension or about properties, or about a call.
+    fn failed(&mut self, xid: u32, credits: u32, error: ErrorBody) -> Incoming {
+        // Section 7: a code that is not known is ignored, with its message.
+        let Some(peer_error) = peer_error(error) else {
+            return bad(Direction::Reply, None, error);
+        };
+        let heard = Heard {
+            xid,
+            direction: Direction::Reply,
+            credits,
+            kind: Kind::Base(header_type::ERROR),
+        };
+        match self.extensions.failed(&heard, peer_error) {
+            ErrorAbout::Call => Incoming::Reply(ReplyHeader {
+                xid,
+                granted: credits,
+                body: ReplyBody::Error(peer_error),
+                payload: Segments::new(),
+            }),
+            ErrorAbout::Extension => Incoming::Operation(Direction::Reply, None),
+            ErrorAbout::Version => {
+                // The peer assumes the defaults for this end then, which this end can meet.
+                rpcrdma_host::limited!(warn, xid, %error, "the peer did not take the properties of this end");
+                Incoming::Operation(Direction::Reply, None)
+            }
+        }
+    }
+}
