@@ -21,7 +21,7 @@ use rpcrdma_extension::{
 };
 use rpcrdma_v2::{Chunks, Direction, Malformed, Reader, Segment, Side, WriteChunk};
 use rpcrdma_v2_wg::limits::PREFIX_LEN;
-use rpcrdma_v2_wg::{Body, Header, VERSION, header_type as base, property_id as base_property};
+use rpcrdma_v2_wg::{Header, VERSION, header_type as base, property_id as base_property};
 use transfer_plan::{ChunkCounts, ChunkLimits, Limits, ReplyNeed, Shape};
 
 use crate::chunks::{most, within_limits};
