@@ -50,11 +50,11 @@ pub enum Carrier {
 
 impl Carrier {
     /// Version 1.
-    pub const V1: Self = Self::Rdma(Version::One, NONE);
+    pub const V1: Self = Self::Rdma(Version::ONE, NONE);
     /// Version 2 of 2016 without features.
-    pub const V2: Self = Self::Rdma(Version::Two, NONE);
+    pub const V2: Self = Self::Rdma(Version::TWO, NONE);
     /// Version 2 of 2016 with placement and continuation in both directions.
-    pub const V2_DDP_CONT: Self = Self::Rdma(Version::Two, RoundTripFeatures::ALL);
+    pub const V2_DDP_CONT: Self = Self::Rdma(Version::TWO, RoundTripFeatures::ALL);
 
     fn version(self) -> Option<Version> {
         match self {
@@ -93,11 +93,11 @@ impl FromStr for Carrier {
             "tcp" => Ok(Self::Tcp),
             "v1" => Ok(Self::V1),
             "v2" => Ok(Self::V2),
-            "v2-ddp" => Ok(Self::Rdma(Version::Two, PLACEMENT)),
-            "v2-cont" => Ok(Self::Rdma(Version::Two, CONTINUATION)),
+            "v2-ddp" => Ok(Self::Rdma(Version::TWO, PLACEMENT)),
+            "v2-cont" => Ok(Self::Rdma(Version::TWO, CONTINUATION)),
             "v2-ddp-cont" => Ok(Self::V2_DDP_CONT),
-            "wg" => Ok(Self::Rdma(Version::TwoWg, CONTINUATION)),
-            "wg-ddp" => Ok(Self::Rdma(Version::TwoWg, RoundTripFeatures::ALL)),
+            "wg" => Ok(Self::Rdma(Version::TWO_WG, CONTINUATION)),
+            "wg-ddp" => Ok(Self::Rdma(Version::TWO_WG, RoundTripFeatures::ALL)),
             other => Err(format!(
                 "{other}: not tcp, v1, v2, v2-ddp, v2-cont, v2-ddp-cont, wg or wg-ddp"
             )),

@@ -1,7 +1,7 @@
 //! The `explain` command: shows how operations would be transferred, and why.
 
 use nfs_binding::client::AttachOptions;
-use rpc_transport::rdma::{Choice, ConsideredMode, Version};
+use rpc_transport::rdma::ConsideredMode;
 use rpcrdma_compare::{Op, operation};
 use rpcrdma_protocols::RoundTripFeatures;
 use rpcrdma_setup::access::Access;
@@ -28,12 +28,17 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
         if index > 0 {
             output::line("")?;
         }
-        let version = match setting.version {
-            version @ (Version::Two | Version::TwoWg) => format!(
+        let version = setting.version;
+        let has_features = setting
+            .requester
+            .protocols
+            .has_operations(|known| known == version);
+        let version = match has_features {
+            true => format!(
                 "version {version} of RPC-over-RDMA, features {} here and {} at the server",
                 setting.requester.protocols, setting.responder.protocols
             ),
-            version => format!("version {version} of RPC-over-RDMA"),
+            false => format!("version {version} of RPC-over-RDMA"),
         };
         let part = match (asked.size(), op.size()) {
             (Some(asked), Some(size)) if asked > size => {
@@ -58,17 +63,23 @@ fn setting(args: &ExplainArgs, access: &Access) -> Result<(Setting, Costs), Fail
         return Err(Failure::usage(text));
     }
     only_what_matters(args, &access.mount)?;
-    let version = match access.rdma.version {
-        Choice::Only(version) => version,
-        Choice::Auto => Version::TwoWg,
+    let versions = access.rdma.common.protocols.known();
+    let Some(version) = versions.first(access.rdma.version) else {
+        let text = format!("version {} is not implemented", access.rdma.version);
+        return Err(Failure::Usage(text));
     };
+    let version = version.version();
     let mut setting = Setting {
         version,
         requester: access.rdma.common.clone(),
         ..Setting::default()
     };
     let has_features = |features: RoundTripFeatures| !features.is_none();
-    if version == Version::One && args.server_features.is_some_and(has_features) {
+    let leaves_out = !setting
+        .requester
+        .protocols
+        .has_operations(|known| known == version);
+    if leaves_out && args.server_features.is_some_and(has_features) {
         let text = "--server-features: of version 2, which rpcrdma=1 leaves out";
         return Err(Failure::usage(text));
     }

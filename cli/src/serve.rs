@@ -44,7 +44,7 @@ const MEMORY_PATH: &str = "/memory";
 /// An export or an address cannot be used.
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     if let Some(features) = args.features.filter(|features| !features.is_none())
-        && !args.rpcrdma.may_have_operations()
+        && !rpcrdma_protocols::base().has_operations(|version| args.rpcrdma.contains(version))
     {
         let text = format!("--features {features}: version 2 is wanted for that, see --rpcrdma");
         return Err(Failure::Usage(text));
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     };
     let receives = limits.receives / loops;
     let mut rdma_options = RdmaServerOptions {
-        versions: args.rpcrdma,
+        versions: args.rpcrdma.clone(),
         max_receive_memory: receives,
         max_connections: limits.accepted(),
         budget: limits.budget.clone(),

@@ -67,7 +67,7 @@ impl Variant {
         self.version().is_some_and(|version| {
             let mut options = RdmaClientOptions::new(rpcrdma_protocols::base()).common;
             self.configure(&mut options, Receives::Equal(size));
-            options.receive_size(version) == size
+            receive_size(&options, version) == size
         })
     }
 
@@ -100,15 +100,15 @@ impl Variant {
     pub(crate) fn version(self) -> Option<Version> {
         match self {
             Self::Tcp => None,
-            Self::V1 | Self::V1Inv | Self::V1Long => Some(Version::One),
-            Self::V2 | Self::V2Ddp | Self::V2Cont | Self::V2DdpCont => Some(Version::Two),
-            Self::Wg | Self::WgDdp => Some(Version::TwoWg),
+            Self::V1 | Self::V1Inv | Self::V1Long => Some(Version::ONE),
+            Self::V2 | Self::V2Ddp | Self::V2Cont | Self::V2DdpCont => Some(Version::TWO),
+            Self::Wg | Self::WgDdp => Some(Version::TWO_WG),
         }
     }
 
     /// Returns whether the version has messages that only grant credits.
     pub(crate) fn has_grants(self) -> bool {
-        self.version() == Some(Version::TwoWg)
+        self.version() == Some(Version::TWO_WG)
     }
 
     /// Sets the options of either end. All differences between the variants of RPC-over-RDMA are
@@ -166,15 +166,22 @@ pub(crate) enum Receives {
 fn placing_receives(inline: u32) -> u32 {
     let mut options = RdmaClientOptions::new(rpcrdma_protocols::base()).common;
     Variant::V2Ddp.configure(&mut options, Receives::Usual(inline));
-    options.receive_size(Version::Two)
+    options.receives(true).len()
+}
+
+/// Returns the length in bytes of each receive of a connection that may speak only this version.
+fn receive_size(options: &RdmaOptions, version: Version) -> u32 {
+    let operations = options.protocols.has_operations(|known| known == version);
+    options.receives(operations).len()
 }
 
 /// Returns the length in bytes of the longest message without chunks if both ends have these
 /// options. It fills a receive, unless this end sends less: receives of version 2 are never shorter
 /// than 4096 bytes. With placement, a Send is as long as the peer's receives.
 pub(crate) fn longest_inline(options: &RdmaOptions, version: Version) -> u32 {
-    let receive = options.receive_size(version);
-    match matches!(version, Version::Two | Version::TwoWg) && options.protocols.max_send() > 0 {
+    let receive = receive_size(options, version);
+    let operations = options.protocols.has_operations(|known| known == version);
+    match operations && options.protocols.max_send() > 0 {
         true => receive,
         false => receive.min(options.inline_send),
     }
@@ -257,7 +264,7 @@ mod tests {
                 assert_eq!(variant.longest_inline(Receives::Equal(size)), Some(size));
                 let mut options = RdmaOptions::server(rpcrdma_protocols::base());
                 variant.configure(&mut options, Receives::Equal(size));
-                let longest = options.longest_receives(variant.version() != Some(Version::One));
+                let longest = options.longest_receives(variant.version() != Some(Version::ONE));
                 assert_eq!(longest.size(), size as usize, "{variant:?}");
             }
         }

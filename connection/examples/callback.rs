@@ -129,8 +129,8 @@ fn message(xid: u32, msg_type: u32) -> Message {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let version = match std::env::args().nth(1).as_deref() {
-        Some("1") => Version::One,
-        _ => Version::Two,
+        Some("1") => Version::ONE,
+        _ => Version::TWO,
     };
     let (pool, mut memory) = (Pool::new(1 << 20), Memory::new());
     let client =

@@ -14,7 +14,7 @@ use rpcrdma_v2::limits::{
 };
 use transfer_plan::{ChunkLimits, CostModel, Limits};
 
-use crate::dialect::{DIALECTS, Dialect, MAX_SEGMENTS};
+use crate::dialect::{Dialect, MAX_SEGMENTS};
 use crate::flow::{GrantAll, MakeGrantPolicy};
 use crate::{BEYOND_CREDITS, Protocols, ReceiveStructure, ReducedArguments};
 
@@ -92,7 +92,9 @@ pub struct Options {
     pub initial_message_count: u32,
     /// The cost of each operation, by which the cheapest transfer mode of a message is chosen.
     pub costs: CostModel,
-    /// The extensions of each version. They determine the segments of receives.
+    /// The versions that this end knows, and their extensions, which determine the segments of
+    /// receives. [`Role`] says which of the versions may be spoken; a connection is closed if there is
+    /// none.
     pub protocols: Protocols,
     /// Makes the policy of each connection that decides how many credits the peer is granted.
     pub grants: Arc<dyn MakeGrantPolicy>,
@@ -153,13 +155,6 @@ impl Options {
         self.private_data.then_some(data)
     }
 
-    /// Returns the length in bytes of each receive of a connection that may speak only this
-    /// version.
-    #[must_use]
-    pub fn receive_size(&self, version: Version) -> u32 {
-        self.receives(version.may_have_operations()).len()
-    }
-
     /// Returns the structure of the receives that are posted at first. Each is at least as long as
     /// the announced or default inline threshold. If a version with `operations` may be spoken,
     /// each is also at least as long as the default of version 2 (version-two-01, section 2.3):
@@ -197,17 +192,17 @@ impl Options {
 }
 
 /// Which end of the connection this is, and which versions it may speak.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Role {
     /// This end established the connection.
     Client {
         /// The versions that it may speak.
         versions: Choice,
-        /// The evidence from an earlier connection that the server speaks version 1 only, if there
-        /// is any.
+        /// The evidence from an earlier connection that the server lacks the version that it was
+        /// asked for, if there is any.
         evidence: Option<Evidence>,
-        /// How long to wait for the answer to the first version 2 message, before this end assumes
-        /// that the server speaks version 1 only.
+        /// How long to wait for the answer to the first message, before this end assumes that the
+        /// server lacks its version.
         patience: Duration,
         /// The XID of a call to this server, made not long ago or about to be made. Operations of
         /// extensions have XIDs far from it.
@@ -221,11 +216,11 @@ pub enum Role {
 }
 
 impl Role {
-    /// Returns whether a version may be spoken that may have operations.
-    fn may_have_operations(&self) -> bool {
+    /// Returns whether a version may be spoken.
+    fn allows(&self, version: Version) -> bool {
         match self {
-            Self::Client { versions, .. } => versions.may_have_operations(),
-            Self::Server { versions } => versions.may_have_operations(),
+            Self::Client { versions, .. } => versions.allows(version),
+            Self::Server { versions } => versions.contains(version),
         }
     }
 
@@ -273,9 +268,6 @@ pub struct Config {
     pub pool: Pool,
     /// The address of the peer, for logs, if it is known.
     pub peer: Option<SocketAddr>,
-    /// The available implementations of versions. [`Role`] says which versions may be spoken, and
-    /// all of those must be among them: a connection whose version is missing here is closed.
-    pub dialects: &'static [&'static dyn Dialect],
 }
 
 impl Config {
@@ -298,20 +290,21 @@ impl Config {
         Self::new(Role::Server { versions }, Options::server(protocols), pool)
     }
 
-    /// The default time to wait for a server's answer to the first version 2 message.
+    /// The default time to wait for a server's answer to the first message.
     pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(5);
 
     /// Returns a configuration with these options. Receives are long enough for every version that
     /// `role` allows.
     #[must_use]
     pub fn new(role: Role, options: Options, pool: Pool) -> Self {
-        let operations = role.may_have_operations();
+        let operations = options
+            .protocols
+            .has_operations(|version| role.allows(version));
         Self {
-            role,
             credits: options.credits,
             callbacks: options.callbacks.credits,
             spare_receives: options.spare_receives,
-            max_fetched: match role {
+            max_fetched: match &role {
                 Role::Client { .. } => u64::from(options.max_message),
                 Role::Server { .. } => Self::DEFAULT_MAX_FETCHED,
             },
@@ -322,7 +315,7 @@ impl Config {
             may_hold_calls: true,
             pool,
             peer: None,
-            dialects: DIALECTS,
+            role,
             options,
         }
     }
@@ -334,7 +327,11 @@ impl Config {
             Role::Client { versions, .. } => *versions = Choice::Only(version),
             Role::Server { versions } => *versions = Versions::only(version),
         }
-        self.receives = self.options.receives(self.role.may_have_operations());
+        let operations = self
+            .options
+            .protocols
+            .has_operations(|version| self.role.allows(version));
+        self.receives = self.options.receives(operations);
         self
     }
 
@@ -410,7 +407,6 @@ impl Config {
     }
 
     pub(crate) fn dialect(&self, version: Version) -> Option<&'static dyn Dialect> {
-        let mut dialects = self.dialects.iter().copied();
-        dialects.find(|dialect| dialect.version() == version)
+        self.options.protocols.dialects(|it| it == version).next()
     }
 }

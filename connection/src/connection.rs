@@ -1,7 +1,7 @@
 //! The connection: its phases, and the events and timers that lead from one to the next.
 //!
-//! Each connection of a client holds its calls until the version is known, unless version 1 is
-//! already known to be the only one. Until a server has granted more, one message may be under way
+//! Each connection of a client holds its calls until the version is known, unless it is known without
+//! a question (version 1 if that is the only one). Until a server has granted more, one message may be under way
 //! (RFC 8166, section 3.3.3), and the client's characteristics are that message. A call sent beside
 //! it would need a credit that is not there, could use no more than 1024 bytes, and would come back
 //! as a version error from a server of version 1. This costs one round trip for each connection,
@@ -22,13 +22,14 @@ use onc_rpc::{Message, Segments};
 use rdma::{Stag, Time};
 use rpcrdma_chunks::limits::MIN_HEADER_LEN;
 use rpcrdma_negotiation::{
-    FirstMessage, ProbeAnswer, Version, VersionAction, VersionDecision, VersionProbe,
-    VersionReason, Versions, decide_first_message, decide_without_probe,
+    FirstMessage, FirstStep, ProbeAnswer, Version, VersionAction, VersionDecision, VersionProbe,
+    Versions, decide_first_message, decide_first_step,
 };
 use rpcrdma_v1::PrivateData;
 use smallvec::SmallVec;
 
 use crate::action::{ReceivesFor, ReceivesId};
+use crate::flow::Accounting;
 use crate::open::Open;
 use crate::requester::{PendingCall, PendingCalls, Requester, RequesterCounters};
 use crate::responder::{Responder, ResponderCounters};
@@ -56,7 +57,7 @@ pub struct Connection {
 enum Phase {
     /// The connection is being established.
     Connecting(Box<Connecting>),
-    /// A client has sent its first message in version 2 and waits for the answer.
+    /// A client has sent the first message of the version that it asks for, and waits for the answer.
     Probing(Box<Probing>),
     /// A server waits for the first message.
     Listening(Box<Listening>),
@@ -74,16 +75,33 @@ struct Connecting {
 
 #[derive(Debug)]
 struct Probing {
-    /// The connection as it is if the server speaks version 2.
+    /// The connection as it is if the server speaks the version that it was asked for.
     open: Open,
     probe: VersionProbe,
     /// Whether the first message has been sent. Until the server has answered it, no other may
     /// follow: the server may have one receive (RFC 8166, section 3.3.3).
     asked: bool,
+    /// What went over the connection in versions that the server refused.
+    earlier: Earlier,
     pending: PendingCalls,
 }
 
+/// The numbers of messages that went over a connection before its version was known. A version whose
+/// credits count messages counts them too (version-two-07, section 4.2.1).
+#[derive(Clone, Copy, Debug, Default)]
+struct Earlier {
+    sent: u32,
+    received: u32,
+}
+
 impl Probing {
+    /// Returns what went over the connection until the server refused the present version.
+    fn earlier(&self) -> Earlier {
+        let Earlier { sent, received } = self.earlier;
+        let sent = sent.wrapping_add(u32::from(self.asked));
+        Earlier { sent, received }
+    }
+
     /// Returns the next action up to the Send of the first message. All later actions wait until
     /// the version is known.
     fn poll_action(&mut self, room: usize) -> Option<Action> {
@@ -112,12 +130,13 @@ struct Listening {
 
 impl Listening {
     /// Returns the credit value of an error that refuses the version of a message. The client may
-    /// continue in any version that the error names. In the working group's version 2, credits
-    /// count all messages of the connection, so the value must allow one more message
-    /// (version-two-07, sections 4.2.1, 4.3.2 and 7). In the other versions, it is a number of
-    /// calls.
+    /// continue in any version that the error names. In a version whose credits count all messages
+    /// of the connection, the value must allow one more message (version-two-07, sections 4.2.1,
+    /// 4.3.2 and 7). In the other versions, it is a number of calls.
     fn credit(&self) -> u32 {
-        match self.accepts.contains(Version::TwoWg) {
+        let protocols = &self.config.options.protocols;
+        let mut accepted = protocols.dialects(|version| self.accepts.contains(version));
+        match accepted.any(|dialect| matches!(dialect.accounting(), Accounting::Messages(_))) {
             true => {
                 let first = self.config.options.initial_message_count;
                 first.wrapping_add(self.received).wrapping_add(1)
@@ -369,10 +388,11 @@ impl Connection {
             other => return self.phase = other,
         };
         match config.role {
-            Role::Server { versions } => {
+            Role::Server { ref versions } => {
+                let accepts = versions.clone();
                 self.phase = Phase::Listening(Box::new(Listening {
                     config,
-                    accepts: versions,
+                    accepts,
                     peer,
                     counters: ResponderCounters::default(),
                     received: 0,
@@ -386,11 +406,20 @@ impl Connection {
                 last_xid,
             } => {
                 let first_xid = last_xid.wrapping_add(XID_DISTANCE);
-                let Some(decision) = decide_without_probe(versions, evidence) else {
-                    let deadline = since_start(now).saturating_add(patience);
-                    let probe = VersionProbe::new(versions, first_xid, deadline);
-                    let opened = open(config, probe.asked(), peer, probe.xid());
-                    return self.start_probe(opened, probe, pending);
+                let known = config.options.protocols.known();
+                let decision = match decide_first_step(known, versions, evidence) {
+                    Some(FirstStep::Decided(decision)) => decision,
+                    Some(FirstStep::Ask(version)) => {
+                        let (known, xid) = (known.clone(), first_xid);
+                        let deadline = since_start(now).saturating_add(patience);
+                        let probe = VersionProbe::new(known, versions, version, xid, deadline);
+                        let opened = open(config, version, peer, xid);
+                        return self.start_probe(opened, probe, Earlier::default(), pending);
+                    }
+                    None => {
+                        let reason = format!("version {versions} is not implemented");
+                        return self.not_opened(reason, pending);
+                    }
                 };
                 self.decision = Some(decision);
                 self.actions.push_back(Action::Decided(decision));
@@ -410,11 +439,12 @@ impl Connection {
         }
     }
 
-    /// Asks the server for a version with the number 2, by the first message of the extensions.
+    /// Asks the server for a version, by the first message of the version's extensions.
     fn start_probe(
         &mut self,
         opened: Result<Open, String>,
         probe: VersionProbe,
+        earlier: Earlier,
         pending: PendingCalls,
     ) {
         match opened {
@@ -424,6 +454,7 @@ impl Connection {
                     open,
                     probe,
                     asked: false,
+                    earlier,
                     pending,
                 }));
             }
@@ -450,24 +481,33 @@ impl Connection {
                     self.actions.push_back(Action::Misjudged);
                 }
             }
-            Phase::Probing(probing) => match probing.probe.received(&start_of(&message)) {
-                ProbeAnswer::Message(decision) => {
-                    self.decided(decision);
-                    // The first call must obey its limits.
-                    if let Phase::Open(open) = &mut self.phase {
-                        open.received(now, message, invalidated);
+            Phase::Probing(probing) => {
+                let answer = probing.probe.received(&start_of(&message));
+                if !matches!(answer, ProbeAnswer::Message(_)) {
+                    let received = &mut probing.earlier.received;
+                    *received = received.wrapping_add(1);
+                }
+                match answer {
+                    ProbeAnswer::Message(decision) => {
+                        self.decided(decision);
+                        // The first call must obey its limits.
+                        if let Phase::Open(open) = &mut self.phase {
+                            open.received(now, message, invalidated);
+                        }
+                    }
+                    ProbeAnswer::VersionError(decision) => self.decided(decision),
+                    ProbeAnswer::AskFor(version) => self.ask_again(version),
+                    ProbeAnswer::Unrelated => {
+                        if let Some(requester) = &mut probing.open.requester {
+                            requester.discard(&"no answer to the first message");
+                        }
                     }
                 }
-                ProbeAnswer::VersionError(decision) => self.decided(decision),
-                ProbeAnswer::AskFor(version) => self.ask_again(version),
-                ProbeAnswer::Unrelated => {
-                    if let Some(requester) = &mut probing.open.requester {
-                        requester.discard(&"no answer to a version 2 message");
-                    }
-                }
-            },
+            }
             Phase::Listening(listening) => {
-                let first = decide_first_message(listening.accepts, &start_of(&message));
+                let known = listening.config.options.protocols.known();
+                let start = start_of(&message);
+                let first = decide_first_message(known, &listening.accepts, &start);
                 self.first_message(first);
                 if let Phase::Open(open) = &mut self.phase {
                     open.received(now, message, invalidated);
@@ -542,14 +582,15 @@ impl Connection {
         }
     }
 
-    /// Asks the server for the other version with the number 2, which it has shown to speak.
+    /// Asks the server for another version, which it has shown to speak.
     fn ask_again(&mut self, version: Version) {
         let Phase::Probing(probing) = self.phase.take() else {
             return;
         };
+        let earlier = probing.earlier();
         let probe = probing.probe.again(version);
-        let opened = reopen(probing.open, version, probe.xid());
-        self.start_probe(opened, probe, probing.pending);
+        let opened = reopen(probing.open, version, probe.xid(), earlier);
+        self.start_probe(opened, probe, earlier, probing.pending);
     }
 
     /// Handles the outcome of a client's version negotiation.
@@ -559,6 +600,7 @@ impl Connection {
         };
         self.decision = Some(decision);
         self.actions.push_back(Action::Decided(decision));
+        let earlier = probing.earlier();
         let Probing {
             open: mut opened,
             pending,
@@ -569,7 +611,7 @@ impl Connection {
             return;
         };
         if version != opened.shared.dialect.version() {
-            opened = match reopen(opened, version, 0) {
+            opened = match reopen(opened, version, 0, earlier) {
                 Ok(open) => open,
                 Err(reason) => return self.not_opened(reason, pending),
             };
@@ -578,8 +620,9 @@ impl Connection {
         self.phase = Phase::Open(Box::new(opened));
     }
 
-    /// Returns whether version 1 was chosen because the server did not answer, or dropped the
-    /// connection, in version 2, and the server now reports that it supports version 2 and not 1.
+    /// Returns whether the version was chosen because the server did not answer, or dropped the
+    /// connection, in another one, and the server now reports that it supports that one and not this
+    /// one.
     fn was_misjudged(&self) -> bool {
         let Phase::Open(open) = &self.phase else {
             return false;
@@ -589,13 +632,9 @@ impl Connection {
             return false;
         };
         let speaks = |version: Version| (low..=high).contains(&version.number());
-        let guessed = self.decision.is_some_and(|decision| match decision.reason {
-            VersionReason::ShownNow(evidence) | VersionReason::Remembered(evidence) => {
-                evidence.is_loss()
-            }
-            _ => false,
-        });
-        guessed && speaks(Version::Two) && !speaks(Version::One)
+        let evidence = self.decision.and_then(|it| it.reason.evidence());
+        evidence
+            .is_some_and(|it| it.is_loss() && speaks(it.asked) && !it.speaks.is_some_and(speaks))
     }
 
     /// Ends an open connection, and with it its calls.
@@ -695,10 +734,17 @@ fn time_at(since_start: Duration) -> Time {
 ///
 /// # Errors
 /// The version has no dialect, or two extensions own the same operation.
-fn reopen(opened: Open, version: Version, first_xid: u32) -> Result<Open, String> {
+fn reopen(
+    opened: Open,
+    version: Version,
+    first_xid: u32,
+    earlier: Earlier,
+) -> Result<Open, String> {
     let counters = opened.requester.as_ref().map(|old| old.counters);
     let peer = opened.peer;
     let mut opened = open(opened.into_config(), version, peer, first_xid)?;
+    let Earlier { sent, received } = earlier;
+    opened.shared.flow.count_earlier(sent, received);
     if let (Some(requester), Some(counters)) = (&mut opened.requester, counters) {
         requester.counters = counters;
     }

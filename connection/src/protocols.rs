@@ -1,29 +1,88 @@
-//! What connections speak beyond the versions themselves.
+//! The versions that an end of a connection knows, and their extensions.
 
 use std::fmt;
 use std::sync::Arc;
 
 use rpcrdma_extension::layout::ReceiveStructure;
 use rpcrdma_extension::{EndConfig, Extension, ExtensionFactory};
-use rpcrdma_negotiation::Version;
+use rpcrdma_negotiation::{KnownVersions, Version};
 
-/// The extensions of connections, each for one version. Cloning is cheap. Formatted as its name.
+use crate::dialect::{Dialect, STANDARD};
+
+/// The versions that an end of a connection knows, in the order in which a client prefers them, and the
+/// extensions of each. Cloning is cheap. Formatted as its name.
 ///
-/// [`Protocols::default`] has none. `rpcrdma_protocols::standard` has those of this project.
-#[derive(Clone, Debug, Default)]
+/// A version is a [`Dialect`]; there is no other place that knows it. [`Role`](crate::Role) says
+/// which of these versions a connection may speak. [`Protocols::default`] has those of this crate,
+/// without extensions. `rpcrdma_protocols::standard` has the extensions of this project.
+#[derive(Clone, Debug)]
 pub struct Protocols {
     name: String,
+    dialects: Arc<[&'static dyn Dialect]>,
+    known: KnownVersions,
     extensions: Vec<(Version, Arc<dyn ExtensionFactory>)>,
 }
 
+impl Default for Protocols {
+    fn default() -> Self {
+        Self::named("")
+    }
+}
+
 impl Protocols {
-    /// Returns protocols with this name, for logs, and without extensions.
+    /// Returns protocols with this name, for logs, with the versions of this crate and without
+    /// extensions.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
+        let name = name.into();
         Self {
-            name: name.into(),
+            name,
+            dialects: Arc::from(STANDARD),
+            known: STANDARD.iter().map(|&dialect| dialect as _).collect(),
             extensions: Vec::new(),
         }
+    }
+
+    /// Returns the same protocols with these versions, at least one, and no other.
+    #[must_use]
+    pub fn speaking(self, versions: impl IntoIterator<Item = &'static dyn Dialect>) -> Self {
+        let dialects: Arc<[&'static dyn Dialect]> = versions.into_iter().collect();
+        let known = dialects.iter().map(|&dialect| dialect as _).collect();
+        Self {
+            dialects,
+            known,
+            ..self
+        }
+    }
+
+    /// Returns the same protocols with one more version, which a client prefers to all others.
+    #[must_use]
+    pub fn preferring(self, version: &'static dyn Dialect) -> Self {
+        let others = Arc::clone(&self.dialects);
+        self.speaking([version].into_iter().chain(others.iter().copied()))
+    }
+
+    /// Returns the versions as negotiation sees them.
+    #[must_use]
+    pub fn known(&self) -> &KnownVersions {
+        &self.known
+    }
+
+    /// Returns the versions that `allows` accepts.
+    pub(crate) fn dialects(
+        &self,
+        allows: impl Fn(Version) -> bool,
+    ) -> impl Iterator<Item = &'static dyn Dialect> {
+        let dialects = self.dialects.iter().copied();
+        dialects.filter(move |dialect| allows(dialect.version()))
+    }
+
+    /// Returns whether a version that `allows` accepts has operations, so that its receives may be
+    /// longer ([`Options::receives`](crate::Options::receives)).
+    #[must_use]
+    pub fn has_operations(&self, allows: impl Fn(Version) -> bool) -> bool {
+        let mut dialects = self.dialects(allows);
+        dialects.any(|dialect| dialect.has_extensions())
     }
 
     /// Adds an extension to those of a version. No two of them may own the same number. When a

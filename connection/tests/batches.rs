@@ -95,7 +95,7 @@ fn send(peer: &mut WgPeer, xids: &[u32]) {
 fn calls_that_come_together_are_answered_each_and_take_one_credit() {
     let mut peer = WgPeer::server(|server| {
         let batches = made_by(|_| Box::new(Batches));
-        server.protocols.add(Version::TwoWg, batches);
+        server.protocols.add(Version::TWO_WG, batches);
     });
     let mut credits = Vec::new();
     for xids in [&[1_u32][..], &[2, 3, 4], &[5]] {

@@ -24,7 +24,7 @@ fn granting(message: &Bytes, credits: u32) -> Bytes {
 /// operation or a call.
 #[test]
 fn v2_s5_the_credits_of_an_error_are_no_grant() {
-    let (config, _) = configs_with(Version::Two, |client, _| client.credits = 8);
+    let (config, _) = configs_with(Version::TWO, |client, _| client.credits = 8);
     let mut client = Endpoint::new(config);
     client.establish(Some(PrivateData::new(4096, 4096, false)));
     let refusal = |xid, error| Answer {
@@ -64,7 +64,7 @@ fn v2_s5_the_credits_of_an_error_are_no_grant() {
 /// lowered below the number of its Sends: it can never be sent like that, and is planned again.
 #[test]
 fn a_continued_call_that_has_too_few_credits_is_planned_again() {
-    let mut pair = Pair::echoing(configs_with(Version::Two, |client, server| {
+    let mut pair = Pair::echoing(configs_with(Version::TWO, |client, server| {
         for options in [client, server] {
             options.protocols = rpcrdma_protocols::standard(&"cont".parse().unwrap());
             options.credits = 8;

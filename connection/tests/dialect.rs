@@ -8,10 +8,10 @@ mod support;
 use bytes::{Buf as _, Bytes, BytesMut};
 use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::Chunks;
-use rpcrdma_connection::Config;
+use rpcrdma_connection::Protocols;
 use rpcrdma_connection::dialect::{
-    BadMessage, BadReply, Dialect, ErrorMessage, Incoming, Outgoing, Plain, Receiver, Session,
-    VersionOne,
+    BadMessage, BadReply, Dialect, ErrorMessage, Incoming, Negotiable, Outgoing, Plain, Receiver,
+    Session, VersionOne,
 };
 use rpcrdma_extension::DuplicateNumber;
 use rpcrdma_negotiation::Version;
@@ -21,6 +21,7 @@ use transfer_plan::ChunkCounts;
 
 /// The number of the version, and the word that each of its headers has after the fixed ones.
 const NUMBER: u32 = 9;
+const NINE: Version = Version::new(NUMBER, "nine");
 const WORD: u32 = 0x6f6d_6f74;
 /// The offset of that word, in bytes.
 const WORD_AT: usize = 16;
@@ -37,11 +38,13 @@ fn ours(header: &[u8]) -> Bytes {
     out.freeze()
 }
 
-impl Dialect for Nine {
+impl Negotiable for Nine {
     fn version(&self) -> Version {
-        Version::Other(NUMBER)
+        NINE
     }
+}
 
+impl Dialect for Nine {
     fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
         |chunks| VersionOne.header_len()(chunks) + 4
     }
@@ -90,10 +93,12 @@ impl Session for Nine {
 
 #[test]
 fn a_dialect_of_the_programs_own_carries_calls_with_chunks_and_without() {
-    let dialects: &[&dyn Dialect] = &[&VersionOne, &Nine];
-    let (client, server) = support::configs(Version::Other(NUMBER));
-    let configs = [client, server].map(|config| Config { dialects, ..config });
-    let mut pair = Pair::echoing(configs.into());
+    let configs = support::configs_with(NINE, |client, server| {
+        for options in [client, server] {
+            options.protocols = Protocols::default().speaking([&VersionOne as _, &Nine as _]);
+        }
+    });
+    let mut pair = Pair::echoing(configs);
     for (xid, len) in [(1, 8), (2, 9000), (3, 100_000)] {
         let sent = data(xid, len);
         let call = message(xid, 4, std::slice::from_ref(&sent));

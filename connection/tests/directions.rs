@@ -10,7 +10,7 @@ use rpcrdma_negotiation::Version;
 use rpcrdma_v1::{Body, Chunks, ErrorBody, Header, PrivateData};
 use support::{Endpoint, Pair, Seen, bytes, configs_with, data, echo, message, open, room};
 
-const BOTH: [Version; 2] = [Version::One, Version::Two];
+const BOTH: [Version; 2] = [Version::ONE, Version::TWO];
 
 fn payload(xid: u32, msg_type: u32) -> Message {
     let mut words = Encoder::new();
@@ -71,7 +71,7 @@ fn refused(result: Result<Message, CallError>, expected: &str) {
 /// credits are ignored.
 #[test]
 fn rfc8167_s4_1_credits_without_a_direction_are_ignored() {
-    let (client, _) = configs_with(Version::One, |client, _| client.credits = 8);
+    let (client, _) = configs_with(Version::ONE, |client, _| client.credits = 8);
     let mut client = Endpoint::new(client);
     client.establish(Some(PrivateData::new(4096, 4096, true)));
     for xid in 1..=4 {
@@ -208,13 +208,13 @@ fn an_end_without_callbacks_makes_and_takes_none() {
         refused(result, "makes none");
     }
     // In version 2, clients say what they take.
-    let mut pair = called(Version::Two, (0, true), (5, true));
+    let mut pair = called(Version::TWO, (0, true), (5, true));
     let sent = pair.server.sent.len();
     let result = call_back(&mut pair, message(100, 0, &[]), &room(0, &[]));
     refused(result, "the client says so");
     assert_eq!(pair.server.sent.len(), sent);
     // In version 1 they do not: the call is discarded silently.
-    let mut pair = called(Version::One, (0, true), (5, true));
+    let mut pair = called(Version::ONE, (0, true), (5, true));
     pair.server.call(message(100, 0, &[]), &room(0, &[]));
     pair.settle();
     assert!(pair.server.finished.is_empty());
@@ -241,8 +241,8 @@ fn chunks_in_the_reverse_direction_are_used_where_the_client_takes_them() {
     }
     // Version 2: the client said that it takes none. Version 1: the server was told so by its user.
     for (version, client, server) in [
-        (Version::Two, (3, false), (5, true)),
-        (Version::One, (3, false), (5, false)),
+        (Version::TWO, (3, false), (5, true)),
+        (Version::ONE, (3, false), (5, false)),
     ] {
         let mut pair = called(version, client, server);
         let error = call_back(&mut pair, message(100, 0, &items), &room).unwrap_err();
@@ -252,7 +252,7 @@ fn chunks_in_the_reverse_direction_are_used_where_the_client_takes_them() {
         assert_eq!(open(&short.unwrap()).1, 3);
     }
     // Version 1, and the server's user is wrong about it: the client refuses the call.
-    let mut pair = called(Version::One, (3, false), (5, true));
+    let mut pair = called(Version::ONE, (3, false), (5, true));
     let error = call_back(&mut pair, message(100, 0, &items), &room).unwrap_err();
     assert!(matches!(error, CallError::Chunk(_)), "{error:?}");
     assert!(pair.client.reads.is_empty() && pair.server.registered.is_empty());
@@ -263,7 +263,7 @@ fn chunks_in_the_reverse_direction_are_used_where_the_client_takes_them() {
 
 #[test]
 fn replies_to_a_server_that_makes_no_calls_are_discarded() {
-    let mut pair = called(Version::Two, (0, false), (0, false));
+    let mut pair = called(Version::TWO, (0, false), (0, false));
     let reply = rpcrdma_v2::Header {
         xid: 9,
         credits: 1,
@@ -296,7 +296,7 @@ fn replies_to_a_server_that_makes_no_calls_are_discarded() {
 /// announcement and another change can follow.
 #[test]
 fn a_server_that_makes_no_calls_changes_its_receive_size_again_and_again() {
-    let mut pair = Pair::echoing(configs_with(Version::Two, |client, server| {
+    let mut pair = Pair::echoing(configs_with(Version::TWO, |client, server| {
         client.inline_send = 32 << 10;
         (client.credits, server.credits) = (8, 8);
     }));

@@ -121,8 +121,8 @@ fn a_call_that_the_responder_refuses_is_logged_by_the_name_of_its_error() {
 #[test]
 fn the_error_of_a_call_has_the_name_of_its_version() {
     let names = [
-        (Version::One, "ERR_CHUNK"),
-        (Version::Two, "RDMA2_ERR_BAD_HEADER"),
+        (Version::ONE, "ERR_CHUNK"),
+        (Version::TWO, "RDMA2_ERR_BAD_HEADER"),
     ];
     for (version, name) in names {
         let mut pair = Pair::echoing(configs_with(version, |_, _| {}));

@@ -14,7 +14,7 @@ use rpcrdma_connection::{Config, Options, Side};
 use rpcrdma_negotiation::Version;
 use support::{Pair, configs_with, echo, message, open, reply, room};
 
-const VERSIONS: [Version; 3] = [Version::One, Version::Two, Version::TwoWg];
+const VERSIONS: [Version; 3] = [Version::ONE, Version::TWO, Version::TWO_WG];
 /// Credits of both ends.
 const CREDITS: u32 = 16;
 
@@ -102,7 +102,7 @@ fn granted(pair: &Pair, version: Version) -> u32 {
     let (last, _) = pair.server.sent.last().unwrap();
     let credit = u32::from_be_bytes(last[8..12].try_into().unwrap());
     match version {
-        Version::TwoWg => credit.wrapping_sub(pair.client.sent.len() as u32),
+        Version::TWO_WG => credit.wrapping_sub(pair.client.sent.len() as u32),
         _ => credit,
     }
 }
@@ -132,7 +132,7 @@ fn credits_follow_the_depth_of_the_queue() {
             let expected = match version {
                 // Each call in progress takes a credit as well, and what the calls left of the
                 // earlier limit is not taken back.
-                Version::TwoWg => (credits - left).max(CREDITS - 4),
+                Version::TWO_WG => (credits - left).max(CREDITS - 4),
                 _ => credits,
             };
             assert_eq!(granted(&pair, version), expected, "{version}: {left} left");
@@ -203,7 +203,7 @@ fn no_policy_overruns_receives_or_stops_a_connection() {
                         .all(|(_, result)| result.is_ok())
                 );
                 assert_eq!((&pair.client.closed, &pair.server.closed), (&None, &None));
-                if credits < 2 && version != Version::TwoWg {
+                if credits < 2 && version != Version::TWO_WG {
                     let most = pair
                         .client
                         .connection

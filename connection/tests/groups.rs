@@ -27,7 +27,7 @@ use support::{Pair, Posted, Seen, bytes, configs_with, data, message, open, repl
 
 /// Returns a connection with continued messages, whose client has credits for eight Sends.
 fn continuing(change: impl FnOnce(&mut Options, &mut Options)) -> Pair {
-    let mut pair = Pair::echoing(configs_with(Version::Two, |client, server| {
+    let mut pair = Pair::echoing(configs_with(Version::TWO, |client, server| {
         for options in [&mut *client, &mut *server] {
             options.protocols = rpcrdma_protocols::standard(&"cont".parse().unwrap());
             options.credits = 8;
@@ -295,7 +295,7 @@ fn a_call_without_memory_at_the_server_is_fetched_instead() {
 /// A message that belongs to no call that can be refused ends the connection.
 #[test]
 fn a_truncated_message_of_the_base_protocol_closes_the_connection() {
-    for version in [Version::One, Version::Two, Version::TwoWg] {
+    for version in [Version::ONE, Version::TWO, Version::TWO_WG] {
         let mut pair = Pair::echoing(configs_with(version, |_, _| {}));
         pair.call(message(1, 0, &[]), &room(0, &[])).unwrap();
         pair.client.call(message(2, 200, &[]), &room(0, &[]));
@@ -314,7 +314,7 @@ fn a_truncated_message_of_the_base_protocol_closes_the_connection() {
 /// (xcharext-02: INITXCH is an end's first message).
 #[test]
 fn the_first_message_of_a_server_is_that_of_its_extensions() {
-    let (_, server) = configs_with(Version::Two, |_, _| {});
+    let (_, server) = configs_with(Version::TWO, |_, _| {});
     let mut server = support::Endpoint::new(server);
     server.establish(None);
     // A call with a position-zero read chunk of no bytes is answered with an error.
@@ -441,10 +441,10 @@ const ROOM: usize = 5000;
 /// Returns a connection whose client has made a call with room for one item, which the extension
 /// carries. The test acts as the server.
 fn carried(xid: u32) -> Pair {
-    let mut pair = Pair::new(configs_with(Version::Two, |client, server| {
+    let mut pair = Pair::new(configs_with(Version::TWO, |client, server| {
         for options in [client, server] {
             let carrier = made_by(|_| Box::new(Carrier));
-            options.protocols.add(Version::Two, carrier);
+            options.protocols.add(Version::TWO, carrier);
         }
     }));
     pair.client.call(message(xid, 2000, &[]), &room(0, &[ROOM]));

@@ -17,7 +17,7 @@ use support::{
     Endpoint, Pair, Posted, Seen, bytes, configs, configs_with, data, message, open, room,
 };
 
-const ONE: Version = Version::One;
+const ONE: Version = Version::ONE;
 
 /// Returns a connected client in version 1. The test acts as its server.
 fn alone(credits: u32) -> Endpoint {
@@ -773,7 +773,7 @@ fn s4_5_3_chunks_that_are_too_long_are_refused_before_memory_is_taken() {
 fn xchar_s3_1_a_reply_waits_while_it_is_not_known_what_fits() {
     // Whether the client still has room for the reply, which it says in the end.
     for fits in [true, false] {
-        let mut pair = Pair::new(configs_with(Version::Two, |client, server| {
+        let mut pair = Pair::new(configs_with(Version::TWO, |client, server| {
             (client.inline_receive, server.inline_send) = (8192, 8192);
         }));
         pair.client.call(plain(7), &room(1500, &[]));
@@ -961,7 +961,7 @@ fn private_data_has_the_format_of_rfc_8797() {
 /// but the working group's.
 #[test]
 fn data_in_more_pieces_than_a_peer_takes_segments_is_joined() {
-    for version in [Version::One, Version::Two] {
+    for version in [Version::ONE, Version::TWO] {
         for pieces in [512, 513] {
             let mut pair = Pair::echoing(configs_with(version, |client, server| {
                 for options in [client, server] {

@@ -13,10 +13,10 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::Chunks;
 use rpcrdma_connection::dialect::{
-    BadMessage, BadReply, Dialect, ErrorMessage, Incoming, OperationHeader, Outgoing, Plain,
-    Receiver, Session, VersionTwo, VersionTwoSession, decode_header, of_extension,
+    BadMessage, BadReply, Dialect, ErrorMessage, Incoming, Negotiable, OperationHeader, Outgoing,
+    Plain, Receiver, Session, VersionTwo, VersionTwoSession, decode_header, of_extension,
 };
-use rpcrdma_connection::{CallError, Config, Direction, Side};
+use rpcrdma_connection::{CallError, Config, Direction, Protocols, Side};
 use rpcrdma_extension::{
     CallCandidate, CallToPlan, ConnectionLimits, Cost, DuplicateNumber, Extension, Extensions,
     IncomingCall, NotTransferred, Outbox, Planned, ReceivedMessage, Refusal, ReplyCandidate,
@@ -29,6 +29,7 @@ use transfer_plan::ChunkCounts;
 
 /// The number of the version.
 const NUMBER: u32 = 10;
+const TEN: Version = Version::new(NUMBER, "ten");
 /// The header types of the operations: the length of the sender's receives, a part of a call that
 /// further parts follow, and the last part.
 const RECEIVE_SIZE: u32 = 0x100;
@@ -79,9 +80,15 @@ fn operation(message: &Bytes) -> Result<Option<(Header, usize)>, Malformed> {
     Ok(Some((Header { xid, credits, body }, at)))
 }
 
-impl Dialect for Ten {
+impl Negotiable for Ten {
     fn version(&self) -> Version {
-        Version::Other(NUMBER)
+        TEN
+    }
+}
+
+impl Dialect for Ten {
+    fn has_extensions(&self) -> bool {
+        true
     }
 
     fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
@@ -345,20 +352,20 @@ thread_local! {
     static PLANNED: Cell<usize> = const { Cell::new(0) };
 }
 
-const DIALECTS: &[&dyn Dialect] = &[&VersionTwo, &Ten];
+/// Returns the versions of both ends.
+fn protocols() -> Protocols {
+    Protocols::default().speaking([&VersionTwo as _, &Ten as _])
+}
 
 /// Returns a connection that speaks this version, whose ends receive messages of up to 8 KiB.
 fn pair() -> Pair {
-    let (client, server) = support::configs_with(Version::Other(NUMBER), |client, server| {
+    let configs = support::configs_with(TEN, |client, server| {
         for options in [client, server] {
+            options.protocols = protocols();
             (options.inline_send, options.inline_receive) = (8192, 8192);
         }
     });
-    let configs = [client, server].map(|config| Config {
-        dialects: DIALECTS,
-        ..config
-    });
-    Pair::echoing(configs.into())
+    Pair::echoing(configs)
 }
 
 /// Returns the header types of messages, and checks that all have the number of this version.
@@ -378,7 +385,7 @@ fn a_dialect_of_the_programs_own_exchanges_properties_by_its_own_header_types() 
     assert_eq!(types(&pair.server.sent), [RECEIVE_SIZE]);
     for end in [&pair.client, &pair.server] {
         let features = end.connection.features().unwrap();
-        assert_eq!(features.version, Version::Other(NUMBER));
+        assert_eq!(features.version, TEN);
         let inline = [features.inline_send, features.inline_receive];
         let agreed = WithReason {
             value: 8192,
@@ -470,15 +477,13 @@ fn a_reply_that_an_extension_does_not_send_as_planned_goes_by_the_base_protocol(
 /// operations, whatever this end wants to receive. The receives must hold that.
 #[test]
 fn receives_hold_a_message_of_the_default_length_before_the_extension_speaks() {
-    let (client, server) = support::configs_with(Version::Other(NUMBER), |client, server| {
+    let (client, server) = support::configs_with(TEN, |client, server| {
         for options in [client, server] {
+            options.protocols = protocols();
             options.inline_receive = 1024;
         }
     });
-    let [mut client, mut server] = [client, server].map(|config| {
-        let dialects = DIALECTS;
-        Endpoint::new(Config { dialects, ..config })
-    });
+    let [mut client, mut server] = [client, server].map(Endpoint::new);
     // The call waits for the connection, and is sent right behind the first operation.
     client.call(message(1, 900, &[]), &room(900, &[]));
     server.establish(None);

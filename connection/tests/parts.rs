@@ -85,7 +85,7 @@ impl Extension for Numbered {
 fn server() -> WgPeer {
     WgPeer::server(|server| {
         let numbered = made_by(|_| Box::<Numbered>::default());
-        server.protocols.add(Version::TwoWg, numbered);
+        server.protocols.add(Version::TWO_WG, numbered);
     })
 }
 

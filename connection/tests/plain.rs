@@ -48,14 +48,14 @@ struct Case {
 /// chunks.
 fn header_len(version: Version) -> fn(&ChunkCounts) -> u64 {
     match version {
-        Version::One => VersionOne.header_len(),
+        Version::ONE => VersionOne.header_len(),
         _ => VersionTwo.header_len(),
     }
 }
 
 impl Arbitrary for Case {
     fn arbitrary(g: &mut Gen) -> Self {
-        let version = *g.choose(&[Version::One, Version::Two]).unwrap();
+        let version = *g.choose(&[Version::ONE, Version::TWO]).unwrap();
         let header = header_len(version)(&Default::default());
         let inline = *g.choose(&[1024, 2048, 4096]).unwrap();
         let bytes = u64::from(inline);
@@ -104,7 +104,7 @@ impl Case {
         Limits {
             inline_send: inline,
             inline_receive: match self.version {
-                Version::One => inline,
+                Version::ONE => inline,
                 // The peer does not exchange characteristics, so it is the default.
                 _ => u64::from(DEFAULT_INLINE),
             },
@@ -133,8 +133,8 @@ impl Case {
     /// Returns the header of a message of the base protocol, with these chunks.
     fn encode(&self, direction: Direction, credits: u32, inline: bool, chunks: Chunks) -> Bytes {
         match (self.version, inline) {
-            (Version::One, true) => one(credits, rpcrdma_v1::Body::Msg(chunks)),
-            (Version::One, false) => one(credits, rpcrdma_v1::Body::NoMsg(chunks)),
+            (Version::ONE, true) => one(credits, rpcrdma_v1::Body::Msg(chunks)),
+            (Version::ONE, false) => one(credits, rpcrdma_v1::Body::NoMsg(chunks)),
             (_, true) => two(credits, rpcrdma_v2::Body::Msg(direction, chunks)),
             (_, false) => two(credits, rpcrdma_v2::Body::NoMsg(direction, chunks)),
         }
@@ -142,7 +142,7 @@ impl Case {
 
     fn error(&self, credits: u32) -> Bytes {
         match self.version {
-            Version::One => rpcrdma_v1::Answer::chunk(XID).encode(credits),
+            Version::ONE => rpcrdma_v1::Answer::chunk(XID).encode(credits),
             _ => Answer::bad_header(XID).encode(credits),
         }
     }
@@ -160,7 +160,7 @@ impl Case {
         let shape = Shape::of(message).unwrap();
         let mut limits = self.limits();
         let mut planned = plan_reply(&shape, &offers, &limits);
-        if planned.is_err() && self.version == Version::Two {
+        if planned.is_err() && self.version == Version::TWO {
             // The call may have counted on the default of version 2, which is the last resort.
             limits.inline_send = u64::from(DEFAULT_INLINE);
             planned = plan_reply(&shape, &offers, &limits);
@@ -226,7 +226,7 @@ fn client(case: &Case) -> Endpoint {
     });
     let mut client = Endpoint::new(config);
     client.establish(Some(PrivateData::new(4096, 4096, false)));
-    if case.version == Version::Two {
+    if case.version == Version::TWO {
         let asked = Seen::new(&client.sent[0].0).unwrap();
         let answer = Answer {
             xid: asked.xid,

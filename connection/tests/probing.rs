@@ -5,16 +5,15 @@ mod support;
 
 use bytes::Bytes;
 use onc_rpc::Segments;
-use rpcrdma_chunks::Fixed;
 use rpcrdma_connection::flow::MessageCounts;
 use rpcrdma_connection::{Event, Options, Side};
 use rpcrdma_extension::{Extension, Outbox, ReceivedMessage, Refusal, Start, made_by};
 use rpcrdma_negotiation::{
-    Choice, Evidence, Version, VersionAction, VersionDecision, VersionReason, Versions,
+    Choice, Evidence, Shown, Version, VersionAction, VersionDecision, VersionReason, Versions,
 };
 use rpcrdma_v2::{Body, Header};
 use rpcrdma_v2_wg::{Header as WgHeader, Prefix};
-use support::{Endpoint, Pair, bytes, message, open, reply, room};
+use support::{Endpoint, Pair, bytes, evidence, message, open, reply, room, version_of};
 
 /// The operation of the extension [`Talker`]: from the range that nobody has assigned.
 const TALK: u32 = 0x7fff_0002;
@@ -54,7 +53,7 @@ fn asking(choice: Choice, options: Options) -> Endpoint {
 
 fn talking() -> Options {
     let mut protocols = rpcrdma_protocols::base();
-    for version in [Version::Two, Version::TwoWg] {
+    for version in [Version::TWO, Version::TWO_WG] {
         protocols.add(version, made_by(|_| Box::new(Talker)));
     }
     Options::client(protocols)
@@ -78,8 +77,8 @@ fn join(client: Endpoint, versions: Versions) -> Pair {
 /// Returns the version of each message of the client, and the `rdma_opttype` of version 2 of 2016.
 fn sent(client: &Endpoint) -> Vec<(Version, Option<u32>)> {
     let seen = client.sent.iter().map(|(message, _)| {
-        let version = Version::of(&Fixed::peek(message).unwrap(), message.len());
-        let operation = (version == Version::Two).then(|| Header::decode(message).unwrap().0.body);
+        let version = version_of(message);
+        let operation = (version == Version::TWO).then(|| Header::decode(message).unwrap().0.body);
         match operation {
             Some(Body::Optional(optional)) => (version, Some(optional.opttype)),
             _ => (version, None),
@@ -91,15 +90,15 @@ fn sent(client: &Endpoint) -> Vec<(Version, Option<u32>)> {
 /// RFC 8166, section 3.3.3: until a server has granted more, it may have one receive.
 #[test]
 fn rfc8166_s3_3_3_one_operation_is_sent_before_the_version_is_known() {
-    const PROPERTIES: (Version, Option<u32>) = (Version::TwoWg, None);
-    const INIT: (Version, Option<u32>) = (Version::Two, Some(1));
-    const TALKED: (Version, Option<u32>) = (Version::Two, Some(TALK));
-    const CALL: (Version, Option<u32>) = (Version::One, None);
-    let ones = Versions::only(Version::One);
-    let of_2016 = ones.with(Version::Two);
+    const PROPERTIES: (Version, Option<u32>) = (Version::TWO_WG, None);
+    const INIT: (Version, Option<u32>) = (Version::TWO, Some(1));
+    const TALKED: (Version, Option<u32>) = (Version::TWO, Some(TALK));
+    const CALL: (Version, Option<u32>) = (Version::ONE, None);
+    let ones = Versions::only(Version::ONE);
+    let of_2016 = ones.clone().with(Version::TWO);
     for (choice, versions, expected) in [
         (
-            Choice::Only(Version::Two),
+            Choice::Only(Version::TWO),
             Versions::default(),
             &[INIT, TALKED][..],
         ),
@@ -110,7 +109,7 @@ fn rfc8166_s3_3_3_one_operation_is_sent_before_the_version_is_known() {
     ] {
         let client = asking(choice, talking());
         assert_eq!(sent(&client), expected[..1], "{choice}");
-        let mut pair = join(client, versions);
+        let mut pair = join(client, versions.clone());
         pair.settle();
         let before = expected.len() - usize::from(expected.ends_with(&[CALL]));
         assert_eq!(
@@ -147,8 +146,11 @@ fn a_client_that_asks_again_waits_no_longer_for_it() {
     client.handle(Event::Closed);
     client.run();
     let expected = VersionDecision {
-        action: VersionAction::Reconnect(Version::One),
-        reason: VersionReason::ShownNow(Evidence::Dropped),
+        action: VersionAction::Reconnect(Version::ONE),
+        reason: VersionReason::ShownNow(Evidence {
+            asked: Version::TWO,
+            ..evidence(Shown::Dropped)
+        }),
     };
     assert_eq!(client.decisions, [expected]);
 }
@@ -166,8 +168,8 @@ fn a_message_that_decides_version_1_is_handled_in_it() {
     client.receive(&answer.into(), None).unwrap();
     client.run();
     let expected = VersionDecision {
-        action: VersionAction::Use(Version::One),
-        reason: VersionReason::ShownNow(Evidence::AnsweredVersion1),
+        action: VersionAction::Use(Version::ONE),
+        reason: VersionReason::ShownNow(evidence(Shown::Answered)),
     };
     assert_eq!(client.decisions, [expected]);
     let counters = client.connection.requester_counters().unwrap();
@@ -228,7 +230,7 @@ fn the_first_messages_may_be_divided_anywhere() {
             invalidated: None,
         }
     };
-    let versions = [Version::Two, Version::TwoWg];
+    let versions = [Version::TWO, Version::TWO_WG];
     let ats = [0, 1, 4, 6, 11, 12, 27];
     for (version, at) in versions
         .into_iter()

@@ -21,7 +21,7 @@ fn a_size_is_told_only_when_every_receive_has_it() {
         (client.credits, client.inline_receive) = (1, 8192);
         server.inline_send = 8192;
     };
-    let mut pair = Pair::echoing(configs_with(Version::Two, change));
+    let mut pair = Pair::echoing(configs_with(Version::TWO, change));
     assert_eq!(pair.server.connection.request_receive_size(4096), Ok(()));
     pair.settle();
     // Replies consume all of the old receives but one.
@@ -65,7 +65,7 @@ fn a_call_that_is_ready_and_too_long_by_now_is_planned_again() {
     let change = |client: &mut Options, server: &mut Options| {
         (client.inline_send, server.inline_receive) = (8192, 8192);
     };
-    let mut pair = Pair::echoing(configs_with(Version::Two, change));
+    let mut pair = Pair::echoing(configs_with(Version::TWO, change));
     pair.client.room = 0;
     pair.client.call(message(1, 1500, &[]), &room(0, &[]));
     pair.client.run();

@@ -78,13 +78,13 @@ const CASES: [(u32, u32, bool); 6] = [
 fn s6_1_what_is_not_eligible_is_not_fetched_and_answered_with_garbage_args() {
     // MSG_ACCEPTED, no verifier, GARBAGE_ARGS.
     let garbage = [XID, 1, 0, 0, 0, 4].map(u32::to_be_bytes).concat();
-    for version in [Version::One, Version::Two] {
+    for version in [Version::ONE, Version::TWO] {
         for (procedure, count, is_fetched) in CASES {
             let (_, config) = configs_with(version, |_, _| {});
             let mut server = Endpoint::new(limited(config));
             server.establish(Some(PrivateData::new(4096, 4096, false)));
             let header = match version {
-                Version::One => rpcrdma_v1::Header {
+                Version::ONE => rpcrdma_v1::Header {
                     xid: XID,
                     credits: 9,
                     body: rpcrdma_v1::Body::Msg(reads(count)),
@@ -117,7 +117,7 @@ fn s6_1_what_is_not_eligible_is_not_fetched_and_answered_with_garbage_args() {
 #[test]
 fn wg_a_1_what_is_not_eligible_is_not_fetched_and_answered_with_read_chunks() {
     for (procedure, count, is_fetched) in CASES {
-        let (_, config) = configs_with(Version::TwoWg, |_, _| {});
+        let (_, config) = configs_with(Version::TWO_WG, |_, _| {});
         let mut peer = WgPeer::new(limited(config)).exchanged(&Properties::default());
         peer.send(XID, inline_call(reads(count)), &call(procedure));
         let max = u32::from(procedure == WRITE);
@@ -135,7 +135,7 @@ fn wg_a_1_what_is_not_eligible_is_not_fetched_and_answered_with_read_chunks() {
 #[test]
 fn s6_1_a_call_in_a_chunk_with_more_others_than_any_procedure_may_have_is_not_fetched() {
     let garbage = [XID, 1, 0, 0, 0, 4].map(u32::to_be_bytes).concat();
-    for (version, count) in [Version::One, Version::Two]
+    for (version, count) in [Version::ONE, Version::TWO]
         .into_iter()
         .flat_map(|version| [0, 1, 2, 9].map(|count| (version, count)))
     {
@@ -143,7 +143,7 @@ fn s6_1_a_call_in_a_chunk_with_more_others_than_any_procedure_may_have_is_not_fe
         let mut server = Endpoint::new(limited(config));
         server.establish(Some(PrivateData::new(4096, 4096, false)));
         let header = match version {
-            Version::One => rpcrdma_v1::Header {
+            Version::ONE => rpcrdma_v1::Header {
                 xid: XID,
                 credits: 9,
                 body: rpcrdma_v1::Body::NoMsg(long_reads(count)),
@@ -174,7 +174,7 @@ fn s6_1_a_call_in_a_chunk_with_more_others_than_any_procedure_may_have_is_not_fe
 #[test]
 fn wg_a_1_a_call_in_a_chunk_with_more_others_than_any_procedure_may_have_is_not_fetched() {
     for count in [0, 1, 2, 9] {
-        let (_, config) = configs_with(Version::TwoWg, |_, _| {});
+        let (_, config) = configs_with(Version::TWO_WG, |_, _| {});
         let mut peer = WgPeer::new(limited(config)).exchanged(&Properties::default());
         let mut call = inline_call(long_reads(count));
         let rpcrdma_v2_wg::Body::Call { external, .. } = &mut call else {
@@ -202,7 +202,7 @@ fn the_procedure_is_found_wherever_the_message_is_divided() {
     .encode();
     let message = Bytes::from([&header[..], &call(LOOKUP)].concat());
     for at in header.len()..message.len() {
-        let (_, config) = configs_with(Version::One, |_, _| {});
+        let (_, config) = configs_with(Version::ONE, |_, _| {});
         let mut server = Endpoint::new(limited(config));
         server.establish(Some(PrivateData::new(4096, 4096, false)));
         let pieces = [message.slice(..at), message.slice(at..)];

@@ -19,7 +19,7 @@ const MIB: usize = 1 << 20;
 fn server() -> (Connection, Account) {
     let account = Budget::new(4 * MIB, 8).account();
     assert_eq!(account.guaranteed(), GUARANTEED);
-    let (_, mut config) = configs_with(Version::One, |_, server| {
+    let (_, mut config) = configs_with(Version::ONE, |_, server| {
         server.credits = 8;
         server.outbound_reads = 4;
         server.remote_invalidation = false;
@@ -174,7 +174,7 @@ fn a_call_that_is_longer_than_any_share_is_refused() {
 /// The fetched chunks of all unanswered calls together stay within the server's limit.
 #[test]
 fn calls_wait_while_fetched_chunks_hold_all_that_they_may() {
-    let (_, mut config) = configs_with(Version::One, |_, server| server.max_message = 1 << 20);
+    let (_, mut config) = configs_with(Version::ONE, |_, server| server.max_message = 1 << 20);
     config.max_fetched = 100_000;
     let mut server = support::Endpoint::new(config);
     server.establish(Some(PrivateData::new(4096, 4096, false)));

@@ -146,12 +146,12 @@ fn hints(options: &mut Options) {
             refused: false,
         })
     });
-    options.protocols.add(Version::TwoWg, hints);
+    options.protocols.add(Version::TWO_WG, hints);
 }
 
 /// Returns a pair whose client has the extension, and its server `both`.
 fn pair(both: bool) -> Pair {
-    Pair::echoing(support::configs_with(Version::TwoWg, |client, server| {
+    Pair::echoing(support::configs_with(Version::TWO_WG, |client, server| {
         hints(client);
         if both {
             hints(server);

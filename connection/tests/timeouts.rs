@@ -11,13 +11,13 @@ use rdma::Time;
 use rpcrdma_chunks::Fixed;
 use rpcrdma_connection::{Action, Connection, Event, Options};
 use rpcrdma_negotiation::{
-    Choice, Evidence, Version, VersionAction, VersionDecision, VersionReason, Versions,
+    Choice, Evidence, Shown, Version, VersionAction, VersionDecision, VersionReason, Versions,
 };
 use rpcrdma_v1::{Body, ErrorBody, Header, PrivateData};
 use rpcrdma_v2::Answer;
 use support::{
-    Endpoint, PATIENCE, Pair, Posted, Seen, bytes, client_with, configs_with, data, message, open,
-    room,
+    Endpoint, PATIENCE, Pair, Posted, Seen, bytes, client_with, configs_with, data, evidence,
+    message, open, room, version_of,
 };
 
 /// A moment after the start of the clock.
@@ -36,8 +36,11 @@ fn asking(versions: Choice) -> Endpoint {
     client.run();
     assert_eq!(client.sent.len(), 1, "only the first message is sent");
     let first = &client.sent[0].0;
-    let asked = Version::of(&Fixed::peek(first).unwrap(), first.len());
-    assert_eq!(asked, versions.asked_for());
+    let asked = match versions {
+        Choice::Auto => Version::TWO_WG,
+        Choice::Only(version) => version,
+    };
+    assert_eq!(version_of(first), asked);
     assert_eq!(client.connection.unfinished_calls(), 2);
     assert!(client.decisions.is_empty());
     client
@@ -50,7 +53,7 @@ fn decision(action: VersionAction, reason: VersionReason) -> VersionDecision {
 /// Returns the decision of a client that may speak both versions, over a new connection to a server
 /// that did not answer the earlier one (`evidence`).
 fn over_a_new_connection(evidence: Evidence) -> VersionDecision {
-    let action = VersionAction::Reconnect(Version::One);
+    let action = VersionAction::Reconnect(Version::ONE);
     decision(action, VersionReason::ShownNow(evidence))
 }
 
@@ -64,10 +67,10 @@ fn calls_go_on(first: Endpoint, evidence: Evidence) {
         Some(evidence),
         Options::client(rpcrdma_protocols::base()),
     );
-    let (_, server) = configs_with(Version::One, |_, _| {});
+    let (_, server) = configs_with(Version::ONE, |_, _| {});
     let mut pair = Pair::echoing((config, server));
     let remembered = decision(
-        VersionAction::Use(Version::One),
+        VersionAction::Use(Version::ONE),
         VersionReason::Remembered(evidence),
     );
     assert_eq!(pair.client.decisions, [remembered]);
@@ -91,7 +94,7 @@ fn wg_s4_3_2_silence_means_version_1_on_a_new_connection() {
     }
     client.connection.handle_timeout(end);
     client.run();
-    let expected = over_a_new_connection(Evidence::NoAnswer);
+    let expected = over_a_new_connection(evidence(Shown::NoAnswer));
     assert_eq!(client.decisions, [expected]);
     assert_eq!(client.connection.decision(), Some(expected));
     assert_eq!(client.connection.poll_timeout(), None);
@@ -99,7 +102,7 @@ fn wg_s4_3_2_silence_means_version_1_on_a_new_connection() {
     client.run();
     assert_eq!(client.decisions.len(), 1, "once");
     assert!(client.finished.is_empty() && client.sent.len() == 1);
-    calls_go_on(client, Evidence::NoAnswer);
+    calls_go_on(client, evidence(Shown::NoAnswer));
 }
 
 #[test]
@@ -107,19 +110,25 @@ fn a_connection_that_is_lost_while_a_client_asks_is_made_again_in_version_1() {
     let mut client = asking(Choice::Auto);
     client.handle(Event::Closed);
     client.run();
-    assert_eq!(client.decisions, [over_a_new_connection(Evidence::Dropped)]);
+    assert_eq!(
+        client.decisions,
+        [over_a_new_connection(evidence(Shown::Dropped))]
+    );
     // A call that is made before there is a new connection goes with the others, or is cancelled.
     client.call(message(3, 0, &[]), &room(0, &[]));
     client.connection.cancel(3);
-    calls_go_on(client, Evidence::Dropped);
+    calls_go_on(client, evidence(Shown::Dropped));
 }
 
 #[test]
 fn a_client_that_wants_version_2_only_gives_up_and_keeps_its_calls() {
-    let mut client = asking(Choice::Only(Version::Two));
+    let mut client = asking(Choice::Only(Version::TWO));
     client.connection.handle_timeout(START + PATIENCE);
     client.run();
-    let reason = VersionReason::VersionOneOnly(Evidence::NoAnswer);
+    let reason = VersionReason::OtherOnly(Evidence {
+        asked: Version::TWO,
+        ..evidence(Shown::NoAnswer)
+    });
     assert_eq!(client.decisions, [decision(VersionAction::GiveUp, reason)]);
     assert_eq!(client.connection.unfinished_calls(), 2);
     assert_eq!(client.connection.into_pending_calls().len(), 2);
@@ -145,8 +154,8 @@ fn a_server_that_refuses_version_2_gets_the_calls_in_version_1() {
     client.receive(&refusal(xid, 1, 1), None).unwrap();
     client.run();
     let expected = decision(
-        VersionAction::Use(Version::One),
-        VersionReason::ShownNow(Evidence::Refused),
+        VersionAction::Use(Version::ONE),
+        VersionReason::ShownNow(evidence(Shown::Refused)),
     );
     assert_eq!(client.decisions, [expected]);
     assert_eq!(client.connection.poll_timeout(), None);
@@ -180,7 +189,7 @@ fn wg_s4_3_2_the_credit_of_a_refused_version_is_ignored() {
 
 #[test]
 fn wg_s4_3_2_a_refused_call_is_sent_in_the_version_chosen() {
-    let versions = Versions::only(Version::One);
+    let versions = Versions::only(Version::ONE);
     let mut server = Endpoint::new(support::server(
         versions,
         Options::server(rpcrdma_protocols::base()),
@@ -211,7 +220,11 @@ fn a_server_that_speaks_neither_version_ends_the_matter() {
     let xid = Fixed::peek(&client.sent[0].0).unwrap().xid;
     client.receive(&refusal(xid, 3, 4), None).unwrap();
     client.run();
-    let reason = VersionReason::NoneInCommon { low: 3, high: 4 };
+    let reason = VersionReason::NoneInCommon {
+        asked: 2,
+        low: 3,
+        high: 4,
+    };
     assert_eq!(client.decisions, [decision(VersionAction::GiveUp, reason)]);
     assert_eq!(client.sent.len(), 1);
     assert_eq!(client.connection.into_pending_calls().len(), 2);
@@ -219,7 +232,7 @@ fn a_server_that_speaks_neither_version_ends_the_matter() {
 
 #[test]
 fn an_answer_in_version_2_ends_the_wait() {
-    let mut client = asking(Choice::Only(Version::Two));
+    let mut client = asking(Choice::Only(Version::TWO));
     let xid = Seen::new(&client.sent[0].0).unwrap().xid;
     // The server has no characteristics, which it says in version 2.
     let answer = Answer {
@@ -229,7 +242,7 @@ fn an_answer_in_version_2_ends_the_wait() {
     };
     client.receive(&answer.encode(1), None).unwrap();
     client.run();
-    let expected = decision(VersionAction::Use(Version::Two), VersionReason::Answered);
+    let expected = decision(VersionAction::Use(Version::TWO), VersionReason::Answered);
     assert_eq!(client.decisions, [expected]);
     assert_eq!(client.connection.poll_timeout(), None);
     assert_eq!(client.sent.len(), 2);
@@ -241,14 +254,14 @@ fn an_answer_in_version_2_ends_the_wait() {
 #[test]
 fn a_client_that_misjudged_its_server_has_the_connection_made_again() {
     for (evidence, low, high, misjudged) in [
-        (Evidence::NoAnswer, 2, 2, true),
-        (Evidence::Dropped, 2, 3, true),
+        (evidence(Shown::NoAnswer), 2, 2, true),
+        (evidence(Shown::Dropped), 2, 3, true),
         // The server speaks version 1 as well, or not version 2.
-        (Evidence::Dropped, 1, 2, false),
-        (Evidence::Dropped, 3, 3, false),
+        (evidence(Shown::Dropped), 1, 2, false),
+        (evidence(Shown::Dropped), 3, 3, false),
         // The server itself said that it does not speak version 2.
-        (Evidence::Refused, 2, 2, false),
-        (Evidence::AnsweredVersion1, 2, 2, false),
+        (evidence(Shown::Refused), 2, 2, false),
+        (evidence(Shown::Answered), 2, 2, false),
     ] {
         let config = client_with(
             Choice::Auto,
@@ -271,7 +284,7 @@ fn a_client_that_misjudged_its_server_has_the_connection_made_again() {
 /// Returns both ends of a connection on which the first message of a continued call has arrived at
 /// the server at [`START`].
 fn half_a_call(timeout: Duration) -> Pair {
-    let mut pair = Pair::new(configs_with(Version::Two, |client, server| {
+    let mut pair = Pair::new(configs_with(Version::TWO, |client, server| {
         for options in [client, &mut *server] {
             options.protocols = rpcrdma_protocols::standard(&"cont".parse().unwrap());
         }
@@ -346,7 +359,7 @@ fn a_message_that_is_complete_has_no_time_out() {
 
 #[test]
 fn calls_made_before_the_connection_is_there_wait_for_it_in_order() {
-    let (client, server) = configs_with(Version::One, |_, _| {});
+    let (client, server) = configs_with(Version::ONE, |_, _| {});
     let mut first = Connection::new(client.clone());
     for xid in 1..=3 {
         first
@@ -380,7 +393,7 @@ fn calls_made_before_the_connection_is_there_wait_for_it_in_order() {
 
 #[test]
 fn receives_that_cannot_be_posted_close_the_connection() {
-    let (client, _) = configs_with(Version::One, |_, _| {});
+    let (client, _) = configs_with(Version::ONE, |_, _| {});
     let mut connection = Connection::new(client);
     let Some(Action::PostReceives { id, count }) = connection.poll_action(usize::MAX) else {
         panic!("receives come first");
@@ -395,7 +408,7 @@ fn receives_that_cannot_be_posted_close_the_connection() {
 #[test]
 fn the_first_message_settles_the_version_of_a_server() {
     let config = support::server(
-        Versions::only(Version::Two),
+        Versions::only(Version::TWO),
         Options::server(rpcrdma_protocols::base()),
     );
     let mut server = Endpoint::new(config);
@@ -416,13 +429,13 @@ fn the_first_message_settles_the_version_of_a_server() {
     assert_eq!((counters.errors_sent, counters.discarded), (1, 1));
     assert!(server.decisions.is_empty() && server.delivered.is_empty());
     // The client asks again in version 2, which is spoken from then on.
-    let (client, _) = configs_with(Version::Two, |_, _| {});
+    let (client, _) = configs_with(Version::TWO, |_, _| {});
     let mut client = Endpoint::new(client);
     client.establish(None);
     let (first, _) = client.sent[0].clone();
     server.receive(&first, None).unwrap();
     server.run();
-    let expected = decision(VersionAction::Use(Version::Two), VersionReason::ClientBegan);
+    let expected = decision(VersionAction::Use(Version::TWO), VersionReason::ClientBegan);
     assert_eq!(server.decisions, [expected]);
     let counters = server.connection.responder_counters().unwrap();
     assert_eq!((counters.errors_sent, counters.discarded), (1, 1));
@@ -432,7 +445,7 @@ fn the_first_message_settles_the_version_of_a_server() {
 /// connection only, and the connection goes on (version-two-01, section 5.2).
 #[test]
 fn rfc8167_s5_1_the_version_stays_what_it_is() {
-    for (version, others) in [(Version::Two, [1, 3]), (Version::One, [2, 3])] {
+    for (version, others) in [(Version::TWO, [1, 3]), (Version::ONE, [2, 3])] {
         let (client, _) = configs_with(version, |_, _| {});
         let server = support::server(
             Versions::default(),

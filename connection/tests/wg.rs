@@ -20,7 +20,7 @@ use support::{
 
 /// Returns a connection on which the properties have been exchanged.
 fn connected(change: impl FnOnce(&mut Options, &mut Options)) -> Pair {
-    let pair = Pair::echoing(configs_with(Version::TwoWg, change));
+    let pair = Pair::echoing(configs_with(Version::TWO_WG, change));
     assert_eq!(types(&pair.client, 0), [CONNPROP_FINAL]);
     assert_eq!(types(&pair.server, 0), [CONNPROP_FINAL]);
     pair

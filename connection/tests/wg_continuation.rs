@@ -351,7 +351,7 @@ fn wg_s6_3_4_a_final_between_the_parts_of_a_call_ends_the_exchange() {
 #[test]
 fn wg_s4_1_parts_of_messages_are_not_interleaved() {
     let words = |xid: u32| if xid.is_multiple_of(2) { 1 } else { 5000 };
-    let mut pair = Pair::echoing(configs_with(Version::TwoWg, |client, server| {
+    let mut pair = Pair::echoing(configs_with(Version::TWO_WG, |client, server| {
         (client.credits, server.credits) = (30, 100);
         client.costs.registration = Duration::from_secs(1);
     }));
@@ -450,7 +450,7 @@ fn memory_that_a_waiting_part_offers_outlives_the_cancellation_of_its_call() {
 
 #[test]
 fn wg_s6_5_only_the_last_send_of_a_reply_invalidates() {
-    let mut pair = Pair::echoing(configs_with(Version::TwoWg, |_, _| {}));
+    let mut pair = Pair::echoing(configs_with(Version::TWO_WG, |_, _| {}));
     pair.answer_with(|call: &Message| Some(reply(open(call).0, 2500, &[])));
     let call = message(1, 1, &[data(1, 400_000)]);
     pair.call(call, &room(2500, &[])).unwrap();
@@ -621,7 +621,7 @@ impl Extension for Answering {
 fn an_operation_is_answered_behind_the_parts_that_it_releases() {
     let mut peer = WgPeer::listening(|server| {
         let answering = made_by(|_| Box::new(Answering));
-        server.protocols.add(Version::TwoWg, answering);
+        server.protocols.add(Version::TWO_WG, answering);
     });
     peer.advertised = 3;
     peer = peer.exchanged(&Properties::default());
@@ -713,7 +713,7 @@ fn wg_s5_2_5_a_call_to_a_client_has_the_format_that_it_takes() {
 #[test]
 fn calls_and_replies_of_both_directions_are_continued() {
     for chunks in [false, true] {
-        let mut pair = Pair::echoing(configs_with(Version::TwoWg, |client, server| {
+        let mut pair = Pair::echoing(configs_with(Version::TWO_WG, |client, server| {
             client.callbacks = CallbackOptions { credits: 4, chunks };
             server.callbacks = client.callbacks;
         }));
@@ -742,7 +742,7 @@ fn parts_beyond_the_memory_of_their_connection_end_it() {
     const MIB: usize = 1 << 20;
     let account = Budget::new(2 * MIB, 1).account();
     let mut config = support::server(
-        Versions::only(Version::TwoWg),
+        Versions::only(Version::TWO_WG),
         Options::server(rpcrdma_protocols::base()),
     );
     config.pool = Pool::new(64 * MIB).charged_to(&account);
@@ -764,7 +764,7 @@ fn parts_beyond_the_memory_of_their_connection_end_it() {
     // A message that comes to its end is not counted any more.
     let account = Budget::new(2 * MIB, 1).account();
     let mut config = support::server(
-        Versions::only(Version::TwoWg),
+        Versions::only(Version::TWO_WG),
         Options::server(rpcrdma_protocols::base()),
     );
     config.pool = Pool::new(64 * MIB).charged_to(&account);

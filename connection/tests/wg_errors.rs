@@ -657,7 +657,7 @@ fn wg_s7_1_3_calls_are_continued_if_external_ones_are_refused() {
 fn wg_s7_1_3_a_continued_call_waits_for_memory_if_external_ones_are_refused() {
     let dear = Duration::from_secs(1);
     let mut config = support::client(
-        Choice::Only(Version::TwoWg),
+        Choice::Only(Version::TWO_WG),
         Options::client(rpcrdma_protocols::base()),
     );
     config.pool = Pool::new(64 << 10);
@@ -959,7 +959,7 @@ fn wg_s6_5_errors_grants_and_properties_invalidate_nothing() {
 #[test]
 fn wg_s7_4_1_a_call_that_the_host_never_has_memory_for_is_a_system_error() {
     let mut config = support::server(
-        Versions::only(Version::TwoWg),
+        Versions::only(Version::TWO_WG),
         Options::server(rpcrdma_protocols::base()),
     );
     config.pool = Pool::new(64 << 10);

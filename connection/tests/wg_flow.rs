@@ -18,7 +18,7 @@ use support::{
 
 /// Returns a connection whose ends have these credits and transfer everything by Sends.
 fn by_sends(client: u32, server: u32) -> Pair {
-    Pair::echoing(configs_with(Version::TwoWg, |ours, theirs| {
+    Pair::echoing(configs_with(Version::TWO_WG, |ours, theirs| {
         (ours.credits, theirs.credits) = (client, server);
         ours.costs.registration = Duration::from_secs(1);
     }))
@@ -31,7 +31,7 @@ fn called(client: u32, server: u32, callbacks: u32) -> Pair {
         credits: callbacks,
         chunks: false,
     };
-    let mut pair = Pair::echoing(configs_with(Version::TwoWg, |ours, theirs| {
+    let mut pair = Pair::echoing(configs_with(Version::TWO_WG, |ours, theirs| {
         (ours.credits, theirs.credits) = (client, server);
         (ours.callbacks, theirs.callbacks) = (callbacks, callbacks);
         ours.costs.registration = Duration::from_secs(1);

@@ -22,7 +22,7 @@ use support::{
 
 /// Returns a connection whose ends have these features.
 fn connected(client: &str, server: &str, change: impl FnOnce(&mut Options, &mut Options)) -> Pair {
-    Pair::echoing(configs_with(Version::TwoWg, |ours, theirs| {
+    Pair::echoing(configs_with(Version::TWO_WG, |ours, theirs| {
         ours.protocols = rpcrdma_protocols::standard(&client.parse().unwrap());
         theirs.protocols = rpcrdma_protocols::standard(&server.parse().unwrap());
         change(ours, theirs);

@@ -1,68 +1,63 @@
-//! The choice of a protocol version, from the client's configuration and the server's behaviour
-//! (version-two-01, section 5).
+//! The choice of a protocol version, with its reason (version-two-01, section 5).
 
 use std::fmt;
 
-use crate::{Choice, Version};
+use crate::{Choice, KnownVersions, Negotiable, Version};
 
-/// The reaction of a server to a version 2 message.
+/// The way in which a server showed that it does not speak a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerReaction {
-    /// The server answered in this version.
-    Answered(Version),
-    /// The server answered that it supports only these versions: RDMA_ERROR with ERR_VERS, in
-    /// whichever version.
-    RefusedVersion {
-        /// Lowest supported version.
-        low: u32,
-        /// Highest supported version.
-        high: u32,
-    },
-    /// The connection was lost.
+pub enum Shown {
+    /// The server answered with an error that names the versions it speaks: RDMA_ERROR with
+    /// ERR_VERS, in whichever version.
+    Refused,
+    /// The server answered in another version.
+    Answered,
+    /// The server dropped the connection.
     Dropped,
     /// The server did not answer before the client's wait ended.
     NoAnswer,
 }
 
-/// The evidence that a server supports version 1 only.
+/// The evidence that a server does not speak a version that it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evidence {
-    /// The server refused version 2.
-    Refused,
-    /// The server answered in version 1.
-    AnsweredVersion1,
-    /// The server dropped the connection.
-    Dropped,
-    /// The server did not answer.
-    NoAnswer,
+pub struct Evidence {
+    /// The version that the client asked for.
+    pub asked: Version,
+    /// The version that the server speaks instead, or is assumed to speak. `None` if the client
+    /// knows no other version.
+    pub speaks: Option<Version>,
+    /// The server's reaction.
+    pub shown: Shown,
 }
 
 /// The reason why a version was chosen, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionReason {
-    /// The user configured this version only.
+    /// The user configured this version only, or prefers it, and no server is asked for it.
     Configured,
     /// The server answered in this version.
     Answered,
-    /// The server does not support version 2.
+    /// The server does not support the version that it was asked for.
     ShownNow(Evidence),
-    /// The server did not support version 2 on an earlier connection.
+    /// The server did not support the version that it was asked for on an earlier connection.
     Remembered(Evidence),
     /// The client began with this version. Only a server has this reason.
     ClientBegan,
     /// No common version: the server announced versions that this side may not use.
     NoneInCommon {
+        /// The number of the version that it was asked for.
+        asked: u32,
         /// Lowest version of the server.
         low: u32,
         /// Highest version of the server.
         high: u32,
     },
-    /// No common version: the server showed that it supports version 1 only, which this side may
-    /// not use.
-    VersionOneOnly(Evidence),
-    /// No common version: the server answered in this one of the two versions with the number 2,
-    /// and this side may use the other one only.
-    OtherVersionTwo(Version),
+    /// No common version: the server showed that it supports only a version that this side may not
+    /// use.
+    OtherOnly(Evidence),
+    /// No common version: the server answered in this version, for which it would have to be asked,
+    /// and which this side may not use.
+    AnsweredInOther(Version),
 }
 
 /// The action that follows from a decision.
@@ -96,97 +91,81 @@ impl VersionDecision {
     }
 }
 
-impl ServerReaction {
-    /// Returns the evidence that the server supports version 1 and not 2.
-    ///
-    /// # Errors
-    /// The lowest and highest version of a server that does not support version 1.
-    fn evidence(&self) -> Result<Evidence, (u32, u32)> {
-        let has_one = |low: u32, high: u32| (low..=high).contains(&Version::One.number());
-        match *self {
-            Self::Answered(Version::One) => Ok(Evidence::AnsweredVersion1),
-            Self::Answered(other) => Err((other.number(), other.number())),
-            Self::RefusedVersion { low, high } if has_one(low, high) => Ok(Evidence::Refused),
-            Self::RefusedVersion { low, high } => Err((low, high)),
-            Self::Dropped => Ok(Evidence::Dropped),
-            Self::NoAnswer => Ok(Evidence::NoAnswer),
-        }
-    }
+/// A client's first step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstStep {
+    /// The version is decided before anything is sent.
+    Decided(VersionDecision),
+    /// The server must be asked for this version, by a [`VersionProbe`](crate::VersionProbe).
+    Ask(Version),
 }
 
-/// Chooses the version for a server that reacted with `did` to a version 2 message (sections 5.1
-/// and 5.2).
-///
-/// If the connection survived, it is kept. A server that did not answer is contacted in version 1
-/// over a new connection, because its answer might still arrive on the old one.
+/// Returns the first step of a client that may use those of the `known` versions that `choice`
+/// allows. `remembered` is what an earlier connection showed about the server
+/// ([`KnownServers::evidence`](crate::KnownServers::evidence)). `None` if it may use no version.
 #[must_use]
-pub fn decide_version(choice: Choice, did: &ServerReaction) -> VersionDecision {
-    if let ServerReaction::Answered(version @ (Version::Two | Version::TwoWg)) = *did {
-        let (action, reason) = match choice.allows(version) {
-            true => (VersionAction::Use(version), VersionReason::Answered),
-            false => (
-                VersionAction::GiveUp,
-                VersionReason::OtherVersionTwo(version),
-            ),
-        };
-        return VersionDecision { action, reason };
-    }
-    let (action, reason) = match did.evidence() {
-        Ok(evidence) if !choice.allows(Version::One) => (
-            VersionAction::GiveUp,
-            VersionReason::VersionOneOnly(evidence),
-        ),
-        Ok(evidence @ (Evidence::Dropped | Evidence::NoAnswer)) => (
-            VersionAction::Reconnect(Version::One),
-            VersionReason::ShownNow(evidence),
-        ),
-        Ok(evidence) => (
-            VersionAction::Use(Version::One),
-            VersionReason::ShownNow(evidence),
-        ),
-        Err((low, high)) => (
-            VersionAction::GiveUp,
-            VersionReason::NoneInCommon { low, high },
-        ),
-    };
-    VersionDecision { action, reason }
-}
-
-/// Returns the decision that a client can make before it sends anything, or `None` if it has to
-/// send a [`VersionProbe`](crate::VersionProbe). `remembered` is what an earlier connection showed
-/// about the server ([`KnownServers::evidence`](crate::KnownServers::evidence)).
-#[must_use]
-pub fn decide_without_probe(
+pub fn decide_first_step(
+    known: &KnownVersions,
     choice: Choice,
     remembered: Option<Evidence>,
-) -> Option<VersionDecision> {
-    let (version, reason) = match (choice, remembered) {
-        (Choice::Only(version @ (Version::One | Version::Other(_))), _) => {
-            (version, VersionReason::Configured)
-        }
-        (Choice::Auto, Some(evidence)) => (Version::One, VersionReason::Remembered(evidence)),
-        (Choice::Only(Version::Two | Version::TwoWg), _) | (Choice::Auto, None) => return None,
+) -> Option<FirstStep> {
+    let first = known.first(choice)?;
+    let (version, reason) = match (first.is_asked_for(), remembered) {
+        (false, _) => (first.version(), VersionReason::Configured),
+        (true, Some(evidence)) => match evidence.speaks {
+            Some(version) if is_usable(known, choice, version) => {
+                (version, VersionReason::Remembered(evidence))
+            }
+            _ => return Some(FirstStep::Ask(first.version())),
+        },
+        (true, None) => return Some(FirstStep::Ask(first.version())),
     };
-    Some(VersionDecision {
-        action: VersionAction::Use(version),
-        reason,
-    })
+    let action = VersionAction::Use(version);
+    Some(FirstStep::Decided(VersionDecision { action, reason }))
+}
+
+/// Returns whether a client may use a version at a server that it has not asked.
+fn is_usable(known: &KnownVersions, choice: Choice, version: Version) -> bool {
+    let mut known = known.iter().filter(|known| !known.is_asked_for());
+    choice.allows(version) && known.any(|known: &dyn Negotiable| known.version() == version)
+}
+
+impl VersionReason {
+    /// Returns what the server showed, if that is the reason.
+    #[must_use]
+    pub fn evidence(self) -> Option<Evidence> {
+        match self {
+            Self::ShownNow(evidence) | Self::Remembered(evidence) | Self::OtherOnly(evidence) => {
+                Some(evidence)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Evidence {
     /// Returns whether the evidence is only that no answer came, which can have causes other than
     /// the server's version.
     #[must_use]
-    pub fn is_loss(self) -> bool {
-        matches!(self, Self::Dropped | Self::NoAnswer)
+    pub fn is_loss(&self) -> bool {
+        matches!(self.shown, Shown::Dropped | Shown::NoAnswer)
     }
+}
 
-    fn words(self) -> &'static str {
-        match self {
-            Self::Refused => "refused version 2 and speaks 1",
-            Self::AnsweredVersion1 => "answered version 2 in version 1",
-            Self::Dropped => "dropped the connection at a version 2 message",
-            Self::NoAnswer => "did not answer a version 2 message",
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let asked = self.asked.number();
+        let speaks = self.speaks.map_or("another", Version::name);
+        match self.shown {
+            Shown::Refused => write!(f, "the server refused version {asked} and speaks {speaks}"),
+            Shown::Answered => {
+                write!(f, "the server answered version {asked} in version {speaks}")
+            }
+            Shown::Dropped => write!(
+                f,
+                "the server dropped the connection at a version {asked} message"
+            ),
+            Shown::NoAnswer => write!(f, "the server did not answer a version {asked} message"),
         }
     }
 }
@@ -205,22 +184,17 @@ impl fmt::Display for VersionReason {
         match self {
             Self::Configured => f.write_str("as asked for"),
             Self::Answered => f.write_str("the server answered in it"),
-            Self::ShownNow(evidence) | Self::VersionOneOnly(evidence) => {
-                write!(f, "the server {}", evidence.words())
-            }
-            Self::Remembered(evidence) => {
+            Self::ShownNow(evidence) | Self::OtherOnly(evidence) => evidence.fmt(f),
+            Self::Remembered(evidence) => write!(f, "on an earlier connection, {evidence}"),
+            Self::ClientBegan => f.write_str("the client began with it"),
+            Self::NoneInCommon { asked, low, high } => {
+                let versions = show_versions(*low, *high);
                 write!(
                     f,
-                    "on an earlier connection, the server {}",
-                    evidence.words()
+                    "the server refused version {asked} and speaks {versions}"
                 )
             }
-            Self::ClientBegan => f.write_str("the client began with it"),
-            Self::NoneInCommon { low, high } => {
-                let versions = show_versions(*low, *high);
-                write!(f, "the server refused version 2 and speaks {versions}")
-            }
-            Self::OtherVersionTwo(version) => {
+            Self::AnsweredInOther(version) => {
                 write!(f, "the server answered in version {version}")
             }
         }
@@ -229,26 +203,23 @@ impl fmt::Display for VersionReason {
 
 impl fmt::Display for VersionDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.action {
-            VersionAction::Use(version) => write!(f, "version {version}: {}", self.reason),
-            VersionAction::Reconnect(version) => {
-                write!(
-                    f,
-                    "version {version} over a new connection: {}",
-                    self.reason
-                )
+        let reason = self.reason;
+        match (self.action, reason) {
+            (VersionAction::Use(version), _) => write!(f, "version {version}: {reason}"),
+            (VersionAction::Reconnect(version), _) => {
+                write!(f, "version {version} over a new connection: {reason}")
             }
-            VersionAction::GiveUp => match self.reason {
-                // A server that has no room, or is being stopped, does the same.
-                VersionReason::VersionOneOnly(evidence) if evidence.is_loss() => {
-                    write!(
+            // A server that has no room, or is being stopped, does the same.
+            (VersionAction::GiveUp, VersionReason::OtherOnly(evidence)) if evidence.is_loss() => {
+                match evidence.speaks {
+                    Some(version) => write!(
                         f,
-                        "{}: it speaks version 1 only, or has no room",
-                        self.reason
-                    )
+                        "{reason}: it speaks version {version} only, or has no room"
+                    ),
+                    None => write!(f, "{reason}: it lacks that version, or has no room"),
                 }
-                reason => write!(f, "no version in common: {reason}"),
-            },
+            }
+            (VersionAction::GiveUp, _) => write!(f, "no version in common: {reason}"),
         }
     }
 }

@@ -160,7 +160,7 @@ fn version_1(have: &OwnProperties, said: Option<PrivateData>) -> Features {
         Side::Server => (decided(false, FeatureReason::NotApplicable), invalidation),
     };
     Features {
-        version: Version::One,
+        version: Version::ONE,
         characteristics: decided(false, FeatureReason::NotExchanged),
         inline_send: smaller(here.send_size(), peer.receive_size(), why),
         inline_receive: smaller(here.receive_size(), peer.send_size(), why),
@@ -185,7 +185,7 @@ fn version_2(have: &OwnProperties, peer: Option<&Peer>, why: FeatureReason) -> F
     let Some(peer) = peer else {
         let unknown = decided(false, why);
         return Features {
-            version: Version::Two,
+            version: Version::TWO,
             characteristics: unknown,
             inline_send: smaller(have.max_send, DEFAULT_INLINE, why),
             inline_receive: decided(DEFAULT_INLINE, why),
@@ -207,7 +207,7 @@ fn version_2(have: &OwnProperties, peer: Option<&Peer>, why: FeatureReason) -> F
     let backward = peer.said::<BackwardRequestSupport>();
     let receives = peer.get::<ReceiveBufferSize>().max(FIRST_MESSAGE_MAX);
     Features {
-        version: Version::Two,
+        version: Version::TWO,
         characteristics: decided(true, FeatureReason::Both),
         inline_send: smaller(have.max_send, receives, said(size.is_some())),
         // A peer that does not announce its own receive size may not have understood this end's.

@@ -1,4 +1,4 @@
-//! A client's record of servers that support version 1 only.
+//! A client's record of servers that lack the versions that it asked for.
 
 use crate::{Evidence, VersionAction, VersionDecision, VersionReason};
 
@@ -8,7 +8,7 @@ const MAX_REMEMBERED: usize = 256;
 
 /// Evidence about servers, by server; `K` is the server's address.
 ///
-/// The evidence of one connection is used for the next, so that version 2 is not tried forever at a
+/// The evidence of one connection is used for the next, so that a version is not tried forever at a
 /// server that drops connections (version-two-01, section 5.2). It is forgotten when a connection
 /// that used it ends after at least one reply, because the server may have been upgraded by then.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl<K: PartialEq> KnownServers<K> {
                 }
                 self.evidence.push((server, evidence));
             }
-            // The server supports version 2 after all.
+            // The server supports the version after all.
             (_, VersionReason::Answered) => self.forget(&server),
             _ => {}
         }

@@ -70,7 +70,7 @@ fn agrees(have: &OwnProperties, end: &Extensions) -> bool {
         }
         Side::Server => features.backward.value == limits.reverse_direction,
     };
-    features.version == Version::Two
+    features.version == Version::TWO
         && features.inline_send.value == limits.inline_send
         && features.inline_receive.value == limits.inline_receive
         && features.invalidated_there.value == limits.may_invalidate
@@ -155,7 +155,7 @@ fn an_end_without_characteristics_also_has_the_defaults() {
 fn rfc8797_private_data_decides_for_version_1() {
     let peers = Some(PrivateData::new(16384, 8192, true));
     let client = decide_features(&have(Side::Client), PeerProperties::PrivateData(peers));
-    assert_eq!(client.version, Version::One);
+    assert_eq!(client.version, Version::ONE);
     let limit = |value, why| WithReason { value, reason: why };
     assert_eq!(client.inline_send, limit(8192, FeatureReason::Peer));
     assert_eq!(client.inline_receive, limit(16384, FeatureReason::Peer));

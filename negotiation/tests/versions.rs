@@ -1,13 +1,16 @@
 //! Tests of version negotiation.
 
+use std::borrow::Borrow;
 use std::time::Duration;
 
 use bytes::Bytes;
 use quickcheck::quickcheck;
+use rpcrdma_connection::Protocols;
+use rpcrdma_connection::dialect::{Dialect, STANDARD};
 use rpcrdma_negotiation::{
-    Choice, Evidence, FirstMessage, KnownServers, ProbeAnswer, ServerReaction, Version,
-    VersionAction, VersionDecision, VersionProbe, VersionReason, Versions, decide_first_message,
-    decide_version, decide_without_probe,
+    Choice, Evidence, FirstMessage, FirstStep, KnownServers, KnownVersions, Negotiable,
+    ProbeAnswer, Refusal, RefusalError, Shown, Version, VersionAction, VersionDecision,
+    VersionProbe, VersionReason, Versions, decide_first_step,
 };
 
 const XID: u32 = 0x1234_5678;
@@ -18,17 +21,75 @@ fn words(words: &[u32]) -> Bytes {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
+/// A version that is known by its number alone.
+#[derive(Debug)]
+struct Nine;
+
+const NINE: Version = Version::new(9, "9");
+
+impl Negotiable for Nine {
+    fn version(&self) -> Version {
+        NINE
+    }
+}
+
+/// Returns the versions of this project.
+fn known() -> KnownVersions {
+    Protocols::default().known().clone()
+}
+
+/// Returns the versions of this project, and version 9.
+fn known_with_nine() -> KnownVersions {
+    let known = STANDARD
+        .iter()
+        .map(|&known: &&'static dyn Dialect| known as &dyn Negotiable);
+    known.chain([&Nine as &dyn Negotiable]).collect()
+}
+
+fn decide_first_message(accepts: impl Borrow<Versions>, message: &[u8]) -> FirstMessage {
+    rpcrdma_negotiation::decide_first_message(&known(), accepts.borrow(), message)
+}
+
+/// Returns the decision that a client can make before it sends anything.
+fn decide_without_probe(choice: Choice, remembered: Option<Evidence>) -> Option<VersionDecision> {
+    match decide_first_step(&known_with_nine(), choice, remembered) {
+        Some(FirstStep::Decided(decision)) => Some(decision),
+        _ => None,
+    }
+}
+
+/// Returns the version that a client asks a server for, of which it knows nothing.
+fn asked_for(choice: Choice) -> Version {
+    match decide_first_step(&known(), choice, None) {
+        Some(FirstStep::Ask(version)) => version,
+        step => panic!("{choice}: {step:?}"),
+    }
+}
+
 /// Returns the probe of a client that knows nothing of its server.
 fn probe(choice: Choice) -> VersionProbe {
-    assert_eq!(decide_without_probe(choice, None), None);
-    VersionProbe::new(choice, XID, START + PATIENCE)
+    VersionProbe::new(known(), choice, asked_for(choice), XID, START + PATIENCE)
+}
+
+/// Returns what a server showed that is asked for version 2 of the working group, and speaks
+/// version 1 or is assumed to.
+fn evidence(shown: Shown) -> Evidence {
+    evidence_against(Version::TWO_WG, shown)
+}
+
+fn evidence_against(asked: Version, shown: Shown) -> Evidence {
+    Evidence {
+        asked,
+        speaks: Some(Version::ONE),
+        shown,
+    }
 }
 
 /// Returns the probe of a client that may use all versions, after the server has shown that it
 /// speaks version 2 of 2016.
 fn asked_again() -> VersionProbe {
-    let again = probe(Choice::Auto).again(Version::Two);
-    assert_eq!((again.asked(), again.xid()), (Version::Two, XID + 1));
+    let again = probe(Choice::Auto).again(Version::TWO);
+    assert_eq!((again.asked(), again.xid()), (Version::TWO, XID + 1));
     assert_eq!(again.deadline(), START + PATIENCE);
     again
 }
@@ -40,7 +101,7 @@ fn speak(version: Version, reason: VersionReason) -> VersionDecision {
     }
 }
 
-const ONLY_TWO: Choice = Choice::Only(Version::Two);
+const ONLY_TWO: Choice = Choice::Only(Version::TWO);
 
 #[test]
 fn v2_s5_1_a_server_that_answers_in_version_2_speaks_it() {
@@ -52,7 +113,7 @@ fn v2_s5_1_a_server_that_answers_in_version_2_speaks_it() {
         &[XID, 2, 32, 4, 2],
     ] {
         for probe in [probe(ONLY_TWO), asked_again()] {
-            let expected = ProbeAnswer::Message(speak(Version::Two, VersionReason::Answered));
+            let expected = ProbeAnswer::Message(speak(Version::TWO, VersionReason::Answered));
             let answer = [&[answer[0].max(probe.xid())], &answer[1..]].concat();
             let answered = probe.received(&words(&answer));
             assert_eq!(answered, expected, "{answer:?}");
@@ -67,12 +128,14 @@ fn v2_s5_2_a_version_error_means_version_1_on_the_same_connection() {
         2, 1,
     ] {
         let error = words(&[XID, version, 64, 4, 1, 1, 1]);
-        let decision = speak(Version::One, VersionReason::ShownNow(Evidence::Refused));
+        let shown = VersionReason::ShownNow(evidence(Shown::Refused));
+        let decision = speak(Version::ONE, shown);
         let answered = probe(Choice::Auto).received(&error);
         assert_eq!(answered, ProbeAnswer::VersionError(decision));
+        let shown = evidence_against(Version::TWO, Shown::Refused);
         let decision = VersionDecision {
             action: VersionAction::GiveUp,
-            reason: VersionReason::VersionOneOnly(Evidence::Refused),
+            reason: VersionReason::OtherOnly(shown),
         };
         let answered = probe(ONLY_TWO).received(&error);
         assert_eq!(answered, ProbeAnswer::VersionError(decision));
@@ -82,8 +145,8 @@ fn v2_s5_2_a_version_error_means_version_1_on_the_same_connection() {
 #[test]
 fn v2_s5_2_a_version_is_selected_from_the_range_of_the_error() {
     for (low, high, version) in [
-        (1, 1, Some(Version::One)),
-        (0, 9, Some(Version::One)),
+        (1, 1, Some(Version::ONE)),
+        (0, 9, Some(Version::ONE)),
         (3, 4, None),
         (0, 0, None),
         (2, 1, None),
@@ -97,7 +160,9 @@ fn v2_s5_2_a_version_is_selected_from_the_range_of_the_error() {
             Some(version) => assert_eq!(decision.action, VersionAction::Use(version)),
             None => {
                 assert_eq!(decision.action, VersionAction::GiveUp);
-                assert_eq!(decision.reason, VersionReason::NoneInCommon { low, high });
+                let asked = 2;
+                let none = VersionReason::NoneInCommon { asked, low, high };
+                assert_eq!(decision.reason, none);
             }
         }
     }
@@ -111,23 +176,35 @@ fn an_answer_in_version_1_means_version_1() {
         &[XID, 1, 32, 4, 2],
     ] {
         let decision = speak(
-            Version::One,
-            VersionReason::ShownNow(Evidence::AnsweredVersion1),
+            Version::ONE,
+            VersionReason::ShownNow(evidence(Shown::Answered)),
         );
         let answered = probe(Choice::Auto).received(&words(answer));
         assert_eq!(answered, ProbeAnswer::Message(decision));
     }
 }
 
-/// No probe reads such an answer as one, but the decision is made from any reaction.
+/// Of the versions that a server may speak beside the one it was asked for, a client goes on in the
+/// first that it may use.
 #[test]
-fn a_server_that_answers_in_a_version_of_its_own_has_none_in_common() {
-    for choice in [Choice::Auto, ONLY_TWO] {
-        let decision = decide_version(choice, &ServerReaction::Answered(Version::Other(7)));
-        assert_eq!(decision.action, VersionAction::GiveUp);
-        let (low, high) = (7, 7);
-        assert_eq!(decision.reason, VersionReason::NoneInCommon { low, high });
-    }
+fn an_answer_in_a_version_of_the_programs_own_is_one_if_the_client_knows_it() {
+    let answer = words(&[XID, 9, 32, 0, 0, 0, 0]);
+    let asked = Version::TWO_WG;
+    let probe = |choice| VersionProbe::new(known_with_nine(), choice, asked, XID, START);
+    let shown = Evidence {
+        asked,
+        speaks: Some(NINE),
+        shown: Shown::Answered,
+    };
+    let used = speak(NINE, VersionReason::ShownNow(shown));
+    let answered = probe(Choice::Auto).received(&answer);
+    assert_eq!(answered, ProbeAnswer::Message(used));
+    let only = VersionDecision {
+        action: VersionAction::GiveUp,
+        reason: VersionReason::OtherOnly(shown),
+    };
+    let answered = probe(Choice::Only(asked)).received(&answer);
+    assert_eq!(answered, ProbeAnswer::Message(only));
 }
 
 #[test]
@@ -146,23 +223,23 @@ fn unrelated_messages_do_not_end_the_wait() {
 
 #[test]
 fn v2_s5_2_a_lost_connection_or_silence_means_version_1_on_a_new_one() {
-    let reconnect = |evidence| VersionDecision {
-        action: VersionAction::Reconnect(Version::One),
-        reason: VersionReason::ShownNow(evidence),
+    let reconnect = |shown| VersionDecision {
+        action: VersionAction::Reconnect(Version::ONE),
+        reason: VersionReason::ShownNow(evidence(shown)),
     };
     let client = probe(Choice::Auto);
-    assert_eq!(client.lost(), reconnect(Evidence::Dropped));
+    assert_eq!(client.lost(), reconnect(Shown::Dropped));
     assert_eq!(client.deadline(), START + PATIENCE);
     let almost = START + PATIENCE - Duration::from_nanos(1);
     assert_eq!(client.expired(almost), None);
-    let decision = reconnect(Evidence::NoAnswer);
+    let decision = reconnect(Shown::NoAnswer);
     assert_eq!(client.expired(START + PATIENCE), Some(decision));
     assert_eq!(probe(ONLY_TWO).lost().action, VersionAction::GiveUp);
 }
 
 #[test]
 fn a_client_of_one_version_other_than_2_does_not_ask() {
-    for version in [Version::One, Version::Other(9)] {
+    for version in [Version::ONE, NINE] {
         let decision = speak(version, VersionReason::Configured);
         let known = decide_without_probe(Choice::Only(version), None);
         assert_eq!(known, Some(decision));
@@ -172,18 +249,18 @@ fn a_client_of_one_version_other_than_2_does_not_ask() {
 #[test]
 fn v2_s5_2_what_was_learnt_is_remembered_until_a_connection_that_used_it_has_ended() {
     let mut memory = KnownServers::default();
-    let learnt = |memory: &mut KnownServers<&str>, did: &ServerReaction| {
-        let decision = decide_version(Choice::Auto, did);
-        memory.decided("server", &decision);
-        decision
+    let client = probe(Choice::Auto);
+    let message = |words_of: &[u32]| match client.received(&words(words_of)) {
+        ProbeAnswer::Message(decision) | ProbeAnswer::VersionError(decision) => decision,
+        answer => panic!("{answer:?}"),
     };
-    for did in [
-        ServerReaction::RefusedVersion { low: 1, high: 1 },
-        ServerReaction::Answered(Version::One),
-        ServerReaction::Dropped,
-        ServerReaction::NoAnswer,
+    for decision in [
+        message(&[XID, 2, 64, 4, 1, 1, 1]),
+        message(&[XID, 1, 32, 0, 0, 0, 0]),
+        client.lost(),
+        client.expired(START + PATIENCE).expect("it has expired"),
     ] {
-        let decision = learnt(&mut memory, &did);
+        memory.decided("server", &decision);
         // The connection was lost at once, and the evidence stays: there is no reconnect loop.
         memory.ended(&"server", &decision, false);
         let evidence = memory.evidence(&"server").expect("it is known");
@@ -192,7 +269,7 @@ fn v2_s5_2_what_was_learnt_is_remembered_until_a_connection_that_used_it_has_end
         let decision = known.expect("it is not asked again");
         assert_eq!(
             decision,
-            speak(Version::One, VersionReason::Remembered(evidence))
+            speak(Version::ONE, VersionReason::Remembered(evidence))
         );
         memory.decided("server", &decision);
         memory.ended(&"server", &decision, false);
@@ -202,31 +279,31 @@ fn v2_s5_2_what_was_learnt_is_remembered_until_a_connection_that_used_it_has_end
         assert_eq!(memory.evidence(&"server"), None);
     }
     // A server that was replaced by a newer one.
-    learnt(&mut memory, &ServerReaction::Dropped);
-    learnt(&mut memory, &ServerReaction::Answered(Version::Two));
+    memory.decided("server", &client.lost());
+    memory.decided("server", &message(&CONNPROP_FINAL));
     assert_eq!(memory.evidence(&"server"), None);
 }
 
 #[test]
 fn only_so_many_servers_are_remembered() {
     let mut memory = KnownServers::default();
-    let decision = decide_version(Choice::Auto, &ServerReaction::Dropped);
+    let decision = probe(Choice::Auto).lost();
     for server in 0..300 {
         memory.decided(server, &decision);
     }
     assert_eq!(memory.evidence(&43), None);
-    assert_eq!(memory.evidence(&44), Some(Evidence::Dropped));
+    assert_eq!(memory.evidence(&44), Some(evidence(Shown::Dropped)));
 }
 
 #[test]
 fn v2_s5_2_the_memory_does_not_change_what_the_user_asked_for() {
-    let known = decide_without_probe(ONLY_TWO, Some(Evidence::Dropped));
+    let known = decide_without_probe(ONLY_TWO, Some(evidence(Shown::Dropped)));
     assert_eq!(known, None);
 }
 
 #[test]
 fn v2_s5_3_a_server_answers_in_the_version_of_the_first_message() {
-    for (version, number) in [(Version::One, 1), (Version::Two, 2)] {
+    for (version, number) in [(Version::ONE, 1), (Version::TWO, 2)] {
         let first = words(&[XID, number, 32, 0, 0, 0, 0]);
         let first = decide_first_message(Versions::default(), &first);
         assert_eq!(first, FirstMessage::Use(version));
@@ -246,7 +323,7 @@ fn v2_s5_2_versions_that_are_not_accepted_are_refused_with_those_that_are() {
         ("1,2", 3, 1, 2),
         ("2,1", 0, 1, 2),
     ] {
-        let accepts: Versions = accepts.parse().expect("versions");
+        let accepts = known().parse_versions(accepts).expect("versions");
         let first = words(&[XID, number, 32, 0, 0, 0, 0]);
         let FirstMessage::Refuse(answer) = decide_first_message(accepts, &first) else {
             panic!("refused");
@@ -282,27 +359,29 @@ fn errors_and_short_messages_do_not_settle_the_version() {
         assert_eq!(first, FirstMessage::Discard, "{message:?}");
     }
     // Messages of another version have the lengths and error codes of their own dialect.
-    let nine = Versions::only(Version::Other(9));
+    let of_nine = |message: &[u32]| {
+        let (known, nine) = (known_with_nine(), Versions::only(NINE));
+        rpcrdma_negotiation::decide_first_message(&known, &nine, &words(message))
+    };
     for message in [&[XID, 9, 32, 4][..], &[XID, 9, 32, 0, 0]] {
-        let first = decide_first_message(nine, &words(message));
-        assert_eq!(first, FirstMessage::Use(Version::Other(9)), "{message:?}");
+        assert_eq!(of_nine(message), FirstMessage::Use(NINE), "{message:?}");
     }
-    let short = decide_first_message(nine, &words(&[XID, 9, 32]));
+    let short = of_nine(&[XID, 9, 32]);
     assert_eq!(short, FirstMessage::Discard);
 }
 
 /// Returns the answer of a server that accepts these versions to the message of a probe. It answers
 /// a header type that its version does not have with an error of that version.
-fn answer_to(probe: &VersionProbe, accepts: Versions) -> Bytes {
+fn answer_to(probe: &VersionProbe, accepts: &Versions) -> Bytes {
     let xid = probe.xid();
     let first = match probe.asked() {
-        Version::TwoWg => [xid, 2, 32, 7, 1, 1, 4, 4096],
+        Version::TWO_WG => [xid, 2, 32, 7, 1, 1, 4, 4096],
         _ => [xid, 2, 32, 5, 0, 1, 0, 0],
     };
     match decide_first_message(accepts, &words(&first)) {
         FirstMessage::Use(used) => match (used, used == probe.asked()) {
-            (Version::TwoWg, true) => words(&[xid, 2, 32, 7, 0]),
-            (Version::TwoWg, false) => words(&[xid, 2, 32, 4, 4]),
+            (Version::TWO_WG, true) => words(&[xid, 2, 32, 7, 0]),
+            (Version::TWO_WG, false) => words(&[xid, 2, 32, 4, 4]),
             (_, true) => words(&[xid, 2, 32, 5, 1, 1, 0]),
             (_, false) => words(&[xid, 2, 32, 4, 2]),
         },
@@ -323,35 +402,35 @@ fn all_pairings_find_the_version_and_say_why() {
     // connection. A client that is to speak version 1 only learns from its first call that the
     // server does not.
     for (choice, accepts, decided, spoken) in [
-        ("auto", "1", refused, Some(Version::One)),
-        ("auto", "2", answered, Some(Version::Two)),
-        ("auto", "1,2", answered, Some(Version::Two)),
-        ("auto", "2wg", working_group, Some(Version::TwoWg)),
-        ("auto", "1,2wg", working_group, Some(Version::TwoWg)),
-        ("auto", "2,2wg", working_group, Some(Version::TwoWg)),
-        ("auto", "1,2,2wg", working_group, Some(Version::TwoWg)),
+        ("auto", "1", refused, Some(Version::ONE)),
+        ("auto", "2", answered, Some(Version::TWO)),
+        ("auto", "1,2", answered, Some(Version::TWO)),
+        ("auto", "2wg", working_group, Some(Version::TWO_WG)),
+        ("auto", "1,2wg", working_group, Some(Version::TWO_WG)),
+        ("auto", "2,2wg", working_group, Some(Version::TWO_WG)),
+        ("auto", "1,2,2wg", working_group, Some(Version::TWO_WG)),
         ("2wg", "1", nothing, None),
         ("2wg", "1,2", other, None),
-        ("2wg", "1,2wg", working_group, Some(Version::TwoWg)),
-        ("2", "1,2,2wg", answered, Some(Version::Two)),
-        ("1", "1,2,2wg", configured, Some(Version::One)),
-        ("1", "1", configured, Some(Version::One)),
+        ("2wg", "1,2wg", working_group, Some(Version::TWO_WG)),
+        ("2", "1,2,2wg", answered, Some(Version::TWO)),
+        ("1", "1,2,2wg", configured, Some(Version::ONE)),
+        ("1", "1", configured, Some(Version::ONE)),
         ("1", "2", configured, None),
-        ("1", "1,2", configured, Some(Version::One)),
+        ("1", "1,2", configured, Some(Version::ONE)),
         ("2", "1", nothing, None),
-        ("2", "2", answered, Some(Version::Two)),
-        ("2", "1,2", answered, Some(Version::Two)),
+        ("2", "2", answered, Some(Version::TWO)),
+        ("2", "1,2", answered, Some(Version::TWO)),
     ] {
         let pairing = format!("client {choice}, server {accepts}");
-        let choice: Choice = choice.parse().expect("a choice");
-        let accepts: Versions = accepts.parse().expect("versions");
+        let choice = known().parse_choice(choice).expect("a choice");
+        let accepts = known().parse_versions(accepts).expect("versions");
         let decision = decide_without_probe(choice, None).unwrap_or_else(|| {
             let probe = probe(choice);
-            match probe.received(&answer_to(&probe, accepts)) {
+            match probe.received(&answer_to(&probe, &accepts)) {
                 ProbeAnswer::Message(decision) | ProbeAnswer::VersionError(decision) => decision,
                 ProbeAnswer::AskFor(version) => {
                     let probe = probe.again(version);
-                    match probe.received(&answer_to(&probe, accepts)) {
+                    match probe.received(&answer_to(&probe, &accepts)) {
                         ProbeAnswer::Message(decision) => decision,
                         answer => panic!("{answer:?}"),
                     }
@@ -363,11 +442,11 @@ fn all_pairings_find_the_version_and_say_why() {
         let used = match decision.action {
             VersionAction::Use(version) => {
                 let kind = match version {
-                    Version::TwoWg => CALL_INLINE,
+                    Version::TWO_WG => CALL_INLINE,
                     _ => 0,
                 };
                 let call = words(&[XID, version.number(), 32, kind, 0, 0, 0]);
-                match decide_first_message(accepts, &call) {
+                match decide_first_message(&accepts, &call) {
                     FirstMessage::Use(version) => Some(version),
                     FirstMessage::Refuse(_) => None,
                     FirstMessage::Discard => panic!("{pairing}: an answer"),
@@ -383,7 +462,7 @@ fn all_pairings_find_the_version_and_say_why() {
 #[test]
 fn choices_are_parsed_and_printed() {
     for name in ["auto", "1", "2", "2wg"] {
-        let choice: Choice = name.parse().expect("a choice");
+        let choice = known().parse_choice(name).expect("a choice");
         assert_eq!(choice.to_string(), name);
     }
     for (name, printed) in [
@@ -394,14 +473,18 @@ fn choices_are_parsed_and_printed() {
         ("2wg,1", "1,2wg"),
         ("2wg,2,1", "1,2,2wg"),
     ] {
-        let versions: Versions = name.parse().expect("versions");
+        let versions = known().parse_versions(name).expect("versions");
         assert_eq!(versions.to_string(), printed);
     }
     for name in ["", "3", "1-2", "auto,1", "1,,2", "1,2,3", "wg", "2WG"] {
-        assert!(name.parse::<Versions>().is_err(), "{name}");
+        assert!(known().parse_versions(name).is_err(), "{name}");
     }
-    let error = "two".parse::<Choice>().unwrap_err();
+    let error = known().parse_choice("two").unwrap_err();
     assert_eq!(error.to_string(), "\"two\" is not 1, 2, 2wg or auto");
+    let error = known().parse_versions("1,,2").unwrap_err();
+    let expected = "\"1,,2\" is not some of 1, 2 and 2wg, as in 1,2";
+    assert_eq!(error.to_string(), expected);
+    assert_eq!(known().names(), "1,2,2wg");
 }
 
 /// RDMA2_CALL_INLINE of the working group's version 2.
@@ -416,16 +499,16 @@ const OPTIONAL: [u32; 7] = [XID, 2, 9, 5, 0, 1, 0];
 #[test]
 fn wg_s4_3_3_the_first_message_tells_the_two_versions_2_apart() {
     for (message, version) in [
-        (&CONNPROP_MIDDLE[..], Version::TwoWg),
-        (&CONNPROP_FINAL, Version::TwoWg),
-        (&GRANT, Version::TwoWg),
-        (&[XID, 2, 9, 10, 0, 0, 0, 0, XID, 0], Version::TwoWg),
-        (&[XID, 2, 9, 0xffff_ff00, 0, 0, 0], Version::TwoWg),
-        (&OPTIONAL, Version::Two),
-        (&[XID, 2, 9, 0, 0, 0, 0, 0, XID, 0], Version::Two),
-        (&[XID, 1, 9, 0, 0, 0, 0, XID, 0], Version::One),
+        (&CONNPROP_MIDDLE[..], Version::TWO_WG),
+        (&CONNPROP_FINAL, Version::TWO_WG),
+        (&GRANT, Version::TWO_WG),
+        (&[XID, 2, 9, 10, 0, 0, 0, 0, XID, 0], Version::TWO_WG),
+        (&[XID, 2, 9, 0xffff_ff00, 0, 0, 0], Version::TWO_WG),
+        (&OPTIONAL, Version::TWO),
+        (&[XID, 2, 9, 0, 0, 0, 0, 0, XID, 0], Version::TWO),
+        (&[XID, 1, 9, 0, 0, 0, 0, XID, 0], Version::ONE),
     ] {
-        let first = |accepts| decide_first_message(accepts, &words(message));
+        let first = |accepts: Versions| decide_first_message(accepts, &words(message));
         assert_eq!(
             first(Versions::default()),
             FirstMessage::Use(version),
@@ -433,29 +516,29 @@ fn wg_s4_3_3_the_first_message_tells_the_two_versions_2_apart() {
         );
         // A server with one of them answers in that one. The client of the working group's version
         // may begin again.
-        let used = first(Versions::only(Version::TwoWg)) == FirstMessage::Use(Version::TwoWg);
-        assert_eq!(used, version != Version::One, "{message:?}");
-        let of_2016 = first(Versions::only(Version::Two));
+        let used = first(Versions::only(Version::TWO_WG)) == FirstMessage::Use(Version::TWO_WG);
+        assert_eq!(used, version != Version::ONE, "{message:?}");
+        let of_2016 = first(Versions::only(Version::TWO));
         let expected = match version {
             _ if message.len() < 7 => FirstMessage::Discard,
-            Version::Two => FirstMessage::Use(version),
-            Version::TwoWg => FirstMessage::Refuse(rpcrdma_v2::Answer {
+            Version::TWO => FirstMessage::Use(version),
+            Version::TWO_WG => FirstMessage::Refuse(Refusal {
                 xid: message[0],
                 version: 2,
-                error: rpcrdma_v2::ErrorBody::BadHeader,
+                error: RefusalError::Code(2),
             }),
             _ => continue,
         };
         assert_eq!(of_2016, expected, "{message:?}");
     }
     // A client that knows nothing of the working group's version may know version 1.
-    let accepts = Versions::only(Version::One).with(Version::TwoWg);
+    let accepts = Versions::only(Version::ONE).with(Version::TWO_WG);
     let probe = words(&[XID, 2, 9, 5, 0, 0, 0, 0]);
     let FirstMessage::Refuse(answer) = decide_first_message(accepts, &probe) else {
         panic!("accepted");
     };
     let (low, high) = (1, 1);
-    assert_eq!(answer.error, rpcrdma_v2::ErrorBody::Version { low, high });
+    assert_eq!(answer.error, RefusalError::Version { low, high });
     // An error settles nothing.
     let error = words(&[XID, 2, 9, 4, 2]);
     let first = decide_first_message(Versions::default(), &error);
@@ -464,26 +547,26 @@ fn wg_s4_3_3_the_first_message_tells_the_two_versions_2_apart() {
 
 #[test]
 fn wg_s4_3_a_client_finds_which_version_2_the_server_speaks() {
-    let only = Choice::Only(Version::TwoWg);
+    let only = Choice::Only(Version::TWO_WG);
     for (choice, message, version) in [
-        (only, &CONNPROP_FINAL[..], Version::TwoWg),
-        (only, &CONNPROP_MIDDLE, Version::TwoWg),
-        (only, &GRANT, Version::TwoWg),
+        (only, &CONNPROP_FINAL[..], Version::TWO_WG),
+        (only, &CONNPROP_MIDDLE, Version::TWO_WG),
+        (only, &GRANT, Version::TWO_WG),
         // RDMA2_ERR_BAD_PROPVAL for the client's properties.
-        (only, &[XID, 2, 9, 4, 3], Version::TwoWg),
-        (only, &OPTIONAL, Version::Two),
-        (only, &[XID, 2, 9, 4, 2], Version::Two),
-        (ONLY_TWO, &OPTIONAL, Version::Two),
-        (ONLY_TWO, &[XID, 2, 9, 4, 3], Version::Two),
-        (ONLY_TWO, &[XID, 2, 9, 4, 4], Version::TwoWg),
-        (ONLY_TWO, &CONNPROP_FINAL, Version::TwoWg),
+        (only, &[XID, 2, 9, 4, 3], Version::TWO_WG),
+        (only, &OPTIONAL, Version::TWO),
+        (only, &[XID, 2, 9, 4, 2], Version::TWO),
+        (ONLY_TWO, &OPTIONAL, Version::TWO),
+        (ONLY_TWO, &[XID, 2, 9, 4, 3], Version::TWO),
+        (ONLY_TWO, &[XID, 2, 9, 4, 4], Version::TWO_WG),
+        (ONLY_TWO, &CONNPROP_FINAL, Version::TWO_WG),
     ] {
-        let asked = choice.asked_for();
+        let asked = asked_for(choice);
         let decision = match version == asked {
             true => speak(version, VersionReason::Answered),
             false => VersionDecision {
                 action: VersionAction::GiveUp,
-                reason: VersionReason::OtherVersionTwo(version),
+                reason: VersionReason::AnsweredInOther(version),
             },
         };
         let answer = probe(choice).received(&words(message));
@@ -496,14 +579,14 @@ fn wg_s4_3_a_client_finds_which_version_2_the_server_speaks() {
     // A client that may use both is told to ask for the other one, but only once.
     for message in [&OPTIONAL[..], &[XID, 2, 9, 4, 2]] {
         let answer = probe(Choice::Auto).received(&words(message));
-        assert_eq!(answer, ProbeAnswer::AskFor(Version::Two), "{message:?}");
+        assert_eq!(answer, ProbeAnswer::AskFor(Version::TWO), "{message:?}");
     }
     let answer = asked_again().received(&words(&CONNPROP_FINAL));
-    let reason = VersionReason::OtherVersionTwo(Version::TwoWg);
+    let reason = VersionReason::AnsweredInOther(Version::TWO_WG);
     let action = VersionAction::GiveUp;
     let decision = VersionDecision { action, reason };
     assert_eq!(answer, ProbeAnswer::Message(decision));
-    let text = VersionReason::OtherVersionTwo(Version::TwoWg).to_string();
+    let text = VersionReason::AnsweredInOther(Version::TWO_WG).to_string();
     assert_eq!(text, "the server answered in version 2wg");
 }
 
@@ -521,7 +604,7 @@ quickcheck! {
         }
         let client = probe(if choose_two { ONLY_TWO } else { Choice::Auto });
         let decides = client.received(&message) != ProbeAnswer::Unrelated;
-        let accepts = Versions::only(Version::One).with(Version::Two);
+        let accepts = Versions::only(Version::ONE).with(Version::TWO);
         let used = decide_first_message(accepts, &message) != FirstMessage::Discard;
         // An arbitrary message is no error for this client's message.
         let expected = known.is_some() && message.len() >= 16;
@@ -534,15 +617,15 @@ quickcheck! {
         let two = match probe(ONLY_TWO).received(&message) {
             ProbeAnswer::Message(decision) | ProbeAnswer::VersionError(decision) => {
                 decision.action == VersionAction::GiveUp
-                    || decision.action == VersionAction::Use(Version::Two)
+                    || decision.action == VersionAction::Use(Version::TWO)
             }
             ProbeAnswer::AskFor(_) => false,
             ProbeAnswer::Unrelated => true,
         };
-        let accepts = Versions::only(Version::One);
+        let accepts = Versions::only(Version::ONE);
         let used = decide_first_message(accepts, &message);
         two && match used {
-            FirstMessage::Use(version) => version == Version::One,
+            FirstMessage::Use(version) => version == Version::ONE,
             FirstMessage::Refuse(answer) => answer.version != 1,
             FirstMessage::Discard => true,
         }

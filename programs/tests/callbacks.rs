@@ -32,8 +32,8 @@ enum Over {
 
 const ALL: [Over; 3] = [
     Over::Tcp,
-    Over::Rdma(Version::One),
-    Over::Rdma(Version::Two),
+    Over::Rdma(Version::ONE),
+    Over::Rdma(Version::TWO),
 ];
 
 const CALLBACKS: CallbackOptions = CallbackOptions {
@@ -237,7 +237,7 @@ fn who_takes_or_makes_no_callbacks_has_none() {
         let start = Instant::now();
         let tally = runtime.block_on(run(&client, 1, order)).unwrap();
         assert_eq!((tally.made, tally.failed), (3, 3), "{over:?}");
-        let at_once = over == Over::Rdma(Version::Two);
+        let at_once = over == Over::Rdma(Version::TWO);
         assert_eq!(start.elapsed() < order.limit, at_once, "{over:?}");
         runtime.block_on(null(&client)).unwrap();
         assert_eq!(client.stats().reconnects, 0);

@@ -61,7 +61,7 @@ pub fn placing_from(features: &RoundTripFeatures, least_placement: u32) -> Proto
         least_placement,
     };
     Protocols::named(features.to_string())
-        .with(Version::Two, Arc::new(exchange))
-        .with(Version::Two, Arc::new(continuation))
-        .with(Version::TwoWg, Arc::new(placement))
+        .with(Version::TWO, Arc::new(exchange))
+        .with(Version::TWO, Arc::new(continuation))
+        .with(Version::TWO_WG, Arc::new(placement))
 }

@@ -252,7 +252,7 @@ impl Access {
         only_rdma(&mount, costs.is_some())?;
         let version = mount.rpcrdma.map_or(Choice::Auto, Choice::Only);
         let features = mount.features.unwrap_or(RoundTripFeatures::ALL);
-        if version == Choice::Only(Version::One) && mount.features.is_some_and(|f| !f.is_none()) {
+        if version == Choice::Only(Version::ONE) && mount.features.is_some_and(|f| !f.is_none()) {
             let features =
                 format!("mount option features={features}: version 2 is wanted for that");
             return Err(Failure::Usage(features));

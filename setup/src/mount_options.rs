@@ -1,6 +1,7 @@
 //! Mount options, as `mount -o` and nfs(5) have them, and this project's own: versions of
 //! RPC-over-RDMA, their features, and devices.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -160,7 +161,7 @@ pub enum OptionError {
         /// The value as given.
         value: String,
         /// A description of the valid values.
-        wanted: &'static str,
+        wanted: Cow<'static, str>,
     },
     /// A value is missing, or the option takes none but has one.
     #[error("mount option {option:?} {problem}")]
@@ -420,8 +421,9 @@ impl MountOptions {
                 }
             }
             "rpcrdma" => {
-                let choice = given.text()?.parse();
-                self.rpcrdma = match choice.map_err(|_| given.wrong("1, 2, 2wg or auto"))? {
+                let protocols = rpcrdma_protocols::base();
+                let choice = protocols.known().parse_choice(given.text()?);
+                self.rpcrdma = match choice.map_err(|wrong| given.wrong(wrong.1))? {
                     Choice::Auto => None,
                     Choice::Only(version) => Some(version),
                 }
@@ -669,11 +671,11 @@ impl<'a> Given<'a> {
         }
     }
 
-    fn wrong(&self, wanted: &'static str) -> OptionError {
+    fn wrong(&self, wanted: impl Into<Cow<'static, str>>) -> OptionError {
         OptionError::Value {
             option: self.name.to_owned(),
             value: self.value.unwrap_or_default().to_owned(),
-            wanted,
+            wanted: wanted.into(),
         }
     }
 
@@ -704,7 +706,7 @@ mod tests {
             proto: Proto::Tcp,
             port: Some(2050),
             mount_port: Some(2051),
-            rpcrdma: Some(Version::One),
+            rpcrdma: Some(Version::ONE),
             features: Some(RoundTripFeatures {
                 ddp: Directions {
                     send: true,
@@ -737,7 +739,7 @@ mod tests {
         let auto = MountOptions::parse("rpcrdma=2,rpcrdma=auto").unwrap();
         assert_eq!(auto, MountOptions::default());
         let wg = MountOptions::parse("rpcrdma=2wg").unwrap();
-        assert_eq!(wg.rpcrdma, Some(Version::TwoWg));
+        assert_eq!(wg.rpcrdma, Some(Version::TWO_WG));
     }
 
     #[test]

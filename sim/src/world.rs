@@ -261,7 +261,7 @@ impl<'a> World<'a> {
         let hosts = hosts.collect();
         let mut options = RdmaServerOptions {
             common: self.plan.responder.clone(),
-            versions: self.plan.versions,
+            versions: self.plan.versions.clone(),
             ..RdmaServerOptions::new(rpcrdma_protocols::base())
         };
         if are_shared(shares) {

@@ -15,7 +15,7 @@ const LEN: u32 = 16 << 10;
 fn setting(features: &str) -> Setting {
     let features: RoundTripFeatures = features.parse().expect("features");
     let mut setting = Setting {
-        version: Version::Two,
+        version: Version::TWO,
         ..Setting::default()
     };
     for end in [&mut setting.requester, &mut setting.responder] {

@@ -14,7 +14,7 @@ const SHORT: u64 = 1024;
 fn setting(features: &str) -> Setting {
     let features: RoundTripFeatures = features.parse().expect("features");
     let mut setting = Setting {
-        version: Version::Two,
+        version: Version::TWO,
         ..Setting::default()
     };
     setting.requester.protocols = rpcrdma_protocols::standard(&features);

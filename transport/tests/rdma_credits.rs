@@ -62,10 +62,10 @@ fn held(pair: &Pair) -> Vec<u32> {
 /// a grant that is lowered meanwhile still applies to it.
 #[test]
 fn s3_3_1_a_call_behind_a_message_of_an_extension_heeds_a_grant_that_is_lowered() {
-    let (mut client, mut server) = speaking(Choice::Only(Version::Two), Versions::default());
+    let (mut client, mut server) = speaking(Choice::Only(Version::TWO), Versions::default());
     for common in [&mut client.common, &mut server.common] {
         let talkative = made_by(|_| Box::new(Talkative));
-        common.protocols.add(Version::Two, talkative);
+        common.protocols.add(Version::TWO, talkative);
     }
     let world = World::new();
     let two_sends = Attributes {

@@ -79,12 +79,12 @@ fn s4_5_4_a_requester_that_cannot_invalidate_closes_the_connection() {
 
 #[test]
 fn s4_5_4_a_responder_that_cannot_send_closes_the_connection() {
-    a_responder_that_cannot_send_closes_the_connection(Version::One);
+    a_responder_that_cannot_send_closes_the_connection(Version::ONE);
 }
 
 #[test]
 fn wg_s7_4_a_responder_that_cannot_send_closes_the_connection() {
-    a_responder_that_cannot_send_closes_the_connection(Version::TwoWg);
+    a_responder_that_cannot_send_closes_the_connection(Version::TWO_WG);
 }
 
 #[track_caller]

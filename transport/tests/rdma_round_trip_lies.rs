@@ -142,7 +142,7 @@ impl Liar {
     }
 
     fn with(change: impl FnOnce(&mut RdmaServerOptions)) -> Self {
-        let two = Version::Two;
+        let two = Version::TWO;
         let (mut client, mut server) = speaking(Choice::Only(two), Versions::only(two));
         let features: RoundTripFeatures = "ddp+cont".parse().unwrap();
         client.common.protocols = rpcrdma_protocols::standard(&features);

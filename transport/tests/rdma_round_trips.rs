@@ -18,7 +18,7 @@ use rpcrdma_protocols::RoundTripFeatures;
 const EACH: [&str; 4] = ["none", "ddp", "cont", "ddp+cont"];
 
 fn options(client: &str, server: &str) -> (RdmaClientOptions, RdmaServerOptions) {
-    let two = Version::Two;
+    let two = Version::TWO;
     let (mut ours, mut theirs) = speaking(Choice::Only(two), Versions::only(two));
     let parse = |text: &str| text.parse::<RoundTripFeatures>().unwrap();
     ours.common.protocols = rpcrdma_protocols::standard(&parse(client));

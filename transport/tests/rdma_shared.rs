@@ -19,7 +19,7 @@ use rpc_transport::{ClientTransport, PollSource, ServerTransport};
 use rpcrdma_host::Budget;
 
 /// Versions with placement of bulk data.
-const PLACING: [Version; 2] = [Version::Two, Version::TwoWg];
+const PLACING: [Version; 2] = [Version::TWO, Version::TWO_WG];
 
 fn placing(version: Version) -> (RdmaClientOptions, RdmaServerOptions) {
     let (mut client, mut server) = speaking(Choice::Only(version), Versions::default());
@@ -123,7 +123,7 @@ fn receives_of_a_burst_are_given_back_without_traffic() {
 /// refuse a call and have it sent in another transfer mode.
 #[test]
 fn a_connection_whose_messages_take_more_than_its_share_is_ended() {
-    for version in [Version::TwoWg] {
+    for version in [Version::TWO_WG] {
         let (client, mut server) = placing(version);
         server.max_receive_memory = 1;
         server.budget = Budget::new(256 << 10, 2);
@@ -149,7 +149,7 @@ const SERVER: usize = 1;
 #[test]
 fn messages_that_are_not_finished_are_ended_when_there_are_no_receives_for_others() {
     const LIMITED: usize = 40;
-    let (client, mut server) = placing(Version::Two);
+    let (client, mut server) = placing(Version::TWO);
     let each = receive_memory(&server.common.longest_receives(true));
     server.max_receive_memory = LIMITED * each;
     let (world, mut pair) = Pair::fake_with(client, server, sharing(WhenEmpty::Waits));

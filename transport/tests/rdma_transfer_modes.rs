@@ -21,11 +21,11 @@ const CLIENT: usize = 0;
 const SERVER: usize = 1;
 
 fn options(client: bool, server: bool) -> (RdmaClientOptions, RdmaServerOptions) {
-    let (mut ours, mut theirs) = speaking(Choice::Only(Version::Two), Versions::only(Version::Two));
+    let (mut ours, mut theirs) = speaking(Choice::Only(Version::TWO), Versions::only(Version::TWO));
     for (has, common) in [(client, &mut ours.common), (server, &mut theirs.common)] {
         if has {
             let cutter = made_by(|_| Box::new(Cutter::default()));
-            common.protocols.add(Version::Two, cutter);
+            common.protocols.add(Version::TWO, cutter);
         }
     }
     (ours, theirs)
@@ -282,7 +282,7 @@ fn the_rest_of_a_refused_group_counts_until_it_must_have_arrived() {
     let (mut client, mut server) = options(true, false);
     (client.common.credits, server.common.credits) = (2 * CREDITS, CREDITS);
     let cutter = made_by(|_| Box::new(Cutter::of_one()));
-    server.common.protocols = rpcrdma_protocols::base().with(Version::Two, cutter);
+    server.common.protocols = rpcrdma_protocols::base().with(Version::TWO, cutter);
     let (world, mut pair) = Pair::fake_with(client, server, attributes());
     pair.answer_with(|call| {
         let (xid, words, _) = open(call);

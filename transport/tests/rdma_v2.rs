@@ -31,7 +31,7 @@ fn only(version: Version) -> Choice {
 }
 
 fn both() -> (RdmaClientOptions, RdmaServerOptions) {
-    speaking(only(Version::Two), Versions::default())
+    speaking(only(Version::TWO), Versions::default())
 }
 
 fn iwarp(client: RdmaClientOptions, server: RdmaServerOptions) -> Pair {
@@ -60,7 +60,7 @@ fn versions(messages: &[Bytes]) -> Vec<u32> {
 /// Returns pairings of ends that speak version 1 only or several versions, each with the expected
 /// version.
 fn pairings() -> [(Choice, Versions, Version, &'static str); 5] {
-    let (one, two) = (Version::One, Version::Two);
+    let (one, two) = (Version::ONE, Version::TWO);
     [
         (only(one), Versions::only(one), one, "as asked for"),
         (only(one), Versions::default(), one, "as asked for"),
@@ -73,7 +73,7 @@ fn pairings() -> [(Choice, Versions, Version, &'static str); 5] {
         (
             Choice::Auto,
             Versions::default(),
-            Version::TwoWg,
+            Version::TWO_WG,
             "the server answered in it",
         ),
         (
@@ -124,11 +124,11 @@ fn all_pairings_of_versions_work_over_iwarp() {
 
 #[test]
 fn version_2_alone_is_spoken_and_refuses_who_does_not() {
-    let two = Version::Two;
+    let two = Version::TWO;
     let (client, server) = speaking(only(two), Versions::only(two));
     let (_, pair) = Pair::fake_with(client, server, attributes());
     paired(pair, two, "the server answered in it");
-    let (client, server) = speaking(only(two), Versions::only(Version::One));
+    let (client, server) = speaking(only(two), Versions::only(Version::ONE));
     let (_, mut pair) = Pair::fake_with(client, server, attributes());
     let conn = pair.client.open(pair.address, 0, pair.now());
     pair.until(|pair| !pair.down.is_empty());
@@ -144,7 +144,7 @@ fn version_2_alone_is_spoken_and_refuses_who_does_not() {
     );
     assert!(pair.up.is_empty());
     // A client of version 1 learns from its first call that there is no version in common.
-    let (client, server) = speaking(only(Version::One), Versions::only(two));
+    let (client, server) = speaking(only(Version::ONE), Versions::only(two));
     let (_, mut pair) = Pair::fake_with(client, server, attributes());
     let conn = pair.connect();
     let error = pair.call(conn, message(1, 0, &[]), &room(0, &[])).error();
@@ -156,7 +156,7 @@ fn version_2_alone_is_spoken_and_refuses_who_does_not() {
 #[test]
 fn version_1_on_the_wire_is_the_same_with_version_2_at_hand() {
     let traffic = |versions: Versions| {
-        let (client, server) = speaking(only(Version::One), versions);
+        let (client, server) = speaking(only(Version::ONE), versions);
         let (world, mut pair, conn) = Pair::echoing(client, server);
         pair.every_shape(conn);
         let world = world.borrow();
@@ -166,7 +166,7 @@ fn version_1_on_the_wire_is_the_same_with_version_2_at_hand() {
             world.private_data.clone(),
         )
     };
-    let alone = traffic(Versions::only(Version::One));
+    let alone = traffic(Versions::only(Version::ONE));
     assert!(alone == traffic(Versions::default()));
     assert!(
         versions(&alone.0)
@@ -178,11 +178,11 @@ fn version_1_on_the_wire_is_the_same_with_version_2_at_hand() {
 
 #[test]
 fn v2_s5_requests_wait_until_the_version_is_known() {
-    let one = Versions::only(Version::One);
+    let one = Versions::only(Version::ONE);
     // What each client asks first, by the version of its messages and of the calls.
     for (choice, versions_there, asked, spoken) in [
-        (only(Version::Two), Versions::default(), &[2][..], 2),
-        (Choice::Auto, one.with(Version::Two), &[2, 2], 2),
+        (only(Version::TWO), Versions::default(), &[2][..], 2),
+        (Choice::Auto, one.clone().with(Version::TWO), &[2, 2], 2),
         (Choice::Auto, one, &[2], 1),
     ] {
         let (client, server) = speaking(choice, versions_there);
@@ -249,7 +249,7 @@ fn v2_s2_3_receives_are_4096_bytes_at_least() {
 fn v2_s4_2_1_every_rdma2_msg_has_a_payload() {
     let (client, server) = both();
     let (world, pair) = Pair::fake_with(client, server, attributes());
-    paired(pair, Version::Two, "");
+    paired(pair, Version::TWO, "");
     let world = world.borrow();
     let mut messages = 0;
     for bytes in sent(&world, CLIENT).into_iter().chain(sent(&world, SERVER)) {
@@ -368,7 +368,7 @@ fn xchar_s3_1_no_message_is_longer_than_the_receive_it_meets() {
         client.common.inline_receive = client_size;
         server.common.inline_receive = server_size;
         let (world, pair) = Pair::fake_with(client, server, attributes());
-        paired(pair, Version::Two, "");
+        paired(pair, Version::TWO, "");
         let world = world.borrow();
         let longest = |by| sent(&world, by).iter().map(Bytes::len).max().unwrap();
         assert!(longest(CLIENT) <= server_size as usize, "a long call");
@@ -494,7 +494,7 @@ fn a_server_that_drops_one_connection_in_version_2_is_asked_again() {
     pair.until(|pair| !pair.ended.is_empty());
     pair.ended.remove(&(conn, 9)).unwrap().reply();
     let action = pair.client.decision(conn).unwrap().action;
-    assert_eq!(action, VersionAction::Use(Version::TwoWg));
+    assert_eq!(action, VersionAction::Use(Version::TWO_WG));
     assert!(!warning.was_logged());
     assert!(pair.down.is_empty(), "its user sees one connection");
     // The next connection may be dropped once, too.
@@ -507,7 +507,7 @@ fn a_server_that_drops_one_connection_in_version_2_is_asked_again() {
     world.borrow_mut().lose_at = None;
     pair.until(|pair| pair.up.contains(&conn));
     let action = pair.client.decision(conn).unwrap().action;
-    assert_eq!(action, VersionAction::Use(Version::TwoWg));
+    assert_eq!(action, VersionAction::Use(Version::TWO_WG));
 }
 
 /// If a server drops two connections in version 2, the client uses version 1, and tries version 2
@@ -528,7 +528,7 @@ fn a_server_that_drops_version_2_gets_version_1_on_a_new_connection() {
     pair.until(|pair| !pair.ended.is_empty());
     pair.ended.remove(&(conn, 9)).unwrap().reply();
     let decision = pair.client.decision(conn).unwrap();
-    assert_eq!(decision.action, VersionAction::Use(Version::One));
+    assert_eq!(decision.action, VersionAction::Use(Version::ONE));
     assert!(
         decision.to_string().contains("dropped the connection"),
         "{decision}"
@@ -540,7 +540,7 @@ fn a_server_that_drops_version_2_gets_version_1_on_a_new_connection() {
     pair.until(|pair| !pair.down.is_empty());
     let conn = pair.connect();
     let verdict = pair.client.decision(conn).unwrap().action;
-    assert_eq!(verdict, VersionAction::Use(Version::TwoWg));
+    assert_eq!(verdict, VersionAction::Use(Version::TWO_WG));
 }
 
 /// The number of an operation that no document assigns.
@@ -578,9 +578,9 @@ fn stranger() -> Arc<dyn ExtensionFactory> {
 #[test]
 fn v2_s3_1_an_unknown_operation_is_answered_and_the_connection_lives() {
     let (mut client, server) = both();
-    client.common.protocols.add(Version::Two, stranger());
+    client.common.protocols.add(Version::TWO, stranger());
     let (world, pair) = Pair::fake_with(client, server, attributes());
-    paired(pair, Version::Two, "");
+    paired(pair, Version::TWO, "");
     let world = world.borrow();
     let is_unknown = |bytes: &&Bytes| {
         let header = Header::decode(bytes).unwrap().0;
@@ -601,10 +601,10 @@ fn v2_s3_1_an_unknown_operation_is_answered_and_the_connection_lives() {
 #[test]
 fn an_extension_of_a_crate_outside_talks_to_its_peer() {
     let (mut client, mut server) = both();
-    client.common.protocols.add(Version::Two, stranger());
-    server.common.protocols.add(Version::Two, stranger());
+    client.common.protocols.add(Version::TWO, stranger());
+    server.common.protocols.add(Version::TWO, stranger());
     let (world, pair) = Pair::fake_with(client, server, attributes());
-    paired(pair, Version::Two, "");
+    paired(pair, Version::TWO, "");
     let world = world.borrow();
     let operations = |by| {
         let headers = sent(&world, by)
@@ -630,18 +630,14 @@ fn an_extension_of_a_crate_outside_talks_to_its_peer() {
 fn extensions_that_do_not_go_together_are_told_of() {
     let (mut client, server) = both();
     for _ in 0..2 {
-        client.common.protocols.add(Version::Two, stranger());
+        client.common.protocols.add(Version::TWO, stranger());
     }
     let (_, mut pair) = Pair::fake_with(client, server, attributes());
     let conn = pair.client.open(pair.address, 0, pair.now());
     pair.until(|pair| !pair.down.is_empty());
     let (at, lost) = &pair.down[0];
     assert_eq!((*at, lost.retry), (conn, false));
-    assert!(
-        lost.reason.contains("both own message"),
-        "{}",
-        lost.reason
-    );
+    assert!(lost.reason.contains("both own message"), "{}", lost.reason);
 }
 
 /// A server whose own inline limit is 1024 bytes sends a longer inline reply if the call offered no

@@ -8,7 +8,7 @@ use nfs_binding::overrides::Overridden;
 use nfs_binding::server::{ExportOptions, overridden};
 use rdma::middleware::{Delay, Rate};
 use rpc_transport::limits::LEAST_MEMORY;
-use rpc_transport::rdma::Versions;
+use rpc_transport::rdma::{ParseVersionError, Versions};
 use rpcrdma_host::CongestionControl;
 use rpcrdma_protocols::RoundTripFeatures;
 use rpcrdma_setup::costs::CostsArg;
@@ -86,7 +86,7 @@ pub(crate) struct ServeArgs {
 
     /// Versions of RPC-over-RDMA that clients may speak: some of 1, 2 (the drafts of 2016) and 2wg
     /// (the working group's draft -07), separated by commas
-    #[arg(long, value_name = "VERSIONS", default_value_t = Versions::default())]
+    #[arg(long, value_name = "VERSIONS", value_parser = versions, default_value_t = all_versions())]
     pub(crate) rpcrdma: Versions,
 
     /// Features for fewer round trips that this end uses in version 2: none, or `ddp` (bulk data
@@ -284,6 +284,19 @@ impl MemoryExport {
             overridden,
         })
     }
+}
+
+/// Returns all versions that there are.
+fn all_versions() -> Versions {
+    let protocols = rpcrdma_protocols::base();
+    let names = protocols.known().names();
+    versions(&names).unwrap_or_default()
+}
+
+/// Parses versions, separated by commas.
+fn versions(names: &str) -> Result<Versions, ParseVersionError> {
+    let protocols = rpcrdma_protocols::base();
+    protocols.known().parse_versions(names)
 }
 
 /// Parses a user id.

@@ -11,11 +11,16 @@
 //!
 //! # How to write a dialect
 //!
-//! A version is one implementation of the trait and one entry in
-//! [`Config::dialects`](crate::Config::dialects). Both ends are configured for it with
-//! [`Config::with_version`](crate::Config::with_version) and [`Version::Other`], because only
-//! versions 1 and 2 are negotiated. The number of the version must be the second word of each of
-//! its headers: servers select the dialect by it.
+//! A version is one implementation of the trait and one entry in [`Protocols`](crate::Protocols). The
+//! number of the version must be the second word of each of its headers.
+//!
+//! *Negotiation.* [`Negotiable::version`] is the version's identifier, and is enough for a version that
+//! both ends are configured for ([`Config::with_version`](crate::Config::with_version)). Servers
+//! recognize its first message by its number then. A version that shares its number with another
+//! one, or is asked for, implements the other methods of [`Negotiable`] too. A client asks by the
+//! first message that the version's extensions send when the connection begins
+//! ([`Extension::connected`](rpcrdma_extension::Extension::connected)), and goes on in the next
+//! version if the server does not answer in this one.
 //!
 //! *Sending.* A message without chunks has the header of [`Dialect::encode_plain`], any other call
 //! or reply that of [`Dialect::encode`]. Plans count on [`Dialect::header_len`] for the room that
@@ -47,7 +52,8 @@
 //! [`Extensions::failed`]: rpcrdma_extension::Extensions::failed
 //! [`Extensions::heard`]: rpcrdma_extension::Extensions::heard
 //!
-//! `tests/dialect.rs` has a dialect without extensions; `tests/operations.rs` has one with header
+//! `tests/dialect.rs` has a dialect without extensions; `tests/negotiated.rs` has a version that is
+//! negotiated; `tests/operations.rs` has one with header
 //! types of its own, properties that are exchanged once, and calls in several Sends.
 
 mod group;
@@ -60,12 +66,9 @@ mod v1_direction;
 mod v2;
 mod wg;
 
-use std::fmt;
-
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Position};
 use rpcrdma_chunks::{Chunks, Direction, Side};
-use rpcrdma_negotiation::Version;
 use transfer_plan::ChunkCounts;
 
 use crate::Config;
@@ -80,6 +83,7 @@ pub use pieces::{advance, decode_header};
 pub use plain::Plain;
 use rpcrdma_extension::DuplicateNumber;
 pub use rpcrdma_extension::PeerError;
+pub use rpcrdma_negotiation::Negotiable;
 pub use session::{Modes, Session, of_extension};
 pub use v1::VersionOne;
 pub use v2::{VersionTwo, VersionTwoSession};
@@ -88,8 +92,8 @@ pub use wg::VersionTwoWg;
 
 use crate::flow::Accounting;
 
-/// All versions that this crate speaks.
-pub const DIALECTS: &[&dyn Dialect] = &[&VersionOne, &VersionTwo, &VersionTwoWg];
+/// The versions that this crate speaks, in the order in which a client prefers them.
+pub const STANDARD: &[&dyn Dialect] = &[&VersionTwoWg, &VersionTwo, &VersionOne];
 
 /// A header to send, with chunk lists or with the payload in a chunk.
 #[derive(Debug)]
@@ -125,10 +129,7 @@ pub struct Receiver {
 }
 
 /// The header format of a version: encoding, decoding and checks.
-pub trait Dialect: fmt::Debug + Send + Sync {
-    /// Returns the version, by whose number messages of this dialect are recognized.
-    fn version(&self) -> Version;
-
+pub trait Dialect: Negotiable {
     /// Returns the function that computes the length of a header from the numbers of its chunks, in
     /// bytes, for [`transfer_plan::Limits::header_len`].
     fn header_len(&self) -> fn(&ChunkCounts) -> u64;
@@ -174,6 +175,13 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// [`DuplicateNumber`]: two extensions own the same number.
     fn session(&self, config: &Config, first_xid: u32)
     -> Result<Box<dyn Session>, DuplicateNumber>;
+
+    /// Returns whether peers of this version send messages of extensions. Its receives are at least as
+    /// long as the default of version 2 then, or as extensions want them, and private data has no
+    /// effect.
+    fn has_extensions(&self) -> bool {
+        false
+    }
 
     /// Appends the header of a message of an extension. The payload of the message, if it has one,
     /// follows. A version without such messages has nothing to append.

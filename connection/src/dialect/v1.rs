@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Segments, put_words};
 use rpcrdma_chunks::proc;
 use rpcrdma_extension::DuplicateNumber;
-use rpcrdma_negotiation::Version;
+use rpcrdma_negotiation::{Beginning, Negotiable, Recognition, Version};
 use rpcrdma_v1::{
     Answer, Body, Chunks, ErrorBody, Header, Role, VERSION, Violation, check_call, check_xid,
     limits,
@@ -23,11 +23,22 @@ use crate::Config;
 #[derive(Clone, Copy, Debug)]
 pub struct VersionOne;
 
-impl Dialect for VersionOne {
+impl Negotiable for VersionOne {
     fn version(&self) -> Version {
-        Version::One
+        Version::ONE
     }
 
+    /// Messages that are too short are discarded (section 4.5), and so are errors.
+    fn recognize_first(&self, first: &Beginning<'_>) -> Recognition {
+        let is_call = !first.is_error() && first.len() >= limits::MIN_HEADER_LEN;
+        match first.fixed().version == VERSION && is_call {
+            true => Recognition::Mine,
+            false => Recognition::No,
+        }
+    }
+}
+
+impl Dialect for VersionOne {
     fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
         |chunks| limits::MIN_HEADER_LEN as u64 + chunks_len(chunks)
     }

@@ -7,11 +7,11 @@ use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Segments, put_words};
 use rpcrdma_chunks::proc;
 use rpcrdma_extension::{DuplicateNumber, Extensions, OutgoingMessage};
-use rpcrdma_negotiation::Version;
+use rpcrdma_negotiation::{Beginning, Negotiable, Recognition, Version};
 use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{
-    Answer, Body, Chunks, Direction, ErrorBody, Header, Role, VERSION, Violation, check_call,
-    check_payload, limits,
+    Answer, Body, Chunks, Direction, ErrorBody, Header, OPTIONAL, Role, VERSION, Violation,
+    check_call, check_payload, limits,
 };
 use transfer_plan::ChunkCounts;
 
@@ -25,9 +25,63 @@ use crate::Config;
 #[derive(Clone, Copy, Debug)]
 pub struct VersionTwo;
 
-impl Dialect for VersionTwo {
+/// RDMA2_ERR_BAD_HEADER. In version-two-07 this is the number of RDMA2_ERR_BAD_XDR, which is no
+/// answer to a valid first message.
+const BAD_HEADER: u32 = 2;
+
+impl Negotiable for VersionTwo {
     fn version(&self) -> Version {
-        Version::Two
+        Version::TWO
+    }
+
+    fn recognize_first(&self, first: &Beginning<'_>) -> Recognition {
+        let is_whole = !first.is_error() && first.len() >= limits::MIN_HEADER_LEN;
+        match is_whole && has_header_of_2016(first) {
+            true => Recognition::Mine,
+            false => Recognition::No,
+        }
+    }
+
+    /// After this error, a client of version-two-07 may send a message of this version on the same
+    /// connection, which then counts as the first.
+    fn refusal(&self, first: &Beginning<'_>) -> Option<u32> {
+        let answers = !first.is_error() && first.len() >= limits::MIN_HEADER_LEN;
+        answers.then_some(BAD_HEADER)
+    }
+
+    fn is_asked_for(&self) -> bool {
+        true
+    }
+
+    /// An error tells by its code: a server answers a header type that it does not know with
+    /// RDMA2_ERR_BAD_HEADER, one of version-two-07 with RDMA2_ERR_INVAL_HTYPE.
+    fn recognize_answer(&self, answer: &Beginning<'_>, to_question: bool) -> Recognition {
+        let code = answer.error_code().filter(|_| to_question);
+        match answer.is_error() {
+            _ if answer.fixed().version != VERSION => Recognition::No,
+            true if code == Some(BAD_HEADER) => Recognition::Mine,
+            true => Recognition::Maybe,
+            false if has_header_of_2016(answer) => Recognition::Mine,
+            false => Recognition::No,
+        }
+    }
+}
+
+/// Returns whether a message that is no error has a header type of 2016. The procedures of 2016 are
+/// 0, 1, 4 and 5, the header types of version-two-07 are 4 to 13 and those of its extensions. Both
+/// have 5: RDMA2_OPTIONAL of 2016 has 28 bytes at least, RDMA2_GRANT of version-two-07 has 16.
+pub(super) fn has_header_of_2016(message: &Beginning<'_>) -> bool {
+    let fixed = message.fixed();
+    fixed.version == VERSION
+        && match fixed.procedure {
+            OPTIONAL => message.len() >= limits::MIN_HEADER_LEN,
+            procedure => procedure < OPTIONAL,
+        }
+}
+
+impl Dialect for VersionTwo {
+    fn has_extensions(&self) -> bool {
+        true
     }
 
     fn header_len(&self) -> fn(&ChunkCounts) -> u64 {

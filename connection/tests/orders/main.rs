@@ -24,8 +24,8 @@ use crate::sim::Sim;
 
 fn version(two: bool) -> Version {
     match two {
-        true => Version::Two,
-        false => Version::One,
+        true => Version::TWO,
+        false => Version::ONE,
     }
 }
 
@@ -103,7 +103,7 @@ quickcheck! {
             let all = ["none", "ddp", "cont", "ddp+cont", "ddp+cont"];
             all[usize::from(at) % all.len()].parse().unwrap()
         };
-        let configs = narrow(Version::Two, seed.is_multiple_of(2), |client, server| {
+        let configs = narrow(Version::TWO, seed.is_multiple_of(2), |client, server| {
             client.protocols = rpcrdma_protocols::standard(&features(ours));
             server.protocols = rpcrdma_protocols::standard(&features(theirs));
             (client.credits, server.credits) = (32, 32);
@@ -121,7 +121,7 @@ quickcheck! {
     /// The receive sizes of both ends change while calls wait, are registered, sent and answered:
     /// no message is longer than the receive that it consumes, and every call ends with its reply.
     fn limits_change_at_any_time_and_nothing_is_lost(seed: u64, continued: bool) -> TestResult {
-        let configs = narrow(Version::Two, seed.is_multiple_of(2), |client, server| {
+        let configs = narrow(Version::TWO, seed.is_multiple_of(2), |client, server| {
             for options in [client, server] {
                 (options.inline_send, options.credits) = (32 << 10, 4);
                 if continued {

@@ -23,14 +23,35 @@ pub use wg_peer::{Sent, WgPeer, encoded, inline_call, inline_reply};
 use std::time::Duration;
 
 use rdma::Pool;
-use rpcrdma_connection::{Config, Options, Role};
-use rpcrdma_negotiation::{Choice, Evidence, Version, Versions};
+use rpcrdma_connection::{Config, Options, Protocols, Role};
+use rpcrdma_negotiation::{
+    Choice, Evidence, FirstMessage, Shown, Version, Versions, decide_first_message,
+};
 
 /// Pool limit of an end of a connection, bytes.
 pub const POOL: usize = 1 << 28;
 
 /// How long clients wait for the answer to their first message in version 2.
 pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Returns the version of a message that can be the first on a connection.
+pub fn version_of(message: &[u8]) -> Version {
+    let protocols = Protocols::default();
+    match decide_first_message(protocols.known(), &Versions::default(), message) {
+        FirstMessage::Use(version) => version,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns what a server showed that was asked for version 2 of the working group, and speaks
+/// version 1 or is assumed to.
+pub fn evidence(shown: Shown) -> Evidence {
+    Evidence {
+        asked: Version::TWO_WG,
+        speaks: Some(Version::ONE),
+        shown,
+    }
+}
 
 /// Returns the configuration of a client that may speak these versions.
 pub fn client(versions: Choice, options: Options) -> Config {

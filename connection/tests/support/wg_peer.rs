@@ -43,7 +43,7 @@ impl WgPeer {
     pub fn listening(change: impl FnOnce(&mut Options)) -> Self {
         let mut options = Options::server(rpcrdma_protocols::base());
         change(&mut options);
-        Self::new(super::server(Versions::only(Version::TwoWg), options))
+        Self::new(super::server(Versions::only(Version::TWO_WG), options))
     }
 
     /// Returns a server that has exchanged properties with its client.
@@ -60,14 +60,14 @@ impl WgPeer {
     pub fn client_of(properties: &Properties, change: impl FnOnce(&mut Options)) -> Self {
         let mut options = Options::client(rpcrdma_protocols::base());
         change(&mut options);
-        Self::new(super::client(Choice::Only(Version::TwoWg), options)).exchanged(properties)
+        Self::new(super::client(Choice::Only(Version::TWO_WG), options)).exchanged(properties)
     }
 
     /// Returns a client whose server has sent this set of properties.
     pub fn client_announced(set: &[Property], change: impl FnOnce(&mut Options)) -> Self {
         let mut options = Options::client(rpcrdma_protocols::base());
         change(&mut options);
-        let mut peer = Self::new(super::client(Choice::Only(Version::TwoWg), options));
+        let mut peer = Self::new(super::client(Choice::Only(Version::TWO_WG), options));
         peer.properties(set.to_vec(), true);
         let _ = peer.take();
         peer

@@ -19,7 +19,7 @@ const PIECES: usize = 65;
 /// Returns a server's connection that has exchanged properties with its client.
 fn server() -> Connection {
     let mut config =
-        Config::server(Pool::new(1 << 20), rpcrdma_protocols::base()).with_version(Version::TwoWg);
+        Config::server(Pool::new(1 << 20), rpcrdma_protocols::base()).with_version(Version::TWO_WG);
     // Lengths are no matter of the header.
     config.options.max_message = u32::MAX;
     let mut server = Connection::new(config);

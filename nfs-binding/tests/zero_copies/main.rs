@@ -122,7 +122,7 @@ struct NfsClient {
 fn connect(served: &Served, features: RoundTripFeatures) -> NfsClient {
     let (runtime, wire) = (Runtime::new().unwrap(), Wire::default());
     let mut options = RdmaClientOptions {
-        version: Choice::Only(Version::Two),
+        version: Choice::Only(Version::TWO),
         ..RdmaClientOptions::new(rpcrdma_protocols::base())
     };
     options.common.protocols = rpcrdma_protocols::standard(&features);

@@ -56,7 +56,7 @@ impl Random {
     ///
     /// # Panics
     /// Panics if `options` is empty.
-    pub fn pick<T: Copy>(&mut self, options: &[T]) -> T {
-        options[self.below(options.len() as u64) as usize]
+    pub fn pick<T: Clone>(&mut self, options: &[T]) -> T {
+        options[self.below(options.len() as u64) as usize].clone()
     }
 }

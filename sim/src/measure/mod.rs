@@ -101,7 +101,7 @@ impl Default for Setting {
             copies: CopyCosts::default(),
             requester: RdmaClientOptions::new(rpcrdma_protocols::base()).common,
             responder: RdmaServerOptions::new(rpcrdma_protocols::base()).common,
-            version: Version::One,
+            version: Version::ONE,
             chosen_by: None,
         }
     }
@@ -221,7 +221,7 @@ fn both(setting: &Setting, operation: Operation) -> Result<Both, CannotMeasure> 
         |device| Box::new(device),
         |desk| {
             Box::pin(async move {
-                let counter = (version == Version::TwoWg).then_some(grants);
+                let counter = (version == Version::TWO_WG).then_some(grants);
                 let measured = run(desk, &view, (served, copies), operation, counter).await;
                 result.borrow_mut().result = Some(measured);
             })

@@ -37,13 +37,13 @@ const LONGEST_ITEM: u32 = 30_000;
 const SHORTEST_SEGMENT: u32 = 512;
 /// The sets of versions that a server may accept.
 const VERSIONS_OF_SERVERS: [&[Version]; 7] = [
-    &[Version::One],
-    &[Version::Two],
-    &[Version::TwoWg],
-    &[Version::One, Version::Two],
-    &[Version::One, Version::TwoWg],
-    &[Version::Two, Version::TwoWg],
-    &[Version::One, Version::Two, Version::TwoWg],
+    &[Version::ONE],
+    &[Version::TWO],
+    &[Version::TWO_WG],
+    &[Version::ONE, Version::TWO],
+    &[Version::ONE, Version::TWO_WG],
+    &[Version::TWO, Version::TWO_WG],
+    &[Version::ONE, Version::TWO, Version::TWO_WG],
 ];
 /// The maximum number of pieces of a Send.
 const LONGEST_GATHER: usize = 8;
@@ -78,8 +78,8 @@ impl Swarm {
             requester: options(&mut random, false),
             responder: options(&mut random, true),
             features: Pairing::default(),
-            version: Choice::Only(Version::One),
-            versions: Versions::default(),
+            version: Choice::Only(Version::ONE),
+            versions: all_versions(),
             resizes: false,
             callbacks: false,
             starve: 0,
@@ -250,21 +250,27 @@ impl Speech {
     }
 }
 
+/// Returns all versions of this project.
+fn all_versions() -> Versions {
+    let set = Versions::only(Version::ONE).with(Version::TWO);
+    set.with(Version::TWO_WG)
+}
+
 /// Chooses the versions. There is always a common one, as nothing would happen otherwise.
 fn speech(plan: &mut Plan, two_only: bool, random: &mut Random) {
-    let (one, two) = (Version::One, Version::Two);
+    let (one, two) = (Version::ONE, Version::TWO);
     // Servers of 2016, which such clients ask for the working group's version first.
     let of_2016 = Versions::only(one).with(two);
     (plan.version, plan.versions) = match Speech::of(plan.seed) {
         Speech::One if !two_only => random.pick(&[
             (Choice::Only(one), Versions::only(one)),
-            (Choice::Only(one), Versions::default()),
+            (Choice::Only(one), all_versions()),
             (Choice::Auto, Versions::only(one)),
         ]),
         _ => random.pick(&[
+            (Choice::Auto, of_2016.clone()),
             (Choice::Auto, of_2016),
-            (Choice::Auto, of_2016),
-            (Choice::Only(two), Versions::default()),
+            (Choice::Only(two), all_versions()),
         ]),
     };
     plan.resizes = random.below(2) == 0;
@@ -273,23 +279,23 @@ fn speech(plan: &mut Plan, two_only: bool, random: &mut Random) {
 /// Chooses freely among all versions, if the seed is to do so.
 fn free_versions(plan: &mut Plan, wanted: VersionsOf, random: &mut Random) {
     let half_of_version_1 = random.below(2) == 0 && Speech::of(plan.seed) == Speech::One;
-    let wg = Choice::Only(Version::TwoWg);
+    let wg = Choice::Only(Version::TWO_WG);
     plan.version = match wanted {
         VersionsOf::Seed if !half_of_version_1 => return,
-        VersionsOf::Seed => random.pick(&[Choice::Only(Version::One), wg]),
+        VersionsOf::Seed => random.pick(&[Choice::Only(Version::ONE), wg]),
         VersionsOf::Free => {
-            let (one, two) = (Choice::Only(Version::One), Choice::Only(Version::Two));
+            let (one, two) = (Choice::Only(Version::ONE), Choice::Only(Version::TWO));
             random.pick(&[one, two, Choice::Auto, wg, wg, wg])
         }
         VersionsOf::Wg => wg,
     };
     let common = VERSIONS_OF_SERVERS
+        .into_iter()
+        .filter(|set| set.iter().any(|&version| plan.version.allows(version)))
         .map(|set| {
             let added = set[1..].iter();
             added.fold(Versions::only(set[0]), |set, &version| set.with(version))
-        })
-        .into_iter()
-        .filter(|set| set.iter().any(|version| plan.version.allows(version)));
+        });
     plan.versions = random.pick(&common.collect::<Vec<_>>());
     // Half of the seeds see the counts of messages wrap. Each end sends a few messages before.
     let before_the_wrap = random.pick(&[0, 0, 0, 1, 5, 40]);

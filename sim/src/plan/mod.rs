@@ -225,20 +225,20 @@ impl Plan {
     }
 
     fn speaks_only_two(&self) -> bool {
-        self.version == Choice::Only(Version::Two) || self.speaks_wg()
+        self.version == Choice::Only(Version::TWO) || self.speaks_wg()
     }
 
     /// Returns whether version 2 of 2016 is used.
     #[must_use]
     pub fn speaks_two(&self) -> bool {
-        let common = self.version.allows(Version::Two) && self.versions.contains(Version::Two);
+        let common = self.version.allows(Version::TWO) && self.versions.contains(Version::TWO);
         common && !self.speaks_wg()
     }
 
     /// Returns whether the working group's version 2 is used.
     #[must_use]
     pub fn speaks_wg(&self) -> bool {
-        self.version.allows(Version::TwoWg) && self.versions.contains(Version::TwoWg)
+        self.version.allows(Version::TWO_WG) && self.versions.contains(Version::TWO_WG)
     }
 
     /// Returns whether clients wait for every reply, and have memory for every call.
@@ -427,6 +427,7 @@ fn write_options(f: &mut fmt::Formatter<'_>, end: &str, options: &RdmaOptions) -
         group_timeout,
         initial_message_count,
         costs,
+        grants: _,
         protocols,
         // The default one, which plans do not change.
         grants: _,

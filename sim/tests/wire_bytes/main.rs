@@ -54,7 +54,7 @@ fn ends(version: Version, both: impl Fn(&mut RdmaOptions)) -> Ends {
 /// Returns the options of two ends of version 2 with these features, in the notation of `-o
 /// features=`.
 fn with_features(features: &str) -> Ends {
-    ends(Version::Two, |common| {
+    ends(Version::TWO, |common| {
         common.protocols = rpcrdma_protocols::standard(&features.parse().unwrap());
     })
 }
@@ -92,24 +92,24 @@ fn few_calls(name: &str, ends: &Ends) {
 
 #[test]
 fn version_1() {
-    let ends = ends(Version::One, |common| common.remote_invalidation = false);
+    let ends = ends(Version::ONE, |common| common.remote_invalidation = false);
     all_calls("v1", &ends);
 }
 
 #[test]
 fn version_1_with_remote_invalidation() {
-    all_calls("v1-invalidation", &ends(Version::One, |_| {}));
+    all_calls("v1-invalidation", &ends(Version::ONE, |_| {}));
 }
 
 #[test]
 fn version_1_without_private_data() {
-    let ends = ends(Version::One, |common| common.private_data = false);
+    let ends = ends(Version::ONE, |common| common.private_data = false);
     few_calls("v1-no-private-data", &ends);
 }
 
 #[test]
 fn version_1_with_chunks_of_several_segments() {
-    let ends = ends(Version::One, |common| common.max_segment = 256 << 10);
+    let ends = ends(Version::ONE, |common| common.max_segment = 256 << 10);
     few_calls("v1-segments", &ends);
 }
 
@@ -135,7 +135,7 @@ fn version_2_with_placed_data_and_continuation() {
 
 #[test]
 fn version_2_with_chunks_of_several_segments() {
-    let ends = ends(Version::Two, |common| common.max_segment = 256 << 10);
+    let ends = ends(Version::TWO, |common| common.max_segment = 256 << 10);
     few_calls("v2-segments", &ends);
 }
 
@@ -163,7 +163,7 @@ fn version_2_with_half_of_each_feature() {
 
 #[test]
 fn version_2_with_receives_that_change() {
-    let ends = ends(Version::Two, |common| {
+    let ends = ends(Version::TWO, |common| {
         common.credits = 2;
         common.inline_send = 32 << 10;
     });
@@ -172,46 +172,46 @@ fn version_2_with_receives_that_change() {
 
 #[test]
 fn any_version_to_a_server_of_version_1() {
-    let mut ends = ends(Version::One, |_| {});
+    let mut ends = ends(Version::ONE, |_| {});
     ends.client.version = Choice::Auto;
     few_calls("auto-to-v1", &ends);
 }
 
 #[test]
 fn any_version_to_a_server_of_2016() {
-    let mut ends = ends(Version::Two, |_| {});
+    let mut ends = ends(Version::TWO, |_| {});
     ends.client.version = Choice::Auto;
-    ends.server.versions = Versions::only(Version::One).with(Version::Two);
+    ends.server.versions = Versions::only(Version::ONE).with(Version::TWO);
     few_calls("auto-to-2016", &ends);
 }
 
 #[test]
 fn callbacks_of_version_1() {
-    let ends = calling_back(Version::One, false);
+    let ends = calling_back(Version::ONE, false);
     recorded::check("v1-callbacks", &exchange(&ends, short_callbacks));
 }
 
 #[test]
 fn callbacks_of_version_1_with_chunks() {
-    let ends = calling_back(Version::One, true);
+    let ends = calling_back(Version::ONE, true);
     recorded::check("v1-callbacks-chunks", &exchange(&ends, long_callbacks));
 }
 
 #[test]
 fn callbacks_of_version_2() {
-    let ends = calling_back(Version::Two, false);
+    let ends = calling_back(Version::TWO, false);
     recorded::check("v2-callbacks", &exchange(&ends, short_callbacks));
 }
 
 #[test]
 fn callbacks_of_version_2_with_chunks() {
-    let ends = calling_back(Version::Two, true);
+    let ends = calling_back(Version::TWO, true);
     recorded::check("v2-callbacks-chunks", &exchange(&ends, long_callbacks));
 }
 
 #[test]
 fn callbacks_of_version_2_with_all_features() {
-    let mut ends = calling_back(Version::Two, true);
+    let mut ends = calling_back(Version::TWO, true);
     for common in [&mut ends.client.common, &mut ends.server.common] {
         common.protocols = rpcrdma_protocols::standard(&"ddp+cont".parse().unwrap());
     }

@@ -115,7 +115,7 @@ fn check(kept: Option<&Path>) -> Result<Report, Error> {
 
     // Stock tshark knows this version only.
     let own = Own::create(folder, "stock")?;
-    let form = Form::Rdma(Version::One, RoundTripFeatures::default());
+    let form = Form::Rdma(Version::ONE, RoundTripFeatures::default());
     let stage = Stage::set(form, Some(&own))?;
     let port = stage.address().port();
     let capture = Capture::start(port, &file)?;

@@ -38,9 +38,9 @@ pub struct RdmaClient {
     /// handful.
     queue_pairs: Vec<(ConnectionId, QpId)>,
     next_id: u64,
-    /// Servers that spoke version 2 on some connection.
-    speak_two: HashSet<SocketAddr>,
-    /// Evidence from earlier connections that servers speak version 1 only.
+    /// Servers that answered in the version that they were asked for, on some connection.
+    have_answered: HashSet<SocketAddr>,
+    /// Evidence from earlier connections that servers lack the version that they were asked for.
     known_servers: KnownServers<SocketAddr>,
     /// Whether the device has been removed for good.
     removed: bool,
@@ -61,7 +61,7 @@ impl RdmaClient {
             options,
             queue_pairs: Vec::new(),
             next_id: 0,
-            speak_two: HashSet::new(),
+            have_answered: HashSet::new(),
             known_servers: KnownServers::default(),
             removed: false,
             stuck: None,
@@ -211,7 +211,10 @@ impl RdmaClient {
         asked_again: bool,
     ) {
         let common = &self.options.common;
-        let operations = self.options.version.may_have_operations();
+        let choice = self.options.version;
+        let operations = common
+            .protocols
+            .has_operations(|version| choice.allows(version));
         let receives = common.longest_receives(operations);
         let limit = self.receive_limit(&receives);
         let shared_receives = match self.driver.shared_receives(|| receives, limit) {

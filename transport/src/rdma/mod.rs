@@ -32,7 +32,8 @@ pub use rpcrdma_connection::{
     ReceiveSegment, ReceiveStructure, RequesterCounters, ResponderCounters, receive_memory,
 };
 pub use rpcrdma_negotiation::{
-    Choice, Features, Version, VersionAction, VersionDecision, VersionReason, Versions,
+    Choice, Features, KnownVersions, ParseVersionError, Version, VersionAction, VersionDecision,
+    VersionReason, Versions,
 };
 pub use server::RdmaServer;
 pub use transfer_plan::CostModel;

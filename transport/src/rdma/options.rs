@@ -28,10 +28,10 @@ pub struct RdmaClientOptions {
     pub common: Options,
     /// The maximum time for connecting.
     pub connect_timeout: Duration,
-    /// The versions that may be spoken.
+    /// The versions that may be spoken, of [`Options::protocols`].
     pub version: Choice,
-    /// How long to wait for a server's answer to the first version 2 message, before the client
-    /// assumes that the server speaks version 1 only.
+    /// How long to wait for a server's answer to the first message, before the client assumes that
+    /// the server lacks the version of that message.
     pub patience: Duration,
     /// The warning about a fallback to version 1 that the server did not confirm. Clones of the options
     /// share it, so that it is logged once for all.
@@ -59,8 +59,8 @@ impl MetServers {
     }
 }
 
-/// A warning that a client uses version 1 because a connection was lost or silent, which can have
-/// other causes than the server's version. It is logged once; clones count as one.
+/// A warning that a client uses an older version because a connection was lost or silent, which can
+/// have other causes than the server's version. It is logged once; clones count as one.
 #[derive(Clone, Debug, Default)]
 pub struct FallbackWarning(Arc<AtomicBool>);
 
@@ -71,8 +71,7 @@ impl FallbackWarning {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Returns true once, for the first decision for version 1 that rests on a lost connection or a
-    /// missing answer.
+    /// Returns true once, for the first decision that rests on a lost connection or a missing answer.
     fn claim(&self, decision: &VersionDecision) -> bool {
         match decision.reason {
             VersionReason::ShownNow(evidence) => {
@@ -82,8 +81,7 @@ impl FallbackWarning {
         }
     }
 
-    /// Logs the warning, unless it was logged before or the server itself said that it speaks
-    /// version 1.
+    /// Logs the warning, unless it was logged before or the server itself said what it speaks.
     pub(super) fn warn_once(&self, server: SocketAddr, decision: &VersionDecision) {
         if self.claim(decision) {
             tracing::warn!(
@@ -146,17 +144,24 @@ pub struct RdmaServerOptions {
     /// Bytes of fetched chunks that the unanswered calls of one connection may hold together.
     /// Further calls wait.
     pub max_fetched: u64,
-    /// The versions to accept.
+    /// The versions to accept, of [`Options::protocols`].
     pub versions: Versions,
 }
 
 impl RdmaServerOptions {
+    /// Returns whether a version that is accepted has operations ([`Options::receives`]).
+    pub(super) fn has_operations(&self) -> bool {
+        self.common
+            .protocols
+            .has_operations(|version| self.versions.contains(version))
+    }
+
     /// Returns the least useful [`RdmaServerOptions::max_receive_memory`] on a device with these
     /// attributes, bytes: enough for one connection with one credit, or for the least number of
     /// shared receives.
     #[must_use]
     pub fn least_receive_memory(&self, attributes: &Attributes) -> usize {
-        let operations = self.versions.may_have_operations();
+        let operations = self.has_operations();
         match shares_receives(attributes) {
             true => receive_pool::least(&self.common.longest_receives(operations)),
             false => receive_memory::least(&self.common.plain_receives(operations)),
@@ -183,20 +188,29 @@ impl RdmaServerOptions {
 
 #[cfg(test)]
 mod tests {
-    use rpcrdma_negotiation::{ServerReaction, decide_version};
+    use rpcrdma_negotiation::{Evidence, Shown, Version, VersionAction};
 
     use super::*;
 
     #[test]
     fn version_1_without_an_answer_is_warned_of_once() {
-        let decided = |did| decide_version(Choice::Auto, &did);
-        let refused = ServerReaction::RefusedVersion { low: 1, high: 1 };
+        let decided = |shown| VersionDecision {
+            action: VersionAction::Use(Version::ONE),
+            reason: VersionReason::ShownNow(Evidence {
+                asked: Version::TWO,
+                speaks: Some(Version::ONE),
+                shown,
+            }),
+        };
         let warning = FallbackWarning::default();
-        assert!(!warning.claim(&decided(refused)), "the server said so");
+        assert!(
+            !warning.claim(&decided(Shown::Refused)),
+            "the server said so"
+        );
         assert!(!warning.was_logged());
         let other = warning.clone();
-        assert!(warning.claim(&decided(ServerReaction::Dropped)));
-        assert!(!other.claim(&decided(ServerReaction::NoAnswer)));
+        assert!(warning.claim(&decided(Shown::Dropped)));
+        assert!(!other.claim(&decided(Shown::NoAnswer)));
         assert!(other.was_logged());
     }
 }

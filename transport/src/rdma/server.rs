@@ -255,7 +255,7 @@ impl RdmaServer {
         // Where there is not enough for all, half are for callbacks.
         let callbacks = common.callbacks.credits.min(most / 2);
         let credits = common.credits.min(most - callbacks).max(1);
-        let operations = self.options.versions.may_have_operations();
+        let operations = self.options.has_operations();
         let links = self.driver.links.values();
         let plain = common.plain_receives(operations);
         let receives = common.receives(operations);
@@ -275,10 +275,10 @@ impl RdmaServer {
 
     /// Returns the configuration of a new connection with this share.
     fn config(&self, share: &Share, pool: Pool, peer: SocketAddr) -> Config {
-        let versions = self.options.versions;
+        let versions = self.options.versions.clone();
+        let operations = self.options.has_operations();
         let device = &*self.driver.device;
         let mut common = self.options.common.clone();
-        let operations = versions.may_have_operations();
         let receives = match share.placing {
             true => common.receives(operations),
             false => common.plain_receives(operations),
@@ -324,7 +324,7 @@ impl RdmaServer {
             outbound_reads: config.options.outbound_reads,
         };
         let credits = config.credits;
-        let operations = self.options.versions.may_have_operations();
+        let operations = self.options.has_operations();
         let structure = || config.options.longest_receives(operations);
         let limit = self.options.max_receive_memory;
         let shared = match self.driver.shared_receives(structure, limit) {

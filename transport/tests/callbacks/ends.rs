@@ -33,7 +33,7 @@ fn a_cancelled_callback_keeps_its_credit_until_its_reply() {
 /// A client drops a callback that it cannot answer, and accepts the next.
 #[test]
 fn a_client_may_drop_a_call() {
-    let (_, mut pair) = fakes(options(Version::One, 2, false));
+    let (_, mut pair) = fakes(options(Version::ONE, 2, false));
     pair.ready();
     pair.answer_back = Some(Box::new(|_| None));
     pair.submit_back(message(1, 0, &[]), &room(0, &[]));

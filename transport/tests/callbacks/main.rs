@@ -27,7 +27,7 @@ use rpc_transport::{CallError, ConnectionId, PollSource, ReplyRoom, ServerTransp
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
-const VERSIONS: [Version; 2] = [Version::One, Version::Two];
+const VERSIONS: [Version; 2] = [Version::ONE, Version::TWO];
 
 /// Returns the options of both ends for one version, `credits` callbacks at a time, and callbacks
 /// with or without chunks.

@@ -10,7 +10,7 @@ use super::{CLIENT, SERVER, VERSIONS, fakes, options, sent};
 /// Section 5.3 of RFC 8167: the server sends a callback with chunks to a client that accepts none.
 #[test]
 fn rfc8167_s5_3_a_responder_without_chunks_refuses_them() {
-    let (mut client, server) = options(Version::One, 4, true);
+    let (mut client, server) = options(Version::ONE, 4, true);
     client.common.callbacks.chunks = false;
     let (world, mut pair) = fakes((client, server));
     let conn = pair.ready();
@@ -44,7 +44,7 @@ fn a_callback_that_needs_chunks_is_not_sent_to_a_client_that_takes_none() {
     for version in VERSIONS {
         let (client, mut server) = options(version, 4, false);
         // In version 2, what the client said counts.
-        server.common.callbacks.chunks = version == Version::Two;
+        server.common.callbacks.chunks = version == Version::TWO;
         let (world, mut pair) = fakes((client, server));
         pair.ready();
         let before = sent(&world, SERVER).len();
@@ -70,7 +70,7 @@ fn rfc8167_s6_no_backward_calls_before_the_upper_layer_says_so() {
         let (world, mut pair) = fakes(options(version, 4, false));
         pair.connect();
         // Before anything has come in version 1; in version 2 the client has said what it takes.
-        if version == Version::One {
+        if version == Version::ONE {
             assert!(refused(
                 pair.try_call_back(message(1, 0, &[]), &room(0, &[]))
             ));
@@ -88,7 +88,7 @@ fn rfc8167_s6_no_backward_calls_before_the_upper_layer_says_so() {
         ));
     }
     // A client that says that it takes none.
-    let (mut client, server) = options(Version::Two, 4, false);
+    let (mut client, server) = options(Version::TWO, 4, false);
     client.common.callbacks.credits = 0;
     let (world, mut pair) = fakes((client, server));
     let conn = pair.connect();
@@ -105,7 +105,7 @@ fn rfc8167_s6_no_backward_calls_before_the_upper_layer_says_so() {
 /// In version 1, a client that accepts no callbacks cannot announce that; it drops them.
 #[test]
 fn a_client_that_takes_no_calls_drops_them_and_loses_nothing() {
-    let (mut client, server) = options(Version::One, 4, false);
+    let (mut client, server) = options(Version::ONE, 4, false);
     client.common.callbacks.credits = 0;
     let (_, mut pair) = fakes((client, server));
     let conn = pair.connect();
@@ -129,7 +129,7 @@ fn a_client_that_takes_no_calls_drops_them_and_loses_nothing() {
 /// direction is checked then (version-two-01, section 4.2.2).
 #[test]
 fn v2_s4_2_2_a_long_call_with_another_msg_type_is_refused() {
-    let (_, mut pair) = fakes(options(Version::Two, 4, true));
+    let (_, mut pair) = fakes(options(Version::TWO, 4, true));
     let conn = pair.ready();
     pair.answer = None;
     let error = pair.call(conn, reply(1, 5000, &[]), &room(0, &[])).error();
@@ -144,7 +144,7 @@ fn v2_s4_2_2_a_long_call_with_another_msg_type_is_refused() {
 /// message.
 #[test]
 fn operations_ask_for_and_grant_the_credits_of_their_direction() {
-    let (mut client, mut server) = options(Version::Two, 6, false);
+    let (mut client, mut server) = options(Version::TWO, 6, false);
     (client.common.credits, server.common.credits) = (20, 16);
     server.common.callbacks.credits = 11;
     let (world, mut pair) = fakes((client, server));

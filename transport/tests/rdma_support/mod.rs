@@ -120,7 +120,7 @@ pub struct Pair {
 
 /// Returns options for version 1 at both ends, otherwise the defaults.
 pub fn options() -> (RdmaClientOptions, RdmaServerOptions) {
-    speaking(Choice::Only(Version::One), Versions::only(Version::One))
+    speaking(Choice::Only(Version::ONE), Versions::only(Version::ONE))
 }
 
 /// Returns options for these versions, otherwise the defaults.

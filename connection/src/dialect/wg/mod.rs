@@ -4,6 +4,7 @@
 //! several parts. The messages that it sends are divided by the transfer mode of [`Base`].
 
 mod errors;
+mod negotiation;
 mod parts;
 mod receive;
 mod session;
@@ -12,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Position, Segments, put_words};
 use rpcrdma_chunks::{Chunks, Direction, Side, WriteChunk, unused};
 use rpcrdma_extension::{DuplicateNumber, Extensions};
-use rpcrdma_negotiation::Version;
+use rpcrdma_negotiation::Negotiable;
 use rpcrdma_v2_wg::base::{Base, Config as BaseConfig, preferred_handle};
 use rpcrdma_v2_wg::limits::{CALL_INLINE_LEN, PREFIX_LEN};
 use rpcrdma_v2_wg::{
@@ -37,8 +38,8 @@ pub(crate) const MAX_SEGMENTS: u32 = 256;
 pub struct VersionTwoWg;
 
 impl Dialect for VersionTwoWg {
-    fn version(&self) -> Version {
-        Version::TwoWg
+    fn has_extensions(&self) -> bool {
+        true
     }
 
     /// Returns a function for the length of the header of a call. The call chunk of an external

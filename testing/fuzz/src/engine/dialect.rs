@@ -2,10 +2,10 @@
 
 use bytes::{Bytes, BytesMut};
 use onc_rpc::Message;
-use rpc_transport::rdma::Version;
+use rpc_transport::rdma::{Protocols, Version};
 use rpcrdma_connection::Config;
 use rpcrdma_connection::dialect::{
-    BadReply, Dialect, ErrorMessage, Outgoing, Plain, Session, VersionOne,
+    BadReply, Dialect, ErrorMessage, Negotiable, Outgoing, Plain, Session, VersionOne,
 };
 use rpcrdma_extension::DuplicateNumber;
 use rpcrdma_v1::Chunks;
@@ -17,19 +17,23 @@ use super::INLINE;
 /// The shortest inline threshold that private data can express, in bytes (RFC 8797, section 4.2).
 pub(super) const SHORTEST_INLINE: u32 = 1024;
 
-/// The dialects of a run.
-pub(super) const DIALECTS: &[&dyn Dialect] = &[&ShortInline];
+/// Returns the versions of a run.
+pub(super) fn protocols() -> Protocols {
+    Protocols::default().speaking([&ShortInline as _])
+}
 
 /// Version 1 in which messages may use only [`INLINE`] of [`SHORTEST_INLINE`] bytes, so that short
 /// scripts reach the code for long messages.
 #[derive(Debug)]
 struct ShortInline;
 
-impl Dialect for ShortInline {
+impl Negotiable for ShortInline {
     fn version(&self) -> Version {
         VersionOne.version()
     }
+}
 
+impl Dialect for ShortInline {
     fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
         |chunks| VersionOne.header_len()(chunks) + u64::from(SHORTEST_INLINE) - INLINE
     }

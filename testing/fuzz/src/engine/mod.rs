@@ -25,7 +25,7 @@ use rpcrdma_connection::{
 };
 use rpcrdma_v1::{Body, Chunks, Header, ReadSegment, Segment};
 
-use self::dialect::{DIALECTS, SHORTEST_INLINE};
+use self::dialect::{SHORTEST_INLINE, protocols};
 use self::lies::flip;
 pub use self::script::Script;
 use self::script::{Answer, Length, LyingCall, LyingReply, Room, Step};
@@ -110,6 +110,7 @@ struct Run {
 /// Returns the configuration of one end.
 fn config(role: Role, options: Options, credits: u32, script: &Script, pool: &Pool) -> Config {
     let options = Options {
+        protocols: protocols(),
         credits,
         inline_send: SHORTEST_INLINE,
         inline_receive: SHORTEST_INLINE,
@@ -121,7 +122,6 @@ fn config(role: Role, options: Options, credits: u32, script: &Script, pool: &Po
     Config {
         max_fetched: MAX_FETCHED,
         max_segment: MAX_SEGMENT,
-        dialects: DIALECTS,
         ..Config::new(role, options, pool.clone())
     }
 }
@@ -131,13 +131,13 @@ impl Run {
         let client_credits = 1 + u32::from(script.client_credits % 8);
         let server_credits = 1 + u32::from(script.server_credits % 8);
         let as_client = Role::Client {
-            versions: Choice::Only(Version::One),
+            versions: Choice::Only(Version::ONE),
             evidence: None,
             patience: Config::DEFAULT_PATIENCE,
             last_xid: 0,
         };
         let as_server = Role::Server {
-            versions: Versions::only(Version::One),
+            versions: Versions::only(Version::ONE),
         };
         let (of_client, of_server) = (Options::client(rpcrdma_protocols::base()), Options::server(rpcrdma_protocols::base()));
         let client = config(as_client, of_client, client_credits, script, client_pool);

@@ -148,15 +148,15 @@ fn run_by(protocol: Protocol, script: Script) {
 fn versions(protocol: Protocol, end: &End) -> (Choice, Versions) {
     match end.versions % 4 {
         _ if protocol == Protocol::Wg => {
-            let wg = Version::TwoWg;
+            let wg = Version::TWO_WG;
             (Choice::Only(wg), Versions::only(wg))
         }
-        0 => (Choice::Only(Version::One), Versions::only(Version::One)),
-        1 => (Choice::Only(Version::Two), Versions::only(Version::Two)),
+        0 => (Choice::Only(Version::ONE), Versions::only(Version::ONE)),
+        1 => (Choice::Only(Version::TWO), Versions::only(Version::TWO)),
         // Such a client asks for the working group's version first.
         _ => (
             Choice::Auto,
-            Versions::only(Version::One).with(Version::Two),
+            Versions::only(Version::ONE).with(Version::TWO),
         ),
     }
 }

@@ -51,7 +51,7 @@ impl Run {
     fn introduced(&mut self, conn: ConnectionId) {
         let action = self.client.decision(conn).map(|decision| decision.action);
         let settled =
-            [Version::Two, Version::TwoWg].map(|version| Some(VersionAction::Use(version)));
+            [Version::TWO, Version::TWO_WG].map(|version| Some(VersionAction::Use(version)));
         if settled.contains(&action) {
             let credits = if self.groups { 1 } else { self.forward.credits };
             self.forward.granted.insert(conn, credits);

@@ -38,8 +38,8 @@ impl Mode {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "tcp" => Some(Self::Tcp),
-            "1" => Some(Self::Rdma(Version::One)),
-            "2" => Some(Self::Rdma(Version::Two)),
+            "1" => Some(Self::Rdma(Version::ONE)),
+            "2" => Some(Self::Rdma(Version::TWO)),
             _ => None,
         }
     }

@@ -54,9 +54,9 @@ impl Bystander {
         let device = Iwarp::new(Options::default(), pool.clone()).map_err(wrong)?;
         let mut options = RdmaClientOptions {
             version: Choice::Only(match form {
-                Form::First => Version::One,
-                Form::Translated | Form::Second => Version::Two,
-                Form::Wg => Version::TwoWg,
+                Form::First => Version::ONE,
+                Form::Translated | Form::Second => Version::TWO,
+                Form::Wg => Version::TWO_WG,
             }),
             ..RdmaClientOptions::new(rpcrdma_protocols::base())
         };

@@ -143,9 +143,9 @@ impl Limits {
             max_fetched: u64::from(self.message),
             // The errors in the tables name these as the lowest and highest version.
             versions: match form {
-                Form::First => Versions::only(Version::One),
-                Form::Translated | Form::Second => Versions::only(Version::One).with(Version::Two),
-                Form::Wg => Versions::only(Version::One).with(Version::TwoWg),
+                Form::First => Versions::only(Version::ONE),
+                Form::Translated | Form::Second => Versions::only(Version::ONE).with(Version::TWO),
+                Form::Wg => Versions::only(Version::ONE).with(Version::TWO_WG),
             },
         }
     }

@@ -51,13 +51,13 @@ pub(super) fn check(
 ) -> Result<(), Error> {
     let over_tcp = upper(&record(wireshark, folder, Form::Tcp, "tcp")?.layers);
     let forms = [
-        (Version::One, "none", "v1"),
-        (Version::Two, "none", "v2"),
-        (Version::Two, "ddp", "v2-ddp"),
-        (Version::Two, "cont", "v2-cont"),
-        (Version::Two, "ddp+cont", "v2-ddp-cont"),
-        (Version::TwoWg, "none", "wg"),
-        (Version::TwoWg, "ddp", "wg-ddp"),
+        (Version::ONE, "none", "v1"),
+        (Version::TWO, "none", "v2"),
+        (Version::TWO, "ddp", "v2-ddp"),
+        (Version::TWO, "cont", "v2-cont"),
+        (Version::TWO, "ddp+cont", "v2-ddp-cont"),
+        (Version::TWO_WG, "none", "wg"),
+        (Version::TWO_WG, "ddp", "wg-ddp"),
     ];
     for (version, features, name) in forms {
         let features: RoundTripFeatures = features.parse().map_err(Error::ours("features"))?;
@@ -151,8 +151,8 @@ fn record(wireshark: &Wireshark, folder: &Path, form: Form, name: &str) -> Resul
     let layers = wireshark.layers_with(&file, PROTOCOLS, options)?;
     Ok(Recorded {
         xdr: match form {
-            Form::Rdma(Version::One, _) => "rpcrdma1_xprt_hdr",
-            Form::Rdma(Version::TwoWg, _) => WG_MESSAGE,
+            Form::Rdma(Version::ONE, _) => "rpcrdma1_xprt_hdr",
+            Form::Rdma(Version::TWO_WG, _) => WG_MESSAGE,
             _ => "rpcrdma2_xprt_hdr",
         },
         seen,

@@ -2,17 +2,17 @@
 //! version.
 //!
 //! A connection on which the server stays silent while the version is being negotiated is made again in
-//! version 1. One that is lost then is made again once as it was, since a server that makes room for
-//! another client, or is being stopped, drops connections too; if that is lost as well, version 1
-//! follows. Calls that were made meanwhile move to the new connection, and the user sees only one
-//! connection.
+//! the version that needs no question: version 1. One that is lost then is made again once as it was,
+//! since a server that makes room for another client, or is being stopped, drops connections too; if
+//! that is lost as well, version 1 follows. Calls that were made meanwhile move to the new connection,
+//! and the user sees only one connection.
 
 use onc_rpc::Message;
 use rdma::QpId;
 use rpcrdma_connection::NotChanged;
 use rpcrdma_connection::{ConsideredMode, Properties};
 use rpcrdma_negotiation::{
-    Evidence, Features, Version, VersionAction, VersionDecision, VersionReason,
+    Features, Shown, Version, VersionAction, VersionDecision, VersionReason,
 };
 use transfer_plan::{ReplyNeed, Shape};
 
@@ -115,9 +115,9 @@ impl RdmaClient {
         self.known_servers.decided(remote, decision);
         match decision.action {
             _ if link.phase.is_closing() => {}
-            VersionAction::Use(version) => {
-                if matches!(version, Version::Two | Version::TwoWg) {
-                    self.speak_two.insert(remote);
+            VersionAction::Use(_) => {
+                if decision.reason == VersionReason::Answered {
+                    self.have_answered.insert(remote);
                 }
                 self.driver
                     .events
@@ -132,15 +132,15 @@ impl RdmaClient {
                 }
             }
             VersionAction::GiveUp => {
-                // A server that spoke version 2 before has rather been stopped than replaced.
-                let only_one =
-                    matches!(decision.reason, VersionReason::VersionOneOnly(why) if why.is_loss());
+                let shown = decision.reason.evidence();
+                // A server that answered before has rather been stopped than replaced.
+                let is_loss = shown.is_some_and(|evidence| evidence.is_loss());
                 // A server that has no room for a client may accept its connection and close it.
-                let dropped = VersionReason::VersionOneOnly(Evidence::Dropped);
+                let dropped = shown.is_some_and(|evidence| evidence.shown == Shown::Dropped);
                 let lost = ConnectionLost {
                     reason: decision.to_string(),
-                    retry: only_one && self.speak_two.contains(&remote),
-                    busy: decision.reason == dropped,
+                    retry: is_loss && self.have_answered.contains(&remote),
+                    busy: dropped,
                     was_established: false,
                 };
                 if let Some(gone) = self.remove(qp) {
@@ -150,18 +150,27 @@ impl RdmaClient {
         }
     }
 
-    /// Reconnects to a server that was assumed to speak version 1 only and has reported that it
-    /// speaks version 2 and not 1. It must have been unavailable when version 2 was tried. The
-    /// calls are made again.
+    /// Reconnects to a server that was assumed to lack the version that it was asked for, and has
+    /// reported that it speaks that one and not the one assumed. It must have been unavailable when
+    /// it was asked. The calls are made again.
     pub(super) fn misjudged(&mut self, qp: QpId) {
         let Some(gone) = self.remove(qp) else {
             return;
         };
         self.known_servers.forget(&gone.peer);
+        let evidence = gone
+            .connection
+            .decision()
+            .and_then(|it| it.reason.evidence());
+        let reason = evidence.map_or_else(String::new, |evidence| {
+            format!(
+                "the server refuses version {}, which was spoken as it had not answered in version {}",
+                evidence.speaks.map_or("", Version::name),
+                evidence.asked.number(),
+            )
+        });
         let lost = ConnectionLost {
-            reason: "the server refuses version 1, which was spoken as it had not answered in \
-                     version 2"
-                .to_owned(),
+            reason,
             retry: true,
             busy: false,
             was_established: true,
@@ -170,8 +179,9 @@ impl RdmaClient {
     }
 }
 
-/// Returns whether a decision is to reconnect in version 1 only because the connection was lost.
+/// Returns whether a decision is to reconnect in another version only because the connection was lost.
 fn is_drop(decision: &VersionDecision) -> bool {
+    let evidence = decision.reason.evidence();
     matches!(decision.action, VersionAction::Reconnect(_))
-        && decision.reason == VersionReason::ShownNow(Evidence::Dropped)
+        && evidence.is_some_and(|evidence| evidence.shown == Shown::Dropped)
 }

@@ -1,0 +1,215 @@
+//! A version that is defined outside the crate, and negotiated: version 2 of 2016 with another
+//! number, in which a client begins by a message that says hello. It is one entry in the list of
+//! versions.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use bytes::{Bytes, BytesMut};
+use onc_rpc::{Message, Segments};
+use rpcrdma_chunks::{Chunks, Fixed};
+use rpcrdma_connection::dialect::{
+    BadReply, Dialect, ErrorMessage, Incoming, Negotiable, OperationHeader, Outgoing, Plain,
+    Receiver, Session, VersionOne, VersionTwo, VersionTwoSession,
+};
+use rpcrdma_connection::{Config, Direction, Event, Options, Protocols, Side};
+use rpcrdma_extension::{
+    DuplicateNumber, Extension, Extensions, Outbox, ReceivedMessage, Refusal, Start,
+};
+use rpcrdma_negotiation::{
+    Choice, Evidence, Shown, Version, VersionAction, VersionDecision, VersionReason, Versions,
+};
+use support::{Endpoint, Pair, data, message, open, room};
+use transfer_plan::ChunkCounts;
+
+const THIRD: Version = Version::new(3, "third");
+/// The message that says hello: from the range that nobody has assigned.
+const HELLO: u32 = 0x7fff_0003;
+
+#[derive(Debug)]
+struct Third;
+
+impl Negotiable for Third {
+    fn version(&self) -> Version {
+        THIRD
+    }
+
+    fn is_asked_for(&self) -> bool {
+        true
+    }
+}
+
+/// Gives a header that begins at `at` this version number.
+fn number(out: &mut [u8], at: usize, number: u32) {
+    out[at + 4..at + 8].copy_from_slice(&number.to_be_bytes());
+}
+
+impl Dialect for Third {
+    fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
+        VersionTwo.header_len()
+    }
+
+    fn encode_plain(&self, out: &mut BytesMut, direction: Direction, header: Plain) {
+        let at = out.len();
+        VersionTwo.encode_plain(out, direction, header);
+        number(out, at, THIRD.number());
+    }
+
+    fn encode(&self, out: &mut BytesMut, header: Outgoing) -> Chunks {
+        let at = out.len();
+        let chunks = VersionTwo.encode(out, header);
+        number(out, at, THIRD.number());
+        chunks
+    }
+
+    fn encode_error(&self, error: &ErrorMessage, credits: u32) -> Bytes {
+        VersionTwo.encode_error(error, credits)
+    }
+
+    fn session(&self, config: &Config, xid: u32) -> Result<Box<dyn Session>, DuplicateNumber> {
+        let extensions = Extensions::new(config.role.side(), xid, vec![Box::new(Hello)])?;
+        Ok(Box::new(ThirdSession(VersionTwoSession { extensions })))
+    }
+
+    fn has_extensions(&self) -> bool {
+        true
+    }
+
+    fn encode_operation(&self, out: &mut BytesMut, header: OperationHeader) {
+        let at = out.len();
+        VersionTwo.encode_operation(out, header);
+        number(out, at, THIRD.number());
+    }
+
+    fn check_payload(&self, xid: u32, to: Direction, message: &Message) -> Result<(), BadReply> {
+        VersionTwo.check_payload(xid, to, message)
+    }
+}
+
+#[derive(Debug)]
+struct ThirdSession(VersionTwoSession);
+
+impl Session for ThirdSession {
+    fn decode(&mut self, mut message: Segments, receiver: &Receiver) -> Incoming {
+        let mut two = BytesMut::from(&message[0][..]);
+        if Fixed::peek(&two).is_some_and(|fixed| fixed.version == THIRD.number()) {
+            number(&mut two, 0, Version::TWO.number());
+        }
+        message[0] = two.freeze();
+        self.0.decode(message, receiver)
+    }
+
+    fn begin(&mut self) {
+        self.0.begin();
+    }
+
+    fn extensions(&self) -> Option<&Extensions> {
+        self.0.extensions()
+    }
+
+    fn extensions_mut(&mut self) -> Option<&mut Extensions> {
+        self.0.extensions_mut()
+    }
+}
+
+#[derive(Debug)]
+struct Hello;
+
+impl Extension for Hello {
+    fn name(&self) -> &'static str {
+        "hello"
+    }
+
+    fn numbers(&self) -> &[u32] {
+        &[HELLO]
+    }
+
+    fn connected(&mut self, start: &Start, out: &mut Outbox<'_>) {
+        if start.side == Side::Client {
+            out.call(HELLO, Bytes::new());
+        }
+    }
+
+    fn received(&mut self, it: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        match it.direction {
+            Direction::Call => out.reply(it.xid, HELLO, Bytes::new()),
+            Direction::Reply => out.answered(it.xid),
+        }
+        Ok(())
+    }
+}
+
+/// Returns the protocols that prefer this version to all others.
+fn protocols() -> Protocols {
+    rpcrdma_protocols::base().preferring(&Third)
+}
+
+fn client(choice: Choice, protocols: Protocols) -> Config {
+    support::client(choice, Options::client(protocols))
+}
+
+/// Joins a client with a server that knows these versions, and lets them agree.
+fn joined(client: Config, protocols: Protocols) -> Pair {
+    let options = Options::server(protocols);
+    Pair::echoing((client, support::server(Versions::default(), options)))
+}
+
+#[test]
+fn both_ends_find_the_best_version_that_they_have_in_common() {
+    let answered = |version: &str| format!("version {version}: the server answered in it");
+    let refused = "version 1: the server refused version 3 and speaks 1".to_owned();
+    let (base, one) = (rpcrdma_protocols::base, [&VersionOne as &dyn Dialect]);
+    for (ours, theirs, version, decision) in [
+        (protocols(), protocols(), THIRD, answered("third")),
+        // The server refuses version 3, and is asked for the next one.
+        (protocols(), base(), Version::TWO_WG, answered("2wg")),
+        (protocols(), base().speaking(one), Version::ONE, refused),
+        (base(), protocols(), Version::TWO_WG, answered("2wg")),
+    ] {
+        let mut pair = joined(client(Choice::Auto, ours), theirs);
+        let decided = pair.client.connection.decision().unwrap();
+        assert_eq!(decided.action, VersionAction::Use(version));
+        assert_eq!(decided.to_string(), decision);
+        // More calls than a client may send before it has got credits, with chunks and without.
+        for (xid, len) in (1..40).zip([8, 9000, 100_000].into_iter().cycle()) {
+            let sent = data(xid, len);
+            let call = message(xid, 4, std::slice::from_ref(&sent));
+            let reply = pair.call(call, &room(4, &[len])).unwrap();
+            assert_eq!(open(&reply).2.concat(), sent);
+        }
+        let served = pair.server.connection.decision().unwrap();
+        assert_eq!(served, VersionDecision::by_client(version));
+        let (last, _) = pair.client.sent.last().unwrap();
+        assert_eq!(Fixed::peek(last).unwrap().version, version.number());
+        assert_eq!(pair.client.closed.or(pair.server.closed), None);
+    }
+}
+
+#[test]
+fn a_server_that_drops_the_connection_is_called_in_the_version_that_needs_no_question() {
+    let mut client = Endpoint::new(client(Choice::Auto, protocols()));
+    client.establish(None);
+    client.handle(Event::Closed);
+    client.run();
+    let evidence = Evidence {
+        asked: THIRD,
+        speaks: Some(Version::ONE),
+        shown: Shown::Dropped,
+    };
+    let expected = VersionDecision {
+        action: VersionAction::Reconnect(Version::ONE),
+        reason: VersionReason::ShownNow(evidence),
+    };
+    assert_eq!(client.decisions, [expected]);
+}
+
+#[test]
+fn a_client_that_may_speak_this_version_only_gives_up_without_it() {
+    let choice = protocols().known().parse_choice("third").unwrap();
+    assert_eq!(choice, Choice::Only(THIRD));
+    let pair = joined(client(choice, protocols()), rpcrdma_protocols::base());
+    let decided = pair.client.decisions[0].to_string();
+    let expected = "no version in common: the server refused version 3 and speaks 1";
+    assert_eq!(decided, expected);
+}
