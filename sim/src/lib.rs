@@ -26,6 +26,7 @@ mod credits;
 mod disk;
 mod exports;
 mod exposure;
+mod grants;
 mod guests;
 mod history;
 mod joining;

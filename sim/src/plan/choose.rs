@@ -1,5 +1,6 @@
 //! Derives a plan from a seed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdma::{Attributes, SharedReceives, WhenEmpty};
@@ -12,6 +13,7 @@ use rpcrdma_protocols::{Directions, RoundTripFeatures};
 
 use super::hostile::disturb;
 use super::{AMPLE, Crash, FeaturesOf, PATIENT, Plan, ROOMY, Swarm, VersionsOf, Victim};
+use crate::grants::ByQueueDepth;
 use crate::pairing::Pairing;
 
 /// The stream of random numbers for versions.
@@ -30,6 +32,8 @@ const SHARES: u64 = 10;
 const LOOPS: u64 = 11;
 /// The stream of random numbers for what disturbs honest clients besides faults.
 const HOSTILE: u64 = 13;
+/// The stream of random numbers for what the server grants.
+const GRANTS: u64 = 15;
 /// One seed in this many has no faults, and nothing that may end a connection.
 const CALM: u64 = 8;
 /// The maximum length of a chunk of a call or reply, and the minimum length of a segment, bytes.
@@ -114,6 +118,9 @@ impl Swarm {
         plan.client_shares = shares(random);
         plan.server_shares = shares(random);
         loops(&mut plan, calm, &mut Random::new(seed).split(LOOPS));
+        if Random::new(seed).split(GRANTS).below(4) == 0 {
+            plan.responder.grants = Arc::new(ByQueueDepth);
+        }
         if self.resizing {
             plan.resizes = true;
             backward(&mut plan, &mut Random::new(seed).split(RESIZING));

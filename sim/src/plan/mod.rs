@@ -429,8 +429,7 @@ fn write_options(f: &mut fmt::Formatter<'_>, end: &str, options: &RdmaOptions) -
         costs,
         grants: _,
         protocols,
-        // The default one, which plans do not change.
-        grants: _,
+        grants,
     } = options;
     writeln!(
         f,
@@ -452,7 +451,10 @@ fn write_options(f: &mut fmt::Formatter<'_>, end: &str, options: &RdmaOptions) -
         "{end}: version 2: features {protocols}, receives up to {max_receive_size}, \
          {spare_receives} spare, groups within {group_timeout:?}"
     )?;
-    writeln!(f, "{end}: messages counted from {initial_message_count}")?;
+    writeln!(
+        f,
+        "{end}: messages counted from {initial_message_count}, credits by {grants:?}"
+    )?;
     writeln!(
         f,
         "{end}: modes chosen by: delay {:?}, rates {}, {}, {}, message {:?}, registration {:?} \

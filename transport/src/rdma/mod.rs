@@ -27,6 +27,7 @@ pub use client::RdmaClient;
 pub use options::{FallbackWarning, MetServers, RdmaClientOptions, RdmaServerOptions};
 pub use receive_pool::shares_receives;
 pub use rpcrdma_connection::NotChanged;
+pub use rpcrdma_connection::flow::{Demand, GrantAll, GrantEvent, GrantPolicy, MakeGrantPolicy};
 pub use rpcrdma_connection::{
     BadStructure, CallbackOptions, ConsideredMode, Options as RdmaOptions, Properties, Protocols,
     ReceiveSegment, ReceiveStructure, RequesterCounters, ResponderCounters, receive_memory,
