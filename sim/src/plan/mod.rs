@@ -427,7 +427,6 @@ fn write_options(f: &mut fmt::Formatter<'_>, end: &str, options: &RdmaOptions) -
         group_timeout,
         initial_message_count,
         costs,
-        grants: _,
         protocols,
         grants,
     } = options;
