@@ -6,8 +6,8 @@
 
 use rdma::{Frame, Time};
 
-use crate::capture::{Comment, Sink};
 use crate::checksum::Sum;
+use crate::file::{Comment, Sink};
 use crate::fpdu::Messages;
 use crate::packet::{self, ACK, Ends, FIN, PSH, SYN, Segment};
 use crate::splitter::{Splitter, Unit};

@@ -37,6 +37,7 @@
 
 mod capture;
 mod checksum;
+mod file;
 mod flow;
 mod fpdu;
 mod link;
@@ -45,6 +46,7 @@ mod reconstructed;
 mod splitter;
 mod tap;
 
-pub use capture::{Capture, LEAST_SIZE, LEAST_SNAP, Limits, OnStop, Origin, Stopped, WHOLE};
+pub use capture::Capture;
+pub use file::{LEAST_SIZE, LEAST_SNAP, Limits, OnStop, Origin, Stopped, WHOLE};
 pub use reconstructed::Reconstructed;
 pub use tap::CaptureTap;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use rdma::middleware::Shaper;
 use rdma::{QpId, Time};
 
-use crate::capture::{Comment, Sink};
 use crate::checksum::Sum;
+use crate::file::{Comment, Sink};
 use crate::flow::{Flow, LOCAL};
 use crate::packet::Ends;
 use crate::splitter::{Splitter, Unit};

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use rdma::middleware::Shaper;
 use rdma::{Carrier, Frame, QpId, Setup, Tap, Time};
 
-use crate::capture::{Capture, Origin, Sink, lock};
+use crate::capture::{Capture, lock};
+use crate::file::{Origin, Sink};
 use crate::flow::{Flow, LOCAL, PEER};
 use crate::fpdu;
 use crate::link::{Link, REQUEST};

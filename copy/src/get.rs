@@ -13,7 +13,6 @@ use rustix::io::Errno;
 
 use super::budget::Budget;
 use super::descriptors::Descriptors;
-use super::get_file::{is_special, keep_device};
 use super::ledger::Ledger;
 use super::links::{Links, Turn};
 use super::local::{Keep, Kept, LocalDir, MODE_BITS, Meta, timespec};
@@ -509,7 +508,7 @@ fn make(item: &Item, make: impl Fn(&[u8]) -> Result<(), Errno>) -> Result<(), Co
         if there.kind == Kind::Directory {
             return Err(in_the_way(item, true));
         }
-        keep_device(item, is_special(&there))?;
+        keep_device(item, there.is_special())?;
     }
     let ((), temporary) = under_temporary_name(name, make).map_err(item.failed("creating"))?;
     let renamed = local.rename(&temporary, name);
@@ -521,6 +520,19 @@ fn make(item: &Item, make: impl Fn(&[u8]) -> Result<(), Errno>) -> Result<(), Co
 
 fn is_stale(error: &CopyError) -> bool {
     matches!(error, CopyError::Remote(error) if error.status() == Some(Status::STALE))
+}
+
+/// Returns an error if the user named the target and it is `special`: a device, a pipe or a socket.
+/// `get … /dev/null` must not replace the device for all users.
+pub(super) fn keep_device(item: &Item, special: bool) -> Result<(), CopyError> {
+    match item.is_root() && special {
+        true => {
+            let path = item.dir.info.local.path(item.local());
+            let path = path.as_os_str().as_bytes().into();
+            Err(CopyError::Device { path })
+        }
+        false => Ok(()),
+    }
 }
 
 pub(super) fn in_the_way(item: &Item, is_directory: bool) -> CopyError {

@@ -14,8 +14,8 @@ use nfs_binding::proto::Attributes;
 use rustix::fs::FileType as Kind;
 use rustix::io::Errno;
 
-use super::get::{Get, Item, in_the_way};
-use super::local::{Meta, file_error, finish_file, set_len, sync, write_at};
+use super::get::{Get, Item, in_the_way, keep_device};
+use super::local::{file_error, finish_file, set_len, sync, write_at};
 use super::temporary::under_temporary_name;
 use super::{CopyError, Sparse};
 
@@ -61,27 +61,6 @@ impl Drop for Partial<'_> {
             tracing::warn!(%path, %error, "cannot remove an incomplete file");
         }
     }
-}
-
-/// Returns an error if the user named the target and it is `special`: a device, a pipe or a socket.
-/// `get … /dev/null` must not replace the device for all users.
-pub(super) fn keep_device(item: &Item, special: bool) -> Result<(), CopyError> {
-    match item.is_root() && special {
-        true => {
-            let path = item.dir.info.local.path(item.local());
-            let path = path.as_os_str().as_bytes().into();
-            Err(CopyError::Device { path })
-        }
-        false => Ok(()),
-    }
-}
-
-/// Returns whether the object is a device, a pipe or a socket.
-pub(super) fn is_special(meta: &Meta) -> bool {
-    !matches!(
-        meta.kind,
-        Kind::RegularFile | Kind::Directory | Kind::Symlink
-    )
 }
 
 /// The state of a file that is being read from the server.
@@ -149,8 +128,8 @@ impl<C: RpcClient> Get<'_, C> {
             Ok(there) if there.kind == Kind::Directory => return Err(in_the_way(item, true)),
             Ok(there) => {
                 // Nor must `get … /dev/stdout` replace that link.
-                let leads_to_one = || local.stat_target(name).is_ok_and(|to| is_special(&to));
-                keep_device(item, is_special(&there) || leads_to_one())?;
+                let leads_to_one = || local.stat_target(name).is_ok_and(|to| to.is_special());
+                keep_device(item, there.is_special() || leads_to_one())?;
                 if self.is_same(item, object, || local.stat(name).ok()).await? {
                     let path = item.at().display();
                     return Err(CopyError::Same { path });

@@ -400,6 +400,14 @@ pub(super) struct Meta {
 }
 
 impl Meta {
+    /// Returns whether the object is a device, a pipe or a socket.
+    pub(super) fn is_special(&self) -> bool {
+        !matches!(
+            self.kind,
+            FileType::RegularFile | FileType::Directory | FileType::Symlink
+        )
+    }
+
     #[expect(
         clippy::unnecessary_cast,
         reason = "the fields' types differ between machines"

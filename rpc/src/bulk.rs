@@ -5,7 +5,8 @@ use std::fmt;
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
 
-use crate::Segments;
+/// The pieces of a byte string, in order, as needed for a gather list.
+pub type Segments = SmallVec<[Bytes; 2]>;
 
 /// The bytes of a bulk item, as a list of non-empty pieces. Usually there is one piece, which needs
 /// no allocation; an item that was received into several receive segments has a piece for each.

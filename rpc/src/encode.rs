@@ -4,8 +4,8 @@ use std::io;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::message::{BulkItem, Message, Position, Segments};
-use crate::{Bulk, pad, padded};
+use crate::message::{BulkItem, Message, Position};
+use crate::{Bulk, Segments, pad, padded};
 
 /// Appends unsigned integers (RFC 4506, section 4.2) with a single copy. Transport headers consist
 /// of nothing else.
@@ -195,5 +195,11 @@ impl io::Write for Encoder {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl From<Encoder> for Message {
+    fn from(encoder: Encoder) -> Self {
+        encoder.finish()
     }
 }

@@ -40,14 +40,14 @@ pub use auth::{
     AUTH_NONE, AUTH_SHORT, AUTH_SYS, AuthStat, AuthSys, Credential, MAX_AUTH_BYTES, MAX_GIDS,
     MAX_MACHINE_NAME, Verifier,
 };
-pub use bulk::Bulk;
+pub use bulk::{Bulk, Segments};
 pub use decode::{Cursor, DecodeError, Decoder};
 pub use encode::{Encoder, put_words};
 pub use header::{
     AcceptStatus, CALL, CallDecodeError, CallHeader, REPLY, RPC_VERSION, ReplyBody, ReplyHeader,
     peek_start, peek_xid,
 };
-pub use message::{BulkItem, Message, Position, Segments};
+pub use message::{BulkItem, Message, Position};
 
 /// Returns the number of zero bytes that bring `len` to a multiple of four (RFC 4506, section 3).
 #[must_use]

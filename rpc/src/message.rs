@@ -1,12 +1,9 @@
 //! An RPC message, or a part of one, with its bulk items kept apart.
 
 use bytes::{Bytes, BytesMut};
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
-use crate::{Bulk, pad, padded};
-
-/// The pieces of a byte string, in order, as needed for a gather list.
-pub type Segments = SmallVec<[Bytes; 2]>;
+use crate::{Bulk, Segments, pad, padded};
 
 /// Pieces shorter than this many bytes are copied into their neighbour.
 const SHORT: usize = 256;
@@ -210,11 +207,5 @@ impl Message {
         out.extend(segments);
         out.retain(|segment| !segment.is_empty());
         out
-    }
-}
-
-impl From<crate::Encoder> for Message {
-    fn from(encoder: crate::Encoder) -> Self {
-        encoder.finish()
     }
 }
