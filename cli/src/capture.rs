@@ -9,8 +9,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rdma::Time;
 use rdma_capture::{Capture, Stopped};
-use rpcrdma_setup::access::Access;
-use rpcrdma_setup::mount_options::Proto;
 use rpcrdma_setup::{Context, Failure};
 
 use crate::args::CaptureArgs;
@@ -95,22 +93,6 @@ pub(crate) fn write_regularly(capture: Option<&Capture>) -> Result<(), Failure> 
     };
     let thread = thread::Builder::new().name("capture".into());
     thread.spawn(flush).context("cannot start a thread")?;
-    Ok(())
-}
-
-/// Creates the file for the device of a client.
-///
-/// # Errors
-/// See [`open`]. NFS over TCP has no such device.
-pub(crate) fn open_for(access: &mut Access, args: &CaptureArgs) -> Result<(), Failure> {
-    if args.capture.is_some() && access.mount.proto == Proto::Tcp {
-        let text = "--capture: only for NFS over RDMA, not with proto=tcp (tcpdump(8) shows that)";
-        return Err(Failure::usage(text));
-    }
-    access.device.capture = open(args, Clock::Real)?;
-    if access.device.capture.is_some() {
-        crate::interrupt::handle()?;
-    }
     Ok(())
 }
 

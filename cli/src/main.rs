@@ -4,6 +4,7 @@
 
 mod args;
 mod capture;
+mod client_capture;
 mod compare;
 mod devices;
 mod explain;

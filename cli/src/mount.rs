@@ -20,13 +20,13 @@ use nfs_binding::client::{Follow, NfsUrl};
 use nfs_mount::{MountError, Options, Umount};
 use rpc_transport::limits::raise_descriptors;
 use rpcrdma_setup::access::Mounted;
+use rpcrdma_setup::fuse::fuse_options;
 use rpcrdma_setup::mount_options::MountOptions;
-use rpcrdma_setup::mount_use;
 use rpcrdma_setup::{Context, Failure};
 use std::time::Duration;
 
 use crate::args::{MountCommandArgs, UmountArgs};
-use crate::{capture, interrupt, output};
+use crate::{client_capture, interrupt, output};
 
 /// The line by which the process in the background reports that the export is mounted.
 const MOUNTED: &str = "mounted";
@@ -225,7 +225,7 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl, verbose: bool) -> Result<(), Fai
         // Exactly as it was given, because mount(8) finds the line of fstab by it.
         false => args.url.clone(),
     };
-    let options = mount_use::fuse_options(&source, &access.mount);
+    let options = fuse_options(&source, &access.mount);
     for_root(&options)?;
     // Before the capture is opened, which would otherwise handle signals as for a copy. A signal that comes
     // before anything is mounted ends the process, with a whole capture.
@@ -233,7 +233,7 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl, verbose: bool) -> Result<(), Fai
         Some(path) => unmount_on_signal(path, signal),
         None => interrupt::die(signal),
     })?;
-    capture::open_for(&mut access, &args.capture)?;
+    client_capture::open(&mut access, &args.capture)?;
     let reached = access.mount(url)?;
     let runtime = &reached.reached.runtime;
     let root = runtime.block_on(reached.mount.resolve(&reached.path, Follow::Yes));

@@ -16,7 +16,7 @@ use rpcrdma_setup::mount_options::MountOptions;
 use rpcrdma_setup::{Context, Failure};
 
 use crate::args::{PingArgs, PingOp};
-use crate::capture;
+use crate::client_capture;
 use crate::interrupt::Interruptible;
 use crate::output;
 
@@ -44,14 +44,14 @@ pub(crate) fn run(args: &PingArgs, verbose: bool) -> Result<(), Failure> {
     }
     if args.op == PingOp::Null {
         let (host, port) = server(&args.target)?;
-        capture::open_for(&mut access, &args.capture)?;
+        client_capture::open(&mut access, &args.capture)?;
         let reached = access.reach(&host, port)?;
         let target = Target::new(reached.client.clone(), None, Bytes::new());
         let measured = measure(args, verbose, &reached, &target, Op::Null);
         return measured.map_err(|failure| access.advised(failure));
     }
     let url = object_url(args)?;
-    capture::open_for(&mut access, &args.capture)?;
+    client_capture::open(&mut access, &args.capture)?;
     let mounted = access.mount(&url)?;
     let size = size(args.size.unwrap_or(DEFAULT_SIZE), &mounted, args.op)?;
     let data: Bytes = vec![0x5a; size as usize].into();
@@ -155,7 +155,7 @@ fn callbacks(args: &PingArgs, mut access: Access, verbose: bool) -> Result<(), F
     let answers = Answers::new();
     access.answers = Some(answers.clone());
     let (host, port) = server(&args.target)?;
-    capture::open_for(&mut access, &args.capture)?;
+    client_capture::open(&mut access, &args.capture)?;
     let reached = access.reach(&host, port)?;
     let order = Order {
         count: args.count,

@@ -1,5 +1,6 @@
 //! The requests and answers between the measuring process and the server processes that it starts.
 
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use rpcrdma_host::CongestionControl;
 use rpcrdma_setup::Failure;
 use serde::{Deserialize, Serialize};
 
-use crate::run::{Attach, Phase, Preset};
+use crate::run::{Phase, Preset};
 use crate::variant::{Receives, Serves};
 
 /// The request for a [`Usage`](crate::usage::Usage) over the control channel.
@@ -74,6 +75,44 @@ impl Served {
             processor: None,
         }
     }
+}
+
+/// The mount that a process must provide.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Attach {
+    /// The name of the transport or variant.
+    pub(crate) variant: String,
+    /// The device under RPC-over-RDMA, by its name in options.
+    pub(crate) device: String,
+    /// The method by which the device registers memory, by its name in options.
+    pub(crate) registration: String,
+    /// The address of the server.
+    pub(crate) server: SocketAddr,
+    /// The delay of everything that this side sends.
+    pub(crate) delay: Duration,
+    /// The rate at which this side can send, in bits per second.
+    pub(crate) rate: Option<u64>,
+    /// The receive size in version 2, in bytes.
+    pub(crate) inline: u64,
+    /// Whether iWARP frames have CRCs.
+    pub(crate) crc: bool,
+    /// The congestion control of TCP connections.
+    pub(crate) congestion: Option<String>,
+    /// The costs, in the form of the option.
+    pub(crate) costs: Option<String>,
+    /// The mount options of the user.
+    pub(crate) mount_options: String,
+}
+
+/// Writes an answer to the process that has started this one.
+///
+/// # Errors
+/// The process that asked has ended.
+pub(crate) fn answer(value: &impl Serialize) -> Result<(), Failure> {
+    let line = serde_json::to_string(value).map_err(Failure::work)?;
+    let mut out = io::stdout().lock();
+    let written = writeln!(out, "{line}").and_then(|()| out.flush());
+    written.map_err(|error| Failure::output(&error))
 }
 
 /// Returns the congestion control of a request.

@@ -1,9 +1,9 @@
-//! The work of the processes that `compare` starts, and the server in most of them.
+//! The server in most processes that `compare` starts.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead};
 use std::net::{SocketAddr, TcpListener};
 use std::process;
 use std::rc::Rc;
@@ -24,12 +24,9 @@ use rpcrdma_setup::access::{LinkOptions, tcp_counters};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceChoice, Resources};
 use rpcrdma_setup::{Context, Failure};
-use rustix::process::{Signal, set_parent_process_death_signal};
-use serde::Serialize;
 
 use crate::processor;
-use crate::run;
-use crate::served::{Listening, PROCEDURES, Served, Task, USAGE, congestion};
+use crate::served::{Listening, PROCEDURES, Served, USAGE, answer, congestion};
 use crate::tcp_baseline;
 use crate::usage::Usage;
 use crate::variant::Serves;
@@ -71,27 +68,11 @@ impl Control {
     }
 }
 
-/// Does the work of a process that [`Comparison::measure`](crate::Comparison::measure) or
-/// [`Runs::measure`](crate::Runs::measure) started, mostly until standard input ends. `task`
-/// describes it: the last argument of such a process.
+/// Runs the service that `args` describes until standard input ends.
 ///
 /// # Errors
-/// `task` is invalid, or the work fails.
-pub fn serve_child(task: &str) -> Result<(), Failure> {
-    // The parent may be killed while this process is suspended (`ChildProcess::pause`). SIGCONT then lets
-    // it see the end of its input.
-    set_parent_process_death_signal(Some(Signal::CONT))
-        .context("cannot watch the parent process")?;
-    match serde_json::from_str(task) {
-        Ok(Task::Serve(served)) => serve(&served),
-        Ok(Task::Mount(attach)) => run::serve_mount(&attach),
-        Ok(Task::Preset(preset, phase)) => run::perform(preset, phase),
-        Err(error) => Err(Failure::Usage(format!("{task}: {error}"))),
-    }
-}
-
-/// Runs the service that `args` describes until standard input ends.
-fn serve(args: &Served) -> Result<(), Failure> {
+/// `args` are invalid, or the work fails.
+pub(crate) fn serve(args: &Served) -> Result<(), Failure> {
     let odd = |error: &dyn fmt::Display| Failure::Usage(format!("{}: {error}", args.serves));
     let serves = Serves::parse(&args.serves).ok_or_else(|| odd(&"nothing that can be served"))?;
     if let Some(number) = args.processor {
@@ -266,17 +247,6 @@ impl<S: Service> Service for Counted<S> {
     fn has_changed(&self, prog: u32, vers: u32, proc: u32, results: &Message) -> bool {
         self.service.has_changed(prog, vers, proc, results)
     }
-}
-
-/// Writes an answer to the process that has started this one.
-///
-/// # Errors
-/// The process that asked has ended.
-pub(crate) fn answer(value: &impl Serialize) -> Result<(), Failure> {
-    let line = serde_json::to_string(value).map_err(Failure::work)?;
-    let mut out = io::stdout().lock();
-    let written = writeln!(out, "{line}").and_then(|()| out.flush());
-    written.map_err(|error| Failure::output(&error))
 }
 
 /// Passes requests to `give` until standard input ends, which also happens if the parent dies.

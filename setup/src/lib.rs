@@ -7,7 +7,8 @@
 //!
 //! * [`mount_options`]: the options of `mount -o`, as nfs(5) has them, and those of this project
 //!   about devices and versions of RPC-over-RDMA;
-//! * [`mount_use`]: those of them that matter to a mounted export alone;
+//! * [`mount_use`]: those of them that matter to a mounted export alone; [`fuse`]: what they mean to
+//!   a mount through FUSE;
 //! * [`remount`]: the changes to a mount that `-o remount` asks for;
 //! * [`device`]: names of devices and how one is opened;
 //! * [`access`]: connecting to a server, and mounting an export of it;
@@ -39,10 +40,12 @@ pub mod congestion;
 pub mod costs;
 pub mod device;
 mod failure;
+pub mod fuse;
 pub mod inline;
 pub mod mount_options;
 pub mod mount_use;
 pub mod remount;
 pub mod units;
+mod without_effect;
 
 pub use failure::{Context, FAILURE, Failure, USAGE};

@@ -6,7 +6,7 @@
 
 use nfs_mount::Remount;
 
-use crate::mount_options::changes_nothing;
+use crate::without_effect::changes_nothing;
 
 /// File system options that appear in the kernel's table of mounts, and that users can neither give
 /// nor change. `=` marks those with a value.

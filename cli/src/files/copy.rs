@@ -15,7 +15,7 @@ use super::report::Watch;
 use super::standard_input::standard_input;
 use super::{each, umask, url};
 use crate::args::{CaptureArgs, CatArgs, GetArgs, PutArgs};
-use crate::capture;
+use crate::client_capture;
 use crate::output;
 
 /// The number of READs in flight while a file is written to standard output in order.
@@ -47,7 +47,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     let to_stream = is_stream(&args.target, args.recursive)?;
     let mut access = args.mount.access()?;
     let source = url(&args.source)?;
-    capture::open_for(&mut access, &args.capture)?;
+    client_capture::open(&mut access, &args.capture)?;
     if to_stream {
         return write_out(&access, &source);
     }
@@ -94,7 +94,7 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
         .symlink_metadata()
         .context(format_args!("cannot read {}", source.display()))?
         .file_type();
-    capture::open_for(&mut access, &args.capture)?;
+    client_capture::open(&mut access, &args.capture)?;
     let mounted = access.mount(&url)?;
     let runtime = &mounted.reached.runtime;
     // As with cp(1), the content of `DIR/.` is copied to the target itself.
@@ -137,7 +137,7 @@ fn put_input(mut access: Access, url: &NfsUrl, captured: &CaptureArgs) -> Result
         let text = format!("{url}: standard input has no name: write that of the file as well");
         return Err(Failure::Usage(text));
     }
-    capture::open_for(&mut access, captured)?;
+    client_capture::open(&mut access, captured)?;
     let mode = MODE & !umask();
     let mounted = access.mount(url)?;
     let input = standard_input().context("cannot read standard input")?;

@@ -31,13 +31,13 @@ use crate::environment::Environment;
 use crate::measurement::rotated;
 use crate::network::Network;
 use crate::options::Options;
-use crate::served::{Listening, PROCEDURES, Task, USAGE};
+use crate::served::{Attach, Listening, PROCEDURES, Task, USAGE};
 use crate::summary::{self, Carried};
 use crate::targets::{self, Surroundings};
 use crate::usage::{Both, Usage};
 use crate::variant::Variant;
 
-pub(crate) use mount_process::{Attach, serve as serve_mount};
+pub(crate) use mount_process::serve as serve_mount;
 use mount_process::{MountProcess, MountUsage};
 pub(crate) use preset::{Phase, Preset};
 pub use row::RunRow;

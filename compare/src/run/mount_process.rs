@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::{self, BufRead};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process;
@@ -21,15 +20,14 @@ use nfs_mount::{Copies, MountError, Umount, umount};
 use rpcrdma_setup::access::{Access, Reached};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::Policy;
+use rpcrdma_setup::fuse::fuse_options;
 use rpcrdma_setup::mount_options::MountOptions;
-use rpcrdma_setup::mount_use::fuse_options;
 use rpcrdma_setup::{Context, Failure};
 use serde::{Deserialize, Serialize};
 
 use crate::child::ChildProcess;
 use crate::options::Options;
-use crate::served::{Task, USAGE, congestion};
-use crate::server_process::answer;
+use crate::served::{Attach, Task, USAGE, answer, congestion};
 use crate::targets::{self, EXPORT};
 use crate::usage::Usage;
 use crate::variant::Serves;
@@ -40,33 +38,6 @@ const UNMOUNT: &str = "unmount";
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The pause between two attempts to unmount.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// The mount that a process must provide.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Attach {
-    /// The name of the transport or variant.
-    pub(crate) variant: String,
-    /// The device under RPC-over-RDMA, by its name in options.
-    pub(crate) device: String,
-    /// The method by which the device registers memory, by its name in options.
-    pub(crate) registration: String,
-    /// The address of the server.
-    pub(crate) server: SocketAddr,
-    /// The delay of everything that this side sends.
-    pub(crate) delay: Duration,
-    /// The rate at which this side can send, in bits per second.
-    pub(crate) rate: Option<u64>,
-    /// The receive size in version 2, in bytes.
-    pub(crate) inline: u64,
-    /// Whether iWARP frames have CRCs.
-    pub(crate) crc: bool,
-    /// The congestion control of TCP connections.
-    pub(crate) congestion: Option<String>,
-    /// The costs, in the form of the option.
-    pub(crate) costs: Option<String>,
-    /// The mount options of the user.
-    pub(crate) mount_options: String,
-}
 
 /// The first answer of the process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
