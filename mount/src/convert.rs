@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fuser::{FileAttr, INodeNo, TimeOrNow};
 use nfs_binding::proto::{DeviceNumber, FileType, NfsTime, SetTime};
 
-use crate::find::Stat;
+use crate::core::find::Stat;
 
 /// Converts the type of an object.
 pub(crate) fn kind(file_type: FileType) -> fuser::FileType {

@@ -2,16 +2,27 @@
 //!
 //! A [`Core`] belongs to one thread. Each request is a future; many are in progress at once. It knows
 //! nothing of FUSE's formats, so that all of it is tested with a server in the same process. Its
-//! methods are spread over modules by subject: [`find`](crate::find), [`access`](crate::access),
-//! [`files`](crate::files), [`transfer`](crate::transfer), [`write_behind`](crate::write_behind),
-//! [`names`](crate::names), [`hide`](crate::hide), [`listing`](crate::listing),
-//! [`prefetch`](crate::prefetch) and [`status`](crate::status).
+//! methods are in the modules below, by subject.
 //!
 //! Caches follow Linux's own client. Attributes are trusted for some seconds ([`Cached`]), and names as
 //! long as the attributes of their directory are. Names are dropped when another client changes the
 //! directory. Such a change is inferred if new attributes differ from the cached ones and no modification
 //! by this client overlapped the call that brought them; or if a modification was the only one in flight,
 //! and the attributes before it, which the server reports (`wcc_data`), differ from the cached ones.
+
+pub(crate) mod access;
+pub(crate) mod direct;
+pub(crate) mod files;
+pub(crate) mod find;
+pub(crate) mod forget;
+pub(crate) mod hide;
+pub(crate) mod listing;
+pub(crate) mod names;
+pub(crate) mod prefetch;
+pub(crate) mod resent;
+pub(crate) mod status;
+pub(crate) mod transfer;
+pub(crate) mod write_behind;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -30,16 +41,16 @@ use slab::Slab;
 
 use crate::attributes::{Cached, Learnt, Version};
 use crate::copies::Copies;
+use crate::core::files::OpenFile;
+use crate::core::listing::OpenDirectory;
 use crate::errno::{of_call, of_status};
-use crate::files::OpenFile;
 use crate::inodes::{Inodes, ROOT};
 use crate::interrupts::Interrupts;
 use crate::kernel::Kernel;
-use crate::listing::OpenDirectory;
+use crate::lookups::Queues;
 use crate::node::{NameEntry, Node};
 use crate::notify::Notify;
 use crate::options::Options;
-use crate::prefetch::Queues;
 use crate::read_memory::ReadMemory;
 use crate::users::{Requester, User, Users};
 

@@ -13,9 +13,9 @@ use futures_util::StreamExt;
 use futures_util::future::select;
 use futures_util::stream::FuturesUnordered;
 
+use crate::core::write_behind::INTERVAL;
 use crate::core::{Connect, Core, Task};
 use crate::interrupts::is_killed;
-use crate::write_behind::INTERVAL;
 
 /// The period of the loop's timer. Each tick looks for killed processes, for data that was read ahead and
 /// is not wanted, and for objects that nobody looked up, and starts write-back if [`INTERVAL`] has passed.

@@ -28,39 +28,32 @@
 
 #![forbid(unsafe_code)]
 
-mod access;
 mod attributes;
 mod bridge;
 mod convert;
 mod copies;
 mod core;
-mod direct;
+mod direct_run;
 mod dirty;
 mod engine;
 mod errno;
-mod files;
-mod find;
-mod hide;
+mod error;
+mod hull;
 mod inodes;
 mod interrupts;
 mod invalidations;
 mod kernel;
-mod listing;
+mod lookups;
 mod mount_table;
-mod names;
 mod node;
+mod notifications;
 mod notify;
 mod options;
-mod prefetch;
 mod read_ahead;
 mod read_memory;
 mod remount;
-mod resent;
 mod session;
-mod status;
-mod transfer;
 mod users;
-mod write_behind;
 
 #[cfg(test)]
 #[path = "../../nfs-binding/tests/support/in_process.rs"]
@@ -69,7 +62,8 @@ mod in_process;
 mod tests;
 
 pub use copies::Copies;
+pub use error::MountError;
 pub use mount_table::{MountEntry, all as all_mounts};
 pub use options::{AttributeTimes, LookupCache, Options};
 pub use remount::{Remount, remount};
-pub use session::{MountError, Mounted, Umount, mount, umount};
+pub use session::{Mounted, Umount, mount, umount};

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::session::MountError;
+use crate::error::MountError;
 
 /// The type of these mounts in the table.
 pub(crate) const TYPE: &str = "fuse.rpcrdma";

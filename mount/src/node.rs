@@ -8,10 +8,10 @@ use nfs_binding::proto::{Access, Attributes, FileHandle, FileType, NfsTime};
 use rustix::io::Errno;
 
 use crate::attributes::Cached;
-use crate::direct::Hull;
 use crate::dirty::Dirty;
+use crate::hull::Hull;
+use crate::lookups::Lookups;
 use crate::notify::Notify;
-use crate::prefetch::Lookups;
 use crate::users::User;
 
 /// The version of a [`NameEntry`] that may be wrong. Directories have later ones.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::files::OpenFile;
+use crate::core::files::OpenFile;
 
 /// The duration without reads after which a file keeps nothing that was read ahead.
 const IDLE: Duration = Duration::from_secs(5);

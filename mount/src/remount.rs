@@ -5,9 +5,9 @@ use std::path::Path;
 
 use rustix::mount::{MountFlags, mount_remount};
 
+use crate::error::MountError;
 use crate::mount_table::{self, MountEntry};
 use crate::options::Options;
-use crate::session::MountError;
 
 /// Changes of a mount's flags. `None` leaves a flag as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -40,15 +40,15 @@ use rpc_transport::Runtime;
 use rustix::io::Errno;
 
 use crate::copies::Copies;
+use crate::core::files::OpenMode;
+use crate::core::transfer::WriteMode;
 use crate::core::{Connect, Core, Parts, UserOf};
 use crate::engine::{Queue, drive, run};
-use crate::files::OpenMode;
 use crate::in_process::{Fault, InProcess};
 use crate::inodes::ROOT;
 use crate::kernel::Kernel;
 use crate::options::{AttributeTimes, LookupCache, Options};
 use crate::read_memory::ReadMemory;
-use crate::transfer::WriteMode;
 use crate::users::Requester;
 
 impl Connect for InProcess {

@@ -23,12 +23,10 @@ use rustix::io::Errno;
 
 use crate::convert::attr;
 use crate::copies::Copies;
+use crate::core::find::{Found, Stat};
 use crate::core::{Connect, Core, UserOf};
 use crate::engine::Queue;
-use crate::find::{Found, Stat};
 use crate::users::Requester;
-
-pub(crate) use requests::BACKGROUND;
 
 /// The generation of every inode. The kernel knows at most one object by a number at a time, and this
 /// mount cannot be exported over NFS, which is what generations are for.

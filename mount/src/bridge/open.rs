@@ -3,7 +3,7 @@
 use fuser::{FopenFlags, OpenAccMode, OpenFlags};
 use rustix::fs::OFlags;
 
-use crate::files::{OpenMode, Opened};
+use crate::core::files::{OpenMode, Opened};
 
 /// The kernel's flag of an `open` in order to execute a file (`FMODE_EXEC`).
 const OPEN_TO_EXECUTE: i32 = 0x20;

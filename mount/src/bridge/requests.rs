@@ -26,13 +26,12 @@ use rustix::io::Errno;
 use super::open::{appends, open_flags, open_mode};
 use super::{Bridge, Fails, GENERATION};
 use crate::convert::{attr, decode_device, set_time, type_of_mode};
+use crate::core::files::Opened;
+use crate::core::find::Found;
+use crate::core::transfer::WriteMode;
 use crate::core::{Connect, Core};
-use crate::files::Opened;
-use crate::find::Found;
-use crate::transfer::WriteMode;
+use crate::kernel::BACKGROUND;
 
-/// The maximum number of the kernel's requests that no program waits for, such as reading ahead.
-pub(crate) const BACKGROUND: u16 = 128;
 /// The block size in which free space is reported.
 const BLOCK: u32 = 4096;
 /// The maximum length of a name, as far as the kernel is told. The server knows.
@@ -362,7 +361,7 @@ impl<C: Connect> Filesystem for Bridge<C> {
     fn opendir(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let thread = request.pid();
         let work = async move |core: Rc<Core<C>>, user| core.opendir(&user, thread, ino.0).await;
-        let answer = |reply: ReplyOpen, opened: crate::listing::OpenedDirectory| {
+        let answer = |reply: ReplyOpen, opened: crate::core::listing::OpenedDirectory| {
             let mut flags = FopenFlags::FOPEN_CACHE_DIR;
             if opened.keep {
                 flags |= FopenFlags::FOPEN_KEEP_CACHE;

@@ -216,7 +216,7 @@ fn not_all_direct_writes_wait_for_pages() {
     let fixture = fixture();
     let (ino, file) = with_pages(&fixture, 0);
     fixture.told.1.borrow_mut().insert(ino);
-    let all = usize::from(crate::bridge::BACKGROUND);
+    let all = usize::from(crate::kernel::BACKGROUND);
     let core = &fixture.core;
     let direct = WriteMode {
         through: true,

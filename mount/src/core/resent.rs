@@ -31,8 +31,8 @@ use nfs_binding::proto::{
 use rpc_transport::{Call, CallError, Reply};
 use rustix::io::Errno;
 
+use crate::core::find::dir_op;
 use crate::core::{Connect, Core, NodeOf, UserOf};
-use crate::find::dir_op;
 use crate::users::User;
 
 /// The low bits of the nanoseconds of a [`Core::mark`] that are random: a millisecond.

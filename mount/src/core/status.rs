@@ -7,8 +7,8 @@ use bytes::Bytes;
 use nfs_binding::proto::{FsstatOk, HandleArgs, SetAttributes, SetattrArgs};
 use rustix::io::Errno;
 
+use crate::core::find::Stat;
 use crate::core::{Connect, Core, NodeOf, UserOf};
-use crate::find::Stat;
 use crate::node::Node;
 
 impl<C: Connect> Core<C> {

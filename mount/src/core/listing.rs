@@ -16,8 +16,8 @@ use nfs_binding::proto::{
 use rustix::io::Errno;
 
 use crate::attributes::Version;
+use crate::core::find::Stat;
 use crate::core::{Connect, Core, NodeOf, UserOf};
-use crate::find::Stat;
 use crate::node::Node;
 use crate::users::User;
 

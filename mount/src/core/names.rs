@@ -12,10 +12,10 @@ use nfs_binding::proto::{
 use rpc_transport::CallError;
 use rustix::io::Errno;
 
+use crate::core::find::{Found, dir_op};
+use crate::core::hide::Hide;
+use crate::core::resent::{Noting, Proof};
 use crate::core::{Connect, Core, NodeOf, UserOf};
-use crate::find::{Found, dir_op};
-use crate::hide::Hide;
-use crate::resent::{Noting, Proof};
 
 impl<C: Connect> Core<C> {
     /// Makes an entry with `call`, which sets `resent` if it is sent more than once; `proof` says

@@ -11,9 +11,9 @@ use nfs_binding::proto::ReadArgs;
 use onc_rpc::Bulk;
 use rustix::io::Errno;
 
+use crate::core::direct::{DirectPart, OldPages, shows};
+use crate::core::files::OpenFile;
 use crate::core::{Connect, Core, Memory, NodeOf, UserOf};
-use crate::direct::{DirectPart, OldPages, shows};
-use crate::files::OpenFile;
 use crate::node::{Appends, Node};
 use crate::read_ahead::{Arrived, Basis, Chunk, part};
 

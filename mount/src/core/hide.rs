@@ -12,8 +12,8 @@ use std::rc::Rc;
 use nfs_binding::proto::DirOpArgs;
 use rustix::io::Errno;
 
+use crate::core::find::dir_op;
 use crate::core::{Connect, Core, NodeOf, UserOf};
-use crate::find::dir_op;
 use crate::node::{Hidden, Node};
 
 /// The way in which a file gets its hidden name.

@@ -8,7 +8,7 @@
 //!
 //! The request waits for that, although the kernel drops a page only after the requests that have
 //! it locked are answered. This cannot deadlock, because none of these requests waits here for the
-//! reply to another. However, the kernel sends at most [`BACKGROUND`](crate::bridge::BACKGROUND)
+//! reply to another. However, the kernel sends at most [`BACKGROUND`](crate::kernel::BACKGROUND)
 //! background requests at a time, such as read-ahead and the parts of asynchronous writes, and
 //! queues the rest. If all of them were writes that wait, the kernel could not send the READ of the
 //! page that they wait for. So only half as many writes wait. Any further write starts the
@@ -18,42 +18,14 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::bridge::BACKGROUND;
+use crate::core::files::OpenFile;
 use crate::core::{Connect, Core, NodeOf};
-use crate::files::OpenFile;
+use crate::direct_run::DirectRun;
+use crate::kernel::BACKGROUND;
 use crate::node::Node;
 
 /// The maximum number of writes with O_DIRECT that wait until the kernel has dropped pages.
 const WAITING: u32 = BACKGROUND as u32 / 2;
-/// The size of a page of the kernel's cache, bytes. A larger page only covers more.
-const PAGE: u64 = 4096;
-
-/// The smallest range that contains all parts of a file that may be in the kernel's page cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Hull {
-    start: u64,
-    end: u64,
-}
-
-impl Hull {
-    /// Adds the pages of a range that the kernel reads into its cache or writes back from it.
-    pub(crate) fn with(self, range: &Range<u64>) -> Self {
-        let start = range.start / PAGE * PAGE;
-        let end = range.end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
-        match self.start == self.end {
-            true => Self { start, end },
-            false => Self {
-                start: self.start.min(start),
-                end: self.end.max(end),
-            },
-        }
-    }
-
-    fn overlaps(self, range: &Range<u64>) -> bool {
-        self.start < range.end && range.start < self.end
-    }
-}
-
 /// The pages that a write with O_DIRECT makes out of date. Dropping this value tells the kernel to
 /// drop the pages, so that it also happens if the writing process is killed.
 pub(crate) struct OldPages<C: Connect> {
@@ -120,30 +92,6 @@ impl<'c> Waiting<'c> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
-    }
-}
-
-/// Consecutive parts of a write with O_DIRECT: each begins where the one before it ends.
-///
-/// The kernel sends the parts of a long write at once, but each looks like a write of its own, and
-/// they may be handled one after the other. If a part that extends beyond the file size known to
-/// the kernel fails, FUSE fails the whole write, and sends a SETATTR that truncates the file to
-/// that size. That would cut off data that other clients have appended. So this SETATTR, which ends
-/// a run, is ignored.
-#[derive(Debug, Default)]
-pub(crate) struct DirectRun {
-    /// The end of the last part.
-    end: Cell<Option<u64>>,
-    /// Whether that is beyond the file size that the kernel knows.
-    beyond: Cell<bool>,
-    /// Whether any part has failed, within that size or beyond it.
-    failed: Cell<bool>,
-}
-
-impl DirectRun {
-    /// Returns whether the kernel truncates the file because a part has failed.
-    pub(crate) fn is_undone(&self) -> bool {
-        self.failed.get() && self.beyond.get()
     }
 }
 

@@ -13,12 +13,12 @@ use nfs_binding::proto::{
 };
 use rustix::io::Errno;
 
+use crate::core::find::{Found, dir_op};
+use crate::core::resent::Proof;
 use crate::core::{Connect, Core, NodeOf, UserOf};
-use crate::direct::DirectRun;
-use crate::find::{Found, dir_op};
+use crate::direct_run::DirectRun;
 use crate::node::Node;
 use crate::read_ahead::ReadAhead;
-use crate::resent::Proof;
 use crate::users::User;
 
 /// The time within which the lookup and the `open` of one system call follow each other. The

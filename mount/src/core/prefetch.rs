@@ -7,7 +7,7 @@
 //!
 //! Coherence: an entry answers for [`PRESENT`] after it was fetched, so that a name of first contact is hardly older than
 //! one from a LOOKUP. Names that do not exist follow the same rule as those that were looked up (`ABSENT` in
-//! [`find`](crate::find)): once a second, the attributes of the directory show whether somebody has changed it. Their
+//! [`find`](crate::core::find)): once a second, the attributes of the directory show whether somebody has changed it. Their
 //! times may be coarse. So a listing is used for longer than `ABSENT` only if the directory had not changed for
 //! [`SETTLED`] when it was fetched, and this client has not changed it since. Its own changes strike names from a listing, and a change by
 //! another client ends all of it. An open of a file asks the server in any case.
@@ -20,8 +20,6 @@
 //! answered no lookup makes the next one wait for four times as many, so that random lookups in a directory of a million
 //! files cost hardly more than before.
 
-mod names;
-
 use std::collections::HashMap;
 use std::pin::pin;
 use std::rc::Rc;
@@ -29,15 +27,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::select;
 use nfs_binding::client::RpcClient;
-use nfs_binding::proto::{Access, HandleArgs, Verifier};
+use nfs_binding::proto::{Access, EntryPlus, FileHandle, HandleArgs, Verifier};
 use rustix::io::Errno;
 
-pub(crate) use self::names::Queues;
-use self::names::{Listing, Sibling};
 use crate::attributes::Version;
+use crate::core::find::ABSENT;
+use crate::core::listing::{Fetched, Repeat, is_dots};
 use crate::core::{Connect, Core, NodeOf, UserOf};
-use crate::find::ABSENT;
-use crate::listing::{Fetched, Repeat, is_dots};
+use crate::lookups::{Listing, Lookups, Queues, Sibling};
 use crate::node::Node;
 use crate::options::LookupCache;
 
@@ -78,84 +75,11 @@ const ANSWERS: Duration = match PRESENT.as_nanos() > ABSENT.as_nanos() {
     false => ABSENT,
 };
 
-/// The lookups in a directory so far.
-#[derive(Debug)]
-pub(crate) struct Lookups<A> {
-    listing: Option<Box<Listing<A>>>,
-    /// A listing of all names, while a later one of the same state of the directory does not have all of them yet.
-    former: Option<Box<Listing<A>>>,
-    /// The number of LOOKUPs since the last READDIRPLUS, and the time of the last of them.
-    asked: u32,
-    last: Option<Instant>,
-    /// The number of LOOKUPs after which the next READDIRPLUS is sent, if no lookup has been answered since the last one.
-    /// 0: there was no READDIRPLUS for lookups yet.
-    patience: u32,
-    /// The number of lookups that were answered since the last READDIRPLUS, and when the last one was.
-    answered: u32,
-    answered_last: Option<Instant>,
-    /// The number of fetches at the first LOOKUP in directories below this one that have answered no lookup yet: those
-    /// since one of them has answered its first.
-    unanswered_below: u8,
-    /// When the READDIRPLUS of this directory that lookups may wait for was sent, if one is in flight.
-    fetching: Option<Instant>,
-}
-
 /// The answer of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Object,
     Absent,
-}
-
-impl<A> Default for Lookups<A> {
-    fn default() -> Self {
-        Self {
-            listing: None,
-            former: None,
-            asked: 0,
-            last: None,
-            patience: 0,
-            answered: 0,
-            answered_last: None,
-            unanswered_below: 0,
-            fetching: None,
-        }
-    }
-}
-
-impl<A> Lookups<A> {
-    /// Strikes a name from the listings: it has to be looked up.
-    pub(crate) fn strike(&mut self, name: &[u8]) {
-        for listing in [&mut self.listing, &mut self.former].into_iter().flatten() {
-            match listing.names.get_mut(name) {
-                Some(entry) => *entry = None,
-                // A name that is not in a listing of all names would be taken not to exist.
-                None if listing.complete || listing.next.is_some() => {
-                    listing.names.insert(name.into(), None);
-                    listing.all.set(listing.all.get() + 1);
-                }
-                None => {}
-            }
-        }
-    }
-
-    /// Returns the listing that shows which names do not exist.
-    fn all_names(&self) -> Option<&Listing<A>> {
-        let mut listings = [&self.listing, &self.former].into_iter().flatten();
-        listings.find(|it| it.complete).map(|it| &**it)
-    }
-
-    fn drop_all(&mut self) {
-        (self.listing, self.former) = (None, None);
-    }
-
-    /// Counts an answered lookup.
-    fn has_answered(&mut self, now: Instant) -> bool {
-        self.answered = self.answered.saturating_add(1);
-        self.asked = 0;
-        self.answered_last = Some(now);
-        self.answered == 1
-    }
 }
 
 /// A READDIRPLUS for lookups, from its beginning to its end.
@@ -558,22 +482,38 @@ fn overlaps<A>(directory: &Node<A>, fetched: &Fetched) -> bool {
     directory.changing.get() > 0 || directory.changed_by_us.get() >= fetched.call
 }
 
-impl<A> Lookups<A> {
-    /// Moves the time at which the names were fetched into the past.
-    #[cfg(test)]
-    pub(crate) fn age_by(&mut self, time: Duration) {
-        for listing in [&mut self.listing, &mut self.former].into_iter().flatten() {
-            listing.fetched = listing.fetched.checked_sub(time).unwrap();
+impl<A> Listing<A> {
+    /// Returns whether the times of the directory show every change since it was fetched. If this client has changed it
+    /// since, its times may be too coarse to show a later change by another client.
+    fn shows_changes_of(&self, directory: &Node<A>) -> bool {
+        self.settled && directory.changing.get() == 0 && self.call > directory.changed_by_us.get()
+    }
+
+    /// Adds the entries of a reply. `is_known` says whether an object is in the table, where its attributes are kept.
+    fn keep(&mut self, fetched: &Fetched, is_known: impl Fn(&FileHandle) -> bool) {
+        let sibling = |entry: &EntryPlus| {
+            let handle = entry.handle.filter(|handle| !is_known(handle))?;
+            let attributes = entry.attributes.clone()?;
+            Some(Box::new(Sibling { handle, attributes }))
+        };
+        let before = self.names.len();
+        for entry in fetched.entries.iter().filter(|entry| !is_dots(entry)) {
+            // A name that is in the listing already may have been struck from it.
+            self.names
+                .entry((&*entry.name.0).into())
+                .or_insert_with(|| sibling(entry));
         }
+        self.all.set(self.all.get() + self.names.len() - before);
+        self.replies += 1;
+        self.complete = fetched.eof;
+        let last = fetched.entries.last().map(|last| last.cookie);
+        self.next = last
+            .filter(|_| !fetched.eof && self.names.len() < NAMES)
+            .map(|cookie| (cookie, fetched.verifier));
     }
+}
 
-    /// Returns the number of names, and whether they are all.
-    #[cfg(test)]
-    pub(crate) fn names(&self) -> (usize, bool) {
-        let listing = self.listing.as_ref();
-        listing.map_or((0, false), |it| (it.names.len(), it.complete))
-    }
-
+impl<A> Lookups<A> {
     /// Returns the position from which entries are fetched, and the number of replies so far.
     fn position(&self, version: u64) -> Option<(u64, Verifier, u32)> {
         match &self.listing {

@@ -1,4 +1,4 @@
-//! LOOKUP and GETATTR, and what is remembered of their results. [`crate::prefetch`] answers lookups of first contact.
+//! LOOKUP and GETATTR, and what is remembered of their results. [`crate::core::prefetch`] answers lookups of first contact.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
