@@ -33,6 +33,7 @@ use rustix::thread::{
 };
 
 use super::batch;
+use super::keeps::{KEEPS, Keeps};
 use crate::fs::{Caller, FsError, FsResult};
 
 /// A caller whose identity a thread has, and the identity to return to.
@@ -46,19 +47,6 @@ thread_local! {
     static IMPERSONATED: RefCell<Option<Impersonated>> = const { RefCell::new(None) };
     /// The capabilities that this thread was given last, unless something else has changed them since.
     static GIVEN: Cell<Option<CapabilitySets>> = const { Cell::new(None) };
-    /// How long this thread keeps the identity.
-    static KEEPS: Cell<Keeps> = const { Cell::new(Keeps::Operation) };
-}
-
-/// How long a thread keeps the identity of a caller.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Keeps {
-    /// Until the operation ends.
-    Operation,
-    /// Until [`return_to_server`]: for some operations whose calls had all arrived before.
-    Batch,
-    /// Until an operation of another caller.
-    Always,
 }
 
 /// Makes this thread keep the caller's identity between operations on exported directories. For
@@ -76,11 +64,6 @@ pub(crate) fn keep_identity_in_batch() {
 /// Returns whether this thread keeps the caller's identity between operations.
 pub(crate) fn keeps_identity() -> bool {
     KEEPS.get() != Keeps::Operation
-}
-
-/// Returns whether this thread executes a batch of operations whose calls have all arrived.
-pub(super) fn is_in_batch() -> bool {
-    KEEPS.get() == Keeps::Batch
 }
 
 /// Returns this thread to the server's identity, and ends the effect of [`keep_identity_in_batch`].

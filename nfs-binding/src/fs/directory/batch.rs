@@ -28,7 +28,7 @@ thread_local! {
 
 /// Runs `change` on what is remembered of the object `id` of the file system at the address `served`.
 fn remember(served: usize, id: &FileId, change: impl FnOnce(&mut Last)) {
-    if !super::authority::is_in_batch() {
+    if !super::keeps::is_in_batch() {
         return;
     }
     LAST.with_borrow_mut(|last| {

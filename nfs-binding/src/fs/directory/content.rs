@@ -7,6 +7,7 @@ use onc_rpc::Bulk;
 use rustix::fs::Access as Wanted;
 use rustix::io::{Errno, pread, pwritev};
 
+use super::host::MAX_PIECES;
 use super::*;
 
 impl Served {
@@ -143,9 +144,6 @@ pub(super) fn require_file(node: &Node) -> FsResult<()> {
         _ => Err(FsError::Invalid),
     }
 }
-
-/// The maximum number of pieces in one writev (`IOV_MAX`).
-pub(super) const MAX_PIECES: usize = 1024;
 
 /// Reads up to the end of the file, or until `buf` is full.
 pub(super) fn read_all(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> FsResult<usize> {

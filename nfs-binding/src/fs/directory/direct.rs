@@ -24,27 +24,22 @@
 
 use std::io::IoSlice;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use onc_rpc::Bulk;
-use rdma::{ALIGNMENT, Pool};
-use rustix::fs::{OFlags, Statx, StatxFlags};
-use rustix::io::{Errno, pread, pwrite, pwritev};
+use rdma::Pool;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use smallvec::SmallVec;
 
-use super::content::{MAX_PIECES, write_all};
+use super::content::write_all;
+use super::direct_file::{Alignment, DirectFile};
 use super::node::{Content, Node};
 use super::volume::Volume;
 use super::{Served, host};
 use crate::fs::{DirectIoBytes, FsError, FsResult};
 
-/// The smallest unit of direct I/O, bytes: a page. Smaller ones would share pages, and blocks of
-/// most file systems, with buffered I/O, for which the kernel lets writes wait for one another.
-const LEAST_UNIT: u32 = 4096;
-/// The largest unit, bytes. Files that need a larger one are read and written through the page
-/// cache.
-const MOST_UNIT: u32 = 64 << 10;
 /// The maximum number of bytes that are copied into aligned memory at a time.
 const COPIED_AT_ONCE: usize = 256 << 10;
 /// The maximum memory for copies of all calls together, bytes.
@@ -96,138 +91,6 @@ impl DirectIo {
             read_direct: of(&self.counts.read_direct),
             read_buffered: of(&self.counts.read_buffered),
         }
-    }
-}
-
-/// The state of direct I/O in a file system.
-#[derive(Debug)]
-pub(super) struct DirectVolume {
-    /// The largest unit of the files that were opened so far.
-    unit: AtomicU32,
-    /// Whether it was reported that files are not read and written directly.
-    told: AtomicBool,
-}
-
-impl DirectVolume {
-    /// Creates the state of a file system in which no file was opened.
-    pub(super) fn new() -> Self {
-        Self {
-            unit: AtomicU32::new(LEAST_UNIT),
-            told: AtomicBool::new(false),
-        }
-    }
-
-    /// Returns the unit of READs that are done directly.
-    pub(super) fn unit(&self) -> u32 {
-        self.unit.load(Ordering::Relaxed)
-    }
-}
-
-/// The alignment that the kernel asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Alignment {
-    /// Addresses are multiples of this.
-    memory: usize,
-    /// Lengths of pieces, and offsets in the file, are multiples of this.
-    block: usize,
-    /// Offsets and lengths of direct I/O are multiples of this, which is itself one of `block`.
-    unit: u32,
-}
-
-impl Alignment {
-    /// Returns the alignment for a file with these metadata, which were read with
-    /// [`StatxFlags::DIOALIGN`]. `None` if it does not support direct I/O, or not with memory of a
-    /// pool.
-    fn of(stat: &Statx) -> Option<Self> {
-        let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN);
-        let (memory, block) = match known {
-            true => (stat.stx_dio_mem_align, stat.stx_dio_offset_align),
-            false => (LEAST_UNIT, LEAST_UNIT),
-        };
-        let usable = memory.is_power_of_two()
-            && memory as usize <= ALIGNMENT
-            && block.is_power_of_two()
-            && block <= MOST_UNIT;
-        usable.then(|| Self {
-            memory: memory as usize,
-            block: block as usize,
-            unit: block.max(LEAST_UNIT),
-        })
-    }
-
-    /// Returns whether the kernel takes this piece of memory.
-    fn fits(self, piece: &[u8]) -> bool {
-        piece.as_ptr().addr().is_multiple_of(self.memory) && piece.len().is_multiple_of(self.block)
-    }
-}
-
-/// The description of a file with `O_DIRECT`.
-pub(super) struct DirectFile {
-    fd: OwnedFd,
-    alignment: Alignment,
-    /// Whether the kernel has refused I/O with the alignment that it asked for.
-    refused: AtomicBool,
-}
-
-impl DirectFile {
-    /// Returns whether `buf` can be read into directly, from `offset`.
-    fn may_read(&self, offset: u64, buf: &[u8]) -> bool {
-        let unit = self.alignment.unit;
-        offset.is_multiple_of(unit.into())
-            && buf.len().is_multiple_of(unit as usize)
-            && self.alignment.fits(buf)
-    }
-
-    /// Reads up to the end of the file, or until `buf` is full.
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
-        let mut count = 0;
-        // After a part of a block there is only the end of the file.
-        while count < buf.len() && self.alignment.fits(&buf[count..]) {
-            match pread(&self.fd, &mut buf[count..], offset + count as u64) {
-                Ok(0) => break,
-                Ok(n) => count += n,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(count)
-    }
-
-    /// Writes as much as possible from where it is. The pieces must fit. Fails only if nothing
-    /// could be written.
-    fn write(&self, offset: u64, mut pieces: &mut [IoSlice<'_>]) -> Result<usize, Errno> {
-        let mut count = 0;
-        // After a part of a block, the kernel would not take the rest.
-        while !pieces.is_empty() && self.alignment.fits(&pieces[0]) {
-            let most = pieces.len().min(MAX_PIECES);
-            match pwritev(&self.fd, &pieces[..most], offset + count as u64) {
-                Ok(0) => break,
-                Ok(n) => {
-                    count += n;
-                    IoSlice::advance_slices(&mut pieces, n);
-                }
-                Err(Errno::INTR) => {}
-                Err(_) if count > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(count)
-    }
-
-    /// Writes as much as possible of `data`, which must fit. Fails only if nothing could be
-    /// written.
-    fn write_one(&self, offset: u64, data: &[u8]) -> Result<usize, Errno> {
-        let mut count = 0;
-        while count < data.len() && self.alignment.fits(&data[count..]) {
-            match pwrite(&self.fd, &data[count..], offset + count as u64) {
-                Ok(0) => break,
-                Ok(n) => count += n,
-                Err(Errno::INTR) => {}
-                Err(_) if count > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(count)
     }
 }
 

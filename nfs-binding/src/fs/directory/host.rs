@@ -14,6 +14,9 @@ use rustix::io::Errno;
 use crate::fs::{FsError, FsResult};
 use crate::proto::{Attributes, DeviceNumber, FileType, NfsTime, SetTime};
 
+/// The maximum number of pieces in one writev (`IOV_MAX`).
+pub(super) const MAX_PIECES: usize = 1024;
+
 /// The size of the buffer for directory entries, bytes.
 const DIR_BUFFER: usize = 32 << 10;
 /// The highest offset in a file.

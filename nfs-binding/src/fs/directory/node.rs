@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use rustix::fs::{OFlags, Statx};
 
-use super::direct::DirectFile;
+use super::direct_file::DirectFile;
 use super::host::{self, OpenFiles};
 use super::volume::Volume;
 use crate::fs::lock::{locked, locked_soon};

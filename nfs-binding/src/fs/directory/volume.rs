@@ -14,10 +14,10 @@ use rustix::io::Errno;
 
 use super::DirectoryOptions;
 use super::cookies;
-use super::direct::DirectVolume;
+use super::direct_file::DirectVolume;
 use super::host::{self, Listed, OpenFiles};
 use super::key::{self, IdentityKey, Naming, NoIdentity};
-use super::sync::SharedSync;
+use super::shared_sync::SharedSync;
 use crate::fs::{FileId, FsError, FsResult};
 
 /// The maximum number of attempts to open a file while the kernel returns ENOMEM.

@@ -15,16 +15,9 @@ const PARTS: usize = 32;
 static OBJECTS: LockCounter = LockCounter::new("objects in memory");
 /// Counts how often a call waited because the tree was being changed.
 static TREE: LockCounter = LockCounter::new("the tree in memory");
-/// Counts how often a call waited for an object that another one used.
-static STATE: LockCounter = LockCounter::new("an object in memory");
 
 fn part(ino: u64) -> usize {
     (ino % PARTS as u64) as usize
-}
-
-/// Creates the lock of an object's state.
-pub(super) const fn object<T>(state: T) -> CountedRwLock<T> {
-    CountedRwLock::new(&STATE, state)
 }
 
 /// All objects by inode number, in parts.

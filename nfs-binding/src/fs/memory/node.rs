@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
-use rpcrdma_host::CountedRwLock;
+use rpcrdma_host::{CountedRwLock, LockCounter};
 
 use super::content::Content;
-use super::locks;
 use super::shown::Shown;
 use crate::fs::{FsError, FsResult, HandleMac, permission};
 use crate::proto::{Attributes, DeviceNumber, NfsTime, SetAttributes, SetTime, Verifier};
@@ -22,6 +21,8 @@ const ENTRY_COST: u64 = 256;
 const _: () = assert!(size_of::<Node>() + 64 <= NODE_COST as usize);
 /// The maximum capacity of a table of names that is not shrunk, entries.
 const SMALL_TABLE: usize = 7;
+/// Counts how often a call waited for an object that another one used.
+static STATE: LockCounter = LockCounter::new("an object in memory");
 /// The cookie of `.`.
 pub(super) const COOKIE_SELF: u64 = 1;
 /// The cookie of `..`.
@@ -45,7 +46,7 @@ impl Node {
             ino: state.attributes.fileid,
             mac: HandleMac::default(),
             shown: Shown::new(&state.attributes),
-            state: locks::object(state),
+            state: CountedRwLock::new(&STATE, state),
         }
     }
 
