@@ -20,7 +20,8 @@ use crate::client::{Counted, Desk, credential};
 use crate::exports::EXPORT;
 use crate::joining::{connect, connect_as};
 use crate::plan::{Flood, FloodOf};
-use crate::work::{Shared, place};
+use crate::shared::Shared;
+use crate::work::place;
 
 /// The pause between two NULLs of the quiet client on a connection: they keep it from being closed for
 /// idleness.

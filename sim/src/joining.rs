@@ -9,7 +9,7 @@ use rpc_transport::{CallError, Client, ClientOptions, ClientTransport};
 use rpcrdma_programs::callbacks::Answers;
 
 use crate::client::{Desk, credential};
-use crate::work::{FOR_EVER, PAUSE, Shared, TRIES};
+use crate::shared::{FOR_EVER, PAUSE, Shared, TRIES};
 
 /// The maximum time until an honest client is connected, beside others that send only NULL or flood the
 /// server, with the time of a restart of the server.

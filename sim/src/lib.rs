@@ -40,6 +40,7 @@ mod receives;
 mod report;
 mod sends;
 mod server;
+mod shared;
 mod starve;
 mod sweep;
 mod tenant;

@@ -21,7 +21,8 @@ use crate::client::{Counted, Desk};
 use crate::exports::{ADMINISTERED, Served};
 use crate::joining::connect;
 use crate::plan::Victim;
-use crate::work::{Shared, place};
+use crate::shared::Shared;
+use crate::work::place;
 
 /// The least and the most operations.
 const LEAST: usize = 24;

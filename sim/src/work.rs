@@ -1,7 +1,7 @@
 //! The workload of a simulated client: it mounts, creates files, and runs several workers whose
 //! calls have results that can be checked.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,49 +20,16 @@ use rpcrdma_programs::Echo;
 use rpcrdma_programs::callbacks::{Answers, Order, run};
 use rpcrdma_programs::pattern;
 
-use crate::client::{Counted, Desk, Tally};
-use crate::exports::{EXPORT, Exports};
-use crate::history::{History, SlotId};
+use crate::client::{Counted, Desk};
+use crate::exports::EXPORT;
+use crate::history::SlotId;
 use crate::joining::connect;
-use crate::journal::Journal;
-use crate::plan::Plan;
+use crate::shared::{FOR_EVER, File, PAUSE, Shared, TRIES};
 
 /// The number of files of each client.
 const FILES: usize = 2;
 /// The number of slots of a file for each worker.
 const SLOTS: usize = 3;
-/// The pause before a client repeats a call that it needs to succeed.
-pub(crate) const PAUSE: Duration = Duration::from_millis(20);
-/// The maximum number of repetitions.
-pub(crate) const TRIES: usize = 1_000;
-/// The time after which a client's calls to an unreachable server fail: never while faults can
-/// happen.
-pub(crate) const FOR_EVER: Duration = Duration::from_secs(100_000);
-
-/// State that all clients of a run share.
-pub(crate) struct Shared {
-    pub(crate) plan: Plan,
-    pub(crate) server: std::net::SocketAddr,
-    pub(crate) history: Rc<RefCell<History>>,
-    pub(crate) journal: Rc<RefCell<Journal>>,
-    pub(crate) tally: Rc<Tally>,
-    /// The exports of the server.
-    pub(crate) exports: Exports,
-    /// The calls of clients that are not honest.
-    pub(crate) guests: Rc<Tally>,
-    /// All files that were created, by number, for the final check.
-    pub(crate) files: Rc<RefCell<Vec<File>>>,
-    /// The number of honest clients that have begun to connect.
-    pub(crate) arrived: Cell<u32>,
-}
-
-/// A file that a client created.
-pub(crate) struct File {
-    pub(crate) number: u64,
-    /// The number of the file's directory.
-    pub(crate) dir: u64,
-}
-
 /// A concurrent worker of a client.
 struct Worker<'a> {
     shared: &'a Shared,

@@ -26,10 +26,11 @@ use crate::plan::{Plan, Role, are_shared};
 use crate::pools::Pools;
 use crate::report::Report;
 use crate::server::{STEPS, ServerHost, Slice};
+use crate::shared::Shared;
 use crate::starve::{Starvation, starving};
 use crate::tenant::hold;
 use crate::trees::Trees;
-use crate::work::{Shared, life};
+use crate::work::life;
 
 /// The port that the server listens on.
 const PORT: u16 = 20049;

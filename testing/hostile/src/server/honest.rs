@@ -1,11 +1,14 @@
 //! The replies of an honest server: the minimum for mounting, and one file whose parts all have the
 //! same content.
 
-use super::second::Request;
+mod second;
+
 use crate::rig::content;
 use crate::wire::v1::{self, Header, Message, Segment};
 use crate::wire::{Reader, Xdr, rpc, v2};
 use crate::{Wrong, wrong};
+use second::Request;
+pub use second::response;
 
 /// The bytes of a READ or WRITE.
 pub const LEN: u32 = 8192;

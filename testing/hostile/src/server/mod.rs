@@ -3,13 +3,11 @@
 mod honest;
 mod perform;
 mod run;
-mod second;
 mod victim;
 mod wg;
 
-pub use honest::{Answer, Call, DATA_SEED, LEN};
+pub use honest::{Answer, Call, DATA_SEED, LEN, response};
 pub use run::run;
-pub use second::response;
 
 use crate::wire::mpa::Frame;
 use crate::wire::v2;

@@ -5,71 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use crate::build::modules::{EARLY, MODULES};
 use crate::build::{Part, Site, extract};
 use crate::cache;
 use crate::command::Tool;
 use crate::error::Error;
-
-/// The modules that lanes may load.
-pub(super) const MODULES: [&str; 48] = [
-    // The machine.
-    "virtio_pci",
-    "virtio_blk",
-    "virtio_net",
-    "virtio_rng",
-    "ext4",
-    "9p",
-    "9pnet_virtio",
-    // Networks and network faults.
-    "af_packet",
-    "veth",
-    "dummy",
-    "ifb",
-    "sch_netem",
-    "sch_tbf",
-    "sch_ingress",
-    "cls_u32",
-    "act_mirred",
-    "nf_tables",
-    "nft_compat",
-    // Lookup of the owner of a socket.
-    "inet_diag",
-    "tcp_diag",
-    // Verbs.
-    "ib_core",
-    "ib_cm",
-    "iw_cm",
-    "ib_umad",
-    "ib_uverbs",
-    "rdma_cm",
-    "rdma_ucm",
-    "rdma_rxe",
-    "siw",
-    // NFS.
-    "sunrpc",
-    "auth_rpcgss",
-    "rpcrdma",
-    "grace",
-    "lockd",
-    "nfs_acl",
-    "nfs",
-    "nfsd",
-    "nfsv3",
-    "nfsv4",
-    "fuse",
-    "loop",
-    "overlay",
-    "quota_v2",
-    "quota_tree",
-    // Checksums, which rxe, siw and ext4 request by name.
-    "crc32_generic",
-    "crc32_pclmul",
-    "crc32c_generic",
-    "crc32c_intel",
-];
-
-/// The modules that are needed for mounting the root file system.
-pub(super) const EARLY: [&str; 4] = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4"];
 
 /// Fills `to` with `vmlinuz`, and with trees `modules` and `early` that contain
 /// `lib/modules/RELEASE`.

@@ -8,6 +8,7 @@ mod extract;
 mod host;
 mod image;
 mod kernel;
+mod modules;
 pub mod pins;
 mod plan;
 mod root;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::apt::packages::Package;
 use crate::build::pins::Pins;
-use crate::build::{kernel, siw};
+use crate::build::{modules, siw};
 use crate::cache::{self, Cache};
 use crate::error::Error;
 
@@ -100,8 +100,8 @@ impl Plan {
                 Part::Qemu => list(&pins.qemu),
                 Part::Siw => list(&pins.kernel) + &siw::patches_as_text(),
                 Part::Kernel => {
-                    let modules = kernel::MODULES.join("\n") + &kernel::EARLY.join("\n");
-                    plan.key(Part::Siw).to_owned() + &modules
+                    let names = modules::MODULES.join("\n") + &modules::EARLY.join("\n");
+                    plan.key(Part::Siw).to_owned() + &names
                 }
                 Part::Root => list(&pins.guest),
                 Part::Image => {

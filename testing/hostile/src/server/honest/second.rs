@@ -19,7 +19,7 @@ const RESULTS: u32 = 24 + 20;
 
 /// The content of a request besides its RPC message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Request {
+pub(in crate::server) struct Request {
     /// The ways in which items of the reply may be sent, in order: values of `xmddp_type`.
     directions: Vec<u32>,
     /// The data that was placed.
@@ -46,7 +46,7 @@ pub fn response(len: usize) -> Vec<(&'static str, u32)> {
 
 impl Request {
     /// Splits a message into the equivalent RDMA_MSG of version 1 and the rest.
-    pub(super) fn take_out_of(bytes: &[u8]) -> Result<(Vec<u8>, Self), Wrong> {
+    pub(in crate::server) fn take_out_of(bytes: &[u8]) -> Result<(Vec<u8>, Self), Wrong> {
         let strange = || wrong(format!("no call but {bytes:x?}"));
         let heard = v2::parse(bytes).ok_or_else(strange)?;
         if (heard.direction, heard.opttype) != (v2::CALL, v2::XMTREQ) {
@@ -95,7 +95,7 @@ impl Request {
 impl Call {
     /// Returns the correct reply to a call that came by ROPT_XMTREQ. If `poisoned`, its content is
     /// wrong, so that accepting it is detected.
-    pub(super) fn transmissions(&self, poisoned: bool) -> Result<Vec<Vec<u8>>, Wrong> {
+    pub(in crate::server) fn transmissions(&self, poisoned: bool) -> Result<Vec<Vec<u8>>, Wrong> {
         let Some(request) = &self.request else {
             return Err(wrong("the call came by no operation"));
         };
