@@ -5,7 +5,7 @@ use std::time::Duration;
 use onc_rpc::{CallHeader, Credential, Cursor, Decoder, Message, Verifier};
 use rpcrdma_connection::{CallError as ConnectionError, ReplyRoom};
 
-use crate::service::ErrorReply;
+use crate::error_reply::ErrorReply;
 
 /// One remote procedure call.
 #[derive(Clone, Debug)]

@@ -98,8 +98,10 @@ mod call;
 mod client;
 mod client_loops;
 mod client_state;
+mod connection_id;
 mod credential;
 mod dispatch;
+mod error_reply;
 mod host;
 mod options;
 mod origin;
@@ -124,10 +126,12 @@ pub use backchannel::Backchannel;
 pub use call::{Call, CallError, Reply};
 pub use client::{CallFuture, Client};
 pub use client_loops::ClientLoops;
+pub use connection_id::ConnectionId;
 pub use credential::EncodedCredential;
+pub use error_reply::ErrorReply;
 pub use options::{ClientOptions, ClientStats, MAX_NCONNECT, Retry};
 pub use origin::PeerOrigin;
-pub use poll_loop::{Armed, PollLoop, SourceId, Wake};
+pub use poll_loop::{Armed, PollLoop, PollSource, SourceId, Wake};
 pub use readiness::MioReadiness;
 pub use rpcrdma_connection::{ReducedArguments, ReplyRoom};
 pub use runtime::{Elapsed, Runtime, Sleep, Stepped};
@@ -135,13 +139,10 @@ pub use server::{
     Admission, Place, SPARE, Server, ServerGroup, ServerOptions, ServerStats, TransportFailed,
     after_attempts,
 };
-pub use service::{
-    Attempted, ErrorReply, ProgramVersions, Request, Service, ServiceOutcome, ServiceReply,
-};
+pub use service::{Attempted, ProgramVersions, Request, Service, ServiceOutcome, ServiceReply};
 pub use stop::Stop;
 pub use tcp::{DEFAULT_MAX_RECORD, TcpClient, TcpCounters, TcpOptions, TcpServer};
 pub use transports::{
-    ClientTransport, ClientTransportEvent, ConnectionId, ConnectionLost, PollSource,
-    ServerTransport, ServerTransportEvent,
+    ClientTransport, ClientTransportEvent, ConnectionLost, ServerTransport, ServerTransportEvent,
 };
 pub use workers::is_worker;

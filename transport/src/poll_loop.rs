@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mio::{Events, Poll, Token};
-use rdma::{Clock, Time};
+use rdma::{Clock, Poller, Time};
 
-use crate::PollSource;
 use crate::readiness::MioReadiness;
 use crate::timer::Timer;
 
@@ -24,6 +23,39 @@ const EVENTS: usize = 256;
 /// The maximum number of turns in a row without fetching readiness events. A source that always has
 /// work must not starve the others.
 const TURNS_WITHOUT_LOOK: u32 = 64;
+
+/// A participant in the poll loop of a `Runtime` or a server.
+pub trait PollSource {
+    /// Joins the poll loop. Called once, before the loop first waits.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    fn attach(&mut self, poller: Poller) -> io::Result<()>;
+
+    /// Reports a readiness event with the token `first_token + local`. `closed` has the same
+    /// meaning as for [`rdma::Device::ready`].
+    fn ready(&mut self, local: usize, closed: bool);
+
+    /// Makes progress. Returns whether anything happened that the source's user may have to handle.
+    fn poll(&mut self, now: Time) -> bool;
+
+    /// Asks to be woken through the poll loop. Returns false if there is already something to poll.
+    fn arm(&mut self) -> bool;
+
+    /// Prepares for a sleep in which the source's owner takes no events: asks to be woken like
+    /// [`PollSource::arm`], but only because of work of the device: events that are queued for the owner do
+    /// not count. Returns false if there is something to poll.
+    fn arm_without_owner(&mut self) -> bool {
+        true
+    }
+
+    /// Returns when to call [`PollSource::poll`] even if no readiness event comes.
+    fn next_deadline(&self) -> Option<Time>;
+
+    /// Tells whether the loop busy-polls: `poll` then has to look for arrivals without a readiness
+    /// event.
+    fn set_busy_poll(&mut self, on: bool);
+}
 
 /// Wakes a poll loop from any thread. This costs a system call only while the loop sleeps.
 #[derive(Debug)]

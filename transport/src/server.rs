@@ -31,13 +31,14 @@ mod attempts;
 mod callbacks;
 mod group;
 mod idle;
+mod places;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use admission::Use;
 pub use admission::{Admission, Place, SPARE};
 pub use attempts::after_attempts;
 pub use group::ServerGroup;
+pub(crate) use places::Use;
 
 use attempts::Attempt;
 use callbacks::Callbacks;

@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use onc_rpc::{AcceptStatus, AuthStat, CallHeader, Credential, Cursor, Decoder, Message};
+use onc_rpc::{CallHeader, Credential, Cursor, Decoder, Message};
 use rdma::Pool;
 
 use crate::server::Use;
-use crate::{Backchannel, PeerOrigin, ReducedArguments};
+use crate::{Backchannel, ErrorReply, PeerOrigin, ReducedArguments};
 
 /// A program and the range of its versions that a service implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,26 +17,6 @@ pub struct ProgramVersions {
     pub low: u32,
     /// The highest version.
     pub high: u32,
-}
-
-/// An RPC-level error reply (RFC 5531, section 9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ErrorReply {
-    /// MSG_ACCEPTED with a status other than SUCCESS.
-    #[error("{0}")]
-    Accepted(AcceptStatus),
-    /// MSG_DENIED, AUTH_ERROR.
-    #[error("authentication error: {0}")]
-    Auth(AuthStat),
-    /// MSG_DENIED, RPC_MISMATCH.
-    #[error("RPC version mismatch: the server speaks {low} to {high}")]
-    RpcMismatch {
-        /// The lowest supported RPC version.
-        low: u32,
-        /// The highest supported RPC version.
-        high: u32,
-    },
 }
 
 /// A service's reply: the results with DDP-eligible items held apart, or an RPC-level error.

@@ -2,50 +2,12 @@
 //! dispatch, reply cache) and each transport (TCP, RDMA). A *transport* holds connections and
 //! transfers whole RPC messages over them.
 
-use std::io;
 use std::net::SocketAddr;
 
 use onc_rpc::Message;
-use rdma::{Poller, Time};
+use rdma::Time;
 
-use crate::{ReducedArguments, ReplyRoom};
-
-/// A participant in the poll loop of a `Runtime` or a server.
-pub trait PollSource {
-    /// Joins the poll loop. Called once, before the loop first waits.
-    ///
-    /// # Errors
-    /// The error of the operating system.
-    fn attach(&mut self, poller: Poller) -> io::Result<()>;
-
-    /// Reports a readiness event with the token `first_token + local`. `closed` has the same
-    /// meaning as for [`rdma::Device::ready`].
-    fn ready(&mut self, local: usize, closed: bool);
-
-    /// Makes progress. Returns whether anything happened that the source's user may have to handle.
-    fn poll(&mut self, now: Time) -> bool;
-
-    /// Asks to be woken through the poll loop. Returns false if there is already something to poll.
-    fn arm(&mut self) -> bool;
-
-    /// Prepares for a sleep in which the source's owner takes no events: asks to be woken like
-    /// [`PollSource::arm`], but only because of work of the device: events that are queued for the owner do
-    /// not count. Returns false if there is something to poll.
-    fn arm_without_owner(&mut self) -> bool {
-        true
-    }
-
-    /// Returns when to call [`PollSource::poll`] even if no readiness event comes.
-    fn next_deadline(&self) -> Option<Time>;
-
-    /// Tells whether the loop busy-polls: `poll` then has to look for arrivals without a readiness
-    /// event.
-    fn set_busy_poll(&mut self, on: bool);
-}
-
-/// The id of a connection of one transport. It is not reused while the transport lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ConnectionId(pub u64);
+use crate::{ConnectionId, PollSource, ReducedArguments, ReplyRoom};
 
 /// The reason why a connection could not be established, or ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -20,6 +20,7 @@ mod shared_use;
 mod slow_senders;
 mod stalled;
 mod timers;
+mod wr_id;
 
 use rpcrdma_v1::PrivateData;
 

@@ -11,8 +11,8 @@ use onc_rpc::Segments;
 use rdma::{Buf, Device, Pool, PoolExhausted, PostError, QpId, Scatter};
 use rpcrdma_connection::{REPOST_LATER, ReceiveStructure};
 
-use super::queue_pair::RECEIVE;
 use super::receive_buffers::{SparePieces, alloc, restore};
+use super::wr_id::RECEIVE;
 
 /// Allocates `count` receives of this structure, or none.
 ///

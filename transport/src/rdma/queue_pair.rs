@@ -8,19 +8,7 @@ use rdma::{Device, Pool, PoolExhausted, PostError, QpId, SendWr, Stag, WrId};
 use super::gather;
 use super::receives::Receives;
 use super::send_queue::SendQueue;
-
-/// The first `wr_id` of receives. The `wr_id` of a request in the send queue is its sequence number,
-/// which stays far below.
-const RECEIVES: u64 = 1 << 63;
-/// The `wr_id` of every receive of a queue pair's own. The completion returns the buffer, so receives
-/// need no distinct identifiers.
-pub(super) const RECEIVE: WrId = WrId(u64::MAX);
-
-/// Returns the `wr_id` of a shared receive with this number. The numbers tell those who watch a device
-/// which one a message has taken.
-pub(super) fn shared_receive(number: u64) -> WrId {
-    WrId(RECEIVES | number)
-}
+use super::wr_id::RECEIVES;
 
 /// A completion.
 #[derive(Debug, PartialEq, Eq)]

@@ -52,10 +52,10 @@ use rdma::{SharedReceivesId, Time, WhenEmpty};
 use rpcrdma_connection::{BEYOND_CREDITS, REPOST_LATER, ReceiveStructure, receive_memory};
 use rpcrdma_host::{Account, Budget};
 
-use super::queue_pair::shared_receive;
 use super::receive_buffers::{SparePieces, alloc, restore};
 use super::shared_use::SharedUse;
 use super::slow_senders::CHECK_EVERY;
+use super::wr_id::shared_receive;
 
 /// The least number of receives. [`REPOST_LATER`] of them may be missing while memory is exhausted.
 const LEAST: usize = 2 * REPOST_LATER as usize;

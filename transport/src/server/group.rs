@@ -14,7 +14,7 @@ use onc_rpc::Message;
 use rdma::Time;
 use rpcrdma_host::{CountedMutex, LockCounter, LoopSeat};
 
-use super::admission::Places;
+use super::places::Places;
 use super::{Running, Server, ServerOptions, has_changed};
 use crate::backchannel::ConnKey;
 use crate::dispatch::answer;
