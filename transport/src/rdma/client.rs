@@ -9,22 +9,19 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use onc_rpc::Message;
-use rdma::{
-    ConnectError, ConnectOptions, Counters, Device, Event as DeviceEvent, Poller, Pool, QpId, Time,
-};
+use rdma::{ConnectError, ConnectOptions, Device, Event as DeviceEvent, Poller, Pool, QpId, Time};
 use rpcrdma_connection::{
-    BEYOND_CREDITS, CallId, Config, Connection, Event, PendingCalls, ReceiveStructure,
-    RequesterCounters, ResponderCounters, Role, receive_memory,
+    BEYOND_CREDITS, CallId, Config, Event, PendingCalls, ReceiveStructure, RequesterCounters,
+    ResponderCounters, Role, receive_memory,
 };
 use rpcrdma_negotiation::KnownServers;
 use rpcrdma_v1::PrivateData;
 
 use self::memory::Stuck;
 use super::driver::{Driver, Link, Notice, max_segment};
+use super::end::{End, observed, private_data};
 use super::link_phase::{Closing, Reached};
 use super::options::RdmaClientOptions;
-use super::queue_pair::QueuePair;
-use super::timers::Timer;
 use super::{NO_ROOM, shown};
 use crate::{
     ClientTransport, ClientTransportEvent, ConnectionId, ConnectionLost, PollSource, ReplyRoom,
@@ -69,49 +66,7 @@ impl RdmaClient {
         }
     }
 
-    /// Returns the device.
-    #[must_use]
-    pub fn device(&self) -> &dyn Device {
-        &*self.driver.device
-    }
-
-    /// Returns the counters of the device. `copied_bytes` includes [`RdmaClient::copied_bytes`].
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        let mut counters = self.driver.device.counters();
-        counters.copied_bytes += self.copied_bytes();
-        counters
-    }
-
-    /// Returns the number of messages that only granted credits, sent on the connections that exist
-    /// now (version-two-07, section 6.3.2). They are Sends as well.
-    #[must_use]
-    pub fn grants_sent(&self) -> u64 {
-        self.driver.grants_sent()
-    }
-
-    /// Returns the bytes of the receives of the present connections if their peers use all that they
-    /// ever could at a time: what credits promise. It is without what the pool rounds up. Receives that
-    /// connections share take less while there is less traffic.
-    #[must_use]
-    pub fn receive_memory(&self) -> u64 {
-        self.driver.receive_memory()
-    }
-
-    /// Returns the number of bytes that the transport has copied, without those that the device
-    /// counts ([`rdma::Counters::copied_bytes`]). The number never decreases.
-    #[must_use]
-    pub fn copied_bytes(&self) -> u64 {
-        self.driver.copied_bytes()
-    }
-
-    /// Returns how many of these bytes were copied to send a message, such as a long one that was
-    /// assembled in memory that can be registered, on the connections that exist now. The others
-    /// were copied out of receives.
-    #[must_use]
-    pub fn assembled_bytes(&self) -> u64 {
-        self.driver.assembled_bytes()
-    }
+    observed!();
 
     /// Returns the counters of a connection's requester.
     #[must_use]
@@ -131,14 +86,6 @@ impl RdmaClient {
         self.queue_pairs.iter().map(|(conn, _)| *conn)
     }
 
-    /// Returns the maximum number of receives of a queue pair that are left for messages with
-    /// credits.
-    fn most_receives(&self) -> u32 {
-        let attributes = self.driver.device.attributes();
-        let receives = u32::try_from(attributes.max_recv_wr).unwrap_or(u32::MAX);
-        receives.saturating_sub(BEYOND_CREDITS)
-    }
-
     /// Returns the maximum number of bytes that shared receives take once there is another
     /// connection: as much as a receive for each message that servers may send.
     fn receive_limit(&self, receives: &ReceiveStructure) -> usize {
@@ -154,7 +101,7 @@ impl RdmaClient {
     /// Returns the configuration of a new connection to this server.
     fn config(&self, remote: &SocketAddr) -> Config {
         let common = self.options.common.clone();
-        let most = self.most_receives();
+        let most = self.driver.most_receives();
         let role = Role::Client {
             versions: self.options.version,
             evidence: self.known_servers.evidence(remote),
@@ -221,10 +168,8 @@ impl RdmaClient {
             Ok(shared) => shared,
             Err(error) => return self.not_opened(conn, error.to_string()),
         };
-        let private_data = common.private_data().map(|data| data.encode());
         let options = ConnectOptions {
-            private_data: private_data
-                .map_or_else(Bytes::new, |data| Bytes::copy_from_slice(&data)),
+            private_data: private_data(common),
             inbound_reads: common.inbound_reads,
             outbound_reads: common.outbound_reads,
             timeout: self.options.connect_timeout,
@@ -236,14 +181,11 @@ impl RdmaClient {
             Err(error) => return self.not_opened(conn, error.to_string()),
         };
         let config = self.config(&remote);
-        let device = &self.driver.device;
-        let (capacity, pool) = (device.attributes().max_send_wr, device.pool().clone());
-        let receives = self.driver.receives(qp, &config.receives, Vec::new(), None);
-        let queue = QueuePair::new(qp, capacity, receives, pool);
-        let mut connection = Connection::new(config);
-        connection.resume(calls);
         self.queue_pairs.push((conn, qp));
-        let mut link = Link::new(conn, remote, queue, connection);
+        let mut link = self
+            .driver
+            .link((conn, qp, remote), config, Vec::new(), None);
+        link.connection.resume(calls);
         link.asked_again = asked_again;
         self.driver.add(link);
         let link = self.driver.links.get(&qp);
@@ -275,7 +217,68 @@ impl RdmaClient {
         }
     }
 
-    /// Executes the actions of a connection, and handles its notices.
+    fn established(&mut self, qp: QpId, private_data: &Bytes) {
+        let Some(link) = self.driver.links.get_mut(&qp) else {
+            return;
+        };
+        let peer = PrivateData::find(private_data);
+        tracing::debug!(server = %link.peer, private_data = %shown(peer), "connected");
+        link.phase.reach(Reached::Established);
+        self.options.met.insert(link.peer);
+        self.driver.handle(qp, Event::Established { peer });
+        self.run(qp);
+        // A connection that could not begin to speak any version will not be able to next time.
+        let reason = match self.driver.links.get(&qp) {
+            Some(link) if link.connection.decision().is_none() => match link.phase.closing() {
+                Some(Closing::Failed(reason)) => reason.clone(),
+                _ => return,
+            },
+            _ => return,
+        };
+        if let Some(gone) = self.remove(qp) {
+            let lost = ConnectionLost {
+                reason,
+                retry: false,
+                busy: false,
+                was_established: false,
+            };
+            self.disconnected(&gone, lost);
+        }
+    }
+}
+
+/// Returns the reason why connecting failed. `met` says whether a connection to the server was
+/// established before.
+fn not_connected(error: &ConnectError, met: bool) -> ConnectionLost {
+    // InfiniBand fills private data up with zeroes.
+    let no_room = matches!(error, ConnectError::Rejected { private_data } if private_data.starts_with(NO_ROOM));
+    let retry = match error {
+        _ if no_room => true,
+        // The peer does not want this client, or speaks another protocol. If it was met before, it has no
+        // room at present, or was stopped in the middle of the set-up.
+        ConnectError::Rejected { .. } | ConnectError::Protocol(_) => met,
+        _ => true,
+    };
+    ConnectionLost {
+        reason: match no_room {
+            true => {
+                "rejected by the peer, which has no room for a connection at present".to_owned()
+            }
+            false => error.to_string(),
+        },
+        retry,
+        busy: no_room,
+        was_established: false,
+    }
+}
+
+impl End for RdmaClient {
+    type Event = ClientTransportEvent;
+
+    fn driver(&mut self) -> &mut Driver<ClientTransportEvent> {
+        &mut self.driver
+    }
+
     fn run(&mut self, qp: QpId) {
         while let Some(notice) = self.driver.run(qp) {
             match notice {
@@ -285,8 +288,6 @@ impl RdmaClient {
         }
     }
 
-    /// Handles every event except completions. It is a separate cold function, so that the code
-    /// path of a call is short: after a system call little of it is in the L1 instruction cache.
     #[cold]
     fn connection_changed(&mut self, event: DeviceEvent) {
         match event {
@@ -327,72 +328,8 @@ impl RdmaClient {
         }
     }
 
-    fn established(&mut self, qp: QpId, private_data: &Bytes) {
-        let Some(link) = self.driver.links.get_mut(&qp) else {
-            return;
-        };
-        let peer = PrivateData::find(private_data);
-        tracing::debug!(server = %link.peer, private_data = %shown(peer), "connected");
-        link.phase.reach(Reached::Established);
-        self.options.met.insert(link.peer);
-        self.driver.handle(qp, Event::Established { peer });
-        self.run(qp);
-        // A connection that could not begin to speak any version will not be able to next time.
-        let reason = match self.driver.links.get(&qp) {
-            Some(link) if link.connection.decision().is_none() => match link.phase.closing() {
-                Some(Closing::Failed(reason)) => reason.clone(),
-                _ => return,
-            },
-            _ => return,
-        };
-        if let Some(gone) = self.remove(qp) {
-            let lost = ConnectionLost {
-                reason,
-                retry: false,
-                busy: false,
-                was_established: false,
-            };
-            self.disconnected(&gone, lost);
-        }
-    }
-
-    fn timer(&mut self, timer: Timer) {
-        match timer {
-            Timer::Memory => self.retry(),
-            Timer::GiveBack => self.driver.give_back(),
-            Timer::Receives => self.driver.check_receives(),
-            Timer::Progress => {}
-            Timer::Connection(qp) => {
-                self.driver.timed_out(qp);
-                self.run(qp);
-            }
-            Timer::Linger(qp) => self.driver.lingered(qp),
-        }
-    }
-}
-
-/// Returns the reason why connecting failed. `met` says whether a connection to the server was
-/// established before.
-fn not_connected(error: &ConnectError, met: bool) -> ConnectionLost {
-    // InfiniBand fills private data up with zeroes.
-    let no_room = matches!(error, ConnectError::Rejected { private_data } if private_data.starts_with(NO_ROOM));
-    let retry = match error {
-        _ if no_room => true,
-        // The peer does not want this client, or speaks another protocol. If it was met before, it has no
-        // room at present, or was stopped in the middle of the set-up.
-        ConnectError::Rejected { .. } | ConnectError::Protocol(_) => met,
-        _ => true,
-    };
-    ConnectionLost {
-        reason: match no_room {
-            true => {
-                "rejected by the peer, which has no room for a connection at present".to_owned()
-            }
-            false => error.to_string(),
-        },
-        retry,
-        busy: no_room,
-        was_established: false,
+    fn retry(&mut self) {
+        self.retry_calls();
     }
 }
 
@@ -406,21 +343,7 @@ impl PollSource for RdmaClient {
     }
 
     fn poll(&mut self, now: Time) -> bool {
-        self.driver.poll(now);
-        while let Some(event) = self.driver.next_device_event() {
-            match event {
-                DeviceEvent::Completion(completion) => {
-                    if let Some(qp) = self.driver.completed(completion) {
-                        self.run(qp);
-                    }
-                }
-                other => self.connection_changed(other),
-            }
-        }
-        while let Some(timer) = self.driver.expired() {
-            self.timer(timer);
-        }
-        !self.driver.events.is_empty()
+        self.progress(now)
     }
 
     fn arm(&mut self) -> bool {

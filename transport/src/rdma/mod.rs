@@ -5,6 +5,7 @@
 
 mod client;
 mod driver;
+mod end;
 mod gather;
 mod link_phase;
 mod options;

@@ -3,24 +3,22 @@
 use std::io;
 use std::net::SocketAddr;
 
-use bytes::Bytes;
 use onc_rpc::Message;
 use rdma::{
-    AcceptOptions, Carrier, ConnectRequest, Counters, Device, DeviceError, Event as DeviceEvent,
-    Poller, Pool, QpId, Time,
+    AcceptOptions, Carrier, ConnectRequest, Device, DeviceError, Event as DeviceEvent, Poller,
+    Pool, QpId, Time,
 };
 use rpcrdma_connection::{
-    BEYOND_CREDITS, CallId, Config, Connection, Event, RequesterCounters, ResponderCounters, Role,
+    CallId, Config, Connection, Event, RequesterCounters, ResponderCounters, Role,
 };
 use rpcrdma_negotiation::{Features, VersionDecision};
 use rpcrdma_v1::PrivateData;
 
-use super::driver::{Driver, Link, Notice, max_segment};
+use super::driver::{Driver, Notice, max_segment};
+use super::end::{End, observed, private_data};
 use super::link_phase::Reached;
 use super::options::RdmaServerOptions;
-use super::queue_pair::QueuePair;
 use super::receive_memory::{Share, Wish, share};
-use super::timers::Timer;
 use super::{NO_ROOM, shown};
 use crate::{
     Admission, CallError, ConnectionId, Place, PollSource, ReducedArguments, ReplyRoom,
@@ -81,49 +79,7 @@ impl RdmaServer {
         self.driver.device.local_address(listener)
     }
 
-    /// Returns the device.
-    #[must_use]
-    pub fn device(&self) -> &dyn Device {
-        &*self.driver.device
-    }
-
-    /// Returns the counters of the device. `copied_bytes` includes [`RdmaServer::copied_bytes`].
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        let mut counters = self.driver.device.counters();
-        counters.copied_bytes += self.copied_bytes();
-        counters
-    }
-
-    /// Returns the number of messages that only granted credits, sent on the connections that exist
-    /// now (version-two-07, section 6.3.2). They are Sends as well.
-    #[must_use]
-    pub fn grants_sent(&self) -> u64 {
-        self.driver.grants_sent()
-    }
-
-    /// Returns the bytes of the receives of the present connections if their peers use all that they
-    /// ever could at a time: what credits promise. It is without what the pool rounds up. Receives that
-    /// connections share take less while there is less traffic.
-    #[must_use]
-    pub fn receive_memory(&self) -> u64 {
-        self.driver.receive_memory()
-    }
-
-    /// Returns the number of bytes that the transport has copied, without those that the device
-    /// counts ([`rdma::Counters::copied_bytes`]). The number never decreases.
-    #[must_use]
-    pub fn copied_bytes(&self) -> u64 {
-        self.driver.copied_bytes()
-    }
-
-    /// Returns how many of these bytes were copied to send a message, such as a long one that was
-    /// assembled in memory that can be registered, on the connections that exist now. The others
-    /// were copied out of receives.
-    #[must_use]
-    pub fn assembled_bytes(&self) -> u64 {
-        self.driver.assembled_bytes()
-    }
+    observed!();
 
     /// Returns the counters of a connection's responder.
     #[must_use]
@@ -156,76 +112,6 @@ impl RdmaServer {
         Some(&link.connection)
     }
 
-    /// Executes the actions of a connection, and logs its notices.
-    fn run(&mut self, qp: QpId) {
-        while let Some(notice) = self.driver.run(qp) {
-            let Notice::Decided(decision) = notice else {
-                // Only a client misjudges the other end.
-                continue;
-            };
-            if let Some(link) = self.driver.links.get(&qp) {
-                tracing::debug!(peer = %link.peer, %decision, "version found");
-            }
-        }
-    }
-
-    /// Handles every event except completions. It is a separate cold function, so that the code
-    /// path of a call is short: after a system call little of it is in the L1 instruction cache.
-    #[cold]
-    fn connection_changed(&mut self, event: DeviceEvent) {
-        match event {
-            DeviceEvent::Completion(_) => {}
-            DeviceEvent::ConnectRequest(request) => {
-                let peer = request.peer;
-                if let Err(error) = self.requested(request) {
-                    rpcrdma_host::limited!(warn, %peer, %error, "connection not accepted");
-                }
-            }
-            DeviceEvent::Established { qp, .. } => {
-                if let Some(link) = self.driver.links.get_mut(&qp) {
-                    link.phase.reach(Reached::Established);
-                    let (conn, peer) = (link.conn, link.peer);
-                    let event = ServerTransportEvent::Connected { conn, peer };
-                    self.driver.events.push_back(event);
-                    self.run(qp);
-                }
-            }
-            DeviceEvent::ConnectFailed { qp, error } => {
-                if let Some(gone) = self.driver.remove(qp) {
-                    tracing::debug!(peer = %gone.peer, %error, "connection not made");
-                }
-            }
-            DeviceEvent::Disconnected { qp, reason } => {
-                self.driver.handle(qp, Event::Closed);
-                let Some(gone) = self.driver.remove(qp) else {
-                    return;
-                };
-                self.driver.destroy(qp);
-                self.forget_calls(gone.conn);
-                if gone.place.is_some() {
-                    // The owner does not know of the connection yet, and would take another place for it.
-                    self.driver.events.retain(|event| {
-                        !matches!(event, ServerTransportEvent::Connected { conn, .. } if *conn == gone.conn)
-                    });
-                    return;
-                }
-                if gone.phase.reached() >= Reached::Established {
-                    let (conn, reason) = (gone.conn, gone.end_reason(&reason));
-                    let event = ServerTransportEvent::Disconnected { conn, reason };
-                    self.driver.events.push_back(event);
-                }
-            }
-            DeviceEvent::Removed => {
-                let name = &self.driver.device.attributes().name;
-                let reason = format!("device {name} was removed");
-                self.driver
-                    .events
-                    .push_back(ServerTransportEvent::Lost { reason });
-            }
-            DeviceEvent::SharedReceivesLow { .. } => self.driver.receives_low(),
-        }
-    }
-
     /// Drops the calls of a connection that has ended which the server's owner has not taken. Their client makes
     /// them again. If they were kept, one that connects again and again would fill the memory of an owner that
     /// takes no events, because it has all the jobs that it may have.
@@ -249,9 +135,7 @@ impl RdmaServer {
                 memory: 0,
             });
         }
-        let attributes = self.driver.device.attributes();
-        let receives = u32::try_from(attributes.max_recv_wr).unwrap_or(u32::MAX);
-        let most = receives.saturating_sub(BEYOND_CREDITS);
+        let most = self.driver.most_receives();
         // Where there is not enough for all, half are for callbacks.
         let callbacks = common.callbacks.credits.min(most / 2);
         let credits = common.credits.min(most - callbacks).max(1);
@@ -315,11 +199,9 @@ impl RdmaServer {
         };
         let account = self.options.budget.account();
         let pool = self.driver.device.pool().charged_to(&account);
-        let config = self.config(&share, pool.clone(), request.peer);
-        let ours = config.options.private_data();
+        let config = self.config(&share, pool, request.peer);
         let options = AcceptOptions {
-            private_data: ours
-                .map_or_else(Bytes::new, |data| Bytes::copy_from_slice(&data.encode())),
+            private_data: private_data(&config.options),
             inbound_reads: config.options.inbound_reads,
             outbound_reads: config.options.outbound_reads,
         };
@@ -356,13 +238,8 @@ impl RdmaServer {
                 return Err(error);
             }
         };
-        let capacity = device.attributes().max_send_wr;
-        let receives = self
-            .driver
-            .receives(qp, &config.receives, prepared, Some(&account));
-        let queue = QueuePair::new(qp, capacity, receives, pool);
-        let mut link = Link::new(conn_of(qp), request.peer, queue, Connection::new(config));
-        link.account = Some(account);
+        let ends = (conn_of(qp), qp, request.peer);
+        let mut link = self.driver.link(ends, config, prepared, Some(account));
         link.receive_memory = share.memory;
         link.place = place.flatten();
         if let Some(place) = &link.place {
@@ -391,25 +268,89 @@ impl RdmaServer {
         self.driver.remove(qp);
         self.driver.destroy(qp);
     }
+}
 
-    fn timer(&mut self, timer: Timer) {
-        match timer {
-            Timer::Memory => {
-                for qp in self.driver.take_waiting() {
-                    if let Some(link) = self.driver.links.get_mut(&qp) {
-                        link.connection.retry();
-                        self.run(qp);
-                    }
+impl End for RdmaServer {
+    type Event = ServerTransportEvent;
+
+    fn driver(&mut self) -> &mut Driver<ServerTransportEvent> {
+        &mut self.driver
+    }
+
+    fn run(&mut self, qp: QpId) {
+        while let Some(notice) = self.driver.run(qp) {
+            let Notice::Decided(decision) = notice else {
+                // Only a client misjudges the other end.
+                continue;
+            };
+            if let Some(link) = self.driver.links.get(&qp) {
+                tracing::debug!(peer = %link.peer, %decision, "version found");
+            }
+        }
+    }
+
+    #[cold]
+    fn connection_changed(&mut self, event: DeviceEvent) {
+        match event {
+            DeviceEvent::Completion(_) => {}
+            DeviceEvent::ConnectRequest(request) => {
+                let peer = request.peer;
+                if let Err(error) = self.requested(request) {
+                    rpcrdma_host::limited!(warn, %peer, %error, "connection not accepted");
                 }
             }
-            Timer::GiveBack => self.driver.give_back(),
-            Timer::Receives => self.driver.check_receives(),
-            Timer::Progress => self.driver.check_progress(),
-            Timer::Connection(qp) => {
-                self.driver.timed_out(qp);
+            DeviceEvent::Established { qp, .. } => {
+                if let Some(link) = self.driver.links.get_mut(&qp) {
+                    link.phase.reach(Reached::Established);
+                    let (conn, peer) = (link.conn, link.peer);
+                    let event = ServerTransportEvent::Connected { conn, peer };
+                    self.driver.events.push_back(event);
+                    self.run(qp);
+                }
+            }
+            DeviceEvent::ConnectFailed { qp, error } => {
+                if let Some(gone) = self.driver.remove(qp) {
+                    tracing::debug!(peer = %gone.peer, %error, "connection not made");
+                }
+            }
+            DeviceEvent::Disconnected { qp, reason } => {
+                self.driver.handle(qp, Event::Closed);
+                let Some(gone) = self.driver.remove(qp) else {
+                    return;
+                };
+                self.driver.destroy(qp);
+                self.forget_calls(gone.conn);
+                if gone.place.is_some() {
+                    // The owner does not know of the connection yet, and would take another place for it.
+                    self.driver.events.retain(|event| {
+                        !matches!(event, ServerTransportEvent::Connected { conn, .. } if *conn == gone.conn)
+                    });
+                    return;
+                }
+                if gone.phase.reached() >= Reached::Established {
+                    let (conn, reason) = (gone.conn, gone.end_reason(&reason));
+                    let event = ServerTransportEvent::Disconnected { conn, reason };
+                    self.driver.events.push_back(event);
+                }
+            }
+            DeviceEvent::Removed => {
+                let name = &self.driver.device.attributes().name;
+                let reason = format!("device {name} was removed");
+                self.driver
+                    .events
+                    .push_back(ServerTransportEvent::Lost { reason });
+            }
+            DeviceEvent::SharedReceivesLow { .. } => self.driver.receives_low(),
+        }
+    }
+
+    #[cold]
+    fn retry(&mut self) {
+        for qp in self.driver.take_waiting() {
+            if let Some(link) = self.driver.links.get_mut(&qp) {
+                link.connection.retry();
                 self.run(qp);
             }
-            Timer::Linger(qp) => self.driver.lingered(qp),
         }
     }
 }
@@ -424,21 +365,7 @@ impl PollSource for RdmaServer {
     }
 
     fn poll(&mut self, now: Time) -> bool {
-        self.driver.poll(now);
-        while let Some(event) = self.driver.next_device_event() {
-            match event {
-                DeviceEvent::Completion(completion) => {
-                    if let Some(qp) = self.driver.completed(completion) {
-                        self.run(qp);
-                    }
-                }
-                other => self.connection_changed(other),
-            }
-        }
-        while let Some(timer) = self.driver.expired() {
-            self.timer(timer);
-        }
-        !self.driver.events.is_empty()
+        self.progress(now)
     }
 
     fn arm(&mut self) -> bool {

@@ -9,6 +9,7 @@ use rdma::Time;
 use rpcrdma_connection::Connection;
 
 use super::RdmaClient;
+use crate::rdma::end::End;
 
 /// The time after which calls fail that wait for memory which no call in progress can release.
 /// Until then the user may still release memory of replies.
@@ -28,7 +29,7 @@ impl RdmaClient {
     /// Retries the calls that wait for memory. After [`STUCK`] without memory, the first waiting
     /// call of each connection fails, because others may wait for the memory that it holds.
     #[cold]
-    pub(super) fn retry(&mut self) {
+    pub(super) fn retry_calls(&mut self) {
         let give_up = self.is_stuck();
         for qp in self.driver.take_waiting() {
             if let Some(link) = self.driver.links.get_mut(&qp) {

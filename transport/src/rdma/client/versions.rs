@@ -17,6 +17,7 @@ use rpcrdma_negotiation::{
 use transfer_plan::{ReplyNeed, Shape};
 
 use super::RdmaClient;
+use crate::rdma::end::End;
 use crate::{ClientTransportEvent, ConnectionId, ConnectionLost, ReplyRoom};
 
 impl RdmaClient {
