@@ -47,7 +47,6 @@
 
 #![forbid(unsafe_code)]
 
-mod call;
 mod characteristic;
 mod config;
 mod emit;
@@ -55,8 +54,6 @@ mod factory;
 mod group;
 mod operation;
 mod receive;
-mod replies;
-mod reply;
 mod report;
 mod transmit;
 

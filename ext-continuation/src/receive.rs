@@ -12,10 +12,10 @@ use rpcrdma_v2::{
 };
 use smallvec::SmallVec;
 
-use crate::call::Sent;
 use crate::group::{Group, GroupHeader, Lead, WrittenItems, fault, part};
-use crate::reply::ReplyContext;
 use crate::report::OutOfRange;
+use crate::transmit::call::Sent;
+use crate::transmit::reply::ReplyContext;
 use crate::{
     Continuation, Fault, Report, Request, Response, TransmissionId, Transmit, XMTCONT, XMTERR,
     XMTREQ, XMTRESP,

@@ -1,5 +1,9 @@
 //! The state of one end of a connection, and its reaction to the connection's events.
 
+pub(crate) mod call;
+mod replies;
+pub(crate) mod reply;
+
 use std::collections::VecDeque;
 
 use onc_rpc::Message;
@@ -13,9 +17,9 @@ use rpcrdma_extension::{
 };
 use rpcrdma_v2::{Chunks, Direction, OPTIONAL};
 
-use crate::call::SentCalls;
 use crate::group::Group;
-use crate::reply::LastReply;
+use crate::transmit::call::SentCalls;
+use crate::transmit::reply::LastReply;
 use crate::{
     Config, Fault, PeerAnnouncements, RequestReceiveLimit, ResponseSendLimit, Usable, XMTCONT,
     XMTERR, XMTREQ, XMTRESP, decide,

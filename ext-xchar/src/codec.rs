@@ -5,7 +5,7 @@ use onc_rpc::{pad, padded};
 use rpcrdma_extension::Property;
 use rpcrdma_v2::{Malformed, Reader};
 
-use crate::Subset;
+use crate::{MAX_CHARACTERISTICS, Subset};
 
 /// `rdma_opttype` of ROPT_INITXCH.
 pub const INITXCH: u32 = 1;
@@ -15,10 +15,6 @@ pub const REQXCH: u32 = 2;
 pub const RESPXCH: u32 = 3;
 /// `rdma_opttype` of ROPT_UPDXCH.
 pub const UPDXCH: u32 = 4;
-
-/// Maximum number of characteristics in one list. The draft sets no limit; seven characteristics
-/// have numbers.
-pub const MAX_CHARACTERISTICS: usize = 64;
 
 /// `optinfo_initxch`: the characteristics of the sender.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

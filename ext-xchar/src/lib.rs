@@ -63,9 +63,7 @@ mod subset;
 mod updates;
 
 pub use characteristic::{Characteristic, EXPERIMENTAL};
-pub use codec::{
-    INITXCH, Init, MAX_CHARACTERISTICS, REQXCH, RESPXCH, Request, Response, UPDXCH, Update,
-};
+pub use codec::{INITXCH, Init, REQXCH, RESPXCH, Request, Response, UPDXCH, Update};
 pub use exchange::{Config, Exchange};
 pub use factory::Factory;
 pub use known::{
@@ -74,4 +72,4 @@ pub use known::{
 pub use peer::Peer;
 pub use registry::{IdTaken, Registry};
 pub use rpcrdma_extension::NotChanged;
-pub use subset::Subset;
+pub use subset::{MAX_CHARACTERISTICS, Subset};

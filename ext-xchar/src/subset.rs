@@ -3,7 +3,9 @@
 use bytes::{BufMut, BytesMut};
 use rpcrdma_v2::{Malformed, Reader};
 
-use crate::MAX_CHARACTERISTICS;
+/// Maximum number of characteristics in one list. The draft sets no limit; seven characteristics
+/// have numbers.
+pub const MAX_CHARACTERISTICS: usize = 64;
 
 /// Number of bits in a word.
 const WORD: usize = 32;

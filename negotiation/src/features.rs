@@ -1,5 +1,7 @@
 //! The choice of features, from the properties of both ends.
 
+pub(crate) mod round_trips;
+
 use std::fmt;
 
 use rpcrdma_ext_xchar::{

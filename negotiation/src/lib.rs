@@ -68,13 +68,13 @@ mod first_message;
 mod known;
 mod known_servers;
 mod probe;
-mod round_trips;
 mod version;
 
 pub use decide::{
     Evidence, FirstStep, Shown, VersionAction, VersionDecision, VersionReason, decide_first_step,
     show_versions,
 };
+pub use features::round_trips::{RoundTrips, decide_round_trips};
 pub use features::{
     FeatureReason, Features, OwnProperties, PeerProperties, WithReason, decide_features,
 };
@@ -82,5 +82,4 @@ pub use first_message::{FirstMessage, Refusal, RefusalError, decide_first_messag
 pub use known::{Beginning, KnownVersions, Negotiable, ParseVersionError, Recognition};
 pub use known_servers::KnownServers;
 pub use probe::{ProbeAnswer, VersionProbe};
-pub use round_trips::{RoundTrips, decide_round_trips};
 pub use version::{Choice, Version, Versions};

@@ -10,10 +10,7 @@ use rpcrdma_chunks::{
 use crate::header::header_type;
 use crate::limits::{MAX_PROPERTIES, MAX_PROPERTY_LEN, MIDDLE_LEN, MIN_PAYLOAD_LEN, PREFIX_LEN};
 use crate::lists::{put_external_call, read_call, read_reply};
-use crate::{Body, DecodeError, ErrorBody, Header, HeaderError, Prefix, Property};
-
-/// The protocol version in `rdma_vers`.
-pub const VERSION: u32 = 2;
+use crate::{Answer, Body, DecodeError, ErrorBody, Header, HeaderError, Prefix, Property, VERSION};
 
 impl Header {
     /// Returns the length of the encoded header in bytes, which is the payload's offset in the
@@ -214,9 +211,18 @@ fn put_error(out: &mut BytesMut, error: ErrorBody) {
     }
 }
 
+impl Answer {
+    /// Encodes the message as XDR. `credit` is the value of `rdma_credit` (section
+    /// 4.2.1).
+    #[must_use]
+    pub fn encode(&self, credit: u32) -> Bytes {
+        encode_error(self.xid, self.version, credit, self.error)
+    }
+}
+
 /// Encodes an RDMA2_ERROR header. `version` is that of the message being answered, which may be
 /// another one (section 7).
-pub(crate) fn encode_error(xid: u32, version: u32, credit: u32, error: ErrorBody) -> Bytes {
+fn encode_error(xid: u32, version: u32, credit: u32, error: ErrorBody) -> Bytes {
     let mut out = BytesMut::with_capacity(PREFIX_LEN + error_len(error));
     put_words(&mut out, [xid, version, credit, header_type::ERROR]);
     put_error(&mut out, error);

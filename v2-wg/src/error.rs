@@ -1,11 +1,9 @@
 //! Errors in a received header, and the receiver's obligation to answer them (version-two-07,
 //! section 7).
 
-use bytes::Bytes;
 use rpcrdma_chunks::{Direction, Malformed};
 
-use crate::codec::{VERSION, encode_error};
-use crate::{ErrorBody, header};
+use crate::{ErrorBody, VERSION, header};
 
 /// The reason why a header cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,12 +116,5 @@ impl Answer {
             version: VERSION,
             error,
         }
-    }
-
-    /// Encodes the message as XDR. `credit` is the value of `rdma_credit` (section
-    /// 4.2.1).
-    #[must_use]
-    pub fn encode(&self, credit: u32) -> Bytes {
-        encode_error(self.xid, self.version, credit, self.error)
     }
 }

@@ -53,7 +53,6 @@ mod property;
 mod refused;
 mod rules;
 
-pub use codec::VERSION;
 pub use error::{Answer, DecodeError, HeaderError};
 pub use header::{Body, EXPERIMENTAL, ErrorBody, Header, Prefix, header_type};
 pub use property::{BadProperty, Properties, Property, ReverseSupport, property_id};
@@ -64,3 +63,6 @@ pub use rpcrdma_chunks::{
     check_xid, chunk_len, fill, unused,
 };
 pub use rules::{Violation, check_call, check_payload};
+
+/// The protocol version in `rdma_vers`.
+pub const VERSION: u32 = 2;

@@ -6,10 +6,7 @@ use rpcrdma_chunks::{FIXED_LEN, Fixed, Malformed, Reader, proc};
 
 use crate::header::OPTIONAL;
 use crate::limits::{MIN_ERROR_LEN, MIN_HEADER_LEN, OPTIONAL_LEN};
-use crate::{Body, Direction, ErrorBody, Header, HeaderError, Optional};
-
-/// The protocol version in `rdma_vers`.
-pub const VERSION: u32 = 2;
+use crate::{Answer, Body, Direction, ErrorBody, Header, HeaderError, Optional, VERSION};
 
 const ERR_VERS: u32 = 1;
 const ERR_BAD_HEADER: u32 = 2;
@@ -146,9 +143,17 @@ impl ErrorBody {
     }
 }
 
+impl Answer {
+    /// Encodes the message as XDR, with `credits` granted.
+    #[must_use]
+    pub fn encode(&self, credits: u32) -> Bytes {
+        encode_error(self.xid, self.version, credits, self.error)
+    }
+}
+
 /// Encodes an RDMA2_ERROR header. `version` is that of the message being answered, which may be
 /// another one (RFC 8166, section 4.5); the fields of a version error are the same in both.
-pub(crate) fn encode_error(xid: u32, version: u32, credits: u32, error: ErrorBody) -> Bytes {
+fn encode_error(xid: u32, version: u32, credits: u32, error: ErrorBody) -> Bytes {
     let mut out = BytesMut::with_capacity(MIN_HEADER_LEN);
     let fixed = Fixed {
         xid,

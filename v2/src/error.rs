@@ -1,11 +1,9 @@
 //! Errors in a received header, and the receiver's obligation to answer them (version-two-01,
 //! sections 3.1 and 4.2.3; RFC 8166, section 4.5, which applies to both versions).
 
-use bytes::Bytes;
 use rpcrdma_chunks::{Malformed, Role, Side};
 
-use crate::codec::{VERSION, encode_error};
-use crate::{Direction, ErrorBody, Violation};
+use crate::{Direction, ErrorBody, VERSION, Violation};
 
 /// A header that cannot be used. [`HeaderError::answer`] returns the RDMA2_ERROR to send, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -86,12 +84,6 @@ impl Answer {
             (Role::Requester, _) | (_, Violation::NotACall) => None,
             (Role::Responder, _) => Some(Self::bad_header(xid)),
         }
-    }
-
-    /// Encodes the message as XDR, with `credits` granted.
-    #[must_use]
-    pub fn encode(&self, credits: u32) -> Bytes {
-        encode_error(self.xid, self.version, credits, self.error)
     }
 }
 

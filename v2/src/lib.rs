@@ -47,7 +47,6 @@ pub mod limits;
 pub mod operations;
 mod rules;
 
-pub use codec::VERSION;
 pub use error::{Answer, HeaderError};
 pub use header::{Body, ErrorBody, Header, OPTIONAL, Optional};
 pub use rpcrdma_chunks::{
@@ -56,3 +55,6 @@ pub use rpcrdma_chunks::{
     check_write_list, check_xid, chunk_len, fill, unused,
 };
 pub use rules::{Violation, check_call, check_payload};
+
+/// The protocol version in `rdma_vers`.
+pub const VERSION: u32 = 2;

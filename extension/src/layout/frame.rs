@@ -3,8 +3,17 @@
 
 use smallvec::SmallVec;
 
+use super::BufferStructure;
 use super::limits::{MAX_SEGMENTS, MAX_SPAN};
-use super::{BufferStructure, Spot};
+
+/// The place of an item in the receive buffers of a message: an offset and the segments from there on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spot {
+    /// Offset in the first segment, in bytes.
+    pub offset: u32,
+    /// Numbers of the segments, in the order in which their contents are joined.
+    pub segments: SmallVec<[u32; 2]>,
+}
 
 /// A target: a buffer segment into which bulk data may be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

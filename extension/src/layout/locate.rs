@@ -3,17 +3,8 @@
 
 use smallvec::SmallVec;
 
-use super::Frame;
 use super::limits::MAX_SPAN;
-
-/// The place of an item in the receive buffers of a message: an offset and the segments from there on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spot {
-    /// Offset in the first segment, in bytes.
-    pub offset: u32,
-    /// Numbers of the segments, in the order in which their contents are joined.
-    pub segments: SmallVec<[u32; 2]>,
-}
+use super::{Frame, Spot};
 
 /// Bytes of an item in one buffer segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -34,8 +34,8 @@ mod receives;
 mod structure;
 
 pub use cut::{Rest, cut, pad};
-pub use frame::{Frame, Target, Unusable};
+pub use frame::{Frame, Spot, Target, Unusable};
 pub use lay_out::{Headers, Layout, MAX_TRANSMISSION, NoRoom, Part, Run, lay_out};
-pub use locate::{BadPlacement, Place, Spot, locate, twice};
-pub use receives::{BadStructure, HEAD, ReceiveSegment, ReceiveStructure, TARGET};
-pub use structure::{BufferSegment, BufferStructure, PAGE, SegmentFlags, SegmentGroup};
+pub use locate::{BadPlacement, Place, locate, twice};
+pub use receives::{BadStructure, HEAD, PAGE, ReceiveSegment, ReceiveStructure, TARGET};
+pub use structure::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup};

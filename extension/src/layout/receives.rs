@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::PAGE;
+/// Alignment in bytes of the segments that [`super::BufferStructure::with_placement`] creates: a page,
+/// which suits file systems.
+pub const PAGE: u32 = 4096;
 
 /// The least length of the first segment, bytes: the fixed words of every version's header lie in
 /// it.

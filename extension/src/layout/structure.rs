@@ -4,11 +4,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use super::{ReceiveSegment, ReceiveStructure};
-
-/// Alignment in bytes of the segments that [`BufferStructure::with_placement`] creates: a page,
-/// which suits file systems.
-pub const PAGE: u32 = 4096;
+use super::{PAGE, ReceiveSegment, ReceiveStructure};
 
 bitflags::bitflags! {
     /// The permitted uses of a segment. Unnamed bits are kept and have no meaning.

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::emit::{Arranged, PlacedItems};
 use crate::operation::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN, request_header};
-use crate::replies::{Directing, ReplyMode, plural};
+use crate::transmit::replies::{Directing, ReplyMode, plural};
 use crate::{Continuation, Request, Transmit, Usable, XMTREQ};
 
 /// The place of an item of a call.

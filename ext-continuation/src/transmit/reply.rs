@@ -17,11 +17,11 @@ use rpcrdma_v2::{WriteChunk, fill};
 use smallvec::SmallVec;
 use transfer_plan::Shape;
 
-use crate::call::place;
 use crate::emit::{Arranged, PlacedItems};
 use crate::operation::response_header;
 use crate::operation::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN};
-use crate::replies::plural;
+use crate::transmit::call::place;
+use crate::transmit::replies::plural;
 use crate::{Continuation, Response, Transmit, XMTRESP};
 
 /// The part of a call that is kept until it is answered.
