@@ -1,6 +1,6 @@
 //! Tests that run a few seeds; CI runs many more (`.ci/run sim`).
 
-use rpc_transport::rdma::{Choice, Version, Versions};
+use rpc_transport::rdma::{Choice, Version};
 use rpcrdma_sim::{
     ExportChange, FeaturesOf, FloodOf, Hostile, Pairing, Plan, Swarm, VersionsOf, Victim, sweep,
 };
