@@ -213,7 +213,7 @@ fn a_call_without_memory_for_its_transmissions_is_refused_once_and_sent_in_anoth
             }
         }
         server.look();
-        assert!(!server.extensions.in_progress().is_some() && server.arrived.is_empty());
+        assert!(server.extensions.in_progress().is_none() && server.arrived.is_empty());
         assert_eq!(server.operations.len(), 1, "one report for the whole group");
         let report = server.operations.pop_front().expect("a report");
         let (xid, direction, opttype) = (XID, report.direction, report.number);

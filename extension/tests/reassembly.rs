@@ -1,5 +1,7 @@
 //! The parts of a message: what is counted, held and copied, and the items that are found in them.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::borrow::Cow;
 
 use bytes::Bytes;
