@@ -8,11 +8,11 @@ mod support;
 use bytes::{Buf as _, Bytes, BytesMut};
 use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::Chunks;
-use rpcrdma_connection::{Config, Protocols};
 use rpcrdma_connection::dialect::{
     BadMessage, BadReply, Dialect, ErrorMessage, Incoming, Negotiable, Outgoing, Plain, Receiver,
     Session, VersionOne,
 };
+use rpcrdma_connection::{Config, Protocols};
 use rpcrdma_extension::DuplicateNumber;
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::Direction;
