@@ -11,8 +11,11 @@ use rpcrdma_ext_continuation::{
 use rpcrdma_ext_send_ddp::{
     ReceiveBufferStructure, RoundTripSupport, get_structure, put_structure,
 };
-use rpcrdma_extension::layout::{BufferSegment, BufferStructure, Frame, Headers, Layout, SegmentFlags, SegmentGroup, lay_out, locate, twice};
 use rpcrdma_ext_xchar::Characteristic;
+use rpcrdma_extension::layout::{
+    BufferSegment, BufferStructure, Frame, Headers, Layout, SegmentFlags, SegmentGroup, lay_out,
+    locate, twice,
+};
 use rpcrdma_extension::{
     Action, CallToPlan, Extension, Extensions, Outbox, Property, ReceivedMessage, Refusal,
     Transferred,
@@ -129,7 +132,7 @@ fn end(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
             true => Direction::Reply,
             false => Direction::Call,
         };
-        let opttype = match sent.number % 16 {
+        let opttype = match sent.opttype % 16 {
             0..4 => 5,
             4..8 => 6,
             8..13 => 7,
@@ -142,7 +145,7 @@ fn end(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
             rest[..4].copy_from_slice(&xid.to_be_bytes());
             rest[4..8].copy_from_slice(&direction.number().to_be_bytes());
         }
-        receive(&mut end, xid, direction, opttype, sent.fields.into(), &rest);
+        receive(&mut end, xid, direction, opttype, sent.info.into(), &rest);
         if input.is_empty() {
             break;
         }

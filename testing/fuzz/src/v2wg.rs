@@ -5,12 +5,10 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use rpcrdma_connection::flow::{MAX_CREDITS, MIN_CREDITS, MessageCounts};
-use rpcrdma_v2_wg::limits::{
-    MAX_PROPERTIES, MAX_PROPERTY_LEN, MIN_PAYLOAD_LEN,
-};
+use rpcrdma_v2_wg::limits::{MAX_PROPERTIES, MAX_PROPERTY_LEN, MIN_PAYLOAD_LEN};
 use rpcrdma_v2_wg::{
-    Answer, Body, DecodeError, Direction, Header, HeaderError, Properties, Property,
-    check_call, check_returned,
+    Answer, Body, DecodeError, Direction, Header, HeaderError, Properties, Property, check_call,
+    check_returned,
 };
 
 use crate::chunks::{MAX_CALL, fetchable, most, within_limits};
@@ -268,7 +266,7 @@ fn settled(ends: &mut [End; 2], start: u32) {
 }
 
 /// Checks a copy of an end with a peer that keeps to no rule.
-fn stranger(mut flow: credit: u32) {
+fn stranger(mut flow: MessageCounts, credit: u32) {
     let mut surplus = 0;
     for is_grant in [true, false, true, false] {
         let (before, needed) = (flow, flow.receives_needed());

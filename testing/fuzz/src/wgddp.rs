@@ -146,7 +146,7 @@ fn new_end(
     let list: Vec<Box<dyn Extension>> =
         vec![Box::new(Peer(said)), Box::new(Placement::new(config))];
     let mut end = Extensions::new(side, 1000, list).expect("header types of their own");
-    received(&mut end, XID, ANNOUNCE, &[Bytes::new()]);
+    received(&mut end, XID, ANNOUNCE, &[Bytes::new()]).expect("properties are taken");
     while end.next_action().is_some() {}
     end
 }

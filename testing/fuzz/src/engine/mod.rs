@@ -139,7 +139,10 @@ impl Run {
         let as_server = Role::Server {
             versions: Versions::only(Version::ONE),
         };
-        let (of_client, of_server) = (Options::client(rpcrdma_protocols::base()), Options::server(rpcrdma_protocols::base()));
+        let (of_client, of_server) = (
+            Options::client(rpcrdma_protocols::base()),
+            Options::server(rpcrdma_protocols::base()),
+        );
         let client = config(as_client, of_client, client_credits, script, client_pool);
         let server = config(as_server, of_server, server_credits, script, server_pool);
         let said = client.options.private_data();

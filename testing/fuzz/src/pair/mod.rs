@@ -24,9 +24,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use onc_rpc::{CALL, Decoder, Encoder, Message, REPLY};
 use rdma::{Buf, Pool, Stag, Time};
-use rpc_transport::rdma::{CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RdmaServer, RdmaServerOptions, Version, VersionAction, Versions};
-use rpcrdma_protocols::{Directions, RoundTripFeatures};
+use rpc_transport::rdma::{
+    CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RdmaServer,
+    RdmaServerOptions, Version, VersionAction, Versions,
+};
 use rpc_transport::{ClientTransport, ConnectionId, ReplyRoom, ServerTransport};
+use rpcrdma_protocols::{Directions, RoundTripFeatures};
 
 use fabric::{FakeDevice, Traffic, World, address, attributes};
 pub use script::Script;
