@@ -17,10 +17,10 @@ use crate::dialect::{Dialect, STANDARD};
 /// without extensions. `rpcrdma_protocols::standard` has the extensions of this project.
 #[derive(Clone, Debug)]
 pub struct Protocols {
-    name: String,
+    name: Arc<str>,
     dialects: Arc<[&'static dyn Dialect]>,
     known: KnownVersions,
-    extensions: Vec<(Version, Arc<dyn ExtensionFactory>)>,
+    extensions: Arc<Vec<(Version, Arc<dyn ExtensionFactory>)>>,
 }
 
 impl Default for Protocols {
@@ -34,12 +34,12 @@ impl Protocols {
     /// extensions.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
-        let name = name.into();
+        let name = Arc::from(name.into());
         Self {
             name,
             dialects: Arc::from(STANDARD),
             known: STANDARD.iter().map(|&dialect| dialect as _).collect(),
-            extensions: Vec::new(),
+            extensions: Arc::default(),
         }
     }
 
@@ -88,7 +88,7 @@ impl Protocols {
     /// Adds an extension to those of a version. No two of them may own the same number. When a
     /// connection begins, they are called in the order in which they were added.
     pub fn add(&mut self, version: Version, extension: Arc<dyn ExtensionFactory>) {
-        self.extensions.push((version, extension));
+        Arc::make_mut(&mut self.extensions).push((version, extension));
     }
 
     /// Returns the same protocols with another extension ([`Protocols::add`]).

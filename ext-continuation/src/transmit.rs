@@ -238,8 +238,8 @@ impl Extension for Transmit {
         }
     }
 
-    fn parts_lost(&mut self, _: Direction, _: u32) {
-        self.incoming = None;
+    fn parts_lost(&mut self, direction: Direction, xid: u32) {
+        let _ = (self.incoming).take_if(|group| group.parts.is(direction, xid));
     }
 
     fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {

@@ -322,8 +322,8 @@ impl Extension for Placement {
         })
     }
 
-    fn parts_lost(&mut self, _: Direction, _: u32) {
-        self.incoming = None;
+    fn parts_lost(&mut self, direction: Direction, xid: u32) {
+        let _ = (self.incoming).take_if(|group| group.message.is(direction, xid));
     }
 
     /// Section 5.1 of version-two-07: a value is empty, which means the default, or the encoding of

@@ -76,6 +76,8 @@ pub(super) struct Shared {
     pub(super) learnt: VecDeque<(Option<usize>, Property)>,
     /// Whether the message that is being received has further parts.
     pub(super) parts_follow: bool,
+    /// Whether the message that was received last completed an RPC message.
+    pub(super) delivered: bool,
     next_xid: u32,
     /// XIDs of sent messages, with the index of the extension that sent each; `None` is the version.
     sent: VecDeque<(u32, Option<usize>)>,
@@ -87,6 +89,7 @@ impl Shared {
             actions: VecDeque::new(),
             learnt: VecDeque::new(),
             parts_follow: false,
+            delivered: false,
             next_xid: first_xid,
             sent: VecDeque::new(),
         }
@@ -195,6 +198,7 @@ impl<'a> Outbox<'a> {
         let Some(by) = self.sender else {
             return;
         };
+        self.shared.delivered |= !matches!(transferred, Transferred::Rejected { .. });
         let action = Action::Transferred { by, transferred };
         self.shared.actions.push_back(action);
     }

@@ -184,6 +184,7 @@ impl Extensions {
             return Err(Refusal::Unsupported);
         };
         self.shared.parts_follow = false;
+        self.shared.delivered = false;
         let mut out = Outbox::new(&mut self.shared, owner);
         let done = self.list[owner].received(message, &mut out);
         let it = InProgress {
@@ -191,7 +192,8 @@ impl Extensions {
             direction: message.direction,
             xid: message.xid,
         };
-        if done.is_err() && self.in_progress == Some(it) {
+        // Refused, or displaced by another message of the same extension.
+        if (self.in_progress).is_some_and(|begun| done.is_err() || begun != it) {
             self.give_up();
         }
         self.in_progress = (done.is_ok() && self.shared.parts_follow).then_some(it);
@@ -330,9 +332,10 @@ impl Extensions {
         each.sum()
     }
 
-    /// Returns whether the extension with this index carries RPC messages.
-    pub fn carries_messages(&mut self, number: usize) -> bool {
-        self.transfer_mode(number).is_some()
+    /// Returns whether the message of an extension that was received last completed an RPC message.
+    #[must_use]
+    pub fn delivered(&self) -> bool {
+        self.shared.delivered
     }
 
     /// Returns the extensions that carry RPC messages, each with its index for

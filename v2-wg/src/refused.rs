@@ -6,7 +6,7 @@ use rpcrdma_chunks::Direction;
 
 /// The maximum number of messages that are remembered. A peer that leaves more of them unfinished gets a
 /// further error for one of them.
-const MOST: usize = 4;
+const MOST: usize = 8;
 
 /// The owner of the header types of a message: parts of one message are of one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

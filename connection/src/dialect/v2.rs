@@ -6,7 +6,7 @@
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Segments, put_words};
 use rpcrdma_chunks::proc;
-use rpcrdma_extension::{DuplicateNumber, Extensions, OutgoingMessage};
+use rpcrdma_extension::{DuplicateNumber, Extensions, OutgoingMessage, Refusal};
 use rpcrdma_negotiation::{Beginning, Negotiable, Recognition, Version};
 use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{
@@ -195,6 +195,10 @@ impl Session for VersionTwoSession {
                     }),
                     error,
                 );
+            }
+            Routed::Discarded(Refusal::Unusable(reason)) => {
+                let (xid, reason) = (header.xid, reason.to_owned());
+                return Incoming::Unusable { xid, reason };
             }
             Routed::Discarded(refusal) => return bad(direction, None, refusal),
         }

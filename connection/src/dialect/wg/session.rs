@@ -231,15 +231,17 @@ impl WgSession {
         let owner = self.extensions.owner(number);
         let last = self.extensions.is_last_part(number);
         let part = if last { Part::Last } else { Part::Further };
-        if let Err(refusal) = self.may_arrive(owner.map(Owner::Extension), known, xid, part) {
-            // A message of an unknown direction is answered like a call (section 6.1): its XID need not be
-            // that of a call of this end, which it would end as a reply.
-            return refuse(known.unwrap_or(Direction::Call), xid, refusal);
-        }
+        // A message whose number does not tell the direction has that of messages for this end.
         let direction = known.unwrap_or(match receiver.side {
             Side::Server => Direction::Call,
             Side::Client => Direction::Reply,
         });
+        let of = owner.map_or(known, |_| Some(direction));
+        if let Err(refusal) = self.may_arrive(owner.map(Owner::Extension), of, xid, part) {
+            // A message of an unknown direction is answered like a call (section 6.1): its XID need not be
+            // that of a call of this end, which it would end as a reply.
+            return refuse(known.unwrap_or(Direction::Call), xid, refusal);
+        }
         let it = owner.map(|owner| MessageId {
             owner: Owner::Extension(owner),
             direction,
@@ -263,8 +265,7 @@ impl WgSession {
         match (it, &done) {
             // A message of an extension that carries no RPC messages is no reason to forget them.
             (Some(it), Ok(())) => {
-                let carries = owner.is_some_and(|owner| self.extensions.carries_messages(owner));
-                if begins && (carries || self.part_in_progress() == Some(it)) {
+                if begins && (self.extensions.delivered() || self.part_in_progress() == Some(it)) {
                     self.began();
                 }
             }
@@ -274,9 +275,20 @@ impl WgSession {
                 }
                 self.refused_part(it, last);
             }
+            (Some(it), Err(Refusal::Discard(_))) => self.refused_part(it, last),
             _ => {}
         }
-        of_extension(&received, done, VERSION)
+        match done {
+            // An error has no direction, and could be taken for one about a call of the peer
+            // (drafts/errata-07.md, 54).
+            Err(refusal @ (Refusal::Malformed(_) | Refusal::Answer(..)))
+                if known == Some(Direction::Reply) =>
+            {
+                let reason = refusal.to_string();
+                Incoming::Unusable { xid, reason }
+            }
+            done => of_extension(&received, done, VERSION),
+        }
     }
 
     /// Takes the properties of a message, of the base protocol and of extensions.
