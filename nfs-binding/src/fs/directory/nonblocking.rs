@@ -13,7 +13,7 @@
 //!   in memory, some more of the file are left to workers: the kernel begins to read ahead in the attempt.
 //! * A check of permission can read an access control list from the disk, the first time that it is
 //!   needed. A worker makes the first check of each object ([`Node::knows_access`]), and opens its
-//!   content.
+//!   content, except on tmpfs, where WRITE and COMMIT do both here.
 //! * Locks that others may hold while they wait are tried for some hundred instructions.
 //! * Closing can take time: the last descriptor of a removed file frees its blocks. The idle closer
 //!   closes what would be closed here.
