@@ -213,3 +213,19 @@ fn a_client_that_may_speak_this_version_only_gives_up_without_it() {
     let expected = "no version in common: the server refused version 3 and speaks 1";
     assert_eq!(decided, expected);
 }
+
+/// The server has received a message, and the client its refusal, before both speak version 2 of the
+/// working group.
+#[test]
+fn wg_s4_2_1_messages_of_a_refused_version_count_at_both_ends() {
+    let sent_credit = |end: &Endpoint, at: usize| Fixed::peek(&end.sent[at].0).unwrap().credits;
+    let base = rpcrdma_protocols::base;
+    let direct = joined(client(Choice::Auto, base()), base());
+    let after_a_refusal = joined(client(Choice::Auto, protocols()), base());
+    for (refused, direct) in [
+        (&after_a_refusal.client, &direct.client),
+        (&after_a_refusal.server, &direct.server),
+    ] {
+        assert_eq!(sent_credit(refused, 1), sent_credit(direct, 0) + 1);
+    }
+}
