@@ -130,6 +130,12 @@ impl<T> CountedRwLock<T> {
         }
     }
 
+    /// Returns whether nobody holds the lock just now, for a thread that should not wait for it. Counts
+    /// nothing.
+    pub fn is_free(&self) -> bool {
+        !matches!(self.lock.try_write(), Err(TryLockError::WouldBlock))
+    }
+
     /// Locks for reading.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let lock = &self.lock;

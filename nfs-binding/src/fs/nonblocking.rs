@@ -21,7 +21,8 @@ pub trait NonBlocking: Send + Sync {
     /// are open ([`NonBlocking::is_open`]) wait for no disk.
     fn is_in_memory(&self) -> bool;
 
-    /// Returns whether an object is open, so that it need not be searched for, and has a name.
+    /// Returns whether an object is open, so that it need not be searched for, has a name, and no other call is
+    /// changing it.
     fn is_open(&self, file: &FileId) -> bool;
 
     /// Returns the attributes of an object.

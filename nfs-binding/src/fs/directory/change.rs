@@ -15,6 +15,11 @@ impl Served {
         node.id.spread(STRIPES)
     }
 
+    /// Returns whether no change is under way that one of this object would wait for.
+    pub(super) fn is_unlocked(&self, node: &Node) -> bool {
+        self.stripes[self.stripe(node)].is_free()
+    }
+
     /// Locks out other modifications of the object by this server, so that its attributes before
     /// and after a change are exact.
     fn hold(&self, node: &Node) -> RwLockWriteGuard<'_, ()> {

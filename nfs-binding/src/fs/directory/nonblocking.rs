@@ -233,7 +233,8 @@ impl NonBlocking for Served {
     fn is_open(&self, file: &FileId) -> bool {
         // An object that was removed is closed by whoever finds that out, which can take time.
         let node = self.in_use(file);
-        node.is_some_and(|node| self.attributes_in_batch(&node).is_some())
+        // What this batch remembers would not show the removal, and another's change can take long.
+        node.is_some_and(|node| self.is_unlocked(&node) && self.fresh_attributes(&node).is_some())
     }
 
     fn getattr(&self, file: &FileId) -> Option<Attributes> {
