@@ -216,6 +216,33 @@ fn no_policy_overruns_receives_or_stops_a_connection() {
     }
 }
 
+/// Calls of a server that wait at its client for a call of the client leave credits for the reply to
+/// that, whatever the client's policy.
+#[test]
+fn a_policy_of_a_client_does_not_keep_its_replies_from_arriving() {
+    const CALLBACKS: u32 = 8;
+    for refreshes in [false, true] {
+        let policy = Stubborn::new(0, refreshes);
+        let mut pair = Pair::echoing(configs_with(Version::TWO_WG, |client, server| {
+            (client.callbacks.credits, server.callbacks.credits) = (CALLBACKS, CALLBACKS);
+            client.grants = Arc::new(policy.clone());
+        }));
+        pair.call(message(1, 0, &[]), &room(0, &[])).unwrap();
+        for xid in 100..100 + CALLBACKS {
+            pair.server.call(message(xid, 0, &[]), &room(0, &[]));
+        }
+        pair.settle();
+        assert!(
+            !pair.client.delivered.is_empty(),
+            "they are not answered yet"
+        );
+        pair.call(message(2, 0, &[]), &room(0, &[])).unwrap();
+        pair.answer_back = Some(Box::new(echo));
+        pair.settle();
+        assert_eq!(pair.server.finished.len(), CALLBACKS as usize);
+    }
+}
+
 /// A policy that always refreshes is not asked about credits that grants alone have used, so that
 /// idle ends do not answer grants with grants. A peer without credits is told without a policy.
 #[test]

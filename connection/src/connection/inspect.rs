@@ -233,8 +233,8 @@ impl Connection {
         }
     }
 
-    /// Returns the number of messages sent that only granted credits, which a version without flow
-    /// control by Sends does not have (version-two-07, section 6.3.2).
+    /// Returns the number of messages sent that only granted credits, which only versions that count
+    /// messages have (version-two-07, section 6.3.2).
     #[must_use]
     pub fn grants_sent(&self) -> u64 {
         self.flow().map_or(0, FlowControl::grants_sent)

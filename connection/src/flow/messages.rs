@@ -34,7 +34,16 @@ struct BlockedSend {
     gather: Segments,
     invalidate: Option<Stag>,
     more: bool,
+    /// Whether it is a call of this end, or a part of one.
+    is_call: bool,
     counted: Counted,
+}
+
+impl BlockedSend {
+    /// Returns the XID and the header type of a call or of a part of one.
+    fn call_type(&self, fields: &dyn CreditFields) -> Option<(u32, u32)> {
+        self.is_call.then(|| fields.xid_and_type(&self.gather))?
+    }
 }
 
 /// Too many errors and messages of extensions wait because the peer grants no credits.
@@ -65,6 +74,8 @@ pub(super) struct MessageFlow {
     grant_limit: u32,
     /// The number of messages that the policy has chosen to grant credits for.
     chosen: u32,
+    /// The least number of messages that credits are granted for, whatever the policy has chosen.
+    least: u32,
     /// The calls of this end that are outstanding.
     own: CountedCalls,
     /// Sends reserved for calls of this end that are planned and not sent yet.
@@ -106,6 +117,12 @@ impl MessageFlow {
         // one surplus message (drafts/errata-07.md, 2).
         let peer = capacity.saturating_add(callbacks).saturating_add(1);
         let calls = |most: u32| CountedCalls { most, now: 0 };
+        // Calls of the server may wait here for a call of the client to it. If they used up all
+        // credits, the reply to that would wait for theirs.
+        let least = match side {
+            Side::Client => MIN_CREDITS.saturating_add(callbacks),
+            Side::Server => MIN_CREDITS,
+        };
         Self {
             side,
             counts: MessageCounts::starting_at(count),
@@ -113,6 +130,7 @@ impl MessageFlow {
             capacity,
             grant_limit: capacity,
             chosen: u32::MAX,
+            least,
             own: calls(own.max(1)),
             reserved: 0,
             peer: calls(peer),
@@ -303,7 +321,7 @@ impl MessageFlow {
     }
 
     fn advertised(&self) -> u32 {
-        let granted = self.chosen.max(MIN_CREDITS).min(self.grant_limit);
+        let granted = self.chosen.max(self.least).min(self.grant_limit);
         let most = granted.saturating_add(self.further_replies());
         most.saturating_sub(self.peer.now.saturating_add(self.blocked_replies))
     }
@@ -327,6 +345,7 @@ impl MessageFlow {
             gather,
             invalidate,
             more,
+            is_call: direction == Direction::Call,
             counted: match direction {
                 Direction::Reply if !more => Counted::ReplyEnd,
                 Direction::Reply | Direction::Call => Counted::Not,
@@ -352,6 +371,7 @@ impl MessageFlow {
             gather: Segments::from_iter([answer]),
             invalidate: None,
             more: false,
+            is_call: false,
             counted: Counted::Answer,
         };
         self.send_or_block(actions, message);
@@ -393,6 +413,7 @@ impl MessageFlow {
             gather,
             invalidate,
             more,
+            is_call: _,
             counted: _,
         } = message;
         let taken = self.counts.take_send();
@@ -438,7 +459,7 @@ impl MessageFlow {
     /// Returns the XID of each removed message.
     pub(super) fn withdraw(&mut self, header_type: u32) -> Vec<u32> {
         let fields = self.fields;
-        let part = |message: &BlockedSend| fields.call_type(&message.gather);
+        let part = |message: &BlockedSend| message.call_type(fields);
         let parts = self.blocked.iter().filter_map(part);
         let parts = parts.filter(|&(_, of)| of == header_type);
         let calls: Vec<u32> = parts.map(|(xid, _)| xid).collect();
@@ -458,7 +479,7 @@ impl MessageFlow {
     pub(super) fn has_queued(&self, xid: u32) -> bool {
         let mut queued = self.blocked.iter();
         queued.any(|message| {
-            let call = self.fields.call_type(&message.gather);
+            let call = message.call_type(self.fields);
             call.is_some_and(|(of, _)| of == xid)
         })
     }

@@ -57,8 +57,9 @@ pub trait CreditFields: fmt::Debug + Send + Sync {
     /// Returns a message that only grants credits.
     fn encode_grant(&self, credit: u32) -> Bytes;
 
-    /// Returns the XID and the type of a message of this end if it is a call or a part of one.
-    fn call_type(&self, message: &Segments) -> Option<(u32, u32)>;
+    /// Returns the XID and the header type of a call of this end, or of a part of one. The type may be an
+    /// extension's.
+    fn xid_and_type(&self, message: &Segments) -> Option<(u32, u32)>;
 
     /// Returns the start of a message with another credit value, and the number of bytes that it
     /// replaces. `message` is a message of this end that waited until the peer could receive it.

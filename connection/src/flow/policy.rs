@@ -4,10 +4,12 @@
 //! protocol or stop a connection:
 //!
 //! - At least one credit is granted, or [`MIN_CREDITS`](super::MIN_CREDITS) where messages are
-//!   counted, and never more than there are receives for, or than the peer requests.
+//!   counted (at a client, also one for each call that its server may make), and never more than
+//!   there are receives for, or than the peer requests.
 //! - What was granted is not taken back. Fewer credits take effect as the peer uses the earlier ones.
 //! - Where messages are counted, each call in progress lowers what is granted by one. A peer without
-//!   credits gets new ones without a policy, and two idle ends do not answer grants with grants.
+//!   credits gets new ones whatever the policy says, as soon as three can be granted or a reply leaves,
+//!   and two idle ends do not answer grants with grants.
 
 use std::fmt;
 

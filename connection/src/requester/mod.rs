@@ -125,8 +125,9 @@ pub(crate) struct Requester {
     no_memory: Option<PoolExhausted>,
     /// Whether calls and their replies may have chunks.
     pub(crate) chunks: bool,
-    /// Whether extensions may carry calls: those from client to server, and where each Send counts
-    /// in both directions, those from server to client.
+    /// Whether extensions may carry calls: those from client to server, and where
+    /// [`extensions_carry_callbacks`](crate::dialect::Dialect::extensions_carry_callbacks) says so, those
+    /// from server to client.
     extensible: bool,
     /// Whether an extension is offered small calls
     /// ([`claims_small_calls`](rpcrdma_extension::TransferMode::claims_small_calls)).

@@ -232,15 +232,8 @@ impl CreditFields for VersionTwoWg {
         .encode()
     }
 
-    fn call_type(&self, message: &Segments) -> Option<(u32, u32)> {
-        let Prefix {
-            xid, header_type, ..
-        } = prefix(message)?;
-        let is_call = matches!(
-            header_type,
-            header_type::CALL_EXTERNAL | header_type::CALL_MIDDLE | header_type::CALL_INLINE
-        );
-        is_call.then_some((xid, header_type))
+    fn xid_and_type(&self, message: &Segments) -> Option<(u32, u32)> {
+        prefix(message).map(|prefix| (prefix.xid, prefix.header_type))
     }
 
     fn with_credit(&self, message: &Bytes, credit: u32) -> Option<(Bytes, usize)> {
