@@ -56,6 +56,13 @@ impl WgSession {
         of_base.or_else(of_extension)
     }
 
+    /// Returns whether a message of the base protocol may be a part of the one in progress, if there is one.
+    pub(super) fn base_may_go_on(&self, part: Part) -> bool {
+        part != Part::None
+            && self.extensions.in_progress().is_none()
+            && !self.base.exchange_is_incomplete()
+    }
+
     /// Checks that a message of `owner` may arrive now: not between the parts of another message, nor
     /// between those of the peer's properties. `direction` is unknown for header types that nobody owns.
     ///

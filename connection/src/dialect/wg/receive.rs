@@ -7,6 +7,27 @@ use rpcrdma_v2_wg::{Answer, Body, ErrorBody, Header, ReverseSupport, check_call,
 use super::super::{CallHeader, Incoming, Plain, Receiver, ReplyBody, ReplyHeader, pieces};
 use super::errors::bad;
 
+/// Refuses a call or a reply for a half that this end does not have.
+pub(super) fn for_neither_half(
+    direction: Option<Direction>,
+    xid: u32,
+    receiver: &Receiver,
+) -> Option<Incoming> {
+    Some(match direction? {
+        Direction::Call if !receiver.takes_calls => {
+            // A client tells its server by a property (section 5.2.5).
+            let answer = Answer::new(xid, ErrorBody::InvalidHeaderType);
+            let reason = "a call from the server, which was told that none are taken";
+            bad(Direction::Call, Some(answer), reason)
+        }
+        Direction::Reply if !receiver.makes_calls => {
+            let reason = "a reply to a server that makes no calls";
+            bad(Direction::Reply, None, reason)
+        }
+        _ => return None,
+    })
+}
+
 /// Checks that a call to a client, or a part of one, needs no more support than the client has
 /// announced (sections 4.6.4 and 5.2.5). A reply chunk alone is no error: it stays unused.
 ///

@@ -19,7 +19,7 @@ use super::super::{
 use super::errors::{as_announced, bad, peer_error, refuse};
 use super::parts::Part;
 use super::prefix;
-use super::receive::{limit_to_announced, rpc_message};
+use super::receive::{for_neither_half, limit_to_announced, rpc_message};
 
 /// The state of version 2 of the working group on one connection.
 #[derive(Debug)]
@@ -56,22 +56,19 @@ impl Session for WgSession {
         }
         let part = Part::of(&header.body);
         let is_error = matches!(header.body, Body::Error(_));
+        // Between the parts of a message of the base protocol, what is for neither half of this end is that
+        // in the first place.
+        if self.base_may_go_on(part)
+            && let Some(refused) = for_neither_half(direction, xid, receiver)
+        {
+            return refused;
+        }
         if !is_error && let Err(refusal) = self.may_arrive(Some(Owner::Base), direction, xid, part)
         {
             return refuse(direction.unwrap_or(Direction::Call), xid, refusal);
         }
-        match direction {
-            Some(Direction::Call) if !receiver.takes_calls => {
-                // A client tells its server by a property (section 5.2.5).
-                let answer = Answer::new(xid, ErrorBody::InvalidHeaderType);
-                let reason = "a call from the server, which was told that none are taken";
-                return bad(Direction::Call, Some(answer), reason);
-            }
-            Some(Direction::Reply) if !receiver.makes_calls => {
-                let reason = "a reply to a server that makes no calls";
-                return bad(Direction::Reply, None, reason);
-            }
-            _ => {}
+        if let Some(refused) = for_neither_half(direction, xid, receiver) {
+            return refused;
         }
         // Grants and properties were handled above.
         let direction = direction.unwrap_or(Direction::Call);
@@ -108,9 +105,8 @@ impl Session for WgSession {
         if self.extensions.has_begun() {
             return;
         }
-        let (base, announced) = (&self.base, self.extensions.properties());
-        self.extensions
-            .by_version(|out| base.announce(&announced, out));
+        let announced = self.extensions.properties();
+        (self.extensions).by_version(|out| self.base.announce(&announced, out));
         self.extensions.connected(None);
     }
 
