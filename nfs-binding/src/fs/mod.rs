@@ -100,7 +100,8 @@ pub struct ObjectRef<'a> {
     pub attributes: &'a Attributes,
     /// See [`Object::mounted`].
     pub mounted: Option<&'a FileId>,
-    /// The MAC of the object's handle, if the file system keeps it.
+    /// The MAC of the object's handle, if the file system keeps it: a value that was made for this `id` and is never
+    /// passed with another one.
     pub mac: Option<&'a HandleMac>,
 }
 

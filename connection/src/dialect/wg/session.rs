@@ -79,12 +79,11 @@ impl Session for WgSession {
         {
             // It may be the last part of a call whose other parts are here.
             self.lost(direction, xid, last);
-            let answer = Some(Answer::new(xid, error));
-            return bad(
-                direction,
-                answer,
-                "a call beyond the support that was announced",
+            let (answer, reason) = (
+                Answer::new(xid, error),
+                "a call beyond the announced support",
             );
+            return bad(direction, Some(answer), reason);
         }
         pieces::advance(&mut message, at);
         let remaining = match header.body {
