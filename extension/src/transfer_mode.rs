@@ -316,7 +316,10 @@ pub struct IncomingCall {
     pub xid: u32,
     /// Number of credits that the call requests.
     pub requested: u32,
-    /// Number of messages in which the call arrived, which is the number of credits it takes.
+    /// Number of messages in which the call arrived, which is the number of credits it takes until it
+    /// is answered. Where a message carries several calls and takes one credit, this is 0 for all but
+    /// one of them. The engine limits the number of such calls in progress: see
+    /// `rpcrdma_connection::flow::FURTHER_CALLS`.
     pub transmissions: u32,
     /// The RPC message from its XID on, with the items that have arrived.
     pub message: Message,

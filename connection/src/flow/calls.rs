@@ -61,6 +61,11 @@ impl CallFlow {
         self.expected_calls.saturating_add(self.expected_replies)
     }
 
+    /// Returns the maximum number of messages of the peer's calls that may be on their way.
+    pub(super) fn expected_calls(&self) -> u32 {
+        self.expected_calls
+    }
+
     /// Returns the number of messages that this end may have to send: calls and replies.
     pub(super) fn most_to_send(&self) -> u32 {
         self.own.requested().saturating_add(self.expected_calls)

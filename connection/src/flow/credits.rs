@@ -139,7 +139,8 @@ impl RequesterCredits {
 pub struct CallOverrun {
     /// Calls that have arrived and are not answered.
     pub outstanding: u32,
-    /// The largest number of credits granted so far.
+    /// The largest number of credits granted so far, or for calls that take no credit, their largest
+    /// number ([`FURTHER_CALLS`](super::FURTHER_CALLS)).
     pub capacity: u32,
 }
 

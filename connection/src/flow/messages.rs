@@ -83,6 +83,9 @@ pub(super) struct MessageFlow {
     /// The calls of the peer in progress. Each lowers the number of messages that this end
     /// advertises, so that the peer's calls do not pile up here.
     peer: CountedCalls,
+    /// The number of calls of the peer in progress that came in a message with another one, and are
+    /// not in `peer`, where each call stands for a message.
+    further: u32,
     /// The number of replies in `blocked`, by their last messages. Each lowers the number of
     /// messages that this end advertises like a call in progress: otherwise a peer that grants
     /// nothing and goes on calling would fill the memory of this end with replies.
@@ -134,6 +137,7 @@ impl MessageFlow {
             own: calls(own.max(1)),
             reserved: 0,
             peer: calls(peer),
+            further: 0,
             blocked_replies: 0,
             peer_credit: count.wrapping_add(1),
             blocked: VecDeque::new(),
@@ -166,7 +170,10 @@ impl MessageFlow {
     /// clients' credits cover all their calls.)
     fn available_for_calls(&self) -> u32 {
         match self.side {
-            Side::Client => self.available().saturating_sub(self.peer.now),
+            Side::Client => {
+                let replies = self.peer.now.saturating_add(self.further);
+                self.available().saturating_sub(replies)
+            }
             Side::Server => self.available(),
         }
     }
@@ -284,6 +291,22 @@ impl MessageFlow {
         Ok(())
     }
 
+    /// Records the number of calls of the peer in progress that came in a message with another one.
+    pub(super) fn set_further(&mut self, calls: u32) {
+        self.further = calls;
+    }
+
+    /// Returns the maximum number of messages of the peer that may be on their way, without the
+    /// replies to calls of this end.
+    pub(super) fn expected_calls(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Returns the number of replies that wait for credits of the peer.
+    pub(super) fn blocked_replies(&self) -> u32 {
+        self.blocked_replies
+    }
+
     /// Returns whether a reply waits for credits of the peer.
     pub(super) fn replies_wait(&self) -> bool {
         self.blocked_replies > 0
@@ -323,7 +346,10 @@ impl MessageFlow {
     fn advertised(&self) -> u32 {
         let granted = self.chosen.max(self.least).min(self.grant_limit);
         let most = granted.saturating_add(self.further_replies());
-        most.saturating_sub(self.peer.now.saturating_add(self.blocked_replies))
+        let left = most.saturating_sub(self.peer.now.saturating_add(self.blocked_replies));
+        // Further calls hold the peer up like others. There may be more of them than messages, and the
+        // peer must be able to reply to the calls of this end all the same.
+        left.saturating_sub(self.further).max(left.min(self.own.now))
     }
 
     /// Returns the credit value of a message that is encoded now.
@@ -518,27 +544,60 @@ mod tests {
     use super::*;
     use crate::dialect::VersionTwoWg;
 
+    /// Otherwise an end could wait for ever for the reply to a call that it made in order to answer
+    /// the peer's calls.
+    #[test]
+    fn further_calls_leave_the_credits_for_replies() {
+        for (side, without) in [(Side::Server, 9), (Side::Client, 7)] {
+            let mut flow = MessageFlow::new(&VersionTwoWg, side, 2, 2, 8, 0);
+            assert_eq!(flow.advertised(), 8);
+            flow.call_began().unwrap();
+            flow.set_further(3);
+            assert_eq!(flow.advertised(), 4);
+            flow.set_further(30);
+            assert_eq!(flow.advertised(), 0);
+            flow.call_sent();
+            assert_eq!(flow.advertised(), 1);
+            flow.call_sent();
+            assert_eq!(flow.advertised(), 2);
+            flow.set_further(0);
+            assert_eq!(flow.advertised(), without);
+        }
+    }
+
+    /// A client keeps a message for the reply to each call of its server, of which several may have
+    /// come in one message.
+    #[test]
+    fn calls_of_a_client_leave_messages_for_the_replies_to_further_calls() {
+        let mut flow = MessageFlow::new(&VersionTwoWg, Side::Client, 4, 4, 8, 0);
+        let message = encoded_middle(1, 8);
+        flow.received(&message).unwrap();
+        assert_eq!(flow.unreserved(), 4);
+        flow.call_began().unwrap();
+        flow.set_further(5);
+        assert_eq!(flow.unreserved(), 2);
+        flow.set_further(50);
+        assert!(!flow.may_begin_call());
+    }
+
+    /// Returns a part of a call with this credit value.
+    fn encoded_middle(xid: u32, credit: u32) -> Segments {
+        let body = Body::Middle {
+            direction: Direction::Call,
+            remaining: 100,
+        };
+        Segments::from_iter([Header { xid, credit, body }.encode()])
+    }
+
     /// Regression test: beyond the limit, the number of messages that may still arrive wrapped to
     /// almost 2^32, so that replies in several messages were planned as if none of them waited.
     #[test]
     fn beyond_the_limit_no_message_is_receivable() {
         let mut flow = MessageFlow::new(&VersionTwoWg, Side::Client, 1, 0, 1, 0);
         flow.call_began().unwrap();
-        let call = |xid| {
-            let body = Body::Middle {
-                direction: Direction::Call,
-                remaining: 100,
-            };
-            let header = Header {
-                xid,
-                credit: 1,
-                body,
-            };
-            Segments::from_iter([header.encode()])
-        };
         assert_eq!(flow.receivable(), 1);
         for (xid, left) in [(1, 0), (2, 0)] {
-            flow.received(&call(xid)).unwrap();
+            flow.received(&encoded_middle(xid, 1)).unwrap();
             assert_eq!(flow.receivable(), left, "{xid}");
         }
     }

@@ -36,6 +36,12 @@ pub use self::counts::{MAX_CREDITS, MIN_CREDITS, MessageCounts, Overrun};
 pub use self::credits::{CallOverrun, RequesterCredits, ResponderCredits};
 pub use self::policy::{Demand, GrantAll, GrantEvent, GrantPolicy, MakeGrantPolicy};
 
+/// The maximum number of calls in progress that came in a message with another one, and take no
+/// credit of their own, for each message that the peer may have on its way. With a message of 4 KiB,
+/// there is room for that many short calls of NFS. A peer that has more in progress loses the
+/// connection: nothing else bounds them.
+pub const FURTHER_CALLS: u32 = 64;
+
 /// What a version counts.
 #[derive(Clone, Copy, Debug)]
 pub enum Accounting<'a> {
@@ -107,6 +113,10 @@ pub(crate) struct FlowControl {
     now: Time,
     /// The number of calls of the peer that have arrived and are not answered.
     calls: u32,
+    /// The number of those that came in a message with another one, and hold no credit.
+    further: u32,
+    /// Whether there were any of those on this connection.
+    had_further: bool,
     /// The most credits that the host lets this connection grant.
     limit: u32,
 }
@@ -142,6 +152,8 @@ impl FlowControl {
             policy: config.options.grants.make(side),
             now: Time::ZERO,
             calls: 0,
+            further: 0,
+            had_further: false,
             limit: u32::MAX,
         };
         flow.ask_policy(GrantEvent::Opened);
@@ -318,13 +330,16 @@ impl FlowControl {
 
 /// Calls of the peer.
 impl FlowControl {
-    /// Records the arrival of a call in `sends` messages, which requests `requested` credits.
+    /// Records the arrival of a call in `sends` messages, which requests `requested` credits. `sends`
+    /// is 0 for a further call of a message that carries several: the message took its credit already.
     ///
     /// # Errors
-    /// [`CallOverrun`]: the peer has more calls outstanding than it was granted.
+    /// [`CallOverrun`]: the peer has more calls outstanding than it was granted, or more further ones
+    /// than [`FURTHER_CALLS`] allows.
     #[inline]
     pub(crate) fn call_arrived(&mut self, requested: u32, sends: u32) -> Result<(), CallOverrun> {
         match &mut self.kind {
+            _ if sends == 0 => self.further_began()?,
             Kind::Calls(flow) => flow.call_arrived(requested, sends)?,
             Kind::Messages(flow) => flow.call_began()?,
         }
@@ -338,11 +353,46 @@ impl FlowControl {
     #[inline]
     pub(crate) fn call_ended(&mut self, sends: u32) {
         match &mut self.kind {
+            _ if sends == 0 => self.set_further(self.further.saturating_sub(1)),
             Kind::Calls(flow) => flow.peer_mut().ended_group(sends),
             Kind::Messages(flow) => flow.call_ended(),
         }
         self.calls = self.calls.saturating_sub(1);
         self.ask_policy(GrantEvent::CallEnded);
+    }
+
+    /// Records the arrival of a further call of a message. Replies that wait for credits count as
+    /// well, as their calls have ended.
+    #[cold]
+    fn further_began(&mut self) -> Result<(), CallOverrun> {
+        let waiting = self.messages().map_or(0, MessageFlow::blocked_replies);
+        let capacity = self.most_further();
+        let outstanding = self.further.saturating_add(1);
+        if outstanding.saturating_add(waiting) > capacity {
+            return Err(CallOverrun {
+                outstanding,
+                capacity,
+            });
+        }
+        self.had_further = true;
+        self.set_further(outstanding);
+        Ok(())
+    }
+
+    fn set_further(&mut self, calls: u32) {
+        self.further = calls;
+        if let Kind::Messages(flow) = &mut self.kind {
+            flow.set_further(calls);
+        }
+    }
+
+    /// Returns the maximum number of calls in progress that hold no credit.
+    fn most_further(&self) -> u32 {
+        let messages = match &self.kind {
+            Kind::Calls(flow) => flow.expected_calls(),
+            Kind::Messages(flow) => flow.expected_calls(),
+        };
+        messages.saturating_mul(FURTHER_CALLS)
     }
 
     /// Records the credits that a message other than a call requests.
@@ -482,7 +532,12 @@ impl FlowControl {
     /// Returns how many messages may wait for a send-queue entry, `others` of which answer messages
     /// without credits.
     pub(crate) fn most_unsent(&self, others: u32) -> u32 {
-        match (&self.kind, self.side) {
+        // The reply to the first call of a message frees its credit before those to the others leave.
+        let further = match self.had_further {
+            true => self.most_further(),
+            false => 0,
+        };
+        let unsent = match (&self.kind, self.side) {
             // Messages that are no replies need answers in version 2.
             (Kind::Calls(flow), Side::Client) => flow.most_to_send().saturating_add(EXTRA_RECEIVES),
             // A client that has not got the answer to a call still holds the credit of that call.
@@ -491,7 +546,8 @@ impl FlowControl {
                 unsent.saturating_sub(1)
             }
             (Kind::Messages(flow), _) => flow.capacity().saturating_add(EXTRA_RECEIVES),
-        }
+        };
+        unsent.saturating_add(further)
     }
 
     /// Returns whether a reply waits for credits of the peer.

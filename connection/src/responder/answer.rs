@@ -46,7 +46,7 @@ impl Responder {
             Ok(_) => None,
             Err(_) => self.last_resort(shared, &call, &message),
         };
-        shared.flow.call_ended(call.messages());
+        shared.flow.call_ended(call.messages);
         if let Some((writes, group)) = last_resort {
             return self.send_group(shared, &call, &message, &writes, group);
         }
@@ -77,7 +77,7 @@ impl Responder {
         if tracing::enabled!(tracing::Level::DEBUG) {
             self.log_plan(shared, call, &message);
         }
-        shared.flow.call_ended(call.messages());
+        shared.flow.call_ended(call.messages);
         let header = shared.encode_plain(Direction::Reply, call.xid);
         let invalidate = call.handle.filter(|_| self.terms.may_invalidate);
         shared.send(Direction::Reply, header, message.into_payload(), invalidate);

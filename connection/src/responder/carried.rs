@@ -27,8 +27,6 @@ use crate::shared::Shared;
 pub(super) struct CarriedCall {
     /// The number of the extension.
     by: usize,
-    /// The number of messages in which the call arrived.
-    pub(super) messages: u32,
     /// The data that the extension needs to plan the reply.
     context: Box<dyn Any + Send>,
 }
@@ -46,13 +44,13 @@ impl Responder {
         let chunks = call.chunks;
         let carried = CarriedCall {
             by,
-            messages: call.transmissions.max(1),
             context: call.context,
         };
         let in_call = InCall {
             writes: chunks.writes,
             reply: chunks.reply,
             handle: handle.map(Stag),
+            messages: call.transmissions,
             carried: Some(carried),
             ..InCall::plain(call.xid)
         };
@@ -73,6 +71,7 @@ impl Responder {
             writes: chunks.writes,
             reply: chunks.reply,
             handle: handle.map(Stag),
+            messages: call.transmissions,
             ..InCall::plain(call.xid)
         };
         let reads = (chunks.payload, chunks.items);
@@ -131,14 +130,14 @@ impl Responder {
         let (shape, base) = match self.plan_without_chunks(shared, &message) {
             Ok(planned) => planned,
             Err(error) => {
-                shared.flow.call_ended(call.messages());
+                shared.flow.call_ended(call.messages);
                 return self.chunk_error(shared, call.xid, &error);
             }
         };
         if let Some(plan) = &base
             && shape.items().is_empty()
         {
-            shared.flow.call_ended(call.messages());
+            shared.flow.call_ended(call.messages);
             tracing::debug!(peer = shared.peer(), xid = call.xid, %plan, "reply");
             return self.send_without_chunks(shared, &call, &message, plan);
         }
@@ -146,7 +145,7 @@ impl Responder {
         if base.is_none() && !matches!(laid_out, Ok(Some(_))) && self.terms.last_resort.is_none() {
             return self.hold(call, message);
         }
-        shared.flow.call_ended(call.messages());
+        shared.flow.call_ended(call.messages);
         match (laid_out, base) {
             (Ok(Some((writes, group))), _) => {
                 self.send_group(shared, &call, &message, &writes, group);

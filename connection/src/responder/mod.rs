@@ -47,6 +47,9 @@ struct InCall {
     fetched: u64,
     /// The payload and chunks until the call is delivered; `None` also for a call without chunks.
     fetch: Option<Box<Fetch>>,
+    /// The number of messages that the call took, each of them one credit where credits count calls.
+    /// It is 0 for a further call of a message that carries several.
+    messages: u32,
     /// Set if the extension that received the call also plans its reply (rtrext-00).
     carried: Option<CarriedCall>,
 }
@@ -62,13 +65,9 @@ impl InCall {
             handle: None,
             fetched: 0,
             fetch: None,
+            messages: 1,
             carried: None,
         }
-    }
-
-    /// Returns the number of credits that the call took, where credits count calls.
-    fn messages(&self) -> u32 {
-        self.carried.as_ref().map_or(1, |carried| carried.messages)
     }
 }
 
@@ -284,7 +283,7 @@ impl Responder {
         let call = self.remove(key);
         let why = "reduced arguments that are not DDP-eligible";
         if let Some(error) = shared.dialect.too_many_reduced(most) {
-            shared.flow.call_ended(call.messages());
+            shared.flow.call_ended(call.messages);
             return self.refuse_call(shared, xid, error, &why);
         }
         rpcrdma_host::limited!(warn, xid, why, "call answered with GARBAGE_ARGS");
@@ -295,7 +294,7 @@ impl Responder {
     /// Admits a call whose header requests `requested` credits, and returns its key. A call beyond
     /// the granted credits ends the connection.
     fn admit(&mut self, shared: &mut Shared, mut call: InCall, requested: u32) -> Option<usize> {
-        if let Err(overrun) = shared.flow.call_arrived(requested, call.messages()) {
+        if let Err(overrun) = shared.flow.call_arrived(requested, call.messages) {
             let reason = overrun.to_string();
             shared.actions.push_back(Action::Close { reason });
             return None;
@@ -332,7 +331,7 @@ impl Responder {
                 self.answer(shared, call, message);
             }
             None => {
-                shared.flow.call_ended(call.messages());
+                shared.flow.call_ended(call.messages);
             }
         }
         self.retry(shared);

@@ -72,7 +72,7 @@ impl Responder {
             Err(FetchError::Later) => return false,
             Err(FetchError::Never(error)) => {
                 let call = self.remove(key);
-                shared.flow.call_ended(call.messages());
+                shared.flow.call_ended(call.messages);
                 // The call is well-formed: this host has no memory for it at any time.
                 self.refuse_call(shared, call.xid, PeerError::System, &error);
                 return true;
@@ -136,7 +136,7 @@ impl Responder {
         let checked = shared.dialect.check_payload(xid, Direction::Call, &message);
         if let Err(error) = checked {
             let call = self.remove(key);
-            shared.flow.call_ended(call.messages());
+            shared.flow.call_ended(call.messages);
             return self.chunk_error(shared, xid, &error);
         }
         self.deliver(shared, key, message);
