@@ -5,24 +5,33 @@
 
 mod support;
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, put_words};
+use rdma::{Pool, Time};
 use rpcrdma_chunks::{CallChunks, Direction};
+use rpcrdma_connection::Options;
 use rpcrdma_extension::{
     Extension, IncomingCall, Outbox, PeerError, ReceivedMessage, Refusal, Transferred, made_by,
 };
-use rpcrdma_negotiation::Version;
-use rpcrdma_v2_wg::{Body, Chunks, ErrorBody, VERSION};
+use rpcrdma_host::{Budget, PER_CALL};
+use rpcrdma_negotiation::{Version, Versions};
+use rpcrdma_v2_wg::{Body, Chunks, ErrorBody, Properties, VERSION};
 use support::{WgPeer, bytes, inline_call, message};
 
 /// The header types: a part of a call that others follow, and the last part. Each has one word, the
 /// number of the part.
 const PART: u32 = 0xffff_ff91;
 const LAST_PART: u32 = 0xffff_ff92;
+/// The number of a part that the extension discards.
+const DISCARDED: u32 = u32::MAX;
 
 /// The extension at one end.
 #[derive(Debug, Default)]
 struct Numbered {
+    /// Whether the header types do not tell the direction.
+    says_no_direction: bool,
     parts: Vec<Bytes>,
 }
 
@@ -36,7 +45,7 @@ impl Extension for Numbered {
     }
 
     fn direction(&self, _: u32) -> Option<Direction> {
-        Some(Direction::Call)
+        (!self.says_no_direction).then_some(Direction::Call)
     }
 
     fn is_last_part(&self, number: u32) -> bool {
@@ -49,6 +58,9 @@ impl Extension for Numbered {
         out: &mut Outbox<'_>,
     ) -> Result<(), Refusal> {
         let (number, at) = received.read(|fields| fields.u32())?;
+        if number == DISCARDED {
+            return Err(Refusal::Discard("its number"));
+        }
         if number as usize != self.parts.len() {
             return Err(Refusal::Answer(PeerError::System, "a part out of order"));
         }
@@ -82,11 +94,13 @@ impl Extension for Numbered {
     }
 }
 
+fn numbered(server: &mut Options) {
+    let numbered = made_by(|_| Box::<Numbered>::default());
+    server.protocols.add(Version::TWO_WG, numbered);
+}
+
 fn server() -> WgPeer {
-    WgPeer::server(|server| {
-        let numbered = made_by(|_| Box::<Numbered>::default());
-        server.protocols.add(Version::TWO_WG, numbered);
-    })
+    WgPeer::server(numbered)
 }
 
 /// Sends a part with this number and content.
@@ -222,4 +236,142 @@ fn a_refused_message_is_forgotten_when_another_begins() {
         assert_eq!(peer.errors(), []);
         assert_eq!(delivered(&mut peer), [8, 7], "{by_extension}");
     }
+}
+
+/// Regression test: what is in progress has the direction of messages for this end, and the next part had
+/// none, so that it was refused as one of another message.
+#[test]
+fn an_extension_whose_header_types_tell_no_direction_may_have_parts() {
+    let mut peer = WgPeer::server(|server| {
+        let numbered = made_by(|_| {
+            Box::new(Numbered {
+                says_no_direction: true,
+                parts: Vec::new(),
+            })
+        });
+        server.protocols.add(Version::TWO_WG, numbered);
+    });
+    whole(&mut peer, 7);
+    whole(&mut peer, 8);
+    assert_eq!(peer.errors(), []);
+    assert_eq!(delivered(&mut peer), [7, 8]);
+    let call = bytes(&message(9, 4, &[]));
+    peer.send(9, inline_call(Chunks::default()), &call);
+    assert_eq!(delivered(&mut peer), [9]);
+}
+
+/// A call that an extension delivers begins as one of the base protocol does, whether or not the
+/// extension has a transfer mode for calls of this end.
+#[test]
+fn a_refused_call_of_the_base_is_forgotten_when_an_extension_delivers_one() {
+    let mut peer = server();
+    let call = bytes(&message(7, 4, &[]));
+    peer.send_middle(Direction::Call, 7, &call[..8], call.len() - 8);
+    // It says that more remains than before.
+    peer.send_middle(Direction::Call, 7, &call[8..16], call.len());
+    let errors = peer.errors();
+    assert!(matches!(errors[..], [(7, _)]), "{errors:?}");
+    let single = bytes(&message(8, 4, &[]));
+    send(&mut peer, 8, LAST_PART, 0, &single);
+    assert_eq!(delivered(&mut peer), [8]);
+    peer.send_middle(Direction::Call, 7, &call[..8], call.len() - 8);
+    peer.send(7, inline_call(Chunks::default()), &call[8..]);
+    assert_eq!(peer.errors(), []);
+    assert_eq!(delivered(&mut peer), [7]);
+}
+
+/// A part that the extension discards is not answered, nor are those that follow it.
+#[test]
+fn the_parts_after_a_discarded_one_are_discarded() {
+    let mut peer = server();
+    let (first, rest) = halves(7);
+    send(&mut peer, 7, PART, 0, &first);
+    send(&mut peer, 7, PART, DISCARDED, &first);
+    send(&mut peer, 7, PART, 1, &first);
+    send(&mut peer, 7, LAST_PART, 2, &rest);
+    assert_eq!(peer.errors(), []);
+    assert_eq!(delivered(&mut peer), []);
+    whole(&mut peer, 7);
+    assert_eq!(peer.errors(), []);
+    assert_eq!(delivered(&mut peer), [7]);
+}
+
+/// What an extension holds of an unfinished message is charged to the connection, and released with it.
+#[test]
+fn parts_of_an_extension_beyond_the_memory_of_their_connection_end_it() {
+    const MIB: usize = 1 << 20;
+    let account = Budget::new(2 * MIB, 1).account();
+    let server = || {
+        let mut options = Options::server(rpcrdma_protocols::base());
+        numbered(&mut options);
+        let mut config = support::server(Versions::only(Version::TWO_WG), options);
+        config.pool = Pool::new(64 * MIB).charged_to(&account);
+        WgPeer::new(config).exchanged(&Properties::default())
+    };
+    let mut peer = server();
+    let part = [0; 4000];
+    let (mut number, mut held) = (0, 0);
+    while peer.end.closed.is_none() {
+        assert!((number as usize) < 3 * MIB / part.len(), "nothing ends it");
+        held = account.held();
+        send(&mut peer, 1, PART, number, &part);
+        number += 1;
+    }
+    let reason = peer.end.closed.as_ref().unwrap();
+    assert!(reason.contains("no memory"), "{reason}");
+    assert!((MIB / 2..2 * MIB).contains(&held), "{held} bytes held");
+    drop(peer);
+    assert_eq!(account.held(), 0);
+
+    // Parts of a message that comes to its end, or is given up, are not counted any more.
+    let mut peer = server();
+    for ends in [true, false] {
+        let call = bytes(&message(1, 1000, &[]));
+        let (first, last) = call.split_at(4000);
+        send(&mut peer, 1, PART, 0, first);
+        let held = account.held();
+        assert!(held >= 4000, "{held}");
+        match ends {
+            true => send(&mut peer, 1, LAST_PART, 1, last),
+            false => send(&mut peer, 1, LAST_PART, 5, last),
+        }
+        assert_eq!(peer.end.delivered.len(), usize::from(ends));
+        assert!(account.held() < PER_CALL + 4000, "{}", account.held());
+        if ends {
+            peer.reply(None);
+        }
+    }
+    assert_eq!(account.held(), 0);
+}
+
+/// Further parts do not give a message more time, and one that ends in time leaves no time-out.
+#[test]
+fn parts_of_an_extension_that_stay_incomplete_close_the_connection_after_their_time() {
+    let timeout = Duration::from_secs(9);
+    let start = Time::ZERO + Duration::from_secs(100);
+    let mut peer = WgPeer::server(|server| {
+        numbered(server);
+        server.group_timeout = timeout;
+    });
+    let (first, rest) = halves(7);
+    for ends in [true, false] {
+        peer.end.now = start;
+        assert_eq!(peer.end.connection.poll_timeout(), None);
+        send(&mut peer, 7, PART, 0, &first);
+        assert_eq!(peer.end.connection.poll_timeout(), Some(start + timeout));
+        peer.end.now = start + Duration::from_secs(5);
+        match ends {
+            true => send(&mut peer, 7, LAST_PART, 1, &rest),
+            false => send(&mut peer, 7, PART, 1, &first),
+        }
+    }
+    assert_eq!(peer.end.connection.poll_timeout(), Some(start + timeout));
+    let just_before = start + (timeout - Duration::from_nanos(1));
+    peer.end.connection.handle_timeout(just_before);
+    peer.end.run();
+    assert_eq!(peer.end.closed, None);
+    peer.end.connection.handle_timeout(start + timeout);
+    peer.end.run();
+    let reason = peer.end.closed.as_ref().unwrap();
+    assert!(reason.contains("not finished within 9s"), "{reason}");
 }
