@@ -349,7 +349,8 @@ impl MessageFlow {
         let left = most.saturating_sub(self.peer.now.saturating_add(self.blocked_replies));
         // Further calls hold the peer up like others. There may be more of them than messages, and the
         // peer must be able to reply to the calls of this end all the same.
-        left.saturating_sub(self.further).max(left.min(self.own.now))
+        left.saturating_sub(self.further)
+            .max(left.min(self.own.now))
     }
 
     /// Returns the credit value of a message that is encoded now.

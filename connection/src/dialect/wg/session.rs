@@ -259,10 +259,11 @@ impl WgSession {
         let done = self.extensions.received(&received);
         match (it, &done) {
             // A message of an extension that carries no RPC messages is no reason to forget them.
-            (Some(it), Ok(())) => {
-                if begins && (self.extensions.delivered() || self.part_in_progress() == Some(it)) {
-                    self.began();
-                }
+            (Some(it), Ok(()))
+                if begins
+                    && (self.extensions.delivered() || self.part_in_progress() == Some(it)) =>
+            {
+                self.began();
             }
             (Some(it), Err(Refusal::Malformed(_) | Refusal::Answer(..) | Refusal::Unusable(_))) => {
                 if begins {
