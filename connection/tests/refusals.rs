@@ -7,16 +7,18 @@ mod support;
 use bytes::{Bytes, BytesMut};
 use onc_rpc::put_words;
 use rpcrdma_chunks::{Chunks, Direction, Malformed};
-use rpcrdma_connection::{CallError, Options};
+use rpcrdma_connection::{CallError, CallbackOptions, Options};
 use rpcrdma_extension::{Extension, Outbox, PeerError, ReceivedMessage, Refusal, made_by};
 use rpcrdma_negotiation::{Choice, Version, Versions};
 use rpcrdma_v2::{Body, ErrorBody, Header, Optional};
-use rpcrdma_v2_wg::{ErrorBody as WgError, VERSION};
+use rpcrdma_v2_wg::{ErrorBody as WgError, Properties, ReverseSupport, VERSION};
 use support::{Endpoint, WgPeer, bytes, inline_reply, message, open, reply, room};
 
-/// Messages of the extension: those of calls and of replies. Their field is the number of a refusal.
+/// Messages of the extension: those of calls, of replies, and of either. Their field is the number of a
+/// refusal.
 const CALL: u32 = 0xffff_ff94;
 const REPLY: u32 = 0xffff_ff95;
+const EITHER: u32 = 0xffff_ff96;
 
 /// The refusals, by their numbers, and whether each ends the call that a reply belongs to.
 const REFUSALS: [(Refusal, bool); 4] = [
@@ -36,14 +38,15 @@ impl Extension for Refusing {
     }
 
     fn numbers(&self) -> &[u32] {
-        &[CALL, REPLY]
+        &[CALL, REPLY, EITHER]
     }
 
     fn direction(&self, number: u32) -> Option<Direction> {
-        Some(match number {
-            CALL => Direction::Call,
-            _ => Direction::Reply,
-        })
+        match number {
+            CALL => Some(Direction::Call),
+            REPLY => Some(Direction::Reply),
+            _ => None,
+        }
     }
 
     fn received(
@@ -191,6 +194,51 @@ fn a_refused_reply_ends_its_call_without_an_error_in_the_working_group_s_version
         peer.send(8, inline_reply(Chunks::default()), &answer);
         let (xid, result) = peer.end.finished.pop().unwrap();
         assert_eq!((xid, open(&result.unwrap()).0), (8, 8), "{refusal}");
+    }
+}
+
+/// A client that gets a call with the XID of its own, which is an error of the extension, goes on waiting
+/// for the reply.
+#[test]
+fn a_call_that_is_called_an_unusable_reply_ends_no_call() {
+    let unusable = 2;
+    let mut client = end_of_2016(true);
+    let first = operation(Direction::Reply, 99, 3);
+    client.receive(&first, None).unwrap();
+    call(&mut client, 7);
+    let message = operation(Direction::Call, 7, unusable);
+    client.receive(&message, None).unwrap();
+    client.run();
+    assert_eq!(failed(&mut client), []);
+
+    let mut peer = WgPeer::client(refusing(Version::TWO_WG));
+    call(&mut peer.end, 7);
+    assert_eq!(peer.take().len(), 1);
+    send(&mut peer, CALL, 7, unusable);
+    assert_eq!(failed(&mut peer.end), []);
+    assert_eq!(peer.errors(), []);
+}
+
+/// The extension says that it was a reply, where the header type does not.
+#[test]
+fn an_unusable_reply_ends_a_call_of_a_server_whatever_its_header_type() {
+    for number in [REPLY, EITHER] {
+        let mut peer = WgPeer::listening(|server| {
+            refusing(Version::TWO_WG)(server);
+            server.callbacks = CallbackOptions {
+                credits: 4,
+                chunks: true,
+            };
+        });
+        peer = peer.exchanged(&Properties {
+            reverse: ReverseSupport::General,
+            ..Properties::default()
+        });
+        call(&mut peer.end, 7);
+        assert_eq!(peer.take().len(), 1);
+        send(&mut peer, number, 7, 2);
+        assert_eq!(failed(&mut peer.end), [7], "{number:x}");
+        assert_eq!(peer.errors(), [], "{number:x}");
     }
 }
 

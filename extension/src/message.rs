@@ -155,7 +155,7 @@ pub enum Refusal {
     #[error("{1}: {0}")]
     Answer(PeerError, &'static str),
     /// The message is a reply, or a part of one, that cannot be used. It is not answered: its call,
-    /// which has been executed, fails for this reason.
+    /// which has been executed, fails for this reason. A call that is refused so is discarded.
     #[error("{0}")]
     Unusable(&'static str),
     /// The message is discarded, and the engine sends no answer, as for invalid replies (RFC 8166,

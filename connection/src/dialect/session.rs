@@ -3,6 +3,7 @@
 use std::fmt;
 
 use onc_rpc::Segments;
+use rpcrdma_chunks::Direction;
 use rpcrdma_extension::{
     ConnectionLimits, Extensions, Property, ReceivedMessage, Refusal, TransferMode,
 };
@@ -128,7 +129,7 @@ pub fn of_extension(
         Err(refusal) => refusal,
     };
     let (xid, reason) = (message.xid, refusal.to_string());
-    if let Refusal::Unusable(_) = refusal {
+    if let (Refusal::Unusable(_), Direction::Reply) = (refusal, message.direction) {
         return Incoming::Unusable { xid, reason };
     }
     let answer = refusal.answer().map(|error| ErrorMessage {

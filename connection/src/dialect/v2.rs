@@ -196,7 +196,7 @@ impl Session for VersionTwoSession {
                     error,
                 );
             }
-            Routed::Discarded(Refusal::Unusable(reason)) => {
+            Routed::Discarded(Refusal::Unusable(reason)) if direction == Direction::Reply => {
                 let (xid, reason) = (header.xid, reason.to_owned());
                 return Incoming::Unusable { xid, reason };
             }

@@ -283,6 +283,11 @@ impl WgSession {
                 let reason = refusal.to_string();
                 Incoming::Unusable { xid, reason }
             }
+            // Only the extension knows the direction.
+            Err(Refusal::Unusable(reason)) if known.is_none() => {
+                let reason = reason.to_owned();
+                Incoming::Unusable { xid, reason }
+            }
             done => of_extension(&received, done, VERSION),
         }
     }
