@@ -86,7 +86,7 @@ fn device_work_is_what_rfc_8166_prescribes() {
         "--count",
         "30",
         "--time",
-        "20ms",
+        "10ms",
         "--no-trips",
         "--sizes",
         "1k,16k",
@@ -172,9 +172,9 @@ fn round_trips_show_in_time_alone() {
         "--time",
         "10ms",
         "--delay",
-        "20ms",
+        "10ms",
     ]);
-    // A round trip of 40 ms exceeds the disturbances of a busy machine, which once made one of 10 ms 5.7 ms longer.
+    // A round trip of 20 ms exceeds the disturbances of a busy machine, which once made one of 10 ms 5.7 ms longer.
     for conveyance in ["tcp", "v1", "v2"] {
         near(
             row(&rows, "null", None, conveyance),
