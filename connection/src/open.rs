@@ -41,6 +41,8 @@ pub(crate) struct Open {
     pub(crate) peer: Option<PrivateData>,
     /// The time since which a message in several transmissions has been incomplete.
     pub(crate) incomplete_since: Option<Time>,
+    /// Whether a message has arrived, so that the session knows that the connection has begun.
+    begun: bool,
     /// The memory of its parts, charged to the connection's account.
     collected: Collected,
 }
@@ -190,6 +192,7 @@ impl Open {
             responder,
             peer,
             incomplete_since: None,
+            begun: false,
         })
     }
 
@@ -218,8 +221,11 @@ impl Open {
             max_call: shared.limits.max_message,
         };
         let incoming = shared.session.decode(message, &receiver);
-        // A first message whose header cannot be read begins the connection as well.
-        shared.session.begin();
+        if !self.begun {
+            // A first message whose header cannot be read begins the connection as well.
+            self.begun = true;
+            shared.session.begin();
+        }
         let is_reply = matches!(
             incoming,
             Incoming::Plain(Direction::Reply, ..) | Incoming::Reply(_)
@@ -228,7 +234,7 @@ impl Open {
             requester.invalidated(shared, None, invalidated);
         }
         self.act_upon(incoming, invalidated);
-        if self.shared.session.extensions().is_some() {
+        if self.shared.has_extensions {
             self.note_incomplete(now);
             // Messages of extensions go before the actions just queued, because an end's first
             // message carries its characteristics, and new limits precede what relies on them.
@@ -355,6 +361,9 @@ impl Open {
     /// Executes the actions of the extensions. Returns whether there were any.
     #[inline]
     fn run_extensions(&mut self) -> bool {
+        if !self.shared.has_extensions {
+            return false;
+        }
         let Some(extensions) = self.shared.session.extensions() else {
             return false;
         };
@@ -536,11 +545,13 @@ impl Open {
     /// section 6).
     fn peer_takes_calls(&self) -> ReverseDirection {
         let config = &self.shared.config;
-        match (config.role.side(), self.shared.session.limits()) {
-            (Side::Client, _) => ReverseDirection::General,
-            (Side::Server, Some(limits)) => limits.reverse_direction,
-            (Side::Server, None) if config.options.callbacks.chunks => ReverseDirection::General,
-            (Side::Server, None) => ReverseDirection::Inline,
+        if config.role.side() == Side::Client {
+            return ReverseDirection::General;
+        }
+        match self.shared.session.limits() {
+            Some(limits) => limits.reverse_direction,
+            None if config.options.callbacks.chunks => ReverseDirection::General,
+            None => ReverseDirection::Inline,
         }
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     /// The state of the version on this connection, with the extensions.
     pub(crate) session: Box<dyn Session>,
+    /// Whether the session has a set of extensions, so that version 1 asks for it once.
+    pub(crate) has_extensions: bool,
     pub(crate) flow: FlowControl,
     /// Actions that are to be returned to the driver, in this order.
     pub(crate) actions: VecDeque<Action>,
@@ -59,6 +61,7 @@ impl Shared {
             config,
             dialect,
             limits,
+            has_extensions: session.extensions().is_some(),
             session,
             actions: VecDeque::new(),
             headers: BytesMut::with_capacity(HEADER_ROOM),
