@@ -1,8 +1,8 @@
 //! What RPC-over-RDMA connections speak: the extensions of each version, assembled with their
 //! defaults.
 //!
-//! Connections and transports know no extension. A program passes them [`Protocols`], to which it may
-//! add extensions of its own:
+//! A program passes [`Protocols`] to connections and transports, to which it may add extensions of its
+//! own. (Only the report of what was agreed still knows extensions by name.)
 //!
 //! ```
 //! use rpcrdma_connection::Options;
