@@ -191,7 +191,7 @@ impl Options {
     }
 }
 
-/// Which end of the connection this is, and which versions it may speak.
+/// The end of the connection that this is, and the versions that it may speak.
 #[derive(Clone, Debug)]
 pub enum Role {
     /// This end established the connection.

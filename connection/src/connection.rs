@@ -81,7 +81,7 @@ struct Probing {
     /// Whether the first message has been sent. Until the server has answered it, no other may
     /// follow: the server may have one receive (RFC 8166, section 3.3.3).
     asked: bool,
-    /// What went over the connection in versions that the server refused.
+    /// The messages of versions that the server refused.
     earlier: Earlier,
     pending: PendingCalls,
 }

@@ -29,7 +29,7 @@ impl Extension for Quiet {
     }
 }
 
-/// What a factory was told: side, maximum numbers of calls in both directions, and lengths of a
+/// The facts that a factory was told: side, maximum numbers of calls in both directions, and lengths of a
 /// receive and of a message to send, in bytes.
 type Told = (Side, u32, u32, usize, u32);
 

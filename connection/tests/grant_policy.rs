@@ -40,7 +40,7 @@ impl MakeGrantPolicy for ByDepth {
     }
 }
 
-/// What a policy was told: the event, the time, the calls in progress, and the most credits.
+/// The facts that a policy was told: the event, the time, the calls in progress, and the most credits.
 type Told = (GrantEvent, Time, u32, u32);
 
 /// Always has the same answers, and remembers what it was told.

@@ -296,7 +296,7 @@ fn the_parts_after_a_discarded_one_are_discarded() {
     assert_eq!(delivered(&mut peer), [7]);
 }
 
-/// What an extension holds of an unfinished message is charged to the connection, and released with it.
+/// Parts of an unfinished message that an extension holds are charged to the connection, and released with it.
 #[test]
 fn parts_of_an_extension_beyond_the_memory_of_their_connection_end_it() {
     const MIB: usize = 1 << 20;

@@ -12,7 +12,7 @@ use crate::layout::ReceiveStructure;
 /// The configuration of one end of a connection, as far as extensions depend on it.
 #[derive(Clone, Copy, Debug)]
 pub struct EndConfig<'a> {
-    /// Which end this is.
+    /// The end of the connection that this is.
     pub side: Side,
     /// The maximum number of outstanding calls from client to server.
     pub credits: u32,

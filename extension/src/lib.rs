@@ -86,11 +86,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! An extension sees every message and is asked for limits and for candidates to carry a message.
-//! What one extension learns of the peer is passed to the others, so that crates that do not know
-//! each other can rely on the same exchange of properties. A plan of an extension ([`Planned`]) is
-//! a value that only this extension looks into. Extensions are not asked about messages that one plain
-//! Send carries.
+//! An extension is asked for limits, and for candidates to carry a message. In version 2 of 2016 it sees
+//! every message; in version-two-07 it sees those of extensions, and errors. Properties of the peer that
+//! one extension learns are passed to the others, so that crates that do not know each other can rely on
+//! the same exchange of properties. A plan of an extension ([`Planned`]) is a value that only this
+//! extension looks into. Messages that one plain Send carries are offered only to an extension that
+//! claims small calls ([`TransferMode::claims_small_calls`]).
 
 #![forbid(unsafe_code)]
 
@@ -139,10 +140,10 @@ pub struct Property {
 /// The start of a version on a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
-    /// Which end of the connection this is.
+    /// The end of the connection that this is.
     pub side: Side,
-    /// The client's first message in the version. `None` at the client; a [`Side::Server`] begins to
-    /// use the version when that message arrives.
+    /// The client's first message in the version. `None` at the client, and in version-two-07; a
+    /// [`Side::Server`] begins to use the version when that message arrives.
     pub opened_by: Option<Heard>,
     /// Properties of this side, from all its extensions.
     pub properties: &'a [Property],
@@ -208,7 +209,8 @@ pub trait Extension: Any + fmt::Debug + Send {
         false
     }
 
-    /// Called when any other message was received, before its owner handles it.
+    /// Called when any other message was received, before its owner handles it: in version-two-07, one
+    /// of another extension, or an error.
     fn observed(&mut self, heard: &Heard, out: &mut Outbox<'_>) {
         let _ = (heard, out);
     }
@@ -269,7 +271,8 @@ pub trait Extension: Any + fmt::Debug + Send {
 
     /// Called when the parts of the message with this direction and XID are given up, for which the
     /// extension waits ([`Outbox::parts_follow`]): one of them was refused, or another message came
-    /// between them. The extension drops what it holds of the message.
+    /// between them. The extension drops what it holds of this message, and nothing else: if the other
+    /// message is its own, [`Extension::received`] has been called with that before.
     fn parts_lost(&mut self, direction: Direction, xid: u32) {
         let _ = (direction, xid);
     }

@@ -4,7 +4,7 @@
 //! segments of the receive that are for it, bulk data. A [`Reassembly`] keeps the parts of an incomplete
 //! message. All parts of a message, or its only one, are a [`Whole`], in which the bulk items are found.
 //!
-//! Which errors a protocol has for a bad part is its own: what is found here are values.
+//! Faults of parts are values here; each protocol has errors of its own for them.
 
 use std::borrow::Cow;
 
@@ -97,7 +97,7 @@ impl Part<&[Bytes]> {
     }
 }
 
-/// What a part says of those that follow it. A protocol counts messages, bytes of the payload stream, or
+/// The announcement of a part about those that follow it. A protocol counts messages, bytes of the payload stream, or
 /// both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Following {

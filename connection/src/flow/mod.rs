@@ -42,7 +42,7 @@ pub use self::policy::{Demand, GrantAll, GrantEvent, GrantPolicy, MakeGrantPolic
 /// connection: nothing else bounds them.
 pub const FURTHER_CALLS: u32 = 64;
 
-/// What a version counts.
+/// The unit in which a version counts credits.
 #[derive(Clone, Copy, Debug)]
 pub enum Accounting<'a> {
     /// Calls, each of which takes credits until its reply arrives (RFC 8166, section 3.3.1). The
@@ -519,7 +519,7 @@ impl FlowControl {
     }
 }
 
-/// What a driver and its user see.
+/// The counts for drivers and their users.
 impl FlowControl {
     /// Returns the number of messages with credits that may still arrive.
     pub(crate) fn expected(&self) -> u32 {

@@ -48,7 +48,7 @@ struct InCall {
     /// The payload and chunks until the call is delivered; `None` also for a call without chunks.
     fetch: Option<Box<Fetch>>,
     /// The number of messages that the call took, each of them one credit where credits count calls.
-    /// It is 0 for a further call of a message that carries several.
+    /// A further call of a message that carries several has 0.
     messages: u32,
     /// Set if the extension that received the call also plans its reply (rtrext-00).
     carried: Option<CarriedCall>,
