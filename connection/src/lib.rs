@@ -7,24 +7,33 @@
 //!
 //! # How a connection is driven
 //!
-//! 1. Make it with [`Connection::new`]. Its first action asks for receives; they must be posted
-//!    before the transport connection is established.
-//! 2. Tell it that the transport connection is established with [`Event::Established`]. At a server
-//!    that is when the connection is accepted, since messages may arrive from then on.
-//! 3. Tell it what happens with [`Connection::handle`]; make calls with [`Connection::call`],
-//!    answer calls of the peer with [`Connection::reply`].
-//! 4. After each of these, take actions with [`Connection::poll_action`] until there are none, and
-//!    execute them in the order in which they come. Some are answered by an event, at once or
-//!    later.
-//! 5. Then ask [`Connection::poll_timeout`] when [`Connection::handle_timeout`] has to be called,
-//!    which is followed by step 4 as well.
-//! 6. When the transport connection is lost, tell it with [`Event::Closed`], take the last actions,
-//!    and drop it. Calls that have not ended are over with that, and no action says so; while the
-//!    version is not known, they can be handed to the next connection
-//!    ([`Connection::into_pending_calls`]).
+//! The driver tells the connection what happens, and executes the actions that it asks for. Its
+//! methods may be called at any time and in any order: what cannot be done yet waits, and what has
+//! become pointless is ignored. Two orders matter. Messages and completions are passed on in the
+//! order in which the device reports them, and actions are executed in the order in which
+//! [`Connection::poll_action`] returns them. Nothing is lost: an action stays until it is taken, a
+//! call of the peer is delivered once, and a call of this end ends exactly once, by
+//! [`Action::Finished`] with its reply or an error, by [`Connection::cancel`], or with the
+//! connection. Errors of the peer and of memory end a call or the connection; no method panics
+//! because of them.
 //!
-//! Calls, replies and events may come in any order. When there is free memory again, the driver calls
-//! [`Connection::retry`]. A call ends exactly once: by [`Action::Finished`], by [`Connection::cancel`], or with the connection.
+//! 1. Make the connection with [`Connection::new`], and execute its first action, which asks for
+//!    receives. They must be posted before the transport connection is established or accepted,
+//!    since messages may arrive from then on.
+//! 2. Tell it that the transport connection is established with [`Event::Established`], before any
+//!    message. Calls may be made earlier; they wait.
+//! 3. Tell it what happens with [`Connection::handle`], make and cancel calls with
+//!    [`Connection::call`] and [`Connection::cancel`], and answer each call of the peer
+//!    ([`Action::Deliver`]) once with [`Connection::reply`], also if there is nothing to reply.
+//! 4. After each step, take actions with [`Connection::poll_action`] until there are none, and
+//!    execute them. Some are answered by an event, at once or later, as the table says.
+//! 5. Then ask [`Connection::poll_timeout`] when [`Connection::handle_timeout`] has to be called. If
+//!    something waits for memory ([`Connection::waits_for_memory`]), call [`Connection::retry`] when
+//!    some is free. Step 4 follows both.
+//! 6. When the transport connection is lost or closed, tell it with [`Event::Closed`], take the last
+//!    actions, and drop it together with all memory that is registered for it. Calls that have not
+//!    ended are over with that, and no action says so. Those that were made while the version was
+//!    not known can be handed to the next connection ([`Connection::into_pending_calls`]).
 //!
 //! | action | what the driver does | answered by |
 //! |---|---|---|
@@ -42,8 +51,7 @@
 //! | [`Close`](Action::Close) | closes the connection | [`Event::Closed`] |
 //!
 //! A handle that the peer invalidated with a Send comes with [`Event::Received`], and an action to
-//! reclaim it follows. When the connection is closed, the driver drops all memory that is
-//! registered for it.
+//! reclaim its memory follows. A call is finished only after the peer can reach none of its memory.
 //!
 //! This crate counts receives and knows no buffers: actions say how many receives the driver must
 //! keep posted. The queue pair keeps the order of work requests, and the connection relies on that:
