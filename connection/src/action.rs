@@ -30,7 +30,7 @@ pub struct ReadId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceivesId(pub(crate) ReceivesFor);
 
-/// The use of receives that are posted.
+/// What posted receives are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ReceivesFor {
     /// The credits of the connection: they are posted before it is established.
@@ -65,9 +65,9 @@ pub enum Event {
         invalidated: Option<Stag>,
     },
     /// A message arrived and consumed a posted receive, but there is no memory to keep it: only its
-    /// beginning is here. If it belongs to a call in operations of an extension that can refuse it, the
-    /// call is refused, and the peer sends it again by the base protocol. Otherwise, the connection is
-    /// closed.
+    /// beginning is here. If it belongs to a call in messages of an extension that can refuse it,
+    /// the call is refused, and the peer sends it again by the base protocol. Otherwise, the
+    /// connection is closed.
     ReceivedTruncated {
         /// The beginning of the message. It includes the header, unless that is unusually long.
         beginning: Bytes,

@@ -90,7 +90,8 @@ pub struct Options {
     /// both ends. The protocol's is 0; a count near 2^32 lets a test see the counters wrap
     /// (version-two-07, section 4.2.1).
     pub initial_message_count: u32,
-    /// The cost of each operation, by which the cheapest transfer mode of a message is chosen.
+    /// The cost of each kind of work request and registration, by which the cheapest transfer mode
+    /// of a message is chosen.
     pub costs: CostModel,
     /// The versions that this end knows, and their extensions, which determine the segments of
     /// receives. [`Role`] says which of the versions may be spoken; a connection is closed if there is
@@ -204,8 +205,8 @@ pub enum Role {
         /// How long to wait for the answer to the first message, before this end assumes that the
         /// server lacks its version.
         patience: Duration,
-        /// The XID of a call to this server, made not long ago or about to be made. Operations of
-        /// extensions have XIDs far from it.
+        /// The XID of a call to this server, made not long ago or about to be made. Messages of
+        /// extensions get XIDs far from it.
         last_xid: u32,
     },
     /// This end accepted the connection.
@@ -253,7 +254,7 @@ pub struct Config {
     /// The maximum number of bytes of fetched chunks that all unanswered calls of the peer may hold
     /// together. Further calls wait.
     pub max_fetched: u64,
-    /// The arguments of the peer's calls that may be reduced.
+    /// How many arguments of each procedure of this end may be in read chunks ("reduced").
     pub reduced_arguments: ReducedArguments,
     /// Length of the longest segment, bytes: [`Options::max_segment`] or what the device allows.
     pub max_segment: u64,
@@ -360,7 +361,8 @@ impl Config {
     /// The default of [`Config::max_fetched`] of a server, bytes.
     pub const DEFAULT_MAX_FETCHED: u64 = 64 << 20;
 
-    /// Returns the limits of a connection that sends and receives messages of these lengths, bytes.
+    /// Returns the limits for planning on a connection that sends messages of up to `send` bytes
+    /// and receives messages of up to `receive` bytes.
     pub(crate) fn limits(&self, dialect: &dyn Dialect, send: u32, receive: u32) -> Limits {
         Limits {
             inline_send: u64::from(send),

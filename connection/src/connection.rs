@@ -35,10 +35,11 @@ use crate::requester::{PendingCall, PendingCalls, Requester, RequesterCounters};
 use crate::responder::{Responder, ResponderCounters};
 use crate::{Action, CallError, CallId, Config, Event, ReplyRoom, Role};
 
-/// The XID of the first operation that a server's extensions begin; later ones count downwards. The
+/// The XID of the first message that a server's extensions begin; later ones count downwards. The
 /// XIDs of its calls count upwards from low numbers.
 const SERVER_FIRST_XID: u32 = u32::MAX;
-/// The distance between the XIDs of a client's operations and those of its calls.
+/// The distance between the XIDs of messages that a client's extensions begin and those of its
+/// calls.
 const XID_DISTANCE: u32 = 1 << 31;
 
 /// The protocol state of one RPC-over-RDMA connection: at a client or a server, for calls in both
@@ -209,6 +210,7 @@ impl Connection {
                 id: ReceivesId(ReceivesFor::Connection),
                 posted,
             } => {
+                // The first credits promise these receives to the peer.
                 if !posted {
                     self.close("no memory for receives".to_owned());
                 }
@@ -242,6 +244,7 @@ impl Connection {
             Phase::Open(open) => return open.call(PendingCall::new(xid, message, room)),
             Phase::Connecting(connecting) => match &mut connecting.config.role {
                 Role::Client { last_xid, .. } => {
+                    // Messages of extensions get XIDs far from this one.
                     *last_xid = xid;
                     &mut connecting.pending
                 }
@@ -249,6 +252,8 @@ impl Connection {
             },
             Phase::Listening(_) => return no_callbacks(),
             Phase::Probing(probing) => &mut probing.pending,
+            // A connection that has to be made again, in another version, keeps calls for the next
+            // one.
             Phase::Ended(ended) => &mut ended.pending,
         };
         pending.push(PendingCall::new(xid, message, room));
@@ -271,10 +276,9 @@ impl Connection {
         }
     }
 
-    /// Sends the reply to a call that [`Action::Deliver`] brought, or none if `message` is `None`, at
-    /// `now`.
-    /// The message starts with the XID of the call. Call this function exactly once for each
-    /// delivered call.
+    /// Sends the reply to a call that [`Action::Deliver`] brought, at `now`; with `None`, there is
+    /// no reply. The message starts with the XID of the call. Call this function exactly once for
+    /// each delivered call.
     pub fn reply(&mut self, now: Time, id: CallId, message: Option<Message>) {
         if let Phase::Open(open) = &mut self.phase {
             open.shared.flow.set_now(now);
@@ -289,6 +293,7 @@ impl Connection {
     /// there is room.
     #[inline]
     pub fn poll_action(&mut self, room: usize) -> Option<Action> {
+        // What the connection itself decides goes before what its requester and responder want.
         if let Some(action) = self.actions.pop_front() {
             return Some(action);
         }
@@ -333,6 +338,7 @@ impl Connection {
                 }
             }
             Phase::Open(open) => {
+                // The time-out is reported once, even if the driver does not close at once.
                 open.incomplete_since = None;
                 let limit = open.shared.config.options.group_timeout;
                 self.close(format!(
@@ -389,6 +395,7 @@ impl Connection {
         };
         match config.role {
             Role::Server { ref versions } => {
+                // A server learns the version from the first message of its client.
                 let accepts = versions.clone();
                 self.phase = Phase::Listening(Box::new(Listening {
                     config,
@@ -429,6 +436,8 @@ impl Connection {
                 };
                 match open(config, version, peer, first_xid) {
                     Ok(mut open) => {
+                        // The first messages of the extensions go before all calls, whose limits
+                        // they may settle.
                         open.begin();
                         open.take_over(pending);
                         self.phase = Phase::Open(Box::new(open));
@@ -483,6 +492,8 @@ impl Connection {
             }
             Phase::Probing(probing) => {
                 let answer = probing.probe.received(&start_of(&message));
+                // A message in the version that was asked for is counted by the open connection,
+                // any other here.
                 if !matches!(answer, ProbeAnswer::Message(_)) {
                     let received = &mut probing.earlier.received;
                     *received = received.wrapping_add(1);
@@ -576,6 +587,7 @@ impl Connection {
             FirstMessage::Discard => {
                 let reason = "the first message is too short, or an error";
                 rpcrdma_host::limited!(warn, reason, "bad message from the requester");
+                // It has used up a receive, which a version that counts messages has to know.
                 listening.counters.discarded += 1;
                 listening.received = listening.received.wrapping_add(1);
             }
@@ -610,6 +622,8 @@ impl Connection {
             self.phase = Phase::ended(pending);
             return;
         };
+        // Of what was prepared for the version that was asked for, only the counts are of use in
+        // another one.
         if version != opened.shared.dialect.version() {
             opened = match reopen(opened, version, 0, earlier) {
                 Ok(open) => open,
@@ -627,6 +641,8 @@ impl Connection {
         let Phase::Open(open) = &self.phase else {
             return false;
         };
+        // Only a server that answers calls of this version with a version error can show that it
+        // was misjudged.
         let refused = open.requester.as_ref().and_then(|r| r.version_refused);
         let Some((low, high)) = refused else {
             return false;
@@ -663,6 +679,8 @@ impl Connection {
     fn closed(&mut self) {
         match &mut self.phase {
             Phase::Probing(probing) => {
+                // Some servers drop a connection on which they get a version that they do not know.
+                // So the loss is an answer.
                 let decision = probing.probe.lost();
                 self.decided(decision);
             }
@@ -688,6 +706,7 @@ fn handle_work(open: &mut Open, event: Event) {
         (Event::ReceivesPosted { id, posted }, Some(requester), _) => match id.0 {
             ReceivesFor::Callbacks => requester.reverse_receives(shared, posted),
             ReceivesFor::Reply(call) => requester.reply_receives(shared, call, posted),
+            // Handled before, in every phase.
             ReceivesFor::Connection => {}
         },
         (Event::ReadDone { id, sink }, _, Some(responder)) => {
@@ -702,7 +721,7 @@ fn handle_work(open: &mut Open, event: Event) {
 /// Returns the state of a connection that speaks `version`.
 ///
 /// # Errors
-/// The version has no dialect, or two extensions own the same operation. The text is for the log.
+/// The version has no dialect, or two extensions own the same number. The text is for the log.
 fn open(
     config: Config,
     version: Version,
@@ -733,7 +752,7 @@ fn time_at(since_start: Duration) -> Time {
 /// Returns the state of a connection that spoke another version before. What it has counted stays.
 ///
 /// # Errors
-/// The version has no dialect, or two extensions own the same operation.
+/// The version has no dialect, or two extensions own the same number.
 fn reopen(
     opened: Open,
     version: Version,

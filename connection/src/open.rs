@@ -148,11 +148,11 @@ impl Terms {
 }
 
 impl Open {
-    /// Returns a connection that speaks this dialect. Operations that its extensions begin have
-    /// XIDs from `first_xid` downwards.
+    /// Returns a connection that speaks this dialect. Messages that its extensions begin have XIDs
+    /// from `first_xid` downwards.
     ///
     /// # Errors
-    /// [`DuplicateNumber`]: two extensions own the same operation.
+    /// [`DuplicateNumber`]: two extensions own the same number.
     pub(crate) fn new(
         config: Config,
         dialect: &'static dyn Dialect,
@@ -210,6 +210,8 @@ impl Open {
     pub(crate) fn received(&mut self, now: Time, message: Segments, invalidated: Option<Stag>) {
         let shared = &mut self.shared;
         shared.flow.set_now(now);
+        // A peer that sends without credits may use up receives that were promised for other
+        // messages. Its connection ends, whatever the message says.
         if let Err(overrun) = shared.flow.received(&message) {
             let reason = overrun.to_string();
             return shared.actions.push_back(Action::Close { reason });
@@ -230,6 +232,8 @@ impl Open {
             incoming,
             Incoming::Plain(Direction::Reply, ..) | Incoming::Reply(_)
         );
+        // The handle that came with a reply is handled together with its call. The handle that came
+        // with any other message can belong to any call.
         if !is_reply && let Some(requester) = &mut self.requester {
             requester.invalidated(shared, None, invalidated);
         }
@@ -248,8 +252,9 @@ impl Open {
         self.shared.flow.release(&mut self.shared.actions);
     }
 
-    /// Refuses the call that a truncated message begins or continues. Returns false if that is not
-    /// possible.
+    /// Handles a message of which only the beginning is here, because there is no memory for the
+    /// rest: refuses the call that it begins or continues. Returns false if that is not possible,
+    /// so that the connection has to be closed.
     pub(crate) fn received_truncated(
         &mut self,
         now: Time,
@@ -395,6 +400,7 @@ impl Open {
         match action {
             ExtensionAction::Send(message) => self.shared.send_operation(message),
             ExtensionAction::ReplaceReceives { size } => {
+                // The first segments keep their places, of which the peer has been told.
                 let receives = self.shared.config.receives.resized(size);
                 let action = Action::ReplaceReceives(receives);
                 self.shared.actions.push_back(action);
@@ -431,7 +437,7 @@ impl Open {
         }
     }
 
-    /// Handles an RPC message, or a report about one, that arrived in operations of the extension
+    /// Handles an RPC message, or a report about one, that arrived in messages of the extension
     /// with number `by`.
     fn carried(&mut self, by: usize, carried: Transferred) {
         let shared = &mut self.shared;
@@ -533,7 +539,7 @@ impl Open {
         Err(CallError::NoCallbacks(why.to_owned()))
     }
 
-    /// Accepts the calls that a client's upper layer made before the version was known.
+    /// Takes the calls that a client's upper layer made before the version was known.
     pub(crate) fn take_over(&mut self, calls: PendingCalls) {
         if let Some(requester) = &mut self.requester {
             requester.take_over(&mut self.shared, calls);

@@ -29,7 +29,7 @@ use crate::dialect::Modes;
 /// items of its call and reply together, a reply with its own items alone.
 const SHORT: u64 = 2048;
 
-/// A possible transfer mode of a call.
+/// A transfer mode that is possible for a call, with its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsideredMode {
     /// The plan in words.
@@ -117,10 +117,13 @@ impl CallModes {
                 let offered = candidate.write_chunks.len();
                 // Every segment of a chunk is a registration.
                 let chunks = call.limits.chunks;
+                // The responder has said that it refuses such a call.
                 if !chunks.allow(candidate.reads.len(), offered, effort.registrations) {
                     continue;
                 }
                 let most = base.as_ref().map(|base| base.effort.round_trips());
+                // The cost model may not know how long the link is, so bytes that are saved cannot
+                // be weighed against one more round trip.
                 let few = most.is_ok_and(|most| effort.round_trips() <= most) || base.is_err();
                 if is_possible(&candidate, call) && few && !is_short {
                     possible.push(Some(candidates.len()));
@@ -161,7 +164,8 @@ pub(crate) fn choose_call(
     }
 }
 
-/// Returns every transfer mode of a call, that of the base protocol first.
+/// Returns every transfer mode of a call with its cost and whether it would be chosen; that of the
+/// base protocol comes first.
 pub(crate) fn consider_call(
     call: &CallToPlan<'_>,
     may_invalidate: bool,
@@ -211,8 +215,9 @@ fn call_effort(candidate: &CallCandidate, call: &CallToPlan<'_>, may_invalidate:
     effort
 }
 
-/// The last choice of a transfer mode for a reply. It is repeated while the extension offers the same
-/// plans, as it does for replies of the same shape, and the reply in the base protocol is as long.
+/// The transfer mode that was chosen for the last reply. The choice is repeated while the extension
+/// offers the same plans, as it does for replies of the same shape, and the base protocol's reply
+/// is as long as the last one.
 #[derive(Debug, Default)]
 pub(crate) struct LastReply {
     /// Length in bytes of the reply in one Send of the base protocol, if it has such a plan.
@@ -230,7 +235,7 @@ impl LastReply {
     }
 }
 
-/// Chooses the cheapest transfer mode of a reply to a call that arrived in operations of an
+/// Chooses the cheapest transfer mode of a reply to a call that arrived in messages of an
 /// extension. `base` is the plan of the base protocol, without chunks, if there is one. Returns
 /// `None` if that is the cheapest, or if there is no candidate.
 pub(crate) fn choose_reply(
@@ -240,6 +245,8 @@ pub(crate) fn choose_reply(
     costs: &CostModel,
     last: &mut LastReply,
 ) -> Option<ReplyCandidate> {
+    // Choices are compared only if the extension has made new plans: for alike replies, it offers
+    // the same ones.
     let mut candidates = mode.plan_reply(reply);
     let base_len = base.map(ReplyPlan::send_len);
     if !last.holds(base_len, &candidates) {

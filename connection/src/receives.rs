@@ -3,7 +3,7 @@
 use rdma::Pool;
 use rpcrdma_extension::layout::ReceiveStructure;
 
-/// Receives posted beyond the credits for messages that use no credit: errors, and operations of
+/// Receives posted beyond the credits for messages that use no credit: errors, and messages of
 /// extensions. In the working group's version 2, all messages use credits. There, one of these
 /// receives is for a grant (version-two-07, section 4.2.1.1), and one for a surplus message of a
 /// peer that follows the rule of section 4.2.1 as printed. Two are needed because at least
@@ -18,7 +18,8 @@ pub const REPOST_LATER: u32 = EXTRA_RECEIVES / 2;
 /// of consumed ones that are not yet reposted.
 pub const BEYOND_CREDITS: u32 = EXTRA_RECEIVES + REPOST_LATER;
 
-/// Returns the number of bytes of pool memory that one receive of this structure takes.
+/// Returns the number of bytes of pool memory that one receive of this structure takes, rounding by
+/// the pool included.
 #[must_use]
 pub fn receive_memory(structure: &ReceiveStructure) -> usize {
     structure.lengths().map(Pool::block_size).sum()

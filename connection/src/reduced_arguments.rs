@@ -16,7 +16,7 @@ use onc_rpc::{CALL, Message, RPC_VERSION};
 /// The number of bytes from the XID of a call to the number of its procedure.
 const START: usize = 24;
 
-/// The number of arguments of each procedure that are DDP-eligible, and so may be in read chunks.
+/// How many arguments of each procedure are DDP-eligible, and so may be in read chunks ("reduced").
 #[derive(Clone, Copy)]
 pub struct ReducedArguments {
     most: fn(u32, u32, u32) -> Option<u32>,
@@ -29,7 +29,7 @@ impl ReducedArguments {
     pub const ANY: Self = Self::new(|_, _, _| None);
 
     /// Creates the limits that a function returns. Given a program, its version and a procedure,
-    /// `most` returns the maximum number of reduced arguments, or `None` if it does not know the
+    /// `most` returns how many arguments may be reduced, or `None` if it does not know the
     /// procedure.
     #[must_use]
     pub const fn new(most: fn(program: u32, version: u32, procedure: u32) -> Option<u32>) -> Self {

@@ -73,8 +73,8 @@ impl Shared {
         self.config.peer.map(display)
     }
 
-    /// Returns the [`plan_state`](rpcrdma_extension::TransferMode::plan_state) of the extension
-    /// with this number.
+    /// Returns the [`plan_state`](rpcrdma_extension::TransferMode::plan_state) of the transfer mode
+    /// with this number, which changes when its plans do.
     pub(crate) fn plan_state(&mut self, extension: usize) -> Option<u64> {
         self.session.modes().get(extension)?.plan_state()
     }
@@ -103,6 +103,7 @@ impl Shared {
         mut payload: Segments,
         invalidate: Option<Stag>,
     ) {
+        // The header is a piece of its own: the payload is sent from where the upper layer has it.
         payload.insert(0, header);
         self.push_send(direction, payload, invalidate, false);
     }
@@ -120,8 +121,8 @@ impl Shared {
         self.flow.send(actions, direction, gather, invalidate, more);
     }
 
-    /// Sends an operation of an extension, without payload. Closes the connection if too many wait
-    /// for credits.
+    /// Sends a message of an extension, without payload. Closes the connection if too many wait for
+    /// credits.
     pub(crate) fn send_operation(&mut self, message: OutgoingMessage) {
         let OutgoingMessage {
             xid,

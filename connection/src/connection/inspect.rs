@@ -56,8 +56,8 @@ impl Connection {
         }
     }
 
-    /// Replaces this end's receives by longer ones as they are consumed, and announces the new size
-    /// to the peer when all are replaced (xcharext-02, section 3.1).
+    /// Replaces this end's receives by longer ones, of `size` bytes, as they are consumed, and
+    /// announces the new size to the peer when all are replaced (xcharext-02, section 3.1).
     ///
     /// # Errors
     /// [`NotChanged`]: the reason why the size cannot be changed.
@@ -65,7 +65,8 @@ impl Connection {
         self.change_receives(ReceiveChange::Raise(size))
     }
 
-    /// Requests that the peer changes the size of its receives (xcharext-02, section 3.1).
+    /// Requests that the peer changes the size of its receives to `size` bytes (xcharext-02,
+    /// section 3.1).
     ///
     /// # Errors
     /// [`NotChanged`]: the reason why the request cannot be sent.
@@ -96,6 +97,8 @@ impl Connection {
         if let Phase::Ended(ended) = &self.phase {
             return ended.copied;
         }
+        // The requester counts Long Calls that were joined into one piece, the session counts parts
+        // of received messages.
         let requester = self.requester().map_or(0, |it| it.counters.copied_bytes);
         let open = self.open();
         requester + open.map_or(0, |open| open.shared.session.copied_bytes())
@@ -112,22 +115,23 @@ impl Connection {
         }
     }
 
-    /// Returns the maximum number of messages with credits that may arrive. At least as many
-    /// receives must be posted before a message is sent.
+    /// Returns the maximum number of messages that may arrive with credits of this end. At least as
+    /// many receives must be posted before a message is sent.
     #[must_use]
     pub fn expected_messages(&self) -> u32 {
         if let Some(flow) = self.flow() {
             return flow.expected();
         }
         self.config().map_or(0, |config| match config.role.side() {
+            // Before the version is known, receives are those of the configuration.
             Side::Client => config.callbacks,
             Side::Server => config.credits,
         })
     }
 
-    /// Returns how many messages may wait for a send-queue entry. A peer that continues to send
-    /// while more wait does not receive the answers, or ignores its credits, and must not fill this
-    /// end's memory.
+    /// Returns how many messages may wait for a send-queue entry. A peer for which more wait keeps
+    /// sending without receiving the answers, or ignores its credits. Its connection should be
+    /// closed, so that it does not fill this end's memory.
     #[must_use]
     pub fn most_unsent_messages(&self) -> u32 {
         if let Some(open) = self.open() {
@@ -197,7 +201,8 @@ impl Connection {
         self.requester().is_some_and(Requester::is_under_way)
     }
 
-    /// Retries what waits for memory.
+    /// Retries what waits for memory: calls of this end that need it for chunks, and calls of the
+    /// peer that need it to be fetched or answered.
     pub fn retry(&mut self) {
         let Some(Open {
             shared,

@@ -9,18 +9,19 @@ use rpcrdma_extension::layout::pad;
 
 use crate::shared::Shared;
 
-/// The header of an operation to send.
+/// The header of a message of an extension, to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationHeader {
-    /// The XID: that of the RPC message that the operation carries or refers to, or one of its own.
+    /// The XID: that of the RPC message that the message carries or refers to, or one of its own.
     pub xid: u32,
     /// The credits that a call requests or a reply grants.
     pub credits: u32,
-    /// Whether the operation is a call or a reply.
+    /// Whether the message is a call or a reply.
     pub direction: Direction,
-    /// The number of the operation, one of [`Extension::numbers`](rpcrdma_extension::Extension::numbers).
+    /// The number of the message, one of
+    /// [`Extension::numbers`](rpcrdma_extension::Extension::numbers).
     pub number: u32,
-    /// The fields of the operation as XDR.
+    /// The fields of the message as XDR.
     pub fields: Bytes,
 }
 
@@ -71,7 +72,8 @@ impl Group {
         self.messages.len()
     }
 
-    /// Returns the number of the first operation.
+    /// Returns the number (header type or type of operation) of the first message, or 0 if there is
+    /// no message.
     pub(crate) fn first_type(&self) -> u32 {
         self.messages.first().map_or(0, |first| first.number)
     }
@@ -101,6 +103,7 @@ impl Group {
                 message.padding,
                 message.placed,
             );
+            // The last message ends the call at the requester, which then has no use for the handle.
             let invalidate = invalidate.take_if(|_| index == last);
             shared.push_send(direction, gather, invalidate, index < last);
         }

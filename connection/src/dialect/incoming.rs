@@ -17,8 +17,9 @@ pub enum Incoming {
     Call(CallHeader),
     /// Any other reply, or an error for a call, which is still to be checked against its call.
     Reply(ReplyHeader),
-    /// An optional operation that an extension has dealt with. Its credits count like those of a
-    /// message of its direction; an error has none (version-two-01, section 5).
+    /// A message that is done with: one of an extension, or one of the version that is no call,
+    /// reply or error for a call. Its credits, if they count, count like those of a message of its
+    /// direction; those of an error do not (version-two-01, section 5).
     Operation(Direction, Option<u32>),
     /// A reply that cannot be used, and that ends its call.
     Unusable {
@@ -119,7 +120,7 @@ pub struct ReplyHeader {
     pub payload: Segments,
 }
 
-/// The result of checking a reply against its call.
+/// What a reply that agrees with its call has brought.
 #[derive(Debug)]
 pub(crate) enum Returned {
     Reply(ReturnedChunks),

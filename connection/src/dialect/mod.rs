@@ -7,7 +7,7 @@
 //! The dialect hides where a version has its information: version 1 determines the direction of a
 //! message from its payload, version 2 from its header, and the rest of the crate gets a
 //! [`Direction`] in both cases. Properties of the peer come from private data in version 1, and
-//! from operations in version 2.
+//! from messages in version 2.
 //!
 //! # How to write a dialect
 //!
@@ -34,7 +34,7 @@
 //! | a header that cannot be read, or that breaks a rule | [`Incoming::Bad`], with the error message that the version prescribes, if any |
 //! | a call or reply for an end that takes none ([`Receiver`]) | [`Incoming::Bad`] |
 //! | a reply that breaks a rule, where that ends its call | [`Incoming::Unusable`] |
-//! | an operation of an extension | what [`of_extension`] makes of it |
+//! | a message of an extension | what [`of_extension`] makes of it |
 //! | a call or reply without chunks, whose XID and direction are those of the RPC message | [`Incoming::Plain`] |
 //! | any other call | [`Incoming::Call`], with its chunk lists checked ([`rpcrdma_v1::check_call`], [`rpcrdma_v2::check_call`]) |
 //! | any other reply, or an error message for a call | [`Incoming::Reply`]; the connection checks it against its call |
@@ -184,7 +184,7 @@ pub trait Dialect: Negotiable {
     }
 
     /// Appends the header of a message of an extension. The payload of the message, if it has one,
-    /// follows. A version without such messages has nothing to append.
+    /// follows. A version without such messages appends nothing.
     fn encode_operation(&self, out: &mut BytesMut, header: OperationHeader) {
         let _ = (out, header);
     }
@@ -201,8 +201,9 @@ pub trait Dialect: Negotiable {
         message: &Message,
     ) -> Result<(), BadReply>;
 
-    /// Returns the position of the results that belong to the write chunks of a call. In most
-    /// versions, a result that does not fit its chunk is an error.
+    /// Returns the position to give to a result that was written to a write chunk.
+    /// [`Position::InOrder`], the default, means that a result that does not fit its chunk is an
+    /// error; with [`Position::InOrderOrInline`] it may also be in the payload.
     fn result_position(&self) -> Position {
         Position::InOrder
     }
@@ -213,15 +214,16 @@ pub trait Dialect: Negotiable {
         false
     }
 
-    /// Returns whether a call is sent again without extensions after an error for one of its
-    /// messages. The first of them was the operation `opttype`.
+    /// Returns whether a call is sent again without extensions after this error for one of its
+    /// messages. `opttype` is the number of the first of these messages: a header type, or a type
+    /// of operation.
     fn sends_again(&self, opttype: u32, error: PeerError) -> bool {
         let _ = opttype;
         matches!(error, PeerError::Option | PeerError::Chunk)
     }
 
-    /// Completes the chunk lists of a reply before they are compared with those that were offered,
-    /// in a version in which a responder may shorten what it has not used.
+    /// Completes the chunk lists of a reply before they are compared with those that the call
+    /// offered, in a version in which a responder may leave out chunks that it has not used.
     fn complete_returned(&self, _returned: &mut Chunks, _offered: &Chunks) {}
 
     /// Returns what the version counts for flow control. Where it counts messages, the credits in

@@ -50,6 +50,7 @@ pub fn advance(message: &mut Segments, mut len: usize) {
         len -= first.len();
         message.remove(0);
     }
+    // The RPC message begins with the first piece, where its XID is looked for.
     if message.len() > 1 && message[0].is_empty() {
         message.remove(0);
     }

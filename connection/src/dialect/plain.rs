@@ -40,6 +40,7 @@ impl Plain {
         let word = |at: usize| {
             u32::from_be_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]])
         };
+        // `first_chunk` has shown that `len` is no less than the header.
         let plain = word(4) == version
             && word(12) == proc::MSG
             && start[16..V1_HEADER] == [0; 12]

@@ -86,16 +86,18 @@ pub trait Session: fmt::Debug + Send {
     }
 }
 
-/// The number of the transfer mode that is the version's own, among [`Modes`]. Those of extensions have
-/// the indexes of these.
+/// The number of the transfer mode that belongs to the version itself. Those of extensions are
+/// numbered by the indexes of the extensions.
 pub(crate) const VERSIONS_OWN: usize = usize::MAX;
 
-/// The transfer modes of a connection: one that is the version's own, and those of its extensions.
+/// The transfer modes of a connection apart from base plans: one that belongs to the version, and
+/// those of its extensions.
 #[derive(Default)]
 pub struct Modes<'a> {
-    /// The transfer mode of the version, beside its base plans.
+    /// The transfer mode that belongs to the version, if it has one: continuation in the working
+    /// group's version 2.
     pub own: Option<&'a mut dyn TransferMode>,
-    /// The extensions.
+    /// The extensions, in a version that has messages of extensions.
     pub extensions: Option<&'a mut Extensions>,
 }
 
@@ -116,8 +118,8 @@ impl<'a> Modes<'a> {
     }
 }
 
-/// Returns what became of a message of an extension, in a version with this number: `done` is what
-/// [`Extensions::received`] returned.
+/// Returns what the connection has to do about a message of an extension, by the result of
+/// [`Extensions::received`]. An error message that answers it has this `version` number.
 #[must_use]
 pub fn of_extension(
     message: &ReceivedMessage<'_>,
@@ -129,6 +131,7 @@ pub fn of_extension(
         Err(refusal) => refusal,
     };
     let (xid, reason) = (message.xid, refusal.to_string());
+    // The call has been executed. Without its reply it can only fail, and must not be sent again.
     if let (Refusal::Unusable(_), Direction::Reply) = (refusal, message.direction) {
         return Incoming::Unusable { xid, reason };
     }

@@ -159,6 +159,7 @@ fn call(mut payload: Segments, max_call: u64) -> Incoming {
         Err(violation) => return violated(violation),
     };
     let message = Message::without_items(payload);
+    // A payload in a chunk is checked when it has been fetched.
     if chunks.payload.is_none()
         && let Err(violation) = check_xid(xid, &message)
     {

@@ -168,6 +168,8 @@ impl Session for VersionTwoSession {
         let (header, at) = match pieces::decode_header(&message, Header::decode) {
             Ok(decoded) => decoded,
             Err(error) => {
+                // A header that cannot be read has no direction. The message counts as one of the
+                // usual direction, in which a server gets calls.
                 let direction = match receiver.side.role(None) {
                     Role::Requester => Direction::Reply,
                     Role::Responder => Direction::Call,
@@ -176,10 +178,13 @@ impl Session for VersionTwoSession {
             }
         };
         let direction = header.direction();
+        // The client's first message is what begins the connection at a server. Extensions learn
+        // that before they see any message. Later calls have no effect.
         self.extensions.connected(Some(operations::heard(&header)));
         match operations::route(&mut self.extensions, &header, &message, at) {
             Routed::Base => {}
             Routed::Taken => {
+                // The credits of an error do not count (version-two-01, section 5).
                 let is_error = matches!(header.body, Body::Error(_));
                 return Incoming::Operation(direction, (!is_error).then_some(header.credits));
             }
@@ -264,6 +269,7 @@ fn call(header: Header, payload: Segments, max_call: u64) -> Incoming {
         Err(violation) => return violated(violation),
     };
     let message = Message::without_items(payload);
+    // A payload in a chunk is checked when it has been fetched.
     if chunks.payload.is_none()
         && let Err(violation) = check_payload(xid, Direction::Call, &message)
     {

@@ -117,6 +117,7 @@ impl CallFlow {
     /// transit. `granted` is the grant of the answer, which an error does not have.
     pub(super) fn refused(&mut self, call: SentCall, granted: Option<u32>) {
         self.answered(call);
+        // The error answers one Send. Where the others are is known when a later call is answered.
         let held = self.own.refused_group(call.sends, granted);
         self.unconfirmed.refused(held);
     }

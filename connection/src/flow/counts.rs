@@ -184,6 +184,7 @@ impl MessageCounts {
         let next = self.next_limit(advertised);
         match ahead(next, self.told) > 0 {
             true => next,
+            // The peer may have used what it was told (see the module documentation).
             false => self.told,
         }
     }
@@ -268,6 +269,7 @@ impl MessageCounts {
     #[must_use]
     pub fn due_by(&self, advertised: u32, refreshes: impl FnOnce(u32, u32) -> bool) -> bool {
         let advertised = advertised.min(MAX_CREDITS);
+        // The peer would learn nothing from a new message.
         if ahead(self.next_credit(advertised), self.told) <= 0 {
             return false;
         }

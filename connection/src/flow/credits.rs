@@ -33,10 +33,10 @@ impl RequesterCredits {
         self.requested
     }
 
-    /// Returns the number of calls that may be outstanding now. At least one call beyond the held
-    /// credits is always allowed, whatever has been granted since: only the reply to a further call
-    /// can release the held credits. The held credits and that call together are within the earlier grant,
-    /// for which the responder has posted receives.
+    /// Returns the number of credits that may be in use now. At least one more than those held is
+    /// always allowed, whatever has been granted since: only the reply to a further call can
+    /// release the held credits. The held credits and that call together are within the earlier
+    /// grant, for which the responder has posted receives.
     #[must_use]
     pub fn limit(&self) -> u32 {
         self.requested
@@ -51,14 +51,14 @@ impl RequesterCredits {
         self.held
     }
 
-    /// Returns the number of outstanding calls. May exceed the limit for a while after the
-    /// responder has lowered its grant.
+    /// Returns the number of credits in use, one for each transmission of an outstanding call. It
+    /// may exceed the limit for a while after the responder has lowered its grant.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Returns the number of calls that may be sent now.
+    /// Returns the number of transmissions of calls that may be sent now.
     #[must_use]
     pub fn available(&self) -> u32 {
         self.limit().saturating_sub(self.in_flight)
@@ -106,6 +106,7 @@ impl RequesterCredits {
     /// until [`RequesterCredits::arrived`]. Returns the number of credits held.
     #[must_use]
     pub fn refused_group(&mut self, transmissions: u32, granted: Option<u32>) -> u32 {
+        // The answer shows that one of the messages has arrived, and nothing of the others.
         let held = transmissions.saturating_sub(1);
         self.held = self.held.saturating_add(held);
         self.replied_group(transmissions.min(1), granted);
@@ -144,7 +145,7 @@ pub struct CallOverrun {
     pub capacity: u32,
 }
 
-/// The responder's side of flow control.
+/// The responder's side of flow control: the credits that it grants, and the calls that hold some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponderCredits {
     capacity: u32,
@@ -183,7 +184,8 @@ impl ResponderCredits {
         self.limit = credits.max(1);
     }
 
-    /// Chooses how many credits answers grant from now on, within what can be granted.
+    /// Sets the number of credits that the policy wants to be granted from now on. Replies grant
+    /// the nearest number that can be granted.
     pub fn choose(&mut self, credits: u32) {
         self.chosen = credits;
     }
@@ -210,12 +212,14 @@ impl ResponderCredits {
                 capacity,
             });
         }
+        // The latest request counts: a requester may ask for fewer than before.
         self.requested = requested;
         self.outstanding = outstanding;
         Ok(())
     }
 
-    /// Records that a call was answered or dropped: see [`ResponderCredits::ended_group`].
+    /// Records that a call in one message was answered or dropped. A receive for the next call must
+    /// already be posted.
     pub fn ended(&mut self) {
         self.ended_group(1);
     }

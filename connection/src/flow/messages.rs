@@ -178,7 +178,7 @@ impl MessageFlow {
         }
     }
 
-    /// Returns the maximum number of calls of this end, which is all that it requests.
+    /// Returns the maximum number of calls of this end that may be outstanding.
     pub(super) fn most_calls(&self) -> u32 {
         self.own.most
     }
@@ -199,8 +199,9 @@ impl MessageFlow {
         self.own.now < self.own.most && self.available_for_calls() > 0
     }
 
-    /// Returns the number of Sends that one more call may take. The number may be too low, as it
-    /// counts calls and reserved Sends alike, and is never too high.
+    /// Returns the number of Sends that one more call may take. It may be less than there are
+    /// credits for, because reserved Sends are subtracted from the number of further calls as well
+    /// as from the credits. It is never more.
     pub(super) fn unreserved(&self) -> u32 {
         let calls = self.own.most.saturating_sub(self.own.now);
         let free = calls.min(self.available_for_calls());
@@ -296,7 +297,7 @@ impl MessageFlow {
         self.further = calls;
     }
 
-    /// Returns the maximum number of messages of the peer that may be on their way, without the
+    /// Returns the maximum number of messages of the peer that may be on their way, apart from
     /// replies to calls of this end.
     pub(super) fn expected_calls(&self) -> u32 {
         self.capacity
@@ -338,7 +339,8 @@ impl MessageFlow {
         self.grant_limit
     }
 
-    /// Chooses how many messages credits are granted for from now on, within what can be granted.
+    /// Sets the number of messages that the policy wants credits to be granted for from now on. The
+    /// accounting grants the nearest number that it allows.
     pub(super) fn choose(&mut self, messages: u32) {
         self.chosen = messages;
     }

@@ -36,10 +36,10 @@ pub use self::counts::{MAX_CREDITS, MIN_CREDITS, MessageCounts, Overrun};
 pub use self::credits::{CallOverrun, RequesterCredits, ResponderCredits};
 pub use self::policy::{Demand, GrantAll, GrantEvent, GrantPolicy, MakeGrantPolicy};
 
-/// The maximum number of calls in progress that came in a message with another one, and take no
-/// credit of their own, for each message that the peer may have on its way. With a message of 4 KiB,
-/// there is room for that many short calls of NFS. A peer that has more in progress loses the
-/// connection: nothing else bounds them.
+/// A message of an extension may carry several calls, of which only the first takes a credit. This
+/// is the maximum number of the other calls in progress, for each message that the peer may have on
+/// its way: as many short calls of NFS as a message of 4 KiB has room for. A peer that has more in
+/// progress loses the connection, because nothing else bounds them.
 pub const FURTHER_CALLS: u32 = 64;
 
 /// The unit in which a version counts credits.
@@ -81,7 +81,7 @@ pub struct ReceivedCredit {
     pub only_grants: bool,
 }
 
-/// Whether a planned call can be sent.
+/// Whether a call that was planned earlier can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MaySend {
     /// The call can be sent now.
@@ -220,7 +220,8 @@ impl FlowControl {
         }
     }
 
-    /// Returns whether a call of one Send may be sent, if others that are planned wait for it.
+    /// Returns whether a call of one Send may be sent now. Reserved Sends of other calls do not
+    /// count.
     #[inline]
     pub(crate) fn may_begin_call(&self) -> bool {
         match &self.kind {
@@ -293,22 +294,24 @@ impl FlowControl {
         }
     }
 
-    /// Records the credits of an error, which may lower the limit and never raise it.
+    /// Applies the credits in an error, which may lower the number of calls that may be sent, and
+    /// never raise it.
     pub(crate) fn lowered(&mut self, granted: u32) {
         if let Kind::Calls(flow) = &mut self.kind {
             flow.own_mut().lowered(granted);
         }
     }
 
-    /// Records the grant of a message that answers no call.
+    /// Applies the grant of a message of an extension, in a version that counts calls.
     pub(crate) fn granted(&mut self, granted: u32) {
         if let Kind::Calls(flow) = &mut self.kind {
             flow.own_mut().granted(granted);
         }
     }
 
-    /// Returns the number of messages that the peer may send when the next message has reached it:
-    /// those that a reply may take.
+    /// Returns the number of messages that a reply to the next call may take without waiting: those
+    /// that the peer may send when it has received that call. Where calls are counted, there is no
+    /// limit.
     pub(crate) fn reply_sends(&self) -> u32 {
         self.messages().map_or(u32::MAX, MessageFlow::receivable)
     }
@@ -395,7 +398,7 @@ impl FlowControl {
         messages.saturating_mul(FURTHER_CALLS)
     }
 
-    /// Records the credits that a message other than a call requests.
+    /// Applies the credits that a message of an extension requests, in a version that counts calls.
     pub(crate) fn credits_requested(&mut self, requested: u32) {
         if let Kind::Calls(flow) = &mut self.kind {
             // The message takes no credit, so there cannot be one too many.
@@ -428,7 +431,8 @@ impl FlowControl {
         self.ask_policy(GrantEvent::MostChanged);
     }
 
-    /// Returns the number of messages that a reply may take now.
+    /// Returns the number of messages in which a reply can be sent at once. Where calls are
+    /// counted, there is no limit.
     pub(crate) fn for_reply(&self) -> u32 {
         self.messages().map_or(u32::MAX, MessageFlow::available)
     }
@@ -529,8 +533,8 @@ impl FlowControl {
         }
     }
 
-    /// Returns how many messages may wait for a send-queue entry, `others` of which answer messages
-    /// without credits.
+    /// Returns how many messages may wait for a send-queue entry. `others` is how many of them are
+    /// answers to messages without credits.
     pub(crate) fn most_unsent(&self, others: u32) -> u32 {
         // The reply to the first call of a message frees its credit before those to the others leave.
         let further = match self.had_further {
@@ -555,7 +559,8 @@ impl FlowControl {
         self.messages().is_some_and(MessageFlow::replies_wait)
     }
 
-    /// Returns the number of messages that had to wait for credits, and have left since.
+    /// Returns the number of messages, since the connection was opened, that had to wait for
+    /// credits and have been sent since.
     pub(crate) fn released(&self) -> u64 {
         self.messages().map_or(0, MessageFlow::released)
     }

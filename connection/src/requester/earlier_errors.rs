@@ -7,7 +7,8 @@
 //! the responder reads it. A responder answers in order. So if `n` messages of the first attempt
 //! were sent, the next `n - 1` errors are about them.
 
-/// The errors that may still arrive about earlier messages of calls, by XID.
+/// For calls that are sent again: how many errors about the messages of the first attempt may still
+/// arrive, by XID.
 #[derive(Debug, Default)]
 pub(super) struct EarlierErrors(Vec<(u32, u32)>);
 
@@ -20,7 +21,8 @@ impl EarlierErrors {
         }
     }
 
-    /// Returns whether an error that has arrived is about an earlier message of the call.
+    /// Returns whether an error that has arrived for this XID is about the first attempt of a call.
+    /// It is then counted, and must not end the call.
     pub(super) fn take(&mut self, xid: u32) -> bool {
         let Some(at) = self.0.iter().position(|&(expected, _)| expected == xid) else {
             return false;
@@ -32,7 +34,8 @@ impl EarlierErrors {
         true
     }
 
-    /// Expects no more errors for the call with this XID: it was replied to, or another call begins.
+    /// Expects no more errors about first attempts with this XID: the call was replied to, or
+    /// another call begins.
     #[inline]
     pub(super) fn forget(&mut self, xid: u32) {
         if !self.0.is_empty() {

@@ -18,6 +18,8 @@ impl Requester {
         id: RegistrationId,
         result: Result<RemoteSegment, String>,
     ) {
+        // A call stays until all of its registrations are answered, so only a driver that answers
+        // one twice gets here without a call.
         let Some(call) = self.calls.get_mut(id.call) else {
             return;
         };
@@ -27,6 +29,8 @@ impl Requester {
         match result {
             Ok(segment) => call.registrations[id.index].valid(segment),
             Err(reason) => {
+                // The call ends only when the other registrations are answered, too: each may have
+                // made memory reachable for the peer.
                 call.registrations[id.index].ended(None);
                 unsent.failed = Some(reason);
             }
@@ -50,13 +54,14 @@ impl Requester {
         self.answered_part(shared, key);
     }
 
-    /// Releases further receives that are no longer needed, or were never posted.
+    /// Counts fewer receives that are posted beyond the credits, because a call does not need them
+    /// any longer or they were never posted.
     pub(super) fn release_receives(&mut self, receives: u32) {
         self.further_receives = self.further_receives.saturating_sub(receives);
     }
 
     /// Records the answer to one of the requests (registrations, further receives) that a call
-    /// waits for before it can be sent.
+    /// waits for before it can be sent. After the last one, the call is ready, or ends.
     fn answered_part(&mut self, shared: &mut Shared, key: usize) {
         let call = &mut self.calls[key];
         let Stage::Registering(unsent) = &mut call.stage else {
@@ -68,6 +73,9 @@ impl Requester {
         }
         let (failed, no_receives) = (unsent.failed.take(), unsent.no_receives);
         let outgrown = call.outgrown(&shared.limits);
+        // The order matters. Nobody waits for a cancelled call. Without receives for its reply, the
+        // call gets another plan, so it is of no interest whether a registration of this one
+        // failed. Limits that were lowered meanwhile concern only a call that could be sent.
         match (failed, outgrown) {
             _ if call.cancelled => self.end(shared, key, Outcome::Dropped),
             _ if no_receives => self.plan_again(shared, key),
@@ -111,6 +119,8 @@ impl Requester {
             let mut calls = self.calls.iter();
             calls.find_map(|(key, call)| Some((key, call.find(stag)?)))
         };
+        // It is nearly always in the call that was replied to; the other calls are searched for the
+        // sake of responders that choose another one.
         if let Some((call, index)) = in_reply.or_else(anywhere) {
             self.calls[call].registrations[index].invalidating();
             let id = RegistrationId { call, index };
@@ -122,9 +132,13 @@ impl Requester {
     pub(super) fn end(&mut self, shared: &mut Shared, key: usize, outcome: Outcome) {
         self.watch.answered(key);
         let call = &self.calls[key];
+        // A call that was not sent gives back what it reserved. The credits of a sent one come back
+        // with its answer, in `replied`.
         if matches!(call.stage, Stage::Registering(_) | Stage::Ready(_)) {
             shared.flow.release_reserved(call.sends());
         }
+        // With registrations, the outcome has to wait: while a handle is valid, the responder can
+        // still write to what the upper layer would read.
         if self.calls[key].registrations.is_empty() {
             return self.finish(shared, key, outcome);
         }

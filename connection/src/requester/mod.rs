@@ -10,10 +10,11 @@
 //! them, because a device ends the connection if a Send invalidates an invalid handle. Otherwise
 //! they end at once.
 //!
-//! An *operation* is a message of an extension: RDMA2_OPTIONAL in the version 2 of 2016, an
-//! experimental header type in the working group's. There, continuation is planned as if it were an
-//! extension (`rpcrdma_v2_wg::base::Base`): a call that is sent continued counts as one that an
-//! extension carries. The parts of received messages are joined by the dialect.
+//! A call is *carried* if a transfer mode sends it in its own messages: an extension, or the version
+//! itself where a message may be continued in several Sends (version-two-07, section 6.6.2). Both
+//! have the same interface ([`TransferMode`](rpcrdma_extension::TransferMode)). All other calls are
+//! sent by the *base protocol*, in one Send with chunks. The parts of received messages are joined
+//! by the dialect.
 
 mod earlier_errors;
 mod memory;
@@ -159,7 +160,8 @@ impl Requester {
         }
     }
 
-    /// Sets whether an extension claims small calls, which matters if extensions may carry calls.
+    /// Sets whether an extension claims small calls. It has no effect where extensions may not
+    /// carry calls.
     pub(crate) fn with_claimed_small_calls(self, claimed: bool) -> Self {
         Self {
             claimed_small_calls: claimed && self.extensible,
@@ -167,7 +169,8 @@ impl Requester {
         }
     }
 
-    /// Frees memory that more calls needed than are unfinished, and returns the number of bytes freed.
+    /// Shrinks queues and tables to the calls that are unfinished now. Returns the number of bytes
+    /// freed.
     pub(crate) fn give_back(&mut self) -> usize {
         self.by_xid.shrink_to_fit();
         shrink_slab(&mut self.calls)
@@ -197,8 +200,8 @@ impl Requester {
         }
     }
 
-    /// Returns a requester for the reverse direction, which requests its receives before the first
-    /// call. Extensions may carry calls if it is `extensible`.
+    /// Returns a server's requester, for calls in the reverse direction. Before the first call, it
+    /// requests the receives for its replies. Extensions may carry calls if it is `extensible`.
     pub(crate) fn reverse(extensible: bool, may_be_invalidated: bool) -> Self {
         Self {
             extensible,
@@ -208,14 +211,15 @@ impl Requester {
         }
     }
 
-    /// Records the answer to the request for receives of the reverse direction. Without them, its
-    /// calls fail.
+    /// Records the answer to the request for the receives of a server's requester. Without them,
+    /// its calls fail.
     pub(crate) fn reverse_receives(&mut self, shared: &mut Shared, posted: bool) {
         if posted {
             self.receives = ReplyReceives::Posted;
             return;
         }
         self.receives = ReplyReceives::NotPosted;
+        // Nothing would start them before this end makes another call, which may be never.
         for call in std::mem::take(&mut self.pending) {
             let reason = "no memory for the receives of replies".to_owned();
             fail(shared, call.xid, reason);
@@ -226,11 +230,12 @@ impl Requester {
     #[inline]
     pub(crate) fn call(&mut self, shared: &mut Shared, call: PendingCall) {
         self.ask_for_receives(shared);
+        // The upper layer may use an XID again, after which errors for it are about the new call.
         self.earlier_errors.forget(call.xid);
         self.pending.push_back(call);
     }
 
-    /// Takes several calls.
+    /// Adds calls that were made while the version was not known.
     pub(crate) fn take_over(&mut self, shared: &mut Shared, calls: PendingCalls) {
         if !calls.is_empty() {
             self.ask_for_receives(shared);
@@ -240,6 +245,7 @@ impl Requester {
 
     /// Asks for the receives of the reverse direction before its first call.
     fn ask_for_receives(&mut self, shared: &mut Shared) {
+        // As many as calls may be outstanding, since each may get its reply at the same time.
         if self.receives == ReplyReceives::NotPosted {
             self.receives = ReplyReceives::Requested;
             shared.actions.push_back(Action::PostReceives {
@@ -249,9 +255,9 @@ impl Requester {
         }
     }
 
-    /// Records that the limits have changed (version-two-01, section 5.2). Calls that were planned
-    /// with the earlier limits and are too long now are planned again; an extension that changes
-    /// the limits waits for those that were sent ([`Requester::watch`]).
+    /// Applies changed limits (version-two-01, section 5.2). Calls that wait to be sent and are too
+    /// long now are planned again. An extension that lowers a limit waits until those that were
+    /// sent have been answered ([`Requester::watch`]).
     pub(crate) fn limits_changed(&mut self, shared: &mut Shared) {
         let mut outgrown = Vec::new();
         for (key, call) in &self.calls {
@@ -321,6 +327,7 @@ impl Requester {
     pub(crate) fn cancel(&mut self, shared: &mut Shared, xid: u32) {
         if let Some(at) = self.pending.iter().position(|call| call.xid == xid) {
             self.pending.remove(at);
+            // Only the first pending call waits for memory. The next one may need less.
             if at == 0 {
                 self.retry();
             }
@@ -330,6 +337,8 @@ impl Requester {
             return;
         };
         match &self.calls[key].stage {
+            // The device still answers its registrations. The last answer ends the call
+            // (`answered_part`).
             Stage::Registering(_) => self.calls[key].cancelled = true,
             Stage::Ready(_) => self.unready(shared, key, Outcome::Dropped),
             Stage::Sent(_) => {
@@ -342,6 +351,7 @@ impl Requester {
                     self.invalidate_all(shared, key);
                 }
             }
+            // Its memory is on the way back already; only the report is left out.
             Stage::Ended(_) => self.calls[key].stage = Stage::Ended(Outcome::Dropped),
         }
     }
@@ -361,6 +371,7 @@ impl Requester {
             reply_credits: shared.flow.reply_sends(),
             reservable: self.reservable(shared),
         };
+        // Where extensions may not carry calls of this end, the version's own mode may not either.
         let modes = match self.extensible {
             true => shared.session.modes(),
             false => Modes::default(),
@@ -378,7 +389,7 @@ impl Requester {
         most.saturating_sub(self.further_receives)
     }
 
-    /// Withdraws a call that was ready to be sent.
+    /// Takes a call back that is ready and has not been sent, with this outcome.
     fn unready(&mut self, shared: &mut Shared, key: usize, outcome: Outcome) {
         self.ready.retain(|&ready| ready != key);
         self.end(shared, key, outcome);

@@ -28,6 +28,8 @@ impl Requester {
     ) {
         let xid = header.xid;
         let answered = self.by_xid.get(&xid).copied();
+        // A handle that came with the reply may belong to another call, whose memory is to be
+        // reclaimed.
         let answered = answered.filter(|&key| self.calls[key].is_plain() && invalidated.is_none());
         let Some(key) = answered else {
             return self.take(shared, ReplyHeader::plain(header, payload), invalidated);
@@ -51,6 +53,7 @@ impl Requester {
     ) {
         let xid = reply.xid;
         let sent = self.sent_call(xid);
+        // The device has invalidated the handle, whatever the message turns out to be.
         self.invalidated(shared, sent, invalidated);
         // The repeated call may still be queued, and `sent` is then `None`. So errors about its first
         // attempt are discarded before an unknown XID is counted.
@@ -76,7 +79,7 @@ impl Requester {
         let carrier = self.calls[key].carrier.as_ref();
         let first_type = carrier.map_or(0, |carrier| carrier.first_type);
         let carrier = carrier.map(|carrier| carrier.by);
-        // A plain reply to a call in operations says nothing of chunks: none is used.
+        // A plain reply to a call that an extension carried says nothing of chunks: none is used.
         let none = Chunks::default();
         let offered = match carrier.is_some() && reply.is_plain() {
             true => &none,
@@ -90,6 +93,8 @@ impl Requester {
             }
             Err(error) => return self.discard(&error),
         };
+        // The connection compares this with the reason for which the version was chosen
+        // (`Connection::was_misjudged`).
         if let Returned::Error(PeerError::Version { low, high }) = returned {
             self.version_refused = Some((low, high));
         }
@@ -98,6 +103,8 @@ impl Requester {
             Returned::Error(error @ (PeerError::Option | PeerError::Chunk)) => Some(error),
             _ => None,
         };
+        // The call had offered no reply chunk, because its reply could be continued. This peer does
+        // not do that (version-two-07, section 7.3.5), so later calls have to offer one.
         if let (Some(_), Returned::Error(PeerError::ReplyResource { .. })) = (carrier, &returned)
             && offered.reply.is_none()
         {
@@ -108,6 +115,8 @@ impl Requester {
             (Some(by), Some(error)) => {
                 let name = || shared.dialect.error_name(error);
                 rpcrdma_host::limited!(warn, xid, error = %name(), "call in operations refused, it is sent without");
+                // The mode must know before the call is planned again, or it would offer the same
+                // once more.
                 if let Some(mode) = shared.session.modes().get(by) {
                     mode.call_refused(xid, error);
                 }
@@ -138,8 +147,8 @@ impl Requester {
         self.replied(shared, key, granted, outcome);
     }
 
-    /// Handles a reply that arrived in operations: to a call that the extension with number `by`
-    /// carried, or to any call.
+    /// Handles a reply that arrived in messages of an extension. With `by`, only a call that this
+    /// extension carried can have the reply; without it, any call can.
     pub(crate) fn take_carried(
         &mut self,
         shared: &mut Shared,
@@ -152,9 +161,13 @@ impl Requester {
         };
         let call = &self.calls[key];
         let carried_by = call.carrier.as_ref().map(|carrier| carrier.by);
+        // The lengths in the reply are those of the write chunks that the call listed in the
+        // extension's own header. Another call has no such list.
         if by.is_some() && carried_by != by {
             return self.discard(&"a reply in operations to a call that was not sent in them");
         }
+        // The device lets the responder write no further than a registration goes. A longer length
+        // is a false report.
         let written = reply.writes.iter().enumerate();
         let mut written = written.filter_map(|(chunk, written)| Some((chunk, (*written)?.len)));
         let fits = written.all(|(chunk, len)| len <= call.room(Purpose::Write(chunk)));
@@ -173,18 +186,19 @@ impl Requester {
         self.replied(shared, key, Some(reply.granted), outcome);
     }
 
-    /// Fails a call whose reply cannot be used.
+    /// Fails the call with this XID, because its reply has arrived and cannot be used.
     pub(crate) fn unusable(&mut self, shared: &mut Shared, xid: u32, reason: String) {
         let Some(key) = self.sent_call(xid) else {
             return self.unknown(xid);
         };
         rpcrdma_host::limited!(warn, xid, reason, "reply cannot be used");
+        // The credits of a message that breaks a rule count for nothing.
         let outcome = Outcome::Failed(CallError::Protocol(reason));
         self.replied(shared, key, None, outcome);
     }
 
-    /// Records that the responder could not use the operations that carried a call. It is sent
-    /// again without extensions.
+    /// Records that the responder could not use the messages of an extension that carried a call.
+    /// The call is sent again without extensions.
     pub(crate) fn rejected(&mut self, shared: &mut Shared, xid: u32, reason: &str) {
         let Some(key) = self.sent_call(xid) else {
             return self.unknown(xid);
@@ -244,6 +258,7 @@ impl Requester {
         found.filter(sent).or_else(cancelled)
     }
 
+    /// Counts a reply whose XID is that of no call that was sent.
     fn unknown(&mut self, xid: u32) {
         self.counters.unknown_xid += 1;
         tracing::debug!(xid, "reply to no call");
@@ -253,6 +268,8 @@ impl Requester {
     /// answer, if it applies.
     fn replied(&mut self, shared: &mut Shared, key: usize, granted: Option<u32>, outcome: Outcome) {
         let sent = self.calls[key].sent();
+        // After an error, other Sends of the same call may still be under way. Each will use up a
+        // receive of the responder, so that their credits are not free yet.
         match outcome {
             Outcome::Reply { .. } | Outcome::CarriedReply(..) => {
                 shared.flow.replied(sent, granted);
@@ -278,6 +295,7 @@ impl Requester {
     pub(super) fn finish(&mut self, shared: &mut Shared, key: usize, outcome: Outcome) {
         let mut call = self.calls.remove(key);
         let xid = call.xid;
+        // A cancelled call is no longer in `by_xid`. Another call may have the XID there.
         if self.by_xid.get(&xid) == Some(&key) {
             self.by_xid.remove(&xid);
         }
@@ -295,6 +313,7 @@ impl Requester {
             }
         }
         if let Outcome::Again(call) = outcome {
+            // It was made before all that are pending.
             return self.pending.push_front(*call);
         }
         self.earlier_errors.forget(xid);

@@ -28,7 +28,7 @@ pub(super) enum Outcome {
         /// Bytes of payload in the reply chunk, if the payload is there.
         long: Option<u64>,
     },
-    /// The reply arrived in operations of an extension, with the item that was placed in each write
+    /// The reply arrived in messages of an extension, with the item that was placed in each write
     /// chunk.
     CarriedReply(Message, SmallVec<[Option<Written>; 1]>),
     /// The call failed.
@@ -100,6 +100,8 @@ impl Outstanding {
             failed: None,
             send_len: prepared.send_len,
         };
+        // A call with nothing to register can be sent as soon as it is at the head of the ready
+        // calls.
         let stage = match unsent.unanswered == 0 {
             true => Stage::Ready(unsent),
             false => Stage::Registering(unsent),
@@ -138,8 +140,9 @@ impl Outstanding {
             && !self.cancelled
     }
 
-    /// Returns the original call if it is not sent yet, and by these limits a Send of it may be too
-    /// long, its header may list too many segments, or its payload may not be in a chunk.
+    /// Returns the call as the upper layer made it, if it is planned and not sent, and breaks these
+    /// limits: a Send of it may be too long, its header may list too many segments, or its payload
+    /// may not be in a chunk.
     pub(super) fn outgrown(&self, limits: &Limits) -> Option<Box<PendingCall>> {
         let (Stage::Registering(unsent) | Stage::Ready(unsent)) = &self.stage else {
             return None;
@@ -147,13 +150,15 @@ impl Outstanding {
         let listed = self.registrations.len() as u64;
         let outgrown =
             unsent.send_len > limits.inline_send || listed > u64::from(limits.chunks.segments);
+        // The peer has refused calls of this kind since (`Requester::no_external_calls`).
         let long = unsent.payload == CallPayload::PositionZero;
         let outgrown = outgrown || long && !limits.chunks.position_zero;
         let source = self.source.as_ref().filter(|_| outgrown)?;
         Some(Box::new(source.clone()))
     }
 
-    /// Returns the original call, if it is kept.
+    /// Returns the call as the upper layer made it, if that is kept so that the call can be planned
+    /// again.
     pub(super) fn source(&self) -> Option<&PendingCall> {
         self.source.as_ref()
     }
@@ -223,6 +228,8 @@ impl Outstanding {
             may_be_invalidated,
         });
         message.insert(0, header);
+        // The reply is checked against the lists as they were encoded. A dialect may have put them
+        // into another order.
         self.stage = Stage::Sent(chunks);
         Some(message)
     }
@@ -235,6 +242,8 @@ impl Outstanding {
             match registration.purpose {
                 Purpose::Read(position) => chunks.reads.push(ReadSegment { position, segment }),
                 Purpose::Write(chunk) => {
+                    // The segments of a chunk follow each other in `registrations`, so this one
+                    // begins the next chunk.
                     if chunks.writes.len() <= chunk {
                         chunks.writes.push(WriteChunk::new());
                     }
@@ -268,6 +277,7 @@ impl Outstanding {
         if writes.is_empty() && long.is_none() {
             return Some(Ok(message));
         }
+        // The payload of a long reply is in the reply chunk, and the inline payload is empty then.
         let payload = match long {
             None => message.payload().clone(),
             Some(len) => self.take_placed(Purpose::Reply, len).into_segments(),
@@ -285,7 +295,8 @@ impl Outstanding {
         })
     }
 
-    /// Adds the items that were placed by RDMA Writes to a reply that arrived in operations.
+    /// Adds the items that were placed by RDMA Writes to a reply that arrived in messages of an
+    /// extension.
     fn with_written(&mut self, message: Message, writes: &[Option<Written>]) -> Message {
         if writes.iter().all(Option::is_none) {
             return message;
@@ -299,6 +310,7 @@ impl Outstanding {
                 });
             }
         }
+        // An upper layer finds items in the order of their positions, whichever way they came.
         items.sort_by_key(|item| match item.position {
             Position::At(position) => position,
             Position::InOrder | Position::InOrderOrInline => u32::MAX,

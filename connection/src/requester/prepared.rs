@@ -12,10 +12,10 @@ use super::pending::PendingCall;
 use super::registration::Purpose;
 use crate::memory;
 
-/// The extension that carries a call in its operations.
+/// The transfer mode that carries a call: an extension, or the version's own (continuation).
 #[derive(Debug)]
 pub(super) struct Carrier {
-    /// The number of the extension.
+    /// The number of the transfer mode ([`Modes`](crate::dialect::Modes)).
     pub(super) by: usize,
     /// The extension's layout of the call, until the call is sent.
     pub(super) plan: Option<Arc<dyn Planned>>,
@@ -28,7 +28,7 @@ pub(super) struct Carrier {
     pub(super) sends: u32,
     /// Whether the call may be begun before the peer can receive all of its Sends.
     pub(super) may_wait: bool,
-    /// Further receives that are posted for the reply.
+    /// Receives that are posted beyond the credits, for a reply in several messages.
     pub(super) receives: u32,
 }
 
@@ -44,7 +44,8 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Keeps the original call, because it is not sent at once.
+    /// Keeps the call as the upper layer made it, because it may have to be planned again before it
+    /// is sent.
     pub(super) fn keep(&mut self, source: PendingCall) {
         self.source = Some(source);
     }
@@ -88,6 +89,8 @@ impl Memory<'_> {
                 + items.clone().map(|(_, data)| segments(data)).sum::<u64>(),
             ..others
         };
+        // Counted before anything is registered, since the header that lists the segments has to
+        // fit as well.
         let fits = limits.fits(&counts, payload);
         for (position, data) in items {
             match fits {
@@ -156,6 +159,8 @@ pub(super) fn prepare(
     };
     let mut gather = message.gather(|index| plan.items[index].1 == CallItem::InPayload);
     if plan.payload == CallPayload::PositionZero {
+        // Each piece would take a registration and a segment of its own. One copy of a long payload
+        // costs less.
         let joined = memory::flatten(&gather, pool, memory.copied)?;
         memory.read(0, &[joined]);
         gather.clear();
@@ -204,6 +209,7 @@ pub(super) fn prepare_candidate(
         let item = source.message.items().get(index)?;
         match item.position {
             Position::At(position) => Some((position, &item.data)),
+            // `Shape::of` has refused calls with such items.
             Position::InOrder | Position::InOrderOrInline => None,
         }
     });
@@ -223,6 +229,7 @@ pub(super) fn prepare_candidate(
             by,
             plan: Some(candidate.plan),
             state,
+            // A candidate without messages would take no credit.
             sends: candidate.cost.transmissions.max(1),
             first_type: 0,
             may_wait: candidate.cost.may_wait,

@@ -83,6 +83,8 @@ impl Registration {
     pub(super) fn take_written(&mut self) -> Option<Buf> {
         match &mut self.validity {
             Validity::Ended(region) => match region.take() {
+                // Memory that the peer could only read is a part of the call, which the upper layer
+                // has already.
                 Some(Region::RemoteWrite(buf)) => Some(buf),
                 _ => None,
             },

@@ -20,7 +20,8 @@ const MOST: usize = 4;
 /// inline threshold is 1024 bytes, and headers take a part of it.
 const LEAST_CARRIED: u64 = 512;
 
-/// The states of all extensions that carry RPC messages, if each of them has one.
+/// The [`plan_state`](rpcrdma_extension::TransferMode::plan_state) of each transfer mode, by which
+/// a remembered plan is known to be valid still.
 pub(super) type ExtensionStates = SmallVec<[u64; 2]>;
 
 /// The last few transfer plans, each with the conditions under which it was chosen. Two of them can have
@@ -97,6 +98,8 @@ impl RememberedPlans {
         states: &ExtensionStates,
     ) -> Option<CallChoice> {
         let terms = Terms::of(call, may_invalidate);
+        // Equal terms do not say that there are enough credits for the plan that was chosen, only
+        // that both calls had the same number of useful ones. So the plan itself is asked as well.
         let alike = |plan: &&RememberedPlan| {
             plan.shape == *call.shape
                 && plan.need == *call.need

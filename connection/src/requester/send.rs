@@ -19,10 +19,14 @@ impl Requester {
         if self.ready.is_empty() && self.pending.is_empty() {
             return;
         }
+        // A server asks for the receives of its callbacks with the first of them. A reply that came
+        // before they are posted would find none (RFC 8167, section 4.3.2).
         if self.receives != ReplyReceives::Posted {
             return;
         }
         loop {
+            // Ready calls go before pending ones: their memory is registered and their Sends are
+            // reserved. Each queued action may need an entry of the send queue.
             while shared.flow.may_begin_call()
                 && room > shared.actions.len()
                 && let Some(&key) = self.ready.front()
@@ -34,6 +38,9 @@ impl Requester {
                     return;
                 }
             }
+            // Calls start in the order in which they were made, so the first one that lacks memory
+            // holds up the others. Without a credit, a call is not even planned: its plan depends
+            // on the credits, and its registrations would take memory while it waits.
             if self.waits_for_memory() || shared.flow.unreserved() == 0 {
                 return;
             }
@@ -41,16 +48,19 @@ impl Requester {
                 return;
             };
             let started = self.start(shared, call, room);
+            // The driver first executes what this call needs. What is left then decides how the
+            // next one may be transferred.
             if started == Started::First && !shared.actions.is_empty() {
                 return;
             }
         }
     }
 
-    /// Uses the credits of a call that is sent now.
+    /// Counts a call that is sent now: it takes a credit for each of its Sends.
     pub(super) fn take_credits(&mut self, shared: &mut Shared, key: usize) {
         let call = &self.calls[key];
         let (sends, replies) = (call.sends(), call.reply_messages());
+        // The number stays with the call: by it, the answer tells which earlier Sends have arrived.
         self.calls[key].number = shared.flow.call_sent(sends, replies);
         let most = &mut self.counters.most_in_flight;
         *most = shared.flow.in_flight().max(*most);
@@ -59,6 +69,7 @@ impl Requester {
 
     /// Sends a call that the base protocol transfers.
     pub(super) fn send(&mut self, shared: &mut Shared, key: usize) {
+        // The reserved credit becomes one in use.
         shared.flow.release_reserved(1);
         self.take_credits(shared, key);
         if let Some(gather) = self.calls[key].send(shared, self.may_be_invalidated) {
@@ -80,8 +91,11 @@ impl Requester {
         };
         match may_send {
             MaySend::Now => {}
+            // The call keeps its place at the head. Otherwise later calls, which need fewer
+            // credits, could pass it for ever.
             MaySend::Later => return true,
             MaySend::Never => {
+                // Its registrations and reserved Sends need not be those of the next plan.
                 if let Some(source) = self.calls[key].source() {
                     let again = Outcome::Again(Box::new(source.clone()));
                     self.unready(shared, key, again);
@@ -108,6 +122,8 @@ impl Requester {
         let xid = call.xid;
         let gone = || NotTransferred("its extension is gone".to_owned());
         let carrier = call.carrier.as_mut().ok_or_else(gone)?;
+        // A call without its plan has been laid out: `Requester::finish` then tells the extension
+        // that it has ended.
         let (by, plan) = (carrier.by, carrier.plan.take().ok_or_else(gone)?);
         let message: &Message = &call.source().ok_or_else(gone)?.message;
         let mode = shared.session.modes().get(by).ok_or_else(gone)?;
@@ -121,11 +137,14 @@ impl Requester {
         let call = &mut self.calls[key];
         let planned = call.sends();
         let count = u32::try_from(group.len()).unwrap_or(u32::MAX);
+        // The peer has no receives, and the call no credits, for more messages than were planned.
         if count == 0 || count > planned {
             tracing::error!(count, planned, "an extension did not keep to its plan");
             self.plan_again(shared, key);
             return false;
         }
+        // The extension may need fewer messages than it planned. Only those that are sent take
+        // credits.
         shared.flow.release_reserved(planned);
         if let Some(carrier) = &mut call.carrier {
             carrier.sends = count;

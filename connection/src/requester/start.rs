@@ -14,7 +14,7 @@ use crate::action::{ReceivesFor, ReceivesId, RegistrationId};
 use crate::plan::{CallChoice, choose_call, is_possible};
 use crate::shared::Shared;
 
-/// The result of starting a call: whether the next pending call may be planned at once.
+/// Whether the next pending call may be planned at once, after a call was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Started {
     /// The next call may be planned.
@@ -36,6 +36,8 @@ impl Requester {
 
     #[inline]
     fn start_unclaimed(&mut self, shared: &mut Shared, call: PendingCall, room: usize) -> Started {
+        // Most calls are sent from here, without a plan and with nothing to register. The
+        // conditions are those under which `plan_call` plans a plain call with a plain reply.
         if self.sends_at_once(shared, room)
             && call.message.items().is_empty()
             && needs_no_chunks(call.message.payload_len(), &call.need, &shared.limits)
@@ -88,6 +90,8 @@ impl Requester {
         if self.extensible && !call.base_only {
             return self.plan_with_extensions(shared, call, &shape, room);
         }
+        // Planned as if chunks were taken, so that the error of a call that needs some shows the
+        // plan. `start_base` checks that there are none if the responder takes none.
         match plan_call(&shape, &call.need, &call.limits(&shared.limits, true)) {
             Ok(plan) => self.start_base(shared, call, &plan, room),
             Err(error) => fail(shared, call.xid, error.to_string()),
@@ -115,6 +119,7 @@ impl Requester {
         };
         let may_invalidate = self.may_be_invalidated;
         let modes = shared.session.modes().all();
+        // `None` if one of the modes cannot say when its plans change: then none is remembered.
         let states: Option<_> = modes.map(|(_, mode)| mode.plan_state()).collect();
         if let Some(states) = &states
             && let Some(choice) = self.remembered.find(&to_plan, may_invalidate, states)
@@ -123,6 +128,8 @@ impl Requester {
         }
         let base = plan_call(shape, &call.need, &limits);
         let choice = match base {
+            // One Send for the call and one for the reply, nothing registered and nothing to copy:
+            // no mode is cheaper.
             Ok(plan) if plan.is_plain(&call.need) => Ok(CallChoice::Base(plan)),
             base => {
                 let costs = &shared.config.options.costs;
@@ -184,6 +191,8 @@ impl Requester {
 
     /// Allocates the memory of a call that the base protocol transfers.
     fn start_base(&mut self, shared: &mut Shared, call: PendingCall, plan: &CallPlan, room: usize) {
+        // A client takes calls with chunks if it has said so (version-two-07, section 5.2.5), or in
+        // version 1, which cannot say it, if this server is configured so (RFC 8167, section 6).
         if !self.chunks && plan.has_chunks() {
             let reason = format!("the responder takes no chunks, and the call has some: {plan}");
             return fail(shared, call.xid, reason);
@@ -240,6 +249,7 @@ impl Requester {
 
     /// Makes a call wait until there is memory for it, or ends it if there never is so much.
     fn wait_for_memory(&mut self, shared: &mut Shared, call: PendingCall, error: PoolExhausted) {
+        // More than the pool ever has: waiting would not end.
         if error.wanted > error.limit {
             return fail(shared, call.xid, error.to_string());
         }
@@ -257,13 +267,16 @@ impl Requester {
     /// Registers the memory of a call, and requests further receives for its reply.
     fn register(&mut self, shared: &mut Shared, xid: u32, prepared: Prepared, room: usize) {
         let (call, regions) = Outstanding::new(xid, prepared);
+        // Calls that are prepared at the same time must not count on the same credits.
         shared.flow.reserve(call.sends());
         let receives = call.reply_messages() - 1;
         let carried = call.carrier.is_some();
         let key = self.calls.insert(call);
         self.by_xid.insert(xid, key);
         if regions.is_empty() && receives == 0 {
-            // A free credit was looked for before the call was started.
+            // `pump` has seen one free credit before it started this call, so one Send may go out
+            // at once. A call that an extension carries may need several credits, which are counted
+            // when it is at the head of the ready calls.
             if carried || !self.sends_at_once(shared, room) {
                 return self.ready.push_back(key);
             }

@@ -24,6 +24,7 @@ impl AnswerWatch {
             Calls::Earlier => {
                 let keys: Vec<usize> = unanswered.collect();
                 match keys.is_empty() {
+                    // Nothing is outstanding that could rely on the old limit.
                     true => self.answered.push_back(calls),
                     false => self.groups.push((calls, keys)),
                 }
@@ -40,6 +41,7 @@ impl AnswerWatch {
 
     /// Records that a call is answered, or that it will not be sent.
     pub(super) fn answered(&mut self, key: usize) {
+        // A call may be in several groups, as each was formed from all calls of its time.
         let answered = &mut self.answered;
         self.groups.retain_mut(|(calls, keys)| {
             keys.retain(|&other| other != key);
@@ -50,12 +52,13 @@ impl AnswerWatch {
         });
     }
 
-    /// Returns whether an answered group has not been returned yet.
+    /// Returns whether there is a group of which all calls are answered, for
+    /// [`AnswerWatch::next_answered`].
     pub(super) fn has_answered(&self) -> bool {
         !self.answered.is_empty()
     }
 
-    /// Returns the next answered group. Each is returned once.
+    /// Removes and returns the next group of which all calls are answered.
     pub(super) fn next_answered(&mut self) -> Option<Calls> {
         self.answered.pop_front()
     }

@@ -20,6 +20,7 @@ impl Responder {
         if call.carried.is_some() {
             return self.answer_carried(shared, call, message);
         }
+        // Most replies are sent from here. `plan_reply` would plan the same.
         let no_chunks = call.writes.is_empty() && call.reply.is_none();
         if no_chunks
             && message.items().is_empty()
@@ -33,10 +34,14 @@ impl Responder {
     #[inline(never)]
     fn answer_planned(&mut self, shared: &mut Shared, call: InCall, message: Message) {
         let planned = match self.plan(shared, &call, &message) {
+            // The requester's receives are being changed in size. The reply may fit when that is
+            // settled.
             Err(_) if self.terms.last_resort.is_none() => return self.hold(call, message),
             planned => planned,
         };
         let base = planned.as_ref().ok();
+        // Extensions place bulk data. A reply without any, or with little, costs least in the base
+        // protocol.
         let other = match base.is_some_and(plan::is_short) || message.items().is_empty() {
             true => None,
             false => self.alternative(shared, &call, &message, base),
@@ -46,6 +51,8 @@ impl Responder {
             Ok(_) => None,
             Err(_) => self.last_resort(shared, &call, &message),
         };
+        // Before the reply is encoded, so that the reply itself grants the credit of its call
+        // again.
         shared.flow.call_ended(call.messages);
         if let Some((writes, group)) = last_resort {
             return self.send_group(shared, &call, &message, &writes, group);
@@ -98,6 +105,8 @@ impl Responder {
         plan: &ReplyPlan,
         placed: Placed,
     ) {
+        // The queue pair keeps the order of requests, so the requester gets the data before the
+        // reply that lists it. Nothing waits for the Writes to complete.
         shared.actions.extend(placed.writes);
         let invalidate = call.handle.filter(|_| self.terms.may_invalidate);
         let (header, _) = shared.encode(Outgoing {
@@ -127,6 +136,8 @@ impl Responder {
         };
         let limits = &shared.limits;
         match (plan_reply(&shape, &offers, limits), self.terms.last_resort) {
+            // The requester relied on the longer receives that it had when it sent the call, so
+            // that the call offers no chunk for this reply.
             (Err(_), Some(last)) if last > limits.inline_send => {
                 let longer = Limits {
                     inline_send: last,

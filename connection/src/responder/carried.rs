@@ -1,4 +1,4 @@
-//! Calls that arrived in operations of an extension, and their replies.
+//! Calls that arrived in messages of an extension, and their replies.
 //!
 //! A reply without items that fits one plain Send is sent by the base protocol. For any other, the
 //! extension that carried the call offers candidates.
@@ -22,7 +22,7 @@ use crate::dialect::Group;
 use crate::plan::{cheaper, choose_reply};
 use crate::shared::Shared;
 
-/// Information on a call that arrived in operations of an extension.
+/// The extension that received a call and also plans its reply, with its data about the call.
 #[derive(Debug)]
 pub(super) struct CarriedCall {
     /// The number of the extension.
@@ -35,8 +35,11 @@ pub(super) struct CarriedCall {
 pub(super) type Writes = SmallVec<[(usize, usize); 1]>;
 
 impl Responder {
-    /// Handles a call that arrived in operations of the extension with number `by`.
+    /// Handles a call that arrived in messages of the extension with number `by`, which also plans
+    /// the reply.
     pub(crate) fn take_carried(&mut self, shared: &mut Shared, by: usize, call: IncomingCall) {
+        // Preferably a handle of memory that the reply writes: the requester needs that back before
+        // it can use the results.
         let reply = call.chunks.writes.iter().chain(&call.chunks.reply);
         let reply = reply.flatten();
         let read = call.chunks.items.iter().flat_map(|read| &read.segments);
@@ -58,8 +61,8 @@ impl Responder {
         self.admit_to_fetch(shared, in_call, call.requested, call.message, reads);
     }
 
-    /// Handles a call that arrived in operations and whose reply is planned like that of a call of the
-    /// base protocol. The reply may invalidate `handle`.
+    /// Handles a call that arrived in messages of an extension, and whose reply is planned like
+    /// that of a call of the base protocol. The reply may invalidate `handle`.
     pub(crate) fn take_joined(
         &mut self,
         shared: &mut Shared,
@@ -124,7 +127,8 @@ impl Responder {
         self.chunk_error(shared, xid, &reason);
     }
 
-    /// Plans the reply to a call that arrived in operations, and sends it unless it has to wait.
+    /// Plans the reply to a call whose extension also plans replies, and sends it unless it has to
+    /// wait.
     #[inline(never)]
     pub(super) fn answer_carried(&mut self, shared: &mut Shared, call: InCall, message: Message) {
         let (shape, base) = match self.plan_without_chunks(shared, &message) {
@@ -134,6 +138,7 @@ impl Responder {
                 return self.chunk_error(shared, call.xid, &error);
             }
         };
+        // One Send with nothing to place is the cheapest reply, whatever the extension offers.
         if let Some(plan) = &base
             && shape.items().is_empty()
         {
@@ -142,6 +147,7 @@ impl Responder {
             return self.send_without_chunks(shared, &call, &message, plan);
         }
         let laid_out = self.lay_out(shared, &call, &message, &shape, base.as_ref());
+        // As in `answer_planned`. The call has not ended yet, and keeps its credit.
         if base.is_none() && !matches!(laid_out, Ok(Some(_))) && self.terms.last_resort.is_none() {
             return self.hold(call, message);
         }
@@ -150,6 +156,7 @@ impl Responder {
             (Ok(Some((writes, group))), _) => {
                 self.send_group(shared, &call, &message, &writes, group);
             }
+            // An extension that could not lay out its own plan is no reason to fail the call.
             (Ok(None) | Err(_), Some(plan)) => {
                 self.send_without_chunks(shared, &call, &message, &plan);
             }
@@ -210,6 +217,7 @@ impl Responder {
         let planned = best.cost.transmissions;
         let messages = mode.send_reply(call.xid, &*best.plan, message)?;
         let count = u32::try_from(messages.len()).unwrap_or(u32::MAX);
+        // The requester has posted receives for so many messages as the plan says.
         if count == 0 || count > planned {
             tracing::error!(count, planned, "an extension did not keep to its plan");
             let reason = format!("{count} messages instead of {planned}");

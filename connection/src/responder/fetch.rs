@@ -33,7 +33,7 @@ struct Fetched {
     pieces: SmallVec<[Option<Buf>; 2]>,
 }
 
-/// The payload and chunks of a call, as far as they have arrived.
+/// A call whose chunks are being fetched, as far as it has arrived.
 #[derive(Debug)]
 pub(super) struct Fetch {
     /// The inline payload, and items that came with it.
@@ -59,7 +59,7 @@ impl Fetch {
         }
     }
 
-    /// Returns the number of bytes to fetch.
+    /// Returns the number of bytes of the chunks that are to be fetched.
     pub(super) fn wanted(&self) -> u64 {
         let lengths = self
             .chunks
@@ -68,7 +68,7 @@ impl Fetch {
         lengths.sum()
     }
 
-    /// Returns the number of bytes of pool memory that fetching takes.
+    /// Returns the number of bytes of pool memory that the chunks take when they are fetched.
     pub(super) fn memory(&self) -> usize {
         let chunks = self.chunks.iter().map(|fetched| &fetched.chunk);
         let fetched = chunks.filter(|chunk| !chunk.segments.is_empty());
@@ -83,6 +83,7 @@ impl Fetch {
     /// There is not enough memory; [`FetchError`] says whether to try again.
     pub(super) fn allocate(&mut self, pool: &Pool) -> Result<SmallVec<[FetchRead; 2]>, FetchError> {
         let largest = pool.account().map_or(usize::MAX, Account::largest);
+        // Waiting would not help: no connection ever gets so much at once.
         if self.memory() > largest {
             return Err(FetchError::Never(PoolExhausted {
                 wanted: self.memory(),
@@ -96,6 +97,8 @@ impl Fetch {
             if chunk.segments.is_empty() {
                 continue;
             }
+            // One buffer for each chunk, cut at the ends of segments. When the pieces are filled,
+            // they are joined again without a copy.
             let mut rest = pool.alloc(chunk.length as usize).map_err(|error| {
                 if error.wanted > error.limit {
                     FetchError::Never(error)
@@ -113,6 +116,8 @@ impl Fetch {
                 });
             }
         }
+        // Only now that there is memory for all chunks. Before, a call that has to wait would have
+        // kept a part.
         for fetched in &mut self.chunks {
             fetched.pieces = fetched.chunk.segments.iter().map(|_| None).collect();
         }
@@ -126,6 +131,7 @@ impl Fetch {
             .chunks
             .get_mut(chunk)
             .and_then(|chunk| chunk.pieces.get_mut(piece));
+        // A Read that a driver reports twice counts once.
         if let Some(slot @ None) = slot {
             *slot = Some(sink);
             self.left -= 1;

@@ -127,7 +127,7 @@ pub(crate) struct Responder {
     reading: u32,
     /// Whether a call has been answered.
     has_answered: bool,
-    /// The last choice of a transfer mode for a reply in operations.
+    /// The last choice of a transfer mode for a reply in messages of an extension.
     last_reply: LastReply,
     pub(crate) counters: ResponderCounters,
 }
@@ -152,7 +152,8 @@ impl Responder {
         }
     }
 
-    /// Frees memory that more calls needed than are unanswered, and returns the number of bytes freed.
+    /// Shrinks queues and tables to the calls that are unanswered now. Returns the number of bytes
+    /// freed.
     pub(crate) fn give_back(&mut self) -> usize {
         shrink_slab(&mut self.calls)
             + rdma::shrink(&mut self.no_memory)
@@ -163,13 +164,14 @@ impl Responder {
     /// Applies new limits and settings, and sends replies that waited for them.
     pub(crate) fn limits_changed(&mut self, shared: &mut Shared, terms: ReplyTerms) {
         self.terms = terms;
+        // A reply that has to wait even now is held again.
         for (call, message) in std::mem::take(&mut self.held) {
             self.answer(shared, call, message);
         }
     }
 
-    /// Returns the limits for replies without chunks or in operations of extensions: the size of
-    /// the requester's receives, because its call may have offered no chunk.
+    /// Returns the limits for replies without chunks or in messages of extensions: the size of the
+    /// requester's receives, because its call may have offered no chunk.
     fn last_resort_limits(&self, shared: &Shared) -> Limits {
         let limits = shared.limits;
         let most = self.terms.last_resort.unwrap_or(0);
@@ -249,6 +251,8 @@ impl Responder {
             return;
         }
         let reduced = &shared.config.reduced_arguments;
+        // The procedure stands in the payload. While that is in a chunk, only the bound for all
+        // procedures can be checked.
         let most = match payload {
             None => reduced.most_of(&message),
             Some(_) => reduced.most_of_any(),
@@ -261,6 +265,8 @@ impl Responder {
         let fetch = Fetch::new(message, payload, items);
         let short = fetch.memory() == 0;
         call.fetch = Some(Box::new(fetch));
+        // Calls that need memory get it in the order in which they arrived. Otherwise short ones
+        // could pass a long one for ever.
         let may_start = short || self.no_memory.is_empty();
         if let Some(key) = self.admit(shared, call, requested)
             && !(may_start && self.start(shared, key))
@@ -277,6 +283,7 @@ impl Responder {
     #[cold]
     fn refuse_reduced(&mut self, shared: &mut Shared, call: InCall, requested: u32, most: u32) {
         let xid = call.xid;
+        // The call has taken a credit, which its answer returns, although it is not executed.
         let Some(key) = self.admit(shared, call, requested) else {
             return;
         };
@@ -309,6 +316,7 @@ impl Responder {
         }
         let most = &mut self.counters.most_outstanding;
         *most = shared.flow.unanswered().max(*most);
+        // The slab uses a key again for a later call, to which a late reply must not go.
         self.generation = self.generation.wrapping_add(1);
         call.generation = self.generation;
         Some(self.calls.insert(call))
@@ -318,6 +326,8 @@ impl Responder {
     /// Replies to unknown calls are ignored.
     pub(crate) fn reply(&mut self, shared: &mut Shared, id: CallId, message: Option<Message>) {
         let key = (id.0 & u64::from(u32::MAX)) as usize;
+        // A call whose chunks are still being fetched was not delivered, so no reply can be meant
+        // for it.
         let known = self.calls.get(key);
         if known.is_none_or(|call| call.fetch.is_some() || self.id(key) != Some(id)) {
             return;
@@ -334,6 +344,7 @@ impl Responder {
                 shared.flow.call_ended(call.messages);
             }
         }
+        // The reply may have been the last use of memory that other calls wait for.
         self.retry(shared);
     }
 

@@ -54,6 +54,8 @@ pub(super) fn place(
     }
     if let Some(offered) = reply {
         placed.reply = Some(match plan.payload {
+            // A reply chunk that was offered comes back in any case, here with lengths of zero
+            // (section 4.3.3).
             ReplyPayload::Inline => unused(offered),
             ReplyPayload::ReplyChunk => {
                 let filled = fill(offered, plan.payload_len)?;

@@ -54,12 +54,14 @@ impl Responder {
             return false;
         }
         let memory = fetch.memory();
+        // A call that is too long for any connection does not wait: `allocate` reports it.
         if let Some(account) = shared.config.pool.account()
             && memory <= account.largest()
             && account.room() < memory
         {
             return false;
         }
+        // With nothing to fetch, only the memory for the reply may be short.
         if memory == 0 && !may_deliver(shared, self.fetched) {
             return false;
         }
@@ -104,6 +106,8 @@ impl Responder {
 
     /// Starts queued RDMA Reads, up to the maximum number of outstanding ones.
     fn start_reads(&mut self, shared: &mut Shared) {
+        // A device holds back a Read beyond the agreed number, and with it all requests that were
+        // posted after it, replies included.
         while self.reading < shared.config.options.outbound_reads.max(1)
             && let Some(read) = self.reads.pop_front()
         {
@@ -128,11 +132,14 @@ impl Responder {
     /// Delivers a call whose data has arrived completely, if its header agrees with the RPC message.
     pub(super) fn deliver_whole(&mut self, shared: &mut Shared, key: usize, message: Message) {
         let xid = self.calls[key].xid;
+        // A complete long call is progress: from now on, the connection may use memory that is kept
+        // from peers which only begin calls.
         if message.stream_len() > PER_CALL as u64
             && let Some(account) = shared.config.pool.account()
         {
             account.prove();
         }
+        // A payload that was in a chunk could not be compared with the header before.
         let checked = shared.dialect.check_payload(xid, Direction::Call, &message);
         if let Err(error) = checked {
             let call = self.remove(key);

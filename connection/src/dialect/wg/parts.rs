@@ -16,10 +16,10 @@ use rpcrdma_v2_wg::{Body, MessageId, Owner};
 
 use super::session::WgSession;
 
-/// The part of a message that another message is.
+/// Where a message stands among the messages that carry one RPC message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// None: the message never has parts.
+    /// Nowhere: messages of this type carry a whole RPC message, or none.
     None,
     /// A part that others follow.
     Further,
@@ -38,7 +38,7 @@ impl Part {
 }
 
 impl WgSession {
-    /// Returns the message of which parts have arrived, and the rest has not.
+    /// Returns the message of which some parts have arrived and others are still to come.
     pub(super) fn part_in_progress(&self) -> Option<MessageId> {
         let of_base = self.base.collecting().map(|(direction, xid)| MessageId {
             owner: Owner::Base,
@@ -56,7 +56,8 @@ impl WgSession {
         of_base.or_else(of_extension)
     }
 
-    /// Returns whether a message of the base protocol may be a part of the one in progress, if there is one.
+    /// Returns whether a message of the base protocol, which is this part, may arrive now as far as
+    /// extensions and properties are concerned.
     pub(super) fn base_may_go_on(&self, part: Part) -> bool {
         part != Part::None
             && self.extensions.in_progress().is_none()
@@ -89,6 +90,7 @@ impl WgSession {
         }
         let discards =
             part != Part::None && it.is_some_and(|it| self.refused.discard(it, part == Part::Last));
+        // One error answers a whole message. The parts that follow would each get another one.
         if let Some(it) = it
             && part == Part::Further
             && !discards
@@ -136,6 +138,7 @@ impl WgSession {
     /// cannot be used, or a message with its XID came that is no part of it. `last` says that this was
     /// the last part of a message of the base protocol.
     pub(super) fn lost(&mut self, direction: Direction, xid: u32, last: bool) {
+        // Nothing of it can follow, so that the same XID may be used again.
         if last {
             self.refused.end(MessageId {
                 owner: Owner::Base,
@@ -151,6 +154,7 @@ impl WgSession {
             Owner::Base => self.base.parts_lost(),
             Owner::Extension(_) => self.extensions.give_up(),
         }
+        // Its other parts are under way. They must not begin a message of their own.
         if !(last && begun.owner == Owner::Base) {
             self.refused.add(begun);
         }

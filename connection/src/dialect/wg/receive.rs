@@ -7,7 +7,8 @@ use rpcrdma_v2_wg::{Answer, Body, ErrorBody, Header, ReverseSupport, check_call,
 use super::super::{CallHeader, Incoming, Plain, Receiver, ReplyBody, ReplyHeader, pieces};
 use super::errors::bad;
 
-/// Refuses a call or a reply for a half that this end does not have.
+/// Refuses a call at an end that takes none, and a reply at an end that makes no calls. Returns
+/// `None` for any other message.
 pub(super) fn for_neither_half(
     direction: Option<Direction>,
     xid: u32,
@@ -59,7 +60,8 @@ pub(super) fn limit_to_announced(
     }
 }
 
-/// Handles a call or a reply whose payload is complete. A call may have up to `most` segments.
+/// Returns a call or a reply whose payload is complete. A call with more than `most` segments, or
+/// one that breaks a rule, is refused.
 pub(super) fn rpc_message(
     header: Header,
     direction: Direction,
@@ -99,6 +101,7 @@ fn is_plain(header: &Header, direction: Direction, payload: &Segments, max: u64)
         _ => false,
     };
     let start = payload.first().and_then(|first| first.first_chunk::<8>());
+    // The two words with which an RPC message begins: its XID and its type.
     let own = u64::from(header.xid) << 32 | u64::from(direction.number());
     no_chunks
         && start.is_some_and(|start| u64::from_be_bytes(*start) == own)
@@ -132,6 +135,7 @@ fn call(
         Err(violation) => return answered(violation.error(), &violation),
     };
     let message = Message::without_items(payload);
+    // A payload in a chunk is checked when it has been fetched.
     if chunks.payload.is_none()
         && let Err(violation) = check_payload(xid, Direction::Call, &message)
     {

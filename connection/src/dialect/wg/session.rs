@@ -92,6 +92,7 @@ impl Session for WgSession {
         };
         match self.payload(direction, xid, part, remaining, message) {
             Ok(Some(payload)) => {
+                // What this end has announced, which may be less than what its decoder can read.
                 let most = self.base.properties().segment_count;
                 rpc_message(header, direction, payload, receiver, most)
             }
