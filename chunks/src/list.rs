@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 /// `xdr_rdma_segment`: a range of registered memory at the sender of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// STag or rkey.
+    /// Steering tag: the handle of the registered memory (STag of iWARP, R_Key of InfiniBand).
     pub handle: u32,
     /// Length in bytes.
     pub length: u32,

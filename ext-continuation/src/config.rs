@@ -179,16 +179,16 @@ impl Config {
     }
 }
 
-/// The peer's announcements.
+/// What the peer has announced about sending and receiving in several transmissions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerAnnouncements {
     /// The operations that the peer supports.
     pub support: Support,
     /// The peer's receive buffers, if bulk data can be placed in them.
     pub frame: Option<Frame>,
-    /// Maximum number of transmissions of a call that the peer accepts; 0 means 1.
+    /// Maximum number of transmissions of a call that the peer accepts; 0 is treated as 1.
     pub takes: u32,
-    /// Maximum number of transmissions of a reply that the peer sends; 0 means 1.
+    /// Maximum number of transmissions of a reply that the peer sends; 0 is treated as 1.
     pub sends: u32,
 }
 

@@ -13,8 +13,8 @@ use crate::{Continuation, XMTCONT};
 /// Index in the message and length in bytes of each placed item.
 pub(crate) type PlacedItems = SmallVec<[(usize, u64); 1]>;
 
-/// A layout with its inputs, so that it can be made again if the header turns out longer or shorter
-/// than assumed.
+/// The layout of a message in transmissions, with the inputs that it was made from. It is made
+/// again if the header turns out longer or shorter than assumed.
 #[derive(Clone, Debug)]
 pub(crate) struct Arranged {
     pub(crate) layout: Layout,

@@ -15,7 +15,7 @@ use crate::{Continuation, Fault, Request, Response, TransmissionId, XMTREQ, XMTR
 /// For each write chunk of a call, the item that was placed in it.
 pub(crate) type WrittenItems = SmallVec<[Option<Written>; 1]>;
 
-/// The first operation of a group.
+/// The operation of the first transmission, which says whether the group is a call or a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lead {
     Request(Request),
@@ -88,7 +88,7 @@ impl GroupHeader {
     }
 }
 
-/// A group of which transmissions have arrived.
+/// The transmissions of one RPC message that have arrived while others are still to come.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) id: GroupHeader,

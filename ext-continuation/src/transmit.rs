@@ -92,7 +92,7 @@ impl Transmit {
         &self.config
     }
 
-    /// Returns the peer's announcements that matter here.
+    /// Returns what the peer has announced about sending and receiving in several transmissions.
     #[must_use]
     pub fn peer(&self) -> &PeerAnnouncements {
         &self.peer

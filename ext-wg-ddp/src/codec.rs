@@ -5,7 +5,8 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use rpcrdma_chunks::{Chunks, Malformed, Reader, WriteChunk, put_write_list, write_list_len};
 use smallvec::SmallVec;
 
-/// The numbers of the header types, from the range for experiments.
+/// The numbers of the header types, from the range for experiments
+/// ([`rpcrdma_v2_wg::EXPERIMENTAL`]).
 pub mod header_type {
     /// A part of a call; others follow.
     pub const CALL_PLACED_MIDDLE: u32 = 0xffff_ff01;
@@ -40,9 +41,10 @@ pub struct PlacedItem {
     pub position: u32,
     /// Length in bytes, without round-up; not zero.
     pub length: u32,
-    /// The number of the target in which it begins, counted across the whole RPC message.
+    /// The number of the buffer segment in which it begins. Segments for bulk data are counted
+    /// across all parts of the RPC message, from 0.
     pub segment: u32,
-    /// Offset in that target in bytes, a multiple of four.
+    /// Offset in that segment in bytes, a multiple of four.
     pub offset: u32,
 }
 

@@ -62,7 +62,8 @@ impl Arranged {
         parts.map(|(at, part)| part.len(header(at))).sum()
     }
 
-    /// Returns the entry of an item with this position and length.
+    /// Returns the entry in the header for an item with this position and length in bytes, or
+    /// `None` if the layout has no such item.
     pub(crate) fn entry(&self, item: usize, position: u32, length: u32) -> Option<PlacedItem> {
         let spot = self.layout.spots.get(item)?;
         Some(PlacedItem {
@@ -80,9 +81,9 @@ impl Arranged {
         last.map_or(0, |payload| (payload.end - payload.start) as u32)
     }
 
-    /// Makes the parts. `fields` are those of the last part's header, after its prefix, `types` the
-    /// header types of the last part and of the others. `placed` are the indexes of the placed
-    /// items in the message; `stream` is its payload without them.
+    /// Makes the messages that carry the parts. `fields` are those of the last part's header, after
+    /// its prefix; `types` are the header types of the last part and of the others. `placed` are
+    /// the indexes of the placed items in the message; `stream` is its payload without them.
     pub(crate) fn emit(
         &self,
         fields: Bytes,

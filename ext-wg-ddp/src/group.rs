@@ -73,7 +73,7 @@ impl ItemEntry for PlacedItem {
     }
 }
 
-/// A message of which parts have arrived.
+/// The parts of an incomplete message.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) message: Reassembly,
@@ -138,8 +138,8 @@ impl Group {
     }
 }
 
-/// Returns the RPC message, with the items that were placed. `frame` describes this end's buffers, and
-/// `max` is the maximum length of a message in bytes.
+/// Returns the RPC message, with the items that were placed in the receives of its parts. `frame`
+/// describes these receives, and `max` is the maximum length of a message in bytes.
 pub(crate) fn joined(
     whole: &Whole<'_>,
     frame: &Frame,

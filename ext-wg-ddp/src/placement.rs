@@ -43,7 +43,7 @@ pub struct Config {
     pub max_segments: u32,
 }
 
-/// The peer's announcements that matter here, each with its default.
+/// The properties of this extension that the peer has announced, or their defaults.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerAnnouncements {
     send_size: u32,
@@ -75,9 +75,9 @@ pub struct Placement {
     /// Whether the peer has refused a header type of calls, although it announced that it takes
     /// them. It is not sent again (version-two-07, section 7.1.3).
     pub(crate) calls_refused: bool,
-    /// Whether the peer was unable to return a reply, to a call without a Reply chunk, whose results
-    /// were too short to be placed. From then on, such calls are those whose replies fit inline in that
-    /// case (version-two-07, section 7.3.5).
+    /// Whether the peer was unable to return the reply to a call that offered no Reply chunk,
+    /// because its results were too short to be placed. From then on, only calls whose replies fit
+    /// inline even then are sent without a Reply chunk (version-two-07, section 7.3.5).
     pub(crate) replies_refused: bool,
 }
 
@@ -117,23 +117,24 @@ impl Placement {
         }
     }
 
-    /// Returns whether calls with placed items may be sent.
+    /// Returns whether this end may place the items of its calls in the peer's receives.
     pub fn places_calls(&self) -> bool {
         self.config.send && self.peer.support.contains(Support::CALLS) && !self.calls_refused
     }
 
-    /// Returns whether the peer places results.
+    /// Returns whether the peer places the results of this end's calls in this end's receives.
     pub fn has_results_placed(&self) -> bool {
         self.smallest_result() != NO_RESULTS && self.peer.support.contains(Support::RESULTS)
     }
 
-    /// Returns whether results of the peer's calls are placed.
+    /// Returns whether this end places the results of the peer's calls in the peer's receives.
     pub fn places_results(&self) -> bool {
         let wanted = self.peer.smallest_result != NO_RESULTS && self.peer.structure.is_some();
         self.config.takes_calls && self.config.send && wanted
     }
 
-    /// Returns whether this end accepts placed calls. Whether the peer sends any is not known.
+    /// Returns whether the peer may place the items of its calls in this end's receives. Whether it
+    /// does so is not known.
     pub fn has_calls_placed(&self) -> bool {
         self.config.takes_calls && self.config.receive
     }

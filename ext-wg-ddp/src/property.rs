@@ -7,9 +7,10 @@ use rpcrdma_extension::layout::{BufferSegment, BufferStructure, SegmentFlags, Se
 
 /// The numbers of the properties, from the range for experiments.
 pub mod property_id {
-    /// The structure of every receive buffer. Default: one segment that is no target.
+    /// The structure of every receive buffer of the end. Default: one segment, in which nothing can
+    /// be placed.
     pub const STRUCTURE: u32 = 0xffff_ff01;
-    /// [`super::Support`]. Default: none.
+    /// What the end can do as a responder ([`super::Support`]). Default: none of it.
     pub const SUPPORT: u32 = 0xffff_ff02;
     /// The length in bytes from which on results are to be placed. Default: [`super::NO_RESULTS`].
     pub const SMALLEST_RESULT: u32 = 0xffff_ff03;

@@ -197,7 +197,8 @@ impl Exchange {
         }
     }
 
-    /// Records that a message arrived, after which an update may be sent.
+    /// Records that a message of the peer has arrived, and sends an update if one waits. Between
+    /// two messages of the peer at most one update is sent, for which the peer has a receive.
     pub(crate) fn message_received(&mut self, out: &mut Outbox<'_>) {
         self.updates.message_received();
         self.send_updates(out);

@@ -38,7 +38,7 @@ pub enum Action {
     },
 }
 
-/// A set of calls that this side sends.
+/// A set of calls of this end, whose answers an extension can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Calls {
     /// All calls that were sent before now or planned but not sent yet, including cancelled ones.
@@ -95,8 +95,8 @@ impl Shared {
         }
     }
 
-    /// Returns the sender of the message with this XID, and forgets the message, as it must not be
-    /// answered twice.
+    /// Returns the extension that sent the message with this XID, or `Some(None)` if it was the
+    /// version. Forgets the message, which must not be answered twice.
     pub(super) fn take_sender(&mut self, xid: u32) -> Option<Option<usize>> {
         let at = self.sent.iter().position(|(sent, _)| *sent == xid)?;
         self.sent.remove(at).map(|(_, sender)| sender)
@@ -164,8 +164,8 @@ impl<'a> Outbox<'a> {
         self.shared.actions.push_back(Action::Send(message));
     }
 
-    /// Records that the message with this XID was answered, so that a later error with this XID
-    /// is not routed to the extension.
+    /// Records that the message with this XID was answered. A later error with this XID is then
+    /// about a call, and not about a message of the extension.
     pub fn answered(&mut self, xid: u32) {
         let _ = self.shared.take_sender(xid);
     }
@@ -191,8 +191,8 @@ impl<'a> Outbox<'a> {
         self.shared.learnt.push_back((self.sender, property));
     }
 
-    /// Delivers an RPC message that arrived in messages of the extension, or a report about one. A
-    /// message that carries several RPC messages delivers each.
+    /// Delivers an RPC message that arrived in messages of the extension, or a report about one. If
+    /// a message carries several RPC messages, this is called for each of them.
     pub fn transferred(&mut self, transferred: Transferred) {
         // A version hands its own RPC messages over itself.
         let Some(by) = self.sender else {

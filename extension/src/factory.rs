@@ -36,7 +36,8 @@ pub struct EndConfig<'a> {
     pub max_segments: u32,
     /// Whether replies may invalidate handles of calls (Send With Invalidate).
     pub remote_invalidation: bool,
-    /// The cost of each operation, by which transfer modes are compared.
+    /// The cost of each kind of work request and registration, by which transfer modes are
+    /// compared.
     pub costs: &'a CostModel,
 }
 

@@ -137,7 +137,7 @@ pub struct Property {
     pub value: Bytes,
 }
 
-/// The start of a version on a connection.
+/// What an extension learns when its connection begins to use the version.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
     /// The end of the connection that this is.
@@ -165,9 +165,9 @@ pub trait Extension: Any + fmt::Debug + Send {
         None
     }
 
-    /// Returns whether a message with this number is the last or only part of what it belongs to.
-    /// An extension with messages in several parts says so by the number: a version discards the
-    /// parts of a message that was refused until the last one has arrived.
+    /// Returns whether a message with this number ends the RPC message that it is a part of. An
+    /// extension that sends an RPC message in several parts tells the last one by its number, so
+    /// that a version can discard the others of one that was refused.
     fn is_last_part(&self, number: u32) -> bool {
         let _ = number;
         true
@@ -209,8 +209,8 @@ pub trait Extension: Any + fmt::Debug + Send {
         false
     }
 
-    /// Called when any other message was received, before its owner handles it: in version-two-07, one
-    /// of another extension, or an error.
+    /// Called when any other message was received, before its owner handles it: in version 2 of
+    /// 2016, any message; in version-two-07, one of another extension, or an error.
     fn observed(&mut self, heard: &Heard, out: &mut Outbox<'_>) {
         let _ = (heard, out);
     }

@@ -63,7 +63,7 @@ pub enum ReceiveChange {
     Request(u32),
 }
 
-/// The reason why a change was not started.
+/// The reason why a change of the length of receives was not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotChanged {
     /// The peer has not announced its properties yet.

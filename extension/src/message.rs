@@ -9,14 +9,14 @@ use crate::PeerError;
 /// No longer header is accepted.
 const LONGEST_HEADER: usize = 256 << 10;
 
-/// The header of a received message, as far as it says the same in every version.
+/// What is known of a received message in every version, whoever owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// XID of the message.
     pub xid: u32,
     /// Direction of the message.
     pub direction: Direction,
-    /// Credit value of the message, whose meaning the version defines.
+    /// Credit value of the message. Its meaning depends on the version.
     pub credits: u32,
     /// The type of the message.
     pub kind: Kind,

@@ -97,8 +97,8 @@ impl Part<&[Bytes]> {
     }
 }
 
-/// The announcement of a part about those that follow it. A protocol counts messages, bytes of the payload stream, or
-/// both.
+/// What a part says about the parts that follow it. A protocol counts messages, bytes of the
+/// payload stream, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Following {
     /// Number of parts, if the protocol counts them.
@@ -108,14 +108,14 @@ pub struct Following {
 }
 
 impl Following {
-    /// What the last part says: nothing follows.
+    /// Says that nothing follows: this is the last part.
     pub const NOTHING: Self = Self {
         messages: Some(0),
         bytes: Some(0),
     };
 }
 
-/// A part is not what was to follow the one before it.
+/// A part does not agree with what the part before it said about the rest of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the counts of what follows do not go down by each part")]
 pub struct Miscounted;
@@ -182,7 +182,8 @@ impl Reassembly {
         self.count
     }
 
-    /// Returns how many bytes of memory the parts take.
+    /// Returns how many bytes of memory the parts occupy: whole receives, and copies of short
+    /// parts.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.held.saturating_add(self.short.capacity())
@@ -346,7 +347,8 @@ impl Whole<'_> {
         }
     }
 
-    /// Returns the largest number of a segment for bulk data, in receives like `frame`.
+    /// Returns the largest number that a segment for bulk data can have in this message, if each of
+    /// its parts arrived in a receive like `frame`.
     #[must_use]
     pub fn last_number(&self, frame: &Frame) -> u32 {
         let numbers = u64::from(self.count()) * frame.targets().len() as u64;

@@ -37,7 +37,7 @@ pub struct Extensions {
     shared: Shared,
 }
 
-/// A message in several parts of which the first ones have arrived.
+/// A message in several parts, some of which have arrived while others are still to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InProgress {
     /// Index of the extension that holds the parts.
@@ -60,7 +60,7 @@ pub enum ErrorAbout {
 }
 
 impl Extensions {
-    /// Creates the set for a new connection. Operations that begin an exchange get XIDs from
+    /// Creates the set for a new connection. Messages that begin an exchange get XIDs from
     /// `first_xid` downwards, which must differ from the XIDs of this side's outstanding calls.
     ///
     /// # Errors
@@ -96,9 +96,9 @@ impl Extensions {
         })
     }
 
-    /// Reports that the connection uses the version from now on. At the end that received the first
-    /// message, this is `opened_by`, and its receipt is reported after this.
-    /// Later calls have no effect.
+    /// Reports that the connection uses the version from now on. Call it before the first message
+    /// is sent. If the peer has sent the first message, that is `opened_by`; pass it to
+    /// [`Extensions::received`] or [`Extensions::heard`] after this. Later calls have no effect.
     pub fn connected(&mut self, opened_by: Option<Heard>) {
         if std::mem::replace(&mut self.begun, true) {
             return;
@@ -124,7 +124,8 @@ impl Extensions {
         self.list.iter().flat_map(|e| e.properties()).collect()
     }
 
-    /// Lets the version itself send messages and pass on properties of the peer.
+    /// Calls `act` with an outbox by which the version itself sends messages and passes on
+    /// properties of the peer.
     pub fn by_version<R>(&mut self, act: impl FnOnce(&mut Outbox<'_>) -> R) -> R {
         let done = act(&mut Outbox::of_version(&mut self.shared));
         self.pass_on();
@@ -153,7 +154,7 @@ impl Extensions {
             .map(|&(_, at)| at)
     }
 
-    /// Returns whether no extension takes the value of this property for an invalid one.
+    /// Returns whether every extension accepts the value of this property.
     #[must_use]
     pub fn is_valid(&self, property: &Property) -> bool {
         self.list
@@ -165,12 +166,12 @@ impl Extensions {
     /// [`Extensions::failed`] must be called for every message, in the order of arrival, before the
     /// message is handled otherwise.
     ///
+    /// The version has checked by its rules that the message may come now. A message of another
+    /// owner than that of the message in progress ends the latter.
+    ///
     /// # Errors
     /// [`Refusal`]: the message is not executed. If no extension owns the number, it is
     /// [`Refusal::Unsupported`], whatever the direction (version-two-01, section 3.1).
-    ///
-    /// The message must be a part of the one in progress, or not in the way of it by the rules of the
-    /// version. A message of another owner ends the one in progress.
     pub fn received(&mut self, message: &ReceivedMessage<'_>) -> Result<(), Refusal> {
         let owner = self.owner(message.number);
         self.show(&message.heard(), owner);
@@ -234,7 +235,8 @@ impl Extensions {
         is_refused
     }
 
-    /// Shows a message of the version itself to all extensions.
+    /// Shows a message of the version itself to all extensions. Each message must be passed to
+    /// this, to [`Extensions::received`] or to [`Extensions::failed`].
     pub fn heard(&mut self, heard: &Heard) {
         self.show(heard, None);
         self.pass_on();
@@ -305,14 +307,15 @@ impl Extensions {
         limits
     }
 
-    /// Adjusts the limits of the version to what the extensions know of the connection.
+    /// Changes the limits that the version has set, in the order of the extensions, to what they
+    /// know of the connection.
     pub fn adjust(&self, limits: &mut ConnectionLimits) {
         for extension in &self.list {
             extension.limits(limits);
         }
     }
 
-    /// Returns whether every extension knows what the peer supports.
+    /// Returns whether every extension knows by now what the peer supports.
     #[must_use]
     pub fn know_peer(&self) -> bool {
         self.list.iter().all(|extension| extension.knows_peer())
@@ -332,7 +335,7 @@ impl Extensions {
         each.sum()
     }
 
-    /// Returns whether the message of an extension that was received last completed an RPC message.
+    /// Returns whether the last message of an extension has completed an RPC message.
     #[must_use]
     pub fn delivered(&self) -> bool {
         self.shared.delivered

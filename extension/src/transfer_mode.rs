@@ -50,7 +50,8 @@ pub struct ReplyToPlan<'a> {
     pub credits: u32,
     /// Limits of the connection.
     pub limits: &'a Limits,
-    /// The extension's own data about the call: [`IncomingCall::context`].
+    /// The data that the extension stored with the call when it arrived
+    /// ([`IncomingCall::context`]).
     pub context: &'a (dyn Any + Send),
 }
 
@@ -71,8 +72,8 @@ pub struct Cost {
     /// Number of RPC messages whose bulk items are placed by transmissions without a copy: this
     /// message, and the longest reply to it.
     pub placed: u32,
-    /// For a call: number of additional receives to post before it is sent, for a reply of several
-    /// transmissions.
+    /// For a call: number of additional receives to post before it is sent, so that its reply may
+    /// come in several transmissions.
     pub receives: u32,
     /// For a call: maximum number of messages in which its reply arrives.
     pub reply_transmissions: u32,
@@ -87,7 +88,7 @@ pub trait Planned: Any + fmt::Debug + fmt::Display + Send + Sync {}
 impl<T: Any + fmt::Debug + fmt::Display + Send + Sync> Planned for T {}
 
 impl dyn Planned {
-    /// Downcasts the plan to `P`, the type of the extension that made it.
+    /// Returns the plan as `P`, the type of the extension that made it.
     ///
     /// # Errors
     /// [`NotTransferred`]: the plan is of another type.
@@ -167,7 +168,8 @@ impl Transmission {
     }
 }
 
-/// The messages of a group, in order. No other message may be sent between them.
+/// The messages that carry one RPC message, or several in one, in order. No other message may be
+/// sent between them.
 pub type Transmissions = SmallVec<[Transmission; 1]>;
 
 /// A message cannot be sent as planned; another transfer mode is used instead.
@@ -178,7 +180,8 @@ pub struct NotTransferred(
     pub String,
 );
 
-/// The interface of an extension that carries RPC messages.
+/// The interface of an extension that carries RPC messages, and of a version's own way to carry
+/// them in several messages.
 pub trait TransferMode {
     /// Returns the transfer modes that the extension can offer for this call at present, which may
     /// be none.
@@ -262,8 +265,9 @@ pub trait TransferMode {
         let _ = (xid, error);
     }
 
-    /// Reports that the peer could not return the reply to a call that this extension or another one
-    /// sent: the call offered no Reply chunk, and the peer does not continue replies.
+    /// Reports that the peer could not return the reply to a call that this extension or another
+    /// one sent. The call offered no Reply chunk, so the peer would have had to continue the reply,
+    /// which it does not do.
     fn reply_refused(&mut self) {}
 
     /// Reports that a call that this extension sent has ended, with or without a reply, so that its
@@ -273,7 +277,7 @@ pub trait TransferMode {
     }
 }
 
-/// An RPC message that arrived in messages of an extension, or a report about one.
+/// An RPC message that arrived in messages of an extension, or the report that one cannot be used.
 #[derive(Debug)]
 pub enum Transferred {
     /// A call.

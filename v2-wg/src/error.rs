@@ -59,7 +59,8 @@ fn shown(xid: Option<u32>) -> String {
     xid.map_or_else(String::new, |xid| format!(" (XID {xid:#010x})"))
 }
 
-/// A received header that cannot be used, which [`crate::Header::decode`] returns.
+/// The reason why [`crate::Header::decode`] refused a header, with the XID to which an error can be
+/// sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error}{}", shown(*.xid))]
 pub struct DecodeError {

@@ -8,7 +8,8 @@ use rpcrdma_chunks::Direction;
 /// further error for one of them.
 const MOST: usize = 8;
 
-/// The owner of the header types of a message: parts of one message are of one owner.
+/// The owner of a header type: the base protocol or an extension. All parts of a message have the
+/// same owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The base protocol.
@@ -59,8 +60,8 @@ impl RefusedMessages {
         self.0.retain(|&bad| bad != message);
     }
 
-    /// Removes the messages of one owner, because another of its messages was refused, where no
-    /// message was in progress.
+    /// Removes the messages of one owner, because it has begun another one, which was refused as
+    /// well: no further parts of the earlier ones follow.
     pub fn end_of(&mut self, owner: Owner) {
         self.0.retain(|bad| bad.owner != owner);
     }

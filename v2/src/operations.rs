@@ -24,7 +24,8 @@ pub fn header(message: OutgoingMessage, credits: u32) -> Header {
     }
 }
 
-/// Returns what extensions may know of the header of a received message.
+/// Returns what extensions may know of a received message that is not theirs: XID, direction,
+/// credits and type.
 #[must_use]
 pub fn heard(header: &Header) -> Heard {
     Heard {

@@ -12,7 +12,8 @@ use smallvec::SmallVec;
 use crate::operation::{EXPLICIT_LEN, PLACED_LEN, SEGMENT_LEN, response_header};
 use crate::{Continuation, Transmit, Usable};
 
-/// A direction whose memory has not been registered yet.
+/// The direction for an item of the reply, with the length of the memory that it may be written to,
+/// which is not registered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Directing {
     Placed,
@@ -34,7 +35,7 @@ impl Directing {
     }
 }
 
-/// A transfer mode for the reply.
+/// One way in which the reply to a call may be transferred.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReplyMode {
     /// Minimum length in bytes and direction for each item, in order.
@@ -50,7 +51,8 @@ pub(crate) struct ReplyMode {
 }
 
 impl ReplyMode {
-    /// Returns whether the base protocol has this transfer mode as well.
+    /// Returns whether the base protocol could transfer the reply in this way: no directions, and
+    /// no additional receives.
     pub(crate) fn is_plain(&self) -> bool {
         self.items.is_empty() && self.reserved == 0
     }
@@ -87,9 +89,10 @@ struct Planning<'a> {
 }
 
 impl Transmit {
-    /// Returns all transfer modes: items in the payload stream; items placed in the transmissions
-    /// or, if there are not enough receives for the longest reply, placed or written depending on
-    /// size; and items written. The first two need no registered memory.
+    /// Returns the ways in which the reply to a call may be transferred. In the first, the items
+    /// stay in the payload stream. In the second, they are placed in the transmissions; if there
+    /// are not enough receives for the longest reply, each item is placed or written depending on
+    /// its length. In the third, they are written. Only written items need registered memory.
     pub(crate) fn reply_modes(
         &self,
         call: &CallToPlan<'_>,

@@ -55,8 +55,9 @@ pub(crate) struct ReplyPlan {
     info: OnceLock<Bytes>,
 }
 
-/// The transfer modes of the last reply, as most replies of a connection are like the one before. They
-/// depend on the other fields and on the peer's announcements.
+/// The transfer modes that were offered for the last reply, with all that they depend on. They are
+/// offered again for a reply that is alike, as most of a connection are. An announcement of the
+/// peer discards them.
 #[derive(Clone, Debug)]
 pub(crate) struct LastReply {
     shape: Shape,

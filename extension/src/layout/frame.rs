@@ -15,7 +15,7 @@ pub struct Spot {
     pub segments: SmallVec<[u32; 2]>,
 }
 
-/// A target: a buffer segment into which bulk data may be placed.
+/// A segment of a receive buffer into which bulk data may be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Offset in the buffer, in bytes.
@@ -52,7 +52,8 @@ pub enum Unusable {
     Segments(u64),
 }
 
-/// The targets of a receive buffer, and the maximum length of a message in it.
+/// The segments of a receive buffer into which bulk data may be placed (targets), and the maximum
+/// length of a message in it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Frame {
     len: u64,
@@ -175,9 +176,9 @@ impl Frame {
         self.targets.iter().any(|target| self.usable(target) > 0)
     }
 
-    /// Returns the number, within a group, of target `index` of transmission `transmission`. All
-    /// targets of all buffers of the group are counted, used or not. `None` if the number exceeds 32
-    /// bits.
+    /// Returns the number, within a message in several transmissions, of target `index` of
+    /// transmission `transmission`. All targets of all buffers are counted, used or not. `None` if
+    /// the number exceeds 32 bits.
     #[must_use]
     pub fn number(&self, transmission: usize, index: usize) -> Option<u32> {
         let before = transmission.checked_mul(self.targets.len())?;

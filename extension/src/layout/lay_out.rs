@@ -119,7 +119,8 @@ impl Part {
     }
 }
 
-/// The layout of a message.
+/// The layout of a message: which bytes each transmission carries, and at which places the receiver
+/// finds the items.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// The transmissions, in order; at least one.
@@ -129,7 +130,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Returns how many segment numbers the first header lists.
+    /// Returns how many segment numbers the first header lists, in a protocol that lists those of
+    /// each item.
     #[must_use]
     pub fn numbers(&self) -> u64 {
         let spots = self.spots.iter();

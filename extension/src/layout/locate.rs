@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::limits::MAX_SPAN;
 use super::{Frame, Spot};
 
-/// Bytes of an item in one buffer segment.
+/// A range of bytes in one buffer segment, which belongs to an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// Index of the transmission in the group, from 0.

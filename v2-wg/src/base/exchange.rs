@@ -44,7 +44,8 @@ impl PeerProperties {
         }
     }
 
-    /// Returns whether some have arrived and others are to follow.
+    /// Returns whether some of the peer's properties have arrived, and RDMA2_CONNPROP_FINAL has
+    /// not.
     pub(super) fn is_incomplete(&self) -> bool {
         matches!(self, Self::Awaited { begun: true, .. })
     }
