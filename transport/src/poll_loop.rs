@@ -103,7 +103,7 @@ impl std::task::Wake for Wake {
     }
 }
 
-/// The id of a source in its [`PollLoop`]. It is not reused while the loop lives.
+/// The id of a source in its [`PollLoop`]. It is not used again while the loop lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceId(usize);
 
@@ -243,8 +243,8 @@ impl PollLoop {
         progress
     }
 
-    /// Returns whether sources were armed and have not been polled since. To them, the owner still
-    /// sleeps.
+    /// Returns whether sources were armed and have not been polled since. Until then they act as if
+    /// the owner of the loop was asleep: their next event wakes it.
     pub(crate) fn is_armed(&self) -> bool {
         self.armed
     }
@@ -293,7 +293,8 @@ impl PollLoop {
         }
     }
 
-    /// Arms every source as [`PollSource::arm_without_owner`] says. Returns how long there is no work.
+    /// Arms every source for an owner that takes no events ([`PollSource::arm_without_owner`]).
+    /// Returns until when the loop may sleep.
     pub fn arm_without_owner(&mut self) -> Armed {
         if self.busy_poll {
             std::hint::spin_loop();

@@ -50,10 +50,7 @@ impl Inner {
 }
 
 impl Runtime {
-    /// Creates a runtime without sources.
-    ///
-    /// # Errors
-    /// The error of the operating system.
+    /// Creates a runtime to which no transport is attached yet.
     pub fn new() -> io::Result<Self> {
         Ok(Self::with(PollLoop::new()?, None))
     }
@@ -106,7 +103,8 @@ impl Runtime {
         self.inner.poll_loop.borrow_mut().set_busy_poll(on);
     }
 
-    /// Adds a source. [`crate::Client`] does this by itself.
+    /// Attaches a transport or another participant of the poll loop. [`crate::Client`] attaches its
+    /// transport by itself.
     ///
     /// # Errors
     /// The error of [`PollSource::attach`].

@@ -18,8 +18,8 @@ pub struct ConnectionLost {
     /// Whether another attempt may succeed. It cannot if, for example, the peer speaks another
     /// protocol.
     pub retry: bool,
-    /// Whether the peer has no room for a connection at present, so that even the first attempt of a client
-    /// is repeated.
+    /// Whether the peer has no room for a connection at present. A client then repeats even its
+    /// first attempt, which otherwise is final.
     pub busy: bool,
     /// Whether the connection had been established.
     pub was_established: bool,

@@ -112,13 +112,14 @@ impl Connection {
         self.up().is_some() && (self.replied || !any_replied || self.waiting == 0)
     }
 
-    /// Returns whether calls wait for it.
+    /// Returns whether calls wait for this connection.
     pub(crate) fn has_calls(&self) -> bool {
         self.waiting > 0
     }
 
-    /// Records a refusal. Returns whether there were so many in a row that it does not belong to an outage,
-    /// in which the first attempts of one connection can fail before the others are seen to have ended.
+    /// Records that the server did not admit the connection. Returns whether this has happened so
+    /// often in a row that the server must be full. It happens once or twice in an outage as well:
+    /// the attempts of one connection can fail before the other connections are seen to have ended.
     pub(crate) fn refused(&mut self) -> bool {
         self.refusals = self.refusals.saturating_add(1);
         self.refusals >= REFUSALS
@@ -191,7 +192,7 @@ impl Connection {
         self.was_silent && self.conn().is_none()
     }
 
-    /// Returns whether calls have been waiting for a connection.
+    /// Returns whether an outage goes on: calls have been waiting since the connection was lost.
     pub(crate) fn in_outage(&self) -> bool {
         self.outage.is_some()
     }
@@ -214,7 +215,8 @@ impl Connection {
         matches!(self.state, ConnectionState::Disconnected { retry_at } if retry_at <= now)
     }
 
-    /// Returns whether its calls have waited without a connection for the maximum time.
+    /// Returns whether the calls of this connection have waited without a connection for the
+    /// maximum time.
     pub(crate) fn gives_up(&self, options: &ClientOptions, now: Time) -> bool {
         self.up().is_none() && self.give_up_at(options).is_some_and(|at| at <= now)
     }

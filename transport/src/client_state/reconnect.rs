@@ -38,7 +38,7 @@ impl Reminder {
         Some(elapsed)
     }
 
-    /// Records a reply, which ends the outage. Returns whether the user was told of one.
+    /// Records a reply, which ends the outage. Returns whether the user was told of this outage.
     pub(super) fn answered(&mut self) -> bool {
         self.said.take().is_some()
     }

@@ -16,7 +16,8 @@ use crate::ClientOptions;
 /// after three seconds, so a server that is just being started or replaced gets a chance.
 pub(super) const MAX_UNANSWERED: u32 = 8;
 
-/// The state of the detection; see the module documentation.
+/// What a client has seen of its server so far: whether a reply has ever arrived, and if not, how
+/// many connections have ended without one.
 #[derive(Debug, Default)]
 pub(super) struct ServerProbe {
     /// Whether there was a reply.
@@ -48,8 +49,10 @@ impl ServerProbe {
         (self.unanswered_since, self.ended) = (None, 0);
     }
 
-    /// Records the end of an established connection with calls, or of an attempt. `another_is_up` says whether
-    /// another connection is established. Returns whether the limit is reached.
+    /// Records the end of an established connection with calls, or of an attempt to connect.
+    /// `another_is_up` says whether another connection is established. Returns whether
+    /// [`MAX_UNANSWERED`] connections have ended without a reply, so that the peer is not an RPC
+    /// server.
     pub(super) fn connection_ended(&mut self, was_established: bool, another_is_up: bool) -> bool {
         if self.answered {
             return false;

@@ -20,7 +20,7 @@ mod netlink;
 mod own_address;
 mod sock_diag;
 
-/// The origin of a call.
+/// The place that a call comes from: another host, or a user of this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PeerOrigin {
     /// The call came over TCP from another host or from another network namespace of this host.

@@ -62,8 +62,8 @@ pub(super) trait End {
 }
 
 impl<E: CallEvent> Driver<E> {
-    /// Returns a connection over a queue pair that was made for it. `prepared`: its first receives,
-    /// if it has its own.
+    /// Returns the state of a connection over a queue pair that was made for it. `prepared` is
+    /// memory for its first receives, if connections do not share receives.
     pub(super) fn link(
         &self,
         (conn, qp, peer): (ConnectionId, QpId, SocketAddr),
@@ -79,8 +79,8 @@ impl<E: CallEvent> Driver<E> {
         link
     }
 
-    /// Returns the maximum number of receives of a queue pair that are left for messages with
-    /// credits.
+    /// Returns the maximum number of receives of one queue pair that are left for credits, after
+    /// those that are posted beyond the credits ([`BEYOND_CREDITS`]).
     pub(super) fn most_receives(&self) -> u32 {
         let most = self.device.attributes().max_recv_wr;
         let most = u32::try_from(most).unwrap_or(u32::MAX);
@@ -118,9 +118,9 @@ macro_rules! observed {
             self.driver.grants_sent()
         }
 
-        /// Returns the bytes of the receives of the present connections if their peers use all that
-        /// they ever could at a time: what credits promise. It is without what the pool rounds up.
-        /// Receives that connections share take less while there is less traffic.
+        /// Returns the number of bytes of receives that the present connections would use if each
+        /// peer used all of its credits. Rounding by the pool is not included. Where connections
+        /// share receives, less is posted while there is less traffic.
         #[must_use]
         pub fn receive_memory(&self) -> u64 {
             self.driver.receive_memory()

@@ -10,7 +10,7 @@ pub(super) enum Closing {
     Failed(String),
 }
 
-/// How far a connection came.
+/// The furthest that a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reached {
     /// The connection is being established.

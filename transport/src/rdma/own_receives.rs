@@ -59,7 +59,7 @@ pub(super) struct OwnReceives {
 }
 
 impl OwnReceives {
-    /// Returns the receives of a queue pair, of which none is posted yet. They have this structure.
+    /// Returns the receives of a queue pair, of which none is posted yet. All have this structure;
     /// `prepared` is memory for the first ones.
     pub(super) fn new(qp: QpId, structure: ReceiveStructure, prepared: Vec<Scatter>) -> Self {
         Self {

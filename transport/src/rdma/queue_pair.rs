@@ -10,7 +10,7 @@ use super::receives::Receives;
 use super::send_queue::SendQueue;
 use super::wr_id::RECEIVES;
 
-/// A completion.
+/// The work request that a completion is about.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Done<T> {
     /// A receive.
@@ -53,8 +53,8 @@ pub(crate) struct QueuePair<T> {
 }
 
 impl<T> QueuePair<T> {
-    /// Returns a queue pair whose send queue has `capacity` entries, and whose receives come from
-    /// there. Long gather lists are copied into `pool`.
+    /// Returns a queue pair with `capacity` entries in its send queue, which takes its receives
+    /// from `receives`. Gather lists that are too long for the device are copied into `pool`.
     pub(crate) fn new(qp: QpId, capacity: usize, receives: Receives, pool: Pool) -> Self {
         Self {
             qp,

@@ -10,7 +10,7 @@ use rpcrdma_connection::{BEYOND_CREDITS, Protocols, ReceiveStructure, receive_me
 /// connections there are, the fewer credits the next one has, before any is rejected.
 const PARTS: usize = 4;
 
-/// The share of a new connection.
+/// The part of the memory for receives that a new connection gets, and what it may do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     /// The maximum number of outstanding calls.

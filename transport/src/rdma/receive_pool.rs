@@ -364,7 +364,7 @@ impl ReceivePool {
         }
     }
 
-    /// Records that the device has reported that the pool is low.
+    /// Records that few shared receives are left: the device has reported the event for that.
     pub(super) fn note_low(&mut self) {
         self.low = true;
         self.armed = false;
@@ -396,7 +396,8 @@ impl ReceivePool {
         self.promised
     }
 
-    /// Records that a connection has ended. Its device may have freed a receive with it.
+    /// Records that a connection has ended. If a message was in progress on it, its receive is free
+    /// again.
     pub(super) fn connection_ended(&mut self) {
         self.ended = true;
     }
@@ -408,15 +409,15 @@ impl ReceivePool {
         self.to_repost > 0 || self.low || self.ended || !self.armed || unplanned
     }
 
-    /// Returns whether a message in progress may be in the way of others: much of the memory is
-    /// taken, or too few receives are posted.
+    /// Returns whether receives are scarce: much of their memory is taken, or too few are posted. A
+    /// message in progress, which holds a receive, may then be in the way of others.
     pub(super) fn is_tight(&self) -> bool {
         self.tight
     }
 
-    /// Returns the maximum number of credits that each of so many connections should be granted: its
-    /// part of all receives while many are taken, or while not all promised messages can be covered, and
-    /// otherwise any number.
+    /// Returns the maximum number of credits that each of so many connections should be granted.
+    /// While receives are scarce or not all promised messages can be covered, this is an equal part
+    /// of all receives; otherwise there is no limit.
     pub(super) fn credits(&self, connections: usize) -> u32 {
         let connections = connections.max(1);
         let part = if self.covers && self.covering() > self.most {

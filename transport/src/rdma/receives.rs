@@ -52,7 +52,7 @@ impl Receives {
         }
     }
 
-    /// Returns the number of shared receives that are promised to the peer.
+    /// Returns the number of messages that the peer may send at a time into shared receives.
     pub(super) fn promised(&self) -> u32 {
         match self {
             Self::Own(_) => 0,

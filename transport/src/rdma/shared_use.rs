@@ -10,7 +10,7 @@
 //! holds no copies may always copy one message.
 //!
 //! If the connection's share is too small for a message, only the beginning of the message is passed on
-//! ([`rpcrdma_connection::Event::ReceivedTruncated`]). If it is a part of a call in operations of an
+//! ([`rpcrdma_connection::Event::ReceivedTruncated`]). If it is a part of a call in messages of an
 //! extension, the extension refuses the call, and the peer sends it again by the base protocol: its
 //! data then waits at the peer until there is memory to fetch it. Any other message ends the
 //! connection. Flow control is no alternative: not taking further messages would also stop the Read
@@ -127,8 +127,9 @@ impl SharedUse {
         std::mem::take(&mut self.replaced).then(|| self.structure.clone())
     }
 
-    /// Returns whether a message may keep `bytes` of its receive, while `free` of the `limit` bytes for
-    /// receives are free. Connections that are not proven leave one part in [`PROVEN_PART`] of them free.
+    /// Returns whether a message may keep `bytes` of its receive, while `free` of the `limit` bytes
+    /// for receives are free. A connection that has not shown that it makes progress
+    /// ([`Account::is_proven`]) must leave one part in [`PROVEN_PART`] of them free.
     pub(super) fn may_keep(&self, bytes: usize, free: usize, limit: usize) -> bool {
         let Some(held) = &self.held else { return true };
         let reserved = match held.copies.is_proven() {

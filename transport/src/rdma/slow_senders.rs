@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use rdma::{IdMap, QpId, Time};
 
-/// The interval at which messages in progress are considered.
+/// The interval at which queue pairs are checked for messages that have begun and not ended.
 pub(super) const CHECK_EVERY: Duration = Duration::from_millis(250);
 /// The maximum duration of a message while others wait for receives. A receive of 64 KiB is filled in
 /// time at a quarter of a Mbit/s.
 pub(super) const LIMIT: Duration = Duration::from_secs(2);
 
-/// The messages in progress.
+/// The queue pairs that were in the middle of a message at the last check, each with the time at
+/// which the message was first seen.
 #[derive(Debug, Default)]
 pub(super) struct SlowSenders {
     /// The time of the last check.

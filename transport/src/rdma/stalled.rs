@@ -32,10 +32,11 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Records the state of a connection. `awaited`: whether something is awaited from it (see the
-    /// module documentation). `completed`: how many signaled work requests have completed and messages
-    /// that waited for credits have left, ever. Returns since when that number has not risen, and
-    /// whether the connection blocks others ([`Account::blocks_others`]); `None` if nothing is awaited.
+    /// Records the state of a connection. `awaited` says whether something is awaited from the
+    /// peer: completions of work requests, credits for replies, or memory. `completed` counts what
+    /// shows progress, since the beginning: signaled work requests that have completed, and
+    /// messages that have got credits. Returns since when that number has not risen, and whether
+    /// the connection blocks others ([`Account::blocks_others`]); `None` if nothing is awaited.
     pub(super) fn check(
         &mut self,
         awaited: bool,

@@ -118,8 +118,8 @@ impl CallKey {
         }
     }
 
-    /// Returns a number that successive calls of a client spread evenly, and which differs between
-    /// clients.
+    /// Returns a number that chooses the part of the cache for this call. It differs between
+    /// clients, and grows by one from call to call, so that calls are spread evenly over the parts.
     pub(super) fn spread(&self) -> u32 {
         let client = match self.peer {
             IpAddr::V4(address) => address.to_bits(),

@@ -72,8 +72,8 @@ impl Admission {
         }
     }
 
-    /// Takes a place for a connection from this address, perhaps that of another connection.
-    /// Returns `None` if there is none.
+    /// Admits a connection from this address, if there is room or if another connection can be
+    /// closed for it. Returns `None` if it is to be refused.
     #[must_use]
     pub fn admit(&self, peer: IpAddr, now: Time) -> Option<Place> {
         let (limit, host) = (self.shared.places.limit, Host::new(peer));
@@ -153,14 +153,15 @@ impl fmt::Debug for Admission {
     }
 }
 
-/// The place of a connection among those of a server, until this value is dropped.
+/// The admission of one connection: it counts towards the limit on connections until this value is
+/// dropped.
 pub struct Place {
     shared: Arc<Shared>,
     standing: Arc<Standing>,
 }
 
 impl Place {
-    /// Sets the connection that has the place. Only from then on it may have to make room for
+    /// Names the connection that was admitted. From then on the server may close it to admit
     /// another one.
     pub fn belongs_to(&self, conn: ConnectionId) {
         self.standing.conn.store(conn.0, Relaxed);

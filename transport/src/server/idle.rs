@@ -30,7 +30,7 @@ pub(super) struct Peer {
     pub(super) last_call: Time,
     /// The handle for callbacks, if this server makes them.
     pub(super) callee: Option<Backchannel>,
-    /// Its place among the connections of the server.
+    /// Its admission, by which it counts towards the limit on connections.
     pub(super) place: Place,
 }
 
@@ -42,7 +42,8 @@ impl Peer {
 }
 
 impl Server {
-    /// Makes sure that [`Server::close_idle`] is called in time for a new connection.
+    /// Schedules [`Server::close_idle`] for a new connection, unless that is scheduled already,
+    /// which is early enough.
     pub(super) fn expect_idle(&mut self, now: Time) {
         // Earlier connections are due no later.
         self.idle_at.get_or_insert(now + self.options.idle_timeout);

@@ -11,8 +11,8 @@ use rpcrdma_host::{CountedMutex, LockCounter};
 
 use crate::host::Host;
 
-/// The time for which a connection does not make room for another one of the same host. A client
-/// that is refused because of it has tried again within a second.
+/// The time after its establishment or last use for which a connection is not closed for another
+/// one of the same host. The client that is refused instead tries again within a second.
 pub(super) const FRESH: Duration = Duration::from_millis(500);
 
 /// Counts how often a loop waited for another one that admitted or forgot a connection.
@@ -21,7 +21,7 @@ static CONTENDED: LockCounter = LockCounter::new("admission of connections");
 /// The value of [`Standing::conn`] before the transport has a connection.
 pub(super) const NO_CONNECTION: u64 = u64::MAX;
 
-/// The place of a connection in the order in which connections make room.
+/// The position of a connection in the order in which connections are closed to admit others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     had_use: bool,
@@ -60,8 +60,8 @@ impl Standing {
         }
     }
 
-    /// Returns whether the connection must not make room: it has calls in progress, or is not there
-    /// yet.
+    /// Returns whether the connection must not be closed to admit another one: calls are in
+    /// progress on it, or it is still being admitted.
     pub(super) fn is_busy(&self) -> bool {
         self.calls.load(Relaxed) > 0 || self.conn.load(Relaxed) == NO_CONNECTION
     }
@@ -83,7 +83,8 @@ impl Standing {
     }
 }
 
-/// Lets a call report that it was a use of its connection.
+/// Handed to the service with a call, which reports by it that the call counts as a use of its
+/// connection ([`crate::Request::count_as_use`]).
 #[derive(Clone, Debug)]
 pub(crate) struct Use {
     standing: Arc<Standing>,
@@ -102,7 +103,7 @@ impl Use {
     }
 }
 
-/// The connections of a server, in the order in which they make room.
+/// The connections of a server, in the order in which they are closed to admit others.
 #[derive(Default)]
 pub(super) struct Filed {
     /// All connections but those that make room, in the order of their ranks.
@@ -145,7 +146,7 @@ impl Filed {
         (count * 2 > self.order.len()).then_some(*host)
     }
 
-    /// Returns the connection that makes room for another one.
+    /// Returns the connection to close, so that another one can be admitted.
     pub(super) fn first_to_go(&mut self) -> Option<Arc<Standing>> {
         let majority = self.majority();
         [false, true].into_iter().find_map(|had_use| {

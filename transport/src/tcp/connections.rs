@@ -59,7 +59,8 @@ impl fmt::Display for Stalled {
 /// The readiness events that sockets are watched for.
 const INTEREST: Interest = Interest::ReadableAndWritable;
 
-/// The connections of one transport; see the module documentation.
+/// The connections of one transport, and which of them need attention: a socket is ready, or memory
+/// is free again.
 pub(super) struct StreamSet<X> {
     pub(super) options: TcpOptions,
     pub(super) counters: TcpCounters,

@@ -66,7 +66,7 @@ pub struct TcpOptions {
     /// Server: the maximum number of connections of this transport, so of one loop. Further ones are closed at
     /// once. [`crate::ServerOptions::max_connections`] limits those of all loops and transports together.
     pub max_connections: usize,
-    /// Server: the place of its loop among those that listen on the same socket
+    /// Server: which of the loops that listen on the same socket this one is
     /// ([`TcpServer::listening`]).
     pub seat: Option<LoopSeat>,
 }

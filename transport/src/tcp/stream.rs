@@ -81,7 +81,8 @@ struct Outbound {
     release: Time,
 }
 
-/// One TCP connection; see the module documentation.
+/// One TCP connection: its socket, the record that is being received, and the records that wait to
+/// be sent.
 pub(super) struct Stream {
     pub(super) socket: TcpStream,
     /// The pool for receiving long records.

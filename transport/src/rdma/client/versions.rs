@@ -68,8 +68,8 @@ impl RdmaClient {
         }
     }
 
-    /// Replaces the receives of a connection by longer ones as they are consumed, and announces the
-    /// new size to the server when all are replaced (xcharext-02, section 3.1).
+    /// Replaces the receives of a connection by longer ones, of `size` bytes, as they are consumed,
+    /// and announces the new size to the server when all are replaced (xcharext-02, section 3.1).
     ///
     /// # Errors
     /// [`NotChanged`]: the reason why the size cannot be changed.
@@ -81,7 +81,7 @@ impl RdmaClient {
         changed
     }
 
-    /// Asks the server of a connection for receives of another size. [`RdmaClient::features`] shows
+    /// Asks the server of a connection for receives of `size` bytes. [`RdmaClient::features`] shows
     /// the result.
     ///
     /// # Errors

@@ -23,7 +23,8 @@ const MUCH: usize = 4 << 20;
 const AT_ONCE: usize = 1000;
 const NEXT_STEP: Duration = Duration::from_millis(1);
 
-/// A look at all connections.
+/// One pass over all connections, which frees the queues of those that have been quiet since the
+/// pass before.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     /// The connections that no step has been for yet.
@@ -32,7 +33,7 @@ pub(super) struct Look {
     traffic: bool,
 }
 
-/// The traffic of a connection, as the last look found it.
+/// What a connection had sent when the last pass came to it.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     /// Number of requests posted until then.
@@ -67,7 +68,8 @@ impl<E: CallEvent> Driver<E> {
         }
     }
 
-    /// Records that so many bytes are not needed any more, or `usize::MAX` if an unknown number.
+    /// Records that `bytes` of memory were freed, or `usize::MAX` if the number is not known. Once
+    /// they are many ([`MUCH`]), free memory goes back to the system.
     pub(super) fn note_freed(&mut self, bytes: usize) {
         if bytes > 0 {
             self.freed = self.freed.saturating_add(bytes);

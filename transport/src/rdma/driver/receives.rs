@@ -12,7 +12,7 @@ use super::super::slow_senders;
 use super::super::timers::Timer;
 use super::{CallEvent, Driver};
 
-/// The number of receives that the peer of a connection may use.
+/// The number of receives that the peer of a connection may use: at present, and at most so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Receivable {
     now: u32,
