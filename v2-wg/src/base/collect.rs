@@ -11,15 +11,6 @@ use rpcrdma_extension::{Following, Part, PeerError, Reassembly, Refusal};
 
 use super::Base;
 
-/// The payload of a message whose last or only part has arrived.
-#[derive(Debug)]
-pub struct Finished {
-    /// The payload, in the pieces in which it was received.
-    pub payload: Segments,
-    /// Whether the message had several parts.
-    pub continued: bool,
-}
-
 const MISCOUNTED: Refusal = Refusal::Answer(
     PeerError::Continuation,
     "rdma_remaining does not count the bytes that follow",
@@ -70,19 +61,15 @@ impl Base {
     /// # Errors
     /// [`Refusal::Answer`]: the part is not as long as the one before it says. The message is given
     /// up.
-    pub fn finish(&mut self, payload: Segments) -> Result<Finished, Refusal> {
+    pub fn finish(&mut self, payload: Segments) -> Result<Segments, Refusal> {
         let Some(begun) = self.collection.take() else {
-            let continued = false;
-            return Ok(Finished { payload, continued });
+            return Ok(payload);
         };
         let checked = begun.check(length(&payload), Following::NOTHING);
         checked.map_err(|_| MISCOUNTED)?;
         let mut whole = begun.into_payload();
         whole.extend(payload);
-        Ok(Finished {
-            payload: whole,
-            continued: true,
-        })
+        Ok(whole)
     }
 
     /// Drops the parts of the message that is incomplete.

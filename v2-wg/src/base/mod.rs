@@ -12,7 +12,6 @@ mod transfer;
 use rpcrdma_chunks::Side;
 use rpcrdma_extension::{ConnectionLimits, Outbox, Property, Reassembly, ReverseDirection};
 
-pub use self::collect::Finished;
 use self::exchange::PeerProperties;
 pub use self::transfer::preferred_handle;
 use crate::limits::{DEFAULT_INLINE, LEAST_REPLY};

@@ -200,7 +200,7 @@ impl WgSession {
                 let collected = self.base.collect(direction, xid, remaining, payload);
                 collected.map(|()| None)
             }
-            None => self.base.finish(payload).map(|whole| Some(whole.payload)),
+            None => self.base.finish(payload).map(Some),
         };
         match &taken {
             Ok(_) if begins => self.began(),
