@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Position, Segments};
-use rdma::Time;
+use rdma::{Pool, Time};
 use rpcrdma_connection::{CallError, Options};
 use rpcrdma_ext_continuation::{Request, XMTCONT, XMTREQ};
 use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport, Support};
@@ -21,6 +21,7 @@ use rpcrdma_extension::{
     ReceivedMessage, Refusal, ReplyCandidates, ReplyToPlan, TransferMode, Transferred,
     Transmission, Transmissions, Written, made_by,
 };
+use rpcrdma_host::{Budget, Charge};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::{Answer, Body, Chunks, Direction, ErrorBody, Header, Optional, Reader};
 use support::{Pair, Posted, Seen, bytes, configs_with, data, message, open, reply, room};
@@ -274,6 +275,53 @@ fn without_memory(pair: &mut Pair, from: usize) -> (Message, Vec<Vec<Bytes>>) {
     let (xid, result) = pair.client.finished.pop().unwrap();
     assert_eq!(xid, 7);
     (result.unwrap(), seen.take())
+}
+
+/// The transmissions of an unfinished call count against the memory of their connection, and end it
+/// when there is no more.
+#[test]
+fn transmissions_of_an_unfinished_call_are_charged_to_their_connection() {
+    for has_memory in [true, false] {
+        let account = Budget::new(2 << 20, 1).account();
+        let mut configs = configs_with(Version::TWO, |client, server| {
+            for options in [client, server] {
+                options.protocols = rpcrdma_protocols::standard(&"cont".parse().unwrap());
+            }
+        });
+        configs.1.pool = Pool::new(64 << 20).charged_to(&account);
+        let mut pair = Pair::echoing(configs);
+        pair.call(message(1, 0, &[]), &room(0, &[])).unwrap();
+        assert_eq!(account.held(), 0);
+        let mut other = Charge::new(Some(account.clone()));
+        if !has_memory {
+            other.add(account.room() - 10_000);
+        }
+        let others = account.held();
+        let content = data(2, 17_000);
+        let call = message(2, 0, std::slice::from_ref(&content));
+        pair.client.call(call, &room(0, &[]));
+        pair.client.run();
+        let sends = std::mem::take(&mut pair.client.posted);
+        assert_eq!(sends.len(), 5);
+        for (number, posted) in sends.into_iter().enumerate() {
+            let Posted::Send(part, None) = posted else {
+                panic!("the call is in Sends alone");
+            };
+            // Each transmission before holds a receive.
+            let held = account.held() - others;
+            assert_eq!(held, number * 4096);
+            pair.server.receive(&part, None).unwrap();
+            pair.server.run();
+            if !has_memory && number == 2 {
+                break;
+            }
+        }
+        assert_eq!(pair.server.delivered.len(), usize::from(has_memory));
+        let reason = pair.server.closed.as_deref().unwrap_or_default();
+        assert_eq!(reason.contains("no memory"), !has_memory, "{reason}");
+        drop((pair, other));
+        assert_eq!(account.held(), 0);
+    }
 }
 
 /// The client keeps a call that a server without memory refuses, and offers its data for RDMA Reads. It is

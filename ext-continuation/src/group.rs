@@ -114,8 +114,14 @@ impl Group {
         number.saturating_add(1) >= self.id.count
     }
 
-    /// Adds the transmission with this number, which is not the last one.
-    pub(crate) fn add(&mut self, part: Part<&[Bytes]>, number: u32) -> Result<(), Fault> {
+    /// Adds the transmission with this number, which is not the last one. It holds `held` bytes of
+    /// receive memory.
+    pub(crate) fn add(
+        &mut self,
+        part: Part<&[Bytes]>,
+        number: u32,
+        held: usize,
+    ) -> Result<(), Fault> {
         let following = Following {
             messages: self
                 .id
@@ -124,7 +130,7 @@ impl Group {
                 .and_then(|last| last.checked_sub(number)),
             bytes: None,
         };
-        let added = self.parts.add(part.kept(), following, 0);
+        let added = self.parts.add(part.kept(), following, held);
         added.map(|_| ()).map_err(|_| Fault::Sequence {
             expected: self.next_number(),
             found: number,

@@ -1,9 +1,11 @@
 //! The handling of received operations: groups begun, continued, completed and abandoned, and error
 //! reports (sections 4.2, 5.4 and 9).
 
+use bytes::Bytes;
 use rpcrdma_ext_send_ddp::{DirectedItem, DirectedSet, Location, PlacedItem, check_ranges};
 use rpcrdma_extension::{
-    IncomingCall, IncomingReply, Outbox, ReceivedMessage, Refusal, Transferred, Whole, Written,
+    IncomingCall, IncomingReply, Outbox, Part, ReceivedMessage, Refusal, Transferred, Whole,
+    Written,
 };
 use rpcrdma_v2::limits::{MAX_CHUNK_SEGMENTS, MAX_READ_SEGMENTS};
 use rpcrdma_v2::{
@@ -215,7 +217,7 @@ impl Transmit {
         let id = GroupHeader::new(op, count);
         if count > 1 {
             let mut group = Group::new(id, lead);
-            let added = group.add(part, 0);
+            let added = group.add(part, 0, self.held(&part));
             added.map_err(|fault| fault_in(op, 0, fault))?;
             self.incoming = Some(group);
             out.parts_follow();
@@ -257,7 +259,8 @@ impl Transmit {
         let part = group.continued(op, cont).map_err(reported)?;
         group.id.credits = op.credits;
         if !group.ends_with(cont.number) {
-            group.add(part, cont.number).map_err(reported)?;
+            let held = self.held(&part);
+            group.add(part, cont.number, held).map_err(reported)?;
             self.incoming = Some(group);
             out.parts_follow();
             return Ok(());
@@ -266,6 +269,16 @@ impl Transmit {
         let whole = parts.finish(part);
         let whole = whole.map_err(|_| fault_in(op, cont.number, Fault::Continuation))?;
         self.complete(id, lead, &whole, out)
+    }
+
+    /// Returns the bytes of receive memory that a transmission holds while the rest of its group is
+    /// awaited: a receive of one segment is held as a whole.
+    fn held(&self, part: &Part<&[Bytes]>) -> usize {
+        let receive = usize::try_from(self.config.structure.sum()).unwrap_or(usize::MAX);
+        match self.config.structure.has_targets() {
+            true => part.held(receive),
+            false => receive,
+        }
     }
 
     /// Delivers the message of a complete group.

@@ -252,6 +252,11 @@ impl Extension for Transmit {
         self.outstanding = SentCalls::default();
         self.replies.clear();
     }
+    fn collected_bytes(&self) -> usize {
+        let group = self.incoming.as_ref();
+        group.map_or(0, |group| group.parts.memory())
+    }
+
 }
 
 impl TransferMode for Transmit {

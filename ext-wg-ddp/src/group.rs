@@ -113,11 +113,7 @@ impl Group {
             return Err(misplaced("no part follows one that is not the last"));
         }
         let part = Part::new(pieces, header, payload)?;
-        // A part that goes beyond the first segment of its receive holds all of it.
-        let held = match pieces.len() {
-            0 | 1 => pieces.iter().map(Bytes::len).sum(),
-            _ => self.receive,
-        };
+        let held = part.held(self.receive);
         let added = self.message.add(part.kept(), following, held);
         added.map(|_| ()).map_err(miscounted)
     }

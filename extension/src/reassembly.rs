@@ -86,6 +86,16 @@ impl Part<Segments> {
 }
 
 impl Part<&[Bytes]> {
+    /// Returns the bytes of receive memory that the part holds while it is kept, if each receive has
+    /// `receive` bytes: a part that goes beyond the first segment of its receive holds all of it.
+    #[must_use]
+    pub fn held(&self, receive: usize) -> usize {
+        match self.pieces.len() {
+            0 | 1 => self.pieces.iter().map(Bytes::len).sum(),
+            _ => receive,
+        }
+    }
+
     /// Returns the part with references of its own to the memory of its receive.
     #[must_use]
     pub fn kept(&self) -> Part<Segments> {
