@@ -166,13 +166,12 @@ pub(crate) enum Receives {
 fn placing_receives(inline: u32) -> u32 {
     let mut options = RdmaClientOptions::new(rpcrdma_protocols::base()).common;
     Variant::V2Ddp.configure(&mut options, Receives::Usual(inline));
-    options.receives(true).len()
+    options.receives(|_| true).len()
 }
 
 /// Returns the length in bytes of each receive of a connection that may speak only this version.
 fn receive_size(options: &RdmaOptions, version: Version) -> u32 {
-    let operations = options.protocols.has_operations(|known| known == version);
-    options.receives(operations).len()
+    options.receives(|known| known == version).len()
 }
 
 /// Returns the length in bytes of the longest message without chunks if both ends have these
@@ -180,8 +179,7 @@ fn receive_size(options: &RdmaOptions, version: Version) -> u32 {
 /// than 4096 bytes. With placement, a Send is as long as the peer's receives.
 pub(crate) fn longest_inline(options: &RdmaOptions, version: Version) -> u32 {
     let receive = receive_size(options, version);
-    let operations = options.protocols.has_operations(|known| known == version);
-    match operations && options.protocols.max_send() > 0 {
+    match options.protocols.max_send(|known| known == version) > 0 {
         true => receive,
         false => receive.min(options.inline_send),
     }

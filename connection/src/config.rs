@@ -157,35 +157,35 @@ impl Options {
     }
 
     /// Returns the structure of the receives that are posted at first. Each is at least as long as
-    /// the announced or default inline threshold. If a version with `operations` may be spoken,
-    /// each is also at least as long as the default of version 2 (version-two-01, section 2.3):
-    /// peers use that until an extension has announced another length.
+    /// the announced or default inline threshold. If a version with operations is among those that may
+    /// be spoken, which `allows` accepts, each is also at least as long as the default of version 2
+    /// (version-two-01, section 2.3): peers use that until an extension has announced another length.
     #[must_use]
-    pub fn receives(&self, operations: bool) -> ReceiveStructure {
-        let plain = self.plain_receive_size(operations);
-        let wanted = operations.then(|| self.protocols.receives(plain)).flatten();
-        wanted.unwrap_or_else(|| self.plain_receives(operations))
+    pub fn receives(&self, allows: impl Fn(Version) -> bool) -> ReceiveStructure {
+        let plain = self.plain_receives(&allows);
+        let wanted = self.protocols.receives(&allows, plain.len());
+        wanted.unwrap_or(plain)
     }
 
     /// Returns the structure of the receives that are enough as long as no data is placed in them:
     /// [`Options::receives`], or shorter.
     #[must_use]
-    pub fn plain_receives(&self, operations: bool) -> ReceiveStructure {
-        ReceiveStructure::plain(self.plain_receive_size(operations) as usize)
-    }
-
-    fn plain_receive_size(&self, operations: bool) -> u32 {
+    pub fn plain_receives(&self, allows: impl Fn(Version) -> bool) -> ReceiveStructure {
         let data = PrivateData::new(self.inline_send, self.inline_receive, false);
-        let least = if operations { V2_INLINE } else { 0 };
-        data.receive_size().max(least)
+        let least = match self.protocols.has_operations(allows) {
+            true => V2_INLINE,
+            false => 0,
+        };
+        ReceiveStructure::plain(data.receive_size().max(least) as usize)
     }
 
     /// Returns the structure of receives that are long enough for all lengths that a peer may ask
     /// for: [`Options::receives`], or longer.
     #[must_use]
-    pub fn longest_receives(&self, operations: bool) -> ReceiveStructure {
-        let receives = self.receives(operations);
-        match operations && receives.len() < self.max_receive_size {
+    pub fn longest_receives(&self, allows: impl Fn(Version) -> bool) -> ReceiveStructure {
+        let receives = self.receives(&allows);
+        let may_change = self.protocols.has_operations(allows);
+        match may_change && receives.len() < self.max_receive_size {
             true => receives.resized(self.max_receive_size),
             false => receives,
         }
@@ -298,9 +298,6 @@ impl Config {
     /// `role` allows.
     #[must_use]
     pub fn new(role: Role, options: Options, pool: Pool) -> Self {
-        let operations = options
-            .protocols
-            .has_operations(|version| role.allows(version));
         Self {
             credits: options.credits,
             callbacks: options.callbacks.credits,
@@ -311,7 +308,7 @@ impl Config {
             },
             reduced_arguments: ReducedArguments::ANY,
             max_segment: u64::from(options.max_segment),
-            receives: options.receives(operations),
+            receives: options.receives(|version| role.allows(version)),
             may_place: true,
             may_hold_calls: true,
             pool,
@@ -328,11 +325,7 @@ impl Config {
             Role::Client { versions, .. } => *versions = Choice::Only(version),
             Role::Server { versions } => *versions = Versions::only(version),
         }
-        let operations = self
-            .options
-            .protocols
-            .has_operations(|version| self.role.allows(version));
-        self.receives = self.options.receives(operations);
+        self.receives = self.options.receives(|version| self.role.allows(version));
         self
     }
 
@@ -385,7 +378,8 @@ impl Config {
     /// peer can receive, bytes.
     pub(crate) fn max_send(&self) -> u32 {
         let inline = self.options.inline_send.max(FIRST_MESSAGE_MAX);
-        inline.max(self.options.protocols.max_send())
+        let allows = |version| self.role.allows(version);
+        inline.max(self.options.protocols.max_send(allows))
     }
 
     /// Returns what extensions are told of this end.

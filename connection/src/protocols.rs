@@ -104,31 +104,44 @@ impl Protocols {
         of_version.filter_map(|(_, it)| it.make(end)).collect()
     }
 
-    fn factories(&self) -> impl Iterator<Item = &dyn ExtensionFactory> {
-        self.extensions.iter().map(|(_, factory)| &**factory)
+    /// Returns the factories for the versions that `allows` accepts and that have extensions.
+    fn factories(
+        &self,
+        allows: impl Fn(Version) -> bool,
+    ) -> impl Iterator<Item = &dyn ExtensionFactory> {
+        let extensible = self.dialects(allows).filter(|it| it.has_extensions());
+        let versions: Vec<Version> = extensible.map(|dialect| dialect.version()).collect();
+        let all = self.extensions.iter();
+        all.filter(move |(of, _)| versions.contains(of))
+            .map(|(_, factory)| &**factory)
     }
 
-    /// Returns the structure of the longest receives that an extension wants, each for messages of at
-    /// least `plain` bytes. `None` if receives of one segment will do for all.
+    /// Returns the structure of the longest receives that an extension of a version wants that `allows`
+    /// accepts, each for messages of at least `plain` bytes. `None` if receives of one segment will do
+    /// for all.
     #[must_use]
-    pub fn receives(&self, plain: u32) -> Option<ReceiveStructure> {
-        let wanted = self.factories().filter_map(|it| it.receives(plain));
+    pub fn receives(
+        &self,
+        allows: impl Fn(Version) -> bool,
+        plain: u32,
+    ) -> Option<ReceiveStructure> {
+        let wanted = self.factories(allows).filter_map(|it| it.receives(plain));
         wanted.max_by_key(ReceiveStructure::size)
     }
 
-    /// Returns the length in bytes of the longest message that an extension sends beyond those that
-    /// all may send, or 0.
+    /// Returns the length in bytes of the longest message that an extension of a version that `allows`
+    /// accepts sends beyond those that all may send, or 0.
     #[must_use]
-    pub fn max_send(&self) -> u32 {
-        let lengths = self.factories().map(ExtensionFactory::max_send);
+    pub fn max_send(&self, allows: impl Fn(Version) -> bool) -> u32 {
+        let lengths = self.factories(allows).map(ExtensionFactory::max_send);
         lengths.max().unwrap_or(0)
     }
 
-    /// Returns the maximum number of receives that the parts of one incomplete call can hold if
-    /// `credits` are granted.
+    /// Returns the maximum number of receives that the parts of one incomplete call can hold, in a
+    /// version that `allows` accepts, if `credits` are granted.
     #[must_use]
-    pub fn held_by_a_call(&self, credits: u32) -> u32 {
-        let held = self.factories().map(|it| it.held_by_a_call(credits));
+    pub fn held_by_a_call(&self, allows: impl Fn(Version) -> bool, credits: u32) -> u32 {
+        let held = self.factories(allows).map(|it| it.held_by_a_call(credits));
         held.max().unwrap_or(0)
     }
 }

@@ -5,7 +5,8 @@ mod support;
 
 use std::sync::{Arc, Mutex};
 
-use rpcrdma_connection::{CallbackOptions, Options, Protocols, ReceiveStructure};
+use rpcrdma_connection::dialect::VersionTwoWg;
+use rpcrdma_connection::{CallbackOptions, Config, Options, Protocols, ReceiveStructure};
 use rpcrdma_extension::{EndConfig, Extension, ExtensionFactory, Outbox, ReceivedMessage, Refusal};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::Side;
@@ -81,21 +82,60 @@ fn demanding(placed: u32, max_send: u32) -> Demanding {
 fn the_most_that_extensions_ask_for_is_provided() {
     let mut protocols = Protocols::named("test");
     let none = Options::server(protocols.clone());
-    assert_eq!(none.receives(true), none.plain_receives(true));
-    assert_eq!(none.protocols.held_by_a_call(64), 0);
+    let all = |_| true;
+    assert_eq!(none.receives(all), none.plain_receives(all));
+    assert_eq!(none.protocols.held_by_a_call(all, 64), 0);
     for (placed, max_send) in [(16 << 10, 0), (32 << 10, 64 << 10), (0, 8 << 10)] {
         protocols.add(Version::TWO, Arc::new(demanding(placed, max_send)));
     }
     let options = Options::server(protocols);
-    let receives = options.receives(true);
+    let receives = options.receives(all);
     assert_eq!(receives.size(), 1024 + (32 << 10));
     assert!(receives.segments()[1].ddp);
-    assert_eq!(options.protocols.max_send(), 64 << 10);
-    assert_eq!(options.protocols.held_by_a_call(64), 32);
-    assert_eq!(options.protocols.held_by_a_call(8), 8);
-    // A connection that can speak version 1 alone has none of it.
-    assert_eq!(options.receives(false), options.plain_receives(false));
+    assert_eq!(options.protocols.max_send(all), 64 << 10);
+    assert_eq!(options.protocols.held_by_a_call(all, 64), 32);
+    assert_eq!(options.protocols.held_by_a_call(all, 8), 8);
     assert_eq!(options.protocols.to_string(), "test");
+}
+
+/// A connection pays for what the extensions of the versions need that it may speak, and for no other.
+#[test]
+fn only_the_extensions_of_versions_that_may_be_spoken_are_asked() {
+    let placing = Arc::new(demanding(16 << 10, 64 << 10));
+    // Version 1 has no extensions, whatever a program adds to it.
+    let versions = [Version::ONE, Version::TWO];
+    let add = |all: Protocols, version| all.with(version, Arc::clone(&placing) as _);
+    let protocols = versions.into_iter().fold(Protocols::named("test"), add);
+    let pool = || rdma::Pool::new(1 << 20);
+    let client = Config::client(pool(), protocols.clone());
+    assert!(client.receives.segments()[1].ddp);
+    assert_eq!(announced(client.clone()), Some(64 << 10));
+    let (only, options) = (client.clone().with_version(Version::ONE), &client.options);
+    assert_eq!(
+        only.receives,
+        options.plain_receives(|it| it == Version::ONE)
+    );
+    let only = client.clone().with_version(Version::TWO_WG);
+    assert_eq!(only.receives, ReceiveStructure::plain(4096));
+    assert_eq!(announced(only), Some(4096));
+    for version in [Version::ONE, Version::TWO_WG] {
+        let allows = |it| it == version;
+        assert_eq!(protocols.receives(allows, 4096), None);
+        assert_eq!(protocols.max_send(allows), 0);
+        assert_eq!(protocols.held_by_a_call(allows, 64), 0);
+    }
+    // A program that does not speak a version needs nothing for its extensions either.
+    let without = protocols.speaking([&VersionTwoWg as _]);
+    assert_eq!(without.max_send(|_| true), 0);
+}
+
+/// Returns the maximum length of a message that a client announces in version-two-07, in bytes.
+fn announced(client: Config) -> Option<u32> {
+    let mut client = support::Endpoint::new(client);
+    client.establish(None);
+    client.run();
+    let (own, _) = client.connection.properties()?;
+    Some(own.send_size)
 }
 
 /// Each connection has the extensions of its version, which know its configuration.
@@ -144,7 +184,7 @@ fn a_factory_makes_nothing_where_there_is_no_memory_for_placement() {
         }
     });
     configs.1.may_place = false;
-    configs.1.receives = configs.1.options.plain_receives(true);
+    configs.1.receives = configs.1.options.plain_receives(|_| true);
     let mut pair = Pair::echoing(configs);
     pair.call(message(1, 100, &[data(1, 5000)]), &room(100, &[]))
         .unwrap();

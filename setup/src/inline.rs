@@ -131,8 +131,9 @@ mod tests {
             (options.inline_send, options.inline_receive),
             (65_536, 8192)
         );
-        for operations in [false, true] {
-            assert_eq!(options.longest_receives(operations).size(), 8192);
+        for version in [Version::ONE, Version::TWO] {
+            let receives = options.longest_receives(|allowed| allowed == version);
+            assert_eq!(receives.size(), 8192);
         }
     }
 }

@@ -146,14 +146,15 @@ fn receives(
     let credits = options.credits + options.callbacks.credits + options.spare_receives;
     let count = connections * (credits as usize + EXTRA);
     if are_shared(shares) {
-        return count * receive_memory(&options.longest_receives(true));
+        return count * receive_memory(&options.longest_receives(|_| true));
     }
     let longest = match resizes {
         true => options.max_receive_size,
         false => options.inline_receive,
     };
     let plain = (longest as usize).next_power_of_two().max(4096);
-    let size = match options.protocols.receives(plain as u32).is_some() {
+    let placing = options.protocols.receives(|_| true, plain as u32);
+    let size = match placing.is_some() {
         true => PLACING + plain,
         false => plain,
     };

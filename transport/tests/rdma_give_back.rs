@@ -31,7 +31,7 @@ fn what_a_burst_of_calls_needed_is_given_back_when_connections_are_quiet() {
     client.common.credits = CALLS;
     server.common.credits = CALLS;
     server.give_back_after = Some(INTERVAL);
-    let receive = receive_memory(&server.common.longest_receives(true));
+    let receive = receive_memory(&server.common.longest_receives(|_| true));
     let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
     let mut pair = Pair::new(device(), client, device(), server, anywhere);
     pair.client.set_busy_poll(true);

@@ -109,7 +109,7 @@ fn many_calls_in_flight_each_get_their_own_reply_and_all_memory_comes_back() {
     let (client, mut server) = options();
     server.common.credits = 128;
     // Shared receives have become as many as arrived at once.
-    let receives = 128 * receive_memory(&client.common.longest_receives(true));
+    let receives = 128 * receive_memory(&client.common.longest_receives(|_| true));
     let mut pair = pair_with(client, server);
     pair.echo();
     let conn = pair.connect();

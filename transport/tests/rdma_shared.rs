@@ -41,7 +41,7 @@ fn pair((client, server): (RdmaClientOptions, RdmaServerOptions)) -> Pair {
 fn idle_connections_take_no_receives_and_the_last_gives_all_back() {
     for version in PLACING {
         let (client, server) = placing(version);
-        let each = receive_memory(&server.common.longest_receives(true));
+        let each = receive_memory(&server.common.longest_receives(|_| true));
         let mut pair = pair((client, server));
         let mut open = vec![pair.connect()];
         pair.settle();
@@ -61,7 +61,7 @@ fn idle_connections_take_no_receives_and_the_last_gives_all_back() {
 fn a_burst_posts_more_receives_but_no_more_than_the_limit() {
     for version in PLACING {
         let (client, mut server) = placing(version);
-        let each = receive_memory(&server.common.longest_receives(true));
+        let each = receive_memory(&server.common.longest_receives(|_| true));
         server.max_receive_memory = 40 * each;
         let mut pair = pair((client, server));
         let conn = pair.connect();
@@ -150,7 +150,7 @@ const SERVER: usize = 1;
 fn messages_that_are_not_finished_are_ended_when_there_are_no_receives_for_others() {
     const LIMITED: usize = 40;
     let (client, mut server) = placing(Version::TWO);
-    let each = receive_memory(&server.common.longest_receives(true));
+    let each = receive_memory(&server.common.longest_receives(|_| true));
     server.max_receive_memory = LIMITED * each;
     let (world, mut pair) = Pair::fake_with(client, server, sharing(WhenEmpty::Waits));
     pair.echo();
@@ -184,7 +184,7 @@ fn messages_that_are_not_finished_are_ended_when_there_are_no_receives_for_other
 fn messages_that_find_no_receive_wait_and_none_is_lost() {
     for version in PLACING {
         let (client, mut server) = placing(version);
-        let each = receive_memory(&server.common.longest_receives(true));
+        let each = receive_memory(&server.common.longest_receives(|_| true));
         // The least that is posted is a fraction of what three clients may send at once.
         server.max_receive_memory = 1;
         let mut pair = pair((client, server));
@@ -241,7 +241,7 @@ fn no_sender_waits_where_that_may_end_its_connection() {
         assert!(waited > 0, "{version}: the bursts are too small");
         let (waited, left) = waited_in_bursts(version, WhenEmpty::MayEndConnection);
         assert_eq!(waited, 0, "{version}");
-        let each = receive_memory(&placing(version).1.common.longest_receives(true));
+        let each = receive_memory(&placing(version).1.common.longest_receives(|_| true));
         // For the last connection: its 64 credits, receives beyond them, and those of a pool without peers.
         assert!((64 * each..100 * each).contains(&left), "{version}: {left}");
     }
@@ -252,7 +252,7 @@ fn lowered_grants_keep_senders_from_waiting_where_not_all_credits_can_be_covered
     for version in PLACING {
         let (client, mut server) = placing(version);
         // The credits of three connections are more than 192.
-        server.max_receive_memory = 120 * receive_memory(&server.common.longest_receives(true));
+        server.max_receive_memory = 120 * receive_memory(&server.common.longest_receives(|_| true));
         let device = sharing(WhenEmpty::MayEndConnection);
         let (world, mut pair) = Pair::fake_with(client, server, device);
         let conns = [pair.connect(), pair.connect(), pair.connect()];

@@ -159,10 +159,7 @@ impl RdmaClient {
     ) {
         let common = &self.options.common;
         let choice = self.options.version;
-        let operations = common
-            .protocols
-            .has_operations(|version| choice.allows(version));
-        let receives = common.longest_receives(operations);
+        let receives = common.longest_receives(|version| choice.allows(version));
         let limit = self.receive_limit(&receives);
         let shared_receives = match self.driver.shared_receives(|| receives, limit) {
             Ok(shared) => shared,

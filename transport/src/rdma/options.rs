@@ -9,7 +9,7 @@ use std::time::Duration;
 use rdma::Attributes;
 use rpcrdma_connection::{Config, Options, Protocols};
 use rpcrdma_host::Budget;
-use rpcrdma_negotiation::{Choice, VersionDecision, VersionReason, Versions};
+use rpcrdma_negotiation::{Choice, Version, VersionDecision, VersionReason, Versions};
 
 use super::receive_pool::shares_receives;
 use super::{receive_memory, receive_pool};
@@ -149,11 +149,9 @@ pub struct RdmaServerOptions {
 }
 
 impl RdmaServerOptions {
-    /// Returns whether a version that is accepted has operations ([`Options::receives`]).
-    pub(super) fn has_operations(&self) -> bool {
-        self.common
-            .protocols
-            .has_operations(|version| self.versions.contains(version))
+    /// Returns the function that tells the versions that are accepted ([`Options::receives`]).
+    pub(super) fn allows(&self) -> impl Fn(Version) -> bool + Copy {
+        move |version| self.versions.contains(version)
     }
 
     /// Returns the least useful [`RdmaServerOptions::max_receive_memory`] on a device with these
@@ -161,10 +159,9 @@ impl RdmaServerOptions {
     /// shared receives.
     #[must_use]
     pub fn least_receive_memory(&self, attributes: &Attributes) -> usize {
-        let operations = self.has_operations();
         match shares_receives(attributes) {
-            true => receive_pool::least(&self.common.longest_receives(operations)),
-            false => receive_memory::least(&self.common.plain_receives(operations)),
+            true => receive_pool::least(&self.common.longest_receives(self.allows())),
+            false => receive_memory::least(&self.common.plain_receives(self.allows())),
         }
     }
 }
@@ -188,7 +185,7 @@ impl RdmaServerOptions {
 
 #[cfg(test)]
 mod tests {
-    use rpcrdma_negotiation::{Evidence, Shown, Version, VersionAction};
+    use rpcrdma_negotiation::{Evidence, Shown, VersionAction};
 
     use super::*;
 

@@ -4,7 +4,7 @@
 //! credits. Receives that bulk data can be placed in are long, and calls in several transmissions hold
 //! the receives that they arrived in, so both are allowed only within the first half of the limit.
 
-use rpcrdma_connection::{BEYOND_CREDITS, Protocols, ReceiveStructure, receive_memory};
+use rpcrdma_connection::{BEYOND_CREDITS, Protocols, ReceiveStructure, Versions, receive_memory};
 
 /// A new connection gets at most the remaining memory divided by this number. So the more
 /// connections there are, the fewer credits the next one has, before any is rejected.
@@ -34,9 +34,11 @@ pub(super) struct Wish<'a> {
     pub(super) credits: u32,
     /// The maximum number of outstanding callbacks.
     pub(super) callbacks: u32,
-    /// The protocols of this end, if they may matter. If calls may arrive in several transmissions,
-    /// an incomplete call holds the receives of its parts, and others are posted in their place.
-    pub(super) protocols: Option<&'a Protocols>,
+    /// The protocols of this end. If calls may arrive in several transmissions, an incomplete call
+    /// holds the receives of its parts, and others are posted in their place.
+    pub(super) protocols: &'a Protocols,
+    /// The versions that the connection may speak.
+    pub(super) versions: &'a Versions,
 }
 
 /// Returns the share of a new connection in `limit` bytes, of which `taken` belong to other connections,
@@ -79,6 +81,7 @@ fn share_of(
         credits,
         callbacks,
         protocols,
+        versions,
     } = wish;
     let each = receive_memory(receives);
     let left = limit.saturating_sub(taken);
@@ -96,7 +99,7 @@ fn share_of(
     };
     let spared = |memory: usize| taken.saturating_add(memory) <= limit / 2;
     let count = (credits + callbacks).saturating_add(BEYOND_CREDITS) as usize;
-    let held = protocols.map_or(0, |it| it.held_by_a_call(credits)) as usize;
+    let held = protocols.held_by_a_call(|version| versions.contains(version), credits) as usize;
     let groups = held > 0 && spared(each.saturating_mul(count + held));
     let count = if groups { count + held } else { count };
     let larger = receive_memory(&receives.resized(longest)).max(each);
@@ -129,7 +132,7 @@ mod tests {
 
     /// Receives that bulk data can be placed in.
     fn placing() -> ReceiveStructure {
-        Options::server(protocols("ddp")).receives(true)
+        Options::server(protocols("ddp").0).receives(|_| true)
     }
 
     /// Returns the shares of connections until one is rejected.
@@ -146,15 +149,22 @@ mod tests {
         shares
     }
 
-    fn protocols(features: &str) -> Protocols {
-        rpcrdma_protocols::standard(&features.parse().unwrap())
+    /// Returns protocols with these features, all of whose versions may be spoken.
+    fn protocols(features: &str) -> (Protocols, Versions) {
+        let protocols = rpcrdma_protocols::standard(&features.parse().unwrap());
+        (protocols, Versions::default())
     }
 
-    fn wish(credits: u32, callbacks: u32, protocols: &Protocols) -> Wish<'_> {
+    fn wish<'a>(
+        credits: u32,
+        callbacks: u32,
+        (protocols, versions): &'a (Protocols, Versions),
+    ) -> Wish<'a> {
         Wish {
             credits,
             callbacks,
-            protocols: Some(protocols),
+            protocols,
+            versions,
         }
     }
 

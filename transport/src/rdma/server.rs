@@ -139,10 +139,10 @@ impl RdmaServer {
         // Where there is not enough for all, half are for callbacks.
         let callbacks = common.callbacks.credits.min(most / 2);
         let credits = common.credits.min(most - callbacks).max(1);
-        let operations = self.options.has_operations();
+        let allows = self.options.allows();
         let links = self.driver.links.values();
-        let plain = common.plain_receives(operations);
-        let receives = common.receives(operations);
+        let plain = common.plain_receives(allows);
+        let receives = common.receives(allows);
         share(
             self.options.max_receive_memory,
             links.map(|link| link.receive_memory).sum(),
@@ -152,7 +152,8 @@ impl RdmaServer {
             Wish {
                 credits,
                 callbacks,
-                protocols: operations.then_some(&common.protocols),
+                protocols: &common.protocols,
+                versions: &self.options.versions,
             },
         )
     }
@@ -160,12 +161,12 @@ impl RdmaServer {
     /// Returns the configuration of a new connection with this share.
     fn config(&self, share: &Share, pool: Pool, peer: SocketAddr) -> Config {
         let versions = self.options.versions.clone();
-        let operations = self.options.has_operations();
+        let allows = self.options.allows();
         let device = &*self.driver.device;
         let mut common = self.options.common.clone();
         let receives = match share.placing {
-            true => common.receives(operations),
-            false => common.plain_receives(operations),
+            true => common.receives(allows),
+            false => common.plain_receives(allows),
         };
         if !share.longer {
             let size = u32::try_from(receives.size()).unwrap_or(u32::MAX);
@@ -206,8 +207,7 @@ impl RdmaServer {
             outbound_reads: config.options.outbound_reads,
         };
         let credits = config.credits;
-        let operations = self.options.has_operations();
-        let structure = || config.options.longest_receives(operations);
+        let structure = || config.options.longest_receives(self.options.allows());
         let limit = self.options.max_receive_memory;
         let shared = match self.driver.shared_receives(structure, limit) {
             Ok(shared) => shared,
