@@ -1,12 +1,11 @@
-//! The optional features that may be used on a connection, and why.
+//! The features that both ends of a connection have agreed on, and why.
 
-use rpcrdma_ext_continuation::Transmit;
-use rpcrdma_ext_wg_ddp::Placement;
-use rpcrdma_ext_xchar::Exchange;
-use rpcrdma_extension::ConnectionLimits;
-use rpcrdma_negotiation::{
-    FeatureReason, Features, OwnProperties, PeerProperties, RoundTrips, Version, WithReason,
-    decide_features, decide_round_trips,
+use rpcrdma_extension::agreed::{
+    BACKWARD_CALLS, CHARACTERISTICS, INLINE_RECEIVE, INLINE_SEND, INVALIDATED_HERE,
+    INVALIDATED_THERE, both, smaller,
+};
+use rpcrdma_extension::{
+    AgreedFeatures, ConnectionLimits, FeatureReason, FeatureValue, ReverseDirection,
 };
 use rpcrdma_v1::PrivateData;
 use rpcrdma_v2::Side;
@@ -14,127 +13,157 @@ use rpcrdma_v2::Side;
 use crate::Config;
 use crate::dialect::Session;
 
-/// Returns the optional features that may be used in `version` at present, and why.
+/// Returns the features that may be used at present. `peer` is the peer's private data.
 pub(crate) fn features(
     config: &Config,
-    version: Version,
     peer: Option<PrivateData>,
     session: &dyn Session,
-) -> Features {
+) -> AgreedFeatures {
     let side = config.role.side();
-    let invalidation = config.options.remote_invalidation;
-    let have = OwnProperties {
-        side,
-        max_send: config.max_send(),
-        // The receives may have been replaced since the beginning.
-        receive_size: match session.limits() {
-            Some(limits) => limits.inline_receive,
-            None => config.receives.len(),
-        },
-        accept_invalidation: invalidation && side == Side::Client,
-        can_invalidate: invalidation && side == Side::Server,
-        private_data: config.options.private_data(),
-        characteristics: true,
+    let mut agreed = match session.limits() {
+        Some(limits) => by_limits(side, config.max_send(), &limits),
+        None => by_private_data(side, config.options.private_data(), peer),
     };
-    let extensions = session.extensions();
-    let exchange = extensions.and_then(|extensions| extensions.find::<Exchange>());
-    let peer = match (extensions, exchange) {
-        (None, _) => PeerProperties::PrivateData(peer),
-        (Some(_), None) => PeerProperties::NoCharacteristics,
-        (Some(_), Some(exchange)) => match exchange.supported() {
-            None => PeerProperties::NotSaidYet,
-            Some(false) => PeerProperties::NoCharacteristics,
-            Some(true) => PeerProperties::Characteristics(exchange.peer()),
-        },
-    };
-    let transmit = extensions.and_then(|extensions| extensions.find::<Transmit>());
-    let round_trips = transmit.map(|own| decide_round_trips(side, own.config(), peer));
-    let features = decide_features(&have, peer).with_round_trips(round_trips.flatten());
-    let features = Features {
-        version,
-        ..features
-    };
-    match (session.limits(), exchange) {
-        (Some(limits), None) => {
-            let features = by_extensions(features, side, config.max_send(), &limits);
-            match session.announced() {
-                Some((_, peer)) => of_working_group(features, config, peer.is_some(), session),
-                None => features,
-            }
-        }
-        _ => features,
-    }
+    session.agreed(&mut agreed);
+    agreed
 }
 
-/// Returns the features of a version whose peers have other operations than the exchange of
-/// transport characteristics to settle their limits.
-fn by_extensions(
-    features: Features,
+/// Returns the features that private data settles (RFC 8797, sections 4.1 and 4.2).
+fn by_private_data(
     side: Side,
-    max_send: u32,
-    limits: &ConnectionLimits,
-) -> Features {
-    fn said<T>(value: T) -> WithReason<T> {
-        let reason = FeatureReason::Extensions;
-        WithReason { value, reason }
+    own: Option<PrivateData>,
+    peer: Option<PrivateData>,
+) -> AgreedFeatures {
+    let why = match peer {
+        Some(_) => FeatureReason::Peer,
+        None => FeatureReason::NotAnnounced,
+    };
+    let (here, peer) = (own.unwrap_or_default(), peer.unwrap_or_default());
+    let mut agreed = AgreedFeatures::default();
+    agreed.set(
+        INLINE_SEND,
+        smaller(here.send_size(), peer.receive_size(), why),
+    );
+    agreed.set(
+        INLINE_RECEIVE,
+        smaller(here.receive_size(), peer.send_size(), why),
+    );
+    agreed.set(CHARACTERISTICS, (false, FeatureReason::NotExchanged));
+    let invalidation = both(here.remote_invalidation(), peer.remote_invalidation(), why);
+    // Only the client makes calls and so registers memory.
+    match side {
+        Side::Client => agreed.set(INVALIDATED_HERE, invalidation),
+        Side::Server => {
+            agreed.set(INVALIDATED_THERE, invalidation);
+            let backward = (ReverseDirection::Inline, FeatureReason::UpperLayer);
+            agreed.set(BACKWARD_CALLS, backward);
+        }
     }
-    Features {
-        inline_send: said(limits.inline_send.min(max_send)),
-        inline_receive: said(limits.inline_receive),
-        invalidated_there: said(limits.may_invalidate),
-        backward: match side {
-            Side::Client => features.backward,
-            Side::Server => said(limits.reverse_direction),
-        },
-        ..features
-    }
+    agreed
 }
 
-/// Returns the features in version 2 of the working group. Continued messages belong to the
-/// version, and each call says whether its reply may invalidate a handle.
-fn of_working_group(
-    features: Features,
-    config: &Config,
-    known: bool,
-    session: &dyn Session,
-) -> Features {
-    type Says = fn(&Placement) -> bool;
-    fn decided<T>(value: T, reason: FeatureReason) -> WithReason<T> {
-        WithReason { value, reason }
+/// Returns the features of a version with extensions that say no more than these limits. The end
+/// sends messages of up to `max_send` bytes.
+fn by_limits(side: Side, max_send: u32, limits: &ConnectionLimits) -> AgreedFeatures {
+    let why = FeatureReason::Extensions;
+    let inline_send = FeatureValue::Bytes(limits.inline_send.min(max_send));
+    let inline_receive = FeatureValue::Bytes(limits.inline_receive);
+    let mut agreed = AgreedFeatures::default();
+    agreed.set(INLINE_SEND, (inline_send, why));
+    agreed.set(INLINE_RECEIVE, (inline_receive, why));
+    agreed.set(CHARACTERISTICS, (false, FeatureReason::NotExchanged));
+    agreed.set(INVALIDATED_HERE, (false, FeatureReason::NotExchanged));
+    agreed.set(INVALIDATED_THERE, (limits.may_invalidate, why));
+    if side == Side::Server {
+        agreed.set(BACKWARD_CALLS, (limits.reverse_direction, why));
     }
-    let offers = config.options.remote_invalidation;
-    let placement = session
-        .extensions()
-        .and_then(|extensions| extensions.find::<Placement>());
-    let placed = |of: Says| match placement {
-        None => decided(false, FeatureReason::Here),
-        Some(placement) if of(placement) => decided(true, FeatureReason::Both),
-        Some(_) if known => decided(false, FeatureReason::NotAnnounced),
-        Some(_) => decided(false, FeatureReason::NotSaidYet),
-    };
-    let (there, here): (Says, Says) = match config.role.side() {
-        Side::Client => (Placement::places_calls, Placement::has_results_placed),
-        Side::Server => (Placement::places_results, Placement::has_calls_placed),
-    };
-    Features {
-        characteristics: match known {
-            true => decided(true, FeatureReason::Both),
-            false => decided(false, FeatureReason::NotSaidYet),
-        },
-        invalidated_here: match offers {
-            true => decided(true, FeatureReason::EachCall),
-            false => decided(false, FeatureReason::Here),
-        },
-        invalidated_there: match features.invalidated_there.value {
-            true => decided(true, FeatureReason::EachCall),
-            false => decided(false, FeatureReason::Here),
-        },
-        round_trips: Some(RoundTrips {
-            placed_there: placed(there),
-            placed_here: placed(here),
-            call_transmissions: decided(u32::MAX, FeatureReason::Version),
-            reply_transmissions: decided(u32::MAX, FeatureReason::Version),
-        }),
-        ..features
+    agreed
+}
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_v1::Agreed;
+
+    use super::*;
+
+    fn data(send: u32, receive: u32, invalidation: bool) -> Option<PrivateData> {
+        Some(PrivateData::new(send, receive, invalidation))
+    }
+
+    fn bytes(bytes: u32, why: FeatureReason) -> Option<(FeatureValue, FeatureReason)> {
+        Some((FeatureValue::Bytes(bytes), why))
+    }
+
+    const YES: Option<FeatureValue> = Some(FeatureValue::InUse(true));
+
+    #[test]
+    fn rfc8797_private_data_decides_for_version_1() {
+        let (own, peer) = (data(65_536, 32_768, true), data(16_384, 8192, true));
+        let client = by_private_data(Side::Client, own, peer);
+        assert_eq!(client.get(INLINE_SEND), bytes(8192, FeatureReason::Peer));
+        assert_eq!(
+            client.get(INLINE_RECEIVE),
+            bytes(16_384, FeatureReason::Peer)
+        );
+        assert_eq!(client.value(INVALIDATED_HERE), YES);
+        // Only servers make replies that invalidate, and calls in the backward direction.
+        assert_eq!(client.value(INVALIDATED_THERE), None);
+        assert_eq!(client.value(BACKWARD_CALLS), None);
+        let server = by_private_data(Side::Server, own, peer);
+        assert_eq!(server.value(INVALIDATED_THERE), YES);
+        assert_eq!(server.value(INVALIDATED_HERE), None);
+        let backward = (ReverseDirection::Inline.into(), FeatureReason::UpperLayer);
+        assert_eq!(server.get(BACKWARD_CALLS), Some(backward));
+        // If both ends have the same limit, the peer is given as the reason.
+        let same = by_private_data(Side::Client, data(8192, 16_384, true), peer);
+        assert_eq!(same.get(INLINE_SEND), bytes(8192, FeatureReason::Peer));
+        assert_eq!(same.get(INLINE_RECEIVE), bytes(16_384, FeatureReason::Peer));
+        // The decision matches what RFC 8797 has both ends compute.
+        let agreed = Agreed::new(own, peer);
+        assert_eq!(
+            client.value(INLINE_SEND),
+            Some(FeatureValue::Bytes(agreed.call_inline))
+        );
+        assert_eq!(
+            client.value(INLINE_RECEIVE),
+            Some(FeatureValue::Bytes(agreed.reply_inline))
+        );
+        let silent = by_private_data(Side::Client, own, None);
+        let why = FeatureReason::NotAnnounced;
+        assert_eq!(silent.get(INLINE_SEND), bytes(1024, why));
+        assert_eq!(
+            silent.get(INVALIDATED_HERE),
+            Some((FeatureValue::InUse(false), why))
+        );
+        let small = by_private_data(Side::Client, data(4096, 4096, false), peer);
+        assert_eq!(small.get(INLINE_SEND), bytes(4096, FeatureReason::Here));
+        let refused = (FeatureValue::InUse(false), FeatureReason::Here);
+        assert_eq!(small.get(INVALIDATED_HERE), Some(refused));
+    }
+
+    #[test]
+    fn what_private_data_decides_is_printed_with_its_reasons() {
+        let agreed = by_private_data(
+            Side::Server,
+            data(4096, 8192, true),
+            data(4096, 4096, false),
+        );
+        let expected = "inline, to the peer: 4096 B (the peer's choice)\n\
+            inline, from the peer: 4096 B (the peer's choice)\n\
+            transport characteristics: no (the peer cannot say)\n\
+            remote invalidation, by this end: no (the peer's choice)\n\
+            backward calls: without chunks (for the upper layer to find out)";
+        assert_eq!(agreed.to_string(), expected);
+    }
+
+    #[test]
+    fn a_version_with_extensions_that_say_nothing_has_the_default_limits() {
+        let agreed = by_limits(Side::Client, 65_536, &ConnectionLimits::default());
+        let expected = "inline, to the peer: 4096 B (the extensions say so)\n\
+            inline, from the peer: 4096 B (the extensions say so)\n\
+            transport characteristics: no (the peer cannot say)\n\
+            remote invalidation, by the peer: no (the peer cannot say)\n\
+            remote invalidation, by this end: no (the extensions say so)";
+        assert_eq!(agreed.to_string(), expected);
     }
 }

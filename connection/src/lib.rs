@@ -147,9 +147,9 @@ pub mod dialect;
 pub mod flow;
 
 // What configurations and inspection are made of.
-pub use rpcrdma_extension::NotChanged;
 pub use rpcrdma_extension::layout::{BadStructure, ReceiveSegment, ReceiveStructure};
-pub use rpcrdma_negotiation::{Choice, Evidence, Features, Version, VersionDecision, Versions};
+pub use rpcrdma_extension::{AgreedFeatures, NotChanged, agreed};
+pub use rpcrdma_negotiation::{Choice, Evidence, Version, VersionDecision, Versions};
 pub use rpcrdma_v1::PrivateData;
 pub use rpcrdma_v2::{Direction, Side};
 pub use rpcrdma_v2_wg::Properties;

@@ -5,7 +5,8 @@ mod support;
 
 use bytes::Bytes;
 use onc_rpc::{Encoder, Message};
-use rpcrdma_connection::{CallError, CallbackOptions, Config};
+use rpcrdma_connection::{CallError, CallbackOptions, Config, agreed};
+use rpcrdma_extension::FeatureValue;
 use rpcrdma_negotiation::Version;
 use rpcrdma_v1::{Body, Chunks, ErrorBody, Header, PrivateData};
 use support::{Endpoint, Pair, Seen, bytes, configs_with, data, echo, message, open, room};
@@ -306,7 +307,8 @@ fn a_server_that_makes_no_calls_changes_its_receive_size_again_and_again() {
             pair.call(message(xid, 0, &[]), &room(0, &[])).unwrap();
         }
         let features = pair.client.connection.features().unwrap();
-        assert_eq!(features.inline_send.value, size);
+        let send = features.value(agreed::INLINE_SEND);
+        assert_eq!(send, Some(FeatureValue::Bytes(size)));
         let mut receives = pair.server.receives.iter();
         assert!(receives.all(|receive| receive.size() == size as usize));
     };

@@ -16,13 +16,14 @@ use rpcrdma_connection::dialect::{
     BadMessage, BadReply, Dialect, ErrorMessage, Incoming, Negotiable, OperationHeader, Outgoing,
     Plain, Receiver, Session, VersionTwo, VersionTwoSession, decode_header, of_extension,
 };
-use rpcrdma_connection::{CallError, Config, Direction, Protocols, Side};
+use rpcrdma_connection::{CallError, Config, Direction, Protocols, Side, agreed};
 use rpcrdma_extension::{
-    CallCandidate, CallToPlan, ConnectionLimits, Cost, DuplicateNumber, Extension, Extensions,
-    IncomingCall, NotTransferred, Outbox, Planned, ReceivedMessage, Refusal, ReplyCandidate,
-    ReplyCandidates, ReplyToPlan, Start, TransferMode, Transferred, Transmission, Transmissions,
+    AgreedFeatures, CallCandidate, CallToPlan, ConnectionLimits, Cost, DuplicateNumber, Extension,
+    Extensions, FeatureReason, FeatureValue, IncomingCall, NotTransferred, Outbox, Planned,
+    ReceivedMessage, Refusal, ReplyCandidate, ReplyCandidates, ReplyToPlan, Start, TransferMode,
+    Transferred, Transmission, Transmissions,
 };
-use rpcrdma_negotiation::{FeatureReason, Version, WithReason};
+use rpcrdma_negotiation::{Version, VersionAction};
 use rpcrdma_v2::{Body, CallChunks, ErrorBody, Header, Malformed, Optional, Reader, operations};
 use support::{Endpoint, Pair, bytes, data, message, open, room};
 use transfer_plan::ChunkCounts;
@@ -254,6 +255,11 @@ impl Extension for Parts {
         }
     }
 
+    fn agreed(&self, _: Side, agreed: &mut AgreedFeatures) {
+        let known = agreed::both(true, self.peer.is_some(), FeatureReason::NotSaidYet);
+        agreed.set("calls in parts", known);
+    }
+
     fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {
         Some(self)
     }
@@ -384,15 +390,19 @@ fn a_dialect_of_the_programs_own_exchanges_properties_by_its_own_header_types() 
     assert_eq!(types(&pair.client.sent), [RECEIVE_SIZE]);
     assert_eq!(types(&pair.server.sent), [RECEIVE_SIZE]);
     for end in [&pair.client, &pair.server] {
+        let decision = end.connection.decision().unwrap();
+        assert_eq!(decision.action, VersionAction::Use(TEN));
         let features = end.connection.features().unwrap();
-        assert_eq!(features.version, TEN);
-        let inline = [features.inline_send, features.inline_receive];
-        let agreed = WithReason {
-            value: 8192,
-            reason: FeatureReason::Extensions,
-        };
-        assert_eq!(inline, [agreed, agreed]);
-        assert_eq!(features.characteristics.reason, FeatureReason::NotExchanged);
+        let inline = [agreed::INLINE_SEND, agreed::INLINE_RECEIVE].map(|name| features.get(name));
+        let settled = (FeatureValue::Bytes(8192), FeatureReason::Extensions);
+        assert_eq!(inline, [Some(settled); 2]);
+        assert_eq!(features.peer_unknown(), Some(FeatureReason::NotExchanged));
+        // What the extension has agreed on follows.
+        let last = features.to_string().lines().last().map(str::to_owned);
+        assert_eq!(
+            last.as_deref(),
+            Some("calls in parts: yes (both ends have it)")
+        );
     }
     // 6,000 bytes are more than the default length of a message, and less than both have announced.
     let reply = pair.call(message(1, 1500, &[]), &room(1500, &[])).unwrap();

@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rpcrdma_connection::{Options, ReplyRoom};
+use rpcrdma_connection::{Options, Protocols, ReplyRoom};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2_wg::header_type::{
     CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, GRANT, REPLY_EXTERNAL, REPLY_INLINE,
@@ -359,6 +359,29 @@ fn what_is_said_of_a_connection_is_what_it_does() {
             "{line}\n{server:#?}"
         );
     }
+}
+
+/// Without extensions, the list has what the version itself settles.
+#[test]
+fn what_is_said_of_a_connection_without_extensions() {
+    let pair = connected(|client, server| {
+        (client.protocols, server.protocols) = (Protocols::default(), Protocols::default());
+    });
+    let client = [
+        "inline, to the peer: 4096 B (the extensions say so)",
+        "inline, from the peer: 4096 B (the extensions say so)",
+        "transport characteristics: yes (both ends have it)",
+        "remote invalidation, by the peer: yes (each call says which handle)",
+        "remote invalidation, by this end: yes (each call says which handle)",
+        "bulk data placed by Sends, to the peer: no (this end's choice)",
+        "bulk data placed by Sends, from the peer: no (this end's choice)",
+        "transmissions of a call: any number (every peer of this version does)",
+        "transmissions of a reply: any number (every peer of this version does)",
+    ];
+    assert_eq!(features(&pair.client), client);
+    let mut server = client.to_vec();
+    server.insert(5, "backward calls: no (the extensions say so)");
+    assert_eq!(features(&pair.server), server);
 }
 
 /// Returns the header types of a call of `len` bytes and the number of RDMA Reads, with a server

@@ -3,11 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport, Support};
-use rpcrdma_ext_xchar::Peer;
+use rpcrdma_ext_send_ddp::Support;
 use rpcrdma_extension::layout::{BufferStructure, Frame};
-
-use crate::{RequestReceiveLimit, ResponseSendLimit};
 
 /// The directions in which an end supports a feature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -192,20 +189,6 @@ pub struct PeerAnnouncements {
     pub sends: u32,
 }
 
-impl PeerAnnouncements {
-    /// Reads the announcements from the peer's characteristics.
-    #[must_use]
-    pub fn of(peer: &Peer) -> Self {
-        let structure = peer.said::<ReceiveBufferStructure>();
-        Self {
-            support: peer.get::<RoundTripSupport>(),
-            frame: structure.and_then(|structure| Frame::new(&structure).ok()),
-            takes: peer.get::<RequestReceiveLimit>(),
-            sends: peer.get::<ResponseSendLimit>(),
-        }
-    }
-}
-
 /// The features that this end may use on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usable {
@@ -240,24 +223,5 @@ pub fn decide(own: &Config, peer: &PeerAnnouncements) -> Usable {
         responses,
         placed_replies: ddp.receive && responses && own.frame().can_place(),
         reply_transmissions: continued(cont.receive && responses, peer.sends),
-    }
-}
-
-impl fmt::Display for Usable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let yes = |value: bool| if value { "yes" } else { "no" };
-        write!(f, "bulk data placed, to the peer: {}", yes(self.place))?;
-        let placed = yes(self.placed_replies);
-        write!(f, "\nbulk data placed, in replies from the peer: {placed}")?;
-        let calls = match self.requests {
-            true => self.call_transmissions,
-            false => 1,
-        };
-        write!(f, "\ntransmissions of a call: up to {calls}")?;
-        let replies = self.reply_transmissions;
-        write!(
-            f,
-            "\ntransmissions of a reply from the peer: up to {replies}"
-        )
     }
 }

@@ -47,6 +47,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agreed;
 mod characteristic;
 mod config;
 mod emit;

@@ -11,11 +11,12 @@ use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport};
 use rpcrdma_ext_xchar::{Characteristic, ReceiveBufferSize};
 use rpcrdma_extension::layout::Frame;
 use rpcrdma_extension::{
-    CallCandidate, CallToPlan, ConnectionLimits, Extension, Heard, Kind, NotTransferred, Outbox,
-    PeerError, Planned, Property, ReceivedMessage, Refusal, ReplyCandidates, ReplyToPlan,
-    TransferMode, Transmissions,
+    AgreedFeatures, CallCandidate, CallToPlan, ConnectionLimits, Extension, Heard, Kind,
+    NotTransferred, Outbox, PeerError, Planned, Property, ReceivedMessage, Refusal,
+    ReplyCandidates, ReplyToPlan, TransferMode, Transmissions,
 };
-use rpcrdma_v2::{Chunks, Direction, OPTIONAL};
+use rpcrdma_v2::{Chunks, Direction, OPTIONAL, Side};
+use smallvec::SmallVec;
 
 use crate::group::Group;
 use crate::transmit::call::SentCalls;
@@ -47,8 +48,8 @@ pub struct Transmit {
     decided: Usable,
     /// Number of announcements of the peer that the transfer modes depend on.
     pub(crate) announced: u64,
-    /// Whether the peer announced its receive buffer size explicitly.
-    size_said: bool,
+    /// The characteristics that matter here and were announced by the peer.
+    pub(crate) announced_ids: SmallVec<[u32; 5]>,
     /// Whether the peer has refused these operations.
     refused: bool,
     pub(crate) faults: u32,
@@ -75,7 +76,7 @@ impl Transmit {
             config,
             peer,
             announced: 0,
-            size_said: false,
+            announced_ids: SmallVec::new(),
             refused: false,
             faults: 0,
             outstanding: SentCalls::default(),
@@ -205,7 +206,7 @@ impl Extension for Transmit {
     fn property_received(&mut self, property: &Property, out: &mut Outbox<'_>) {
         let value = &property.value;
         match property.id {
-            ReceiveBufferSize::ID => self.size_said = true,
+            ReceiveBufferSize::ID => {}
             RoundTripSupport::ID => {
                 let support = RoundTripSupport::from_bytes(value);
                 self.peer.support = support.unwrap_or_default();
@@ -224,6 +225,9 @@ impl Extension for Transmit {
             }
             _ => return,
         }
+        if !self.announced_ids.contains(&property.id) {
+            self.announced_ids.push(property.id);
+        }
         self.announced += 1;
         self.decided = decide(&self.config, &self.peer);
         self.last_reply = None;
@@ -232,14 +236,25 @@ impl Extension for Transmit {
 
     fn limits(&self, limits: &mut ConnectionLimits) {
         // Section 8.3: if only the structure was announced, the size follows from it.
-        if let (false, Some(frame)) = (self.size_said, &self.peer.frame) {
+        if !self.announced_ids.contains(&ReceiveBufferSize::ID)
+            && let Some(frame) = &self.peer.frame
+        {
             let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
             limits.inline_send = limits.inline_send.max(len.min(self.config.max_send));
         }
     }
 
+    fn agreed(&self, side: Side, agreed: &mut AgreedFeatures) {
+        self.list_agreed(side, agreed);
+    }
+
     fn parts_lost(&mut self, direction: Direction, xid: u32) {
         let _ = (self.incoming).take_if(|group| group.parts.is(direction, xid));
+    }
+
+    fn collected_bytes(&self) -> usize {
+        let group = self.incoming.as_ref();
+        group.map_or(0, |group| group.parts.memory())
     }
 
     fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {
@@ -252,11 +267,6 @@ impl Extension for Transmit {
         self.outstanding = SentCalls::default();
         self.replies.clear();
     }
-    fn collected_bytes(&self) -> usize {
-        let group = self.incoming.as_ref();
-        group.map_or(0, |group| group.parts.memory())
-    }
-
 }
 
 impl TransferMode for Transmit {

@@ -484,10 +484,11 @@ fn rtr_s5_what_both_ends_say_decides_what_is_used() {
         assert_eq!(found, (placed_replies, reply), "{a} to {b}");
     }
     let (client, _) = pair_of("ddp+cont", "ddp+cont:receive");
+    let usable = client.transmit().usable();
+    assert!(usable.place && usable.placed_replies);
     assert_eq!(
-        client.transmit().usable().to_string(),
-        "bulk data placed, to the peer: yes\nbulk data placed, in replies from the peer: yes\n\
-         transmissions of a call: up to 20\ntransmissions of a reply from the peer: up to 1"
+        (usable.call_transmissions, usable.reply_transmissions),
+        (20, 1)
     );
     let (mut client, _) = pair_of("ddp+cont", "none");
     assert!(!client.transmit().usable().requests);

@@ -1,11 +1,12 @@
 //! The state of the extension at one end of a connection.
 
 use onc_rpc::Message;
-use rpcrdma_chunks::{CallChunks, Direction};
+use rpcrdma_chunks::{CallChunks, Direction, Side};
+use rpcrdma_extension::agreed::{PLACED_HERE, PLACED_THERE};
 use rpcrdma_extension::layout::{BufferStructure, Frame};
 use rpcrdma_extension::{
-    Extension, IncomingCall, IncomingReply, Outbox, PeerError, Property, ReceivedMessage, Refusal,
-    TransferMode, Transferred,
+    AgreedFeatures, Extension, FeatureReason, IncomingCall, IncomingReply, Outbox, PeerError,
+    Property, ReceivedMessage, Refusal, TransferMode, Transferred,
 };
 use rpcrdma_v2_wg::check_payload;
 use rpcrdma_v2_wg::limits::DEFAULT_INLINE;
@@ -118,24 +119,24 @@ impl Placement {
     }
 
     /// Returns whether this end may place the items of its calls in the peer's receives.
-    pub fn places_calls(&self) -> bool {
+    pub(crate) fn places_calls(&self) -> bool {
         self.config.send && self.peer.support.contains(Support::CALLS) && !self.calls_refused
     }
 
     /// Returns whether the peer places the results of this end's calls in this end's receives.
-    pub fn has_results_placed(&self) -> bool {
+    pub(crate) fn has_results_placed(&self) -> bool {
         self.smallest_result() != NO_RESULTS && self.peer.support.contains(Support::RESULTS)
     }
 
     /// Returns whether this end places the results of the peer's calls in the peer's receives.
-    pub fn places_results(&self) -> bool {
+    pub(crate) fn places_results(&self) -> bool {
         let wanted = self.peer.smallest_result != NO_RESULTS && self.peer.structure.is_some();
         self.config.takes_calls && self.config.send && wanted
     }
 
     /// Returns whether the peer may place the items of its calls in this end's receives. Whether it
     /// does so is not known.
-    pub fn has_calls_placed(&self) -> bool {
+    fn has_calls_placed(&self) -> bool {
         self.config.takes_calls && self.config.receive
     }
 
@@ -367,6 +368,20 @@ impl Extension for Placement {
         let group = self.incoming.as_ref();
         group.map_or(0, |group| group.message.memory())
     }
+    fn agreed(&self, side: Side, agreed: &mut AgreedFeatures) {
+        let unknown = agreed.peer_unknown();
+        let placed = |is_placed: bool| match is_placed {
+            true => (true, FeatureReason::Both),
+            false => (false, unknown.unwrap_or(FeatureReason::NotAnnounced)),
+        };
+        let (there, here) = match side {
+            Side::Client => (self.places_calls(), self.has_results_placed()),
+            Side::Server => (self.places_results(), self.has_calls_placed()),
+        };
+        agreed.set(PLACED_THERE, placed(there));
+        agreed.set(PLACED_HERE, placed(here));
+    }
+
 
     fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {
         Some(self)

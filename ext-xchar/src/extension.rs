@@ -1,11 +1,13 @@
 //! The implementation of [`Extension`] for [`Exchange`].
 
+use rpcrdma_chunks::Side;
 use rpcrdma_extension::{
-    Calls, ConnectionLimits, Extension, Heard, NotChanged, Outbox, PeerError, Property,
-    ReceiveChange, ReceivedMessage, Refusal, Start,
+    AgreedFeatures, Calls, ConnectionLimits, Extension, FeatureReason, Heard, NotChanged, Outbox,
+    PeerError, Property, ReceiveChange, ReceivedMessage, Refusal, Start,
 };
 use rpcrdma_v2::limits::FIRST_MESSAGE_MAX;
 
+use crate::agreed::decide;
 use crate::exchange::Support;
 use crate::{
     BackwardRequestSupport, Characteristic, Exchange, INITXCH, REQXCH, RESPXCH, ReceiveBufferSize,
@@ -116,6 +118,15 @@ impl Extension for Exchange {
         limits.may_invalidate =
             self.config.can_invalidate && self.peer.get::<RequesterRemoteInvalidation>();
         limits.reverse_direction = self.peer.get::<BackwardRequestSupport>().limit();
+    }
+
+    fn agreed(&self, side: Side, agreed: &mut AgreedFeatures) {
+        let peer = match self.support {
+            Support::Unknown => Err(FeatureReason::NotSaidYet),
+            Support::Yes => Ok(&self.peer),
+            Support::No => Err(FeatureReason::NotExchanged),
+        };
+        decide(side, &self.config, self.size.told(), peer, agreed);
     }
 
     fn knows_peer(&self) -> bool {

@@ -48,6 +48,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agreed;
 mod characteristic;
 mod codec;
 mod exchange;

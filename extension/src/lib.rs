@@ -96,6 +96,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+pub mod agreed;
 mod error;
 mod factory;
 pub mod layout;
@@ -112,6 +113,7 @@ use bytes::Bytes;
 use rpcrdma_chunks::{Direction, Side};
 
 pub use self::action::{Action, Calls, Outbox, OutgoingMessage};
+pub use self::agreed::{AgreedFeature, AgreedFeatures, FeatureReason, FeatureValue};
 pub use self::error::PeerError;
 pub use self::factory::{EndConfig, ExtensionFactory, made_by};
 pub use self::limits::{ConnectionLimits, NotChanged, ReceiveChange, ReverseDirection};
@@ -268,6 +270,13 @@ pub trait Extension: Any + fmt::Debug + Send {
     fn knows_peer(&self) -> bool {
         true
     }
+    /// Lists the features of the extension that may be used at present, with the reasons, for users to
+    /// read ([`agreed`]). `agreed` has those of the version and of the extensions that were added before;
+    /// an extension replaces what it knows better.
+    fn agreed(&self, side: Side, agreed: &mut AgreedFeatures) {
+        let _ = (side, agreed);
+    }
+
 
     /// Called when the parts of the message with this direction and XID are given up, for which the
     /// extension waits ([`Outbox::parts_follow`]): one of them was refused, or another message came

@@ -6,8 +6,8 @@ use rpcrdma_chunks::{Direction, Side};
 
 use crate::action::Shared;
 use crate::{
-    Action, Calls, ConnectionLimits, Extension, Heard, NotChanged, Outbox, PeerError, Property,
-    ReceiveChange, ReceivedMessage, Refusal, Start, TransferMode,
+    Action, AgreedFeatures, Calls, ConnectionLimits, Extension, Heard, NotChanged, Outbox,
+    PeerError, Property, ReceiveChange, ReceivedMessage, Refusal, Start, TransferMode,
 };
 
 /// Two extensions own messages with the same number.
@@ -328,6 +328,13 @@ impl Extensions {
         begun.map_or(0, |begun| self.list[begun.by].collected_bytes())
     }
 
+    /// Adds the features of the extensions to those of the version.
+    pub fn agreed(&self, agreed: &mut AgreedFeatures) {
+        for extension in &self.list {
+            extension.agreed(self.side, agreed);
+        }
+    }
+
     /// Returns the number of bytes of messages that extensions have copied.
     #[must_use]
     pub fn copied_bytes(&self) -> u64 {
@@ -353,21 +360,16 @@ impl Extensions {
         self.list.get_mut(number)?.transfer_mode()
     }
 
-    /// Returns the extension of this type, so that the caller can use its own methods.
+    /// Returns the extension of this type, for programs and tests that drive extensions without a
+    /// connection. Connections know no extension by its type.
     #[must_use]
     pub fn find<T: Extension>(&self) -> Option<&T> {
         let mut list = self.list.iter();
         list.find_map(|extension| (&**extension as &dyn Any).downcast_ref())
     }
 
-    /// Returns the extension of this type, to call methods that request nothing of the engine.
-    #[must_use]
-    pub fn find_mut<T: Extension>(&mut self) -> Option<&mut T> {
-        let mut list = self.list.iter_mut();
-        list.find_map(|extension| (&mut **extension as &mut dyn Any).downcast_mut())
-    }
-
-    /// Calls `act` with the extension of this type. Returns `None` if there is none.
+    /// Calls `act` with the extension of this type, for the users of [`Extensions::find`]. Returns
+    /// `None` if there is none.
     pub fn with<T: Extension, R>(
         &mut self,
         act: impl FnOnce(&mut T, &mut Outbox<'_>) -> R,

@@ -1,5 +1,4 @@
-//! Negotiation of the RPC-over-RDMA version and of the features of a connection. No I/O and no
-//! clock.
+//! Negotiation of the RPC-over-RDMA version of a connection. No I/O and no clock.
 //!
 //! The decisions are made by pure functions, whose results include the reasons and can be printed.
 //!
@@ -12,8 +11,7 @@
 //! prefers, and another one if the server speaks another version that has to be asked for, and
 //! holds everything else back: a [`VersionProbe`] says what the answer, or its absence, means
 //! (version-two-01, section 5). A server uses the version of the first message that arrives
-//! ([`decide_first_message`]). The features of versions 1 and 2 of 2016 follow from the properties of
-//! both ends ([`decide_features`]); `rpcrdma-connection` adds those of the working group's version 2. A client keeps the evidence about servers that lack a version in a
+//! ([`decide_first_message`]). A client keeps the evidence about servers that lack a version in a
 //! [`KnownServers`]. The phases of a connection are those of its owner; nothing here remembers what
 //! was decided.
 //!
@@ -63,7 +61,6 @@
 #![forbid(unsafe_code)]
 
 mod decide;
-mod features;
 mod first_message;
 mod known;
 mod known_servers;
@@ -73,10 +70,6 @@ mod version;
 pub use decide::{
     Evidence, FirstStep, Shown, VersionAction, VersionDecision, VersionReason, decide_first_step,
     show_versions,
-};
-pub use features::round_trips::{RoundTrips, decide_round_trips};
-pub use features::{
-    FeatureReason, Features, OwnProperties, PeerProperties, WithReason, decide_features,
 };
 pub use first_message::{FirstMessage, Refusal, RefusalError, decide_first_message};
 pub use known::{Beginning, KnownVersions, Negotiable, ParseVersionError, Recognition};

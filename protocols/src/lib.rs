@@ -2,7 +2,7 @@
 //! defaults.
 //!
 //! A program passes [`Protocols`] to connections and transports, to which it may add extensions of its
-//! own. (Only the report of what was agreed still knows extensions by name.)
+//! own.
 //!
 //! ```
 //! use rpcrdma_connection::Options;

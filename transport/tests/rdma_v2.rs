@@ -14,12 +14,12 @@ use rdma::Pool;
 use rdma_support::fabric::{Traffic, World, attributes};
 use rdma_support::{POOL, Pair, data, message, open, reply, room, speaking};
 use rpc_transport::rdma::{
-    Choice, RdmaClientOptions, RdmaServerOptions, Version, VersionAction, Versions,
+    Choice, RdmaClientOptions, RdmaServerOptions, Version, VersionAction, Versions, agreed,
 };
 use rpc_transport::{ClientTransport, PollSource};
 use rpcrdma_chunks::Fixed;
 use rpcrdma_extension::{
-    Extension, ExtensionFactory, Outbox, ReceivedMessage, Refusal, Start, made_by,
+    Extension, ExtensionFactory, FeatureValue, Outbox, ReceivedMessage, Refusal, Start, made_by,
 };
 use rpcrdma_v2::{Body, Direction, ErrorBody, Header};
 
@@ -95,7 +95,6 @@ fn paired(mut pair: Pair, version: Version, why: &str) -> Pair {
     pair.every_shape(conn);
     let served = pair.server.decision(pair.server_up[0]).unwrap();
     assert_eq!(served.action, VersionAction::Use(version));
-    assert_eq!(pair.client.features(conn).unwrap().version, version);
     assert!(
         pair.down.is_empty() && pair.server_down.is_empty(),
         "one connection did it all"
@@ -340,7 +339,9 @@ fn xchar_s3_2_replies_invalidate_a_handle_of_their_own_call() {
     assert_eq!(server.sends_with_invalidate, 10);
     // The other handle of each call.
     assert_eq!(client.local_invalidations, 10);
-    assert!(pair.client.features(conn).unwrap().invalidated_here.value);
+    let features = pair.client.features(conn).unwrap();
+    let invalidated = features.value(agreed::INVALIDATED_HERE);
+    assert_eq!(invalidated, Some(FeatureValue::InUse(true)));
 }
 
 #[test]
@@ -431,9 +432,11 @@ fn v2_s5_2_the_inline_threshold_changes_and_the_connection_lives() {
             pair.ended
                 .insert((conn, xid), rdma_support::End::Reply(reply(xid, 0, &[])));
         }
-        sizes.push(pair.client.features(conn).unwrap().inline_send.value);
+        let features = pair.client.features(conn).unwrap();
+        sizes.push(features.value(agreed::INLINE_SEND));
     }
-    assert_eq!(sizes, [16_384, 4096, 32_768, 8192, 4096, 12_288]);
+    let announced = [16_384, 4096, 32_768, 8192, 4096, 12_288];
+    assert_eq!(sizes, announced.map(|size| Some(FeatureValue::Bytes(size))));
     assert!(
         pair.ended
             .drain()
@@ -474,7 +477,8 @@ fn xchar_s3_1_receives_are_replaced_as_they_are_used() {
     call(&mut pair, 21);
     assert_eq!(writes(&pair), before, "inline from now on");
     let features = pair.client.features(conn).unwrap();
-    assert_eq!(features.inline_receive.value, 16_384);
+    let receive = features.value(agreed::INLINE_RECEIVE);
+    assert_eq!(receive, Some(FeatureValue::Bytes(16_384)));
     assert_eq!(world.borrow().overruns, 0);
 }
 

@@ -1,7 +1,7 @@
 //! Queries of a connection's state, for its driver and its user.
 
-use rpcrdma_extension::{NotChanged, Property, ReceiveChange};
-use rpcrdma_negotiation::{Features, VersionDecision};
+use rpcrdma_extension::{AgreedFeatures, NotChanged, Property, ReceiveChange};
+use rpcrdma_negotiation::VersionDecision;
 use rpcrdma_v2::Side;
 use rpcrdma_v2_wg::Properties;
 use transfer_plan::{ReplyNeed, Shape};
@@ -25,14 +25,12 @@ impl Connection {
     /// Returns the optional features that may be used at present, and why, once the version is
     /// known.
     #[must_use]
-    pub fn features(&self) -> Option<Features> {
+    pub fn features(&self) -> Option<AgreedFeatures> {
         let Phase::Open(open) = &self.phase else {
             return None;
         };
         let shared = &open.shared;
-        let version = shared.dialect.version();
-        let session = &*shared.session;
-        Some(features(&shared.config, version, open.peer, session))
+        Some(features(&shared.config, open.peer, &*shared.session))
     }
 
     /// Returns the properties of this end, and those of the peer once they have arrived, in the

@@ -45,7 +45,8 @@
 //! *Extensions.* A version with messages of extensions has an [`Extensions`] in its session, to which
 //! it passes each message whose header it can read: those of extensions to [`Extensions::received`],
 //! errors to [`Extensions::failed`], and all others to [`Extensions::heard`]. It writes their headers
-//! in [`Dialect::encode_operation`].
+//! in [`Dialect::encode_operation`]. [`Session::agreed`] lists what it has agreed on with its peer by
+//! itself.
 //!
 //! [`Extensions`]: rpcrdma_extension::Extensions
 //! [`Extensions::received`]: rpcrdma_extension::Extensions::received

@@ -5,7 +5,7 @@ use std::fmt;
 use onc_rpc::Segments;
 use rpcrdma_chunks::Direction;
 use rpcrdma_extension::{
-    ConnectionLimits, Extensions, Property, ReceivedMessage, Refusal, TransferMode,
+    AgreedFeatures, ConnectionLimits, Extensions, Property, ReceivedMessage, Refusal, TransferMode,
 };
 
 use super::{BadMessage, ErrorMessage, Incoming, Receiver};
@@ -57,6 +57,14 @@ pub trait Session: fmt::Debug + Send {
     /// Returns the current limits, or `None` if private data says what they are.
     fn limits(&self) -> Option<ConnectionLimits> {
         self.extensions().map(Extensions::limits)
+    }
+
+    /// Lists the features that the version and its extensions have agreed on with the peer, with the
+    /// reasons. `agreed` has those that follow from [`Session::limits`], or from private data.
+    fn agreed(&self, agreed: &mut AgreedFeatures) {
+        if let Some(extensions) = self.extensions() {
+            extensions.agreed(agreed);
+        }
     }
 
     /// Returns how many bytes of memory the parts take of a message whose rest has not arrived, or

@@ -31,11 +31,12 @@ pub use receive_pool::shares_receives;
 pub use rpcrdma_connection::NotChanged;
 pub use rpcrdma_connection::flow::{Demand, GrantAll, GrantEvent, GrantPolicy, MakeGrantPolicy};
 pub use rpcrdma_connection::{
-    BadStructure, CallbackOptions, ConsideredMode, Options as RdmaOptions, Properties, Protocols,
-    ReceiveSegment, ReceiveStructure, RequesterCounters, ResponderCounters, receive_memory,
+    AgreedFeatures, BadStructure, CallbackOptions, ConsideredMode, Options as RdmaOptions,
+    Properties, Protocols, ReceiveSegment, ReceiveStructure, RequesterCounters, ResponderCounters,
+    agreed, receive_memory,
 };
 pub use rpcrdma_negotiation::{
-    Choice, Features, KnownVersions, ParseVersionError, Version, VersionAction, VersionDecision,
+    Choice, KnownVersions, ParseVersionError, Version, VersionAction, VersionDecision,
     VersionReason, Versions,
 };
 pub use server::RdmaServer;

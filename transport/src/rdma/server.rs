@@ -9,9 +9,9 @@ use rdma::{
     Pool, QpId, Time,
 };
 use rpcrdma_connection::{
-    CallId, Config, Connection, Event, RequesterCounters, ResponderCounters, Role,
+    AgreedFeatures, CallId, Config, Connection, Event, RequesterCounters, ResponderCounters, Role,
 };
-use rpcrdma_negotiation::{Features, VersionDecision};
+use rpcrdma_negotiation::VersionDecision;
 use rpcrdma_v1::PrivateData;
 
 use super::driver::{Driver, Notice, max_segment};
@@ -103,7 +103,7 @@ impl RdmaServer {
 
     /// Returns the features that may be used on a connection at present, and why.
     #[must_use]
-    pub fn features(&self, conn: ConnectionId) -> Option<Features> {
+    pub fn features(&self, conn: ConnectionId) -> Option<AgreedFeatures> {
         self.connection(conn)?.features()
     }
 

@@ -10,7 +10,14 @@ mod parts;
 mod transfer;
 
 use rpcrdma_chunks::Side;
-use rpcrdma_extension::{ConnectionLimits, Outbox, Property, Reassembly, ReverseDirection};
+use rpcrdma_extension::agreed::{
+    CALL_TRANSMISSIONS, CHARACTERISTICS, INVALIDATED_HERE, INVALIDATED_THERE, PLACED_HERE,
+    PLACED_THERE, REPLY_TRANSMISSIONS,
+};
+use rpcrdma_extension::{
+    AgreedFeatures, ConnectionLimits, FeatureReason, FeatureValue, Outbox, Property, Reassembly,
+    ReverseDirection,
+};
 
 use self::exchange::PeerProperties;
 pub use self::transfer::preferred_handle;
@@ -142,6 +149,30 @@ impl Base {
                 ReverseSupport::Simple | ReverseSupport::Continued => ReverseDirection::Inline,
                 ReverseSupport::General => ReverseDirection::General,
             };
+        }
+    }
+
+    /// Lists the features that the base protocol settles, with the reasons. Bulk data is placed by Sends
+    /// only if an extension does it.
+    pub fn agreed(&self, agreed: &mut AgreedFeatures) {
+        let each_call = |offered: bool| match offered {
+            true => (true, FeatureReason::EachCall),
+            false => (false, FeatureReason::Here),
+        };
+        agreed.set(
+            CHARACTERISTICS,
+            match self.peer() {
+                Some(_) => (true, FeatureReason::Both),
+                None => (false, FeatureReason::NotSaidYet),
+            },
+        );
+        agreed.set(INVALIDATED_HERE, each_call(self.config.offer_invalidation));
+        agreed.set(INVALIDATED_THERE, each_call(self.config.can_invalidate));
+        for name in [PLACED_THERE, PLACED_HERE] {
+            agreed.set(name, (false, FeatureReason::Here));
+        }
+        for name in [CALL_TRANSMISSIONS, REPLY_TRANSMISSIONS] {
+            agreed.set(name, (FeatureValue::UpTo(u32::MAX), FeatureReason::Version));
         }
     }
 

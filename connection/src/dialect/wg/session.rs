@@ -3,8 +3,8 @@
 use onc_rpc::Segments;
 use rpcrdma_chunks::{Direction, Side};
 use rpcrdma_extension::{
-    ConnectionLimits, ErrorAbout, Extensions, Fields, Heard, Kind, Property as Announced,
-    ReceivedMessage, Refusal,
+    AgreedFeatures, ConnectionLimits, ErrorAbout, Extensions, Fields, Heard, Kind,
+    Property as Announced, ReceivedMessage, Refusal,
 };
 use rpcrdma_v2_wg::base::Base;
 use rpcrdma_v2_wg::limits::PREFIX_LEN;
@@ -134,6 +134,11 @@ impl Session for WgSession {
 
     fn in_progress(&self) -> Option<usize> {
         let incomplete = self.part_in_progress().is_some() || self.base.exchange_is_incomplete();
+    fn agreed(&self, agreed: &mut AgreedFeatures) {
+        self.base.agreed(agreed);
+        self.extensions.agreed(agreed);
+    }
+
         let bytes = || {
             let base = self.base.collected_bytes();
             base.saturating_add(self.extensions.collected_bytes())

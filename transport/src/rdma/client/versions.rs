@@ -9,11 +9,8 @@
 
 use onc_rpc::Message;
 use rdma::QpId;
-use rpcrdma_connection::NotChanged;
-use rpcrdma_connection::{ConsideredMode, Properties};
-use rpcrdma_negotiation::{
-    Features, Shown, Version, VersionAction, VersionDecision, VersionReason,
-};
+use rpcrdma_connection::{AgreedFeatures, ConsideredMode, NotChanged, Properties};
+use rpcrdma_negotiation::{Shown, Version, VersionAction, VersionDecision, VersionReason};
 use transfer_plan::{ReplyNeed, Shape};
 
 use super::RdmaClient;
@@ -30,7 +27,7 @@ impl RdmaClient {
     /// Returns the features that may be used on a connection at present, and why, once its version
     /// is known.
     #[must_use]
-    pub fn features(&self, conn: ConnectionId) -> Option<Features> {
+    pub fn features(&self, conn: ConnectionId) -> Option<AgreedFeatures> {
         self.link(conn)?.connection.features()
     }
 

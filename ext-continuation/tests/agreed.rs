@@ -1,46 +1,37 @@
-//! Tests of the use of rtrext-00 and its reasons, for pairs of configurations.
+//! Tests of the list of agreed features, for pairs of configurations.
 
+mod common;
+
+use common::{End, config as with_features};
 use rpcrdma_ext_continuation::{Config, RequestReceiveLimit, ResponseSendLimit};
 use rpcrdma_ext_send_ddp::{ReceiveBufferStructure, RoundTripSupport};
-use rpcrdma_ext_xchar::{BackwardSupport, INITXCH};
-use rpcrdma_ext_xchar::{Characteristic, Config as Exchanged, Exchange, Init, Registry, Subset};
-use rpcrdma_extension::layout::BufferStructure;
-use rpcrdma_extension::{Extensions, Property};
-use rpcrdma_negotiation::{FeatureReason, PeerProperties, decide_round_trips};
-use rpcrdma_v2::operations::{self, Routed};
-use rpcrdma_v2::{Body, Direction, Header, Optional, Side};
+use rpcrdma_ext_xchar::{Characteristic, INITXCH, Init, Subset};
+use rpcrdma_extension::agreed::{
+    CALL_TRANSMISSIONS, PLACED_HERE, PLACED_THERE, REPLY_TRANSMISSIONS,
+};
+use rpcrdma_extension::{AgreedFeatures, FeatureReason, FeatureValue, Property};
+use rpcrdma_v2::operations::Routed;
+use rpcrdma_v2::{Body, Direction, ErrorBody, Header, Optional, Side};
 
 fn config(features: &str, limit: u32) -> Config {
     Config {
-        features: features.parse().expect("features"),
-        takes_calls: true,
-        structure: BufferStructure::with_placement(1024, 1, 65_536),
         request_limit: limit,
         response_limit: limit,
-        min_placed: 256,
-        max_message: 1 << 20,
-        max_send: 1 << 20,
+        ..with_features(features)
     }
 }
 
-/// Returns an end that received these characteristics from its peer.
-fn told(start: Vec<Property>) -> Extensions {
-    let mut registry = Registry::default();
-    rpcrdma_ext_continuation::register(&mut registry).expect("numbers of their own");
-    let exchange = Exchange::new(Exchanged {
-        registry,
-        receive_size: 4096,
-        max_receive_size: 4096,
-        max_send: 4096,
-        accept_invalidation: false,
-        can_invalidate: false,
-        backward: BackwardSupport::None,
-    });
-    let mut end = Extensions::new(Side::Client, 1, vec![Box::new(exchange)]).expect("one");
-    end.connected(None);
+fn end(side: Side, own: &str) -> End {
+    let mut end = End::new(side, &config(own, 16));
+    end.extensions.connected(None);
+    end
+}
+
+/// Returns the message in which a peer announces these characteristics.
+fn announcement(start: Vec<Property>) -> Header {
     let no_change = Subset::default();
     let info = Init { start, no_change }.encode();
-    let header = Header {
+    Header {
         xid: 9,
         credits: 8,
         body: Body::Optional(Optional {
@@ -48,14 +39,7 @@ fn told(start: Vec<Property>) -> Extensions {
             opttype: INITXCH,
             info,
         }),
-    };
-    let bytes = header.encode();
-    let at = bytes.len();
-    assert_eq!(
-        operations::route(&mut end, &header, &[bytes], at),
-        Routed::Taken
-    );
-    end
+    }
 }
 
 fn all(peer: &Config) -> Vec<Property> {
@@ -70,12 +54,29 @@ fn all(peer: &Config) -> Vec<Property> {
     said
 }
 
+fn agreed(end: &End) -> AgreedFeatures {
+    let mut agreed = AgreedFeatures::default();
+    end.extensions.agreed(&mut agreed);
+    agreed
+}
+
+/// Returns what an end lists beside the features of the exchange of characteristics.
 fn printed(side: Side, own: &str, said: Vec<Property>) -> String {
-    let end = told(said);
-    let exchange: &Exchange = end.find().expect("it is there");
-    let peer = PeerProperties::Characteristics(exchange.peer());
-    let decided = decide_round_trips(side, &config(own, 16), peer);
-    decided.expect("version 2").to_string()
+    let mut end = end(side, own);
+    let announcement = announcement(said).encode();
+    assert_eq!(end.receive(&announcement), Routed::Taken);
+    let names = [
+        PLACED_THERE,
+        PLACED_HERE,
+        CALL_TRANSMISSIONS,
+        REPLY_TRANSMISSIONS,
+    ];
+    let agreed = agreed(&end);
+    let listed = agreed
+        .iter()
+        .filter(|feature| names.contains(&feature.name));
+    let lines: Vec<String> = listed.map(ToString::to_string).collect();
+    lines.join("\n")
 }
 
 #[test]
@@ -120,22 +121,23 @@ fn a_feature_missing_at_one_end_is_not_used_and_the_reason_names_the_end() {
 
 #[test]
 fn unannounced_features_are_not_used() {
-    let own = config("ddp+cont", 16);
-    for (peer, why) in [
-        (PeerProperties::NotSaidYet, FeatureReason::NotSaidYet),
-        (
-            PeerProperties::NoCharacteristics,
-            FeatureReason::NotExchanged,
-        ),
-    ] {
-        let decided = decide_round_trips(Side::Client, &own, peer).expect("version 2");
-        assert_eq!(
-            (decided.placed_there.value, decided.placed_there.reason),
-            (false, why)
-        );
-        assert_eq!(decided.call_transmissions.value, 1);
-        assert_eq!(decided.reply_transmissions.value, 1);
-    }
-    let none = decide_round_trips(Side::Client, &own, PeerProperties::PrivateData(None));
-    assert_eq!(none, None);
+    let mut end = end(Side::Client, "ddp+cont");
+    let mut nothing_for = |end: &End, why| {
+        let agreed = agreed(end);
+        for name in [PLACED_THERE, PLACED_HERE] {
+            assert_eq!(agreed.get(name), Some((FeatureValue::InUse(false), why)));
+        }
+        for name in [CALL_TRANSMISSIONS, REPLY_TRANSMISSIONS] {
+            assert_eq!(agreed.get(name), Some((FeatureValue::UpTo(1), why)));
+        }
+    };
+    nothing_for(&end, FeatureReason::NotSaidYet);
+    // The peer does not know the exchange of characteristics.
+    let refused = Header {
+        xid: 1000,
+        credits: 8,
+        body: Body::Error(ErrorBody::InvalidOption),
+    };
+    assert_eq!(end.receive(&refused.encode()), Routed::Taken);
+    nothing_for(&end, FeatureReason::NotExchanged);
 }
