@@ -324,6 +324,10 @@ impl Extension for Placement {
         })
     }
 
+    fn observes(&self) -> bool {
+        false
+    }
+
     fn parts_lost(&mut self, direction: Direction, xid: u32) {
         let _ = (self.incoming).take_if(|group| group.message.is(direction, xid));
     }
@@ -364,10 +368,6 @@ impl Extension for Placement {
         out.limits_changed();
     }
 
-    fn collected_bytes(&self) -> usize {
-        let group = self.incoming.as_ref();
-        group.map_or(0, |group| group.message.memory())
-    }
     fn agreed(&self, side: Side, agreed: &mut AgreedFeatures) {
         let unknown = agreed.peer_unknown();
         let placed = |is_placed: bool| match is_placed {
@@ -382,6 +382,10 @@ impl Extension for Placement {
         agreed.set(PLACED_HERE, placed(here));
     }
 
+    fn collected_bytes(&self) -> usize {
+        let group = self.incoming.as_ref();
+        group.map_or(0, |group| group.message.memory())
+    }
 
     fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {
         Some(self)

@@ -86,8 +86,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! An extension is asked for limits, and for candidates to carry a message. In version 2 of 2016 it sees
-//! every message; in version-two-07 it sees those of extensions, and errors. Properties of the peer that
+//! An extension is asked for limits, and for candidates to carry a message. It sees the headers of all
+//! messages, unless it says that it need not ([`Extension::observes`]). Properties of the peer that
 //! one extension learns are passed to the others, so that crates that do not know each other can rely on
 //! the same exchange of properties. A plan of an extension ([`Planned`]) is a value that only this
 //! extension looks into. Messages that one plain Send carries are offered only to an extension that
@@ -144,8 +144,8 @@ pub struct Property {
 pub struct Start<'a> {
     /// The end of the connection that this is.
     pub side: Side,
-    /// The client's first message in the version. `None` at the client, and in version-two-07; a
-    /// [`Side::Server`] begins to use the version when that message arrives.
+    /// The client's first message in the version. `None` at the client, and if that message cannot be
+    /// read; a [`Side::Server`] begins to use the version when that message arrives.
     pub opened_by: Option<Heard>,
     /// Properties of this side, from all its extensions.
     pub properties: &'a [Property],
@@ -211,8 +211,13 @@ pub trait Extension: Any + fmt::Debug + Send {
         false
     }
 
-    /// Called when any other message was received, before its owner handles it: in version 2 of
-    /// 2016, any message; in version-two-07, one of another extension, or an error.
+    /// Returns whether [`Extension::observed`] has to be called, as it is by default. Asked once, before
+    /// the connection begins: if no extension observes messages, those of the version cost nothing.
+    fn observes(&self) -> bool {
+        true
+    }
+
+    /// Called when any other message was received, before its owner or the version handles it.
     fn observed(&mut self, heard: &Heard, out: &mut Outbox<'_>) {
         let _ = (heard, out);
     }
@@ -265,11 +270,6 @@ pub trait Extension: Any + fmt::Debug + Send {
         let _ = limits;
     }
 
-    /// Returns whether the extension knows what the peer supports. A request that depends on it is
-    /// held back until then; other requests are not.
-    fn knows_peer(&self) -> bool {
-        true
-    }
     /// Lists the features of the extension that may be used at present, with the reasons, for users to
     /// read ([`agreed`]). `agreed` has those of the version and of the extensions that were added before;
     /// an extension replaces what it knows better.
@@ -277,6 +277,11 @@ pub trait Extension: Any + fmt::Debug + Send {
         let _ = (side, agreed);
     }
 
+    /// Returns whether the extension knows what the peer supports. A request that depends on it is
+    /// held back until then; other requests are not.
+    fn knows_peer(&self) -> bool {
+        true
+    }
 
     /// Called when the parts of the message with this direction and XID are given up, for which the
     /// extension waits ([`Outbox::parts_follow`]): one of them was refused, or another message came

@@ -30,6 +30,8 @@ pub struct Extensions {
     list: Vec<Box<dyn Extension>>,
     /// Each number with the index of its owner.
     owners: Vec<(u32, usize)>,
+    /// Whether any extension observes messages of others.
+    observed: bool,
     /// Whether the extensions know that the connection has begun.
     begun: bool,
     /// The message in several parts of which an extension holds the beginning.
@@ -89,6 +91,7 @@ impl Extensions {
         Ok(Self {
             side,
             owners: owners.collect(),
+            observed: list.iter().any(|extension| extension.observes()),
             list,
             begun: false,
             in_progress: None,
@@ -235,6 +238,13 @@ impl Extensions {
         is_refused
     }
 
+    /// Returns whether any extension observes messages, so that [`Extensions::heard`] has an effect.
+    #[must_use]
+    #[inline]
+    pub fn are_observed(&self) -> bool {
+        self.observed
+    }
+
     /// Shows a message of the version itself to all extensions. Each message must be passed to
     /// this, to [`Extensions::received`] or to [`Extensions::failed`].
     pub fn heard(&mut self, heard: &Heard) {
@@ -261,6 +271,9 @@ impl Extensions {
 
     /// Shows a message to all extensions but its owner.
     fn show(&mut self, heard: &Heard, owner: Option<usize>) {
+        if !self.observed {
+            return;
+        }
         for (at, extension) in self.list.iter_mut().enumerate() {
             if Some(at) != owner {
                 extension.observed(heard, &mut Outbox::new(&mut self.shared, at));
@@ -315,6 +328,13 @@ impl Extensions {
         }
     }
 
+    /// Adds the features of the extensions to those of the version.
+    pub fn agreed(&self, agreed: &mut AgreedFeatures) {
+        for extension in &self.list {
+            extension.agreed(self.side, agreed);
+        }
+    }
+
     /// Returns whether every extension knows by now what the peer supports.
     #[must_use]
     pub fn know_peer(&self) -> bool {
@@ -326,13 +346,6 @@ impl Extensions {
     pub fn collected_bytes(&self) -> usize {
         let begun = self.in_progress;
         begun.map_or(0, |begun| self.list[begun.by].collected_bytes())
-    }
-
-    /// Adds the features of the extensions to those of the version.
-    pub fn agreed(&self, agreed: &mut AgreedFeatures) {
-        for extension in &self.list {
-            extension.agreed(self.side, agreed);
-        }
     }
 
     /// Returns the number of bytes of messages that extensions have copied.

@@ -12,12 +12,13 @@ mod session;
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Position, Segments, put_words};
 use rpcrdma_chunks::{Chunks, Direction, Side, WriteChunk, unused};
-use rpcrdma_extension::{DuplicateNumber, Extensions};
+use rpcrdma_extension::{DuplicateNumber, Extensions, Heard, Kind};
 use rpcrdma_negotiation::Negotiable;
 use rpcrdma_v2_wg::base::{Base, Config as BaseConfig, preferred_handle};
 use rpcrdma_v2_wg::limits::{CALL_INLINE_LEN, PREFIX_LEN};
 use rpcrdma_v2_wg::{
-    Answer, Body, Header, Prefix, Properties, ReverseSupport, VERSION, check_payload, header_type,
+    Answer, Body, EXPERIMENTAL, Header, Prefix, Properties, ReverseSupport, VERSION, check_payload,
+    header_type,
 };
 use transfer_plan::ChunkCounts;
 
@@ -283,5 +284,25 @@ fn prefix(message: &Segments) -> Option<Prefix> {
         Some(first) if first.len() >= PREFIX_LEN => Prefix::peek(first),
         Some(_) => Prefix::peek(&pieces::joined(message)),
         None => None,
+    }
+}
+
+/// Returns what extensions may know of a message. One whose header type does not tell the direction
+/// counts as a call.
+fn heard(prefix: Prefix, direction: Option<Direction>) -> Heard {
+    let Prefix {
+        xid,
+        credit: credits,
+        header_type: number,
+        ..
+    } = prefix;
+    Heard {
+        xid,
+        direction: direction.unwrap_or(Direction::Call),
+        credits,
+        kind: match EXPERIMENTAL.contains(&number) {
+            true => Kind::Extension(number),
+            false => Kind::Base(number),
+        },
     }
 }

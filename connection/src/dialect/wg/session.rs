@@ -18,8 +18,8 @@ use super::super::{
 };
 use super::errors::{as_announced, bad, peer_error, refuse};
 use super::parts::Part;
-use super::prefix;
 use super::receive::{for_neither_half, limit_to_announced, rpc_message};
+use super::{heard, prefix};
 
 /// The state of version 2 of the working group on one connection.
 #[derive(Debug)]
@@ -32,8 +32,8 @@ pub(super) struct WgSession {
 
 impl Session for WgSession {
     fn decode(&mut self, mut message: Segments, receiver: &Receiver) -> Incoming {
-        self.begin();
         let prefix = prefix(&message).filter(|prefix| prefix.version == VERSION);
+        self.begin_with(prefix);
         if let Some(prefix) = prefix
             && EXPERIMENTAL.contains(&prefix.header_type)
         {
@@ -44,6 +44,14 @@ impl Session for WgSession {
             Err(error) => return self.undecodable(prefix, &error, receiver),
         };
         let (xid, direction) = (header.xid, header.body.direction());
+        let is_error = matches!(header.body, Body::Error(_));
+        if self.extensions.are_observed()
+            && let Some(prefix) = prefix
+            // `Extensions::failed` shows an error about a message of this end.
+            && !(is_error && receiver.makes_calls)
+        {
+            self.extensions.heard(&heard(prefix, direction));
+        }
         match header.body {
             Body::Grant => return Incoming::Operation(Direction::Call, None),
             Body::Error(error) if receiver.makes_calls => {
@@ -55,7 +63,6 @@ impl Session for WgSession {
             _ => {}
         }
         let part = Part::of(&header.body);
-        let is_error = matches!(header.body, Body::Error(_));
         // Between the parts of a message of the base protocol, what is for neither half of this end is that
         // in the first place.
         if self.base_may_go_on(part)
@@ -102,12 +109,7 @@ impl Session for WgSession {
     }
 
     fn begin(&mut self) {
-        if self.extensions.has_begun() {
-            return;
-        }
-        let announced = self.extensions.properties();
-        (self.extensions).by_version(|out| self.base.announce(&announced, out));
-        self.extensions.connected(None);
+        self.begin_with(None);
     }
 
     fn extensions(&self) -> Option<&Extensions> {
@@ -132,13 +134,13 @@ impl Session for WgSession {
         Some(limits)
     }
 
-    fn in_progress(&self) -> Option<usize> {
-        let incomplete = self.part_in_progress().is_some() || self.base.exchange_is_incomplete();
     fn agreed(&self, agreed: &mut AgreedFeatures) {
         self.base.agreed(agreed);
         self.extensions.agreed(agreed);
     }
 
+    fn in_progress(&self) -> Option<usize> {
+        let incomplete = self.part_in_progress().is_some() || self.base.exchange_is_incomplete();
         let bytes = || {
             let base = self.base.collected_bytes();
             base.saturating_add(self.extensions.collected_bytes())
@@ -172,6 +174,17 @@ impl WgSession {
             extensions,
             refused: RefusedMessages::default(),
         }
+    }
+
+    /// Tells the extensions that the connection begins, at a server with the message with this prefix.
+    fn begin_with(&mut self, first: Option<Prefix>) {
+        if self.extensions.has_begun() {
+            return;
+        }
+        let announced = self.extensions.properties();
+        (self.extensions).by_version(|out| self.base.announce(&announced, out));
+        let opened_by = first.map(|first| heard(first, None));
+        self.extensions.connected(opened_by);
     }
 
     /// Takes the payload of a message, or of a part of one. Returns the payload of the whole message
