@@ -70,6 +70,9 @@ pub(super) struct StreamSet<X> {
     serial: u32,
     /// Connections to visit at the next poll.
     marked: Vec<usize>,
+    /// Connections whose records are put on the link at the next poll: one entry for each record,
+    /// in order.
+    leaving: Vec<usize>,
     busy: bool,
     armed: bool,
     pool_retry_at: Option<Time>,
@@ -91,6 +94,7 @@ impl<X> StreamSet<X> {
             members: Slab::new(),
             serial: 0,
             marked: Vec::new(),
+            leaving: Vec::new(),
             busy: false,
             armed: false,
             pool_retry_at: None,
@@ -239,6 +243,7 @@ impl<X> StreamSet<X> {
     pub(super) fn start(&mut self, now: Time, visits: &mut Vec<usize>) {
         self.armed = false;
         self.visited = now;
+        self.leave(now);
         let due = |at: &mut Option<Time>| at.take_if(|at| *at <= now).is_some();
         let pool_retry_due = due(&mut self.pool_retry_at);
         let shaped = self.options.link.is_some();
@@ -258,6 +263,19 @@ impl<X> StreamSet<X> {
         for index in visits {
             if let Some(member) = self.members.get_mut(*index) {
                 member.marked = false;
+            }
+        }
+    }
+
+    /// Puts the records queued since the last poll on the link, as [`rdma::middleware::Linked`] does
+    /// with the requests of a device. The time that a record is queued with is that of the last poll:
+    /// from then on, the link would carry it before it was made.
+    fn leave(&mut self, now: Time) {
+        if let Some(link) = &mut self.options.link {
+            for index in self.leaving.drain(..) {
+                if let Some(member) = self.members.get_mut(index) {
+                    member.stream.put_on(link, now);
+                }
             }
         }
     }
@@ -293,11 +311,13 @@ impl<X> StreamSet<X> {
         let Some(member) = self.members.get_mut(index) else {
             return Ok(());
         };
-        let release = match &mut self.options.link {
-            Some(link) => link.release(now, message.stream_len()),
-            None => now,
-        };
-        member.stream.queue(xid, message, release)?;
+        let shaped = self.options.link.is_some();
+        member
+            .stream
+            .queue(xid, message, (!shaped).then_some(now))?;
+        if shaped {
+            self.leaving.push(index);
+        }
         self.counters.sends += 1;
         mark(index, member, &mut self.marked);
         Ok(())

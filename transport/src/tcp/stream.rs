@@ -7,6 +7,7 @@ use bytes::Bytes;
 use mio::net::TcpStream;
 use onc_rpc::record::{self, RecordError, RecordReader, Want};
 use onc_rpc::{Message, Segments};
+use rdma::middleware::Shaper;
 use rdma::{Buf, Pool, Time};
 use rpcrdma_host::{Account, Charge};
 use smallvec::SmallVec;
@@ -77,8 +78,14 @@ struct Outbound {
     len: usize,
     /// The XID of a call, which can be taken back; `None` for a reply.
     xid: Option<u32>,
-    /// The earliest time to send it.
-    release: Time,
+    /// The earliest time to send it; `None` until it is put on the link.
+    release: Option<Time>,
+}
+
+impl Outbound {
+    fn is_due(&self, now: Time) -> bool {
+        self.release.is_some_and(|release| release <= now)
+    }
 }
 
 /// One TCP connection: its socket, the record that is being received, and the records that wait to
@@ -215,7 +222,15 @@ impl Stream {
 
     /// Returns the earliest time to send the next record, if there is one.
     pub(super) fn next_release(&self) -> Option<Time> {
-        Some(self.out.front()?.release)
+        self.out.front()?.release
+    }
+
+    /// Puts the first record that is not on the link there.
+    pub(super) fn put_on(&mut self, link: &mut Shaper, now: Time) {
+        let waiting = self.out.iter_mut().find(|out| out.release.is_none());
+        if let Some(outbound) = waiting {
+            outbound.release = Some(link.release(now, outbound.len as u64));
+        }
     }
 
     /// Receives data and passes every complete record to `deliver`, until it returns false. With
@@ -398,12 +413,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Queues a record to be sent at `release` or later.
+    /// Queues a record to be sent at `release` or later, or with `None` once it was put on the link.
     pub(super) fn queue(
         &mut self,
         xid: Option<u32>,
         message: &Message,
-        release: Time,
+        release: Option<Time>,
     ) -> Result<(), RecordError> {
         let parts = message.gather(|_| true);
         let len: usize = parts.iter().map(Bytes::len).sum();
@@ -447,7 +462,7 @@ impl Stream {
     ) -> io::Result<()> {
         self.writable |= look;
         let before = counters.wire_bytes_sent;
-        while self.writable && self.out.front().is_some_and(|out| out.release <= now) {
+        while self.writable && self.out.front().is_some_and(|out| out.is_due(now)) {
             match self.send_once(now, counters) {
                 Ok((n, wanted)) => {
                     counters.wire_bytes_sent += n as u64;
@@ -459,7 +474,7 @@ impl Stream {
                 Err(error) => return Err(error),
             }
         }
-        let due = self.out.front().is_some_and(|out| out.release <= now);
+        let due = self.out.front().is_some_and(|out| out.is_due(now));
         self.sending
             .note(due, counters.wire_bytes_sent - before, now);
         Ok(())
@@ -489,7 +504,7 @@ impl Stream {
     fn pieces(&self, now: Time) -> (SmallVec<[IoSlice<'_>; MAX_IOV]>, usize) {
         let mut pieces = SmallVec::new();
         let (mut skip, mut wanted) = (self.sent, 0);
-        let due = self.out.iter().take_while(|out| out.release <= now);
+        let due = self.out.iter().take_while(|out| out.is_due(now));
         for outbound in due {
             let parts = outbound.parts.iter().map(|part| &part[..]);
             for part in std::iter::once(&outbound.mark[..]).chain(parts) {

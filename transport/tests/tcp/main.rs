@@ -198,9 +198,8 @@ fn refusals_are_told_apart() {
     assert!(matches!(error, CallError::Refused(ErrorReply::Auth(_))));
 }
 
-#[test]
-fn an_added_delay_is_a_round_trip_longer_and_no_more() {
-    let delay = Duration::from_millis(5);
+/// Starts a server and connects to it, each behind a link with this delay.
+fn behind_links(runtime: &Runtime, delay: Duration) -> (Running, Client) {
     let link = || TcpOptions {
         link: Some(Shaper::new(delay, None)),
         ..TcpOptions::default()
@@ -211,10 +210,17 @@ fn an_added_delay_is_a_round_trip_longer_and_no_more() {
         link(),
         ServerOptions::default(),
     );
-    let runtime = Runtime::new().unwrap();
     let port = Rc::new(RefCell::new(TcpClient::new(link())));
-    let connecting = Client::connect(&runtime, server.address, port, options());
+    let connecting = Client::connect(runtime, server.address, port, options());
     let client = runtime.block_on(connecting).unwrap();
+    (server, client)
+}
+
+#[test]
+fn an_added_delay_is_a_round_trip_longer_and_no_more() {
+    let delay = Duration::from_millis(5);
+    let runtime = Runtime::new().unwrap();
+    let (_server, client) = behind_links(&runtime, delay);
     let mut times: Vec<_> = (0..20)
         .map(|_| {
             let reply = runtime.block_on(client.call(echo(pattern(0, 50_000))));
@@ -225,4 +231,19 @@ fn an_added_delay_is_a_round_trip_longer_and_no_more() {
     assert!(times[0] >= 2 * delay, "{times:?}");
     // The quickest, because other processes may delay most of them.
     assert!(times[0] < 3 * delay, "{times:?}");
+}
+
+/// Regression test: a reply was delayed from the time at which its call had arrived, so that a link hid
+/// what the server did meanwhile.
+#[test]
+fn a_delay_begins_when_a_message_is_made() {
+    let (delay, work) = (Duration::from_millis(20), 30);
+    let runtime = Runtime::new().unwrap();
+    let (_server, client) = behind_links(&runtime, delay);
+    let reply = runtime.block_on(client.call(number(STALL, work)));
+    let took = reply.unwrap().round_trip();
+    assert!(
+        took >= 2 * delay + Duration::from_millis(work.into()),
+        "{took:?}"
+    );
 }
