@@ -10,12 +10,14 @@ WATCHED = 3
 
 
 def name():
-    """Kernel, processor and number of processors, like `rpcrdma compare` says it."""
+    """Kernel, processor, number of processors, and whether they are virtual, like `rpcrdma compare` says it."""
     described = pathlib.Path("/proc/cpuinfo").read_text()
     models = [line.partition(": ")[2] for line in described.splitlines() if line.startswith("model name")]
     count = len(os.sched_getaffinity(0))
     parts = [f"{platform.system()} {platform.release()}", platform.machine(), *models[:1]]
-    return ", ".join([*parts, f"{count} processor{'' if count == 1 else 's'}"])
+    flags = next((line.split() for line in described.splitlines() if line.startswith("flags")), [])
+    virtual = ["virtual machine"] if "hypervisor" in flags else []
+    return ", ".join([*parts, f"{count} processor{'' if count == 1 else 's'}", *virtual])
 
 
 def times():

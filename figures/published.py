@@ -148,29 +148,43 @@ def measured_on(data):
 
 MODES = {
     "v1": "version 1",
-    "v1-inv": "version 1 with remote invalidation and receives of 4 KiB, as Linux uses it",
+    "v1-inv": "version 1 with remote invalidation and receives of 4 KiB, like Linux's",
     "v1-long": "the same with receives as long as those of `v2-ddp`",
-    "v2-ddp": "version 2 of 2016 with send-based data placement",
+    "v2-cont": "version 2 of 2016 with message continuation, in receives of 4 KiB",
+    "v2-ddp": "version 2 of 2016 with send-based data placement, in receives of 65 KiB",
     "wg-ddp": "version 2 of the working group with the same",
 }
 
 
-def transfer_modes(data):
+def transfer_modes(data, clocked_answer):
     lines = [["transfer mode", "round trips", "interrupts, client", "interrupts, server", "registrations", "RDMA Reads",
               "time, µs"]]
     keys = ("round_trips", "interrupts_requester", "interrupts_responder", "registrations", "rdma_reads")
     for mode, meaning in MODES.items():
         one = row(data, transfer_mode=mode)
         lines.append([f"`{mode}`: {meaning}", *(shown(one[key]) for key in keys), f"{one['p50_us']:.1f}"])
-    must(lines[3][1:6] == lines[4][1:6] == lines[5][1:6], "receives of 65 KiB alone save as much")
-    must(row(data, transfer_mode="v1-long")["inline_bytes"] == 65 << 10, "v1-long has receives of 65 KiB")
+    must(len({tuple(line[1:6]) for line in lines[3:]}) == 1, "receives of 65 KiB alone save as much as version 2 does")
+    lengths = {mode: row(data, transfer_mode=mode)["inline_bytes"] >> 10 for mode in MODES}
+    must(lengths == {"v1": 4, "v1-inv": 4, "v1-long": 65, "v2-cont": 4, "v2-ddp": 65, "wg-ddp": 65}, "lengths of receives")
     cost = dict(one.split("=") for one in data["alike"]["costs"].split(","))
-    unit = lambda name: cost[name].replace("us", " µs").replace("g", " Gbit/s")
+    unit = lambda name: cost[name].replace("us", " µs").replace("ns", " ns").replace("g", " Gbit/s")
     after = (
-        f"The time is virtual: of a link of {unit('link-delay')} each way and {unit('rate')}, with {unit('interrupt')} for an "
-        f"interrupt, {unit('registration')} for a registration, and copies at {unit('receiver-copy-rate')}. Data that arrives "
-        "inline is copied once, and placed data is not. `--costs` has those of other hardware.")
+        f"An 8 KiB WRITE, alone. The time is virtual, the sum of these costs: a link of {unit('link-delay')} each way and "
+        f"{unit('rate')}; {unit('interrupt')} for an interrupt, {unit('registration')} for a registration and "
+        f"{unit('registration-page')} for each page of it, {unit('invalidation')} and {unit('invalidation-page')} for an "
+        f"invalidation by the client, {unit('read-turnaround')} before an RDMA Read is answered, {unit('post')} to post a work "
+        f"request and {unit('completion')} to handle a completion, where a reply waits for it; and copies at "
+        f"{unit('receiver-copy-rate')}. Data that arrives inline is copied once, and placed data is not: that is the "
+        f"difference of `v1-long` and `v2-ddp` here. {by_the_clock(clocked_answer)} `--costs` has those of other hardware.")
     return [*table(*lines), "", *wrapped(after)]
+
+
+def by_the_clock(data):
+    """What placement takes beside version 1 with receives as long, by the clock, where the simulation has it less."""
+    one = row(data, op="write", size=8 << 10, transfer_mode="v2-ddp-cont")
+    found = one["v1_long_ratio"], *one["v1_long_ratio_interval"]
+    return (f"By the clock (below), the work of the processors counts too, and beside `v1-long` placement takes "
+            f"{of_the_time(found)}{', the opposite order' if found[1] > 1 else ''}.")
 
 
 SIZES = (8 << 10, 64 << 10, 1 << 20)
@@ -220,14 +234,31 @@ def receives(data, near):
         "at both ends and the memory that these take for one connection (`rpcrdma compare --device sim --receives "
         f"{LENGTHS} --ops write --delay 1ms`; lengths between take what the line above says):")
     after = (
-        "Where a round trip takes less time than to copy the data, here over a link of 5 µs each way, `v2-cont` and `wg` fetch "
-        "1 MiB by an RDMA Read with all of these lengths. [More about longer receives](docs/compare.md#longer-receives).")
+        "A message in more Sends than the 64 credits would have to wait for more of them, and in version 2 of 2016 cannot be: with "
+        f"12 KiB, 1 MiB is at least {-(-(1 << 20) // (12 << 10))} Sends, and it is fetched by an RDMA Read. So it is with all of these lengths where a round trip "
+        "takes less time than to copy the data, here over a link of 5 µs each way. The sender chooses by the round-trip time that it "
+        "is told (`--delay`, or `link-delay` in `--costs`); it measures none. "
+        "[More about longer receives](docs/compare.md#longer-receives).")
     return [*wrapped(said), "", *table(*lines), "", *wrapped(after)]
 
 
 def answer(data):
-    said = [sentence(data, beginning) for beginning in ("An 8 KiB WRITE takes", "For it,", "With receives of", "Over TCP it takes")]
-    return [*wrapped(" ".join(said), "> "), "", *wrapped(measured_on(data))]
+    text = " ".join(data["output"])
+    begin, end = text.index("An 8 KiB WRITE takes"), text.index(" v1-inv: version 1")
+    lines = [["WRITE of 8 KiB", "receives of", "memory, client + server", "round trips", "wake-ups, client / server",
+              "registrations", "p50, µs", "beside `v1-inv`", "at RTT 2 ms"]]
+    for mode in ("tcp", "v1-inv", "v1-long", "v2-cont", "v2-ddp-cont"):
+        one = row(data, op="write", size=8 << 10, transfer_mode=mode)
+        rdma = mode != "tcp"
+        over = next(point for point in one["latency_over_delay"] if point["delay_us"] == 1000)
+        ratios = [(of["baseline_ratio"], *of["baseline_ratio_interval"]) for of in (one, over)]
+        lines.append([
+            f"`{mode}`", size(one["inline_bytes"]) if rdma else "-",
+            f"{size(one['receive_memory_requester'])} + {size(one['receive_memory_responder'])}" if rdma else "-",
+            f"{one['round_trips']:.0f}", f"{one['interrupts_requester']:.0f} / {one['interrupts_responder']:.0f}",
+            f"{one['registrations']:.0f}" if rdma else "-", f"{one['p50_us']:.1f}",
+            *("1" if mode == "v1-inv" else with_interval(found) for found in ratios)])
+    return [*table(*lines), "", *wrapped(text[begin:end], "> "), "", *wrapped(measured_on(data))]
 
 
 def random(data):
@@ -413,7 +444,7 @@ class Quote:
 
 
 QUOTES = [
-    Quote("README.md", "transfer-modes", ["write-8k"], transfer_modes),
+    Quote("README.md", "transfer-modes", ["write-8k", "answer"], transfer_modes),
     Quote("README.md", "receives", ["receives", "receives-near"], receives),
     Quote("README.md", "answer", ["answer"], answer),
     Quote("README.md", "random", ["random"], random),

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use rpcrdma_setup::units::show_date;
 use rustix::system::uname;
 use serde::Serialize;
 
@@ -29,6 +31,10 @@ pub struct Environment {
     pub processor: Option<String>,
     /// The number of processors that this program might use, before it was pinned to one.
     pub processors: Option<usize>,
+    /// Whether this is a virtual machine, as far as it shows.
+    pub virtual_machine: Option<bool>,
+    /// The date, in UTC.
+    pub date: Option<String>,
 }
 
 impl Environment {
@@ -54,6 +60,8 @@ impl Environment {
             machine: Some(machine),
             processor: model(&description).map(str::to_owned),
             processors: Some(processor::usable().len()).filter(|&count| count > 0),
+            virtual_machine: Some(processor::is_virtual(&description)),
+            date: today(),
             ..Self::of_program(commit)
         }
     }
@@ -74,7 +82,7 @@ impl Environment {
 
 impl fmt::Display for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = [&self.kernel, &self.machine, &self.processor];
+        let known = [&self.date, &self.kernel, &self.machine, &self.processor];
         for text in known.into_iter().flatten() {
             write!(f, "{text}, ")?;
         }
@@ -84,6 +92,13 @@ impl fmt::Display for Environment {
             None => f.write_str("unknown number of processors"),
         }
     }
+}
+
+/// Returns the date in UTC.
+fn today() -> Option<String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let date = show_date(now.as_secs());
+    date.split_once(' ').map(|(day, _)| day.to_owned())
 }
 
 /// Returns the model of the first processor in a text like `/proc/cpuinfo`.

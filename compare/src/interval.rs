@@ -1,4 +1,4 @@
-//! Confidence intervals of medians. A difference that an interval does not exclude is not shown as one.
+//! Confidence intervals of medians. If an interval has 1, no difference is shown.
 
 use serde::Serialize;
 
@@ -124,6 +124,9 @@ pub(crate) enum Difference {
     Unknown,
 }
 
+/// The sign in a table for a ratio whose interval has 1: either can be the greater one.
+pub(crate) const EITHER: &str = "1?";
+
 /// A ratio with its interval, as tables and sentences show it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown {
@@ -144,16 +147,34 @@ impl Shown {
         }
     }
 
-    /// Formats the ratio for a table: `0.57 (0.55-0.60)`, or `none (0.97-1.04)` for a difference that
-    /// the interval does not exclude, or `~0.57` without an interval.
+    /// Returns the number of decimals: two, or as many as show that what differs from 1 does.
+    fn decimals(&self) -> usize {
+        let ends = self.interval.map(|Interval { low, high }| [low, high]);
+        let is_one = |value: f64, decimals: usize| {
+            format!("{value:.decimals$}") == format!("{:.decimals$}", 1.0)
+        };
+        let hides = |decimals: &usize| {
+            let mut values = ends.into_iter().flatten().chain([self.ratio]);
+            values.any(|value| is_one(value, *decimals))
+        };
+        match self.difference() {
+            Difference::Less | Difference::More => (2..4).find(|at| !hides(at)).unwrap_or(4),
+            Difference::None | Difference::Unknown => 2,
+        }
+    }
+
+    /// Formats the ratio for a table: `0.57 (0.55-0.60)`, or [`EITHER`] in place of the ratio if the
+    /// interval has 1, or `~0.57` without an interval.
     pub(crate) fn cell(&self) -> String {
-        let ratio = self.ratio;
+        let (ratio, digits) = (self.ratio, self.decimals());
         match (self.interval, self.difference()) {
             (Some(Interval { low, high }), _) if low == 1.0 && high == 1.0 => "1".to_owned(),
             (Some(Interval { low, high }), Difference::None) => {
-                format!("none ({low:.2}-{high:.2})")
+                format!("{EITHER} ({low:.2}-{high:.2})")
             }
-            (Some(Interval { low, high }), _) => format!("{ratio:.2} ({low:.2}-{high:.2})"),
+            (Some(Interval { low, high }), _) => {
+                format!("{ratio:.digits$} ({low:.digits$}-{high:.digits$})")
+            }
             (None, Difference::Unknown) => format!("~{ratio:.2}"),
             (None, _) => format!("{ratio:.2}"),
         }
@@ -167,7 +188,8 @@ impl Shown {
                 format!("the same time within the interval ({low:.2} to {high:.2})")
             }
             (Some(Interval { low, high }), _) => {
-                format!("{ratio:.2} of the time ({low:.2} to {high:.2})")
+                let digits = self.decimals();
+                format!("{ratio:.digits$} of the time ({low:.digits$} to {high:.digits$})")
             }
             (None, Difference::Unknown) => format!("about {ratio:.2} of the time"),
             (None, _) => format!("{ratio:.2} of the time"),
@@ -254,8 +276,13 @@ mod tests {
         assert_eq!(less.cell(), "0.57 (0.55-0.60)");
         let noise = shown(0.78, Some((0.6, 1.1)), false);
         assert_eq!(noise.difference(), Difference::None);
-        assert_eq!(noise.cell(), "none (0.60-1.10)");
+        assert_eq!(noise.cell(), "1? (0.60-1.10)");
         assert!(!noise.of_the_time().contains("0.78"));
+        // Two decimals would show 1 as an end of an interval that excludes it.
+        let close = shown(0.9904, Some((0.9812, 0.9976)), false);
+        assert_eq!(close.cell(), "0.990 (0.981-0.998)");
+        let closest = shown(1.0004, Some((1.0002, 1.0031)), false);
+        assert_eq!(closest.cell(), "1.0004 (1.0002-1.0031)");
         let few = shown(0.78, None, false);
         assert_eq!(
             (few.difference(), &*few.cell()),

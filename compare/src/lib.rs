@@ -50,6 +50,7 @@ mod explain;
 mod interval;
 mod json;
 mod latency;
+mod least;
 mod measurement;
 mod network;
 mod op;
@@ -91,6 +92,7 @@ pub use environment::Environment;
 pub use interval::Interval;
 pub use json::{rows_json, run_rows_json};
 pub use latency::Latency;
+pub use least::Least;
 use measurement::Measurement;
 use network::Network;
 pub use network::end_delay;
@@ -176,8 +178,10 @@ impl Comparison {
     ) -> Result<Measured, Failure> {
         let Self { options, ops, .. } = &self;
         if options.device == DeviceName::Sim {
+            let mut rows = receives::in_turn(options, |step| simulated::rows(step, ops, details))?;
+            least::add(options, ops, &mut rows)?;
             return Ok(Measured {
-                rows: receives::in_turn(options, |step| simulated::rows(step, ops, details))?,
+                rows,
                 summary: simulated::summary(options)?,
                 machine: format!("{}.", self.environment.program()),
                 noise: None,
@@ -206,7 +210,8 @@ impl Comparison {
             ..setting
         };
         let (mut device, mut costs) = (String::new(), None);
-        let rows = receives::in_turn(options, |step| {
+        let begun = processor::Ticks::now();
+        let mut rows = receives::in_turn(options, |step| {
             let setting = Setting {
                 options: step,
                 ..setting
@@ -222,10 +227,14 @@ impl Comparison {
             }
             Ok(rows)
         })?;
+        least::add(options, ops, &mut rows)?;
+        let stolen = begun.and_then(|before| processor::Ticks::now()?.stolen_since(before));
         Ok(Measured {
             summary: summary(&setting, &device),
-            machine: summary::machine(&self.environment, processors),
-            noise: table::noise(&rows, options.full),
+            machine: summary::machine(&self.environment, processors, stolen),
+            // The short table marks what was disturbed, and its legend says by how much.
+            noise: table::noise(&rows, options.full)
+                .filter(|_| options.full || answer::cells(&rows).is_none()),
             rows,
             costs,
             comparison: self,
@@ -330,8 +339,7 @@ impl Measured {
         }
         let mut lines = answer::legend(&self.rows);
         lines.push(
-            "`compare --receives` gives all versions equal receives, `--full` measures all; \
-             `--help` explains it."
+            "`--receives` gives all equal receives, `--full` measures all, `--help` explains it."
                 .to_owned(),
         );
         lines
@@ -540,5 +548,6 @@ fn summary(setting: &Setting<'_>, device: &str) -> String {
         congestion: setting.congestion,
         trips: options.round_trips.then(delays),
     };
-    format!("{}; {}.", summary::protocols(options), carried.describe())
+    let (protocols, load) = (summary::protocols(options), summary::load(options));
+    format!("{protocols}, {load}; {}.", carried.describe())
 }

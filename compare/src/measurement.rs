@@ -59,6 +59,8 @@ struct Tally {
     baseline_ratios: Rounds,
     /// The medians of turns divided by those of version 1 without remote invalidation.
     v1_ratios: Rounds,
+    /// The medians of turns divided by those of version 1 with receives as long as those for placement.
+    long_ratios: Rounds,
     did: Both,
     calls: u64,
     streamed: u64,
@@ -74,6 +76,7 @@ impl Tally {
             floor_ratios: Rounds::default(),
             baseline_ratios: Rounds::default(),
             v1_ratios: Rounds::default(),
+            long_ratios: Rounds::default(),
             did: Both::default(),
             calls: 0,
             streamed: 0,
@@ -89,6 +92,7 @@ impl Tally {
             &mut self.floor_ratios,
             &mut self.baseline_ratios,
             &mut self.v1_ratios,
+            &mut self.long_ratios,
         ] {
             rounds.begin();
         }
@@ -277,7 +281,8 @@ fn turn(
         let at = benches.iter().position(|bench| bench.variant == wanted)?;
         medians[at]
     };
-    let (against, v1) = (baseline_of(benches).and_then(of), of(Variant::V1));
+    let against = baseline_of(benches).and_then(of);
+    let [v1, long] = [Variant::V1, Variant::V1Long].map(of);
     for (tally, &median) in tallies.iter_mut().zip(&medians) {
         let Some((p50, calls)) = median else {
             continue;
@@ -287,6 +292,7 @@ fn turn(
         for (ratios, against) in [
             (&mut tally.baseline_ratios, against),
             (&mut tally.v1_ratios, v1),
+            (&mut tally.long_ratios, long),
         ] {
             if let Some((other, other_calls)) = against {
                 ratios.push(p50 / other, calls.min(other_calls));
@@ -362,6 +368,7 @@ fn row(
     let raw_rate = baselines.stream_bytes as f64 / baselines.stream_time.as_secs_f64() / MIB;
     let ops_per_s = tally.ops_per_s();
     let baseline_ratio = tally.baseline_ratios.value();
+    let v1_long_ratio = tally.long_ratios.value();
     let floor_ratio = tally.floor_ratios.value().filter(|_| !measurement.slowed);
     let stream_ratio = median(tally.stream_ratios.clone()).filter(|_| !measurement.slowed);
     Row {
@@ -380,6 +387,8 @@ fn row(
         baseline_ratio_error: tally.baseline_ratios.error(),
         v1_ratio: tally.v1_ratios.value(),
         v1_ratio_error: tally.v1_ratios.error(),
+        v1_long_ratio,
+        v1_long_ratio_interval: tally.long_ratios.interval(v1_long_ratio),
         mib_per_s: ops_per_s.zip(size).map(|(ops, size)| ops * size / MIB),
         ops_per_s,
         floor_p50_us: baselines.latency.p50_us(),

@@ -147,6 +147,7 @@ impl Default for Options {
                 Variant::Tcp,
                 Variant::V1Inv,
                 Variant::V1Long,
+                Variant::V2Cont,
                 Variant::V2DdpCont,
             ],
             ops: vec![OpName::Null, OpName::Read, OpName::Write],

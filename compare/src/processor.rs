@@ -3,6 +3,7 @@
 //! from one round to the next.
 
 use std::fs;
+use std::path::Path;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -23,9 +24,61 @@ pub(crate) fn usable() -> Vec<usize> {
     usable.collect()
 }
 
-/// Returns whether two processors are threads of one core, as far as Linux says.
-pub(crate) fn share_a_core((one, other): (usize, usize)) -> bool {
-    core(one).is_some_and(|threads| core(other) == Some(threads))
+/// Returns whether two processors are threads of one core, if Linux says.
+pub(crate) fn share_a_core((one, other): (usize, usize)) -> Option<bool> {
+    Some(core(one)? == core(other)?)
+}
+
+/// Returns whether this system runs in a virtual machine, as far as it shows that to its programs:
+/// x86 processors have a flag for it. `description` is a text like `/proc/cpuinfo`.
+pub(crate) fn is_virtual(description: &str) -> bool {
+    let mut lines = description.lines().filter_map(|line| line.split_once(':'));
+    let flags = lines.find(|(key, _)| key.trim() == "flags");
+    let flagged = flags.is_some_and(|(_, flags)| flags.split(' ').any(|it| it == "hypervisor"));
+    let shown = ["/sys/hypervisor/type", "/proc/device-tree/hypervisor"];
+    flagged || shown.into_iter().any(|path| Path::new(path).exists())
+}
+
+/// The time of all processors since the system started, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticks {
+    /// The time that the host gave to others while there was work here.
+    stolen: u64,
+    all: u64,
+}
+
+impl Ticks {
+    /// Returns the times until now, if the system says.
+    pub(crate) fn now() -> Option<Self> {
+        Self::read(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    /// Reads the first line of a text like `/proc/stat`.
+    fn read(text: &str) -> Option<Self> {
+        let words = text
+            .lines()
+            .next()?
+            .strip_prefix("cpu ")?
+            .split_whitespace();
+        let ticks: Vec<u64> = words
+            .take(8)
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .ok()?;
+        let &[.., stolen] = &ticks[..] else {
+            return None;
+        };
+        (ticks.len() == 8).then(|| Self {
+            stolen,
+            all: ticks.iter().sum(),
+        })
+    }
+
+    /// Returns the part of the time since `before` that was stolen.
+    pub(crate) fn stolen_since(self, before: Self) -> Option<f64> {
+        let all = self.all.checked_sub(before.all).filter(|&all| all > 0)?;
+        Some(self.stolen.checked_sub(before.stolen)? as f64 / all as f64)
+    }
 }
 
 /// Returns the list of the threads of a processor's core, which is the same for all of them.
@@ -68,6 +121,21 @@ mod tests {
         assert_eq!(choose(&[0, 1, 2], |_| None), Some((0, 1)));
         assert_eq!(choose(&[7], threads), None);
         assert_eq!(choose(&[], threads), None);
+    }
+
+    #[test]
+    fn a_virtual_machine_and_what_it_was_robbed_of_are_known() {
+        assert!(is_virtual(
+            "processor\t: 0\nflags\t\t: fpu hypervisor lahf_lm\n"
+        ));
+        let ticks = |text: &str| Ticks::read(text);
+        let before = ticks("cpu  10 0 10 70 0 0 0 10 0 0\ncpu0 1\n").unwrap();
+        let after = ticks("cpu  60 0 20 100 0 0 0 20 3 0\n").unwrap();
+        assert_eq!(after.stolen_since(before), Some(0.1));
+        assert_eq!(before.stolen_since(after), None);
+        assert_eq!(before.stolen_since(before), None);
+        assert_eq!(ticks("cpu  10 0 10\n"), None);
+        assert_eq!(ticks(""), None);
     }
 
     #[test]

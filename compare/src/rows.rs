@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::environment::Environment;
 use crate::interval::{Interval, Shown};
+use crate::least::Least;
 
 /// How the two sides wait for messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -140,6 +141,15 @@ pub struct Row {
     /// The standard error of `v1_ratio`, estimated from the variation between rounds.
     #[serde(skip)]
     pub v1_ratio_error: Option<f64>,
+    /// The median latency divided by that of version 1 with receives as long as those for placement
+    /// (`v1-long`), computed like `floor_ratio`; null if that was not measured.
+    pub v1_long_ratio: Option<f64>,
+    /// The confidence interval of `v1_long_ratio`; null in a simulation, where the ratio is exact.
+    pub v1_long_ratio_interval: Option<Interval>,
+    /// The least receives with which the operation takes one round trip by this transfer mode, for
+    /// modes that are compared by it.
+    #[serde(skip)]
+    pub least_receives: Option<Least>,
     /// The latency that `rpcrdma explain` predicts with the measured or given costs. Null for TCP
     /// and trees.
     pub predicted_us: Option<f64>,
@@ -243,6 +253,11 @@ impl Row {
     pub(crate) fn beside_baseline(&self) -> Option<Shown> {
         self.shown(self.baseline_ratio, self.baseline_ratio_interval)
     }
+
+    /// Returns the ratio to version 1 with receives as long as those for placement.
+    pub(crate) fn beside_v1_long(&self) -> Option<Shown> {
+        self.shown(self.v1_long_ratio, self.v1_long_ratio_interval)
+    }
 }
 
 #[cfg(test)]
@@ -289,6 +304,9 @@ pub(crate) mod tests {
             baseline_ratio_error: Some(0.0),
             v1_ratio: Some(1.0),
             v1_ratio_error: Some(0.0),
+            v1_long_ratio: None,
+            v1_long_ratio_interval: None,
+            least_receives: None,
             predicted_us: Some(18.0),
             plan: None,
             latency_over_delay: Some(vec![OverDelay {

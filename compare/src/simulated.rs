@@ -254,7 +254,7 @@ pub(crate) fn plans(options: &Options, ops: &[Op]) -> Result<Vec<String>, Failur
 }
 
 /// Returns the simulated configuration of a variant, or `None` for TCP, which is not simulated.
-fn configured(options: &Options, via: Variant) -> Result<Option<Setting>, Failure> {
+pub(crate) fn configured(options: &Options, via: Variant) -> Result<Option<Setting>, Failure> {
     let Some(version) = via.version() else {
         return Ok(None);
     };
@@ -301,10 +301,12 @@ fn compare(rows: &mut [Row], baseline: Option<Variant>) {
         let mut rows = rows.iter();
         rows.find(|row| row.conveyance == variant.name()).cloned()
     };
-    let v1 = of(rows, Variant::V1).and_then(|row| row.p50_us);
+    let [v1, long] =
+        [Variant::V1, Variant::V1Long].map(|variant| of(rows, variant).and_then(|row| row.p50_us));
     let baseline = baseline.and_then(|variant| of(rows, variant));
     for row in rows {
         row.v1_ratio = row.p50_us.zip(v1).map(|(own, v1)| own / v1);
+        row.v1_long_ratio = row.p50_us.zip(long).map(|(own, long)| own / long);
         let Some(baseline) = &baseline else {
             continue;
         };

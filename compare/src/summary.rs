@@ -7,7 +7,7 @@ use rdma::middleware::Rate;
 use rpcrdma_setup::device::DeviceName;
 
 use crate::environment::Environment;
-use crate::options::Options;
+use crate::options::{OpName, Options};
 use crate::processor;
 use crate::variant::Variant;
 
@@ -63,19 +63,27 @@ impl Carried<'_> {
     fn delays(&self) -> String {
         let options = self.options;
         let by = match &options.set_delay {
-            Some(_) => "by the network (--set-delay)",
-            None => "by client and server",
+            Some(_) => "the network (--set-delay)",
+            None => "client and server, unseen by TCP",
         };
-        let trips = self.trips.map(|[short, long]| match options.delay {
-            Duration::ZERO => {
-                format!("no delay added, but {short:?} and {long:?} each way {by} for round trips")
-            }
-            delay => format!("{delay:?} added each way {by}, and {long:?} for round trips"),
-        });
-        trips.unwrap_or_else(|| match options.delay {
-            Duration::ZERO => "no delay added".to_owned(),
-            delay => format!("{delay:?} added each way {by}"),
-        })
+        let rate = match options.rate {
+            Some(_) => "",
+            None => ", its rate not limited",
+        };
+        let [own, other] = [Some(options.delay), self.trips.map(|[_, long]| long)]
+            .map(|delay| delay.map(|delay| 2 * delay));
+        match (self.trips, own.filter(|own| !own.is_zero()), other) {
+            (Some([short, _]), None, Some(long)) => format!(
+                "no delay added; a link of RTT {:?}, and {long:?} to count round trips, made by \
+                 {by}{rate}",
+                2 * short
+            ),
+            (Some(_), Some(own), Some(long)) => format!(
+                "a link of RTT {own:?}, and {long:?} to count round trips, made by {by}{rate}"
+            ),
+            (_, Some(own), _) => format!("a link of RTT {own:?} made by {by}{rate}"),
+            (..) => "no delay added".to_owned(),
+        }
     }
 }
 
@@ -102,25 +110,57 @@ pub(crate) fn protocols(options: &Options) -> &'static str {
     let tcp = options.via.contains(&Variant::Tcp);
     let rdma = options.via.iter().any(|via| via.version().is_some());
     match (tcp, rdma) {
-        (true, true) => "NFS over TCP and RPC-over-RDMA",
-        (true, false) => "NFS over TCP",
-        (false, _) => "NFS over RPC-over-RDMA",
+        (true, true) => "NFSv3 over TCP and RPC-over-RDMA",
+        (true, false) => "NFSv3 over TCP",
+        (false, _) => "NFSv3 over RPC-over-RDMA",
     }
 }
 
-/// Returns the sentence about the machine, its processors, and the program.
-pub(crate) fn machine(environment: &Environment, pinned: Option<(usize, usize)>) -> String {
+/// Returns a phrase for the calls that are made, and for the programs at both ends.
+pub(crate) fn load(options: &Options) -> String {
+    let streams = if options.full {
+        " (throughput: eight)"
+    } else {
+        ""
+    };
+    let unstable = match options.ops.contains(&OpName::Write) {
+        true => ", WRITEs unstable",
+        false => "",
+    };
+    let waiting = match options.busy_poll {
+        true => "spin",
+        false => "sleep",
+    };
+    format!(
+        "one call at a time{streams}{unstable}, files in memory; client and server of this project, in \
+         user space, {waiting} while they wait"
+    )
+}
+
+/// Returns the sentence about the machine, its processors, and the program. `stolen`: the part of the
+/// processors' time that the host of a virtual machine gave to others meanwhile.
+pub(crate) fn machine(
+    environment: &Environment,
+    pinned: Option<(usize, usize)>,
+    stolen: Option<f64>,
+) -> String {
     let pinned = match pinned {
         Some((client, server)) => {
             let core = match processor::share_a_core((client, server)) {
-                true => ", threads of one core",
-                false => "",
+                Some(true) => ", threads of one core",
+                Some(false) => ", of another core",
+                None => "",
             };
             format!("client pinned to processor {client}, servers to {server}{core}")
         }
         None => "nothing pinned to a processor".to_owned(),
     };
-    format!("{environment}; {pinned}; {}.", environment.program())
+    let guest = match (environment.virtual_machine, stolen) {
+        (Some(true), Some(part)) => format!(", virtual machine ({:.1} % stolen)", part * 100.0),
+        (Some(true), None) => ", virtual machine".to_owned(),
+        _ => String::new(),
+    };
+    format!("{environment}{guest}; {pinned}; {}.", environment.program())
 }
 
 #[cfg(test)]
@@ -144,8 +184,9 @@ mod tests {
         assert_eq!(
             described(|_| (), Some([1, 2])),
             "device iwarp (software iWARP in user space over kernel TCP, CRC off); over the \
-             loopback interface; TCP congestion control cubic; no delay added, but 1ms and 2ms \
-             each way by client and server for round trips"
+             loopback interface; TCP congestion control cubic; no delay added; a link of RTT 2ms, \
+             and 4ms to count round trips, made by client and server, unseen by TCP, its rate not \
+             limited"
         );
         let slow = |options: &mut Options| {
             options.delay = Duration::from_millis(5);
@@ -156,7 +197,7 @@ mod tests {
         let said = described(slow, None);
         for part in [
             "over the loopback interface, servers at 192.0.2.1 of this machine",
-            "5ms added each way by the network (--set-delay)",
+            "a link of RTT 10ms made by the network (--set-delay)",
             "10gbit/s each way, by the sender",
         ] {
             assert!(said.contains(part), "{part}: {said}");
@@ -168,11 +209,34 @@ mod tests {
     #[test]
     fn the_machine_is_named_with_what_is_pinned() {
         let environment = Environment::of_machine(Some("0123456789ab"));
-        let said = machine(&environment, None);
-        assert!(said.starts_with("Linux "), "{said}");
+        let said = machine(&environment, None, None);
+        let (date, system) = said.split_once(", ").unwrap();
+        assert!(date.len() == 10 && system.starts_with("Linux "), "{said}");
         assert!(said.contains("; nothing pinned to a processor; rpcrdma "));
         assert!(said.contains(", commit 0123456789ab, "), "{said}");
-        let said = machine(&environment, Some((7, 9)));
+        let guest = Environment {
+            virtual_machine: Some(true),
+            ..environment
+        };
+        let said = machine(&guest, Some((7, 9)), Some(0.0123));
         assert!(said.contains("client pinned to processor 7, servers to 9"));
+        assert!(
+            said.contains(", virtual machine (1.2 % stolen); "),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn calls_and_both_ends_are_named() {
+        let mut options = Options::default();
+        assert_eq!(
+            load(&options),
+            "one call at a time, WRITEs unstable, files in memory; client and server of this \
+             project, in user space, sleep while they wait"
+        );
+        options.ops = vec![OpName::Null];
+        options.busy_poll = true;
+        assert!(load(&options).ends_with("in user space, spin while they wait"));
+        assert!(!load(&options).contains("WRITE"));
     }
 }

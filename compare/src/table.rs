@@ -164,6 +164,11 @@ pub(crate) fn grants(rows: &[Row]) -> Option<String> {
 /// is a warning.
 const QUIET: f64 = 0.1;
 
+/// Returns whether other work disturbed the measurement of a row: the TCP baseline beside it moved.
+pub(crate) fn is_disturbed(row: &Row) -> bool {
+    row.floor_spread.is_some_and(|spread| spread > QUIET)
+}
+
 /// Returns a warning if the variation of the figures exceeds that of an idle machine: for latencies
 /// that of the baseline, and, if `throughput` is shown, for that the raw stream's.
 pub(crate) fn noise(rows: &[Row], throughput: bool) -> Option<String> {

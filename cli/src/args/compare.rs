@@ -47,10 +47,13 @@ core, if there are several.
                latency, one call at a time
   x v1-inv     p50 divided by that of version 1 with remote invalidation, as Linux uses it, or
                of v1 if only that is measured; computed like x bare TCP. In brackets: the
-               confidence interval of 95 %, from the medians of rounds. none: a difference that
-               the interval does not exclude. ~: too few rounds for an interval
-  link of D    in the short table: the same ratio over a link with a delay of D each way, with its
-               interval from turns of a few calls, not from rounds
+               confidence interval of 95 % within this run, from the medians of rounds. 1?: the
+               interval has 1, so that either can be faster. ~: too few rounds for an interval
+  x RTT T      in the short table: the same ratio over a link with a round-trip time of T, with
+               its interval from turns of a few calls, not from rounds. Client and server delay
+               each message by half of that from when it is made on, in every transport alike. TCP
+               below does not see it: no window, slow start or loss of a long link
+  *            in the short table, after an operation: other work moved the TCP baseline beside it
   bare TCP     a raw TCP ping-pong with the same number of bytes each way, in µs, without the added
                delay (unless --set-delay adds it) or rate: with --delay or --rate, there is no
                comparison with it
@@ -61,15 +64,19 @@ core, if there are several.
                without added delay or rate. It is no upper bound: work that keeps both processors
                busy can be faster
   x raw        throughput divided by the raw stream's, again the median of the rounds' ratios
-  CPU          CPU time of client and server together, per operation
+  CPU          CPU time of client and server together, per operation, that of the software
+               device in them included
   trips        round trips: (p10 at a long delay - p10 at a short one) / twice the difference of
                the delays, from time alone; - if their standard error exceeds 0.25, and for rows
                of NULL that spin (busy)
   Sends, Reads, Writes, reg, inv
                work of the devices of both sides per operation (Reads and Writes are RDMA; memory
-               registered and invalidated)
-  intr c/s     interrupts of the client or the server. RDMA: wake-ups from sleep with a completion,
-               as an RNIC would raise; TCP: all wake-ups from sleep
+               registered and invalidated for the peer's RDMA operations, which the client does;
+               memory for Sends, and that a server's own Reads go to, is registered before)
+  wake c/s, intr c, intr s
+               wake-ups of the client and the server from sleep, over RDMA only those with a
+               completion. An RNIC can raise an interrupt for each: a message in several Sends up
+               to one for each Send, as far as it does not moderate them
   copied B     bytes copied in user space, both sides
   GRANTs       Sends that only granted credits (wg); in a simulation the mean of 128 calls
   by GRANTs    wake-ups at which nothing but those had arrived; counted in simulations only
@@ -118,7 +125,8 @@ pub(crate) struct CompareArgs {
     /// Measure all transports and variants, all operations and six sizes, and print all figures:
     /// some four minutes. Without this and without a selection (--via, --ops, --sizes), the answer
     /// takes somewhat more than a minute: NULL, and READ and WRITE of 8 KiB and 1 MiB, over TCP, by
-    /// version 1 as Linux uses it and with longer receives, and by version 2 with all features
+    /// version 1 as Linux uses it and with longer receives, and by version 2 with continuation alone
+    /// and with all features
     #[arg(long)]
     pub(crate) full: bool,
 

@@ -73,8 +73,15 @@ fn print(measured: &Measured, results: &Results, explain: bool) -> Result<(), Fa
         output::line(format_args!("{}\n", wrap(&measured.machine, WIDTH)))?;
         measured.tables().iter().try_for_each(output::line)?;
         let paragraph = |text: &String| output::line(wrap(text, WIDTH));
-        measured.answer().iter().try_for_each(paragraph)?;
-        measured.legend().iter().try_for_each(paragraph)?;
+        match measured.is_of_receives() {
+            true => measured.answer().iter().try_for_each(paragraph)?,
+            // Running text, so that all of the answer is seen at once on a terminal.
+            false => [measured.answer(), measured.legend()]
+                .map(|sentences| sentences.join(" "))
+                .iter()
+                .filter(|text| !text.is_empty())
+                .try_for_each(paragraph)?,
+        }
         measured.noise.as_ref().map_or(Ok(()), output::line)?;
         results.print_changes()?;
         measured.predictions().iter().try_for_each(output::line)?;

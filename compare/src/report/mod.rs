@@ -241,7 +241,7 @@ fn latencies(groups: &[Group<'_>]) -> String {
     let mut out = String::from(
         "<h2>Median latency, µs</h2>\n<p class=\"note\">In brackets: over that of the baseline (version \
          1, with remote invalidation if that was measured), taken in each turn by itself, with its \
-         confidence interval of 95 %. A difference that the interval does not exclude is none, and has no \
+         confidence interval of 95 %. If the interval has 1, either can be faster: 1?, which has no \
          colour.</p>\n<div class=\"scroll\"><table>\n<tr><th class=\"name\">operation</th>",
     );
     for name in &variants {

@@ -302,7 +302,7 @@ impl Runs {
         Ok(MeasuredRuns {
             rows,
             summary: self.summary(congestion, delays.trips),
-            machine: summary::machine(&environment, None),
+            machine: summary::machine(&environment, None, None),
         })
     }
 
@@ -440,8 +440,8 @@ impl MeasuredRuns {
         vec![
             "seconds: from the start of the command to its end, the median of all runs, and the least \
              and the most. x: the time divided by that of version 1, the median of the rounds' \
-             ratios, and the least and the greatest; `none` is a difference that is not in all \
-             rounds, `~` a ratio of fewer than five. trips: round trips that the command \
+             ratios, and the least and the greatest; `1?` where some rounds have it shorter and some \
+             longer, `~` a ratio of fewer than five. trips: round trips that the command \
              waited for, the slope of its time over added delay. NFS ops, MiB: calls of the mount, and \
              the bytes of calls and replies. Reads, Writes, reg: RDMA Reads and Writes, and memory \
              registrations, of both sides."

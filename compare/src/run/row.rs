@@ -484,7 +484,7 @@ pub(crate) mod tests {
         assert!(sentences(&[]).is_empty());
         let mut noise = two();
         noise[1].baseline_ratio_max = Some(1.1);
-        assert_eq!(cells(&noise)[2][4], "none (0.50-1.10)");
+        assert_eq!(cells(&noise)[2][4], "1? (0.50-1.10)");
         let said = sentences(&noise).concat();
         assert!(
             said.contains("(0.50 to 1.10, so no difference can be told)"),
