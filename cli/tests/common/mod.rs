@@ -17,10 +17,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Returns the time-out of one command. Only a hanging command takes this long.
+/// Returns the time-out of one command. Only a hanging command takes this long, also beside a load of eight
+/// processes and a build.
 pub fn patience() -> Duration {
     let seconds = variable("PATIENCE").map(|text| text.parse().unwrap());
-    Duration::from_secs(seconds.unwrap_or(60))
+    Duration::from_secs(seconds.unwrap_or(240))
 }
 
 /// Returns an environment variable that redirects the tests to other devices or hosts (README.md).
