@@ -167,20 +167,23 @@ impl Open {
             .modes()
             .all()
             .any(|(_, mode)| mode.claims_small_calls());
+        let extensions = session.extensions_mut();
+        let batches = extensions.is_some_and(|all| all.all_batching().next().is_some());
+        let back = batches && dialect.extensions_carry_callbacks();
         let (requester, responder) = match config.role.side() {
             Side::Client => {
                 let invalidated = terms.may_be_invalidated;
-                let requester = Requester::forward(extensible, invalidated);
-                let responder =
-                    (config.callbacks > 0).then(|| Responder::new(terms.reply, account));
+                let requester = Requester::forward(extensible, invalidated).with_batches(batches);
+                let responder = (config.callbacks > 0)
+                    .then(|| Responder::new(terms.reply, account).with_batches(back));
                 (Some(requester), responder)
             }
             Side::Server => {
                 let invalidated = terms.may_be_invalidated;
                 let extensible = extensible && dialect.extensions_carry_callbacks();
-                let requester =
-                    (config.callbacks > 0).then(|| Requester::reverse(extensible, invalidated));
-                let responder = Responder::new(terms.reply, account);
+                let requester = (config.callbacks > 0)
+                    .then(|| Requester::reverse(extensible, invalidated).with_batches(back));
+                let responder = Responder::new(terms.reply, account).with_batches(batches);
                 (requester, Some(responder))
             }
         };
@@ -352,6 +355,11 @@ impl Open {
             // Further calls may depend on limits that extensions are about to announce.
             if self.run_extensions() {
                 continue;
+            }
+            if let Some(responder) = &mut self.responder
+                && responder.has_gathered()
+            {
+                responder.send_gathered(&mut self.shared);
             }
             if let Some(requester) = &mut self.requester {
                 requester.pump(&mut self.shared, room);

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
-use onc_rpc::Segments;
+use onc_rpc::{Message, Segments};
 use rdma::Stag;
 use rpcrdma_chunks::{Chunks, Direction};
-use rpcrdma_extension::OutgoingMessage;
+use rpcrdma_extension::{Batch, OutgoingMessage, SmallMessages, Transmission};
 use slab::Slab;
 use tracing::field::{DisplayValue, display};
 use transfer_plan::Limits;
@@ -77,6 +77,54 @@ impl Shared {
     /// with this number, which changes when its plans do.
     pub(crate) fn plan_state(&mut self, extension: usize) -> Option<u64> {
         self.session.modes().get(extension)?.plan_state()
+    }
+
+    /// Lets an extension put the first of these small messages into one, as many as it wants. Returns the
+    /// number of the extension as well, or `None` if each is sent by itself.
+    pub(crate) fn batch(
+        &mut self,
+        direction: Direction,
+        messages: &[&Message],
+    ) -> Option<(usize, Batch)> {
+        let most = self.limits.inline_send;
+        let small = SmallMessages {
+            direction,
+            messages,
+            room: most.checked_sub(self.operation_header_len())?,
+        };
+        let mut all = self.session.extensions_mut()?.all_batching();
+        let (by, batch) = all.find_map(|(by, it)| Some((by, it.send_batch(&small)?)))?;
+        let Transmission {
+            fields,
+            payload,
+            padding,
+            placed,
+            ..
+        } = &batch.transmission;
+        let pieces = payload.iter().chain(placed).chain([fields]);
+        let len = u64::from(*padding) + pieces.map(|piece| piece.len() as u64).sum::<u64>();
+        let count = batch.count;
+        if !(2..=messages.len()).contains(&count) || len > small.room {
+            tracing::error!(count, len, "an extension has made an impossible batch");
+            return None;
+        }
+        Some((by, batch))
+    }
+
+    /// Returns the length in bytes of the header of an extension's message without fields.
+    fn operation_header_len(&mut self) -> u64 {
+        let header = OperationHeader {
+            xid: 0,
+            credits: 0,
+            direction: Direction::Call,
+            number: 0,
+            fields: Bytes::new(),
+        };
+        // Whatever was encoded before has been split off.
+        self.dialect.encode_operation(&mut self.headers, header);
+        let len = self.headers.len() as u64;
+        self.headers.clear();
+        len
     }
 
     /// Encodes the header of a message without chunks.

@@ -95,6 +95,14 @@ impl Shared {
         }
     }
 
+    /// Returns an XID of this side for a message that answers none of the peer.
+    pub(super) fn next_xid(&mut self) -> u32 {
+        let xid = self.next_xid;
+        // Counted downwards, because the XIDs of RPC calls are counted upwards.
+        self.next_xid = xid.wrapping_sub(1);
+        xid
+    }
+
     /// Returns the extension that sent the message with this XID, or `Some(None)` if it was the
     /// version. Forgets the message, which must not be answered twice.
     pub(super) fn take_sender(&mut self, xid: u32) -> Option<Option<usize>> {
@@ -131,9 +139,7 @@ impl<'a> Outbox<'a> {
     /// Sends a message without payload that begins an exchange or stands alone. Its direction is
     /// CALL, and its XID is taken from this side's XID space. Returns the XID.
     pub fn call(&mut self, number: u32, fields: Bytes) -> u32 {
-        let xid = self.shared.next_xid;
-        // Counted downwards, because the XIDs of RPC calls are counted upwards.
-        self.shared.next_xid = xid.wrapping_sub(1);
+        let xid = self.shared.next_xid();
         if self.shared.sent.len() == REMEMBERED {
             self.shared.sent.pop_front();
         }

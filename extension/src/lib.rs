@@ -91,12 +91,14 @@
 //! one extension learns are passed to the others, so that crates that do not know each other can rely on
 //! the same exchange of properties. A plan of an extension ([`Planned`]) is a value that only this
 //! extension looks into. Messages that one plain Send carries are offered only to an extension that
-//! claims small calls ([`TransferMode::claims_small_calls`]).
+//! claims small calls ([`TransferMode::claims_small_calls`]). One that sends several of them together
+//! returns a [`Batching`] from [`Extension::batching`].
 
 #![forbid(unsafe_code)]
 
 mod action;
 pub mod agreed;
+mod batch;
 mod error;
 mod factory;
 pub mod layout;
@@ -114,6 +116,7 @@ use rpcrdma_chunks::{Direction, Side};
 
 pub use self::action::{Action, Calls, Outbox, OutgoingMessage};
 pub use self::agreed::{AgreedFeature, AgreedFeatures, FeatureReason, FeatureValue};
+pub use self::batch::{Batch, Batching, SmallMessages};
 pub use self::error::PeerError;
 pub use self::factory::{EndConfig, ExtensionFactory, made_by};
 pub use self::limits::{ConnectionLimits, NotChanged, ReceiveChange, ReverseDirection};
@@ -305,6 +308,12 @@ pub trait Extension: Any + fmt::Debug + Send {
 
     /// Returns the extension's interface for carrying RPC messages, if it has one.
     fn transfer_mode(&mut self) -> Option<&mut dyn TransferMode> {
+        None
+    }
+
+    /// Returns the extension's interface for sending several RPC messages together, if it has one. That
+    /// never changes.
+    fn batching(&mut self) -> Option<&mut dyn Batching> {
         None
     }
 

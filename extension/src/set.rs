@@ -6,8 +6,8 @@ use rpcrdma_chunks::{Direction, Side};
 
 use crate::action::Shared;
 use crate::{
-    Action, AgreedFeatures, Calls, ConnectionLimits, Extension, Heard, NotChanged, Outbox,
-    PeerError, Property, ReceiveChange, ReceivedMessage, Refusal, Start, TransferMode,
+    Action, AgreedFeatures, Batching, Calls, ConnectionLimits, Extension, Heard, NotChanged,
+    Outbox, PeerError, Property, ReceiveChange, ReceivedMessage, Refusal, Start, TransferMode,
 };
 
 /// Two extensions own messages with the same number.
@@ -133,6 +133,12 @@ impl Extensions {
         let done = act(&mut Outbox::of_version(&mut self.shared));
         self.pass_on();
         done
+    }
+
+    /// Returns an XID for a message of this side that the engine sends for an extension, and whose errors
+    /// it handles itself. It is none that another message of this side has.
+    pub fn own_xid(&mut self) -> u32 {
+        self.shared.next_xid()
     }
 
     /// Returns the direction of messages with this number, if their owner knows it.
@@ -371,6 +377,18 @@ impl Extensions {
     /// Returns the extension with this index, if it carries RPC messages.
     pub fn transfer_mode(&mut self, number: usize) -> Option<&mut dyn TransferMode> {
         self.list.get_mut(number)?.transfer_mode()
+    }
+
+    /// Returns the extensions that send several RPC messages together, each with its index for
+    /// [`Extensions::batching`].
+    pub fn all_batching(&mut self) -> impl Iterator<Item = (usize, &mut dyn Batching)> {
+        let list = self.list.iter_mut().enumerate();
+        list.filter_map(|(at, extension)| Some((at, extension.batching()?)))
+    }
+
+    /// Returns the extension with this index, if it sends several RPC messages together.
+    pub fn batching(&mut self, number: usize) -> Option<&mut dyn Batching> {
+        self.list.get_mut(number)?.batching()
     }
 
     /// Returns the extension of this type, for programs and tests that drive extensions without a

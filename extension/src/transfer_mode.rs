@@ -321,9 +321,10 @@ pub struct IncomingCall {
     /// Number of credits that the call requests.
     pub requested: u32,
     /// Number of messages in which the call arrived, which is the number of credits it takes until it
-    /// is answered. Where a message carries several calls and takes one credit, this is 0 for all but
-    /// one of them. The engine limits the number of such calls in progress: see
-    /// `rpcrdma_connection::flow::FURTHER_CALLS`.
+    /// is answered. Where a message carries several calls and takes one credit, as in a version that
+    /// counts messages, this is 0 for all but one of them. The engine limits the number of such calls in
+    /// progress: see `rpcrdma_connection::flow::FURTHER_CALLS`. Where calls are counted, the engine takes
+    /// a credit for each call that it sends with others ([`crate::Batch`]).
     pub transmissions: u32,
     /// The RPC message from its XID on, with the items that have arrived.
     pub message: Message,

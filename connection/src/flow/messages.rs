@@ -208,6 +208,15 @@ impl MessageFlow {
         free.saturating_sub(self.reserved)
     }
 
+    /// Returns the number of calls that one more message may carry. The number may be too low, like
+    /// that of [`MessageFlow::unreserved`].
+    pub(super) fn unreserved_calls(&self) -> u32 {
+        match self.unreserved() {
+            0 => 0,
+            _ => self.own.most.saturating_sub(self.own.now + self.reserved),
+        }
+    }
+
     /// Reserves Sends for a planned call.
     pub(super) fn reserve(&mut self, sends: u32) {
         self.reserved += sends;

@@ -239,6 +239,15 @@ impl FlowControl {
         }
     }
 
+    /// Returns the number of calls that one message may carry, beside those that are planned. Where
+    /// calls are counted, each takes a credit. Where messages are, all of them take one together.
+    pub(crate) fn unreserved_calls(&self) -> u32 {
+        match &self.kind {
+            Kind::Calls(flow) => flow.unreserved(),
+            Kind::Messages(flow) => flow.unreserved_calls(),
+        }
+    }
+
     /// Reserves the Sends of a planned call.
     pub(crate) fn reserve(&mut self, sends: u32) {
         match &mut self.kind {

@@ -16,6 +16,7 @@
 //! sent by the *base protocol*, in one Send with chunks. The parts of received messages are joined
 //! by the dialect.
 
+mod batch;
 mod earlier_errors;
 mod memory;
 mod outcome;
@@ -133,6 +134,9 @@ pub(crate) struct Requester {
     /// Whether an extension is offered small calls
     /// ([`claims_small_calls`](rpcrdma_extension::TransferMode::claims_small_calls)).
     claimed_small_calls: bool,
+    /// Whether an extension is offered small calls to send together
+    /// ([`Batching`](rpcrdma_extension::Batching)).
+    batches: bool,
     /// Further receives that are posted for replies in several messages.
     further_receives: u32,
     watch: AnswerWatch,
@@ -169,6 +173,11 @@ impl Requester {
         }
     }
 
+    /// Sets whether small calls are offered to an extension that sends several together.
+    pub(crate) fn with_batches(self, batches: bool) -> Self {
+        Self { batches, ..self }
+    }
+
     /// Shrinks queues and tables to the calls that are unfinished now. Returns the number of bytes
     /// freed.
     pub(crate) fn give_back(&mut self) -> usize {
@@ -190,6 +199,7 @@ impl Requester {
             chunks: true,
             extensible: false,
             claimed_small_calls: false,
+            batches: false,
             further_receives: 0,
             watch: AnswerWatch::default(),
             earlier_errors: EarlierErrors::default(),

@@ -61,6 +61,12 @@ impl Requester {
             return self.discard(&"one more error about messages that were refused before");
         }
         let Some(key) = sent else {
+            if self.batches
+                && let ReplyBody::Error(error) = reply.body
+                && self.batch_refused(shared, xid, error)
+            {
+                return shared.flow.lowered(reply.granted);
+            }
             return self.unknown(xid);
         };
         // The credits of an error never raise the limit, but may lower it. Until a valid message
@@ -266,7 +272,13 @@ impl Requester {
 
     /// Returns the credits of an answered call, and ends the call. `granted` is the grant of the
     /// answer, if it applies.
-    fn replied(&mut self, shared: &mut Shared, key: usize, granted: Option<u32>, outcome: Outcome) {
+    pub(super) fn replied(
+        &mut self,
+        shared: &mut Shared,
+        key: usize,
+        granted: Option<u32>,
+        outcome: Outcome,
+    ) {
         let sent = self.calls[key].sent();
         // After an error, other Sends of the same call may still be under way. Each will use up a
         // receive of the responder, so that their credits are not free yet.

@@ -80,9 +80,21 @@ pub(super) struct Outstanding {
     pub(super) cancelled: bool,
     /// The extension that carries the call, if one does.
     pub(super) carrier: Option<Carrier>,
+    /// The message with other calls in which the call was sent, if it was.
+    pub(super) batch: Option<SentBatch>,
     /// The original call, kept if it may have to be planned again: while the limits can change, or
-    /// because the responder may refuse its chunks. An extension's call always has it.
+    /// because the responder may refuse its chunks. An extension's call always has it, and so has one
+    /// that was sent with others.
     source: Option<PendingCall>,
+}
+
+/// A message with several calls that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SentBatch {
+    /// The XID of the message, which is that of no call.
+    pub(super) xid: u32,
+    /// The number of the extension that made it.
+    pub(super) by: usize,
 }
 
 impl Outstanding {
@@ -113,6 +125,7 @@ impl Outstanding {
             number: 0,
             cancelled: false,
             carrier,
+            batch: None,
             source: prepared.source,
         };
         (call, prepared.regions)
@@ -127,7 +140,18 @@ impl Outstanding {
             number: 0,
             cancelled: false,
             carrier: None,
+            batch: None,
             source: None,
+        }
+    }
+
+    /// Returns the state of a call that is sent now with others.
+    pub(super) fn batched(call: PendingCall, batch: SentBatch) -> Self {
+        let plain = Self::plain(call.xid);
+        Self {
+            batch: Some(batch),
+            source: Some(call),
+            ..plain
         }
     }
 

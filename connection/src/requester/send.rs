@@ -24,6 +24,8 @@ impl Requester {
         if self.receives != ReplyReceives::Posted {
             return;
         }
+        // The number of calls to start one by one.
+        let mut alone = 0_usize;
         loop {
             // Ready calls go before pending ones: their memory is registered and their Sends are
             // reserved. Each queued action may need an entry of the send queue.
@@ -44,9 +46,20 @@ impl Requester {
             if self.waits_for_memory() || shared.flow.unreserved() == 0 {
                 return;
             }
+            if self.batches && alone == 0 {
+                if room <= shared.actions.len() {
+                    // Calls that are not started yet can go together when there is room.
+                    return;
+                }
+                alone = self.send_batch(shared);
+                if alone == 0 {
+                    continue;
+                }
+            }
             let Some(call) = self.pending.pop_front() else {
                 return;
             };
+            alone = alone.saturating_sub(1);
             let started = self.start(shared, call, room);
             // The driver first executes what this call needs. What is left then decides how the
             // next one may be transferred.

@@ -17,6 +17,15 @@ use crate::shared::Shared;
 impl Responder {
     /// Plans a reply and sends it, unless it has to wait.
     pub(super) fn answer(&mut self, shared: &mut Shared, call: InCall, message: Message) {
+        if self.batches && self.may_gather(shared, &call, &message) {
+            return self.gathered.push_back((call, message));
+        }
+        self.answer_alone(shared, call, message);
+    }
+
+    /// Plans a reply and sends it by itself, unless it has to wait.
+    #[inline]
+    pub(super) fn answer_alone(&mut self, shared: &mut Shared, call: InCall, message: Message) {
         if call.carried.is_some() {
             return self.answer_carried(shared, call, message);
         }
@@ -152,7 +161,7 @@ impl Responder {
 
 /// Returns whether a reply of `len` bytes without items can be one plain Send, as [`plan_reply`]
 /// would plan it.
-fn is_short(len: u64, limits: &Limits) -> bool {
+pub(super) fn is_short(len: u64, limits: &Limits) -> bool {
     let header = (limits.header_len)(&ChunkCounts::default());
     header
         .checked_add(len)

@@ -6,6 +6,7 @@
 //! 2.2.2).
 
 mod answer;
+mod batch;
 mod carried;
 mod fetch;
 mod place;
@@ -120,6 +121,11 @@ pub(crate) struct Responder {
     fetched: u64,
     /// Memory reserved for the replies to delivered calls.
     delivered: Charge,
+    /// Whether an extension is offered short replies to send together
+    /// ([`Batching`](rpcrdma_extension::Batching)).
+    batches: bool,
+    /// Short replies that are sent with the next actions, together if possible, with their calls.
+    gathered: VecDeque<(InCall, Message)>,
     /// Replies that wait until their maximum length is settled, oldest first, with their calls.
     held: Vec<(InCall, Message)>,
     reads: VecDeque<QueuedRead>,
@@ -143,6 +149,8 @@ impl Responder {
             put_off: VecDeque::new(),
             fetched: 0,
             delivered: Charge::new(account),
+            batches: false,
+            gathered: VecDeque::new(),
             held: Vec::new(),
             reads: VecDeque::new(),
             reading: 0,
@@ -158,6 +166,7 @@ impl Responder {
         shrink_slab(&mut self.calls)
             + rdma::shrink(&mut self.no_memory)
             + rdma::shrink(&mut self.put_off)
+            + rdma::shrink(&mut self.gathered)
             + rdma::shrink(&mut self.reads)
     }
 
@@ -183,7 +192,7 @@ impl Responder {
 
     /// Returns the number of calls that arrived and have not been answered.
     pub(crate) fn outstanding(&self) -> usize {
-        self.calls.len() + self.held.len()
+        self.calls.len() + self.gathered.len() + self.held.len()
     }
 
     /// Returns whether a call waits for memory.

@@ -4,7 +4,11 @@
 
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../sent_batches/toy.rs"]
+#[allow(dead_code, reason = "each test program uses a part")]
+mod toy;
 
+mod batches;
 mod sim;
 
 use std::collections::HashSet;
