@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use rpcrdma_connection::dialect::VersionTwoWg;
 use rpcrdma_connection::{CallbackOptions, Config, Options, Protocols, ReceiveStructure};
+use rpcrdma_extension::layout::Placing;
 use rpcrdma_extension::{EndConfig, Extension, ExtensionFactory, Outbox, ReceivedMessage, Refusal};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::Side;
@@ -58,7 +59,11 @@ impl ExtensionFactory for Demanding {
     }
 
     fn receives(&self, plain: u32) -> Option<ReceiveStructure> {
-        (self.placed > 0).then(|| ReceiveStructure::placing(plain, self.placed))
+        let placing = Placing {
+            target: self.placed,
+            ..Placing::default()
+        };
+        (self.placed > 0).then(|| ReceiveStructure::placing(plain, placing))
     }
 
     fn max_send(&self) -> u32 {
@@ -175,7 +180,10 @@ fn a_factory_makes_nothing_where_there_is_no_memory_for_placement() {
         for options in [client, server] {
             let placing = Arc::new(rpcrdma_ext_continuation::Factory {
                 features: "ddp".parse().unwrap(),
-                least_placement: 4096,
+                placing: Placing {
+                    target: 4096,
+                    ..Placing::default()
+                },
             });
             options.protocols.add(Version::TWO, placing);
             options

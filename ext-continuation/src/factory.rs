@@ -1,7 +1,7 @@
 //! The extension for each new connection.
 
 use rpcrdma_chunks::Side;
-use rpcrdma_extension::layout::{BufferStructure, HEAD, MAX_TRANSMISSION, ReceiveStructure};
+use rpcrdma_extension::layout::{BufferStructure, MAX_TRANSMISSION, Placing, ReceiveStructure};
 use rpcrdma_extension::{EndConfig, Extension, ExtensionFactory};
 
 use crate::{Config, Features, Transmit};
@@ -14,8 +14,8 @@ const MAX_TRANSMISSIONS: u32 = 64;
 pub struct Factory {
     /// The features that this end supports. Without any, connections do not get the extension.
     pub features: Features,
-    /// The least length, in bytes, of the segment of each receive that bulk data is placed in.
-    pub least_placement: u32,
+    /// The lengths of the segments of receives that bulk data is placed in.
+    pub placing: Placing,
 }
 
 impl ExtensionFactory for Factory {
@@ -28,7 +28,7 @@ impl ExtensionFactory for Factory {
     }
 
     fn receives(&self, plain: u32) -> Option<ReceiveStructure> {
-        let placing = || ReceiveStructure::placing(plain, self.least_placement);
+        let placing = || ReceiveStructure::placing(plain, self.placing);
         self.features.ddp.receive.then(placing)
     }
 
@@ -62,7 +62,7 @@ impl Factory {
             // A continued call takes a credit, and a posted receive, for each transmission.
             request_limit: end.credits.clamp(1, MAX_TRANSMISSIONS),
             response_limit: MAX_TRANSMISSIONS,
-            min_placed: end.costs.min_placed_len(HEAD),
+            min_placed: end.costs.min_placed_len(self.placing.head),
             max_message: u64::from(end.max_message),
             max_send: end.max_send,
         }

@@ -1,6 +1,6 @@
 //! The extension for each new connection.
 
-use rpcrdma_extension::layout::{BufferStructure, HEAD, MAX_TRANSMISSION, ReceiveStructure};
+use rpcrdma_extension::layout::{BufferStructure, MAX_TRANSMISSION, Placing, ReceiveStructure};
 use rpcrdma_extension::{EndConfig, Extension, ExtensionFactory};
 
 use crate::{Config, Placement};
@@ -12,8 +12,8 @@ pub struct Factory {
     pub send: bool,
     /// Whether peers may place items in what connections receive.
     pub receive: bool,
-    /// The least length, in bytes, of the segment of each receive that bulk data is placed in.
-    pub least_placement: u32,
+    /// The lengths of the segments of receives that bulk data is placed in.
+    pub placing: Placing,
 }
 
 impl ExtensionFactory for Factory {
@@ -29,14 +29,14 @@ impl ExtensionFactory for Factory {
             receive,
             offer_invalidation: end.remote_invalidation,
             structure: BufferStructure::from(end.receives),
-            min_placed: end.costs.min_placed_len(HEAD),
+            min_placed: end.costs.min_placed_len(self.placing.head),
             max_message: u64::from(end.max_message),
             max_segments: end.max_segments,
         })))
     }
 
     fn receives(&self, plain: u32) -> Option<ReceiveStructure> {
-        let placing = || ReceiveStructure::placing(plain, self.least_placement);
+        let placing = || ReceiveStructure::placing(plain, self.placing);
         self.receive.then(placing)
     }
 

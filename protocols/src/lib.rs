@@ -21,9 +21,10 @@ use std::sync::Arc;
 use rpcrdma_connection::Version;
 use rpcrdma_ext_xchar::Registry;
 
-pub use rpcrdma_connection::Protocols;
+pub use rpcrdma_connection::dialect::Dialect;
+pub use rpcrdma_connection::{Protocols, Side};
 pub use rpcrdma_ext_continuation::{Directions, Features as RoundTripFeatures, UnknownFeature};
-pub use rpcrdma_extension::layout::TARGET;
+pub use rpcrdma_extension::layout::{Placing, TARGET};
 
 /// Returns the protocols without the features that save round trips: version 2 of 2016 has the exchange
 /// of transport characteristics (xcharext-02) alone.
@@ -36,7 +37,7 @@ pub fn base() -> Protocols {
 /// working group by the placement extension and its own continued messages.
 #[must_use]
 pub fn standard(features: &RoundTripFeatures) -> Protocols {
-    placing_from(features, TARGET)
+    placing(features, Placing::default())
 }
 
 /// Returns the protocols of [`standard`], with receives in whose segment for bulk data at least
@@ -44,6 +45,17 @@ pub fn standard(features: &RoundTripFeatures) -> Protocols {
 /// 1 KiB longer.
 #[must_use]
 pub fn placing_from(features: &RoundTripFeatures, least_placement: u32) -> Protocols {
+    let lengths = Placing {
+        target: least_placement,
+        ..Placing::default()
+    };
+    placing(features, lengths)
+}
+
+/// Returns the protocols of [`standard`], with receives in whose segments data is placed of these
+/// lengths, if this end receives such data.
+#[must_use]
+pub fn placing(features: &RoundTripFeatures, placing: Placing) -> Protocols {
     let mut registry = Registry::default();
     if !features.is_none()
         && let Err(taken) = rpcrdma_ext_continuation::register(&mut registry)
@@ -53,12 +65,12 @@ pub fn placing_from(features: &RoundTripFeatures, least_placement: u32) -> Proto
     let exchange = rpcrdma_ext_xchar::Factory { registry };
     let continuation = rpcrdma_ext_continuation::Factory {
         features: *features,
-        least_placement,
+        placing,
     };
     let placement = rpcrdma_ext_wg_ddp::Factory {
         send: features.ddp.send,
         receive: features.ddp.receive,
-        least_placement,
+        placing,
     };
     Protocols::named(features.to_string())
         .with(Version::TWO, Arc::new(exchange))

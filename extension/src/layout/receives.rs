@@ -18,6 +18,27 @@ pub const HEAD: u32 = 1024;
 /// transmissions.
 pub const TARGET: u32 = 64 << 10;
 
+/// The lengths of the segments of receives that bulk data is placed in, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Placing {
+    /// The length of the first segment, for the header and the rest of the message around the data. At
+    /// least 64.
+    pub head: u32,
+    /// The least length of the segment for data. It is longer where messages without placement need
+    /// longer receives.
+    pub target: u32,
+}
+
+impl Default for Placing {
+    /// Returns [`HEAD`] and [`TARGET`].
+    fn default() -> Self {
+        Self {
+            head: HEAD,
+            target: TARGET,
+        }
+    }
+}
+
 /// One segment of a receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveSegment {
@@ -88,12 +109,13 @@ impl ReceiveStructure {
     }
 
     /// Returns the structure of receives that hold messages of `plain` bytes and that bulk data can be
-    /// placed in: at least `target` bytes of it.
+    /// placed in: at least [`Placing::target`] bytes of it. Receives of one segment if these lengths
+    /// leave no room for data, or if the first segment would be too short for a header.
     #[must_use]
-    pub fn placing(plain: u32, target: u32) -> Self {
-        let target = plain.saturating_sub(HEAD).max(target);
+    pub fn placing(plain: u32, Placing { head, target }: Placing) -> Self {
+        let target = plain.saturating_sub(head).max(target);
         let segment = |len, align, ddp| ReceiveSegment { len, align, ddp };
-        let segments = [segment(HEAD, 1, false), segment(target, PAGE, true)];
+        let segments = [segment(head, 1, false), segment(target, PAGE, true)];
         Self::new(segments).unwrap_or_else(|_| Self::plain(plain as usize))
     }
 
@@ -165,7 +187,7 @@ mod tests {
 
     #[test]
     fn receives_for_placement_grow_by_a_tail_and_never_lose_a_segment() {
-        let receives = ReceiveStructure::placing(4096, TARGET);
+        let receives = ReceiveStructure::placing(4096, Placing::default());
         assert_eq!(receives.size() as u32, HEAD + TARGET);
         assert!(receives.segments()[1].ddp);
         assert_eq!(receives.resized(4096), receives);
@@ -175,15 +197,23 @@ mod tests {
         assert!(!longer.segments()[2].ddp);
         let plain = ReceiveStructure::plain(4096);
         assert_eq!(plain.resized(1024), ReceiveStructure::plain(1024));
-        let long = ReceiveStructure::placing(256 << 10, TARGET);
+        let long = ReceiveStructure::placing(256 << 10, Placing::default());
         assert_eq!(long.size(), 256 << 10);
+        let no_more = Placing {
+            target: 0,
+            ..Placing::default()
+        };
         for size in [4096, 8192] {
-            assert_eq!(ReceiveStructure::placing(size, 0).size(), size as usize);
+            let receives = ReceiveStructure::placing(size, no_more);
+            assert_eq!(receives.size(), size as usize);
         }
         // No segment is empty.
         assert_eq!(
-            ReceiveStructure::placing(HEAD, 0),
+            ReceiveStructure::placing(HEAD, no_more),
             ReceiveStructure::plain(HEAD as usize)
         );
+        let (head, target) = (256, 8192);
+        let short = ReceiveStructure::placing(4096, Placing { head, target });
+        assert_eq!(short.lengths().collect::<Vec<_>>(), [256, 8192]);
     }
 }
