@@ -24,6 +24,8 @@ const DEFAULT_MAX_MESSAGE: u32 = (4 << 20) + (64 << 10);
 /// The default maximum length of a segment, in bytes. A segment's length has 32 bits; the sum of
 /// two lengths up to this default does not overflow.
 const DEFAULT_MAX_SEGMENT: u32 = 1 << 30;
+/// The default maximum number of bytes of items that are sent inline wherever they fit.
+const DEFAULT_SHORT_ITEMS: u32 = 2048;
 /// The default maximum length, in bytes, to which this end enlarges its receives at the peer's
 /// request.
 const DEFAULT_MAX_RECEIVE: u32 = 32 << 10;
@@ -75,6 +77,10 @@ pub struct Options {
     pub max_message: u32,
     /// Maximum length of the memory of one segment, in bytes. Longer chunks have several segments.
     pub max_segment: u32,
+    /// Maximum number of bytes of items that the base protocol sends inline wherever they fit, without
+    /// asking whether an extension would be cheaper: both ends spend more on placing so little than on a
+    /// copy. A call is planned with the items of its call and reply together, a reply with its own.
+    pub short_items: u32,
     /// Calls from server to client.
     pub callbacks: CallbackOptions,
     /// Version 2: the maximum length, in bytes, to which this end enlarges its receives at the
@@ -121,6 +127,7 @@ impl Options {
             outbound_reads: 1,
             max_message: DEFAULT_MAX_MESSAGE,
             max_segment: DEFAULT_MAX_SEGMENT,
+            short_items: DEFAULT_SHORT_ITEMS,
             callbacks: CallbackOptions::default(),
             max_receive_size: DEFAULT_MAX_RECEIVE,
             spare_receives: DEFAULT_SPARE_RECEIVES,

@@ -25,10 +25,6 @@ use transfer_plan::{
 
 use crate::dialect::Modes;
 
-/// Maximum number of bytes of items that the base protocol sends inline wherever they fit. A call is planned with the
-/// items of its call and reply together, a reply with its own items alone.
-const SHORT: u64 = 2048;
-
 /// A transfer mode that is possible for a call, with its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsideredMode {
@@ -90,6 +86,7 @@ impl CallModes {
         may_invalidate: bool,
         modes: Modes<'_>,
         costs: &CostModel,
+        short: u32,
     ) -> Self {
         let base = base.map(|plan| {
             let effort = plan.effort(call.need, call.limits, may_invalidate);
@@ -99,7 +96,7 @@ impl CallModes {
         // Nothing is gained by placing what is short: both ends spend more on it than on a copy.
         let is_short = base.as_ref().is_ok_and(|base| {
             let effort = &base.effort;
-            effort.sends == 2 && effort.explicit == 0 && effort.unplaced <= SHORT
+            effort.sends == 2 && effort.explicit == 0 && effort.unplaced <= u64::from(short)
         });
         // The possible transfer modes at present: the base protocol if it has a plan, and candidates.
         let mut possible: SmallVec<[Option<usize>; 8]> = base.iter().map(|_| None).collect();
@@ -142,8 +139,9 @@ impl CallModes {
     }
 }
 
-/// Chooses the cheapest transfer mode of a call. `base` is the plan of the base protocol, and
-/// `may_invalidate` says whether the responder may invalidate a handle with its reply.
+/// Chooses the cheapest transfer mode of a call. `base` is the plan of the base protocol,
+/// `may_invalidate` says whether the responder may invalidate a handle with its reply, and `short` is
+/// [`Options::short_items`](crate::Options::short_items).
 ///
 /// # Errors
 /// [`CallError`]: neither the base protocol nor an extension can transfer it.
@@ -153,8 +151,9 @@ pub(crate) fn choose_call(
     may_invalidate: bool,
     modes: Modes<'_>,
     costs: &CostModel,
+    short: u32,
 ) -> Result<CallChoice, CallError> {
-    let mut ways = CallModes::find(base, call, may_invalidate, modes, costs);
+    let mut ways = CallModes::find(base, call, may_invalidate, modes, costs, short);
     match ways.best {
         Some(best) => {
             let (by, candidate) = ways.candidates.swap_remove(best);
@@ -171,9 +170,10 @@ pub(crate) fn consider_call(
     may_invalidate: bool,
     modes: Modes<'_>,
     costs: &CostModel,
+    short: u32,
 ) -> Vec<ConsideredMode> {
     let base = plan_call(call.shape, call.need, call.limits);
-    let ways = CallModes::find(base, call, may_invalidate, modes, costs);
+    let ways = CallModes::find(base, call, may_invalidate, modes, costs, short);
     let best = ways.best;
     let base = ways.base.into_iter().map(|base| ConsideredMode {
         plan: base.plan.to_string(),
@@ -281,13 +281,13 @@ fn cheapest_reply(
     CostModel::cheapest(&prices)?.checked_sub(before)
 }
 
-/// Returns whether `plan` sends a whole reply inline, with at most [`SHORT`] bytes of items. Other
+/// Returns whether `plan` sends a whole reply inline, with at most `short` bytes of items. Other
 /// transfer modes are not considered then: both ends spend more on placing so little than on a copy.
-pub(crate) fn is_short(plan: &ReplyPlan) -> bool {
+pub(crate) fn is_short(plan: &ReplyPlan, short: u32) -> bool {
     let inline = |&(_, how): &(_, ReplyItem)| how == ReplyItem::InPayload;
     plan.payload == ReplyPayload::Inline
         && plan.items.iter().all(inline)
-        && plan.items.iter().map(|(item, _)| item.len).sum::<u64>() <= SHORT
+        && plan.items.iter().map(|(item, _)| item.len).sum::<u64>() <= u64::from(short)
 }
 
 /// Returns the transfer mode `candidate` of a reply to a call of the base protocol, if it is cheaper

@@ -43,6 +43,13 @@ impl Protocols {
         }
     }
 
+    /// Returns the same protocols with this name, for logs.
+    #[must_use]
+    pub fn called(self, name: impl Into<String>) -> Self {
+        let name = Arc::from(name.into());
+        Self { name, ..self }
+    }
+
     /// Returns the same protocols with these versions, at least one, and no other.
     #[must_use]
     pub fn speaking(self, versions: impl IntoIterator<Item = &'static dyn Dialect>) -> Self {

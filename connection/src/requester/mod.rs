@@ -387,7 +387,8 @@ impl Requester {
             false => Modes::default(),
         };
         let costs = &shared.config.options.costs;
-        consider_call(&call, self.may_be_invalidated, modes, costs)
+        let short = shared.config.options.short_items;
+        consider_call(&call, self.may_be_invalidated, modes, costs, short)
     }
 
     /// Returns the maximum number of further receives that can be posted for one more reply.

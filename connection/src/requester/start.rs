@@ -132,13 +132,14 @@ impl Requester {
             // no mode is cheaper.
             Ok(plan) if plan.is_plain(&call.need) => Ok(CallChoice::Base(plan)),
             base => {
-                let costs = &shared.config.options.costs;
+                let options = &shared.config.options;
                 choose_call(
                     base,
                     &to_plan,
                     may_invalidate,
                     shared.session.modes(),
-                    costs,
+                    &options.costs,
+                    options.short_items,
                 )
             }
         };

@@ -49,9 +49,11 @@ impl Responder {
             planned => planned,
         };
         let base = planned.as_ref().ok();
+        let short = shared.config.options.short_items;
+        let is_short = base.is_some_and(|plan| plan::is_short(plan, short));
         // Extensions place bulk data. A reply without any, or with little, costs least in the base
         // protocol.
-        let other = match base.is_some_and(plan::is_short) || message.items().is_empty() {
+        let other = match is_short || message.items().is_empty() {
             true => None,
             false => self.alternative(shared, &call, &message, base),
         };

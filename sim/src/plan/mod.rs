@@ -421,6 +421,7 @@ fn write_options(f: &mut fmt::Formatter<'_>, end: &str, options: &RdmaOptions) -
         outbound_reads,
         max_message,
         max_segment,
+        short_items,
         callbacks,
         max_receive_size,
         spare_receives,
@@ -438,7 +439,7 @@ fn write_options(f: &mut fmt::Formatter<'_>, end: &str, options: &RdmaOptions) -
     writeln!(
         f,
         "{end}: RDMA Reads {inbound_reads} in and {outbound_reads} out, messages up to \
-         {max_message}, segments up to {max_segment}"
+         {max_message}, segments up to {max_segment}, items up to {short_items} inline"
     )?;
     writeln!(
         f,
